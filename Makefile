@@ -1,0 +1,84 @@
+# ripstop: `make` builds bin/ripstop, one file with the agent inside. See CONTRIBUTING.md for what each target is for.
+GO ?= go
+CC ?= gcc
+PREFIX ?= /usr/local
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# -E: the entry point that notes what we were started with before Go changes it (internal/agent/origin).
+LDFLAGS := -s -w -E ripstop_entry -X main.version=$(VERSION) $(EXTRA_LDFLAGS)
+AGENT := internal/agent/lib/libripstop.so
+FUZZTIME ?= 20s
+
+.PHONY: all agent demo test test-go test-race test-real bench fuzz soak lint fmt generate install uninstall man deps deps-test clean
+
+all: bin/ripstop
+
+bin/ripstop: agent FORCE
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/ripstop
+
+agent: deps
+	@$(MAKE) -s -C internal/agent/c CC=$(CC)
+
+# What is missing is installed when we may, and named otherwise.
+deps:
+	@script/deps build
+deps-test:
+	@script/deps build test
+
+demo: bin/ripstop
+	@script/demo
+
+test: deps-test bin/ripstop lint test-go test-race test-real
+
+test-go:
+	$(GO) test -timeout 30m ./...
+
+# Our own Go under the race detector. internal/agent/c/ctest and test/ start targets and look at them from outside: no code of ours to race.
+test-race:
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $$($(GO) list ./internal/... ./cmd/... | grep -v /agent/c/)
+
+test-real:
+	RIPSTOP_REAL=1 $(GO) test -count=1 -timeout 30m ./test/real/...
+
+bench: deps-test bin/ripstop
+	$(GO) run ./bench
+
+fuzz: bin/ripstop
+	script/fuzz $(FUZZTIME)
+
+# What is too long for CI.
+soak: deps-test bin/ripstop
+	script/fuzz 10m
+	RIPSTOP_SOAK=1 RIPSTOP_REAL=1 $(GO) test -count=1 -timeout 4h ./...
+
+lint: agent
+	script/lint
+
+fmt:
+	gofmt -w cmd internal
+
+generate:
+	$(GO) generate ./...
+
+man: bin/ripstop
+	@mkdir -p bin/man
+	bin/ripstop man bin/man
+
+install: bin/ripstop man
+	install -D -m 755 bin/ripstop $(DESTDIR)$(PREFIX)/bin/ripstop
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 644 bin/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	bin/ripstop completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ripstop
+	bin/ripstop completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ripstop
+	bin/ripstop completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ripstop.fish
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/ripstop $(DESTDIR)$(PREFIX)/share/man/man1/ripstop*.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/ripstop $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ripstop \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ripstop.fish
+
+clean:
+	rm -rf bin $(AGENT) internal/agent/c/*.o
+
+FORCE:

@@ -1,0 +1,176 @@
+// Command bench prints what ripstop costs: real programs, small loops and memory, as ratios to native figures measured in the same
+// run, interleaved, so that a machine that is slower for a while is so for all of them. See docs/bench.md.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/ripstop/ripstop/test/real/drive"
+)
+
+type bench struct {
+	ripstop string
+	shared  string // inputs and compiled programs
+	budget  time.Duration
+	rounds  int
+	only    *regexp.Regexp
+	missed  int
+}
+
+func main() {
+	ripstop := flag.String("ripstop", "bin/ripstop", "the binary to measure")
+	budget := flag.Duration("budget", 9*time.Minute, "about how long to measure")
+	rounds := flag.Int("rounds", 5, "at most so many rounds")
+	only := flag.String("only", "", "measure only what matches this regular expression")
+	flag.Parse()
+	if err := run(*ripstop, *budget, *rounds, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ripstop string, budget time.Duration, rounds int, only string) error {
+	path, err := filepath.Abs(ripstop)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("%w; run make first", err)
+	}
+	re, err := regexp.Compile(only)
+	if err != nil {
+		return err
+	}
+	shared, err := os.MkdirTemp("/tmp", "rsbench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(shared)
+	if err := os.Chmod(shared, 0o755); err != nil {
+		return err
+	}
+	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re}
+	ctx := context.Background()
+	for _, part := range []func(context.Context) error{b.micro, b.memory, b.programs} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	if b.missed > 0 {
+		fmt.Printf("\n%d goals missed. On a busy machine figures of programs mean little: measure again on an idle one.\n", b.missed)
+	}
+	return nil
+}
+
+// verdict marks a figure that has a goal.
+func (b *bench) verdict(value, goal float64) string {
+	switch {
+	case goal == 0:
+		return ""
+	case value <= goal:
+		return "ok"
+	}
+	b.missed++
+	return "MISSED"
+}
+
+// figures are the measurements of one program in one mode.
+type figures struct{ time, cpu []float64 }
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(v))
+	if len(s)%2 == 1 {
+		return s[len(s)/2]
+	}
+	return (s[len(s)/2-1] + s[len(s)/2]) / 2
+}
+
+// ratios divides each figure by the native one of the same round.
+func ratios(v, native []float64) []float64 {
+	r := make([]float64, min(len(v), len(native)))
+	for i := range r {
+		r[i] = v[i] / native[i]
+	}
+	return r
+}
+
+const goalProgram = 1.03
+
+// programs measures the real programs, a round at a time, until the budget is spent.
+func (b *bench) programs(ctx context.Context) error {
+	var list []drive.Program
+	for _, p := range drive.Programs() {
+		if !p.Sleeps && b.only.MatchString(p.Name) {
+			list = append(list, p)
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	all := map[string]*[3]figures{}
+	start := time.Now()
+	var longest time.Duration
+	for round := 0; round < b.rounds && (round == 0 || time.Since(start)+longest < b.budget); round++ {
+		began := time.Now()
+		for _, p := range list {
+			if all[p.Name] == nil {
+				all[p.Name] = &[3]figures{}
+				// Inputs are made and files read once, out of the measurement.
+				if _, err := b.once(ctx, p, drive.Native); err != nil {
+					return err
+				}
+			}
+			for i := range 3 {
+				mode := drive.Mode((i + round) % 3) // no mode is always the first
+				out, err := b.once(ctx, p, mode)
+				if err != nil {
+					return err
+				}
+				f := &all[p.Name][mode]
+				f.time = append(f.time, out.Time.Seconds())
+				f.cpu = append(f.cpu, out.CPU.Seconds())
+			}
+		}
+		longest = max(longest, time.Since(began))
+	}
+	fmt.Printf("\n%-16s %9s  %-22s %-7s %-22s %-9s %s\n", "program", "native", "run (min–max)", "goal", "record (min–max)", "CPU run", "CPU record")
+	for _, p := range list {
+		m := all[p.Name]
+		native := m[drive.Native]
+		inRun, recorded := ratios(m[drive.Run].time, native.time), ratios(m[drive.Record].time, native.time)
+		fmt.Printf("%-16s %7.2f s  %-22s %-7s %-22s %-9.2f %.2f\n", p.Name, median(native.time), spread(inRun), b.verdict(median(inRun), goalProgram),
+			spread(recorded), median(ratios(m[drive.Run].cpu, native.cpu)), median(ratios(m[drive.Record].cpu, native.cpu)))
+	}
+	return nil
+}
+
+func spread(v []float64) string {
+	return fmt.Sprintf("%.3f× (%.2f–%.2f)", median(v), slices.Min(v), slices.Max(v))
+}
+
+func (b *bench) once(ctx context.Context, p drive.Program, mode drive.Mode) (drive.Outcome, error) {
+	dir, err := os.MkdirTemp("/tmp", "rsbench")
+	if err != nil {
+		return drive.Outcome{}, err
+	}
+	defer os.RemoveAll(dir)
+	job := drive.Job{Mode: mode, Size: drive.Timed, Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
+	if mode == drive.Run {
+		job.Flags = []string{"--exit-code", "0"}
+	}
+	out, err := p.Run(ctx, &job)
+	if err == nil && out.Exit != 0 {
+		err = fmt.Errorf("%s %v: exit status %d\n%s", p.Name, mode, out.Exit, out.Stderr)
+	}
+	return out, err
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"io"
+	"time"
+
+	"github.com/ripstop/ripstop/internal/record"
+	"github.com/ripstop/ripstop/internal/report"
+	"github.com/ripstop/ripstop/internal/run"
+)
+
+// flags is what the flags of run, record and report say.
+type flags struct {
+	program     []string
+	report      report.Options
+	exitCode    int
+	follow      bool
+	onDeadlock  string
+	hangTimeout time.Duration
+	stackDepth  int
+	stats       bool
+	dir         string // the trace
+}
+
+// dumpFlags choose what dump prints.
+type dumpFlags struct {
+	process, thread int
+	types           []string
+}
+
+// jobTable is the one call that each command makes. Tests put their own in jobs.
+type jobTable struct {
+	run, record, report func(*flags) (exit int, err error)
+	dump                func(dir string, o *dumpFlags, w io.Writer) (exit int, err error)
+}
+
+var jobs = jobTable{
+	run: func(o *flags) (int, error) {
+		return run.Run(run.Options{
+			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
+			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats,
+		})
+	},
+	record: func(o *flags) (int, error) {
+		return record.Record(record.Options{
+			Program: o.program, Dir: o.dir, Version: versionString(), Follow: o.follow, StackDepth: o.stackDepth, Stats: o.stats,
+			Verbose: o.report.Verbose,
+		})
+	},
+	report: func(o *flags) (int, error) {
+		return record.Report(record.ReportOptions{Dir: o.dir, Report: o.report, ExitCode: o.exitCode})
+	},
+	dump: func(dir string, o *dumpFlags, w io.Writer) (int, error) {
+		return record.Dump(dir, record.Filter{Process: uint64(o.process), Thread: uint32(o.thread), Types: o.types}, w)
+	},
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+var onDeadlock = []string{"exit", "continue", "abort"}
+
+// takesProgram makes cmd a command whose flags end at the program's name.
+func takesProgram(cmd *cobra.Command) {
+	cmd.Flags().SetInterspersed(false)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 || args[0] == "" {
+			return fmt.Errorf("no program to run; usage: %s", cmd.UseLine())
+		}
+		return nil
+	}
+	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+}
+
+// targetFlags are the flags of every command that starts a program.
+func (fs *flagSet) targetFlags(o *flags) {
+	fs.under("The program")
+	fs.yesNo(&o.follow, "follow", true, "watch child processes too")
+	fs.number(&o.stackDepth, "stack-depth", 24, 0, 256, "frames kept of each stack; 0 takes none, which is cheapest")
+	fs.boolean(&o.stats, "stats", "", "at the end, show what watching cost: memory, events, stacks, waits")
+}
+
+func newRun() *cobra.Command {
+	o := &flags{}
+	cmd := &cobra.Command{
+		Use:     "run [flags] -- program [args…]",
+		GroupID: "find",
+		Short:   "Run a program and report deadlocks, lock-order inversions and misuse",
+		Long: `Runs program under ripstop's agent and reports what it finds, on standard error
+unless told otherwise. The program's input, output, signals and exit status are
+as without ripstop; when something was found the exit status is 66.
+
+Flags end at the program's name; -- before it is good style and needed only when
+its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
+'ripstop help options').`,
+		Example: `  ripstop run -- ./server -p 8080
+  ripstop run --format text,sarif=report.sarif -- make test
+  ripstop run --suppressions known.supp --on-deadlock=abort -- ./server`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.program, o.report.Command = args, args
+			return exit(jobs.run(o))
+		},
+	}
+	takesProgram(cmd)
+	fs := flagsOf(cmd)
+	fs.targetFlags(o)
+	fs.oneOf(&o.onDeadlock, "on-deadlock", "exit", onDeadlock, "when every thread is stuck: end the program, leave it, or abort it for a core dump")
+	cmd.Flags().DurationVar(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
+	fs.note("hang-timeout")
+	fs.reportFlags(&o.report, &o.exitCode)
+	return cmd
+}
+
+func newRecord() *cobra.Command {
+	o := &flags{}
+	cmd := &cobra.Command{
+		Use:     "record [flags] -o DIR -- program [args…]",
+		GroupID: "trace",
+		Short:   "Run a program and keep all its events in a trace",
+		Long: `Runs program and writes every event of its threads to a trace, a directory that
+'ripstop report' judges and 'ripstop dump' shows, here or elsewhere. Nothing is
+reported now, and the exit status is the program's.`,
+		Example: `  ripstop record -o trace -- ./server
+  ripstop report trace`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			if o.dir == "" {
+				return errors.New("no directory for the trace: give one with -o DIR")
+			}
+			o.program = args
+			return exit(jobs.record(o))
+		},
+	}
+	takesProgram(cmd)
+	fs := flagsOf(cmd)
+	fs.under("The trace")
+	fs.text(&o.dir, "dir", "o", "", "`DIR` to write; it must not exist or be an older trace")
+	fs.targetFlags(o)
+	fs.boolean(&o.report.Verbose, "verbose", "v", "say more")
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return applyEnvironment(cmd) }
+	return cmd
+}

@@ -1,0 +1,212 @@
+/* cond.c: POSIX condition variables.
+ *
+ * A wait always goes to glibc with `want` around it; the mutex leaves the held list before and comes back after, also when the thread
+ * is cancelled in the wait: glibc has taken the mutex again when our frame is unwound, before the program's cleanup handlers run.
+ *
+ * What the checks read of glibc's condition (nptl): __wrefs>>3 waiters that have not left, bit 2 destroyed, bit 0 shared between
+ * processes. A waiter may have been signalled and not have left yet; then destroying is allowed, and so is another mutex. How many
+ * were *not* signalled is what is left in group 1 plus the size of group 2 (glibc's own reckoning before it switches groups).
+ */
+#include "sync.h"
+
+enum { SHARED = 1, DESTROYED = 4, WAITERS = 3 /* shift */ };
+
+static inline unsigned wrefs_of(const pthread_cond_t *c) { return __atomic_load_n(&c->__data.__wrefs, __ATOMIC_ACQUIRE); }
+
+unsigned rs_cond_flags(uintptr_t obj) { return wrefs_of((const pthread_cond_t *)obj) & SHARED ? RS_OBJ_FLAG_PSHARED : 0; }
+
+/* Waiters that no signal has been sent for; 0 also when the condition is being changed while we look. */
+static unsigned unsignalled(const pthread_cond_t *c)
+{
+	unsigned n[2];
+	for (int i = 0; i < 2; i++) {
+		uint64_t wseq = __atomic_load_n(&c->__data.__wseq.__value64, __ATOMIC_ACQUIRE);
+		uint64_t start = __atomic_load_n(&c->__data.__g1_start.__value64, __ATOMIC_ACQUIRE);
+		unsigned orig = __atomic_load_n(&c->__data.__g1_orig_size, __ATOMIC_ACQUIRE);
+		unsigned g2 = wseq & 1, g1 = g2 ^ 1;
+		unsigned size1 = __atomic_load_n(&c->__data.__g_size[g1], __ATOMIC_ACQUIRE);
+		unsigned size2 = __atomic_load_n(&c->__data.__g_size[g2], __ATOMIC_ACQUIRE);
+		if (orig & 3) /* its internal lock is taken */
+			return 0;
+		n[i] = size1 + (unsigned)((wseq >> 1) - (start >> 1) - (orig >> 2)) + size2;
+	}
+	unsigned all = wrefs_of(c) >> WAITERS;
+	return n[0] == n[1] && n[0] <= all ? n[0] : 0;
+}
+
+/* --- misuse ------------------------------------------------------------------------------------------------------------------------ */
+
+/* glibc's own flag, which init and the static initialiser clear, and that we saw the destroy and nothing made there since. */
+static void check_destroyed(struct rs_thread *t, pthread_cond_t *c, struct rs_site at)
+{
+	uint32_t where;
+	if (RS_UNLIKELY(wrefs_of(c) & DESTROYED) && rs_object_destroyed((uintptr_t)c, RS_OBJECT_COND, &where))
+		rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_USE_AFTER_DESTROY, 0, rs_site_stack(t, at), where, 0, 0);
+}
+
+/* Waiters without a signal outnumber the threads that wait with this mutex: so one of them waits with another one, and we know one that
+ * does. (Each thread shows its wait before glibc counts it and until after, so `with` is no less than glibc's part of the count.)
+ * Shared ones are left alone: one mutex may be mapped at two addresses. */
+static void check_mutex(struct rs_thread *t, pthread_cond_t *c, pthread_mutex_t *m, uint32_t stack)
+{
+	unsigned with, without;
+	struct rs_sync_state *s;
+	unsigned waiting = wrefs_of(c);
+	if (waiting >> WAITERS == 0 || waiting & SHARED)
+		return;
+	rs_sync_cond_waiters((uintptr_t)c, (uintptr_t)m, &with, &without, &s);
+	if (without == 0 || unsignalled(c) <= with)
+		return;
+	rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_COND_TWO_MUTEXES, 0, stack, s->wait_stack, s->wait_mutex, s->number);
+}
+
+/* A private mutex of a kind that keeps its owner, not ours by its bytes nor by the held list. Errorcheck and robust ones say so
+ * themselves. */
+static void check_held(struct rs_thread *t, pthread_cond_t *c, pthread_mutex_t *m, uint32_t stack)
+{
+	struct rs_sync_state *s = rs_sync_of(t);
+	int kind = m->__data.__kind;
+	uint32_t owner = (uint32_t)__atomic_load_n(&m->__data.__owner, __ATOMIC_RELAXED);
+	if ((kind & ~(512 | 3)) != 0 || (kind & 3) == 2 || owner == t->tid || !s || s->held_lost || rs_held_find(t, (uintptr_t)m) >= 0)
+		return;
+	struct rs_sync_state *o = owner ? rs_sync_holder(owner, (uintptr_t)m) : NULL;
+	if (!o && m->__data.__lock != 0)
+		return; /* whose it is, we cannot tell */
+	rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_COND_WAIT_UNLOCKED, (kind & 3) == 1 ? EPERM : 0, stack,
+		o ? rs_slot_held_stack(o->slot, (uintptr_t)m) : 0, (uintptr_t)m, o ? o->number : 0);
+}
+
+/* --- waiting --------------------------------------------------------------------------------------------------------------------------- */
+
+struct cond_wait {
+	struct rs_pending w;
+	bool keeps; /* a recursive mutex, locked more than once: the wait does not give it up */
+	bool held;
+};
+
+/* The mutex is held again: after a wait, or after its cancellation. */
+static void reacquired(struct rs_thread *t, struct cond_wait *cw, int error)
+{
+	bool has = error != ENOTRECOVERABLE;
+	rs_want_end(t, &cw->w, error == EOWNERDEAD ? 0 : error);
+	if (has && !cw->keeps && cw->held)
+		rs_acquired(t, cw->w.mutex, RS_OBJECT_MUTEX, RS_MODE_EXCLUSIVE, RS_HOW_COND, cw->w.stack);
+	else if (has && cw->keeps && rs_config.all)
+		RS_EMIT(t, ACQUIRE, acquire, cw->w.mutex, RS_OBJECT_MUTEX, RS_MODE_EXCLUSIVE, RS_HOW_RECURSIVE, cw->w.stack);
+	if (rs_config.all)
+		RS_EMIT(t, COND_WOKEN, cond_woken, cw->w.obj, cw->w.mutex, (uint32_t)error);
+}
+
+static void cancelled(struct rs_thread *t, struct rs_guard *g) { reacquired(t, (struct cond_wait *)g, ECANCELED); }
+
+static int really(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime)
+{
+	if (!abstime)
+		return REAL(pthread_cond_wait)(c, m);
+	return clock < 0 ? REAL(pthread_cond_timedwait)(c, m, abstime) : REAL(pthread_cond_clockwait)(c, m, clock, abstime);
+}
+
+int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, struct rs_site at)
+{
+	struct rs_thread *t = rs_self();
+	if (!t)
+		return really(c, m, clock, abstime);
+	rs_sync_ready(t);
+	check_destroyed(t, c, at);
+	/* Refused before anything happens. */
+	if (abstime && (!rs_valid_timeout(abstime) || !rs_valid_clock(clock)))
+		return really(c, m, clock, abstime);
+	uint32_t stack = rs_site_stack(t, at);
+	uint8_t how = abstime ? RS_HOW_TIMED : RS_HOW_BLOCK;
+	int i = rs_held_find(t, (uintptr_t)m);
+	bool mine = i >= 0 || rs_mutex_owned(t, m);
+	if (rs_config.misuse) {
+		if (!mine)
+			check_held(t, c, m, stack);
+		check_mutex(t, c, m, stack);
+	}
+	struct cond_wait cw = {.w = {.g = {.undo = cancelled}, .obj = (uintptr_t)c, .mutex = (uintptr_t)m, .kind = RS_OBJECT_COND, .how = how, .stack = stack}};
+	cw.keeps = rs_mutex_recursive_inner(t, m);
+	cw.held = mine;
+	if (rs_config.all) {
+		rs_object_seen(t, (uintptr_t)m, RS_OBJECT_MUTEX);
+		rs_object_seen(t, (uintptr_t)c, RS_OBJECT_COND);
+		RS_EMIT(t, COND_WAIT, cond_wait, (uintptr_t)c, (uintptr_t)m, how, stack);
+		if (mine)
+			RS_EMIT(t, RELEASE, release, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MODE_EXCLUSIVE, cw.keeps ? RS_HOW_RECURSIVE : RS_HOW_COND);
+	}
+	if (i >= 0 && !cw.keeps)
+		rs_held_remove(t, i);
+	rs_want(t, &cw.w);
+	int r = (int)rs_guarded((void (*)(void))really, (long)c, (long)m, clock, (long)abstime);
+	reacquired(t, &cw, r);
+	return r;
+}
+
+int rs_cond_signal(pthread_cond_t *c, bool all, struct rs_site at)
+{
+	struct rs_thread *t = rs_self();
+	if (t && RS_UNLIKELY(rs_config.all || wrefs_of(c) & DESTROYED)) {
+		rs_sync_ready(t);
+		check_destroyed(t, c, at);
+		if (rs_config.all) {
+			rs_object_seen(t, (uintptr_t)c, RS_OBJECT_COND);
+			uint32_t stack = rs_site_stack(t, at);
+			RS_EMIT(t, COND_SIGNAL, cond_signal, (uintptr_t)c, all, stack);
+		}
+	}
+	return all ? REAL(pthread_cond_broadcast)(c) : REAL(pthread_cond_signal)(c);
+}
+
+/* --- life --------------------------------------------------------------------------------------------------------------------------------- */
+
+int rs_cond_init(pthread_cond_t *c, const pthread_condattr_t *attr, unsigned flags, struct rs_site at)
+{
+	struct rs_thread *t = rs_self();
+	int r = REAL(pthread_cond_init)(c, attr);
+	if (t && r == 0) {
+		rs_sync_ready(t);
+		rs_object_init(t, (uintptr_t)c, RS_OBJECT_COND, flags | rs_cond_flags((uintptr_t)c), 0, rs_site_stack(t, at));
+	}
+	return r;
+}
+
+int rs_cond_destroy(pthread_cond_t *c, struct rs_site at)
+{
+	struct rs_thread *t = rs_self();
+	if (!t)
+		return REAL(pthread_cond_destroy)(c);
+	rs_sync_ready(t);
+	uint32_t stack = rs_site_stack(t, at);
+	/* Before the fact, because glibc waits for the waiters: a thread that shows its wait, and by glibc's reckoning one without a signal.
+	 * (A forked child's copy counts the parent's waiters, but none of them shows a wait there.) */
+	if (rs_config.misuse && wrefs_of(c) >> WAITERS != 0 && !(wrefs_of(c) & SHARED)) {
+		unsigned with, without, waiting = unsignalled(c);
+		struct rs_sync_state *s;
+		rs_sync_cond_waiters((uintptr_t)c, 0, &with, &without, &s);
+		if (waiting > 0 && without > 0)
+			rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_DESTROY_WAITED, 0, stack, s->wait_stack, waiting, s->number);
+	}
+	check_destroyed(t, c, at);
+	int r = REAL(pthread_cond_destroy)(c);
+	rs_object_destroy(t, (uintptr_t)c, RS_OBJECT_COND, stack, r);
+	return r;
+}
+
+/* --- interposed --------------------------------------------------------------------------------------------------------------------------------- */
+
+RS_EXPORT int pthread_cond_init(pthread_cond_t *c, const pthread_condattr_t *attr) { return rs_cond_init(c, attr, 0, RS_SITE); }
+RS_EXPORT int pthread_cond_destroy(pthread_cond_t *c) { return rs_cond_destroy(c, RS_SITE); }
+RS_EXPORT int pthread_cond_signal(pthread_cond_t *c) { return rs_cond_signal(c, false, RS_SITE); }
+RS_EXPORT int pthread_cond_broadcast(pthread_cond_t *c) { return rs_cond_signal(c, true, RS_SITE); }
+RS_EXPORT int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) { return rs_cond_wait(c, m, -1, NULL, RS_SITE); }
+
+RS_EXPORT int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *abstime)
+{
+	return rs_cond_wait(c, m, -1, abstime, RS_SITE);
+}
+
+RS_EXPORT int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *abstime)
+{
+	return clock < 0 ? REAL(pthread_cond_clockwait)(c, m, clock, abstime) : rs_cond_wait(c, m, clock, abstime, RS_SITE);
+}

@@ -1,0 +1,136 @@
+/* core.h: what the files of the agent's core share among themselves: os.c, init.c, session.c, region.c, ring.c, thread.c, module.c,
+ * unwind.c, stack.c. Other files use agent.h. */
+#ifndef RS_CORE_H
+#define RS_CORE_H
+#include "agent.h"
+#include "os.h"
+
+#define RS_PAGE 4096ul
+#define RS_HIDDEN __attribute__((visibility("hidden")))
+#define RS_BARRIER() __asm__ volatile("" ::: "memory")
+
+/* --- os.c ---------------------------------------------------------------------------------------------------------------- */
+
+/* All signals are blocked until rs_os_signals gets the returned mask back. */
+uint64_t rs_os_no_signals(void) RS_HIDDEN;
+void rs_os_signals(uint64_t mask) RS_HIDDEN;
+/* A lock among the threads of this process, for rare paths. Signals must be blocked, so that no handler meets a lock that its own
+ * thread holds. */
+struct rs_lock { uint32_t word; };
+void rs_lock(struct rs_lock *l) RS_HIDDEN;
+void rs_unlock(struct rs_lock *l) RS_HIDDEN;
+/* futex: waits at most ms while *word == value. 0, or -ETIMEDOUT, -EAGAIN, -EINTR. */
+long rs_os_wait(uint32_t *word, uint32_t value, bool shared, unsigned ms) RS_HIDDEN;
+void rs_os_wake(uint32_t *word, bool shared) RS_HIDDEN;
+uint32_t rs_os_ms(void) RS_HIDDEN; /* CLOCK_MONOTONIC, truncated */
+uint32_t rs_os_pid(void) RS_HIDDEN;
+uint32_t rs_os_tid(void) RS_HIDDEN;
+void rs_os_copy(void *to, const void *from, size_t n) RS_HIDDEN;
+void rs_os_clear(void *p, size_t n) RS_HIDDEN;
+size_t rs_os_length(const char *s) RS_HIDDEN;
+bool rs_os_equal(const void *a, const void *b, size_t n) RS_HIDDEN;
+/* Runs fn on a task with its own table of descriptors, so that what fn opens never shows in the program's. Signals must be blocked.
+ * fn may use system calls and the agent's memory, nothing else. Falls back to calling fn here. */
+void rs_os_aside(void (*fn)(void *), void *arg) RS_HIDDEN;
+/* Runs fn where what it opens disturbs nobody: here while there is one thread, with the limit on descriptors raised for the moment if it is
+ * very low, else aside. Signals must be blocked. */
+void rs_os_apart(void (*fn)(void *), void *arg) RS_HIDDEN;
+/* One line on stderr: "ripstop: process PID: <what> (error N)". */
+void rs_os_say(const char *what, long error) RS_HIDDEN;
+extern uint64_t rs_agent_bytes RS_HIDDEN; /* mapped by rs_os_map */
+
+/* --- init.c ---------------------------------------------------------------------------------------------------------------- */
+
+extern struct rs_process { uint64_t id, parent; uint32_t pid, parent_thread; uint8_t start; bool begun; } rs_process RS_HIDDEN;
+bool rs_go_gone(uint32_t *beat, uint32_t *since) RS_HIDDEN;
+void rs_doorbell(void) RS_HIDDEN;
+/* rs_detach, and says why, once. */
+void rs_give_up(const char *what, long error) RS_HIDDEN;
+/* There is nobody to connect to: no session any more, which is no news to anybody. */
+static inline bool rs_nobody(long error)
+{
+	return error == -111 /* ECONNREFUSED */ || error == -2 /* ENOENT */ || error == -104 /* ECONNRESET */ || error == -32 /* EPIPE */;
+}
+/* Sends `process`, `thread-start` and the modules: the first events of a process. */
+void rs_begin_process(struct rs_thread *t) RS_HIDDEN;
+
+/* --- session.c --------------------------------------------------------------------------------------------------------------- */
+
+/* All return a descriptor or 0, or a negative errno. */
+long rs_session_connect(void) RS_HIDDEN;
+long rs_session_hello(int sock, struct rs_welcome *w, int *ctl) RS_HIDDEN;
+long rs_session_region(int sock, int memfd) RS_HIDDEN;
+/* Asks for the tables of n ≤ 64 modules; fds gets those that came (-1: none). */
+long rs_session_tables(int sock, const struct rs_module_request *req, unsigned n, int *fds) RS_HIDDEN;
+extern char rs_session_dir[128] RS_HIDDEN;
+
+/* --- region.c ------------------------------------------------------------------------------------------------------------------ */
+
+/* The private side of a region. The shared side stays at one address for the life of the home: in a forked child it is first replaced by
+ * private memory (the parent's ring must not be written), then by a region of the child's own. */
+struct rs_home {
+	struct rs_region *shm;
+	struct rs_slot *slot;      /* shm's slots */
+	uint64_t bytes;
+	uint64_t claimed;          /* bit i: slot i is somebody's; atomic */
+	uint32_t slots;
+	uint32_t attached;         /* 1: shm is a region that Go knows */
+	uint64_t populated[RS_THREADS_PER_REGION][2]; /* words of the ring whose pages are there */
+	struct rs_thread threads[RS_THREADS_PER_REGION];
+};
+/* A thread with a slot, state not yet live; NULL and a reason (negative errno) if there is none to be had. sock: an open session, or -1. */
+struct rs_thread *rs_region_claim(int sock, long *why) RS_HIDDEN;
+void rs_region_unclaim(struct rs_thread *t) RS_HIDDEN;
+/* Makes sure that t's region is known to Go; false: it cannot be, and we have detached. */
+bool rs_region_attach(struct rs_thread *t) RS_HIDDEN;
+/* Makes pages of the ring up to head word `words` present, so that no store can fail. Negative errno. */
+long rs_region_populate(struct rs_thread *t, unsigned lane, uint64_t words) RS_HIDDEN;
+void rs_region_after_fork(struct rs_thread *t) RS_HIDDEN;
+void rs_region_mark_detached(void) RS_HIDDEN;
+/* The head that carries this process's counters. Private memory, never NULL, when there is no region. */
+extern struct rs_region *rs_counters RS_HIDDEN;
+
+/* --- thread.c -------------------------------------------------------------------------------------------------------------------- */
+
+void rs_thread_init(void) RS_HIDDEN;
+struct rs_thread *rs_thread_main(int sock, uintptr_t stack_hi, long *why) RS_HIDDEN;
+void rs_thread_say_start(struct rs_thread *t) RS_HIDDEN;
+void rs_thread_after_fork(struct rs_thread *t) RS_HIDDEN;
+/* The frame in which `mark` was taken is gone: somebody left it by longjmp, or by being cancelled, out of a signal handler. */
+bool rs_left_behind(struct rs_thread *t, uintptr_t mark, bool look_for_handler) RS_HIDDEN;
+extern uint32_t rs_live_threads RS_HIDDEN;
+
+/* --- module.c ---------------------------------------------------------------------------------------------------------------------- */
+
+enum { RS_TABLE_NEEDED, RS_TABLE_HAS, RS_TABLE_NONE };
+struct rs_module {
+	uintptr_t base, end;       /* end 0: a free entry */
+	uintptr_t bias;
+	uint32_t id;
+	uint32_t table;
+	uintptr_t rows_base;       /* what the rows' PC is relative to, as an address in the process */
+	const struct rs_unwind_rule *rules;
+	const struct rs_unwind_row *rows;
+	uint32_t rule_count, row_count;
+	uint32_t seen;
+};
+void rs_modules_init(uintptr_t vdso) RS_HIDDEN;
+void rs_modules_say(struct rs_thread *t) RS_HIDDEN; /* sends `module` for all */
+/* The module that pc lies in, found and announced if it is new, its table fetched; NULL if there is none. */
+const struct rs_module *rs_module_of(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
+void rs_modules_after_fork(void) RS_HIDDEN;
+extern uint32_t rs_modules_generation RS_HIDDEN; /* changes whenever a cached rule may be wrong */
+
+/* --- unwind.c, stack.c ----------------------------------------------------------------------------------------------------------------- */
+
+#define RS_MAX_DEPTH 256
+void rs_stack_init(void) RS_HIDDEN;
+void rs_stack_after_fork(void) RS_HIDDEN;
+struct rs_frame { uintptr_t pc, rsp, rbp, rbx; bool has_rbp, has_rbx; const uint64_t *gregs; };
+/* The words of the stack that a walk's result depends on, innermost first. Where they, the first frame's pc and rsp (and rbp, if entry_rbp) and the
+ * modules' generation are the same again, the walk has the same result. unfit: it depends on something else, or on too many. */
+#define RS_TRAIL 48
+struct rs_trail { bool unfit, entry_rbp; unsigned n; uint64_t at[RS_TRAIL], value[RS_TRAIL]; };
+/* Program counters from f outwards. exact: f->pc is an instruction, not a return address. trail may be NULL. */
+unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
+#endif

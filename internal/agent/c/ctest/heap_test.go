@@ -1,0 +1,93 @@
+package ctest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// The heap under the agent gives the same results as natively, with the program's own allocator and with another one, and with every
+// form of operator new.
+func TestHeapResults(t *testing.T) {
+	const jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"
+	if _, err := os.Stat(jemalloc); err != nil {
+		t.Fatalf("%v: install libjemalloc2", err)
+	}
+	c := compile(t, "heap_all.c", "-Wno-alloc-size-larger-than", "-Wno-deprecated-declarations")
+	je := compile(t, "heap_all.c", "-Wno-alloc-size-larger-than", "-Wno-deprecated-declarations", "-Wl,--no-as-needed", jemalloc)
+	cxx := compile(t, "heap_new.cc", "-std=c++17")
+	heap := filtered
+	heap.Heap, heap.AllocDepth = 1, 8
+	for name, config := range map[string]wire.Config{"filtered": filtered, "heap": heap, "all": all} {
+		t.Run(name, func(t *testing.T) {
+			for _, prog := range []string{c, je, cxx} {
+				l := same(t, config, prog)
+				if m := misuses(l); len(m) > 0 {
+					t.Errorf("%s: misuse in a right program: %+v", prog, m)
+				}
+			}
+		})
+	}
+}
+
+// A replacement of operator new wins under the agent where it wins natively: in the executable, and in a library it links. And a C program
+// that loads a C++ plugin keeps working, whose operator new is in no global scope: with libstdc++ as a library, and inside the plugin.
+func TestHeapReplacedOperators(t *testing.T) {
+	inside := compile(t, "heap_replaced.cc", "-DINSIDE")
+	lib := compile(t, "heap_replaced.cc", "-DLIBRARY", "-shared", "-fPIC")
+	linked := compile(t, "heap_replaced.cc", lib, "-Wl,-rpath,"+filepath.Dir(lib))
+	main := compile(t, "heap_plugin.c")
+	plugin := compile(t, "heap_plugin_lib.cc", "-shared", "-fPIC")
+	static := compile(t, "heap_plugin_lib.cc", "-shared", "-fPIC", "-static-libstdc++", "-static-libgcc")
+	for _, argv := range [][]string{{inside}, {linked}, {main, plugin}, {main, static}} {
+		for _, config := range []wire.Config{filtered, all} {
+			if l := same(t, config, argv...); len(misuses(l)) > 0 {
+				t.Errorf("%v: misuse in a right program: %+v", argv, misuses(l))
+			}
+		}
+	}
+}
+
+// In all mode every block that is handed out is told once and given back once, by whatever interface: an operator new that calls malloc
+// is one allocation, a realloc is a free and an allocation.
+func TestHeapEvents(t *testing.T) {
+	cxx := compile(t, "heap_new.cc", "-std=c++17")
+	l := same(t, all, cxx)
+	live := map[uint64]bool{}
+	allocs, frees := 0, 0
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		switch e.Type {
+		case wire.TypeAlloc:
+			a := wire.DecodeAlloc(e.Words)
+			if live[a.Addr] {
+				t.Fatalf("alloc of %#x, which is live", a.Addr)
+			}
+			live[a.Addr] = true
+			allocs++
+		case wire.TypeFree:
+			f := wire.DecodeFree(e.Words)
+			if !live[f.Addr] {
+				t.Fatalf("free of %#x, which is not live", f.Addr)
+			}
+			delete(live, f.Addr)
+			frees++
+		}
+	}
+	// 10 forms in 200 rounds, and exceptions, whose objects libstdc++ allocates by malloc.
+	if allocs < 2000 || frees < 2000 {
+		t.Errorf("%d allocs, %d frees", allocs, frees)
+	}
+}
+
+// The sanity of TestHeapReplacedOperators: natively the replacement does win.
+func TestHeapReplacedNatively(t *testing.T) {
+	out, err := exec.Command(compile(t, "heap_replaced.cc", "-DINSIDE")).Output()
+	if err != nil || string(out) != "101\n" {
+		t.Fatalf("%q, %v", out, err)
+	}
+}

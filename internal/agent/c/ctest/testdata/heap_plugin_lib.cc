@@ -1,0 +1,19 @@
+// heap_plugin_lib.cc: the plugin of heap_plugin.c.
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+extern "C" int work()
+{
+	std::vector<std::string> v;
+	for (int i = 0; i < 100; i++)
+		v.push_back(std::string(100, 'x'));
+	auto p = std::make_unique<int>(41);
+	volatile size_t huge = size_t(1) << 60;
+	try {
+		*p += new char[huge] != nullptr;
+	} catch (const std::bad_alloc &) {
+		++*p;
+	}
+	return *p + int(v.size()) - 100;
+}

@@ -1,0 +1,77 @@
+/* seccomp: strict mode, and filters that kill whatever is not listed. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static pthread_mutex_t m[3] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+
+static void work(void)
+{
+	for (int r = 0; r < 3; r++)
+		for (int i = 0; i < 3; i++) {
+			pthread_mutex_lock(&m[i]);
+			pthread_mutex_lock(&m[(i + 1) % 3]);
+			pthread_mutex_unlock(&m[(i + 1) % 3]);
+			pthread_mutex_unlock(&m[i]);
+		}
+}
+
+static void filter(int how)
+{
+	struct sock_filter f[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 4, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_futex, 3, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 2, 0),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rt_sigprocmask, 1, 0),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog p = {sizeof f / sizeof *f, f};
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	long r = how ? syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &p) : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p, 0, 0);
+	if (r)
+		write(1, "failed\n", 7);
+}
+
+int main(void)
+{
+	setvbuf(stdout, NULL, _IONBF, 0);
+	errno = 0;
+	printf("bad %d", prctl(PR_SET_SECCOMP, 77, 0, 0, 0));
+	printf(" %d\n", errno);
+	char name[16] = "";
+	prctl(PR_SET_NAME, "renamed");
+	prctl(PR_GET_NAME, name);
+	printf("name %s %d\n", name, prctl(PR_GET_SECCOMP));
+	for (int i = 0; i < 4; i++) {
+		pid_t pid = fork();
+		if (pid == 0) {
+			if (i == 0)
+				prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
+			else if (i == 1)
+				syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, NULL);
+			else
+				filter(i - 2);
+			work();
+			write(1, "in the box\n", 11);
+			if (i < 2)
+				syscall(SYS_exit, 5);
+			_exit(5);
+		}
+		int st;
+		waitpid(pid, &st, 0);
+		printf("%d: %x\n", i, st & 0xff7f);
+	}
+	return 0;
+}

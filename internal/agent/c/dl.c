@@ -1,0 +1,107 @@
+/* dl.c: dlopen and dlclose, after which other modules are loaded.
+ *
+ * glibc's dlopen asks by its return address who called: that module's RPATH, RUNPATH and $ORIGIN count, and for all that the new module
+ * loads later its chain of loaders. So it may be called from here only when that makes no difference; otherwise it is jumped to, with the
+ * caller's return address, and the new module is noticed when code of it is first met (as are those that glibc loads by itself). dlsym
+ * is not interposed at all, nor dlmopen, whose namespaces we do not see into. */
+#include "proc.h"
+#include <elf.h>
+#include <link.h>
+
+struct paths {
+	uintptr_t caller;
+	unsigned index;
+	bool caller_runpath; /* the caller has search paths of its own */
+	bool rpath;          /* a module other than the program has an RPATH, which its loaded modules inherit */
+};
+
+static int look(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	(void)size;
+	struct paths *p = arg;
+	bool main_program = p->index++ == 0, is_caller = false;
+	const ElfW(Dyn) *dyn = NULL;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *ph = &info->dlpi_phdr[i];
+		uintptr_t at = info->dlpi_addr + ph->p_vaddr;
+		if (ph->p_type == PT_DYNAMIC)
+			dyn = (const ElfW(Dyn) *)at;
+		else if (ph->p_type == PT_LOAD && p->caller - at < ph->p_memsz)
+			is_caller = true;
+	}
+	for (; dyn && dyn->d_tag != DT_NULL; dyn++) {
+		if (dyn->d_tag == DT_RPATH && !main_program)
+			p->rpath = true;
+		if (dyn->d_tag == DT_RUNPATH && is_caller)
+			p->caller_runpath = true;
+	}
+	return 0;
+}
+
+/* Would glibc do the same if we called? */
+static bool caller_is_equal(const char *file, uintptr_t caller)
+{
+	if (!file || !*file)
+		return true;
+	bool slash = false;
+	for (const char *s = file; *s; s++) {
+		if (*s == '$')
+			return false;
+		slash |= *s == '/';
+	}
+	struct paths p = {.caller = caller};
+	dl_iterate_phdr(look, &p);
+	return !p.rpath && (slash || !p.caller_runpath);
+}
+
+/* The result of dlopen in *result, or false: jump to rs_dlopen_real. */
+bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result) __attribute__((visibility("hidden")));
+void *(*rs_dlopen_real)(const char *, int) __attribute__((visibility("hidden")));
+
+bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result)
+{
+	rs_dlopen_real = RS_REAL(dlopen);
+	struct rs_thread *t = rs_self();
+	if (!t || !caller_is_equal(file, caller))
+		return false;
+	*result = rs_dlopen_real(file, mode);
+	if (*result && (t = rs_self()))
+		rs_modules_changed(t);
+	return true;
+}
+
+__asm__(".text\n.p2align 4\n.globl dlopen\n.type dlopen, @function\ndlopen:\n"
+	".cfi_startproc\n"
+	"	pushq %rbp\n"
+	".cfi_def_cfa_offset 16\n"
+	".cfi_offset %rbp, -16\n"
+	"	movq %rsp, %rbp\n"
+	".cfi_def_cfa_register %rbp\n"
+	"	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	subq $16, %rsp\n"
+	"	movq 8(%rbp), %rdx\n"
+	"	movq %rsp, %rcx\n"
+	"	call rs_dlopen\n"
+	"	movzbl %al, %edx\n"
+	"	movq (%rsp), %rax\n"
+	"	movq -8(%rbp), %rdi\n"
+	"	movq -16(%rbp), %rsi\n"
+	"	leave\n"
+	".cfi_def_cfa %rsp, 8\n"
+	".cfi_restore %rbp\n"
+	"	testl %edx, %edx\n"
+	"	jz 1f\n"
+	"	ret\n"
+	"1:	jmp *rs_dlopen_real(%rip)\n"
+	".cfi_endproc\n"
+	".size dlopen, .-dlopen\n");
+
+RS_EXPORT int dlclose(void *handle)
+{
+	int r = RS_REAL(dlclose)(handle);
+	struct rs_thread *t;
+	if (r == 0 && (t = rs_self()))
+		rs_modules_changed(t);
+	return r;
+}

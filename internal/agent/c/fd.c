@@ -1,0 +1,318 @@
+/* fd.c: reads, writes and waits on descriptors, the orders that the kernel makes.
+ *
+ * Ground rules: all mode only; in filtered mode each function is a jump to the real one behind one branch. The calls are cancellation
+ * points: nothing is held across the real call, so forced unwinding may pass. errno, partial results and EINTR are the real call's.
+ * A write is told before the call (release), a read after it (acquire) if it returned something, the end of the file included.
+ *
+ * Not seen: stdio (libc calls its own write), sendfile's page cache order, shared memory, io_uring.
+ */
+#include "fd.h"
+#include <errno.h>
+#include <sys/signalfd.h>
+
+static void release(struct rs_thread *t, int fd)
+{
+	struct rs_channel c = rs_channel_of(fd);
+	if (c.kind)
+		RS_EMIT(t, CHANNEL_RELEASE, channel_release, c.out, c.kind, (uint32_t)fd);
+}
+
+static void acquire(struct rs_thread *t, int fd)
+{
+	struct rs_channel c = rs_channel_of(fd);
+	if (c.kind)
+		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, c.in, c.kind, (uint32_t)fd);
+}
+
+#define NEED(name) \
+	if (RS_UNLIKELY(!rs_real.name)) \
+		rs_real_init()
+
+/* READ: acquire of fd when the result is ≥ 0. WRITE: release of fd before. */
+#define READ(ret, name, params, args) \
+	RS_EXPORT ret name params; \
+	RS_EXPORT ret name params \
+	{ \
+		NEED(name); \
+		if (RS_LIKELY(!rs_config.all)) \
+			return rs_real.name args; \
+		ret r = rs_real.name args; \
+		struct rs_thread *t = r >= 0 ? rs_fd_thread() : NULL; \
+		if (t) { \
+			int e = errno; \
+			acquire(t, fd); \
+			errno = e; \
+		} \
+		return r; \
+	}
+#define WRITE(ret, name, params, args) \
+	RS_EXPORT ret name params; \
+	RS_EXPORT ret name params \
+	{ \
+		NEED(name); \
+		if (RS_LIKELY(!rs_config.all)) \
+			return rs_real.name args; \
+		struct rs_thread *t = rs_fd_thread(); \
+		if (t) \
+			release(t, fd); \
+		return rs_real.name args; \
+	}
+
+/* A signalfd gives whole siginfos: each is a signal taken. */
+static void read_done(int fd, const void *buf, ssize_t r)
+{
+	struct rs_thread *t = rs_fd_thread();
+	if (!t)
+		return;
+	int e = errno;
+	struct rs_channel c = rs_channel_of(fd);
+	if (c.kind == RS_CHANNEL_SIGNALFD) {
+		const struct signalfd_siginfo *s = buf;
+		for (size_t n = (size_t)r / sizeof *s; n > 0; n--, s++)
+			RS_EMIT(t, SIGNAL_TAKEN, signal_taken, s->ssi_signo, (uint32_t)s->ssi_code);
+	} else if (c.kind) {
+		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, c.in, c.kind, (uint32_t)fd);
+	}
+	errno = e;
+}
+
+RS_EXPORT ssize_t read(int fd, void *buf, size_t n);
+RS_EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+	NEED(read);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.read(fd, buf, n);
+	ssize_t r = rs_real.read(fd, buf, n);
+	if (r >= 0)
+		read_done(fd, buf, r);
+	return r;
+}
+
+RS_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
+RS_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
+{
+	NEED(__read_chk);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.__read_chk(fd, buf, n, room);
+	ssize_t r = rs_real.__read_chk(fd, buf, n, room);
+	if (r >= 0)
+		read_done(fd, buf, r);
+	return r;
+}
+
+READ(ssize_t, pread, (int fd, void *b, size_t n, off_t o), (fd, b, n, o))
+READ(ssize_t, __pread_chk, (int fd, void *b, size_t n, off_t o, size_t m), (fd, b, n, o, m))
+READ(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n))
+READ(ssize_t, preadv, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o))
+READ(ssize_t, preadv2, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f))
+READ(ssize_t, recv, (int fd, void *b, size_t n, int f), (fd, b, n, f))
+READ(ssize_t, __recv_chk, (int fd, void *b, size_t n, size_t m, int f), (fd, b, n, m, f))
+READ(ssize_t, recvfrom, (int fd, void *b, size_t n, int f, struct sockaddr *a, socklen_t *l), (fd, b, n, f, a, l))
+READ(ssize_t, __recvfrom_chk, (int fd, void *b, size_t n, size_t m, int f, struct sockaddr *a, socklen_t *l), (fd, b, n, m, f, a, l))
+READ(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f))
+READ(int, recvmmsg, (int fd, struct mmsghdr *m, unsigned n, int f, struct timespec *w), (fd, m, n, f, w))
+READ(int, eventfd_read, (int fd, uint64_t *v), (fd, v))
+
+WRITE(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n))
+WRITE(ssize_t, pwrite, (int fd, const void *b, size_t n, off_t o), (fd, b, n, o))
+WRITE(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n))
+WRITE(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o))
+WRITE(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f))
+WRITE(ssize_t, send, (int fd, const void *b, size_t n, int f), (fd, b, n, f))
+WRITE(ssize_t, sendto, (int fd, const void *b, size_t n, int f, const struct sockaddr *a, socklen_t l), (fd, b, n, f, a, l))
+WRITE(ssize_t, sendmsg, (int fd, const struct msghdr *m, int f), (fd, m, f))
+WRITE(int, sendmmsg, (int fd, struct mmsghdr *m, unsigned n, int f), (fd, m, n, f))
+WRITE(int, eventfd_write, (int fd, uint64_t v), (fd, v))
+WRITE(int, shutdown, (int fd, int how), (fd, how))
+
+/* glibc's 64-bit names are the same functions under another name. */
+RS_EXPORT ssize_t pread64(int, void *, size_t, off64_t) __attribute__((alias("pread")));
+RS_EXPORT ssize_t __pread64_chk(int, void *, size_t, off64_t, size_t) __attribute__((alias("__pread_chk")));
+RS_EXPORT ssize_t preadv64(int, const struct iovec *, int, off64_t) __attribute__((alias("preadv")));
+RS_EXPORT ssize_t preadv64v2(int, const struct iovec *, int, off64_t, int) __attribute__((alias("preadv2")));
+RS_EXPORT ssize_t pwrite64(int, const void *, size_t, off64_t) __attribute__((alias("pwrite")));
+RS_EXPORT ssize_t pwritev64(int, const struct iovec *, int, off64_t) __attribute__((alias("pwritev")));
+RS_EXPORT ssize_t pwritev64v2(int, const struct iovec *, int, off64_t, int) __attribute__((alias("pwritev2")));
+
+/* A new connection: the listener's channel orders connect before accept as far as both are known; the new descriptor is a new object. */
+static int accepted(int fd, int r)
+{
+	struct rs_thread *t = rs_fd_thread();
+	if (t && r >= 0) {
+		int e = errno;
+		rs_channel_forget(r);
+		acquire(t, fd);
+		acquire(t, r);
+		errno = e;
+	}
+	return r;
+}
+
+RS_EXPORT int accept(int fd, struct sockaddr *a, socklen_t *l)
+{
+	NEED(accept);
+	int r = rs_real.accept(fd, a, l);
+	return RS_LIKELY(!rs_config.all) ? r : accepted(fd, r);
+}
+
+RS_EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *l, int flags)
+{
+	NEED(accept4);
+	int r = rs_real.accept4(fd, a, l, flags);
+	return RS_LIKELY(!rs_config.all) ? r : accepted(fd, r);
+}
+
+RS_EXPORT int connect(int fd, const struct sockaddr *a, socklen_t l)
+{
+	NEED(connect);
+	int r = rs_real.connect(fd, a, l);
+	struct rs_thread *t = RS_UNLIKELY(rs_config.all) ? rs_fd_thread() : NULL;
+	if (t) {
+		int e = errno;
+		rs_channel_forget(fd);
+		release(t, fd);
+		errno = e;
+	}
+	return r;
+}
+
+/* --- copies between descriptors ---------------------------------------------------------------------------------------- */
+
+#define COPY(name, params, args) \
+	RS_EXPORT ssize_t name params; \
+	RS_EXPORT ssize_t name params \
+	{ \
+		NEED(name); \
+		if (RS_LIKELY(!rs_config.all)) \
+			return rs_real.name args; \
+		struct rs_thread *t = rs_fd_thread(); \
+		if (t) \
+			release(t, out); \
+		ssize_t r = rs_real.name args; \
+		if (t && r >= 0) { \
+			int e = errno; \
+			acquire(t, in); \
+			errno = e; \
+		} \
+		return r; \
+	}
+COPY(sendfile, (int out, int in, off_t *o, size_t n), (out, in, o, n))
+COPY(splice, (int in, off64_t *oi, int out, off64_t *oo, size_t n, unsigned f), (in, oi, out, oo, n, f))
+COPY(tee, (int in, int out, size_t n, unsigned f), (in, out, n, f))
+COPY(copy_file_range, (int in, off64_t *oi, int out, off64_t *oo, size_t n, unsigned f), (in, oi, out, oo, n, f))
+RS_EXPORT ssize_t sendfile64(int, int, off64_t *, size_t) __attribute__((alias("sendfile")));
+
+/* --- waiting for readiness ----------------------------------------------------------------------------------------------- */
+
+static int polled(struct pollfd *p, nfds_t n, int r)
+{
+	struct rs_thread *t = r > 0 ? rs_fd_thread() : NULL;
+	if (t) {
+		int e = errno;
+		for (nfds_t i = 0; i < n; i++)
+			if (p[i].revents)
+				acquire(t, p[i].fd);
+		errno = e;
+	}
+	return r;
+}
+
+#define POLL(name, params, args) \
+	RS_EXPORT int name params; \
+	RS_EXPORT int name params \
+	{ \
+		NEED(name); \
+		if (RS_LIKELY(!rs_config.all)) \
+			return rs_real.name args; \
+		return polled(p, n, rs_real.name args); \
+	}
+POLL(poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms))
+POLL(__poll_chk, (struct pollfd *p, nfds_t n, int ms, size_t room), (p, n, ms, room))
+POLL(ppoll, (struct pollfd *p, nfds_t n, const struct timespec *w, const sigset_t *m), (p, n, w, m))
+POLL(__ppoll_chk, (struct pollfd *p, nfds_t n, const struct timespec *w, const sigset_t *m, size_t room), (p, n, w, m, room))
+
+static int selected(int n, fd_set *const sets[3], int r)
+{
+	struct rs_thread *t = r > 0 ? rs_fd_thread() : NULL;
+	if (t) {
+		int e = errno;
+		for (int k = 0; k < 3; k++)
+			for (int fd = 0; sets[k] && fd < n; fd++)
+				if (((const unsigned long *)sets[k])[fd / 64] >> fd % 64 & 1)
+					acquire(t, fd);
+		errno = e;
+	}
+	return r;
+}
+
+RS_EXPORT int select(int n, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval *w)
+{
+	NEED(select);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.select(n, rd, wr, ex, w);
+	return selected(n, (fd_set *const[]){rd, wr, ex}, rs_real.select(n, rd, wr, ex, w));
+}
+
+RS_EXPORT int pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *w, const sigset_t *m)
+{
+	NEED(pselect);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.pselect(n, rd, wr, ex, w, m);
+	return selected(n, (fd_set *const[]){rd, wr, ex}, rs_real.pselect(n, rd, wr, ex, w, m));
+}
+
+/* epoll tells what was registered with the descriptor, not the descriptor: remembered here, by (epoll, data). A collision forgets. */
+#define WATCHED 8192
+static struct { uint64_t data; int epoll, fd; } watched[WATCHED];
+
+static unsigned watched_at(int ep, uint64_t data)
+{
+	return (unsigned)(((uint64_t)(unsigned)ep * 0x9e3779b97f4a7c15ull ^ data * 0xff51afd7ed558ccdull) >> 40) & (WATCHED - 1);
+}
+
+RS_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
+{
+	NEED(epoll_ctl);
+	if (RS_UNLIKELY(rs_config.all)) {
+		struct rs_thread *t = rs_fd_thread();
+		if (t) {
+			release(t, ep);
+			if (ev && op != EPOLL_CTL_DEL) {
+				unsigned i = watched_at(ep, ev->data.u64);
+				watched[i].data = ev->data.u64;
+				watched[i].epoll = ep;
+				watched[i].fd = fd;
+			}
+		}
+	}
+	return rs_real.epoll_ctl(ep, op, fd, ev);
+}
+
+static int epolled(int ep, const struct epoll_event *ev, int r)
+{
+	struct rs_thread *t = r > 0 ? rs_fd_thread() : NULL;
+	if (t) {
+		int e = errno;
+		acquire(t, ep);
+		for (int k = 0; k < r; k++) {
+			unsigned i = watched_at(ep, ev[k].data.u64);
+			if (watched[i].epoll == ep && watched[i].data == ev[k].data.u64)
+				acquire(t, watched[i].fd);
+		}
+		errno = e;
+	}
+	return r;
+}
+
+#define EPOLL(name, params, args) \
+	RS_EXPORT int name params; \
+	RS_EXPORT int name params \
+	{ \
+		NEED(name); \
+		if (RS_LIKELY(!rs_config.all)) \
+			return rs_real.name args; \
+		return epolled(ep, ev, rs_real.name args); \
+	}
+EPOLL(epoll_wait, (int ep, struct epoll_event *ev, int n, int ms), (ep, ev, n, ms))
+EPOLL(epoll_pwait, (int ep, struct epoll_event *ev, int n, int ms, const sigset_t *m), (ep, ev, n, ms, m))
+EPOLL(epoll_pwait2, (int ep, struct epoll_event *ev, int n, const struct timespec *w, const sigset_t *m), (ep, ev, n, w, m))

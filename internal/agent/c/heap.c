@@ -1,0 +1,508 @@
+/* heap.c: the malloc family.
+ *
+ * Ground rules that bite here: malloc is called before the constructor, inside dlsym and dlopen, in fork children, at thread exit, and
+ * (wrongly, but it happens) in signal handlers: nothing here locks, waits or allocates. The real allocator is whatever comes next in
+ * the program's own lookup order, jemalloc or tcmalloc too. A program whose *executable* defines malloc never calls us.
+ *
+ * Blocks. A table of fixed size, indexed by address, remembers for recent blocks where they begin, how long they are, and the
+ * stack of their allocation. It is a cache: a collision forgets the older block, and then nobody claims to know it. Each entry is one
+ * aligned 16-byte store, which processors with AVX make atomic (Intel SDM vol. 3, 9.1.1; AMD64 APM vol. 2, 7.3.2), so threads never
+ * see halves of two blocks. Freed blocks stay as tombstones until the address is handed out again: a free that finds a tombstone is
+ * a double free for certain, provided that every way out of the allocator passes through here. That holds for glibc, whose own
+ * callers of malloc go through the PLT; for other allocators (mallocx, …) it may not, and tombstones are not believed.
+ */
+#include "heap.h"
+#include "os.h"
+#include <emmintrin.h>
+#include <errno.h>
+#include <link.h>
+#include <malloc.h>
+#include <stdlib.h>
+
+/* --- before rs_real is filled ---------------------------------------------------------------------------------------- */
+
+/* dlsym and ld.so may allocate before we know the real malloc. Never given back; resident only as far as used. */
+#define EARLY_BYTES (1u << 20)
+static uint8_t early_area[EARLY_BYTES] __attribute__((aligned(4096)));
+static size_t early_used;
+
+struct early_head {
+	size_t size;
+	size_t pad;
+};
+
+static bool is_early(const void *p)
+{
+	return (const uint8_t *)p >= early_area && (const uint8_t *)p < early_area + EARLY_BYTES;
+}
+
+static void *early_alloc(size_t align, size_t n)
+{
+	if (align < 16)
+		align = 16;
+	if (n > EARLY_BYTES || align > 65536)
+		return NULL;
+	size_t need = sizeof(struct early_head) + align + ((n + 15) & ~(size_t)15);
+	size_t at = __atomic_fetch_add(&early_used, need, __ATOMIC_RELAXED);
+	if (at + need > EARLY_BYTES)
+		return NULL;
+	uintptr_t p = ((uintptr_t)early_area + at + sizeof(struct early_head) + align - 1) & ~(uintptr_t)(align - 1);
+	((struct early_head *)p - 1)->size = n;
+	return (void *)p;
+}
+
+static size_t early_size(const void *p) { return ((const struct early_head *)p - 1)->size; }
+
+static void copy(void *to, const void *from, size_t n)
+{
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
+}
+
+/* --- blocks ------------------------------------------------------------------------------------------------------------- */
+
+#define BLOCK_BITS 19 /* 512 Ki entries, 8 MiB, touched as needed */
+#define BIG_SIZE 4096 /* from here on a block is also in the list of big ones */
+#define BIG_SLOTS 1024
+#define SITE_SLOTS 512
+#define SITE_EXACT 32 /* so many allocations of a site are walked, then every 64th */
+
+enum { B_FREED = 1, B_SITE = 2 }; /* in the low bits of an address */
+
+union block {
+	__m128i v;
+	struct {
+		uint64_t addr; /* block | flags; 0: empty */
+		uint32_t size; /* UINT32_MAX: that or more */
+		uint32_t stack;
+	};
+};
+
+static union block *blocks; /* NULL: not remembered (no session, no memory) */
+static union block *bigs;
+static bool tombstones_hold;
+
+struct site {
+	uint64_t key;
+	uint32_t stack;
+	uint32_t count;
+};
+
+static union block *slot_of(uintptr_t p)
+{
+	return &blocks[((p >> 5) ^ (p >> 24)) & ((1u << BLOCK_BITS) - 1)];
+}
+static union block load(const union block *b)
+{
+	union block r;
+	r.v = _mm_load_si128(&b->v);
+	__asm__ volatile("" ::: "memory");
+	return r;
+}
+static void store(union block *b, uint64_t addr, size_t size, uint32_t stack)
+{
+	union block r = {.addr = addr, .size = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size, .stack = stack};
+	__asm__ volatile("" ::: "memory");
+	_mm_store_si128(&b->v, r.v);
+}
+static union block *big_of(uintptr_t p) { return &bigs[(p >> 12 ^ p >> 22) & (BIG_SLOTS - 1)]; }
+
+/* Called by the first thread with a session, before there are others or under the agent's init; idempotent. */
+static bool blocks_ready(void)
+{
+	static int state; /* 0 not tried, 1 being tried, 2 there, 3 refused */
+	int s = __atomic_load_n(&state, __ATOMIC_ACQUIRE);
+	if (RS_LIKELY(s == 2))
+		return true;
+	if (s != 0 || !__atomic_compare_exchange_n(&state, &s, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return false;
+	union block *b = rs_os_map(sizeof(union block) << BLOCK_BITS), *g = rs_os_map(sizeof(union block) * BIG_SLOTS);
+	if (!b || !g) {
+		__atomic_store_n(&state, 3, __ATOMIC_RELEASE);
+		return false;
+	}
+	tombstones_hold = rs_real.malloc == rs_real.__libc_malloc && rs_real.free == rs_real.__libc_free;
+	bigs = g;
+	__atomic_store_n(&blocks, b, __ATOMIC_RELEASE);
+	__atomic_store_n(&state, 2, __ATOMIC_RELEASE);
+	return true;
+}
+
+/* The stack of an allocation or free: walked for the first ones of a call site (return address and stack depth), later the site's. */
+static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, bool *reused)
+{
+	*reused = false;
+	if (!t->heap_recent && !(t->heap_recent = rs_os_map(sizeof(struct site) * SITE_SLOTS)))
+		return 0;
+	uint64_t key = (pc * 0x9e3779b97f4a7c15ull) ^ (uintptr_t)fp;
+	struct site *s = &((struct site *)t->heap_recent)[(key >> 7 ^ key >> 40) & (SITE_SLOTS - 1)];
+	if (s->key != key) {
+		s->key = key;
+		s->count = 0;
+	} else if (s->count >= SITE_EXACT && (s->count & 63) != 0) {
+		s->count++;
+		*reused = true;
+		return s->stack;
+	}
+	s->count++;
+	return s->stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
+}
+
+/* The block that this thread's malloc handed out last, and the one that its operator delete is giving back: an operator of the C++
+ * runtime calls malloc or free, and one allocation is told once. */
+RS_TLS void *last_got, *giving;
+
+void rs_heap_operator(void)
+{
+	last_got = giving = NULL;
+}
+
+void rs_heap_got(void *p, size_t n, unsigned kind, uintptr_t pc, void *fp)
+{
+	if (!p || !rs_active)
+		return;
+	if (RS_UNLIKELY(last_got == p) && (kind == RS_ALLOC_NEW || kind == RS_ALLOC_NEW_ARRAY))
+		return;
+	last_got = p;
+	if (giving == p)
+		giving = NULL;
+	struct rs_thread *t = rs_self();
+	if (!blocks && (!t || !blocks_ready()))
+		return;
+	uint32_t stack = 0;
+	uint64_t flags = 0;
+	if (t) {
+		if (rs_config.all) {
+			stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
+			RS_EMIT(t, ALLOC, alloc, (uintptr_t)p, n, stack, kind);
+		} else if (rs_config.heap && n >= sizeof(pthread_spinlock_t)) {
+			bool reused;
+			stack = site_stack(t, pc, fp, &reused);
+			flags = reused ? B_SITE : 0;
+		}
+	}
+	store(slot_of((uintptr_t)p), (uintptr_t)p | flags, n, stack);
+	if (RS_UNLIKELY(n >= BIG_SIZE))
+		store(big_of((uintptr_t)p), (uintptr_t)p | flags, n, stack);
+}
+
+static uintptr_t image_lo, image_hi; /* the executable's static data, for invalid-free */
+
+static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	(void)size, (void)arg;
+	for (int i = 0; i < info->dlpi_phnum; i++) { /* the first object is the executable */
+		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+		if (h->p_type == PT_LOAD && (h->p_flags & PF_W)) {
+			image_lo = info->dlpi_addr + h->p_vaddr;
+			image_hi = image_lo + h->p_memsz;
+		}
+	}
+	return 1;
+}
+
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uintptr_t pc, void *fp)
+{
+	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, 0, now, then, 0, 0);
+}
+
+/* p was not found as a live block: is it certain that it is none? */
+static void check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void *fp)
+{
+	if (!rs_config.misuse || !tombstones_hold)
+		return;
+	/* glibc aligns every block to 16, no block of its lies on a thread's stack or in the executable's data. */
+	if (!image_hi)
+		dl_iterate_phdr(find_image, NULL);
+	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi))
+		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, pc, fp);
+}
+
+void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
+{
+	if (!p || !rs_active)
+		return;
+	if (giving == p) /* an operator delete calls another one, or free */
+		return;
+	if (kind == RS_ALLOC_DELETE || kind == RS_ALLOC_DELETE_ARRAY)
+		giving = p;
+	if (last_got == p)
+		last_got = NULL;
+	struct rs_thread *t = rs_self();
+	if (!blocks && (!t || !blocks_ready()))
+		return;
+	union block *s = slot_of((uintptr_t)p), was = load(s);
+	bool known = (was.addr & ~(uint64_t)15) == ((uintptr_t)p & ~(uintptr_t)15) && ((uintptr_t)p & 15) == 0;
+	uint32_t stack = 0;
+	if (RS_LIKELY(t != NULL)) {
+		bool reused;
+		if (rs_config.all) {
+			stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
+			RS_EMIT(t, FREE, free, (uintptr_t)p, stack, kind);
+		} else if (rs_config.heap && rs_config.misuse) {
+			stack = site_stack(t, pc, fp, &reused);
+		}
+		if (RS_UNLIKELY(!known))
+			check_stranger(t, (uintptr_t)p, pc, fp);
+		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
+			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, pc, fp);
+		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX)
+			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
+		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
+			rs_sync_memory_gone(t, (uintptr_t)p, rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 1, stack);
+		else if (!known && ((uintptr_t)p & 15) == 0 && !(((uintptr_t)p >= image_lo && (uintptr_t)p < image_hi) ||
+				((uintptr_t)p >= t->stack_lo && (uintptr_t)p < t->stack_hi)))
+			rs_sync_memory_gone(t, (uintptr_t)p, rs_real.malloc_usable_size(p), stack);
+	}
+	if (((uintptr_t)p & 15) != 0)
+		return;
+	if (RS_UNLIKELY(known && was.size >= BIG_SIZE)) {
+		union block *g = big_of((uintptr_t)p);
+		if ((load(g).addr & ~(uint64_t)15) == (uintptr_t)p)
+			store(g, 0, 0, 0);
+	}
+	/* Before the real free: afterwards the address may already be somebody else's. */
+	store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
+}
+
+bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t *size, uint32_t *stack, bool *site)
+{
+	(void)t;
+	if (!blocks)
+		return false;
+	uintptr_t a = p & ~(uintptr_t)15;
+	for (unsigned i = 0; i < BIG_SIZE / 16 && a; i++, a -= 16) {
+		union block b = load(slot_of(a));
+		if ((b.addr & ~(uint64_t)15) != a)
+			continue;
+		if (b.addr & B_FREED)
+			break; /* nothing live that begins lower can reach over a free block */
+		if (b.size != UINT32_MAX && p >= a + b.size)
+			break; /* nor over a live one */
+		*block = a, *size = b.size, *stack = b.stack, *site = b.addr & B_SITE;
+		return true;
+	}
+	for (unsigned i = 0; i < BIG_SLOTS; i++) {
+		union block b = load(&bigs[i]);
+		uintptr_t at = b.addr & ~(uint64_t)15;
+		if (at && p >= at && (b.size == UINT32_MAX ? p < at + (1ull << 46) && at > p - (1ull << 40) : p < at + b.size)) {
+			*block = at, *size = b.size, *stack = b.stack, *site = b.addr & B_SITE;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* --- the interface ------------------------------------------------------------------------------------------------------- */
+
+#define GOT(p, n, kind) rs_heap_got((p), (n), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
+#define GIVE(p, kind) rs_heap_give((p), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
+
+RS_EXPORT void *malloc(size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.malloc))
+		return early_alloc(16, n);
+	void *p = rs_real.malloc(n);
+	GOT(p, n, MALLOC);
+	return p;
+}
+
+RS_EXPORT void *calloc(size_t m, size_t n)
+{
+	size_t total;
+	if (RS_UNLIKELY(!rs_real.calloc)) /* the early area is zero and is never used twice */
+		return __builtin_mul_overflow(m, n, &total) ? NULL : early_alloc(16, total);
+	void *p = rs_real.calloc(m, n);
+	GOT(p, m * n, CALLOC);
+	return p;
+}
+
+/* Moves an early block into the real heap. */
+static void *early_move(void *old, size_t n)
+{
+	size_t have = early_size(old);
+	void *p = rs_real.malloc ? rs_real.malloc(n) : early_alloc(16, n);
+	if (p)
+		copy(p, old, have < n ? have : n);
+	return p;
+}
+
+static void *resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned kind, uintptr_t pc, void *fp)
+{
+	if (RS_UNLIKELY(!real || is_early(old))) {
+		void *p = old ? early_move(old, n) : early_alloc(16, n);
+		rs_heap_got(p, n, kind, pc, fp);
+		return p;
+	}
+	size_t had = 0;
+	if (old && blocks) {
+		union block was = load(slot_of((uintptr_t)old));
+		if ((was.addr & ~(uint64_t)15) == (uintptr_t)old)
+			had = was.size;
+	}
+	rs_heap_give(old, kind, pc, fp);
+	void *p = real(old, n);
+	if (p)
+		rs_heap_got(p, n, kind, pc, fp);
+	else if (old && n != 0) /* it failed: the old block lives on */
+		rs_heap_got(old, had, kind, pc, fp);
+	return p;
+}
+
+RS_EXPORT void *realloc(void *old, size_t n)
+{
+	return resize(rs_real.realloc, old, n, RS_ALLOC_REALLOC, RS_CALLER(), __builtin_frame_address(0));
+}
+
+RS_EXPORT void *reallocarray(void *old, size_t m, size_t n)
+{
+	size_t total;
+	if (__builtin_mul_overflow(m, n, &total)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return resize(rs_real.realloc, old, total, RS_ALLOC_REALLOCARRAY, RS_CALLER(), __builtin_frame_address(0));
+}
+
+RS_EXPORT void free(void *p)
+{
+	if (RS_UNLIKELY(is_early(p) || !rs_real.free))
+		return;
+	GIVE(p, FREE);
+	rs_real.free(p);
+}
+
+RS_EXPORT void cfree(void *p);
+RS_EXPORT void cfree(void *p)
+{
+	if (RS_UNLIKELY(is_early(p) || !rs_real.free))
+		return;
+	GIVE(p, FREE);
+	(rs_real.cfree ? rs_real.cfree : rs_real.free)(p);
+}
+
+RS_EXPORT void *memalign(size_t align, size_t n);
+RS_EXPORT void *memalign(size_t align, size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.memalign))
+		return early_alloc(align, n);
+	void *p = rs_real.memalign(align, n);
+	GOT(p, n, MEMALIGN);
+	return p;
+}
+
+RS_EXPORT void *aligned_alloc(size_t align, size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.aligned_alloc))
+		return early_alloc(align, n);
+	void *p = rs_real.aligned_alloc(align, n);
+	GOT(p, n, MEMALIGN);
+	return p;
+}
+
+RS_EXPORT int posix_memalign(void **out, size_t align, size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.posix_memalign)) {
+		void *p = early_alloc(align, n);
+		if (p)
+			*out = p;
+		return p ? 0 : ENOMEM;
+	}
+	int r = rs_real.posix_memalign(out, align, n);
+	if (r == 0)
+		GOT(*out, n, MEMALIGN);
+	return r;
+}
+
+RS_EXPORT void *valloc(size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.valloc))
+		return early_alloc(4096, n);
+	void *p = rs_real.valloc(n);
+	GOT(p, n, MEMALIGN);
+	return p;
+}
+
+RS_EXPORT void *pvalloc(size_t n);
+RS_EXPORT void *pvalloc(size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.pvalloc))
+		return early_alloc(4096, (n + 4095) & ~(size_t)4095);
+	void *p = rs_real.pvalloc(n);
+	GOT(p, n, MEMALIGN);
+	return p;
+}
+
+RS_EXPORT size_t malloc_usable_size(void *p);
+RS_EXPORT size_t malloc_usable_size(void *p)
+{
+	if (is_early(p))
+		return early_size(p);
+	return rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 0;
+}
+
+/* glibc's second names, by which some programs reach its allocator past an interposed one. */
+RS_EXPORT void *__libc_malloc(size_t n);
+RS_EXPORT void *__libc_malloc(size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.__libc_malloc))
+		return early_alloc(16, n);
+	void *p = rs_real.__libc_malloc(n);
+	GOT(p, n, MALLOC);
+	return p;
+}
+
+RS_EXPORT void *__libc_calloc(size_t m, size_t n);
+RS_EXPORT void *__libc_calloc(size_t m, size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.__libc_calloc))
+		return calloc(m, n);
+	void *p = rs_real.__libc_calloc(m, n);
+	GOT(p, m * n, CALLOC);
+	return p;
+}
+
+RS_EXPORT void *__libc_realloc(void *old, size_t n);
+RS_EXPORT void *__libc_realloc(void *old, size_t n)
+{
+	return resize(rs_real.__libc_realloc, old, n, RS_ALLOC_REALLOC, RS_CALLER(), __builtin_frame_address(0));
+}
+
+RS_EXPORT void *__libc_memalign(size_t align, size_t n);
+RS_EXPORT void *__libc_memalign(size_t align, size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.__libc_memalign))
+		return early_alloc(align, n);
+	void *p = rs_real.__libc_memalign(align, n);
+	GOT(p, n, MEMALIGN);
+	return p;
+}
+
+RS_EXPORT void *__libc_valloc(size_t n);
+RS_EXPORT void *__libc_valloc(size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.__libc_valloc))
+		return early_alloc(4096, n);
+	void *p = rs_real.__libc_valloc(n);
+	GOT(p, n, MEMALIGN);
+	return p;
+}
+
+RS_EXPORT void *__libc_pvalloc(size_t n);
+RS_EXPORT void *__libc_pvalloc(size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.__libc_pvalloc))
+		return early_alloc(4096, (n + 4095) & ~(size_t)4095);
+	void *p = rs_real.__libc_pvalloc(n);
+	GOT(p, n, MEMALIGN);
+	return p;
+}
+
+RS_EXPORT void __libc_free(void *p);
+RS_EXPORT void __libc_free(void *p)
+{
+	if (RS_UNLIKELY(is_early(p) || !rs_real.__libc_free))
+		return;
+	GIVE(p, FREE);
+	rs_real.__libc_free(p);
+}

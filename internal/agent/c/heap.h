@@ -1,0 +1,12 @@
+/* heap.h: what heap.c offers to new.c. */
+#ifndef RS_HEAP_H
+#define RS_HEAP_H
+#include "agent.h"
+
+/* Call after a block was handed out (p may be NULL), with the interposed function's caller and frame. */
+void rs_heap_got(void *p, size_t n, unsigned kind, uintptr_t pc, void *fp);
+/* Call before a block is given back (p may be NULL). */
+void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp);
+/* Call before a real operator new and after a real operator delete: what malloc and free are told about in between is the same block. */
+void rs_heap_operator(void);
+#endif

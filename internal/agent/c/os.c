@@ -1,0 +1,228 @@
+/* os.c: memory, signal masks, locks, time: what the agent asks of the kernel. Raw system calls only; nothing here touches errno. */
+#include "core.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+
+uint64_t rs_agent_bytes;
+
+void *rs_os_map(size_t bytes)
+{
+	if (rs_sandboxed)
+		return NULL; /* the program's filter may kill for it */
+	bytes = (bytes + RS_PAGE - 1) & -RS_PAGE;
+	long p = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p < 0 && p > -4096)
+		return NULL;
+	RS_SYS3(SYS_madvise, p, bytes, MADV_DONTDUMP);
+	uint64_t sum = __atomic_add_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
+	return (void *)p;
+}
+
+void rs_os_unmap(void *p, size_t bytes)
+{
+	if (rs_sandboxed)
+		return;
+	bytes = (bytes + RS_PAGE - 1) & -RS_PAGE;
+	RS_SYS2(SYS_munmap, p, bytes);
+	uint64_t sum = __atomic_sub_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
+}
+
+uint64_t rs_os_no_signals(void)
+{
+	uint64_t all = ~0ull, old = 0;
+	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, 8);
+	return old;
+}
+
+void rs_os_signals(uint64_t mask)
+{
+	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+}
+
+long rs_os_wait(uint32_t *word, uint32_t value, bool shared, unsigned ms)
+{
+	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+	return RS_SYS4(SYS_futex, word, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value, &ts);
+}
+
+void rs_os_wake(uint32_t *word, bool shared)
+{
+	RS_SYS3(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1 << 30);
+}
+
+/* 0 free, 1 held, 2 held and waited for. */
+void rs_lock(struct rs_lock *l)
+{
+	uint32_t free = 0;
+	if (__atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		return;
+	while (__atomic_exchange_n(&l->word, 2, __ATOMIC_ACQUIRE) != 0)
+		rs_os_wait(&l->word, 2, false, 1000);
+}
+
+void rs_unlock(struct rs_lock *l)
+{
+	if (__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) == 2)
+		rs_os_wake(&l->word, false);
+}
+
+uint32_t rs_os_ms(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return (uint32_t)((uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000);
+}
+
+uint32_t rs_os_pid(void) { return (uint32_t)RS_SYS0(SYS_getpid); }
+uint32_t rs_os_tid(void) { return (uint32_t)RS_SYS0(SYS_gettid); }
+
+void rs_os_copy(void *to, const void *from, size_t n)
+{
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(n) : : "memory");
+}
+
+void rs_os_clear(void *p, size_t n)
+{
+	__asm__ volatile("rep stosb" : "+D"(p), "+c"(n) : "a"(0) : "memory");
+}
+
+size_t rs_os_length(const char *s)
+{
+	size_t n = 0;
+	while (s[n])
+		n++;
+	return n;
+}
+
+bool rs_os_equal(const void *a, const void *b, size_t n)
+{
+	const char *p = a, *q = b;
+	for (size_t i = 0; i < n; i++)
+		if (p[i] != q[i])
+			return false;
+	return true;
+}
+
+void rs_put_bytes(uint64_t *w, const void *p, size_t n)
+{
+	if (n == 0)
+		return;
+	w[(n - 1) / 8] = 0;
+	rs_os_copy(w, p, n);
+}
+
+/* The new task's first steps cannot be C: it runs on another stack, and what it would return to is its parent's. CLONE_VFORK holds the caller until
+ * the task has ended; CLONE_THREAD keeps our pid towards the socket's peer, and makes the task nobody's child. */
+void rs_os_aside(void (*fn)(void *), void *arg)
+{
+	const size_t size = 64 << 10;
+	char *stack = rs_os_map(size);
+	long r = -ENOMEM;
+	if (stack) {
+		long flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK | CLONE_UNTRACED;
+		register void (*callee)(void *) __asm__("r12") = fn;
+		register void *callee_arg __asm__("r13") = arg;
+		__asm__ volatile("xor %%edx, %%edx\n\t"
+				 "xor %%r10d, %%r10d\n\t"
+				 "xor %%r8d, %%r8d\n\t"
+				 "syscall\n\t"
+				 "test %%rax, %%rax\n\t"
+				 "jnz 1f\n\t"
+				 "xor %%ebp, %%ebp\n\t"
+				 "mov %%r13, %%rdi\n\t"
+				 "call *%[callee]\n\t"
+				 "mov %[exit], %%eax\n\t"
+				 "xor %%edi, %%edi\n\t"
+				 "syscall\n\t"
+				 "ud2\n"
+				 "1:"
+				 : "=a"(r)
+				 : "a"(SYS_clone), "D"(flags), "S"(stack + size), [callee] "r"(callee), [exit] "i"(SYS_exit), "r"(callee_arg)
+				 : "rcx", "rdx", "r8", "r10", "r11", "memory", "cc");
+		rs_os_unmap(stack, size);
+	}
+	if (r < 0)
+		fn(arg);
+}
+
+void rs_os_apart(void (*fn)(void *), void *arg)
+{
+	if (rs_live_threads > 1) {
+		rs_os_aside(fn, arg);
+		return;
+	}
+	struct rlimit64 was, more;
+	bool raise = RS_SYS4(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, &was) == 0 && was.rlim_cur < 80 && was.rlim_cur < was.rlim_max;
+	if (raise) {
+		more = was;
+		more.rlim_cur = was.rlim_max < 80 ? was.rlim_max : 80;
+		RS_SYS4(SYS_prlimit64, 0, RLIMIT_NOFILE, &more, 0);
+	}
+	fn(arg);
+	if (raise)
+		RS_SYS4(SYS_prlimit64, 0, RLIMIT_NOFILE, &was, 0);
+}
+
+static char *put(char *at, const char *s)
+{
+	while (*s)
+		*at++ = *s++;
+	return at;
+}
+
+static char *put_number(char *at, unsigned long v)
+{
+	char d[24];
+	int n = 0;
+	do
+		d[n++] = (char)('0' + v % 10);
+	while (v /= 10);
+	while (n)
+		*at++ = d[--n];
+	return at;
+}
+
+static const char *error_name(long e)
+{
+	switch (e) {
+	case ENOMEM: return "ENOMEM, no memory";
+	case EMFILE: return "EMFILE, too many open files in this process";
+	case ENFILE: return "ENFILE, too many open files in the system";
+	case EPERM: return "EPERM, not permitted";
+	case EACCES: return "EACCES, permission denied";
+	case ENOSYS: return "ENOSYS, not offered by this kernel or sandbox";
+	case EFBIG: return "EFBIG, limit on file size (ulimit -f)";
+	case ETIMEDOUT: case EAGAIN: return "no answer";
+	case EPROTO: return "unexpected answer";
+	}
+	return NULL;
+}
+
+/* Does not wait when stderr is full, and does not kill the program with a SIGPIPE of ours when nobody reads it. */
+void rs_os_say(const char *what, long error)
+{
+	char line[300], *at = put(line, "ripstop: process ");
+	at = put_number(at, rs_os_pid());
+	at = put(put(at, ": "), what);
+	if (error) {
+		const char *name = error_name(-error);
+		at = put(at, " (");
+		at = name ? put(at, name) : put_number(put(at, "error "), (unsigned long)-error);
+		at = put(at, ")");
+	}
+	*at++ = '\n';
+	struct pollfd p = {.fd = 2, .events = POLLOUT};
+	struct timespec now = {0};
+	uint64_t old = rs_os_no_signals(), pending = 0, pipe = 1ull << (SIGPIPE - 1);
+	RS_SYS2(SYS_rt_sigpending, &pending, 8);
+	if (RS_SYS3(SYS_poll, &p, 1, 0) == 1 && RS_SYS3(SYS_write, 2, line, at - line) == -EPIPE && !(pending & pipe))
+		RS_SYS4(SYS_rt_sigtimedwait, &pipe, 0, &now, 8);
+	rs_os_signals(old);
+}

@@ -1,0 +1,29 @@
+/* os.h: the agent's one door to the OS. Raw system calls: no errno, no libc, safe in signal handlers. Return values are the
+ * kernel's: negative errno on failure. */
+#ifndef RS_OS_H
+#define RS_OS_H
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+
+static inline long rs_sys6(long n, long a, long b, long c, long d, long e, long f)
+{
+	long r;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+	return r;
+}
+#define RS_SYS0(n) rs_sys6(n, 0, 0, 0, 0, 0, 0)
+#define RS_SYS1(n, a) rs_sys6(n, (long)(a), 0, 0, 0, 0, 0)
+#define RS_SYS2(n, a, b) rs_sys6(n, (long)(a), (long)(b), 0, 0, 0, 0)
+#define RS_SYS3(n, a, b, c) rs_sys6(n, (long)(a), (long)(b), (long)(c), 0, 0, 0)
+#define RS_SYS4(n, a, b, c, d) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+#define RS_SYS5(n, a, b, c, d, e) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
+#define RS_SYS6(n, a, b, c, d, e, f) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+/* Anonymous private memory, zeroed, counted as the agent's; NULL on failure. */
+void *rs_os_map(size_t bytes);
+void rs_os_unmap(void *p, size_t bytes);
+#endif

@@ -1,0 +1,24 @@
+/* real.c: the real functions. The only place that looks symbols up. */
+#include "core.h"
+#include <dlfcn.h>
+
+struct rs_real_table rs_real;
+
+void *rs_real_find(const char *name, const char *version)
+{
+	return version[0] ? dlvsym(RTLD_NEXT, name, version) : dlsym(RTLD_NEXT, name);
+}
+
+void rs_real_init(void)
+{
+	/* 0 not yet, 1 under way (the look-up itself may call what is interposed), 2 done. Runs before there is a second thread. */
+	static uint32_t state;
+	if (state != 0)
+		return;
+	state = 1;
+#define R(ret, name, version, args) rs_real.name = (ret(*) args)rs_real_find(#name, version);
+	RS_REAL_LIST
+#undef R
+	dlerror(); /* a miss must not be the program's first dlerror() */
+	state = 2;
+}

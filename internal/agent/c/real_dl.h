@@ -1,0 +1,7 @@
+/* real_dl.h: real functions that dl.c interposes. dlsym is never interposed: it looks at its caller. */
+#ifndef RS_REAL_DL_H
+#define RS_REAL_DL_H
+#define RS_REAL_DL \
+	R(void *, dlopen, "", (const char *, int)) \
+	R(int, dlclose, "", (void *))
+#endif

@@ -1,0 +1,265 @@
+/* signal.c: handlers and their delivery.
+ *
+ * In filtered mode the program's handlers are installed as they are. In all mode `signal-enter` and `signal-leave` need code around
+ * them: the kernel gets the address of a stub that stands for this very handler, for good. So there is no table that could disagree with
+ * the kernel, no lock, and what the kernel says about an action stays the truth (SA_RESETHAND, a vfork child's own actions); only the
+ * stub's address is put back into the handler's where the program looks. A handler left by siglongjmp sends no signal-leave. */
+#include "proc.h"
+#include <errno.h>
+#include <time.h>
+
+#define STUBS 512
+#define STUB_BYTES 16
+
+/* The address above these bits; 0: free. Never changes once set. */
+enum { WANTS_INFO = 1, HAS_INFO = 2, SHIFT = 2 };
+static uintptr_t handlers[STUBS];
+
+__asm__(".text\n.p2align 4\nrs_signal_stubs:\n"
+	".set i, 0\n.rept 512\n.p2align 4\n	movl $i, %ecx\n	jmp rs_signal_handler\n.set i, i+1\n.endr\n");
+extern char rs_signal_stubs[] __attribute__((visibility("hidden")));
+void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub) __attribute__((visibility("hidden")));
+
+void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
+{
+	struct rs_thread *t = rs_self();
+	if (t) {
+		int code = handlers[stub] & HAS_INFO ? info->si_code : 0;
+		bool sender = handlers[stub] & HAS_INFO && (code == SI_USER || code == SI_TKILL || code == SI_QUEUE);
+		RS_EMIT(t, SIGNAL_ENTER, signal_enter, (uint32_t)sig, (uint32_t)code, sender ? (uint32_t)info->si_pid : 0);
+	}
+	((void (*)(int, siginfo_t *, void *))(handlers[stub] >> SHIFT))(sig, info, context);
+	t = rs_self();
+	if (t)
+		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
+}
+
+/* The stub for a handler; the handler itself when there are no more. Lock-free: this may run in a signal handler. */
+static uintptr_t stub_for(uintptr_t handler, unsigned bits)
+{
+	uintptr_t key = handler << SHIFT | bits;
+	for (unsigned n = 0, i = (unsigned)((key * 0x9e3779b97f4a7c15ull) >> 55) % STUBS; n < STUBS; n++, i = (i + 1) % STUBS) {
+		uintptr_t seen = 0;
+		if (__atomic_load_n(&handlers[i], __ATOMIC_ACQUIRE) == key ||
+			__atomic_compare_exchange_n(&handlers[i], &seen, key, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || seen == key)
+			return (uintptr_t)rs_signal_stubs + i * STUB_BYTES;
+	}
+	return handler;
+}
+
+/* 0 if the address is no stub's. */
+static uintptr_t behind_stub(uintptr_t p)
+{
+	uintptr_t at = p - (uintptr_t)rs_signal_stubs;
+	return at < STUBS * STUB_BYTES ? handlers[at / STUB_BYTES] : 0;
+}
+
+static void unstub(struct sigaction *sa)
+{
+	uintptr_t key = behind_stub((uintptr_t)sa->sa_handler);
+	if (!key)
+		return;
+	sa->sa_handler = (rs_sighandler)(key >> SHIFT);
+	if (!(key & WANTS_INFO))
+		sa->sa_flags &= ~SA_SIGINFO;
+}
+
+static bool is_function(rs_sighandler h) { return h != SIG_DFL && h != SIG_IGN && h != SIG_ERR; }
+
+static bool settable(int sig) { return sig >= 1 && sig <= 64 && sig != SIGKILL && sig != SIGSTOP && sig != 32 && sig != 33; }
+
+/* Before the action is in force, so that it is older than the first delivery. */
+static void tell(struct rs_thread *t, int sig, int flags, rs_sighandler h)
+{
+	if (t && settable(sig))
+		RS_EMIT(t, SIGACTION, sigaction, (uint32_t)sig, (uint32_t)flags, (uintptr_t)h);
+}
+
+RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
+{
+	struct rs_thread *t = act ? rs_self() : NULL;
+	struct sigaction ours;
+	if (t) {
+		tell(t, sig, act->sa_flags, act->sa_handler);
+		if (rs_config.all && is_function(act->sa_handler)) {
+			ours = *act;
+			/* The stub wants to know the sender. But flags outlive the handler that SA_RESETHAND takes away. */
+			if (!(ours.sa_flags & (int)SA_RESETHAND))
+				ours.sa_flags |= SA_SIGINFO;
+			ours.sa_handler = (rs_sighandler)stub_for((uintptr_t)act->sa_handler, (act->sa_flags & SA_SIGINFO ? WANTS_INFO : 0) |
+				(ours.sa_flags & SA_SIGINFO ? HAS_INFO : 0));
+			if (ours.sa_handler != act->sa_handler)
+				act = &ours;
+		}
+	}
+	int r = RS_REAL(sigaction)(sig, act, old);
+	if (r == 0 && old)
+		unstub(old);
+	return r;
+}
+RS_ALIAS(__sigaction, sigaction);
+
+/* --- the older interfaces --------------------------------------------------------------------------------------------------- */
+
+/* Signals that siginterrupt made interrupting; signal() installs accordingly. A mirror of glibc's own set. */
+static uint64_t interrupting;
+
+static rs_sighandler unstubbed(rs_sighandler h)
+{
+	uintptr_t key = h == SIG_ERR ? 0 : behind_stub((uintptr_t)h);
+	return key ? (rs_sighandler)(key >> SHIFT) : h;
+}
+
+/* signal() with a stub; flags and mask as the real function would set. */
+static rs_sighandler install(int sig, rs_sighandler h, int flags, bool mask_itself)
+{
+	struct sigaction sa = {.sa_handler = h, .sa_flags = flags}, old;
+	sigemptyset(&sa.sa_mask);
+	if (mask_itself)
+		sigaddset(&sa.sa_mask, sig);
+	return sigaction(sig, &sa, &old) < 0 ? SIG_ERR : old.sa_handler;
+}
+
+RS_EXPORT rs_sighandler signal(int sig, rs_sighandler h)
+{
+	struct rs_thread *t = rs_self();
+	if (!t || !rs_config.all || !is_function(h) || !settable(sig)) {
+		if (h != SIG_ERR)
+			tell(t, sig, 0, h);
+		return unstubbed(RS_REAL(signal)(sig, h));
+	}
+	bool interrupts = __atomic_load_n(&interrupting, __ATOMIC_RELAXED) >> (sig - 1) & 1;
+	return install(sig, h, interrupts ? 0 : SA_RESTART, true);
+}
+RS_ALIAS(bsd_signal, signal);
+RS_ALIAS(ssignal, signal);
+
+RS_EXPORT rs_sighandler __sysv_signal(int sig, rs_sighandler h)
+{
+	struct rs_thread *t = rs_self();
+	if (!t || !rs_config.all || !is_function(h) || !settable(sig)) {
+		if (h != SIG_ERR)
+			tell(t, sig, 0, h);
+		return unstubbed(RS_REAL(__sysv_signal)(sig, h));
+	}
+	return install(sig, h, (int)(SA_RESETHAND | SA_NODEFER | SA_INTERRUPT), false);
+}
+RS_ALIAS(sysv_signal, __sysv_signal);
+
+/* Obsolete; what it installs is not wrapped. */
+RS_EXPORT rs_sighandler sigset(int sig, rs_sighandler h)
+{
+	if (h != SIG_ERR && h != SIG_HOLD)
+		tell(rs_self(), sig, 0, h);
+	return unstubbed(RS_REAL(sigset)(sig, h));
+}
+
+RS_EXPORT int sigignore(int sig)
+{
+	tell(rs_self(), sig, 0, SIG_IGN);
+	return RS_REAL(sigignore)(sig);
+}
+
+/* Changes a flag of the action in force and keeps its handler, a stub too. */
+RS_EXPORT int siginterrupt(int sig, int flag)
+{
+	int r = RS_REAL(siginterrupt)(sig, flag);
+	if (r == 0 && flag)
+		__atomic_fetch_or(&interrupting, 1ull << (sig - 1), __ATOMIC_RELAXED);
+	else if (r == 0)
+		__atomic_fetch_and(&interrupting, ~(1ull << (sig - 1)), __ATOMIC_RELAXED);
+	return r;
+}
+
+/* --- taken without a handler: cancellation points ---------------------------------------------------------------------------- */
+
+static void taken(struct rs_thread *t, int sig, int code)
+{
+	RS_EMIT(t, SIGNAL_TAKEN, signal_taken, (uint32_t)sig, (uint32_t)code);
+}
+
+RS_EXPORT int sigwait(const sigset_t *set, int *sig)
+{
+	int r = RS_REAL(sigwait)(set, sig);
+	struct rs_thread *t;
+	if (r == 0 && rs_config.all && (t = rs_self()))
+		taken(t, *sig, 0);
+	return r;
+}
+
+RS_EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct timespec *timeout)
+{
+	struct rs_thread *t = rs_self();
+	if (!t || !rs_config.all)
+		return RS_REAL(sigtimedwait)(set, info, timeout);
+	siginfo_t own = {0};
+	siginfo_t *i = info ? info : &own;
+	int r = RS_REAL(sigtimedwait)(set, i, timeout);
+	if (r > 0)
+		taken(t, r, i->si_code);
+	return r;
+}
+
+RS_EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info) { return sigtimedwait(set, info, NULL); }
+
+/* --- sending ------------------------------------------------------------------------------------------------------------------ */
+
+static void sent(int sig, uint32_t target, pid_t pid)
+{
+	struct rs_thread *t;
+	if (rs_config.all && sig && (t = rs_self()))
+		RS_EMIT(t, SIGNAL_SEND, signal_send, (uint32_t)sig, target, (uint32_t)pid);
+}
+
+static pid_t self_pid(void) { return (pid_t)rs_own_pid; }
+
+RS_EXPORT int kill(pid_t pid, int sig)
+{
+	sent(sig, 0, pid);
+	return RS_REAL(kill)(pid, sig);
+}
+
+RS_EXPORT int killpg(pid_t group, int sig)
+{
+	sent(sig, 0, -group);
+	return RS_REAL(killpg)(group, sig);
+}
+
+RS_EXPORT int tgkill(pid_t pid, pid_t tid, int sig)
+{
+	if (rs_config.all) {
+		struct rs_thread *t = rs_self();
+		sent(sig, t && (uint32_t)tid == t->tid ? t->number : 0, pid);
+	}
+	return RS_REAL(tgkill)(pid, tid, sig);
+}
+
+RS_EXPORT int raise(int sig)
+{
+	if (rs_config.all) {
+		struct rs_thread *t = rs_self();
+		sent(sig, t ? t->number : 0, self_pid());
+	}
+	return RS_REAL(raise)(sig);
+}
+RS_ALIAS(gsignal, raise);
+
+RS_EXPORT int sigqueue(pid_t pid, int sig, const union sigval value)
+{
+	sent(sig, 0, pid);
+	return RS_REAL(sigqueue)(pid, sig, value);
+}
+
+RS_EXPORT int pthread_kill(pthread_t thread, int sig)
+{
+	if (rs_config.all)
+		sent(sig, rs_thread_of(thread), self_pid());
+	return RS_REAL(pthread_kill)(thread, sig);
+}
+
+RS_EXPORT int pthread_sigqueue(pthread_t thread, int sig, const union sigval value)
+{
+	if (rs_config.all)
+		sent(sig, rs_thread_of(thread), self_pid());
+	return RS_REAL(pthread_sigqueue)(thread, sig, value);
+}

@@ -1,0 +1,229 @@
+/* stack.c: stacks are sent once and known by a number. The numbers are places in tables of hashes, shared by the threads without a lock; a stack is
+ * kept by its 64-bit hash alone. Async-signal-safe. */
+#include "core.h"
+#include <errno.h>
+#include <sys/mman.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+/* Tables of growing size, so that a process with few stacks touches few pages: what finds no place in one goes to the next. */
+enum { TABLES = 3, PROBES = 8 };
+static const uint32_t table_size[TABLES] = {1 << 11, 1 << 15, 1 << 20};
+static const uint32_t table_base[TABLES] = {1, 1 + (1 << 11), 1 + (1 << 11) + (1 << 15)};
+static uint64_t *table[TABLES]; /* hash with READY; 0: free */
+enum { READY = 1 };
+
+/* A forked child numbers apart from its parent: held locks keep the numbers of stacks that the parent defined. */
+enum { GENERATION_SHIFT = 21, GENERATIONS = 1 << 10 };
+static uint32_t generation;
+
+void rs_stack_init(void)
+{
+	for (int i = 0; i < TABLES && (rs_config.stack_depth || rs_config.alloc_depth); i++)
+		if ((table[i] = rs_os_map(table_size[i] * 8))) {
+			RS_SYS3(SYS_madvise, table[i], table_size[i] * 8, MADV_WIPEONFORK);
+			/* Few pages here and there are touched: none of them should be one of 2 MiB. */
+			RS_SYS3(SYS_madvise, table[i], table_size[i] * 8, MADV_NOHUGEPAGE);
+		}
+}
+
+void rs_stack_after_fork(void)
+{
+	generation = (generation + 1) & (GENERATIONS - 1);
+	/* For kernels without MADV_WIPEONFORK. */
+	for (int i = 0; i < TABLES; i++)
+		if (table[i])
+			RS_SYS3(SYS_madvise, table[i], table_size[i] * 8, MADV_DONTNEED);
+}
+
+static void define(struct rs_thread *t, uint32_t id, const uint64_t *pcs, unsigned n)
+{
+	uint64_t *w = rs_reserve(t, RS_EV_STACK, RS_STACK_WORDS + n);
+	if (!w)
+		return;
+	rs_put_stack(w, id, n);
+	for (unsigned i = 0; i < n; i++)
+		w[RS_STACK_WORDS + i] = pcs[i];
+	rs_commit(t);
+}
+
+/* A sum of products with a different odd factor for each place: no product waits for another. */
+static inline uint64_t hash(const uint64_t *pcs, unsigned n)
+{
+	uint64_t factor = 0x9e3779b97f4a7c15ull, h = n;
+	for (unsigned i = 0; i < n; i++) {
+		/* cppcheck-suppress uninitvar ; rs_walk filled the first n */
+		h += pcs[i] * factor;
+		factor *= 0xd1342543de82ef95ull;
+	}
+	h ^= h >> 32;
+	h *= 0xff51afd7ed558ccdull;
+	h ^= h >> 29;
+	return (h | 2) & ~(uint64_t)READY; /* never 0 */
+}
+
+/* The number of a stack; its definition has a timestamp before any use. Whoever meets a number that its finder has not defined yet (it may be our own
+ * thread, below a signal handler) defines it again rather than wait. */
+static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n)
+{
+	uint64_t h = hash(pcs, n);
+	for (int i = 0; i < TABLES && table[i]; i++) {
+		uint32_t size = table_size[i], at = (uint32_t)(h >> 32);
+		for (unsigned probe = 0; probe < PROBES; probe++, at++) {
+			uint64_t *place = &table[i][at & (size - 1)], found = __atomic_load_n(place, __ATOMIC_ACQUIRE);
+			uint32_t id = (table_base[i] + (at & (size - 1))) | generation << GENERATION_SHIFT;
+			if (RS_LIKELY(found == (h | READY)))
+				return id;
+			if (found == 0 && __atomic_compare_exchange_n(place, &found, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				define(t, id, pcs, n);
+				__atomic_store_n(place, h | READY, __ATOMIC_RELEASE);
+				__atomic_fetch_add(&rs_counters->stacks, 1, __ATOMIC_RELAXED);
+				return id;
+			}
+			if (found == (h | READY))
+				return id;
+			if (found == h) {
+				define(t, id, pcs, n);
+				return id;
+			}
+		}
+	}
+	if (table[0]) {
+		__atomic_fetch_add(&rs_counters->stack_drops, 1, __ATOMIC_RELAXED);
+		rs_notice(t, RS_NOTICE_STACK_TABLE_FULL, 0, 0);
+	}
+	return 0;
+}
+
+static __attribute__((noinline)) uint32_t take_deep(struct rs_thread *t, struct rs_frame *f, bool exact, unsigned depth)
+{
+	uint64_t pcs[RS_MAX_DEPTH];
+	return intern(t, pcs, rs_walk(t, f, exact, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH, NULL));
+}
+
+/* Threads may have as little as 16 KiB of stack: the large array only where it is asked for. */
+static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact, unsigned depth, struct rs_trail *trail)
+{
+	uint64_t pcs[40];
+	if (RS_UNLIKELY(depth > sizeof pcs / sizeof *pcs))
+		return take_deep(t, f, exact, depth);
+	return intern(t, pcs, rs_walk(t, f, exact, pcs, depth, trail));
+}
+
+/* One thread's: stacks taken before, with the words of the stack that they were made of. Most locks are taken again and again on the same paths, and
+ * comparing some words is much cheaper than a walk. A remembered stack is exactly what a walk would find: see struct rs_trail. */
+enum { SETS = 64, WAYS = 4, WORTH = 32 };
+struct remembered {
+	uint32_t id;               /* 0: none is here */
+	uint32_t modules;          /* generation of the modules */
+	uint16_t depth;
+	uint8_t n;
+	bool entry_rbp;
+	uint32_t offset[RS_TRAIL]; /* from rsp */
+	uintptr_t pc, rsp, rbp;
+	uint64_t value[RS_TRAIL];
+};
+struct memory {
+	uint64_t writes;           /* a handler has written meanwhile if it changes */
+	uint32_t next;
+	struct remembered way[SETS][WAYS];
+};
+
+static inline struct remembered *set_of(struct memory *m, uintptr_t pc, uintptr_t rsp)
+{
+	uint64_t h = (pc ^ rsp << 20) * 0x9e3779b97f4a7c15ull;
+	return m->way[h >> 58];
+}
+_Static_assert(SETS == 1 << (64 - 58), "the hash's upper bits choose a set");
+
+static inline bool as_before(const struct rs_thread *t, const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+{
+	if (r->pc != pc || r->rsp != rsp || r->id == 0 || r->id >> GENERATION_SHIFT != generation || r->depth != depth || (r->entry_rbp && r->rbp != rbp) ||
+	    r->modules != __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) || r->n > RS_TRAIL)
+		return false;
+	uint64_t room = t->stack_hi - rsp; /* it may be another thread's memory, and that another thread's stack */
+	for (unsigned i = 0; i < r->n; i++)
+		if (r->offset[i] + 8ull > room || *(const uint64_t *)(rsp + r->offset[i]) != r->value[i])
+			return false;
+	return true;
+}
+
+static void remember(struct memory *m, struct remembered *r, uint32_t id, uint32_t modules, const struct rs_frame *f, unsigned depth, const struct rs_trail *l)
+{
+	uint64_t writes = m->writes;
+	r->id = 0;
+	RS_BARRIER();
+	r->pc = f->pc, r->rsp = f->rsp, r->rbp = f->rbp;
+	r->modules = modules;
+	r->depth = (uint16_t)depth;
+	r->n = (uint8_t)l->n;
+	r->entry_rbp = l->entry_rbp;
+	for (unsigned i = 0; i < l->n; i++) {
+		uint64_t offset = l->at[i] - f->rsp;
+		if (offset > INT32_MAX)
+			return;
+		r->offset[i] = (uint32_t)offset;
+		r->value[i] = l->value[i];
+	}
+	RS_BARRIER();
+	if (m->writes != writes) /* a handler wrote, perhaps here: it may be of both */
+		return;
+	m->writes = writes + 1;
+	r->id = id;
+}
+
+static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct rs_frame *f, unsigned depth)
+{
+	struct rs_trail trail;
+	struct memory *m = t->stack_memory;
+	struct rs_frame first = *f;
+	uint32_t modules = __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE), id = take(t, f, false, depth, &trail);
+	if (RS_UNLIKELY(!m)) {
+		if (t->stacks_by != t->number) {
+			t->stacks_by = t->number;
+			t->stacks_taken = 0;
+		}
+		if (++t->stacks_taken > WORTH) /* many threads take few stacks */
+			m = t->stack_memory = rs_os_map(sizeof *m);
+	}
+	if (m && id != 0 && !trail.unfit)
+		remember(m, &set_of(m, first.pc, first.rsp)[m->next++ % WAYS], id, modules, &first, depth, &trail);
+	return id;
+}
+
+uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
+{
+	/* The interposed function's frame: its caller's rbp, the return address, and above them the caller's stack. */
+	uintptr_t rsp = (uintptr_t)fp + 16, rbp = *(const uint64_t *)fp;
+	struct rs_frame f = {.pc = pc, .rsp = rsp, .rbp = rbp, .has_rbp = true};
+	struct memory *m = t->stack_memory;
+	if (depth == 0 || !rs_active)
+		return 0;
+	if (RS_UNLIKELY(depth > 40))
+		return take_deep(t, &f, false, depth);
+	if (RS_LIKELY(m && rsp >= t->stack_lo && rsp < t->stack_hi)) {
+		uint64_t writes = m->writes;
+		RS_BARRIER();
+		struct remembered *r = set_of(m, pc, rsp);
+		for (unsigned i = 0; i < WAYS; i++)
+			if (as_before(t, &r[i], pc, rsp, rbp, depth)) {
+				uint32_t id = r[i].id;
+				RS_BARRIER();
+				if (RS_LIKELY(m->writes == writes && id != 0))
+					return id;
+			}
+	}
+	return take_anew(t, &f, depth);
+}
+
+uint32_t rs_stack_ucontext(struct rs_thread *t, const void *ucontext, unsigned depth)
+{
+	enum { UCONTEXT_GREGS = 40, RBP = 10, RBX = 11, RSP = 15, RIP = 16 };
+	const uint64_t *g = (const uint64_t *)((const char *)ucontext + UCONTEXT_GREGS);
+	struct rs_frame f = {.pc = g[RIP], .rsp = g[RSP], .rbp = g[RBP], .rbx = g[RBX], .has_rbp = true, .has_rbx = true, .gregs = g};
+	if (depth == 0 || !rs_active)
+		return 0;
+	return take(t, &f, true, depth, NULL);
+}

@@ -1,0 +1,248 @@
+/* sync.h: what the files of the synchronisation objects share (sync.c, object.c, mutex.c, rwlock.c, spin.c, cond.c, barrier.c,
+ * sem.c, once.c, c11.c). Nobody else includes it.
+ *
+ * In a nutshell: a wrapper finds its thread (NULL: pass through), tries the real function that cannot block, announces `want` if that
+ * failed, blocks in the real function, and keeps the thread's held list. Nothing here judges: misuse events are facts, each
+ * checked against the object's own bytes *and* what we saw threads do.
+ *
+ * Signal handlers may run between any two instructions and use locks themselves. Whatever they take they give back before they
+ * return, so that code here only has to bear that the words above the interrupted top of a list change.
+ */
+#ifndef RS_SYNC_H
+#define RS_SYNC_H
+#include "agent.h"
+#include "os.h"
+#include <errno.h>
+
+/* The real function. Looked up at the latest here: programs call locks from constructors that run before ours. */
+#define REAL(f) (RS_LIKELY(rs_real.f != NULL) ? rs_real.f : (rs_real_init(), rs_real.f))
+
+/* A second exported name of an interposed function. In assembler, because glibc's headers redirect or decorate some of them. */
+#define RS_SAME(name, as) __asm__(".globl " #name "\n\t.type " #name ", @function\n\t.set " #name ", " #as)
+
+/* Where the program called the interposed function; what rs_stack_from wants. Must be made in the interposed function itself. */
+struct rs_site { uintptr_t pc; void *fp; };
+#define RS_SITE ((struct rs_site){RS_CALLER(), __builtin_frame_address(0)})
+
+static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
+{
+	return rs_config.stack_depth ? rs_stack_from(t, at.pc, at.fp, rs_config.stack_depth) : 0;
+}
+
+/* --- state of a thread (sync.c) ------------------------------------------------------------------------------------------ */
+
+enum { RS_GUARD_WAIT, RS_GUARD_ONCE };
+/* Lies in the frame of a wrapper that an exception, a cancellation or a siglongjmp may leave without returning. */
+struct rs_guard {
+	int type;
+	void (*undo)(struct rs_thread *t, struct rs_guard *g); /* run when the frame is unwound; the guard is unlinked already */
+};
+
+/* An announced wait. */
+struct rs_pending {
+	struct rs_guard g;
+	struct rs_wait before; /* what the slot said */
+	uintptr_t obj;
+	uintptr_t mutex; /* of a condition wait */
+	uint8_t kind, mode, how;
+	uint32_t stack, value;
+};
+
+#define RS_ORDER_CACHE 1024
+#define RS_ORDER_MORE (1 << 16)
+#define RS_HELD_FIRST 62
+#define RS_GUARDS 64
+
+/* One for every struct rs_thread that ever took a lock, in t->order_cache; linked for good, and taken over with it by the slot's next
+ * thread. Other threads read the fields marked (others). */
+struct rs_sync_state {
+	struct rs_sync_state *next;
+	struct rs_thread *thread;
+	struct rs_slot *slot;  /* (others) */
+	uint32_t tid, number;  /* (others) */
+	uint32_t ended;        /* (others) the thread has said its last, or is not in this process (fork) */
+	uint32_t held_lost;    /* no memory for the held list: absence from it proves nothing */
+	uintptr_t wait_obj;    /* (others) conditions, barriers, semaphores; 0: none */
+	uintptr_t wait_mutex;  /* (others) */
+	uint32_t wait_stack;   /* (others) */
+	uint32_t misuses;
+	uint64_t segment;      /* raised by thread-create and join; part of the order hash, so that raising it clears the cache */
+	uint64_t last_urgent;  /* TSC of the last doorbell for a want */
+	uint32_t guards;        /* how many are pushed; those beyond the array are only counted */
+	struct { struct rs_guard *g; int type; } guard[RS_GUARDS]; /* the type again: a dead frame may not be read */
+	void *once;            /* once.c: innermost running initialiser */
+	struct rs_held_slot held[RS_HELD_FIRST];
+	uint64_t order[RS_ORDER_CACHE];
+	uint32_t order_lost;   /* entries of `order` that gave way to others */
+	uint32_t *order_more;  /* RS_ORDER_MORE upper halves of hashes, two ways, beside `order`: for threads with thousands of orders (arrays of locks) */
+};
+/* NULL when there was no memory: callers then do without. */
+static inline struct rs_sync_state *rs_sync_of(struct rs_thread *t) { return t->order_cache; }
+/* Makes the state or takes over that of the slot's former thread, and once per process checks what the quick paths rely on. At the head of every slow path. */
+void rs_sync_prepare(struct rs_thread *t);
+static inline void rs_sync_ready(struct rs_thread *t)
+{
+	struct rs_sync_state *s = rs_sync_of(t);
+	if (RS_UNLIKELY(s == NULL || s->number != t->number))
+		rs_sync_prepare(t);
+}
+/* The thread with kernel tid `tid` if it lives in this process, took locks, and its visible held list has obj; else NULL. The
+ * second opinion before a misuse names another owner: a tid in an object may be another process's, or of before a fork. */
+struct rs_sync_state *rs_sync_holder(uint32_t tid, uintptr_t obj);
+/* Copies n bytes of our own memory that may not be there; false: it is not, or that cannot be told. */
+bool rs_read_safely(void *to, uintptr_t from, size_t n);
+/* Any other live thread whose visible held list has obj. */
+struct rs_sync_state *rs_sync_other_holder(struct rs_thread *t, uintptr_t obj);
+/* How many live threads wait on cond with / without this mutex; *sample is one without. */
+void rs_sync_cond_waiters(uintptr_t cond, uintptr_t mutex, unsigned *with, unsigned *without, struct rs_sync_state **sample);
+/* A live thread that waits at obj, or NULL. */
+struct rs_sync_state *rs_sync_waits_at(uintptr_t obj);
+/* A live thread in a condition wait with this mutex, or NULL. */
+struct rs_sync_state *rs_sync_waits_with(uintptr_t mutex);
+
+/* --- held list (sync.c) --------------------------------------------------------------------------------------------------- */
+
+/* rs_held_slot.info: stack | mode<<32 | kind<<40 | extra read holds<<48; the last is ours alone and never sent. */
+#define RS_INFO(stack, mode, kind) ((uint64_t)(stack) | (uint64_t)(mode) << 32 | (uint64_t)(kind) << 40)
+#define RS_INFO_KIND(i) ((unsigned)((i) >> 40) & 0xff)
+#define RS_INFO_MODE(i) ((unsigned)((i) >> 32) & 0xff)
+#define RS_INFO_STACK(i) ((uint32_t)(i))
+#define RS_INFO_SENT 0xffffffffffffull
+#define RS_INFO_AGAIN (1ull << 48)
+
+static inline void rs_held_write(struct rs_thread *t, uint32_t n, uintptr_t obj, uint64_t info)
+{
+	t->held[n].obj = obj;
+	t->held[n].info = info;
+	if (RS_LIKELY(n < RS_HELD_IN_SLOT)) {
+		t->slot->held[n].obj = obj;
+		t->slot->held[n].info = info & RS_INFO_SENT;
+	}
+}
+static inline void rs_held_count(struct rs_thread *t, uint32_t n)
+{
+	__asm__ volatile("" ::: "memory");
+	t->held_count = n;
+	t->slot->held_count = n;
+	__asm__ volatile("" ::: "memory");
+}
+/* Appends; the caller saw held_count < held_cap. */
+static inline void rs_held_put(struct rs_thread *t, uintptr_t obj, uint64_t info)
+{
+	uint32_t n = t->held_count;
+	rs_held_write(t, n, obj, info);
+	rs_held_count(t, n + 1);
+	/* A handler that took a lock between the two lines above used the same place. */
+	if (RS_UNLIKELY(*(volatile uint64_t *)&t->held[n].obj != obj))
+		rs_held_write(t, n, obj, info);
+}
+/* Index of the newest entry of obj, -1 if none. */
+static inline int rs_held_find(const struct rs_thread *t, uintptr_t obj)
+{
+	for (int i = (int)t->held_count - 1; i >= 0; i--)
+		if (t->held[i].obj == obj)
+			return i;
+	return -1;
+}
+void rs_held_remove(struct rs_thread *t, int i);
+/* Where the thread took obj, 0 if not known. */
+uint32_t rs_held_stack(const struct rs_thread *t, uintptr_t obj);
+/* The same for another thread, from its slot. */
+uint32_t rs_slot_held_stack(const struct rs_slot *slot, uintptr_t obj);
+
+/* obj was taken: held list, and `order` or `acquire`. */
+void rs_acquired(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how, uint32_t stack);
+/* [all] `release`, before obj is given up. */
+static inline void rs_releasing(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how)
+{
+	if (RS_UNLIKELY(rs_config.all))
+		RS_EMIT(t, RELEASE, release, obj, (uint8_t)kind, (uint8_t)mode, (uint8_t)how);
+}
+
+/* --- waits (sync.c) ------------------------------------------------------------------------------------------------------- */
+
+/* Fill obj, mutex, kind, mode, how, stack, value, and g.undo where the wait can be unwound. */
+void rs_want(struct rs_thread *t, struct rs_pending *w);
+/* error 0: it got what it wanted. */
+void rs_want_end(struct rs_thread *t, struct rs_pending *w, int error);
+void rs_guard_push(struct rs_thread *t, struct rs_guard *g);
+void rs_guard_pop(struct rs_thread *t, struct rs_guard *g);
+
+/* Calls fn(a, b, c, d) in a frame that runs the innermost guard's undo when it is unwound (C++ exception, cancellation, pthread_exit).
+ * The personality routine of that frame is our own, because linking with libgcc's would put libgcc_s into every target. */
+long rs_guarded(void (*fn)(void), long a, long b, long c, long d) __attribute__((visibility("hidden")));
+int rs_guard_personality(int version, int actions, uint64_t exception_class, void *exception, void *context)
+	__attribute__((visibility("hidden")));
+
+/* --- objects (object.c) ---------------------------------------------------------------------------------------------------- */
+
+enum { RS_LIFE_UNSEEN, RS_LIFE_LIVE, RS_LIFE_DESTROYED };
+/* extra bits of an object */
+#define RS_OBJ_VOID 1ull      /* was given up by a thread that did not hold it: held lists lie about it */
+#define RS_OBJ_LOCKLIKE 2ull  /* sem.c */
+
+struct rs_object {
+	uint64_t key;   /* address; never changes once set */
+	uint64_t state; /* life | kind<<8 | flags<<16 | stack<<32: stack of init, or of destroy once destroyed */
+	uint64_t extra;
+	uint64_t spare;
+};
+/* The object's record, or NULL. */
+struct rs_object *rs_object_find(uintptr_t obj);
+static inline unsigned rs_object_life(const struct rs_object *o) { return o ? (uint8_t)__atomic_load_n(&o->state, __ATOMIC_ACQUIRE) : 0; }
+static inline bool rs_object_has(const struct rs_object *o, uint64_t extra)
+{
+	return o && (__atomic_load_n(&o->extra, __ATOMIC_RELAXED) & extra) == extra;
+}
+/* Sends init(static) and in-block if obj was never seen; before any event about it. */
+void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind);
+/* A successful init. Returns the record, or NULL. */
+struct rs_object *rs_object_init(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned flags, uint32_t value, uint32_t stack);
+/* A destroy that returned `result`. */
+void rs_object_destroy(struct rs_thread *t, uintptr_t obj, unsigned kind, uint32_t stack, int result);
+/* Records that held lists are wrong about obj. */
+void rs_object_void(uintptr_t obj);
+/* If obj is a destroyed object of this kind: true, and where. */
+bool rs_object_destroyed(uintptr_t obj, unsigned kind, uint32_t *where);
+/* A number that changes whenever the object at this address may have become another one. */
+uint32_t rs_object_generation(uintptr_t obj);
+/* For checks that are only certain off the stack. */
+static inline bool rs_on_own_stack(const struct rs_thread *t, uintptr_t p) { return p >= t->stack_lo && p < t->stack_hi; }
+
+/* Emits misuse if rs_config.misuse. */
+void rs_misuse(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned what, int result, uint32_t stack, uint32_t stack2, uint64_t aux, uint32_t other);
+
+/* --- nouns ------------------------------------------------------------------------------------------------------------------ */
+
+/* 0: no quick path; 1: quick, stacks are taken; 2: quick, no stacks. Set by rs_sync_prepare. */
+extern uint32_t rs_quick __attribute__((visibility("hidden")));
+/* mutex.c: does glibc lay out and keep mutexes as the quick path does? */
+bool rs_mutex_verify(struct rs_thread *t);
+unsigned rs_mutex_flags(uintptr_t m);
+unsigned rs_rwlock_flags(uintptr_t rw);
+uint32_t rs_rwlock_preference(uintptr_t rw);
+/* Has our destroy left its mark? */
+bool rs_rwlock_marked(const pthread_rwlock_t *rw);
+unsigned rs_cond_flags(uintptr_t c);
+
+int rs_mutex_lock(pthread_mutex_t *m, struct rs_site at);
+int rs_mutex_trylock(pthread_mutex_t *m, struct rs_site at);
+/* clock < 0: pthread_mutex_timedlock */
+int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abstime, struct rs_site at);
+int rs_mutex_unlock(pthread_mutex_t *m, struct rs_site at);
+int rs_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *attr, unsigned flags, struct rs_site at);
+int rs_mutex_destroy(pthread_mutex_t *m, struct rs_site at);
+/* The thread owns m by m's own bytes, in a kind that keeps them. */
+bool rs_mutex_owned(const struct rs_thread *t, const pthread_mutex_t *m);
+bool rs_mutex_recursive_inner(const struct rs_thread *t, const pthread_mutex_t *m);
+
+int rs_cond_init(pthread_cond_t *c, const pthread_condattr_t *attr, unsigned flags, struct rs_site at);
+int rs_cond_destroy(pthread_cond_t *c, struct rs_site at);
+int rs_cond_signal(pthread_cond_t *c, bool all, struct rs_site at);
+/* abstime NULL: no timeout; clock < 0: the condition's own */
+int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, struct rs_site at);
+int rs_once(pthread_once_t *once, void (*routine)(void), struct rs_site at);
+
+static inline bool rs_valid_timeout(const struct timespec *ts) { return ts->tv_nsec >= 0 && ts->tv_nsec < 1000000000; }
+static inline bool rs_valid_clock(int clock) { return clock < 0 || clock == 0 /* REALTIME */ || clock == 1 /* MONOTONIC */; }
+#endif

@@ -1,0 +1,603 @@
+/* thread.c: threads: their beginning and end, who they are, and the pthread and C11 functions about them.
+ *
+ * A thread's last event must come after the program's own destructors. It is sent from the destructor of a key of ours, which arms itself
+ * again until the last of the PTHREAD_DESTRUCTOR_ITERATIONS rounds; C++'s thread_local destructors, cleanup handlers and unwinding all come
+ * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
+#include "core.h"
+#include "thread.h"
+#include <errno.h>
+#include <sys/resource.h>
+
+enum { HANDLES_PER_CHUNK = 512, BUCKETS = 1024, MAX_GONE = 4096 };
+
+static struct rs_handle *bucket[BUCKETS], *free_handles, *gone_first, *gone_last;
+static uint32_t gone_count;
+static struct rs_lock lock;
+static uint32_t version;           /* odd while the lists change; for readers without the lock */
+static uint32_t next_number = 1;
+static uint32_t pending_starts;    /* created, and not yet in thread_main */
+static uint32_t blocked_threads;
+static uint32_t ended_threads;     /* since the last doorbell */
+static pthread_key_t end_key;
+static bool have_key;
+RS_TLS bool over;                  /* this thread has sent its last event */
+RS_TLS bool adopting;
+uint32_t rs_live_threads;          /* those about to be created included */
+
+static int (*real_key_create)(pthread_key_t *, void (*)(void *));
+static int (*real_key_delete)(pthread_key_t);
+static int (*real_setspecific)(pthread_key_t, const void *);
+
+/* --- the table of handles ---------------------------------------------------------------------------------------------------- */
+
+static unsigned hash(uint64_t handle) { return (unsigned)((handle >> 6) * 0x9e3779b97f4a7c15ull >> 54) & (BUCKETS - 1); }
+
+uint64_t rs_handles_take(void)
+{
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&lock);
+	__atomic_store_n(&version, version + 1, __ATOMIC_RELEASE);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	return mask;
+}
+
+void rs_handles_give(uint64_t mask)
+{
+	__atomic_store_n(&version, version + 1, __ATOMIC_RELEASE);
+	rs_unlock(&lock);
+	rs_os_signals(mask);
+}
+
+static struct rs_handle *new_handle(void)
+{
+	if (!free_handles) {
+		struct rs_handle *chunk = rs_os_map(HANDLES_PER_CHUNK * sizeof *chunk);
+		if (!chunk)
+			return NULL;
+		for (int i = 0; i < HANDLES_PER_CHUNK; i++) {
+			chunk[i].next = free_handles;
+			free_handles = &chunk[i];
+		}
+	}
+	struct rs_handle *h = free_handles;
+	free_handles = h->next;
+	rs_os_clear(h, sizeof *h);
+	return h;
+}
+
+static void free_handle(struct rs_handle *h)
+{
+	__atomic_store_n(&h->handle, 0, __ATOMIC_RELAXED);
+	h->state = 0;
+	h->next = free_handles;
+	free_handles = h;
+}
+
+static void unlist(struct rs_handle *h)
+{
+	for (struct rs_handle **p = &bucket[hash(h->handle)]; *p; p = &(*p)->next)
+		if (*p == h) {
+			__atomic_store_n(p, h->next, __ATOMIC_RELAXED);
+			break;
+		}
+	h->state &= ~(uint32_t)LISTED;
+	__atomic_store_n(&h->handle, 0, __ATOMIC_RELAXED);
+}
+
+static struct rs_handle *find(uint64_t handle)
+{
+	for (struct rs_handle *h = bucket[hash(handle)]; h; h = h->next)
+		if (h->handle == handle)
+			return h;
+	return NULL;
+}
+
+/* From now on handle is h's: a thread that had it before is no more. By the new thread or its creator, whoever is first. */
+static void list(struct rs_handle *h, uint64_t handle)
+{
+	struct rs_handle *old = find(handle);
+	if (old == h)
+		return;
+	if (old) {
+		unlist(old);
+		if (!(old->state & GONE))
+			free_handle(old); /* it ended without our noticing */
+	}
+	h->handle = handle;
+	h->state |= LISTED;
+	h->next = bucket[hash(handle)];
+	__atomic_store_n(&bucket[hash(handle)], h, __ATOMIC_RELEASE);
+}
+
+void rs_handle_retire(struct rs_handle *h)
+{
+	if (h->state & GONE)
+		return;
+	h->state |= GONE;
+	h->older = NULL;
+	if (gone_last)
+		gone_last->older = h;
+	else
+		gone_first = h;
+	gone_last = h;
+	if (++gone_count <= MAX_GONE)
+		return;
+	h = gone_first;
+	gone_first = h->older;
+	gone_count--;
+	if (h->state & LISTED)
+		unlist(h);
+	free_handle(h);
+}
+
+/* Without the lock as a rule. The nodes never go back to the kernel; a change in between means to look again. Whoever changes the lists may lose its
+ * processor in the middle, for longer than looking again makes sense: then with the lock, as signal handlers may too, since its holder is never
+ * interrupted by one. */
+bool rs_handle_read(uint64_t handle, struct rs_handle *copy, struct rs_handle **where)
+{
+	struct rs_handle *h;
+	for (int i = 0; i < 100; i++) {
+		uint32_t before = __atomic_load_n(&version, __ATOMIC_ACQUIRE);
+		h = __atomic_load_n(&bucket[hash(handle)], __ATOMIC_ACQUIRE);
+		for (int steps = 0; h && h->handle != handle && steps < 100000; steps++)
+			h = __atomic_load_n(&h->next, __ATOMIC_ACQUIRE);
+		if (h) {
+			copy->number = __atomic_load_n(&h->number, __ATOMIC_RELAXED);
+			copy->state = __atomic_load_n(&h->state, __ATOMIC_RELAXED);
+			copy->settled_at = __atomic_load_n(&h->settled_at, __ATOMIC_RELAXED);
+		}
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (!(before & 1) && before == __atomic_load_n(&version, __ATOMIC_RELAXED)) {
+			*where = h;
+			return h != NULL;
+		}
+		__builtin_ia32_pause();
+	}
+	uint64_t mask = rs_handles_take();
+	h = find(handle);
+	if (h) {
+		copy->number = h->number;
+		copy->state = h->state;
+		copy->settled_at = h->settled_at;
+	}
+	rs_handles_give(mask);
+	*where = h;
+	return h != NULL;
+}
+
+uint32_t rs_thread_of(pthread_t handle)
+{
+	struct rs_handle h, *where;
+	return rs_handle_read(handle, &h, &where) && !(h.state & GONE) ? h.number : 0;
+}
+
+/* --- beginning ------------------------------------------------------------------------------------------------------------------- */
+
+static void end_round(void *value);
+
+void rs_thread_init(void)
+{
+	enum { LAST_OF_FIRST_BLOCK = 31 };
+	pthread_key_t keys[LAST_OF_FIRST_BLOCK + 1];
+	int n = 0;
+	real_key_create = (int (*)(pthread_key_t *, void (*)(void *)))rs_real_find("pthread_key_create", "");
+	real_key_delete = (int (*)(pthread_key_t))rs_real_find("pthread_key_delete", "");
+	real_setspecific = (int (*)(pthread_key_t, const void *))rs_real_find("pthread_setspecific", "");
+	if (!real_key_create || !real_key_delete || !real_setspecific)
+		return;
+	while (n <= LAST_OF_FIRST_BLOCK && real_key_create(&keys[n], end_round) == 0)
+		if (keys[n++] >= LAST_OF_FIRST_BLOCK)
+			break;
+	if (n == 0)
+		return;
+	end_key = keys[--n];
+	have_key = true;
+	while (n)
+		real_key_delete(keys[--n]);
+	if (rs_thread_tls)
+		real_setspecific(end_key, rs_thread_tls);
+}
+
+static void fill(struct rs_thread *t, uint32_t number)
+{
+	t->number = number;
+	t->emit_sp = t->nested = t->inside = t->vfork_depth = t->end_rounds = 0;
+	t->held_count = 0;
+	t->locks_taken = 0;
+	t->exit_value = (uint64_t)PTHREAD_CANCELED; /* unless it returns or calls pthread_exit */
+	t->handle = NULL;
+	t->slot->wait_kind = 0;
+	t->slot->wait_obj = 0;
+	t->slot->held_count = 0;
+	t->slot->number = number;
+}
+
+/* On the thread itself: from here on it is known. */
+static void go_live(struct rs_thread *t)
+{
+	t->tid = rs_os_tid();
+	t->slot->tid = t->tid;
+	__atomic_store_n(&t->slot->state, 1, __ATOMIC_RELEASE);
+	rs_thread_tls = t;
+	if (have_key)
+		real_setspecific(end_key, t);
+	rs_sync_new_segment(t);
+}
+
+void rs_thread_say_start(struct rs_thread *t)
+{
+	RS_EMIT(t, THREAD_START, thread_start, t->number, t->tid, (uint64_t)pthread_self(), t->stack_lo, t->stack_hi);
+}
+
+/* The first thread. Its stack grows down from where the environment begins, and nothing else is mapped in the 128 MiB below: the kernel sees to
+ * that. */
+struct rs_thread *rs_thread_main(int sock, uintptr_t stack_hi, long *why)
+{
+	struct rs_thread *t = rs_region_claim(sock, why);
+	if (!t)
+		return NULL;
+	struct rlimit64 r = {8 << 20, 0};
+	RS_SYS4(SYS_prlimit64, 0, RLIMIT_STACK, 0, &r);
+	uint64_t most = 120ull << 20, size = r.rlim_cur < most ? r.rlim_cur : most;
+	t->stack_hi = stack_hi;
+	t->stack_lo = (stack_hi - size + RS_PAGE) & -RS_PAGE;
+	fill(t, next_number++);
+	rs_live_threads++;
+	go_live(t);
+	uint64_t mask = rs_handles_take();
+	struct rs_handle *h = new_handle();
+	if (h) {
+		h->number = t->number;
+		t->handle = h;
+		list(h, pthread_self());
+	}
+	rs_handles_give(mask);
+	return t;
+}
+
+/* A thread that glibc made for itself (timers, asynchronous I/O, name look-ups), or that was there before us. Its stack's lower end is not known: only
+ * what lies above the first sight of it is taken for granted. */
+static struct rs_thread *adopt(void)
+{
+	long why;
+	adopting = true;
+	struct rs_thread *t = rs_region_claim(-1, &why);
+	if (t) {
+		t->stack_hi = pthread_self();
+		t->stack_lo = (uintptr_t)__builtin_frame_address(0) & -RS_PAGE;
+		if (t->stack_hi - t->stack_lo > 64 << 20) /* another stack than glibc's own */
+			t->stack_lo = t->stack_hi;
+		fill(t, __atomic_fetch_add(&next_number, 1, __ATOMIC_RELAXED));
+		uint64_t mask = rs_handles_take();
+		struct rs_handle *h = new_handle();
+		if (h) {
+			h->number = t->number;
+			t->handle = h;
+			list(h, pthread_self());
+		}
+		__atomic_fetch_add(&rs_live_threads, 1, __ATOMIC_RELAXED);
+		go_live(t);
+		rs_handles_give(mask);
+		rs_thread_say_start(t);
+	}
+	adopting = false;
+	return t;
+}
+
+/* Is the frame gone in which mark was taken? Certain if the stack has been unwound beyond it. If it has grown again since, look_for_handler says
+ * to look for the signal frame that must lie in between if mark's frame was merely interrupted: the kernel's copy of the registers, whose rsp
+ * is close to mark and whose cs is that of user code. A leftover of an old one makes us say no, which is the harmless answer. */
+bool rs_left_behind(struct rs_thread *t, uintptr_t mark, bool look_for_handler)
+{
+	uintptr_t sp = (uintptr_t)__builtin_frame_address(0), size = t->stack_hi - t->stack_lo;
+	if (mark - t->stack_lo >= size || sp - t->stack_lo >= size)
+		return false;
+	if (sp <= mark && (!look_for_handler || mark - sp > 256 << 10))
+		return false;
+	stack_t alternate;
+	if (RS_SYS2(SYS_sigaltstack, 0, &alternate) < 0 || alternate.ss_flags & SS_ONSTACK)
+		return false;
+	enum { RSP, RIP, FLAGS, CS }; /* neighbours in the kernel's struct sigcontext */
+	for (const uint64_t *p = (const uint64_t *)(sp & -8ul); (uintptr_t)(p + 4) < mark; p++)
+		if (mark - p[RSP] + 512 < 8192 && (p[CS] & 0xffff) == 0x33 && p[FLAGS] & 2 && p[FLAGS] < 1u << 22)
+			return false;
+	return true;
+}
+
+struct rs_thread *rs_self_slow(void)
+{
+	struct rs_thread *t = rs_thread_tls;
+	if (t) { /* inside the agent, or in a handler that interrupted it, or it was left by longjmp */
+		if (!rs_left_behind(t, t->inside_sp, false))
+			return NULL;
+		t->inside = 0;
+		return t;
+	}
+	/* While a start is pending, this may be that thread, in a handler before its first step. */
+	if (!rs_active || over || adopting || __atomic_load_n(&pending_starts, __ATOMIC_RELAXED) || rs_sandboxed || rs_in_vfork())
+		return NULL;
+	return adopt();
+}
+
+static struct rs_thread *begin(struct rs_handle *h)
+{
+	struct rs_thread *t = h->t;
+	/* glibc puts the thread's descriptor at the upper end of its stack. A stack from its cache may be larger than asked for: then we know less
+	 * than there is, and never more. */
+	enum { DESCRIPTOR = 2304 };
+	uintptr_t self = pthread_self(), top = (self + DESCRIPTOR + RS_PAGE - 1) & -RS_PAGE;
+	t->stack_hi = self;
+	t->stack_lo = h->stack_size < top ? top - (h->stack_size & -RS_PAGE) : self;
+	if (t->stack_lo > self)
+		t->stack_lo = self;
+	uint64_t mask = rs_handles_take();
+	t->handle = h;
+	if (!(h->state & LISTED))
+		list(h, self);
+	go_live(t);
+	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
+	rs_handles_give(mask);
+	rs_thread_say_start(t);
+	return t;
+}
+
+static void *thread_main(void *p)
+{
+	struct rs_handle *h = p;
+	void *(*start)(void *) = h->start;
+	void *arg = h->arg;
+	begin(h);
+	void *value = start(arg);
+	if (rs_thread_tls)
+		rs_thread_tls->exit_value = (uint64_t)value;
+	return value;
+}
+
+static int thread_main_c11(void *p)
+{
+	struct rs_handle *h = p;
+	thrd_start_t start = h->start_c11;
+	void *arg = h->arg;
+	begin(h);
+	int value = start(arg);
+	if (rs_thread_tls)
+		rs_thread_tls->exit_value = (uint64_t)(int64_t)value;
+	return value;
+}
+
+/* --- end ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void end(struct rs_thread *t)
+{
+	struct rs_handle *h = t->handle;
+	rs_sync_thread_end(t);
+	__atomic_fetch_add(&rs_counters->locks_taken, t->locks_taken, __ATOMIC_RELAXED);
+	RS_EMIT(t, THREAD_EXIT, thread_exit, t->exit_value);
+	/* No handler may see half of this, nor send anything after it. */
+	uint64_t mask = rs_handles_take();
+	if (h) {
+		h->state |= ENDED;
+		if (h->state & DETACHED)
+			rs_handle_retire(h);
+	}
+	over = true;
+	rs_thread_tls = NULL;
+	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&t->slot->state, 2, __ATOMIC_RELEASE);
+	rs_region_unclaim(t);
+	/* Go gives slots back when it looks: have it look before the region runs out of them. */
+	if (__atomic_add_fetch(&ended_threads, 1, __ATOMIC_RELAXED) % (RS_THREADS_PER_REGION / 4) == 0)
+		rs_doorbell();
+	rs_handles_give(mask);
+}
+
+static void end_round(void *value)
+{
+	struct rs_thread *t = rs_thread_tls;
+	if (!t)
+		return;
+	if (t->inside && rs_left_behind(t, t->inside_sp, false))
+		t->inside = 0; /* cancelled in the middle of something */
+	enum { ROUNDS = 4 }; /* glibc's PTHREAD_DESTRUCTOR_ITERATIONS */
+	if (++t->end_rounds < ROUNDS)
+		real_setspecific(end_key, value);
+	else
+		end(t);
+}
+
+void rs_thread_after_fork(struct rs_thread *t)
+{
+	struct rs_handle *own = t ? t->handle : NULL;
+	lock.word = 0;
+	version = 0;
+	/* The other threads' nodes may be in the middle of a change: they are left alone for good. */
+	rs_os_clear(bucket, sizeof bucket);
+	free_handles = gone_first = gone_last = NULL;
+	gone_count = pending_starts = blocked_threads = 0;
+	rs_live_threads = t ? 1 : 0;
+	if (!t)
+		return;
+	t->tid = rs_os_tid();
+	t->slot->tid = t->tid;
+	t->emit_sp = t->nested = 0;
+	if (own) {
+		own->state &= DETACHED;
+		own->handle = 0;
+		list(own, pthread_self());
+	}
+}
+
+/* --- waiting ------------------------------------------------------------------------------------------------------------------------------- */
+
+struct rs_wait rs_wait_begin(struct rs_thread *t, unsigned kind, uintptr_t obj, uint32_t stack)
+{
+	struct rs_slot *s = t->slot;
+	struct rs_wait before = {s->wait_kind, s->wait_stack, s->wait_obj, false};
+	if (before.kind == 0) {
+		uint32_t blocked = __atomic_add_fetch(&blocked_threads, 1, __ATOMIC_RELAXED);
+		before.urgent = blocked >= rs_live_threads;
+	}
+	before.urgent |= t->held_count > 0;
+	s->wait_obj = obj;
+	s->wait_stack = stack;
+	__atomic_store_n(&s->wait_kind, kind, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->wait_seq, s->wait_seq + 1, __ATOMIC_RELEASE);
+	return before;
+}
+
+void rs_wait_end(struct rs_thread *t, const struct rs_wait *before)
+{
+	struct rs_slot *s = t->slot;
+	if (before->kind == 0)
+		__atomic_sub_fetch(&blocked_threads, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&s->wait_seq, s->wait_seq + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->wait_kind, before->kind, __ATOMIC_RELEASE);
+	s->wait_obj = before->obj;
+	s->wait_stack = before->stack;
+}
+
+/* --- pthread_create ---------------------------------------------------------------------------------------------------------------------- */
+
+static uint64_t default_stack_size(void)
+{
+	pthread_attr_t a;
+	size_t n = 0;
+	if (pthread_attr_init(&a) == 0) {
+		pthread_attr_getstacksize(&a, &n);
+		pthread_attr_destroy(&a);
+	}
+	return n;
+}
+
+/* Everything the new thread needs is made ready by its creator. NULL: the thread will not be seen. */
+static struct rs_handle *prepare(struct rs_thread *t, bool detached, uint32_t stack, uintptr_t start, uint64_t stack_size)
+{
+	uint64_t mask = rs_handles_take();
+	struct rs_handle *h = new_handle();
+	rs_handles_give(mask);
+	long why = -ENOMEM;
+	uint32_t number = __atomic_fetch_add(&next_number, 1, __ATOMIC_RELAXED);
+	RS_EMIT(t, THREAD_CREATE, thread_create, number, detached, stack, start);
+	struct rs_thread *child = h ? rs_region_claim(-1, &why) : NULL;
+	if (!child) {
+		rs_notice(t, why == -EMFILE ? RS_NOTICE_TOO_MANY_THREADS : RS_NOTICE_THREAD_UNSEEN, (int)-why, number);
+		if (h) {
+			mask = rs_handles_take();
+			free_handle(h);
+			rs_handles_give(mask);
+		}
+		return NULL;
+	}
+	fill(child, number);
+	h->t = child;
+	h->number = number;
+	h->state = detached ? DETACHED : 0;
+	h->created_at = stack;
+	h->settled_at = detached ? stack : 0;
+	h->stack_size = stack_size;
+	__atomic_fetch_add(&pending_starts, 1, __ATOMIC_SEQ_CST);
+	__atomic_fetch_add(&rs_live_threads, 1, __ATOMIC_RELAXED);
+	return h;
+}
+
+/* After the real function: handle is what it gave, if error is 0. number: read before, since the thread may have ended and its node serve another. */
+static void created(struct rs_thread *t, struct rs_handle *h, uint32_t number, uint64_t handle, int error)
+{
+	if (error) {
+		__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_RELAXED);
+		rs_region_unclaim(h->t);
+		uint64_t mask = rs_handles_take();
+		free_handle(h);
+		rs_handles_give(mask);
+		RS_EMIT(t, THREAD_CREATE_FAILED, thread_create_failed, number, (uint32_t)error);
+		return;
+	}
+	if (__atomic_load_n(&h->state, __ATOMIC_ACQUIRE) & LISTED)
+		return; /* the thread was quicker; or the node is another's already */
+	uint64_t mask = rs_handles_take();
+	if (h->number == number && !(h->state & (LISTED | GONE)))
+		list(h, handle);
+	rs_handles_give(mask);
+}
+
+/* A thread that is not seen has this handle from now on: what is known of an earlier one with it is not about this one. */
+static int unseen(uint64_t handle, int error)
+{
+	if (error || !rs_active)
+		return error;
+	uint64_t mask = rs_handles_take();
+	struct rs_handle *old = find(handle);
+	if (old) {
+		unlist(old);
+		if (!(old->state & GONE))
+			free_handle(old);
+	}
+	rs_handles_give(mask);
+	return 0;
+}
+
+RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *restrict attr, void *(*start)(void *), void *restrict arg)
+{
+	struct rs_thread *t = rs_self();
+	if (!t || !rs_active) {
+		int r = rs_real.pthread_create(handle, attr, start, arg);
+		return unseen(r ? 0 : *handle, r);
+	}
+	int detached = PTHREAD_CREATE_JOINABLE;
+	size_t stack_size = 0;
+	if (attr) {
+		pthread_attr_getdetachstate(attr, &detached);
+		pthread_attr_getstacksize(attr, &stack_size);
+	} else
+		stack_size = default_stack_size();
+	struct rs_handle *h = prepare(t, detached == PTHREAD_CREATE_DETACHED, RS_STACK(t), (uintptr_t)start, stack_size);
+	rs_sync_new_segment(t);
+	if (!h) {
+		int r = rs_real.pthread_create(handle, attr, start, arg);
+		return unseen(r ? 0 : *handle, r);
+	}
+	uint32_t number = h->number;
+	h->start = start;
+	h->arg = arg;
+	int r = rs_real.pthread_create(handle, attr, thread_main, h);
+	created(t, h, number, r ? 0 : *handle, r);
+	return r;
+}
+
+RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
+{
+	struct rs_thread *t = rs_self();
+	if (!t || !rs_active) {
+		int r = rs_real.thrd_create(handle, start, arg);
+		return unseen(r == thrd_success ? *handle : 0, r);
+	}
+	struct rs_handle *h = prepare(t, false, RS_STACK(t), (uintptr_t)start, default_stack_size());
+	rs_sync_new_segment(t);
+	if (!h) {
+		int r = rs_real.thrd_create(handle, start, arg);
+		return unseen(r == thrd_success ? *handle : 0, r);
+	}
+	uint32_t number = h->number;
+	h->start_c11 = start;
+	h->arg = arg;
+	int r = rs_real.thrd_create(handle, thread_main_c11, h);
+	created(t, h, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
+	return r;
+}
+
+RS_EXPORT __attribute__((noreturn)) void pthread_exit(void *value)
+{
+	if (rs_thread_tls)
+		rs_thread_tls->exit_value = (uint64_t)value;
+	rs_real.pthread_exit(value);
+	__builtin_unreachable();
+}
+
+RS_EXPORT __attribute__((noreturn)) void thrd_exit(int value)
+{
+	if (rs_thread_tls)
+		rs_thread_tls->exit_value = (uint64_t)(int64_t)value;
+	rs_real.thrd_exit(value);
+	__builtin_unreachable();
+}

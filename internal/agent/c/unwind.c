@@ -1,0 +1,289 @@
+/* unwind.c: walks the calling thread's stack with the tables that Go compiled from .eh_frame; layout.go's UnwindRule says what each field
+ * means, package unwind has the same walk in Go. Async-signal-safe.
+ *
+ * Nothing that is read can fault: between the innermost frame's stack pointer and the upper end of the thread's own stack all is mapped; anywhere
+ * else (coroutines, alternate signal stacks, garbage) the kernel reads for us, into a window of the thread's own. */
+#include "core.h"
+#include <sys/uio.h>
+
+enum { RULES = 1024, WINDOW = 4096 };
+
+/* One thread's: pc → rule, direct-mapped. tag: pc with the modules' generation above it. */
+struct cache {
+	struct { uint64_t tag; struct rs_unwind_rule rule; } entry[RULES];
+	uintptr_t window_at;
+	size_t window_size;
+	uint8_t window[WINDOW];
+};
+
+struct walk {
+	uintptr_t lo, span;        /* [lo, lo+span] may be read without care */
+	struct cache *cache;
+	struct rs_trail *trail;
+	/* Where this frame's rbp and rbx come from: most are saved and restored without ever being used, and then their values do not matter. */
+	uintptr_t rbp_from, rbx_from;
+};
+
+/* rbp_from and rbx_from hold an address, or: */
+enum { FROM_ENTRY = 0, NOTED = 1 };
+
+/* The result depends on value being at `at`. */
+static inline void note(struct walk *k, uintptr_t at, uint64_t value)
+{
+	struct rs_trail *l = k->trail;
+	if (!l)
+		return;
+	if (RS_UNLIKELY(l->n == RS_TRAIL || at - k->lo > k->span)) {
+		l->unfit = true;
+		return;
+	}
+	l->at[l->n] = at;
+	l->value[l->n++] = value;
+}
+
+static inline void note_rbp(struct walk *k, const struct rs_frame *f)
+{
+	if (k->rbp_from == FROM_ENTRY) {
+		if (k->trail)
+			k->trail->entry_rbp = true;
+	} else if (k->rbp_from != NOTED)
+		note(k, k->rbp_from, f->rbp);
+	k->rbp_from = NOTED;
+}
+
+static bool load_far(struct walk *k, uintptr_t at, uint64_t *v)
+{
+	struct cache *c = k->cache;
+	if (k->trail)
+		k->trail->unfit = true;
+	if (at - c->window_at > c->window_size || c->window_size - (at - c->window_at) < 8) {
+		if (at >= 1ull << 47 || rs_sandboxed)
+			return false;
+		struct iovec to = {c->window, WINDOW}, from = {(void *)at, WINDOW};
+		c->window_size = 0;
+		long r = RS_SYS6(SYS_process_vm_readv, rs_process.pid, &to, 1, &from, 1, 0);
+		if (r < 8)
+			return false;
+		c->window_at = at;
+		c->window_size = (size_t)r;
+	}
+	rs_os_copy(v, c->window + (at - c->window_at), 8);
+	return true;
+}
+
+static inline bool load(struct walk *k, uintptr_t at, uint64_t *v)
+{
+	if (RS_LIKELY(at - k->lo <= k->span)) {
+		*v = *(const uint64_t *)at;
+		return true;
+	}
+	return load_far(k, at, v);
+}
+
+/* What may be read without care when the stack pointer is sp. */
+static void set_bounds(struct walk *k, const struct rs_thread *t, uintptr_t sp)
+{
+	k->lo = UINTPTR_MAX;
+	k->span = 0;
+	if (sp >= t->stack_lo && sp < t->stack_hi && t->stack_hi - sp >= 8) {
+		k->lo = sp;
+		k->span = t->stack_hi - 8 - sp;
+	}
+}
+
+static struct rs_unwind_rule find_rule(struct rs_thread *t, uintptr_t pc, bool *final)
+{
+	const struct rs_unwind_rule none = {.cfa = RS_CFA_NONE};
+	*final = true;
+	const struct rs_module *m = rs_module_of(t, pc);
+	if (!m || __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_HAS) {
+		*final = m && m->table == RS_TABLE_NONE;
+		return none;
+	}
+	uint64_t at = pc - m->rows_base;
+	uint32_t lo = 0, hi = m->row_count; /* the last row not above at is below hi */
+	if (at > UINT32_MAX)
+		return none;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+		if (m->rows[mid].pc <= at)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	uint32_t rule = lo ? m->rows[lo - 1].rule : 0;
+	return rule < m->rule_count ? m->rules[rule] : none;
+}
+
+static inline struct rs_unwind_rule rule_of(struct rs_thread *t, struct walk *k, uint64_t generation, uintptr_t pc)
+{
+	struct cache *c = k->cache;
+	unsigned i = (unsigned)(pc ^ pc >> 10) & (RULES - 1);
+	uint64_t tag = pc | generation << 48;
+	if (RS_LIKELY(c->entry[i].tag == tag)) {
+		struct rs_unwind_rule r = c->entry[i].rule;
+		RS_BARRIER();
+		if (RS_LIKELY(c->entry[i].tag == tag)) /* no handler has changed it meanwhile */
+			return r;
+	}
+	bool final;
+	struct rs_unwind_rule r = find_rule(t, pc, &final);
+	if (final) {
+		c->entry[i].tag = 0;
+		RS_BARRIER();
+		c->entry[i].rule = r;
+		RS_BARRIER();
+		/* If a table came just now, the generation has moved on, and the entry is merely of no use. */
+		c->entry[i].tag = tag;
+	} else if (k->trail)
+		k->trail->unfit = true;
+	return r;
+}
+
+/* From the DWARF number of a register to its place in the ucontext's gregs. */
+static const uint8_t greg_of[16] = {13, 12, 14, 11, 9, 8, 10, 15, 0, 1, 2, 3, 4, 5, 6, 7};
+enum { UCONTEXT_GREGS = 40, DWARF_RBX = 3, GREG_RBP = 10, GREG_RBX = 11, GREG_RSP = 15, GREG_RIP = 16 };
+
+static bool register_of(struct walk *k, const struct rs_frame *f, unsigned n, uint64_t *v)
+{
+	if (n == DWARF_RBX && f->has_rbx) {
+		*v = f->rbx;
+		if (k->rbx_from != NOTED)
+			note(k, k->rbx_from, f->rbx);
+		k->rbx_from = NOTED;
+	} else if (f->gregs && n < 16)
+		*v = f->gregs[greg_of[n]];
+	else
+		return false;
+	return true;
+}
+
+/* To the caller of f. */
+static inline bool step(struct walk *k, struct rs_frame *f, const struct rs_unwind_rule *r)
+{
+	uint64_t cfa, pc, v;
+	switch (r->cfa) {
+	case RS_CFA_RSP:
+		cfa = f->rsp + (int64_t)r->cfa_off;
+		break;
+	case RS_CFA_RBP:
+		if (!f->has_rbp)
+			return false;
+		note_rbp(k, f);
+		cfa = f->rbp + (int64_t)r->cfa_off;
+		break;
+	case RS_CFA_REG:
+		if (!register_of(k, f, r->reg, &v))
+			return false;
+		cfa = v + (int64_t)r->cfa_off;
+		break;
+	case RS_CFA_DEREF_RBP:
+		if (!f->has_rbp)
+			return false;
+		note_rbp(k, f);
+		if (!load(k, f->rbp + (int64_t)r->cfa_off, &v))
+			return false;
+		note(k, f->rbp + (int64_t)r->cfa_off, v);
+		cfa = v + r->reg;
+		break;
+	case RS_CFA_DEREF_RSP:
+		if (!load(k, f->rsp + (int64_t)r->cfa_off, &v))
+			return false;
+		note(k, f->rsp + (int64_t)r->cfa_off, v);
+		cfa = v + r->reg;
+		break;
+	case RS_CFA_PLT:
+		cfa = f->rsp + (int64_t)r->cfa_off + ((f->pc & 15) >= r->reg ? 8 : 0);
+		break;
+	default:
+		return false;
+	}
+	if (cfa <= f->rsp || !load(k, cfa - 8, &pc))
+		return false;
+	note(k, cfa - 8, pc);
+	bool has_rbp = f->has_rbp;
+	uint64_t rbp = f->rbp;
+	switch (r->rbp) {
+	case RS_RBP_RULE_SAME:
+		break;
+	case RS_RBP_RULE_CFA:
+		has_rbp = load(k, k->rbp_from = cfa + (int64_t)r->rbp_off, &rbp);
+		break;
+	case RS_RBP_RULE_AT_RBP:
+		if (!has_rbp)
+			break;
+		note_rbp(k, f);
+		has_rbp = load(k, k->rbp_from = f->rbp + (int64_t)r->rbp_off, &rbp);
+		break;
+	default:
+		has_rbp = false;
+	}
+	if (r->rbx == 1) {
+		f->has_rbx = load(k, k->rbx_from = cfa + (int64_t)r->rbx_off, &v);
+		f->rbx = v;
+	} else if (r->rbx == 2)
+		f->has_rbx = false;
+	f->pc = pc;
+	f->rsp = cfa;
+	f->rbp = rbp;
+	f->has_rbp = has_rbp;
+	f->gregs = NULL;
+	return true;
+}
+
+/* To the frame that the signal interrupted; it may lie on another stack. */
+static bool step_signal(struct rs_thread *t, struct walk *k, struct rs_frame *f, uint64_t *gregs)
+{
+	uintptr_t at = f->rsp + UCONTEXT_GREGS;
+	for (unsigned i = 0; i <= GREG_RIP; i++)
+		if (!load(k, at + 8 * i, &gregs[i]))
+			return false;
+	*f = (struct rs_frame){.pc = gregs[GREG_RIP], .rsp = gregs[GREG_RSP], .rbp = gregs[GREG_RBP], .rbx = gregs[GREG_RBX],
+			       .has_rbp = true, .has_rbx = true, .gregs = gregs};
+	set_bounds(k, t, f->rsp);
+	return true;
+}
+
+extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
+/* Our own frames (a thread's first function, callbacks of interposed functions) are not the program's. */
+static inline bool ours(uintptr_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
+
+unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail)
+{
+	unsigned n = 0;
+	uint64_t gregs[GREG_RIP + 1];
+	struct walk k = {.cache = t->unwind_cache, .trail = trail};
+	if (trail) {
+		trail->n = 0;
+		trail->unfit = trail->entry_rbp = false;
+	}
+	if (depth == 0)
+		return 0;
+	pcs[n++] = exact ? f->pc : f->pc - 1;
+	if (RS_UNLIKELY(!k.cache)) {
+		if (!(k.cache = t->unwind_cache = rs_os_map(sizeof *k.cache)))
+			return n;
+	}
+	k.cache->window_size = 0;
+	set_bounds(&k, t, f->rsp);
+	uint64_t generation = __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) & 0xffff;
+	while (n < depth) {
+		struct rs_unwind_rule r = rule_of(t, &k, generation, exact ? f->pc : f->pc - 1);
+		if (RS_UNLIKELY(r.cfa == RS_CFA_SIGFRAME)) {
+			if (trail)
+				trail->unfit = true;
+			if (!step_signal(t, &k, f, gregs))
+				break;
+			exact = true;
+		} else {
+			if (!step(&k, f, &r))
+				break;
+			exact = false;
+		}
+		if (f->pc == 0)
+			break;
+		if (!ours(f->pc))
+			pcs[n++] = exact ? f->pc + 1 : f->pc;
+	}
+	return n;
+}

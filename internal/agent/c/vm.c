@@ -1,0 +1,103 @@
+/* vm.c: mmap, munmap, mremap, brk, sbrk.
+ *
+ * Ground rules: the real call decides, errno is its own. What libc maps for itself (thread stacks, malloc's arenas, stdio) is not seen
+ * here, nor what the program maps by syscall(). In filtered mode only the end of memory matters: sync objects in it are gone.
+ */
+#include "agent.h"
+#include <stdarg.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static void gone(struct rs_thread *t, void *p, size_t n)
+{
+	if (t && n)
+		rs_sync_memory_unmapped(t, (uintptr_t)p, n);
+}
+
+static void *map(void *want, size_t n, int prot, int flags, int fd, off_t off, uintptr_t pc, void *fp)
+{
+	struct rs_thread *t = rs_active ? rs_self() : NULL;
+	if (t && (flags & MAP_FIXED)) /* replaces what was there; a failing call leaves it, then the objects are only forgotten */
+		gone(t, want, n);
+	void *p = rs_real.mmap(want, n, prot, flags, fd, off);
+	if (t && rs_config.all && p != MAP_FAILED) {
+		uint32_t stack = rs_stack_from(t, pc, fp, rs_config.stack_depth);
+		RS_EMIT(t, MMAP, mmap, (uintptr_t)p, n, (uint32_t)prot, (uint32_t)flags, (uint32_t)fd, stack);
+	}
+	return p;
+}
+
+RS_EXPORT void *mmap(void *want, size_t n, int prot, int flags, int fd, off_t off)
+{
+	if (RS_UNLIKELY(!rs_real.mmap))
+		rs_real_init();
+	return map(want, n, prot, flags, fd, off, RS_CALLER(), __builtin_frame_address(0));
+}
+
+RS_EXPORT void *mmap64(void *want, size_t n, int prot, int flags, int fd, off_t off)
+{
+	if (RS_UNLIKELY(!rs_real.mmap))
+		rs_real_init();
+	return map(want, n, prot, flags, fd, off, RS_CALLER(), __builtin_frame_address(0));
+}
+
+RS_EXPORT int munmap(void *p, size_t n)
+{
+	if (RS_UNLIKELY(!rs_real.munmap))
+		rs_real_init();
+	struct rs_thread *t = rs_active ? rs_self() : NULL;
+	if (t) {
+		gone(t, p, n);
+		if (rs_config.all)
+			RS_EMIT(t, MUNMAP, munmap, (uintptr_t)p, n);
+	}
+	return rs_real.munmap(p, n);
+}
+
+RS_EXPORT void *mremap(void *old, size_t old_n, size_t n, int flags, ...)
+{
+	void *want = NULL;
+	if (flags & MREMAP_FIXED) {
+		va_list ap;
+		va_start(ap, flags);
+		want = va_arg(ap, void *);
+		va_end(ap);
+	}
+	if (RS_UNLIKELY(!rs_real.mremap))
+		rs_real_init();
+	struct rs_thread *t = rs_active ? rs_self() : NULL;
+	if (t) {
+		if (flags & MREMAP_FIXED)
+			gone(t, want, n);
+		if (flags & (MREMAP_MAYMOVE | MREMAP_FIXED))
+			gone(t, old, old_n);
+		else if (n < old_n)
+			gone(t, (char *)old + n, old_n - n);
+	}
+	void *p = rs_real.mremap(old, old_n, n, flags, want);
+	if (t && rs_config.all && p != MAP_FAILED)
+		RS_EMIT(t, MREMAP, mremap, (uintptr_t)old, old_n, (uintptr_t)p, n);
+	return p;
+}
+
+RS_EXPORT int brk(void *end)
+{
+	if (RS_UNLIKELY(!rs_real.brk))
+		rs_real_init();
+	int r = rs_real.brk(end);
+	struct rs_thread *t = rs_active && rs_config.all && r == 0 ? rs_self() : NULL;
+	if (t)
+		RS_EMIT(t, BRK, brk, (uintptr_t)end);
+	return r;
+}
+
+RS_EXPORT void *sbrk(intptr_t by)
+{
+	if (RS_UNLIKELY(!rs_real.sbrk))
+		rs_real_init();
+	void *was = rs_real.sbrk(by);
+	struct rs_thread *t = rs_active && rs_config.all && by && was != (void *)-1 ? rs_self() : NULL;
+	if (t)
+		RS_EMIT(t, BRK, brk, (uintptr_t)was + (uintptr_t)by);
+	return was;
+}

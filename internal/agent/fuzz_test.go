@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// FuzzMessage sends arbitrary bytes with a descriptor as a message: refused or answered, never a crash.
+func FuzzMessage(f *testing.F) {
+	for kind := uint32(0); kind < 5; kind++ {
+		h := helloMsg(kind, 1)
+		h.Count = kind / 3
+		var m wire.ModuleRequest
+		copy(m.Path[:], "/bin/true")
+		f.Add(append(bytes.Clone(bytesOf(&h)), bytesOf(&m)...))
+	}
+	s := &Session{opts: Options{Handler: newCollector()}, warned: map[string]bool{}, processes: map[uint64]*process{}, loopDone: make(chan struct{})}
+	close(s.loopDone)
+	s.tables = newTables(s.warn)
+	s.tables.cache = &diskCache{}
+	c, err := newCtl()
+	if err != nil {
+		f.Fatal(err)
+	}
+	s.ctl = c
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		ours, theirs := socketPair(t)
+		defer ours.Close()
+		defer theirs.Close()
+		null, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(null)
+		_ = s.answer(ours, &unix.Ucred{Pid: int32(os.Getpid())}, msg, []int{null})
+	})
+}
+
+func socketPair(t *testing.T) (a, b *net.UnixConn) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, err := net.FileConn(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns[i] = c.(*net.UnixConn)
+		conns[i].SetDeadline(time.Now().Add(10 * time.Second))
+	}
+	return conns[0], conns[1]
+}
+
+// FuzzProgram asks about an arbitrary file: it is refused in one line, or thought to be executable.
+func FuzzProgram(f *testing.F) {
+	self, err := os.ReadFile("/bin/true")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range [][]byte{self, self[:700], []byte("#!/bin/sh\n"), []byte("#! /usr/bin/env python3\n"), []byte("#!"), {0}, nil} {
+		f.Add(seed)
+	}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, content []byte) {
+		path := filepath.Join(dir, "program")
+		if err := os.WriteFile(path, content, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Resolve([]string{path}, nil); err != nil && bytes.ContainsRune([]byte(err.Error()), '\n') {
+			t.Errorf("more than one line: %q", err)
+		}
+	})
+}
+
+// FuzzCache reads an arbitrary file of the cache.
+func FuzzCache(f *testing.F) {
+	dir := f.TempDir()
+	c := &diskCache{dir}
+	c.store("ab", make([]byte, 100))
+	b, err := os.ReadFile(filepath.Join(dir, "ab"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if err := os.WriteFile(filepath.Join(dir, "cd"), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.load("cd")
+	})
+}

@@ -1,0 +1,181 @@
+package agent
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/unwind"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// Do runs f on the goroutine that calls the Handler, between two passes over the rings, and returns when it has run; false: the session
+// is over, f was not run.
+func (s *Session) Do(f func()) bool { return s.do(f) }
+
+// Kill sends sig to a traced process.
+func (s *Session) Kill(process uint64, sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.processes[process]
+	switch {
+	case p == nil:
+		return fmt.Errorf("process %d of the session is gone", process)
+	case p.pidfd >= 0:
+		return unix.PidfdSendSignal(p.pidfd, sig, nil, 0)
+	case p.pid > 0:
+		return unix.Kill(p.pid, sig)
+	}
+	return fmt.Errorf("process %d of the session cannot be seen from here", process)
+}
+
+// ThreadState is what a thread's slot says at this moment.
+type ThreadState struct {
+	Number, TID uint32
+	WaitKind    wire.Object // 0: not in a wait that the agent knows of
+	WaitObj     uint64
+	WaitStack   uint32
+	Held        []wire.Held // the oldest wire.HeldInSlot of them
+	HeldCount   uint32
+}
+
+// Threads gives the states of the threads of a process. To be called from the Handler's methods or Do.
+func (s *Session) Threads(process uint64) []ThreadState {
+	p := s.lookup(process)
+	if p == nil || p.broken {
+		return nil
+	}
+	var list []ThreadState
+	for _, r := range p.seen {
+		for i := range r.slots {
+			sl := r.slots[i].shared
+			if !r.slots[i].inUse || atomic.LoadUint32(&sl.State) != slotLive {
+				continue
+			}
+			t := ThreadState{
+				Number: r.slots[i].thread, TID: atomic.LoadUint32(&sl.Tid),
+				WaitKind: wire.Object(atomic.LoadUint32(&sl.WaitKind)), WaitObj: atomic.LoadUint64(&sl.WaitObj), WaitStack: atomic.LoadUint32(&sl.WaitStack),
+				HeldCount: atomic.LoadUint32(&sl.HeldCount),
+			}
+			for j := 0; j < int(min(t.HeldCount, wire.HeldInSlot)); j++ {
+				h := &sl.Held[j]
+				t.Held = append(t.Held, wire.UnpackHeld([]uint64{atomic.LoadUint64(&h.Obj), atomic.LoadUint64(&h.Info)}))
+			}
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// AllBlocked tells whether the threads are all that the process has, each in the wait that its last handed-out event announced (see
+// Blocked), asleep in the kernel, and with no signal pending that the program handles. To be called from the Handler's methods or Do.
+func (s *Session) AllBlocked(process uint64, threads []uint32) bool {
+	p := s.lookup(process)
+	if p == nil || p.pid <= 0 || !s.Blocked(process, threads) {
+		return false
+	}
+	tids := map[int]bool{}
+	for _, t := range threads {
+		sl := p.threads[t]
+		if sl == nil {
+			return false
+		}
+		tids[int(atomic.LoadUint32(&sl.shared.Tid))] = true
+	}
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+	if err != nil || len(tasks) != len(threads) || len(tids) != len(threads) {
+		return false
+	}
+	for _, task := range tasks {
+		st, err := taskStatus(filepath.Join("/proc", strconv.Itoa(p.pid), "task", task.Name()))
+		// In another pid namespace the agent's tids are others; the innermost one is its own.
+		if err != nil || !tids[st.tid] || st.state != 'S' || st.pending&st.caught&^st.blocked != 0 {
+			return false
+		}
+	}
+	// Nothing has changed while we looked.
+	return s.Blocked(process, threads)
+}
+
+type status struct {
+	state                    byte
+	tid                      int // as the thread itself sees it
+	pending, caught, blocked uint64
+}
+
+func taskStatus(dir string) (st status, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return st, err
+	}
+	for _, line := range bytes.Split(b, []byte("\n")) {
+		key, value, ok := bytes.Cut(line, []byte(":"))
+		fields := bytes.Fields(value)
+		if !ok || len(fields) == 0 {
+			continue
+		}
+		hex := func() uint64 { v, _ := strconv.ParseUint(string(fields[0]), 16, 64); return v }
+		switch string(key) {
+		case "State":
+			st.state = fields[0][0]
+		case "NSpid":
+			st.tid, _ = strconv.Atoi(string(fields[len(fields)-1]))
+		case "SigPnd", "ShdPnd":
+			st.pending |= hex()
+		case "SigBlk":
+			st.blocked = hex()
+		case "SigCgt":
+			st.caught = hex()
+		}
+	}
+	if st.state == 0 || st.tid == 0 {
+		return st, fmt.Errorf("%s/status: no State or NSpid", dir)
+	}
+	return st, nil
+}
+
+// Module says which module of a process an unwind table is wanted for.
+type Module struct {
+	Path    string
+	BuildID string // hexadecimal
+	Base    uint64
+}
+
+// Table gives the unwind table of a module of a process, the same as agents get.
+func (s *Session) Table(pid int, m Module) (*unwind.Table, error) {
+	var r wire.ModuleRequest
+	id, err := hex.DecodeString(m.BuildID)
+	if err != nil || len(id) > len(r.BuildID) {
+		return nil, fmt.Errorf("%s: build-id %q", m.Path, m.BuildID)
+	}
+	path := m.Path
+	if len(path) == 0 || path[0] != '/' {
+		path = "" // the vdso
+	}
+	if len(path) >= len(r.Path) {
+		return nil, fmt.Errorf("%s: the name is too long", m.Path)
+	}
+	r.BuildIDLen = uint32(copy(r.BuildID[:], id))
+	copy(r.Path[:], path)
+	r.Base = m.Base
+	fd := s.tables.get([]wire.ModuleRequest{r}, pid)[0]
+	if fd < 0 {
+		return nil, fmt.Errorf("%s: it has no unwind table", m.Path)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	b := make([]byte, st.Size)
+	if n, err := unix.Pread(fd, b, 0); err != nil || n != len(b) {
+		return nil, fmt.Errorf("%s: unwind table: %d of %d bytes, %v", m.Path, n, len(b), err)
+	}
+	return unwind.Decode(b)
+}

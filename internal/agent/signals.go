@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/agent/origin"
+)
+
+// caughtSignals are those that may be passed on to the target when they are sent to us, and SIGQUIT, which is ours: a dump of the
+// threads. SIGURG is the Go runtime's own. SIGTTIN, SIGTTOU and the signals of faults and limits mean the process that gets them.
+var caughtSignals = func() []syscall.Signal {
+	list := []syscall.Signal{syscall.SIGQUIT, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM,
+		syscall.SIGTSTP, syscall.SIGWINCH, syscall.SIGPWR, syscall.SIGIO}
+	for sig := syscall.Signal(34); sig <= 64; sig++ {
+		list = append(list, sig)
+	}
+	return list
+}()
+
+// Caught is a signal that was sent to us.
+type Caught struct {
+	Signal syscall.Signal
+	Code   int32 // si_code: who sent it
+	PID    int   // of the sender, if it was a process
+}
+
+// byKernel tells that a terminal sent the signal, to all of its foreground process group. Package os/signal does not say that, and to
+// ask afterwards whether we are in the foreground is too late: a shell may have taken the terminal back.
+func (c Caught) byKernel() bool { return c.Code > 0 }
+
+// Signals is our side of the target's signals: it catches them with a handler of its own. There is one in a process at a time.
+type Signals struct {
+	ch    chan Caught
+	pipe  *os.File // reading end
+	write int
+	saved map[syscall.Signal]sigaction
+	pipes chan os.Signal
+}
+
+//lint:ignore U1000 the handler in signals_amd64.s reads it
+var caughtPipe int32
+
+func handlerPCs() (handler, restorer uintptr)
+
+// CatchSignals begins to catch what is to be passed on. Call it before the target is started, so that none is lost. What was ignored
+// when we were started stays ignored, but for SIGQUIT.
+func CatchSignals() (*Signals, error) {
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("cannot catch signals: pipe: %w", err)
+	}
+	s := &Signals{ch: make(chan Caught), pipe: os.NewFile(uintptr(p[0]), "signals"), write: p[1],
+		saved: map[syscall.Signal]sigaction{}, pipes: make(chan os.Signal, 1)}
+	caughtPipe = int32(p[1])
+	const saSiginfo, saRestorer, saOnstack, saRestart = 0x4, 0x04000000, 0x08000000, 0x10000000
+	act := sigaction{flags: saSiginfo | saRestorer | saOnstack | saRestart}
+	act.handler, act.restorer = handlerPCs()
+	ignore := sigaction{handler: sigIgn}
+	for _, sig := range caughtSignals {
+		var old sigaction
+		use := &act
+		if origin.Known() && origin.Ignored()>>(sig-1)&1 != 0 || !origin.Known() && ignoredByGo(sig) {
+			use = &ignore
+		}
+		if sig == syscall.SIGQUIT {
+			use = &act // it asks us, not the program; and every shell script's background jobs ignore it
+		}
+		if rtSigaction(sig, use, &old) == 0 {
+			s.saved[sig] = old
+		}
+	}
+	// A report to a pipe that nobody reads any more is an error of writing, not our end.
+	signal.Notify(s.pipes, syscall.SIGPIPE)
+	go s.read()
+	return s, nil
+}
+
+func (s *Signals) read() {
+	defer close(s.ch)
+	var b [12]byte
+	for {
+		if _, err := io.ReadFull(s.pipe, b[:]); err != nil {
+			return
+		}
+		s.ch <- Caught{
+			Signal: syscall.Signal(binary.LittleEndian.Uint32(b[:])),
+			Code:   int32(binary.LittleEndian.Uint32(b[4:])),
+			PID:    int(binary.LittleEndian.Uint32(b[8:])),
+		}
+	}
+}
+
+// Stop ends the catching. Signals that came and were not asked for are forgotten.
+func (s *Signals) Stop() {
+	for sig, old := range s.saved {
+		rtSigaction(sig, &old, nil)
+	}
+	signal.Stop(s.pipes)
+	unix.Close(s.write)
+	for range s.ch {
+	}
+	s.pipe.Close()
+}

@@ -1,0 +1,204 @@
+package report
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/ripstop/ripstop/internal/finding"
+)
+
+// upper is s with its first letter, if that is one of ASCII, in upper case.
+func upper(s string) string {
+	if s != "" && s[0] >= 'a' && s[0] <= 'z' {
+		return string(s[0]-'a'+'A') + s[1:]
+	}
+	return s
+}
+
+func threadOf(f *finding.Finding, number uint32) *finding.Thread {
+	for i := range f.Threads {
+		if f.Threads[i].Number == number {
+			return &f.Threads[i]
+		}
+	}
+	return nil
+}
+
+func objectOf(f *finding.Finding, id string) *finding.Object {
+	for i := range f.Objects {
+		if f.Objects[i].ID == id {
+			return &f.Objects[i]
+		}
+	}
+	return nil
+}
+
+// threadName is how a sentence names a thread: "main thread", "thread T2 'worker' (tid=17)".
+func threadName(f *finding.Finding, number uint32) string {
+	if number == 1 {
+		return "main thread"
+	}
+	t := threadOf(f, number)
+	if t == nil {
+		return fmt.Sprintf("thread T%d", number)
+	}
+	return "thread " + threadLabel(t)
+}
+
+func threadLabel(t *finding.Thread) string {
+	s := fmt.Sprintf("T%d", t.Number)
+	if t.Name != "" {
+		s += " '" + clean(t.Name) + "'"
+	}
+	if t.Tid != 0 {
+		s += fmt.Sprintf(" (tid=%d)", t.Tid)
+	}
+	return s
+}
+
+// objectName is the short name of an object behind its id: (lock_a), (in a block of make_account), "" if there is none.
+func objectName(o *finding.Object) string {
+	switch o.Where {
+	case finding.Global:
+		if o.Symbol == "" {
+			return ""
+		}
+		if o.SymOffset != 0 {
+			return fmt.Sprintf("%s+0x%x", clean(o.Symbol), o.SymOffset)
+		}
+		return clean(o.Symbol)
+	case finding.Heap:
+		if len(o.Allocated) > 0 {
+			if fr := o.Allocated[telling(o.Allocated)]; fr.Func != "" {
+				return "allocated in " + clean(fr.Func)
+			}
+		}
+	case finding.OnStack:
+		if o.Func != "" {
+			return "on the stack of " + clean(o.Func)
+		}
+	}
+	return ""
+}
+
+// message is f.Message with the name of each object behind the first mention of its id.
+func message(f *finding.Finding) string {
+	msg := clean(f.Message)
+	for i := range f.Objects {
+		o := &f.Objects[i]
+		name := objectName(o)
+		if name == "" || o.ID == "" {
+			continue
+		}
+		if at := wordIndex(msg, o.ID); at >= 0 {
+			end := at + len(o.ID)
+			if !strings.HasPrefix(msg[end:], " (") {
+				msg = msg[:end] + " (" + name + ")" + msg[end:]
+			}
+		}
+	}
+	return msg
+}
+
+// wordIndex finds word in s where no letter or digit touches it.
+func wordIndex(s, word string) int {
+	for from := 0; ; {
+		i := strings.Index(s[from:], word)
+		if i < 0 {
+			return -1
+		}
+		i += from
+		end := i + len(word)
+		if (i == 0 || !isWord(s[i-1])) && (end == len(s) || !isWord(s[end])) {
+			return i
+		}
+		from = i + 1
+	}
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
+}
+
+// partText is the sentence of a part, with its thread.
+func partText(f *finding.Finding, p *finding.Part) string {
+	s := clean(p.Text)
+	if p.Thread != 0 {
+		s += " in " + threadName(f, p.Thread)
+	}
+	return s
+}
+
+// heldText says where a lock that the part's thread holds was taken.
+func heldText(f *finding.Finding, h *finding.Held) string {
+	kind := "object"
+	if o := objectOf(f, h.Object); o != nil && o.Kind != "" {
+		kind = o.Kind
+	}
+	how := "acquired"
+	if h.Shared {
+		how = "acquired for reading"
+	}
+	return fmt.Sprintf("%s %s previously %s by the same thread here", upper(clean(kind)), clean(h.Object), how)
+}
+
+// objectText says what and where an object is; a stack follows if the text ends with "by" or "here".
+func objectText(f *finding.Finding, o *finding.Object) (text string, stack finding.Stack) {
+	head := fmt.Sprintf("%s %s (0x%x) ", upper(clean(o.Kind)), clean(o.ID), o.Addr)
+	if strings.TrimSpace(o.Kind) == "" {
+		head = fmt.Sprintf("Object %s (0x%x) ", clean(o.ID), o.Addr)
+	}
+	if o.Kind == finding.KindWords("heap") && o.Where == finding.Heap && o.Addr == o.Block {
+		s := strings.TrimSuffix(head, " ") + fmt.Sprintf(" of size %d", o.Size)
+		if len(o.Allocated) > 0 {
+			return s + " was allocated by", o.Allocated
+		}
+		return s, nil
+	}
+	switch o.Where {
+	case finding.Global:
+		place := ""
+		if o.Module != "" {
+			place = " in " + clean(filepath.Base(o.Module))
+		}
+		if o.Symbol == "" {
+			return head + "is global data" + place, nil
+		}
+		size := ""
+		if o.Size > 0 {
+			size = fmt.Sprintf(" of size %d", o.Size)
+		}
+		if o.SymOffset > 0 {
+			return head + fmt.Sprintf("is located %d bytes inside of global '%s'%s%s", o.SymOffset, clean(o.Symbol), size, place), nil
+		}
+		return head + fmt.Sprintf("is global '%s'%s%s", clean(o.Symbol), size, place), nil
+	case finding.Heap:
+		s := head + fmt.Sprintf("is located %d bytes inside of heap block of size %d at 0x%x", o.Addr-o.Block, o.Size, o.Block)
+		if len(o.Allocated) > 0 {
+			return s + " allocated by", o.Allocated
+		}
+		return s, nil
+	case finding.OnStack:
+		s := head + "is located on the stack of " + threadName(f, o.OwnerThread)
+		if o.OwnerThread == 0 {
+			s = head + "is located on the stack of a thread"
+		}
+		if o.Func != "" {
+			s += ", in the frame of " + clean(o.Func)
+		}
+		return s, nil
+	case finding.TLS:
+		name := ""
+		if o.Symbol != "" {
+			name = " '" + clean(o.Symbol) + "'"
+		}
+		if o.OwnerThread == 0 {
+			return head + "is thread-local data" + name, nil
+		}
+		return head + "is thread-local data" + name + " of " + threadName(f, o.OwnerThread), nil
+	case finding.Mapping:
+		return head + "is located in mapped memory", nil
+	}
+	return head + "lies where nothing is known of", nil
+}

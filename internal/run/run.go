@@ -1,0 +1,139 @@
+// Package run is what `ripstop run` means: a program is started under the agent, its events are judged as they come, findings are
+// reported when they are made, and the exit status says whether there were any.
+//
+// How events get here is package agent's business, what is wrong is package detect's, how it reads is package report's. What belongs
+// here is how they are put together, and the policy of a run: what happens at a deadlock or a hang, which exit status.
+package run
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/report"
+	"github.com/ripstop/ripstop/internal/tracee"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// OnDeadlock is what happens when every thread of a process is stuck.
+type OnDeadlock string
+
+const (
+	Exit     OnDeadlock = "exit"     // the process is ended: SIGTERM, and SIGKILL if that does not help
+	Continue OnDeadlock = "continue" // nothing
+	Abort    OnDeadlock = "abort"    // SIGABRT, for a core dump
+)
+
+// Options is what the flags of a run say.
+type Options struct {
+	Program     []string // and its arguments
+	Report      report.Options
+	ExitCode    int           // exit status when something was found; 0: the program's own
+	Follow      bool          // watch child processes too
+	OnDeadlock  OnDeadlock    // "" is Exit
+	HangTimeout time.Duration // show all threads when nothing has happened for so long; 0: never
+	StackDepth  int           // frames of a stack; 0: no stacks
+	Stats       bool          // say at the end what the watching cost
+	Messages    io.Writer     // what ripstop itself has to say; nil: standard error
+}
+
+// Run runs the program and returns the exit status for ripstop: ExitCode if something was found, else the program's. An error says why
+// the program was not started, or that a report could not be written; then the status is that of ripstop's own failures. If the
+// program died by a signal and nothing was found, Run ends this process by the same signal and does not return.
+func Run(o Options) (exit int, err error) {
+	if o.Messages == nil {
+		o.Messages = os.Stderr
+	}
+	if err := agent.RaiseFileLimit(); err != nil {
+		return Code(err), err
+	}
+	env := agent.OwnEnviron()
+	prog, err := agent.Resolve(o.Program, env)
+	if err != nil {
+		return Code(err), err
+	}
+	rep, err := report.New(o.Report)
+	if err != nil {
+		return agent.ExitOurs, err
+	}
+	sym := image.NewSymbolizer()
+	defer sym.Close()
+	w := newWatch(&o, rep, sym)
+	sess, err := agent.New(agent.Options{Config: config(&o), Handler: w, Warn: w.Warn})
+	if err != nil {
+		w.Finish()
+		rep.Close(report.Summary{})
+		return agent.ExitOurs, err
+	}
+	// The loop calls w from now on, but there is no process yet, and Do is a barrier.
+	sess.Do(func() { w.sess = sess })
+	begin := time.Now()
+	status, err := Launch(sess, prog, env, func() { sess.Do(func() { w.showThreads("SIGQUIT") }) })
+	left, closeErr := sess.Close()
+	w.Finish()
+	if err != nil {
+		rep.Close(report.Summary{})
+		return Code(err), err
+	}
+	if closeErr != nil {
+		w.Warn(closeErr.Error())
+	}
+	res, err := rep.Close(w.summary(status, sess.Stats(), left, time.Since(begin)))
+	if err != nil {
+		return agent.ExitOurs, err
+	}
+	if res.New > 0 && o.ExitCode != 0 {
+		return o.ExitCode, nil
+	}
+	return End(status), nil
+}
+
+// Launch runs the program in the session, from its start to its end. On SIGQUIT it calls quit.
+func Launch(sess *agent.Session, prog *agent.Program, env []string, quit func()) (agent.Status, error) {
+	signals, err := agent.CatchSignals()
+	if err != nil {
+		return agent.Status{}, err
+	}
+	defer signals.Stop()
+	t, err := agent.Start(prog, sess.Environ(env))
+	if err != nil {
+		return agent.Status{}, err
+	}
+	defer t.Release()
+	return t.Supervise(signals, agent.Hooks{Quit: quit, OurStop: tracee.TracerStop}), nil
+}
+
+// End is the exit status that says how the program ended. If that was by a signal this process ends by it too.
+func End(s agent.Status) int {
+	if s.Exited {
+		return s.Code
+	}
+	agent.DieLike(s.Signal)
+	return 128 + int(s.Signal) // a signal that does not kill us
+}
+
+// Code is the exit status for a program that could not be started because of err.
+func Code(err error) int {
+	var r *agent.Refusal
+	if errors.As(err, &r) {
+		return r.Code
+	}
+	return agent.ExitOurs
+}
+
+// AgentLibrary is the agent that is built in.
+func AgentLibrary() ([]byte, error) { return agent.Library() }
+
+func config(o *Options) wire.Config {
+	c := wire.Config{Heap: 1, Misuse: 1, StackDepth: uint32(o.StackDepth), AllocDepth: agent.DefaultAllocDepth}
+	if o.StackDepth == 0 {
+		c.Heap, c.AllocDepth = 0, 0
+	}
+	if o.Follow {
+		c.Follow = 1
+	}
+	return c
+}

@@ -1,0 +1,50 @@
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/report"
+)
+
+// summary is what is said at the end, besides the findings.
+func (w *watch) summary(status agent.Status, st agent.Stats, left int, took time.Duration) report.Summary {
+	s := report.Summary{Exited: status.Exited, ExitCode: status.Code, DurationMS: took.Milliseconds()}
+	s.NotSeen = w.NotSeen(w.opts.Report.Verbose)
+	if st.Processes == 0 {
+		s.NotSeen = append(s.NotSeen, "the program did not load the agent (it clears LD_PRELOAD, or ended before the C library had started): nothing was watched")
+	}
+	if st.DetachedProcesses > 0 {
+		s.NotSeen = append(s.NotSeen, fmt.Sprintf("the agent gave up in %d processes: what they did afterwards was not watched", st.DetachedProcesses))
+	}
+	if st.StackDrops > 0 {
+		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d stacks were not kept", st.StackDrops))
+	}
+	if left > 0 && w.opts.Report.Verbose {
+		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d processes live on after the program's end, and are no longer watched", left))
+	}
+	if w.opts.Stats {
+		s.Stats = Stats(st)
+	}
+	return s
+}
+
+// Stats is st for --stats.
+func Stats(st agent.Stats) []report.Stat {
+	n := func(v uint64) string { return fmt.Sprint(v) }
+	kib := func(v uint64) string { return fmt.Sprintf("%d KiB", (v+1023)/1024) }
+	return []report.Stat{
+		{Name: "processes", Value: n(st.Processes)},
+		{Name: "threads", Value: n(st.Threads)},
+		{Name: "agent memory, largest process", Value: fmt.Sprintf("%s private, %s shared (touched as needed)", kib(st.AgentBytes), kib(st.RegionBytes))},
+		{Name: "events", Value: fmt.Sprintf("%d (%s)", st.Events, kib(st.Words*8))},
+		{Name: "locks taken", Value: n(st.LocksTaken)},
+		{Name: "stacks kept", Value: n(st.Stacks)},
+		{Name: "stacks dropped", Value: n(st.StackDrops)},
+		{Name: "waits for room in a ring", Value: n(st.RingWaits)},
+		{Name: "events out of order", Value: n(st.Late)},
+		{Name: "unwind tables", Value: fmt.Sprintf("%d made, %d from the cache, %d modules without", st.Tables, st.TablesCached, st.NoTables)},
+		{Name: "looks at the rings", Value: n(st.Passes)},
+	}
+}

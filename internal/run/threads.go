@@ -1,0 +1,140 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/target"
+	"github.com/ripstop/ripstop/internal/tracee"
+	"github.com/ripstop/ripstop/internal/unwind"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// showThreads writes for every traced process where each of its threads is, what it waits for and which locks it holds.
+func (w *watch) showThreads(why string) {
+	processes := w.sess.Processes()
+	for _, p := range processes {
+		f := w.threadsOf(p)
+		w.set.Symbolize(&f)
+		w.rep.Show(fmt.Sprintf("ripstop: threads of process %d (%s): %s", p.PID, filepath.Base(p.Exe), why), f)
+	}
+	if len(processes) == 0 {
+		w.say("%s: no process is being watched", why)
+	}
+}
+
+// lookout puts together what is seen of a process's threads.
+type lookout struct {
+	set     *target.Set
+	process uint64
+	f       finding.Finding
+	ids     map[uint64]string // of objects, by address and kind
+	count   map[string]int    // by prefix
+}
+
+// object is the short name of an object, which is added to what is shown.
+func (l *lookout) object(addr uint64, kind wire.Object) string {
+	key := addr<<8 ^ uint64(kind)
+	if id := l.ids[key]; id != "" {
+		return id
+	}
+	o := l.set.Object(l.process, addr, kind)
+	o.Kind = finding.KindWords(kind.String())
+	prefix := finding.KindPrefix(kind.String())
+	l.count[prefix]++
+	o.ID = fmt.Sprintf("%s%d", prefix, l.count[prefix])
+	l.ids[key] = o.ID
+	l.f.Objects = append(l.f.Objects, o)
+	return o.ID
+}
+
+// threadsOf looks at one process: at its agent's shared memory, and at each thread itself, which is stopped for that moment.
+func (w *watch) threadsOf(p agent.Info) finding.Finding {
+	l := &lookout{set: w.set, process: p.Process, ids: map[uint64]string{}, count: map[string]int{}}
+	l.f.PID, l.f.Exe, l.f.Count = uint32(p.PID), p.Exe, 1
+	states := map[int]agent.ThreadState{}
+	for _, t := range w.sess.Threads(p.Process) {
+		states[int(t.TID)] = t
+	}
+	tids, err := tracee.Threads(p.PID)
+	if err != nil {
+		l.f.Notes = append(l.f.Notes, fmt.Sprintf("its threads cannot be listed: %v", err))
+	}
+	modules := w.modulesOf(p)
+	seen := map[string]bool{}
+	for _, tid := range tids {
+		var pcs []uint64
+		err := tracee.Stop(tid, func(s *tracee.Stopped) error {
+			pcs = unwind.Walk(unwind.Regs(s.Regs), tracee.Memory(p.PID), modules, 64)
+			return nil
+		})
+		if errors.Is(err, tracee.ErrGone) {
+			continue
+		}
+		var stack finding.Stack
+		for i, pc := range pcs {
+			// The agent's own frames say nothing about the program; the agent leaves them out of the stacks it takes, too.
+			if f := w.set.Frame(p.Process, pc, i > 0); filepath.Dir(f.Module) != w.sess.Dir() {
+				stack = append(stack, f)
+			}
+		}
+		t, known := states[tid]
+		if err != nil {
+			if !seen[err.Error()] {
+				seen[err.Error()] = true
+				l.f.Notes = append(l.f.Notes, fmt.Sprintf("stacks are those of the last wait, if any: %v", err))
+			}
+			stack = w.set.Stack(p.Process, t.WaitStack)
+		}
+		l.thread(tid, t, known, stack)
+	}
+	return l.f
+}
+
+func (l *lookout) thread(tid int, t agent.ThreadState, known bool, stack finding.Stack) {
+	part := finding.Part{Stack: stack, Thread: t.Number}
+	if !known || t.Number == 0 {
+		part.Thread = 0
+		part.Text = fmt.Sprintf("A thread that the agent does not know (tid=%d) is here", tid)
+		l.f.Parts = append(l.f.Parts, part)
+		return
+	}
+	th := l.set.Thread(l.process, t.Number)
+	if th.Tid == 0 {
+		th.Tid = uint32(tid)
+	}
+	l.f.Threads = append(l.f.Threads, th)
+	switch {
+	case t.WaitKind == wire.ObjectThread:
+		part.Text = "Waits for the end of another thread"
+	case t.WaitKind != 0:
+		part.Text = fmt.Sprintf("Waits for %s %s", finding.KindWords(t.WaitKind.String()), l.object(t.WaitObj, t.WaitKind))
+	default:
+		part.Text = "Is here"
+	}
+	for _, h := range t.Held {
+		part.Held = append(part.Held, finding.Held{
+			Object: l.object(h.Obj, wire.Object(h.Kind)), Shared: wire.Mode(h.Mode) == wire.ModeShared, Stack: l.set.Stack(l.process, h.Stack),
+		})
+	}
+	if n := int(t.HeldCount) - len(t.Held); n > 0 {
+		l.f.Notes = append(l.f.Notes, fmt.Sprintf("thread T%d holds %d more locks", t.Number, n))
+	}
+	l.f.Parts = append(l.f.Parts, part)
+}
+
+// modulesOf are the modules of the process with their unwind tables. Where there is none, stacks end.
+func (w *watch) modulesOf(p agent.Info) []unwind.Module {
+	var out []unwind.Module
+	for _, m := range w.set.Modules(p.Process) {
+		table, err := w.sess.Table(p.PID, agent.Module{Path: m.Path, BuildID: m.BuildID, Base: m.Base})
+		if err != nil {
+			continue
+		}
+		out = append(out, unwind.Module{Start: m.Base, End: m.End, Bias: m.Bias, Table: table})
+	}
+	return out
+}

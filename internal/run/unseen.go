@@ -1,0 +1,137 @@
+package run
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/ripstop/ripstop/internal/target"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// unseen collects what could not be watched: a sentence each, in the order of their first occurrence.
+type unseen struct {
+	mu    sync.Mutex
+	loss  map[string]int // something that should have been seen was not; how often
+	fact  map[string]int // something was not watched for a good reason; said on demand
+	order []string
+}
+
+func newUnseen() *unseen { return &unseen{loss: map[string]int{}, fact: map[string]int{}} }
+
+func (u *unseen) add(to map[string]int, text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.loss[text]+u.fact[text] == 0 {
+		u.order = append(u.order, text)
+	}
+	to[text]++
+}
+
+func (u *unseen) warn(text string) { u.add(u.loss, text) }
+
+// event takes note of the events by which agents say what they do not see.
+func (u *unseen) event(set *target.Set, process uint64, e *wire.Event) {
+	switch e.Type {
+	case wire.TypeNotice:
+		n := wire.DecodeNotice(e.Words)
+		text, important := noticeText(n)
+		to := u.fact
+		if important {
+			to = u.loss
+		}
+		u.add(to, processName(set, process)+": "+text)
+	case wire.TypeUnfollowed:
+		n := wire.DecodeUnfollowed(e.Words)
+		to := u.fact
+		if n.Why == wire.UnfollowedNoSession || n.Why == wire.UnfollowedRawClone {
+			to = u.loss
+		}
+		u.add(to, fmt.Sprintf("%s: its child %s was not watched: %s", processName(set, process), childName(n), unfollowedText(n.Why)))
+	}
+}
+
+func childName(n wire.EvUnfollowed) string {
+	path := string(n.Tail)
+	switch {
+	case n.PID != 0 && path != "":
+		return fmt.Sprintf("%d (%s)", n.PID, path)
+	case n.PID != 0:
+		return fmt.Sprint(n.PID)
+	}
+	return path
+}
+
+func unfollowedText(why wire.Unfollowed) string {
+	switch why {
+	case wire.UnfollowedStatic:
+		return "it is statically linked"
+	case wire.UnfollowedSetuid:
+		return "it is setuid or setgid, or has capabilities"
+	case wire.UnfollowedForeign:
+		return "it is not a 64-bit x86-64 program of glibc"
+	case wire.UnfollowedTurnedOff:
+		return "children are not followed (--follow=no)"
+	case wire.UnfollowedNoSession:
+		return "there was no session to join any more"
+	case wire.UnfollowedRawClone:
+		return "it was made by clone() itself"
+	case wire.UnfollowedSandbox:
+		return "its parent is in a sandbox (seccomp)"
+	}
+	return why.String()
+}
+
+// noticeText is the sentence for a notice, and whether something is missing for the user because of it.
+func noticeText(n wire.EvNotice) (text string, important bool) {
+	errno := ""
+	if n.Errno != 0 {
+		errno = fmt.Sprintf(" (%v)", syscall.Errno(n.Errno))
+	}
+	switch n.What {
+	case wire.NoticeNoMemory:
+		return "the agent did not get memory" + errno + ": some events are missing", true
+	case wire.NoticeThreadUnseen:
+		return "a thread was not seen" + errno, true
+	case wire.NoticeStackTableFull:
+		return "there were more different stacks than the agent keeps: later ones are missing", true
+	case wire.NoticeNoUnwindTable:
+		return fmt.Sprintf("there is no unwind table for module %d: stacks end there", n.Aux), false
+	case wire.NoticeForkUnseen:
+		return "a child was made in a way that the agent does not see", true
+	case wire.NoticeExecUnfollowed:
+		return "it executed a program that was not followed", false
+	case wire.NoticeSandboxed:
+		return "it entered a sandbox (seccomp): new threads may not be seen", false
+	case wire.NoticeTooManyThreads:
+		return "it has more threads than the agent can watch", true
+	case wire.NoticeAgentLate:
+		return "the agent came late: what happened before is not known", true
+	case wire.NoticeLimit:
+		return fmt.Sprintf("a limit of the agent was reached (%d)", n.Aux), true
+	case wire.NoticeOwnMalloc:
+		return "it has an allocator of its own: where its heap blocks come from is not known", false
+	}
+	return n.What.String() + errno, true
+}
+
+// lines are the sentences; all: also those that say nothing is missing that should be there.
+func (u *unseen) lines(all bool) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var out []string
+	for _, text := range u.order {
+		n := u.loss[text]
+		if all {
+			n += u.fact[text]
+		}
+		switch {
+		case n == 0:
+		case n == 1:
+			out = append(out, text)
+		default:
+			out = append(out, fmt.Sprintf("%s (%d times)", text, n))
+		}
+	}
+	return out
+}

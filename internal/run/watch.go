@@ -1,0 +1,91 @@
+package run
+
+import (
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/detect"
+	"github.com/ripstop/ripstop/internal/report"
+	"github.com/ripstop/ripstop/internal/target"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// watch is the session's handler: a Judge, and what is done to a living program. Its methods run on the session's loop.
+type watch struct {
+	*Judge
+	opts *Options
+	sess *agent.Session
+
+	live   map[uint64]bool // processes; true: it has been put down
+	hang   hang
+	events uint64
+}
+
+func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
+	if o.OnDeadlock == "" {
+		o.OnDeadlock = Exit
+	}
+	w := &watch{opts: o, live: map[uint64]bool{}}
+	w.Judge = NewJudge(detect.Config{
+		Confirm:    func(p uint64, threads []uint32) bool { return w.sess.Blocked(p, threads) },
+		ConfirmAll: func(p uint64, threads []uint32) bool { return w.sess.AllBlocked(p, threads) },
+	}, sym, rep)
+	return w
+}
+
+// Event is the Handler's.
+func (w *watch) Event(process uint64, e *wire.Event) {
+	w.events++
+	if _, ok := w.live[process]; !ok {
+		w.live[process] = false
+	}
+	w.Judge.Event(process, e)
+}
+
+// Batch is the Handler's.
+func (w *watch) Batch() {
+	w.det.Tick()
+	if w.opts.OnDeadlock != Continue {
+		for p, done := range w.live {
+			if !done && w.det.Stuck(p) && w.reported() {
+				w.live[p] = true
+				w.putDown(p)
+			}
+		}
+	}
+	if w.opts.HangTimeout > 0 && w.sess != nil {
+		w.checkHang()
+	}
+}
+
+// End is the Handler's.
+func (w *watch) End(process uint64) {
+	w.Judge.End(process)
+	delete(w.live, process)
+}
+
+// Patience with a process that is to end.
+const (
+	termTime  = 2 * time.Second
+	abortTime = time.Minute // a core dump may be large
+)
+
+// putDown ends a stuck process.
+func (w *watch) putDown(process uint64) {
+	sig, patience := syscall.SIGTERM, termTime
+	if w.opts.OnDeadlock == Abort {
+		sig, patience = syscall.SIGABRT, abortTime
+	}
+	w.say("all threads of %s are stuck: it is ended (--on-deadlock=%s)", processName(w.set, process), w.opts.OnDeadlock)
+	sess := w.sess
+	if err := sess.Kill(process, sig); err != nil {
+		w.say("%s: %v", processName(w.set, process), err)
+	}
+	time.AfterFunc(patience, func() { _ = sess.Kill(process, syscall.SIGKILL) }) // an error: it is gone
+}
+
+func (w *watch) say(format string, args ...any) {
+	fmt.Fprintf(w.opts.Messages, "ripstop: %s\n", fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,61 @@
+package target
+
+import "github.com/ripstop/ripstop/internal/finding"
+
+// Symbolize fills in the names of f: of the frames of all its stacks and of its global objects. What has no name keeps its module and
+// offset, or its bare address.
+func (s *Set) Symbolize(f *finding.Finding) {
+	if s.sym == nil {
+		return
+	}
+	for i := range f.Parts {
+		p := &f.Parts[i]
+		p.Stack = s.SymbolizeStack(p.Stack)
+		for j := range p.Held {
+			p.Held[j].Stack = s.SymbolizeStack(p.Held[j].Stack)
+		}
+	}
+	for i := range f.Threads {
+		f.Threads[i].Created = s.SymbolizeStack(f.Threads[i].Created)
+	}
+	for i := range f.Objects {
+		o := &f.Objects[i]
+		o.Allocated = s.SymbolizeStack(o.Allocated)
+		o.Initialised = s.SymbolizeStack(o.Initialised)
+		if o.Where == finding.Global && o.Symbol == "" && o.Module != "" {
+			if name, offset, ok := s.sym.Symbol(o.Module, o.BuildID, o.SymOffset); ok {
+				o.Symbol, o.SymOffset = name, offset
+			}
+		}
+	}
+}
+
+// SymbolizeStack gives the stack with names, inlined frames included; it leaves st itself as it is. The first frame's address is the
+// instruction itself; those of the others are return addresses, and the call that belongs to them ends just before.
+func (s *Set) SymbolizeStack(st finding.Stack) finding.Stack {
+	if s.sym == nil || len(st) == 0 {
+		return st
+	}
+	out := make(finding.Stack, 0, len(st)+4)
+	for i, fr := range st {
+		if fr.Module == "" || fr.Func != "" || fr.File != "" {
+			out = append(out, fr)
+			continue
+		}
+		at := fr.Offset
+		if i > 0 {
+			at--
+		}
+		named := s.sym.Frames(fr.Module, fr.BuildID, at)
+		if len(named) == 0 {
+			out = append(out, fr)
+			continue
+		}
+		for j, n := range named {
+			n.PC, n.Module, n.BuildID, n.Offset = fr.PC, fr.Module, fr.BuildID, fr.Offset
+			n.Inlined = j < len(named)-1
+			out = append(out, n)
+		}
+	}
+	return out
+}

@@ -1,0 +1,84 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// Table is a decoded unwind table. Addresses are link-time.
+type Table struct {
+	Base  uint64
+	Rules []wire.UnwindRule
+	Rows  []wire.UnwindRow
+}
+
+func appendHeader(b []byte, h wire.UnwindHeader) []byte {
+	le := binary.LittleEndian
+	n := len(b)
+	b = le.AppendUint64(b, h.Magic)
+	b = le.AppendUint32(b, h.Version)
+	b = le.AppendUint32(b, h.Rules)
+	b = le.AppendUint32(b, h.Rows)
+	b = le.AppendUint32(b, h.Spare)
+	b = le.AppendUint64(b, h.Base)
+	b = le.AppendUint64(b, h.RowsOffset)
+	return append(b, make([]byte, wire.SizeUnwindHeader-(len(b)-n))...)
+}
+
+// Decode reads a table and checks all that lookups rely on.
+func Decode(b []byte) (*Table, error) {
+	bad := func(format string, a ...any) (*Table, error) {
+		return nil, fmt.Errorf("unwind table: %s", fmt.Sprintf(format, a...))
+	}
+	le := binary.LittleEndian
+	if len(b) < wire.SizeUnwindHeader {
+		return bad("%d bytes are too few for its header", len(b))
+	}
+	if m, v := le.Uint64(b), le.Uint32(b[8:]); m != wire.Magic || v != wire.Version {
+		return bad("magic %#x, version %d; expected %#x, version %d", m, v, wire.Magic, wire.Version)
+	}
+	nrules, nrows := uint64(le.Uint32(b[12:])), uint64(le.Uint32(b[16:]))
+	base, rowsOff := le.Uint64(b[24:]), le.Uint64(b[32:])
+	if nrules == 0 {
+		return bad("it lacks rule 0")
+	}
+	if want := wire.SizeUnwindHeader + nrules*wire.SizeUnwindRule; rowsOff != want || rowsOff+nrows*wire.SizeUnwindRow != uint64(len(b)) {
+		return bad("%d rules, %d rows at offset %d do not make %d bytes", nrules, nrows, rowsOff, len(b))
+	}
+	t := &Table{Base: base, Rules: make([]wire.UnwindRule, nrules), Rows: make([]wire.UnwindRow, nrows)}
+	for i := range t.Rules {
+		p := b[wire.SizeUnwindHeader+i*wire.SizeUnwindRule:]
+		r := wire.UnwindRule{CFA: p[0], RBP: p[1], Reg: p[2], RBX: p[3], CFAOff: int32(le.Uint32(p[4:])),
+			RBPOff: int32(le.Uint32(p[8:])), RBXOff: int32(le.Uint32(p[12:]))}
+		if r.CFA > uint8(wire.CFAUndef) || r.RBP > uint8(wire.RBPRuleUndef) || r.RBX > rbxLost ||
+			wire.CFA(r.CFA) == wire.CFAReg && r.Reg > 15 || i == 0 && r != none {
+			return bad("rule %d is %+v", i, r)
+		}
+		t.Rules[i] = r
+	}
+	for i := range t.Rows {
+		p := b[rowsOff+uint64(i)*wire.SizeUnwindRow:]
+		t.Rows[i] = wire.UnwindRow{PC: le.Uint32(p), Rule: le.Uint32(p[4:])}
+		if uint64(t.Rows[i].Rule) >= nrules || i > 0 && t.Rows[i].PC <= t.Rows[i-1].PC {
+			return bad("row %d is %+v", i, t.Rows[i])
+		}
+	}
+	return t, nil
+}
+
+// Lookup returns the rule that holds at a link-time address.
+func (t *Table) Lookup(addr uint64) wire.UnwindRule {
+	off := addr - t.Base
+	if addr < t.Base || off > math.MaxUint32 {
+		return none
+	}
+	i := sort.Search(len(t.Rows), func(i int) bool { return uint64(t.Rows[i].PC) > off })
+	if i == 0 {
+		return none
+	}
+	return t.Rules[t.Rows[i-1].Rule]
+}

@@ -1,0 +1,147 @@
+package wire
+
+// Layout is one structure shared byte for byte between Go and C. Offsets follow C's natural alignment; the generator states them
+// in both languages and both sides assert them.
+type Layout struct {
+	Name   string // Go name; the C name is rs_ + snake case
+	Doc    string
+	Fields []Member
+	Align  int // the size is rounded up to this many bytes (0: natural)
+}
+
+// Member is one field of a Layout: type u8, u16, u32, i32, u64, bytes; Count > 0 makes it an array.
+type Member struct {
+	Name, Type string
+	Count      int
+	Doc        string
+}
+
+// Capacities of shared memory. One region is one memfd; a process has one or more, each for ThreadsPerRegion threads.
+const (
+	ThreadsPerRegion = 64
+	HeldInSlot       = 62 // held locks visible in a slot; more are kept, but only in the agent's private memory
+	MaxModules       = 512
+)
+
+// Layouts is the table of shared structures.
+var Layouts = []Layout{
+	{Name: "Ctl", Doc: "One page per session, made by Go, handed out in the Welcome, mapped by every agent, inherited over fork.", Fields: []Member{
+		{"Magic", "u64", 0, "wire.Magic"},
+		{"Version", "u32", 0, "wire.Version"},
+		{"GoPid", "i32", 0, "pid of the Go side in its own pid namespace"},
+		{"Closing", "u32", 0, "1: the Go side is done; agents detach (emit nothing any more, do not follow execs)"},
+		{"Doorbell", "u32", 0, "futex: the agent adds 1 and wakes when something urgent is in a ring"},
+		{"Sleeping", "u32", 0, "1 while the Go side waits on Doorbell; without it no wake-up is needed"},
+		{"HeartbeatMs", "u32", 0, "CLOCK_MONOTONIC milliseconds, truncated, refreshed by Go at least every 200 ms"},
+		{"NextProcess", "u64", 0, "atomic counter: next process id of the session"},
+		{"HoldsRequest", "u32", 0, "counter; reserved for requests to agents"},
+	}, Align: 64},
+	{Name: "Config", Doc: "What the agent is to do; part of the Welcome, the same for every process of a session.", Fields: []Member{
+		{"All", "u8", 0, "0: filtered events (run), 1: all (record)"},
+		{"Follow", "u8", 0, "1: follow children"},
+		{"Heap", "u8", 0, "0: no allocation stacks, 1: allocation stacks for blocks that may hold locks"},
+		{"Misuse", "u8", 0, "1: check misuse"},
+		{"StackDepth", "u32", 0, "frames per stack, 0: take no stacks"},
+		{"LaneBytes", "u32", 0, "size of lane 0, a power of two"},
+		{"NestBytes", "u32", 0, "size of lane 1, a power of two"},
+		{"AllocDepth", "u32", 0, "frames of an allocation stack"},
+		{"TableWaitMs", "u32", 0, "how long the agent waits for unwind tables"},
+	}, Align: 8},
+	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
+		{"Head", "u64", 0, "written by the agent with release order after the record is complete"},
+		{"Pending", "u32", 0, "1 from before the timestamp is taken until Head is advanced"},
+		{"Waiting", "u32", 0, "1 while the producer waits for room"},
+		{"Offset", "u64", 0, "where the ring's words begin, in bytes from the region's start"},
+		{"Bytes", "u64", 0, "size of the ring in bytes"},
+		{"Spare", "u64", 4, "keeps the consumer's word on its own cache line"},
+		{"Tail", "u64", 0, "written by Go; a (shared) futex on its low half is woken when Waiting"},
+		{"Spare2", "u64", 7, ""},
+	}, Align: 64},
+	{Name: "HeldSlot", Doc: "One held lock, as in a Helds tail.", Fields: []Member{
+		{"Obj", "u64", 0, ""}, {"Info", "u64", 0, "stack | mode<<32 | kind<<40"},
+	}},
+	{Name: "Slot", Doc: "One thread of a region. State moves free → live (agent) → done (agent, after its last event) → free (Go, once drained).", Fields: []Member{
+		{"State", "u32", 0, "0 free, 1 live, 2 done"},
+		{"Number", "u32", 0, "thread number in the process"},
+		{"Tid", "u32", 0, ""},
+		{"WaitKind", "u32", 0, "enum Object of what the thread is blocked on, 0: not blocked"},
+		{"WaitObj", "u64", 0, ""},
+		{"WaitSeq", "u64", 0, "raised whenever WaitKind is set or cleared"},
+		{"HeldCount", "u32", 0, "locks held; the first HeldInSlot are in Held"},
+		{"WaitStack", "u32", 0, "stack id of the wait"},
+		{"Lane", "Lane", 2, "0: events; 1: events of signal handlers that interrupted an emission"},
+		{"Held", "HeldSlot", HeldInSlot, ""},
+	}, Align: 64},
+	{Name: "Region", Doc: "Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.", Fields: []Member{
+		{"Magic", "u64", 0, ""},
+		{"Version", "u32", 0, ""},
+		{"Pid", "u32", 0, "as the process itself sees it"},
+		{"Process", "u64", 0, "id of the process in the session"},
+		{"Bytes", "u64", 0, "size of the memfd"},
+		{"SlotsOffset", "u64", 0, ""},
+		{"Slots", "u32", 0, "number of slots, ≤ ThreadsPerRegion"},
+		{"Detached", "u32", 0, "1: the agent gave up on this session"},
+		{"AgentBytes", "u64", 0, "private memory the agent has mapped in this process"},
+		{"Stacks", "u64", 0, "stacks interned"},
+		{"StackDrops", "u64", 0, "stacks not kept because the table was full"},
+		{"RingWaits", "u64", 0, "how often a thread waited for room"},
+		{"Events", "u64", 0, "spare counter"},
+		{"LocksTaken", "u64", 0, "lock acquisitions, added up at thread exit and on request"},
+		{"Spare", "u64", 4, ""},
+	}, Align: 4096},
+	{Name: "Hello", Doc: "Every message from an agent on the session's SOCK_SEQPACKET socket begins with it.", Fields: []Member{
+		{"Magic", "u64", 0, ""},
+		{"Version", "u32", 0, ""},
+		{"Kind", "u32", 0, "1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table)"},
+		{"Pid", "u32", 0, ""},
+		{"Count", "u32", 0, "kind 3: number of ModuleRequest"},
+		{"Process", "u64", 0, ""},
+	}},
+	{Name: "Welcome", Doc: "Answer to hello; carries the Ctl memfd.", Fields: []Member{
+		{"Magic", "u64", 0, ""},
+		{"Version", "u32", 0, ""},
+		{"Spare", "u32", 0, ""},
+		{"Config", "Config", 1, ""},
+	}, Align: 8},
+	{Name: "ModuleRequest", Doc: "A module whose unwind table the agent wants. The path is opened by Go; Dev, Ino guard against a changed file.", Fields: []Member{
+		{"ID", "u32", 0, "module id as in the module event"},
+		{"BuildIDLen", "u32", 0, ""},
+		{"BuildID", "u8", 32, ""},
+		{"Base", "u64", 0, "lowest mapped address"},
+		{"Bias", "u64", 0, ""},
+		{"EhFrameHdr", "u64", 0, "address of PT_GNU_EH_FRAME in the target, 0 if none"},
+		{"Path", "u8", 416, "NUL-terminated; empty: not a file (vdso): Go reads it from the process's memory"},
+	}},
+	{Name: "Tables", Doc: "Answer to modules and to region. To modules: one fd follows (SCM_RIGHTS) for each module whose bit is set, in order. At most 64 modules a message.", Fields: []Member{
+		{"Magic", "u64", 0, ""},
+		{"Has", "u64", 0, "bit i: module i of the request has a table"},
+	}},
+	{Name: "UnwindHeader", Doc: "Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time.", Fields: []Member{
+		{"Magic", "u64", 0, ""},
+		{"Version", "u32", 0, ""},
+		{"Rules", "u32", 0, ""},
+		{"Rows", "u32", 0, ""},
+		{"Spare", "u32", 0, ""},
+		{"Base", "u64", 0, "link-time address that the rows' PC is relative to"},
+		{"RowsOffset", "u64", 0, "bytes from the start of the file; rules begin right after the header"},
+	}, Align: 64},
+	{Name: "UnwindRow", Doc: "From PC on (up to the next row) the rule holds; a PC below the first row or Base has rule 0. Rule 0 is always 'nothing known here: stop'. Look up pc-1 for a return address, pc itself for an innermost or interrupted frame.", Fields: []Member{
+		{"PC", "u32", 0, ""}, {"Rule", "u32", 0, ""},
+	}},
+	{Name: "UnwindRule", Doc: "How to find the caller's frame. The return address is always at CFA-8, and the caller's rsp is the CFA, unless CFA is undef (no caller), none (unknown) or sigframe (the ucontext of the signal lies at rsp: interrupted rip, rsp, rbp, rbx from its gregs; the interrupted pc is reported as pc+1, so that pc-1 of every frame but the innermost lies in its call or instruction).", Fields: []Member{
+		{"CFA", "u8", 0, "enum CFA"},
+		{"RBP", "u8", 0, "enum RBPRule: where the caller's rbp is"},
+		{"Reg", "u8", 0, "CFA=reg: DWARF register number; CFA=deref-*: bytes added after the load; CFA=plt: the threshold"},
+		{"RBX", "u8", 0, "1: the caller's rbx is saved at CFA+RBXOff (kept for frames whose CFA is computed from it); 0: the caller's rbx is this frame's; 2: lost"},
+		{"CFAOff", "i32", 0, "rsp, rbp, reg: CFA = register + CFAOff; deref-*: CFA = *(register + CFAOff) + Reg; plt: CFA = rsp + CFAOff + ((pc & 15) >= Reg ? 8 : 0)"},
+		{"RBPOff", "i32", 0, "RBP=cfa: at CFA + RBPOff; RBP=at-rbp: at (this frame's rbp) + RBPOff"},
+		{"RBXOff", "i32", 0, "RBX=1: at CFA + RBXOff"},
+	}},
+}
+
+func init() {
+	Enums = append(Enums,
+		EnumSpec{"CFA", "how an unwind rule computes the canonical frame address", []EnumValue{
+			{0, "none"}, {1, "rsp"}, {2, "rbp"}, {3, "reg"}, {4, "deref-rbp"}, {5, "deref-rsp"}, {6, "plt"}, {7, "sigframe"}, {8, "undef"}}},
+		EnumSpec{"RBPRule", "where the caller's rbp is", []EnumValue{{0, "same"}, {1, "cfa"}, {2, "at-rbp"}, {3, "undef"}}})
+}

@@ -1,0 +1,142 @@
+package wire
+
+// Enums names the values of every enum that events, layouts and messages use. For Flags the values are bits.
+var Enums = []EnumSpec{
+	{"Object", "what kind of thing an address is", []EnumValue{
+		{1, "mutex"}, {2, "rwlock"}, {3, "spin"}, {4, "cond"}, {5, "barrier"}, {6, "sem"}, {7, "once"}, {8, "guard"},
+		{9, "thread"}, {10, "key"}, {11, "futex"}, {12, "fd"}, {13, "heap"}}},
+	{"Mode", "how a lock is held or wanted", []EnumValue{{0, "exclusive"}, {1, "shared"}}},
+	{"How", "by what means something was acquired or waited for", []EnumValue{
+		{0, "block"}, {1, "try"}, {2, "timed"}, {3, "cond"}, {4, "recursive"}}},
+	{"ObjFlag", "attributes of a synchronisation object (bits)", []EnumValue{
+		{1, "recursive"}, {2, "errorcheck"}, {4, "adaptive"}, {8, "robust"}, {16, "pi"}, {32, "pp"}, {64, "pshared"},
+		{128, "static"}, {256, "c11"}, {512, "named"}}},
+	{"Misuse", "a fact the agent saw that breaks a rule of the interface", []EnumValue{
+		{1, "unlock-not-owner"}, {2, "unlock-not-locked"}, {3, "relock"}, {4, "destroy-locked"}, {5, "destroy-waited"},
+		{6, "use-after-destroy"}, {7, "use-before-init"}, {8, "cond-two-mutexes"}, {9, "cond-wait-unlocked"},
+		{10, "barrier-bad-count"}, {11, "barrier-destroy-in-use"}, {12, "exit-holding-lock"}, {13, "thread-leak"},
+		{14, "sem-bad-count"}, {15, "double-join"}, {16, "join-detached"}, {17, "join-self"}, {18, "invalid-free"},
+		{19, "double-free"}, {20, "free-locked"}, {21, "reinit-locked"}, {22, "double-detach"}, {23, "owner-died"},
+		{24, "recursion-overflow"}, {25, "unlock-read-write"}}},
+	{"Start", "how a process came to be", []EnumValue{{0, "exec"}, {1, "fork"}}},
+	{"Unfollowed", "why a child process is not seen", []EnumValue{
+		{1, "static"}, {2, "setuid"}, {3, "foreign"}, {4, "turned-off"}, {5, "no-session"}, {6, "raw-clone"}, {7, "sandbox"}}},
+	{"End", "how a process ended, as far as the agent saw", []EnumValue{
+		{0, "exit"}, {1, "raw-exit"}, {2, "quick_exit"}, {3, "exec"}, {4, "abort"}}},
+	{"Channel", "a kernel object that orders threads", []EnumValue{
+		{1, "pipe"}, {2, "socket"}, {3, "eventfd"}, {4, "file"}, {5, "signalfd"}, {6, "timerfd"}, {7, "epoll"}, {8, "tty"}, {9, "other"}}},
+	{"Alloc", "which interface allocated or freed", []EnumValue{
+		{1, "malloc"}, {2, "calloc"}, {3, "realloc"}, {4, "memalign"}, {5, "new"}, {6, "new-array"},
+		{7, "free"}, {8, "delete"}, {9, "delete-array"}, {10, "mmap"}, {11, "reallocarray"}}},
+	{"Notice", "what the agent could not do, said once each", []EnumValue{
+		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
+		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}}},
+}
+
+// EnumSpec is one enum: its Go and C name, what it is, its values.
+type EnumSpec struct {
+	Name, Doc string
+	Values    []EnumValue
+}
+
+// EnumValue is a value of an enum and its word in the text twin.
+type EnumValue struct {
+	V    uint32
+	Name string
+}
+
+func u8(name, enum string) Field { return Field{name, 8, Enum, enum} }
+func u32f(name string) Field     { return Field{name, 32, Uint, ""} }
+func u64f(name string) Field     { return Field{name, 64, Uint, ""} }
+func i32f(name string) Field     { return Field{name, 32, Int, ""} }
+func addr(name string) Field     { return Field{name, 64, Addr, ""} }
+func thread(name string) Field   { return Field{name, 32, Thread, ""} }
+func stack() Field               { return Field{"stack", 32, Stack, ""} }
+func stackN(name string) Field   { return Field{name, 32, Stack, ""} }
+func flags(name string) Field    { return Field{name, 16, Flags, "ObjFlag"} }
+
+// Events is the event table. In *filtered* mode (`run`) the agent leaves out what its row marks [all]; in *all* mode (`record`)
+// it sends everything. `thread` of every event is the lane's thread. Release/acquire say how an event orders memory:
+// a release of x happens before every later acquire of the same x.
+var Events = []Spec{
+	{1, "pad", nil, Bytes, "Fills the end of a ring; readers skip it."},
+
+	// Processes and modules.
+	{2, "process", []Field{u32f("pid"), u32f("ppid"), u8("start", "Start"), thread("parent_thread"), u64f("id"), u64f("parent_id")}, Bytes,
+		"First event of a process. id is unique in the session; parent_id is the id of the process that forked it (0 for the first or when not known). After start=fork the child begins with the state its parent had at `fork`, its one thread having the number parent_thread. Tail: NUL-separated executable path, then arguments."},
+	{3, "process-end", []Field{u8("end", "End"), i32f("status")}, NoTail, "The process asked to end (exit family, exec that succeeded is seen as a new `process`). Absent when it was killed."},
+	{4, "fork", []Field{u32f("child_pid"), stack()}, NoTail, "fork or _Fork returned in the parent. Release towards the child."},
+	{5, "exec", nil, Bytes, "About to exec the path in the tail; followed by nothing if it succeeds."},
+	{6, "exec-failed", []Field{i32f("errno")}, NoTail, "The exec announced before failed."},
+	{7, "unfollowed", []Field{u8("why", "Unfollowed"), u32f("pid")}, Bytes, "A child process (pid, 0 if not known) will not be seen. Tail: its path."},
+	{8, "wait", []Field{u32f("pid"), i32f("status")}, NoTail, "[all] wait family reaped pid. Acquire of that process's end."},
+	{9, "module", []Field{addr("base"), addr("end"), addr("bias"), u32f("id"), u32f("build_id_len")}, Bytes,
+		"An ELF object is mapped in [base,end); bias = address − link-time address. id is unique in the process. Tail: build-id bytes, then the path."},
+	{10, "module-gone", []Field{u32f("id")}, NoTail, "The module was unmapped by dlclose."},
+	{11, "stack", []Field{stackN("id")}, PCs, "Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), the others are return addresses."},
+	{12, "notice", []Field{u8("what", "Notice"), i32f("errno"), u64f("aux")}, NoTail, "The agent could not do something."},
+
+	// Threads.
+	{16, "thread-create", []Field{thread("child"), u8("detached", ""), stack(), addr("start")}, NoTail, "About to create thread child. Release towards its `thread-start`."},
+	{17, "thread-create-failed", []Field{thread("child"), i32f("error")}, NoTail, "pthread_create returned error; child never was."},
+	{18, "thread-start", []Field{thread("self"), u32f("tid"), addr("pthread"), addr("stack_lo"), addr("stack_hi")}, NoTail, "First event of a thread. Acquire of its `thread-create`."},
+	{19, "thread-exit", []Field{addr("value")}, NoTail, "The thread has run its cleanup handlers and key destructors and ends. Release towards its join. Last event of a thread."},
+	{20, "thread-join", []Field{thread("target"), i32f("result"), u8("how", "How"), stack()}, NoTail, "A join of target returned; acquire if result is 0. Preceded by `want` when it had to wait."},
+	{21, "thread-detach", []Field{thread("target"), i32f("result"), stack()}, NoTail, "target was detached."},
+	{22, "thread-cancel", []Field{thread("target"), i32f("result"), stack()}, NoTail, "pthread_cancel is about to be called on target (result 0). Release towards its cleanup. Sent again with the error if the call failed."},
+	{23, "thread-name", []Field{thread("target")}, Bytes, "target got the name in the tail."},
+
+	// Locks and other objects.
+	{32, "init", []Field{addr("obj"), u8("kind", "Object"), flags("flags"), stack(), u32f("value")}, NoTail, "obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind."},
+	{33, "destroy", []Field{addr("obj"), u8("kind", "Object"), stack(), i32f("result")}, NoTail, "obj was destroyed."},
+	{34, "acquire", []Field{addr("obj"), u8("kind", "Object"), u8("mode", "Mode"), u8("how", "How"), stack()}, NoTail, "[all] obj is now held by the thread (recursion included, how=recursive). Acquire."},
+	{35, "release", []Field{addr("obj"), u8("kind", "Object"), u8("mode", "Mode"), u8("how", "How")}, NoTail, "[all] The thread is about to give obj up. Release."},
+	{36, "order", []Field{addr("obj"), u8("kind", "Object"), u8("mode", "Mode"), u8("how", "How"), stack()}, Helds,
+		"[filtered only] obj was acquired while the locks in the tail were held, and this thread had not done so with this set of held locks since its last thread-create, thread-join or barrier-leave (and in a forked child not since the fork). how=try or timed: it would give up (no order follows from them as the last lock, but they count as held). how=cond: the mutex of a condition wait was taken again. A tail longer than a record may be keeps the newest locks. A semaphore is in tails, and acquired by order, while it looks like a lock: see sem-wait. A once or guard is held while its initialiser runs."},
+	{37, "want", []Field{addr("obj"), u8("kind", "Object"), u8("mode", "Mode"), u8("how", "How"), stack(), thread("target"), u32f("value")}, Helds,
+		"The thread is about to block. kind=thread: joins target. kind=cond: waits on condition obj (mutex not in the tail any more). barrier: value = count. once, guard: another thread runs the initialiser. sem: value = how often a thread that waited for it posted it itself (0: nothing speaks for its use as a lock). how=timed: it will give up by itself. The tail holds what it keeps holding. mutex, and rwlock held for writing: value = the owner's kernel tid as it stood in the object when the wait began, 0 if none could be read: in a forked child it tells a lock whose owner does not exist there. A second want without want-end (a signal handler waits inside a wait) replaces the first until its want-end, after which the first is sent again."},
+	{38, "want-end", []Field{addr("obj"), i32f("result")}, NoTail, "The wait announced by the last `want` of this thread ended; result 0: it got what it wanted, else an error number (125, ECANCELED: the thread is being cancelled in the wait)."},
+	{39, "cond-signal", []Field{addr("cond"), u8("broadcast", ""), stack()}, NoTail, "[all] pthread_cond_signal or broadcast. Release."},
+	{40, "cond-wait", []Field{addr("cond"), addr("mutex"), u8("how", "How"), stack()}, NoTail, "[all] A condition wait begins (the mutex's `release` follows)."},
+	{41, "cond-woken", []Field{addr("cond"), addr("mutex"), i32f("result")}, NoTail, "[all] The wait ended, the mutex is held again (its `acquire` precedes, how=cond). Acquire if result is 0."},
+	{42, "barrier-arrive", []Field{addr("obj"), u32f("count"), stack()}, NoTail, "The thread arrives. Release of the phase."},
+	{43, "barrier-leave", []Field{addr("obj"), u8("serial", "")}, NoTail, "The thread leaves. Acquire of the phase: of all arrivals of it."},
+	{44, "sem-post", []Field{addr("obj"), stack(), i32f("value")}, NoTail, "The semaphore is about to be posted. Release. value: the count after it as far as it could be read. Filtered: sent once for a semaphore, when a thread that does not hold it posts it: it is not a lock, and all holdings of it are void (see sem-wait)."},
+	{45, "sem-wait", []Field{addr("obj"), u8("how", "How"), stack()}, NoTail, "[all] A wait on the semaphore succeeded. Acquire. Filtered: a private unnamed semaphore initialised with 1 is taken for a lock until somebody posts it without holding it: who waited holds it (order, tails) until it posts it."},
+	{46, "once-begin", []Field{addr("obj"), u8("kind", "Object")}, NoTail, "This thread runs the initialiser of a once or static guard."},
+	{47, "once-end", []Field{addr("obj"), u8("kind", "Object"), u8("done", "")}, NoTail, "The initialiser ended (done=0: by exception, abort or cancellation). Release."},
+	{48, "once-seen", []Field{addr("obj"), u8("kind", "Object")}, NoTail, "[all] once returned without running: acquire of its `once-end`."},
+	{49, "misuse", []Field{addr("obj"), u8("kind", "Object"), u8("what", "Misuse"), i32f("result"), stack(), stackN("stack2"), u64f("aux"), thread("other")}, NoTail,
+		"A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md."},
+	{50, "in-block", []Field{addr("obj"), addr("block"), u64f("size"), stack(), u8("site", "")}, NoTail, "obj lies in the heap block [block,block+size) allocated at stack. Sent when obj is first seen. site=1: stack is that of an earlier block from the same call site at the same stack depth (hot sites are not walked every time)."},
+	{51, "block-gone", []Field{addr("block"), u64f("size"), stack()}, NoTail, "The heap block or mapping, which held sync objects, was freed: they are gone, without destroy. In filtered mode sent only for such blocks."},
+	{52, "holds", nil, Helds, "All that the thread holds, sent on request, and at the end of a thread that still holds something."},
+
+	// Memory. [all] throughout.
+	{64, "alloc", []Field{addr("addr"), u64f("size"), stack(), u8("kind", "Alloc")}, NoTail, "[all] A heap block was handed out."},
+	{65, "free", []Field{addr("addr"), stack(), u8("kind", "Alloc")}, NoTail, "[all] The block is about to be given back."},
+	{66, "mmap", []Field{addr("addr"), u64f("len"), u32f("prot"), u32f("mflags"), i32f("fd"), stack()}, NoTail, "[all] mmap returned addr."},
+	{67, "munmap", []Field{addr("addr"), u64f("len")}, NoTail, "[all] About to unmap."},
+	{68, "mremap", []Field{addr("old"), u64f("old_len"), addr("addr"), u64f("len")}, NoTail, "[all] mremap moved or resized a mapping."},
+	{69, "brk", []Field{addr("end")}, NoTail, "[all] The program moved its break."},
+
+	// Signals.
+	{80, "sigaction", []Field{u32f("sig"), u32f("saflags"), addr("handler")}, NoTail, "A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`."},
+	{81, "signal-send", []Field{u32f("sig"), thread("target"), u32f("pid")}, NoTail, "[all] kill family, sigqueue, raise, pthread_kill, abort. Release. target 0: the process pid."},
+	{82, "signal-enter", []Field{u32f("sig"), i32f("code"), u32f("pid")}, NoTail, "[all] A handler begins on this thread. Acquire of the sends of sig to it."},
+	{83, "signal-leave", []Field{u32f("sig")}, NoTail, "[all] The handler returned."},
+	{84, "signal-taken", []Field{u32f("sig"), i32f("code")}, NoTail, "[all] sigwait family or a signalfd read took sig. Acquire."},
+
+	// What orders threads through the kernel. [all] throughout.
+	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63)."},
+	{97, "channel-acquire", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] A read, receive, accept, poll that found it ready, returned with something."},
+	{98, "futex-wake", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wake kinds) by the program itself. Release."},
+	{99, "futex-wait", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wait kinds) returned. Acquire if result is 0."},
+
+	// Keys.
+	{104, "key-create", []Field{u32f("key"), addr("destructor")}, NoTail, "[all] pthread_key_create or tss_create."},
+	{105, "key-delete", []Field{u32f("key")}, NoTail, "[all] The key was deleted."},
+	{106, "key-destructor", []Field{u32f("key"), addr("value")}, NoTail, "[all] The destructor of key is about to run on this thread."},
+	{107, "atexit-run", []Field{addr("fn")}, NoTail, "[all] A handler of atexit, on_exit or __cxa_atexit runs. Acquire of its registration."},
+	{108, "atexit-add", []Field{addr("fn")}, NoTail, "[all] A handler was registered. Release."},
+}

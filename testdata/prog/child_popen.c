@@ -1,0 +1,35 @@
+// A command at the other end of popen does it wrong.
+// ripstop: verdict lock-order-inversion objects=lock_a,lock_b frames=one,two
+#define _GNU_SOURCE
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "inversion.h"
+
+extern char **environ;
+
+int main(int argc, char **argv)
+{
+	if (argc > 1) {
+		invert();
+		puts("inverted");
+		return 0;
+	}
+	int status = 0;
+	char *args[] = {argv[0], "child", NULL};
+	(void)args;
+	char *command, line[64] = "";
+	if (asprintf(&command, "%s child", argv[0]) < 0)
+		return 1;
+	FILE *f = popen(command, "r");
+	if (!f || !fgets(line, sizeof line, f))
+		return 1;
+	fputs(line, stdout);
+	status = pclose(f);
+	free(command);
+	printf("child ended with %d\n", WEXITSTATUS(status));
+	return 0;
+}

@@ -1,0 +1,46 @@
+// Dining philosophers who take the fork with the lower number first.
+// ripstop: verdict none
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+#include "order.h"
+
+#define N 5
+static pthread_mutex_t forks[N];
+
+static void *philosopher(void *arg)
+{
+	long i = (long)arg;
+	int left = (int)i, right = (int)(i + 1) % N;
+	int lo = left < right ? left : right, hi = left < right ? right : left;
+	for (int k = 0; k < 1000; k++) {
+		pthread_mutex_lock(&forks[lo]);
+		pthread_mutex_lock(&forks[hi]);
+		pthread_mutex_unlock(&forks[hi]);
+		pthread_mutex_unlock(&forks[lo]);
+	}
+	return arg;
+}
+
+int main(void)
+{
+	pthread_t t[N];
+	for (int i = 0; i < N; i++)
+		pthread_mutex_init(&forks[i], NULL);
+	for (long i = 0; i < N; i++)
+		pthread_create(&t[i], NULL, philosopher, (void *)i);
+	for (int i = 0; i < N; i++)
+		pthread_join(t[i], NULL);
+	for (int i = 0; i < N; i++)
+		pthread_mutex_destroy(&forks[i]);
+	puts("everybody has eaten");
+	return 0;
+}

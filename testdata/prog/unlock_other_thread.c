@@ -1,0 +1,33 @@
+// A mutex unlocked by a thread that does not hold it.
+// ripstop: verdict unlock-not-owner objects=lock_a frames=thief,main
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <threads.h>
+#include <time.h>
+#include <unistd.h>
+#include "order.h"
+
+static pthread_mutex_t lock_a = PTHREAD_MUTEX_INITIALIZER;
+
+
+static void *thief(void *arg)
+{
+	pthread_mutex_unlock(&lock_a);
+	return arg;
+}
+
+int main(void)
+{
+	pthread_t t;
+	pthread_mutex_lock(&lock_a);
+	pthread_create(&t, NULL, thief, NULL);
+	pthread_join(t, NULL);
+	puts("done");
+	return 0;
+}
