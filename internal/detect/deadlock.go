@@ -95,7 +95,7 @@ func shortestCircle(t *thread, why map[*thread][]blocker, used map[*thread]bool)
 // leansOnAll reports whether the claim about these threads rests on all threads of the process being stuck.
 func (s *stuckSet) leansOnAll(threads []*thread) bool {
 	return slices.ContainsFunc(threads, func(t *thread) bool {
-		return t.want.kind == wire.ObjectSem && t.want.value < provenPosts
+		return t.want.kind == wire.ObjectSem && (t.want.value < provenPosts || len(threads) == 1)
 	})
 }
 

@@ -176,6 +176,11 @@ func TestWaitsThatNobodyEnds(t *testing.T) {
 		{"semaphores proven to be locks", sems + `
 			T2 want obj=$b kind=sem value=5 held=[sem:$a:S1]
 			T3 want obj=$a kind=sem value=5 held=[sem:$b:S2]`, cycle},
+		// CPython's locks are semaphores: its Condition takes a lock of its own a second time and is woken by another thread's release. A run of
+		// test_threading was told to be stuck in itself, and every thread that waited behind it too.
+		{"a semaphore taken twice by one thread is a wait for another's post", sems + `
+			T2 want obj=$a kind=sem value=5 held=[sem:$a:S1]
+			T3 want obj=$a kind=sem value=5`, ``},
 		{"a semaphore that was handed over", sems + `
 			T1 sem-post obj=$a
 			T2 want obj=$b kind=sem value=5 held=[sem:$a:S1]

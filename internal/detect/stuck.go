@@ -14,8 +14,9 @@ import (
 //     writer that waits, while a stuck thread reads.
 //   - a once or a static variable's guard: the thread that runs the initialiser is stuck.
 //   - a join: the thread joined is stuck.
-//   - a semaphore: it is used as a lock (private, began with 1, each post by the thread that waited last) and its owner is stuck; and that it
-//     is a lock is shown by at least provenPosts posts of that kind, or every other thread is stuck too, so that nobody could post.
+//   - a semaphore: it is used as a lock (private, began with 1, each post by the thread that waited last), its owner is another thread and
+//     stuck, and that it is a lock is shown by at least provenPosts posts of that kind; or every other thread is stuck too, so that nobody
+//     could post. (To wait twice is how a thread waits for another one's post, whatever the semaphore was used for before.)
 //   - a barrier: it still lacks arrivals, and every thread of the process that could arrive is stuck.
 //   - a semaphore that is no lock, a condition variable: every thread of the process is stuck, the object is the process's own, no signal
 //     has a handler, and no wake-up is on its way.
@@ -257,7 +258,7 @@ func (s *stuckSet) whySem(t *thread, o *object) (out []blocker, closed bool) {
 	w := t.want
 	if o.lockLike() {
 		hs := s.holders[w.obj]
-		if len(hs) == 1 && s.in[hs[0].t] && (w.value >= provenPosts || s.closed(o)) {
+		if len(hs) == 1 && s.in[hs[0].t] && (w.value >= provenPosts && hs[0].t != t || s.closed(o)) {
 			return []blocker{{t: hs[0].t, stack: hs[0].stack}}, false
 		}
 	}
