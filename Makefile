@@ -1,6 +1,8 @@
 # ripstop: `make` builds bin/ripstop, one file with the agent inside. See CONTRIBUTING.md for what each target is for.
 GO ?= go
-CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 PREFIX ?= /usr/local
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # -E: the entry point that notes what we were started with before Go changes it (internal/agent/origin).
@@ -14,7 +16,7 @@ all: bin/ripstop
 
 bin/ripstop: agent FORCE
 	@mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/ripstop
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o $@ ./cmd/ripstop
 
 agent: deps
 	@$(MAKE) -s -C internal/agent/c CC=$(CC)
@@ -64,14 +66,10 @@ man: bin/ripstop
 	@mkdir -p bin/man
 	bin/ripstop man bin/man
 
-install: bin/ripstop man
-	install -D -m 755 bin/ripstop $(DESTDIR)$(PREFIX)/bin/ripstop
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	install -m 644 bin/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1/
-	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	bin/ripstop completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/ripstop
-	bin/ripstop completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ripstop
-	bin/ripstop completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ripstop.fish
+# `sudo make install` installs what the user built, as it is: root often has no Go, and would leave files here that the user cannot replace.
+install:
+	@if [ ! -x bin/ripstop ] || [ -O bin/ripstop ]; then $(MAKE) --no-print-directory bin/ripstop; fi
+	script/install bin/ripstop $(DESTDIR)$(PREFIX)
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/ripstop $(DESTDIR)$(PREFIX)/share/man/man1/ripstop*.1 \
@@ -79,6 +77,6 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ripstop.fish
 
 clean:
-	rm -rf bin $(AGENT) internal/agent/c/*.o
+	rm -rf bin $(AGENT) internal/agent/lib/.libripstop.flags internal/agent/c/*.o
 
 FORCE:
