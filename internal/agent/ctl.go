@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -17,11 +19,12 @@ const heartbeatEvery = 100 * time.Millisecond
 
 // ctl is the control page. Agents can write to it: nothing here may be believed beyond what it is for.
 type ctl struct {
-	fd   int // given to agents
-	mem  []byte
-	page *wire.Ctl
-	stop chan struct{}
-	done chan struct{}
+	fd    int // given to agents
+	mem   []byte
+	page  *wire.Ctl
+	token uint64 // what the page says, as long as nobody overwrites it
+	stop  chan struct{}
+	done  chan struct{}
 }
 
 func newCtl() (*ctl, error) {
@@ -33,6 +36,10 @@ func newCtl() (*ctl, error) {
 	c := &ctl{fd: fd, mem: mem, page: (*wire.Ctl)(unsafe.Pointer(&mem[0])), stop: make(chan struct{}), done: make(chan struct{})}
 	c.page.Version = wire.Version
 	c.page.GoPid = int32(os.Getpid())
+	var random [8]byte
+	rand.Read(random[:]) // never fails
+	c.token = binary.LittleEndian.Uint64(random[:])
+	c.page.Token = c.token
 	atomic.StoreUint64(&c.page.NextProcess, 1)
 	c.beat()
 	atomic.StoreUint64(&c.page.Magic, wire.Magic)
@@ -113,6 +120,32 @@ const (
 
 func futexWakeAll(word *uint32) {
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, uintptr(1<<30), 0, 0, 0)
+}
+
+// tellLost says which forked processes could not join the session.
+func (c *ctl) tellLost(warn func(string)) {
+	n := atomic.LoadUint32(&c.page.Lost)
+	for i := range min(n, wire.MaxLost) {
+		said := atomic.LoadUint32(&c.page.LostWhy[i])
+		if said == 0 {
+			continue // it was killed in the middle
+		}
+		var reason string
+		switch why := unix.Errno(said - 1); why {
+		case unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ECONNREFUSED:
+			reason = "from its chroot, namespaces or user it cannot reach ripstop"
+		case unix.EPERM:
+			reason = "it is in a sandbox (seccomp)"
+		case unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EFBIG:
+			reason = fmt.Sprintf("the agent could not share memory with ripstop (%v)", why)
+		default:
+			reason = fmt.Sprintf("it could not join the session (%v)", why)
+		}
+		warn(fmt.Sprintf("process %d, a child made by fork, was not watched: %s", c.page.LostPid[i], reason))
+	}
+	if n > wire.MaxLost {
+		warn(fmt.Sprintf("%d more processes made by fork were not watched", n-wire.MaxLost))
+	}
 }
 
 // close tells the agents that we are done.

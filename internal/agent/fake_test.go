@@ -24,7 +24,12 @@ type fakeAgent struct {
 
 func dialAgent(t testing.TB, s *Session) *fakeAgent {
 	t.Helper()
-	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: filepath.Join(s.Dir(), "sock"), Net: "unixpacket"})
+	return dialAgentAt(t, s, filepath.Join(s.Dir(), "sock"))
+}
+
+func dialAgentAt(t testing.TB, s *Session, name string) *fakeAgent {
+	t.Helper()
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: name, Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +65,8 @@ func (a *fakeAgent) ask(msg []byte, fds ...int) (answer []byte, got []int) {
 	return buf[:n], got
 }
 
-func helloMsg(kind uint32, process uint64) wire.Hello {
-	return wire.Hello{Magic: wire.Magic, Version: wire.Version, Kind: kind, Process: process}
+func helloMsg(s *Session, kind uint32, process uint64) wire.Hello {
+	return wire.Hello{Magic: wire.Magic, Version: wire.Version, Kind: kind, Process: process, Token: s.ctl.page.Token}
 }
 
 // nextProcess takes a process id from the control page, as an agent does.
@@ -112,7 +117,7 @@ func newFakeRegion(t testing.TB, process uint64, slots int, laneBytes uint64) *f
 
 // send hands the region to the session and reports whether it was taken.
 func (r *fakeRegion) send(a *fakeAgent) bool {
-	h := helloMsg(regionKind, r.head.Process)
+	h := helloMsg(a.s, regionKind, r.head.Process)
 	answer, _ := a.ask(bytesOf(&h), r.fd)
 	return len(answer) == wire.SizeTables && read[wire.Tables](answer).Has == 1
 }

@@ -15,8 +15,9 @@ import (
 
 // FuzzMessage sends arbitrary bytes with a descriptor as a message: refused or answered, never a crash.
 func FuzzMessage(f *testing.F) {
+	const token = 0x0123456789abcdef
 	for kind := uint32(0); kind < 5; kind++ {
-		h := helloMsg(kind, 1)
+		h := wire.Hello{Magic: wire.Magic, Version: wire.Version, Kind: kind, Process: 1, Token: token}
 		h.Count = kind / 3
 		var m wire.ModuleRequest
 		copy(m.Path[:], "/bin/true")
@@ -30,7 +31,7 @@ func FuzzMessage(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	s.ctl = c
+	s.ctl, c.token = c, token
 	f.Fuzz(func(t *testing.T, msg []byte) {
 		ours, theirs := socketPair(t)
 		defer ours.Close()
@@ -40,7 +41,7 @@ func FuzzMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer unix.Close(null)
-		_ = s.answer(ours, &unix.Ucred{Pid: int32(os.Getpid())}, msg, []int{null})
+		_ = s.answer(ours, &door{}, &unix.Ucred{Pid: int32(os.Getpid())}, msg, []int{null})
 	})
 }
 

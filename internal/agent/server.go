@@ -35,12 +35,44 @@ const (
 	modulesKind = 3
 )
 
+// A door is a socket that agents connect to.
+type door struct {
+	listener *net.UnixListener
+	addr     *net.UnixAddr
+	twin     bool          // the abstract one: anybody on the machine can connect
+	accepted chan struct{} // closed when nobody is accepted any more
+}
+
+// openDoors makes the session's sockets. One has a name in the session's directory. Its twin has the same name in the abstract namespace, where a
+// process in a chroot or another mount namespace finds it too; a machine that refuses it (a security module) goes without.
+func (s *Session) openDoors() error {
+	name := filepath.Join(s.dir, "sock")
+	for _, d := range []*door{{addr: &net.UnixAddr{Name: name, Net: "unixpacket"}}, {addr: &net.UnixAddr{Name: "@" + name, Net: "unixpacket"}, twin: true}} {
+		var err error
+		if d.listener, err = net.ListenUnix("unixpacket", d.addr); err == nil && !d.twin {
+			// Unlinked by us with the directory; this would do so by a path that may be somebody else's by then.
+			d.listener.SetUnlinkOnClose(false)
+			err = os.Chmod(name, 0o666)
+		}
+		switch {
+		case err == nil:
+			d.accepted = make(chan struct{})
+			s.doors = append(s.doors, d)
+		case !d.twin:
+			return err
+		}
+	}
+	for _, d := range s.doors {
+		go s.accept(d)
+	}
+	return nil
+}
+
 // accept serves connections until settle.
-func (s *Session) accept() {
-	defer close(s.accepted)
-	free := make(chan struct{}, maxConns)
+func (s *Session) accept(d *door) {
+	defer close(d.accepted)
 	for {
-		c, err := s.listener.AcceptUnix()
+		c, err := d.listener.AcceptUnix()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
@@ -59,15 +91,15 @@ func (s *Session) accept() {
 			c.Close()
 			return // all that were in the backlog before it have been accepted
 		}
-		free <- struct{}{}
+		s.free <- struct{}{}
 		s.mu.Lock()
 		s.conns[c] = true
 		s.mu.Unlock()
 		s.serving.Add(1)
 		go func() {
 			defer s.serving.Done()
-			defer func() { <-free }()
-			if err := s.serve(c, cred); err != nil {
+			defer func() { <-s.free }()
+			if err := s.serve(c, d, cred); err != nil {
 				s.warn(fmt.Sprintf("a message from process %d was refused: %v", cred.Pid, err))
 			}
 			s.mu.Lock()
@@ -82,15 +114,17 @@ func (s *Session) accept() {
 // still in the socket when it is gone.
 func (s *Session) settle() {
 	own := &net.UnixAddr{Name: s.settler(), Net: "unixpacket"}
-	if c, err := net.DialUnix("unixpacket", own, &net.UnixAddr{Name: filepath.Join(s.dir, "sock"), Net: "unixpacket"}); err == nil {
-		select {
-		case <-s.accepted:
-		case <-time.After(settleTime):
+	for _, d := range s.doors {
+		if c, err := net.DialUnix("unixpacket", own, d.addr); err == nil {
+			select {
+			case <-d.accepted:
+			case <-time.After(settleTime):
+			}
+			c.Close()
 		}
-		c.Close()
+		d.listener.Close()
+		<-d.accepted
 	}
-	s.listener.Close()
-	<-s.accepted
 	s.mu.Lock()
 	s.settling = true
 	for c := range s.conns {
@@ -126,7 +160,7 @@ func peer(c *net.UnixConn) (*unix.Ucred, error) {
 }
 
 // serve answers one agent until it closes the connection. The peer may be anybody: nothing it sends may harm us.
-func (s *Session) serve(c *net.UnixConn, cred *unix.Ucred) error {
+func (s *Session) serve(c *net.UnixConn, d *door, cred *unix.Ucred) error {
 	buf := make([]byte, maxMessage+1)
 	oob := make([]byte, unix.CmsgSpace(16*4))
 	for {
@@ -148,7 +182,7 @@ func (s *Session) serve(c *net.UnixConn, cred *unix.Ucred) error {
 		case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
 			err = errors.New("it is too long")
 		default:
-			err = s.answer(c, cred, buf[:n], fds)
+			err = s.answer(c, d, cred, buf[:n], fds)
 		}
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -196,7 +230,7 @@ func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-func (s *Session) answer(c *net.UnixConn, cred *unix.Ucred, msg []byte, fds []int) error {
+func (s *Session) answer(c *net.UnixConn, d *door, cred *unix.Ucred, msg []byte, fds []int) error {
 	if len(msg) < wire.SizeHello {
 		return fmt.Errorf("%d bytes are no message", len(msg))
 	}
@@ -206,6 +240,9 @@ func (s *Session) answer(c *net.UnixConn, cred *unix.Ucred, msg []byte, fds []in
 	}
 	if h.Version != wire.Version {
 		return fmt.Errorf("its version is %d, ours %d", h.Version, wire.Version)
+	}
+	if h.Kind == helloKind && d.twin || h.Kind != helloKind && h.Token != s.ctl.token {
+		return errors.New("it is not from a process of this session")
 	}
 	rest := msg[wire.SizeHello:]
 	switch h.Kind {

@@ -63,13 +63,14 @@ const (
 
 // Session is what one run shares with its agents. Make it with New and end it with Close.
 type Session struct {
-	opts     Options
-	dir      string
-	lock     *os.File // held as long as we live: tells others that the directory is not stale
-	ctl      *ctl
-	listener *net.UnixListener
-	tables   *tables
-	slack    uint64 // in ticks; see 'Order of events' in docs/architecture.md
+	opts   Options
+	dir    string
+	lock   *os.File // held as long as we live: tells others that the directory is not stale
+	ctl    *ctl
+	doors  []*door
+	free   chan struct{} // holds a token for every connection
+	tables *tables
+	slack  uint64 // in ticks; see 'Order of events' in docs/architecture.md
 
 	mu        sync.Mutex
 	processes map[uint64]*process
@@ -82,7 +83,6 @@ type Session struct {
 	conns    map[*net.UnixConn]bool
 	settling bool
 	serving  sync.WaitGroup
-	accepted chan struct{} // closed when the accept loop ended
 
 	loopStop chan struct{}
 	loopDone chan struct{}
@@ -123,7 +123,7 @@ func New(o Options) (*Session, error) {
 	}
 	s := &Session{
 		opts: o, processes: map[uint64]*process{}, warned: map[string]bool{}, conns: map[*net.UnixConn]bool{},
-		accepted: make(chan struct{}), loopStop: make(chan struct{}), loopDone: make(chan struct{}),
+		free: make(chan struct{}, maxConns), loopStop: make(chan struct{}), loopDone: make(chan struct{}),
 		slack: ticksPer(slackTime), openTime: openTime, flushed: true,
 	}
 	s.tables = newTables(s.warn)
@@ -135,18 +135,11 @@ func New(o Options) (*Session, error) {
 		s.ctl.close()
 		return nil, err
 	}
-	// Unlinked by us with the directory; SetUnlinkOnClose would do so by a path that may be somebody else's by then.
-	s.listener, err = net.ListenUnix("unixpacket", &net.UnixAddr{Name: filepath.Join(s.dir, "sock"), Net: "unixpacket"})
-	if err == nil {
-		s.listener.SetUnlinkOnClose(false)
-		err = os.Chmod(filepath.Join(s.dir, "sock"), 0o666)
-	}
-	if err != nil {
+	if err = s.openDoors(); err != nil {
 		s.ctl.close()
 		s.removeDir()
 		return nil, fmt.Errorf("cannot make the session's socket: %w", err)
 	}
-	go s.accept()
 	go s.loop()
 	return s, nil
 }
@@ -204,6 +197,7 @@ func (s *Session) Close() (left int, err error) {
 	close(s.loopStop)
 	s.ctl.ring()
 	<-s.loopDone // the last pass over the rings is made by the loop
+	s.ctl.tellLost(s.warn)
 	left = s.release()
 	s.ctl.close()
 	s.tables.close()

@@ -124,7 +124,7 @@ func TestEnviron(t *testing.T) {
 func TestHello(t *testing.T) {
 	cfg := wire.Config{All: 1, Follow: 1, StackDepth: 7}
 	s := newSession(t, Options{Handler: newCollector(), Config: cfg})
-	h := helloMsg(helloKind, 0)
+	h := helloMsg(s, helloKind, 0)
 	answer, fds := dialAgent(t, s).ask(bytesOf(&h))
 	if len(answer) != wire.SizeWelcome || len(fds) != 1 {
 		t.Fatalf("%d bytes and %d descriptors", len(answer), len(fds))
@@ -169,13 +169,13 @@ func TestHostileMessages(t *testing.T) {
 	}
 	defer unix.Close(pipe[0])
 	defer unix.Close(pipe[1])
-	magic, version, kind, count := helloMsg(1, 0), helloMsg(1, 0), helloMsg(99, 0), helloMsg(modulesKind, 0)
+	magic, version, kind, count := helloMsg(s, 1, 0), helloMsg(s, 1, 0), helloMsg(s, 99, 0), helloMsg(s, modulesKind, 0)
 	magic.Magic++
 	version.Version++
 	count.Count = 1000
-	noFD, aPipe, two := helloMsg(regionKind, 1), helloMsg(regionKind, 1), helloMsg(regionKind, 1)
+	noFD, aPipe, two := helloMsg(s, regionKind, 1), helloMsg(s, regionKind, 1), helloMsg(s, regionKind, 1)
 	s.nextProcess()
-	path := helloMsg(modulesKind, 0)
+	path := helloMsg(s, modulesKind, 0)
 	path.Count = 1
 	req := wire.ModuleRequest{BuildIDLen: 4000}
 	for _, c := range []struct {
@@ -210,7 +210,7 @@ func TestHostileMessages(t *testing.T) {
 			return strings.Contains(strings.Join(warned, "\n"), c.want)
 		})
 	}
-	h := helloMsg(helloKind, 0)
+	h := helloMsg(s, helloKind, 0)
 	if answer, _ := dialAgent(t, s).ask(bytesOf(&h)); answer == nil {
 		t.Error("the session answers no more")
 	}
@@ -219,6 +219,72 @@ func TestHostileMessages(t *testing.T) {
 		dialAgent(t, s).ask(bytesOf(&aPipe), pipe[0])
 	}
 	eventually(t, "descriptors of refused messages are closed", func() bool { return openDescriptors(t) < before+60 })
+}
+
+// The socket's twin in the abstract namespace, which anybody on the machine can connect to, gives nothing away and takes nothing but from who
+// has the control page. It takes regions from those, and so does the other one.
+func TestTwin(t *testing.T) {
+	var mu sync.Mutex
+	var warned []string
+	s := newSession(t, Options{Handler: newCollector(), Warn: func(text string) { mu.Lock(); defer mu.Unlock(); warned = append(warned, text) }})
+	twin := func() *fakeAgent { return dialAgentAt(t, s, "@"+filepath.Join(s.Dir(), "sock")) }
+	h := helloMsg(s, helloKind, 0)
+	if answer, _ := twin().ask(bytesOf(&h)); answer != nil {
+		t.Errorf("the twin answers a hello with %d bytes", len(answer))
+	}
+	eventually(t, "it is said that the hello was refused", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Contains(strings.Join(warned, "\n"), "it is not from a process of this session")
+	})
+	for _, dial := range []func() *fakeAgent{twin, func() *fakeAgent { return dialAgent(t, s) }} {
+		r := newFakeRegion(t, s.nextProcess(), 1, 4096)
+		forged := helloMsg(s, regionKind, r.head.Process)
+		forged.Token++
+		if answer, _ := dial().ask(bytesOf(&forged), r.fd); answer != nil {
+			t.Errorf("a region with a wrong token is answered with %d bytes", len(answer))
+		}
+	}
+	r := newFakeRegion(t, s.nextProcess(), 1, 4096)
+	if !r.send(twin()) {
+		t.Error("the twin refuses a region")
+	}
+}
+
+// Which forked processes could not join is said of the first few one by one, and then their number; what the program may have written over the page
+// does no harm.
+func TestLost(t *testing.T) {
+	c, err := newCtl()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	var said []string
+	tell := func() string {
+		said = nil
+		c.tellLost(func(text string) { said = append(said, text) })
+		return strings.Join(said, "\n")
+	}
+	if got := tell(); got != "" {
+		t.Errorf("of nothing: %s", got)
+	}
+	for i, why := range []unix.Errno{unix.ENOENT, unix.EPERM, unix.EMFILE, unix.EIO} {
+		c.page.LostPid[i], c.page.LostWhy[i] = uint32(100+i), uint32(why)+1
+	}
+	c.page.Lost = 4
+	got := tell()
+	for _, want := range []string{"process 100, a child made by fork, was not watched: from its chroot", "101", "seccomp", "102", "too many open files", "103", "input/output error"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not said in\n%s", want, got)
+		}
+	}
+	c.page.Lost = 1000
+	for i := range c.page.LostWhy {
+		c.page.LostWhy[i] = ^uint32(0)
+	}
+	if tell(); len(said) != wire.MaxLost+1 || !strings.Contains(said[wire.MaxLost], "992 more") {
+		t.Errorf("of 1000: %q", said)
+	}
 }
 
 func openDescriptors(t testing.TB) int {
@@ -235,7 +301,7 @@ func TestSilentConnections(t *testing.T) {
 	for i := 0; i < 50; i++ {
 		dialAgent(t, s)
 	}
-	h := helloMsg(helloKind, 0)
+	h := helloMsg(s, helloKind, 0)
 	if answer, _ := dialAgent(t, s).ask(bytesOf(&h)); answer == nil {
 		t.Error("no answer")
 	}

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	// As the Makefile builds ripstop.
 	build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
-	for _, prog := range []string{"inversion", "deadlock", "busy"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "jail"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	code := m.Run()
@@ -126,6 +126,30 @@ func TestFindings(t *testing.T) {
 			}
 			if c.code != 3 && c.o["StackDepth"] != 0 && (!strings.Contains(r.stderr, "inversion.c:") || !strings.Contains(r.stderr, "lock_a")) {
 				t.Errorf("no names in the report:\n%s", r.stderr)
+			}
+		})
+	}
+}
+
+// A server whose worker went into its chroot right after fork was not watched at all, and not a word said so: the session's socket has no name in
+// there. Now the worker finds the socket's twin in the abstract namespace. From a network namespace of its own it does not; then the report
+// says which process was not watched, and why. (Its two orders are separated by a join, which makes them no
+// inversion; that it was watched is told by --stats.)
+func TestShutIn(t *testing.T) {
+	for _, c := range []struct {
+		how  string
+		seen bool
+	}{{"", true}, {"c", true}, {"t", true}, {"n", true}, {"cn", false}, {"tn", false}} {
+		t.Run("shut in by "+c.how, func(t *testing.T) {
+			r := finish(t, command(t, map[string]any{"Stats": true}, path("jail"), t.TempDir(), c.how))
+			if r.code != 3 || len(summaries(r.stderr)) != 0 {
+				t.Fatalf("exit %d, want 3\n%s", r.code, r.stderr)
+			}
+			if got := strings.Contains(r.stderr, "was not watched: from its chroot"); got == c.seen {
+				t.Errorf("it is said that it was not watched: %v\n%s", got, r.stderr)
+			}
+			if got := regexp.MustCompile(`processes +2\b`).MatchString(r.stderr); got != c.seen {
+				t.Errorf("two processes were watched: %v\n%s", got, r.stderr)
 			}
 		})
 	}

@@ -73,7 +73,7 @@ func unfollowedText(why wire.Unfollowed) string {
 	case wire.UnfollowedTurnedOff:
 		return "children are not followed (--follow=no)"
 	case wire.UnfollowedNoSession:
-		return "there was no session to join any more"
+		return "from its chroot, namespaces or user it cannot load the agent, or its arguments leave no room for it"
 	case wire.UnfollowedRawClone:
 		return "it was made by clone() itself"
 	case wire.UnfollowedSandbox:

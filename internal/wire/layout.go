@@ -21,6 +21,7 @@ const (
 	ThreadsPerRegion = 64
 	HeldInSlot       = 62 // held locks visible in a slot; more are kept, but only in the agent's private memory
 	MaxModules       = 512
+	MaxLost          = 8 // lost processes that are told one by one
 )
 
 // Layouts is the table of shared structures.
@@ -35,6 +36,10 @@ var Layouts = []Layout{
 		{"HeartbeatMs", "u32", 0, "CLOCK_MONOTONIC milliseconds, truncated, refreshed by Go at least every 200 ms"},
 		{"NextProcess", "u64", 0, "atomic counter: next process id of the session"},
 		{"HoldsRequest", "u32", 0, "counter; reserved for requests to agents"},
+		{"Token", "u64", 0, "random; who can send it in a Hello has this page"},
+		{"Lost", "u32", 0, "counter: forked processes that could not join the session"},
+		{"LostPid", "u32", MaxLost, "of those, the first: pid as the process itself sees it"},
+		{"LostWhy", "u32", MaxLost, "errno + 1; written last"},
 	}, Align: 64},
 	{Name: "Config", Doc: "What the agent is to do; part of the Welcome, the same for every process of a session.", Fields: []Member{
 		{"All", "u8", 0, "0: filtered events (run), 1: all (record)"},
@@ -96,6 +101,7 @@ var Layouts = []Layout{
 		{"Pid", "u32", 0, ""},
 		{"Count", "u32", 0, "kind 3: number of ModuleRequest"},
 		{"Process", "u64", 0, ""},
+		{"Token", "u64", 0, "kinds 2 and 3: Ctl.Token"},
 	}},
 	{Name: "Welcome", Doc: "Answer to hello; carries the Ctl memfd.", Fields: []Member{
 		{"Magic", "u64", 0, ""},

@@ -1880,20 +1880,24 @@ func (e EvAtexitAdd) Append(dst []uint64, ts uint64) []uint64 {
 
 // Ctl: One page per session, made by Go, handed out in the Welcome, mapped by every agent, inherited over fork.
 type Ctl struct {
-	Magic        uint64 // wire.Magic
-	Version      uint32 // wire.Version
-	GoPid        int32  // pid of the Go side in its own pid namespace
-	Closing      uint32 // 1: the Go side is done; agents detach (emit nothing any more, do not follow execs)
-	Doorbell     uint32 // futex: the agent adds 1 and wakes when something urgent is in a ring
-	Sleeping     uint32 // 1 while the Go side waits on Doorbell; without it no wake-up is needed
-	HeartbeatMs  uint32 // CLOCK_MONOTONIC milliseconds, truncated, refreshed by Go at least every 200 ms
-	NextProcess  uint64 // atomic counter: next process id of the session
-	HoldsRequest uint32 // counter; reserved for requests to agents
-	_            [20]byte
+	Magic        uint64    // wire.Magic
+	Version      uint32    // wire.Version
+	GoPid        int32     // pid of the Go side in its own pid namespace
+	Closing      uint32    // 1: the Go side is done; agents detach (emit nothing any more, do not follow execs)
+	Doorbell     uint32    // futex: the agent adds 1 and wakes when something urgent is in a ring
+	Sleeping     uint32    // 1 while the Go side waits on Doorbell; without it no wake-up is needed
+	HeartbeatMs  uint32    // CLOCK_MONOTONIC milliseconds, truncated, refreshed by Go at least every 200 ms
+	NextProcess  uint64    // atomic counter: next process id of the session
+	HoldsRequest uint32    // counter; reserved for requests to agents
+	Token        uint64    // random; who can send it in a Hello has this page
+	Lost         uint32    // counter: forked processes that could not join the session
+	LostPid      [8]uint32 // of those, the first: pid as the process itself sees it
+	LostWhy      [8]uint32 // errno + 1; written last
+	_            [4]byte
 }
 
 // SizeCtl is the size of Ctl in bytes.
-const SizeCtl = 64
+const SizeCtl = 128
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Ctl{})-SizeCtl]
 
@@ -1996,10 +2000,11 @@ type Hello struct {
 	Pid     uint32 //
 	Count   uint32 // kind 3: number of ModuleRequest
 	Process uint64 //
+	Token   uint64 // kinds 2 and 3: Ctl.Token
 }
 
 // SizeHello is the size of Hello in bytes.
-const SizeHello = 32
+const SizeHello = 40
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Hello{})-SizeHello]
 

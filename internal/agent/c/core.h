@@ -46,6 +46,8 @@ bool rs_go_gone(uint32_t *beat, uint32_t *since) RS_HIDDEN;
 void rs_doorbell(void) RS_HIDDEN;
 /* rs_detach, and says why, once. */
 void rs_give_up(const char *what, long error) RS_HIDDEN;
+/* rs_detach in a forked process that cannot send anything; Go is told of it through the control page. */
+void rs_not_joined(long error) RS_HIDDEN;
 /* There is nobody to connect to: no session any more, which is no news to anybody. */
 static inline bool rs_nobody(long error)
 {

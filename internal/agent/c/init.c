@@ -21,6 +21,7 @@ char *rs_env_preload, *rs_env_session;
 static uint32_t active_page[RS_PAGE / 4] __attribute__((aligned(4096)));
 extern uint32_t rs_active __attribute__((alias("active_page")));
 static bool session_over; /* as rs_active, but lives through a fork */
+static bool born_sandboxed;
 
 /* --- environment ------------------------------------------------------------------------------------------------------------ */
 
@@ -289,6 +290,7 @@ void rs_init_after_fork(void)
 	rs_process.pid = rs_os_pid();
 	rs_process.start = RS_START_FORK;
 	rs_process.begun = false;
+	born_sandboxed = rs_sandboxed;
 	rs_active = 1;
 	rs_region_after_fork(t);
 	rs_thread_after_fork(rs_thread_tls);
@@ -345,6 +347,18 @@ bool rs_go_gone(uint32_t *beat, uint32_t *since)
 	}
 	uint32_t stale = now - *since;
 	return stale > LOST_MS || (stale > STALE_MS && go_dead());
+}
+
+/* Nobody but us can tell that this process is not watched, and only there. In a sandbox that its parent is in, too, the parent has said so. */
+void rs_not_joined(long error)
+{
+	if (detach() && !(rs_sandboxed && born_sandboxed) && !rs_ctl->closing) {
+		uint32_t i = __atomic_fetch_add(&rs_ctl->lost, 1, __ATOMIC_RELAXED);
+		if (i < RS_MAX_LOST) {
+			rs_ctl->lost_pid[i] = rs_process.pid;
+			__atomic_store_n(&rs_ctl->lost_why[i], (uint32_t)-error + 1, __ATOMIC_RELEASE);
+		}
+	}
 }
 
 void rs_doorbell(void)

@@ -301,8 +301,7 @@ bool rs_region_attach(struct rs_thread *t)
 	rs_lock(&lock);
 	long r = 0;
 	if (!h->attached) {
-		/* In a sandbox: the parent has said so, in an event. */
-		r = rs_sandboxed || rs_ctl->closing ? -ECONNREFUSED : make(h, -1, t);
+		r = rs_sandboxed ? -EPERM : rs_ctl->closing ? -ECONNREFUSED : make(h, -1, t);
 		if (r == 0) {
 			h->attached = 1;
 			become_counters(h->shm);
@@ -312,7 +311,7 @@ bool rs_region_attach(struct rs_thread *t)
 	rs_unlock(&lock);
 	rs_os_signals(mask);
 	if (r < 0)
-		rs_give_up("this forked process is not watched", r);
+		rs_not_joined(r);
 	return r == 0;
 }
 

@@ -18,24 +18,35 @@ static void set_time(int sock, int option, unsigned ms)
 	RS_SYS5(SYS_setsockopt, sock, SOL_SOCKET, option, &tv, sizeof tv);
 }
 
+static long connect_to(long s, const struct sockaddr_un *a, size_t bytes)
+{
+	long r;
+	do
+		r = RS_SYS3(SYS_connect, s, a, bytes);
+	while (r == -EINTR);
+	return r == -EISCONN ? 0 : r;
+}
+
+/* Out of a chroot or a mount namespace the socket's name leads nowhere. Its twin in the abstract namespace is there all the same, and takes messages
+ * of those who have the control page. */
 long rs_session_connect(void)
 {
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
+	struct sockaddr_un a = {.sun_family = AF_UNIX}, twin = a;
 	size_t n = rs_os_length(rs_session_dir);
-	if (n + sizeof "/sock" > sizeof a.sun_path)
+	if (n + sizeof "/sock" + 1 > sizeof a.sun_path)
 		return -ENAMETOOLONG;
 	rs_os_copy(a.sun_path, rs_session_dir, n);
 	rs_os_copy(a.sun_path + n, "/sock", sizeof "/sock");
+	rs_os_copy(twin.sun_path + 1, a.sun_path, n + sizeof "/sock" - 1);
 	long s = RS_SYS3(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (s < 0)
 		return s;
 	set_time((int)s, SO_SNDTIMEO, ANSWER_MS);
 	set_time((int)s, SO_RCVTIMEO, ANSWER_MS);
-	long r;
-	do
-		r = RS_SYS3(SYS_connect, s, &a, sizeof a);
-	while (r == -EINTR);
-	if (r < 0 && r != -EISCONN) {
+	long r = connect_to(s, &a, sizeof a);
+	if (r < 0 && rs_ctl && connect_to(s, &twin, offsetof(struct sockaddr_un, sun_path) + 1 + n + sizeof "/sock" - 1) == 0)
+		r = 0;
+	if (r < 0) {
 		RS_SYS1(SYS_close, s);
 		return r;
 	}
@@ -92,7 +103,7 @@ static long receive(int sock, void *p, size_t n, int *fds, unsigned max)
 static struct rs_hello hello(uint32_t kind, uint32_t count)
 {
 	return (struct rs_hello){.magic = RS_MAGIC, .version = RS_WIRE_VERSION, .kind = kind, .pid = rs_process.pid, .count = count,
-				 .process = rs_process.id};
+				 .process = rs_process.id, .token = rs_ctl ? rs_ctl->token : 0};
 }
 
 long rs_session_hello(int sock, struct rs_welcome *w, int *ctl)

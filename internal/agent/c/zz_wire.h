@@ -10,6 +10,7 @@
 #define RS_THREADS_PER_REGION 64
 #define RS_HELD_IN_SLOT 62
 #define RS_MAX_MODULES 512
+#define RS_MAX_LOST 8
 
 /* what kind of thing an address is */
 enum {
@@ -810,9 +811,13 @@ struct rs_ctl {
 	uint32_t heartbeat_ms; /* CLOCK_MONOTONIC milliseconds, truncated, refreshed by Go at least every 200 ms */
 	uint64_t next_process; /* atomic counter: next process id of the session */
 	uint32_t holds_request; /* counter; reserved for requests to agents */
-	uint8_t end_padding[20];
+	uint64_t token; /* random; who can send it in a Hello has this page */
+	uint32_t lost; /* counter: forked processes that could not join the session */
+	uint32_t lost_pid[8]; /* of those, the first: pid as the process itself sees it */
+	uint32_t lost_why[8]; /* errno + 1; written last */
+	uint8_t end_padding[4];
 };
-_Static_assert(sizeof(struct rs_ctl) == 64, "Ctl");
+_Static_assert(sizeof(struct rs_ctl) == 128, "Ctl");
 _Static_assert(offsetof(struct rs_ctl, magic) == 0, "Ctl.Magic");
 _Static_assert(offsetof(struct rs_ctl, version) == 8, "Ctl.Version");
 _Static_assert(offsetof(struct rs_ctl, go_pid) == 12, "Ctl.GoPid");
@@ -822,6 +827,10 @@ _Static_assert(offsetof(struct rs_ctl, sleeping) == 24, "Ctl.Sleeping");
 _Static_assert(offsetof(struct rs_ctl, heartbeat_ms) == 28, "Ctl.HeartbeatMs");
 _Static_assert(offsetof(struct rs_ctl, next_process) == 32, "Ctl.NextProcess");
 _Static_assert(offsetof(struct rs_ctl, holds_request) == 40, "Ctl.HoldsRequest");
+_Static_assert(offsetof(struct rs_ctl, token) == 48, "Ctl.Token");
+_Static_assert(offsetof(struct rs_ctl, lost) == 56, "Ctl.Lost");
+_Static_assert(offsetof(struct rs_ctl, lost_pid) == 60, "Ctl.LostPid");
+_Static_assert(offsetof(struct rs_ctl, lost_why) == 92, "Ctl.LostWhy");
 
 /* What the agent is to do; part of the Welcome, the same for every process of a session. */
 struct rs_config {
@@ -946,14 +955,16 @@ struct rs_hello {
 	uint32_t pid; /*  */
 	uint32_t count; /* kind 3: number of ModuleRequest */
 	uint64_t process; /*  */
+	uint64_t token; /* kinds 2 and 3: Ctl.Token */
 };
-_Static_assert(sizeof(struct rs_hello) == 32, "Hello");
+_Static_assert(sizeof(struct rs_hello) == 40, "Hello");
 _Static_assert(offsetof(struct rs_hello, magic) == 0, "Hello.Magic");
 _Static_assert(offsetof(struct rs_hello, version) == 8, "Hello.Version");
 _Static_assert(offsetof(struct rs_hello, kind) == 12, "Hello.Kind");
 _Static_assert(offsetof(struct rs_hello, pid) == 16, "Hello.Pid");
 _Static_assert(offsetof(struct rs_hello, count) == 20, "Hello.Count");
 _Static_assert(offsetof(struct rs_hello, process) == 24, "Hello.Process");
+_Static_assert(offsetof(struct rs_hello, token) == 32, "Hello.Token");
 
 /* Answer to hello; carries the Ctl memfd. */
 struct rs_welcome {

@@ -71,6 +71,7 @@ func TestCAndGoAgree(t *testing.T) {
 	say("RS_THREADS_PER_REGION", wire.ThreadsPerRegion)
 	say("RS_HELD_IN_SLOT", wire.HeldInSlot)
 	say("RS_MAX_MODULES", wire.MaxModules)
+	say("RS_MAX_LOST", wire.MaxLost)
 	for _, e := range wire.Enums {
 		for _, v := range e.Values {
 			say(strings.ToUpper("RS_"+snake(e.Name)+"_"+snake(v.Name)), uint64(v.V))
