@@ -4,18 +4,18 @@ import "strings"
 
 // apply adds the row's facts to the instruction whose operands are decoded. It returns false if the processor would refuse the instruction.
 func (r *row) apply(in *Inst, l *layout) bool {
-	explicit := len(in.Mems) > 0
-	if l.lock && !(r.lock && explicit && in.Args[0].Kind == ArgMem && l.form == formLegacy) {
+	explicit := in.nmems > 0
+	if l.lock && !(r.lock && explicit && in.args[0].Kind == ArgMem && l.form == formLegacy) {
 		return false
 	}
 	if r.str != "" || r.special == "xlat" {
-		in.Args = nil
+		in.nargs = 0
 	}
 	in.Reads, in.Writes, in.Kept = r.read, r.write|r.keep, r.keep
 	in.FlagsRead, in.FlagsWritten, in.FlagsKept = r.fRead, r.fWrite, r.fKeep
 	in.Flow = r.flow
-	for i := range in.Args {
-		a := &in.Args[i]
+	for i := range in.Args() {
+		a := &in.args[i]
 		a.Access = Read
 		if i < len(r.operands) {
 			a.Access = r.operands[i]
@@ -24,13 +24,13 @@ func (r *row) apply(in *Inst, l *layout) bool {
 		case ArgReg:
 			in.use(a.Reg, a.Access, l.form == formLegacy)
 		case ArgMem:
-			m := &in.Mems[0]
+			m := &in.mems[0]
 			if r.size >= 0 {
 				m.Size = uint16(r.size)
 			}
 			m.Access = a.Access
 			m.Kind |= r.kind
-			if in.Op == "lea" || in.Op == "nop" {
+			if r.quirk == quirkAddress {
 				a.Access, m.Access, m.Kind = None, None, MemAddress
 			}
 		default:
@@ -40,11 +40,11 @@ func (r *row) apply(in *Inst, l *layout) bool {
 	r.accumulator(in)
 	r.vectors(in, explicit)
 	if explicit {
-		m := &in.Mems[0]
-		if l.lock || in.Op == "xchg" || r.special == "lock0" {
+		m := &in.mems[0]
+		if l.lock || r.quirk == quirkLocked || r.special == "lock0" {
 			m.Kind |= MemLocked
 		}
-		if r.kind&MemBit != 0 && in.Args[1].Kind != ArgReg {
+		if r.kind&MemBit != 0 && in.args[1].Kind != ArgReg {
 			m.Kind &^= MemBit
 		}
 		switch {
@@ -52,13 +52,13 @@ func (r *row) apply(in *Inst, l *layout) bool {
 			if l.opmap == 0 && l.form == formLegacy { // fld, fstp, fbld, fbstp
 				m.Size = 10
 			}
-		case in.Op == "lss" || in.Op == "lfs" || in.Op == "lgs" || in.Op == "callf" || in.Op == "jmpf":
+		case r.quirk == quirkFar:
 			m.Size = uint16(2 + l.opSize()) // with REX.W on AMD's processors 6 all the same
-		case in.Op == "fldenv" || in.Op == "fnstenv":
+		case r.quirk == quirkEnv:
 			if l.opSize() == 2 {
 				m.Size = 14
 			}
-		case in.Op == "fnsave" || in.Op == "frstor":
+		case r.quirk == quirkState:
 			if l.opSize() == 2 {
 				m.Size = 94
 			}
@@ -67,25 +67,29 @@ func (r *row) apply(in *Inst, l *layout) bool {
 	r.implicit(in, l)
 	switch in.Flow {
 	case FlowJump, FlowCall:
-		if in.Args[0].Kind != ArgRel {
-			in.Flow = map[Flow]Flow{FlowJump: FlowIndirectJump, FlowCall: FlowIndirectCall}[in.Flow]
+		if in.args[0].Kind != ArgRel {
+			if in.Flow == FlowJump {
+				in.Flow = FlowIndirectJump
+			} else {
+				in.Flow = FlowIndirectCall
+			}
 			in.NoTrack = l.notrk
 			if explicit {
-				in.Mems[0].Size = 8
+				in.mems[0].Size = 8
 			}
 		}
 	case FlowLoop:
-		if l.addr32 && in.Op == "jrcxz" {
+		if l.addr32 && r.quirk == quirkJecxz {
 			in.Op = "jecxz"
 		}
 	}
-	for _, m := range in.Mems {
+	for _, m := range in.Mems() {
 		in.Reads |= m.Base.Set() | m.Index.Set()
 		if m.Seg != NoReg {
 			in.Reads |= SetSeg
 		}
 	}
-	if in.Op == "xor" || in.Op == "sub" || in.Op == "pxor" || in.Op == "xorps" || in.Op == "xorpd" || in.Op == "vpxor" {
+	if r.quirk == quirkZeroes {
 		in.zeroed()
 	}
 	return true
@@ -93,11 +97,11 @@ func (r *row) apply(in *Inst, l *layout) bool {
 
 // zeroed drops the reads of the idioms that zero a register whatever it held: xor eax, eax and the like.
 func (in *Inst) zeroed() {
-	n := len(in.Args)
-	if n < 2 || in.Mask != NoReg || in.Args[n-1].Kind != ArgReg || in.Args[n-2].Kind != ArgReg || in.Args[n-1].Reg != in.Args[n-2].Reg {
+	n := int(in.nargs)
+	if n < 2 || in.Mask != NoReg || in.args[n-1].Kind != ArgReg || in.args[n-2].Kind != ArgReg || in.args[n-1].Reg != in.args[n-2].Reg {
 		return
 	}
-	in.Reads &^= in.Args[n-1].Reg.Set()
+	in.Reads &^= in.args[n-1].Reg.Set()
 }
 
 // use notes the access to a register operand.
@@ -130,12 +134,12 @@ func (r *row) width(in *Inst) int {
 	if r.unit > 0 {
 		return int(r.unit)
 	}
-	for _, a := range in.Args {
+	for _, a := range in.Args() {
 		switch a.Kind {
 		case ArgReg:
 			return a.Reg.Size()
 		case ArgMem:
-			return int(in.Mems[0].Size)
+			return int(in.mems[0].Size)
 		}
 	}
 	return 8
@@ -163,19 +167,19 @@ func (r *row) accumulator(in *Inst) {
 		}
 	}
 	switch {
-	case in.Op == "cbw":
+	case r.quirk == quirkAX:
 		in.Kept |= RAX.Set()
-	case in.Op == "cwd":
+	case r.quirk == quirkDX:
 		in.Kept |= RDX.Set()
-	case in.Op == "cmpxchg" && in.Args[0].Kind == ArgReg:
-		in.Kept |= in.Args[0].Reg.Set()
+	case r.quirk == quirkCompared && in.args[0].Kind == ArgReg:
+		in.Kept |= in.args[0].Reg.Set()
 	case r.special == "count":
 		// A count of nothing, after masking, leaves the flags alone.
 		mask := int64(31)
 		if w == 8 {
 			mask = 63
 		}
-		last := in.Args[len(in.Args)-1]
+		last := in.args[int(in.nargs)-1]
 		if last.Kind == ArgReg || last.Kind == ArgImm && last.Imm&mask == 0 {
 			in.FlagsKept |= in.FlagsWritten
 		}
@@ -187,14 +191,14 @@ func (r *row) vectors(in *Inst, explicit bool) {
 	if in.Mask != NoReg {
 		in.Reads |= in.Mask.Set()
 		if explicit {
-			in.Mems[0].Kind |= MemMasked
+			in.mems[0].Kind |= MemMasked
 		}
-		if a := in.Args[0]; !in.Zeroing && a.Kind == ArgReg && a.Reg.Class() == ClassVec {
+		if a := in.args[0]; !in.Zeroing && a.Kind == ArgReg && a.Reg.Class() == ClassVec {
 			in.Kept |= a.Reg.Set()
 		}
 	}
 	if r.kind&(MemGather|MemScatter) != 0 && explicit {
-		m := &in.Mems[0]
+		m := &in.mems[0]
 		m.Size = 4
 		if strings.HasSuffix(in.Op, "pd") || strings.HasSuffix(in.Op, "q") {
 			m.Size = 8
@@ -203,18 +207,18 @@ func (r *row) vectors(in *Inst, explicit bool) {
 			in.Writes |= in.Mask.Set()
 		}
 		if r.kind&MemGather != 0 && r.kind&MemHint == 0 {
-			in.Kept |= in.Args[0].Reg.Set()
-			if len(in.Args) == 3 {
-				in.Args[2].Access = ReadWrite
-				in.Writes |= in.Args[2].Reg.Set()
+			in.Kept |= in.args[0].Reg.Set()
+			if int(in.nargs) == 3 {
+				in.args[2].Access = ReadWrite
+				in.Writes |= in.args[2].Reg.Set()
 			}
 		}
 	}
 	switch r.special {
 	case "four": // four consecutive registers from a multiple of four
-		in.Reads |= 15 << (16 + in.Args[1].Reg.Num()&^3)
+		in.Reads |= 15 << (16 + in.args[1].Reg.Num()&^3)
 	case "pairk":
-		in.Writes |= 3 << (48 + in.Args[0].Reg.Num()&^1)
+		in.Writes |= 3 << (48 + in.args[0].Reg.Num()&^1)
 	}
 }
 
@@ -227,7 +231,7 @@ func (r *row) implicit(in *Inst, l *layout) {
 		return q
 	}
 	stack := func(base Reg, disp int64, size int, a Access) {
-		in.Mems = append(in.Mems, Mem{Base: base, Scale: 1, Disp: disp, Size: uint16(size), Access: a, Kind: MemStack})
+		in.addMem(Mem{Base: base, Scale: 1, Disp: disp, Size: uint16(size), Access: a, Kind: MemStack})
 	}
 	word := 8 // of the stack
 	if l.data16 && !l.w() {
@@ -252,15 +256,15 @@ func (r *row) implicit(in *Inst, l *layout) {
 		if r.push != 0 {
 			stack(RSP, -int64(size), size, Write)
 		} else {
-			if len(in.Mems) > 0 && (in.Mems[0].Base == RSP || in.Mems[0].Base == EAX+RSP-RAX) {
-				in.Mems[0].Bias = int8(size)
+			if int(in.nmems) > 0 && (in.mems[0].Base == RSP || in.mems[0].Base == EAX+RSP-RAX) {
+				in.mems[0].Bias = int8(size)
 			}
 			stack(RSP, 0, size, Read)
 		}
 	}
 	switch r.special {
 	case "enter":
-		level := in.Args[1].Imm & 31
+		level := in.args[1].Imm & 31
 		in.Reads |= sp | bp
 		in.Writes |= sp | bp
 		stack(RSP, -int64(word)*(level+1), word*int(level+1), Write)
@@ -272,14 +276,14 @@ func (r *row) implicit(in *Inst, l *layout) {
 		in.Writes |= sp | bp
 		stack(RBP, 0, word, Read)
 	case "xlat":
-		in.Mems = append(in.Mems, Mem{Seg: l.seg, Base: named(RBX), Index: AL, Scale: 1, Size: 1, Access: Read})
+		in.addMem(Mem{Seg: l.seg, Base: named(RBX), Index: AL, Scale: 1, Size: 1, Access: Read})
 	case "dir64":
-		in.use(in.Args[0].Reg, Read, false)
-		in.Args[0].Access = Read
-		in.Mems = append(in.Mems, Mem{Base: in.Args[0].Reg, Scale: 1, Size: 64, Access: Write, Kind: MemNonTemporal})
+		in.use(in.args[0].Reg, Read, false)
+		in.args[0].Access = Read
+		in.addMem(Mem{Base: in.args[0].Reg, Scale: 1, Size: 64, Access: Write, Kind: MemNonTemporal})
 	}
 	if r.at != NoReg {
-		in.Mems = append(in.Mems, Mem{Seg: l.seg, Base: named(r.at), Scale: 1, Size: r.atSize, Access: r.atAccess, Kind: r.kind})
+		in.addMem(Mem{Seg: l.seg, Base: named(r.at), Scale: 1, Size: r.atSize, Access: r.atAccess, Kind: r.kind})
 	}
 	if r.str == "" {
 		return
@@ -292,7 +296,7 @@ func (r *row) implicit(in *Inst, l *layout) {
 		case 'D':
 			m.Access = Read
 		}
-		in.Mems = append(in.Mems, m)
+		in.addMem(m)
 		in.Reads |= m.Base.Set()
 		in.Writes |= m.Base.Set()
 	}

@@ -16,21 +16,16 @@ func Decode(code []byte) (Inst, error) {
 	}
 	in := Inst{
 		Len: l.n, Rounding: -1,
-		OpcodeOff: l.opOff, ModRMOff: l.mrmOff, DispOff: l.dspOff, DispLen: l.dspLen, ImmOff: l.immOff, ImmLen: l.immLen, PrefixLen: l.prefix,
-		Lock: l.lock,
+		OpcodeOff: int8(l.opOff), ModRMOff: int8(l.mrmOff), DispOff: int8(l.dspOff), DispLen: int8(l.dspLen), ImmOff: int8(l.immOff), ImmLen: int8(l.immLen),
+		PrefixLen: int8(l.prefix), Lock: l.lock,
 	}
-	if g := l.gap(); g != nil {
-		g.fill(&in, &l, code)
+	var row *row
+	if e := l.encoding(); e != nil {
+		row = e.fill(&in, &l, code)
 	} else if l.form == formLegacy && l.opmap == 0 && l.op >= 0xa0 && l.op <= 0xa3 {
 		l.offset(&in, code)
-	} else if err := l.operation(&in, code); err != nil {
-		return Inst{}, err
-	}
-	row := facts[in.Op]
-	if r := factsByCount[countKey{in.Op, len(in.Args)}]; r != nil {
-		row = r
-	}
-	if row == nil {
+		row = movRow
+	} else if row = l.operation(&in, code); row == nil {
 		return Inst{}, ErrInvalid
 	}
 	if !row.apply(&in, &l) {
@@ -51,11 +46,13 @@ func (l *layout) offset(in *Inst, code []byte) {
 	} else {
 		m.Disp = int64(binary.LittleEndian.Uint32(code[l.immOff:]))
 	}
-	in.Op, in.Mems = "mov", []Mem{m}
+	in.Op = "mov"
+	in.addMem(m)
 	in.DispOff, in.DispLen, in.ImmOff, in.ImmLen = in.ImmOff, in.ImmLen, 0, 0
-	in.Args = []Arg{{Kind: ArgReg, Reg: l.gpr(0, size)}, {Kind: ArgMem}}
+	in.addArg(Arg{Kind: ArgReg, Reg: l.gpr(0, size)})
+	in.addArg(Arg{Kind: ArgMem})
 	if l.op >= 0xa2 {
-		in.Args[0], in.Args[1] = in.Args[1], in.Args[0]
+		in.args[0], in.args[1] = in.args[1], in.args[0]
 	}
 }
 
@@ -70,79 +67,81 @@ func prefixFree(op uint8) bool {
 	return false
 }
 
-// operation asks x86asm for the operation and its operands. It is given the plainest encoding: only the prefixes that may choose the
-// operation, and bits that mean nothing in the form that it knows.
-func (l *layout) operation(in *Inst, code []byte) error {
+// A tweak changes bits of the byte at a place behind the prefixes.
+type tweak struct {
+	at               int
+	clear, set, flip byte
+}
+
+// ask asks x86asm for the operation and its operands, with these prefixes and with the changes in place of what the code has.
+func (l *layout) ask(code []byte, data16 bool, rep byte, changes [2]tweak) (x86asm.Inst, bool) {
 	var buf [MaxLen + 4]byte
-	try := func(data16 bool, rep byte, change func(op []byte)) (x86asm.Inst, bool) {
-		p := buf[:0]
-		if data16 {
-			p = append(p, 0x66)
-		}
-		if rep != 0 {
-			p = append(p, rep)
-		}
-		n := len(p)
-		if l.rex != 0 && l.form == formLegacy || l.hasREX {
-			p = append(p, l.rex)
-			n++
-		}
-		p = append(p, code[l.prefix:l.n]...)
-		if change != nil {
-			change(p[n:])
-		}
-		x, err := x86asm.Decode(p, 64)
-		return x, err == nil && x.Op != 0 && x.Len == len(p)
+	p := buf[:0]
+	if data16 {
+		p = append(p, 0x66)
 	}
+	if rep != 0 {
+		p = append(p, rep)
+	}
+	if l.rex != 0 && l.form == formLegacy || l.hasREX {
+		p = append(p, l.rex)
+	}
+	n := len(p)
+	p = append(p, code[l.prefix:l.n]...)
+	for _, c := range changes {
+		if n+c.at < len(p) {
+			b := &p[n+c.at]
+			*b = (*b&^c.clear | c.set) ^ c.flip
+		}
+	}
+	x, err := x86asm.Decode(p, 64)
+	return x, err == nil && x.Op != 0 && x.Len == len(p)
+}
+
+// operation asks x86asm for the operation and its operands. It is given the plainest encoding: only the prefixes that may choose the
+// operation, and bits that mean nothing in the form that it knows. Nil: there is none.
+func (l *layout) operation(in *Inst, code []byte) *row {
 	var x x86asm.Inst
 	var ok bool
 	if l.form != formLegacy {
-		x, ok = try(false, 0, nil)
+		x, ok = l.ask(code, false, 0, [2]tweak{})
 		if !ok {
-			x, ok = l.ignored(try)
+			x, ok = l.ignored(code)
 		}
 	} else {
 		rep := l.rep
 		if l.opmap == 0 {
 			rep = 0
 		}
-		var fix func([]byte)
+		var fix [2]tweak
 		if l.opmap == 1 && l.op >= 0x20 && l.op <= 0x23 { // moves to and from control registers do not look at mod
-			fix = func(p []byte) { p[2] |= 0xc0 }
+			fix[0] = tweak{at: 2, set: 0xc0}
 		}
-		if l.opmap == 0 && l.op == 0xc0 || l.op == 0xc1 || l.op >= 0xd0 && l.op <= 0xd3 {
-			if l.opmap == 0 && l.reg() == 6 { // sal is shl
-				fix = func(p []byte) { p[1] &^= 0x10 }
-			}
-		}
-		if l.opmap == 0 && (l.op == 0xf6 || l.op == 0xf7) && l.reg() == 1 { // as is /0
-			fix = func(p []byte) { p[1] &^= 0x38 }
-		}
-		x, ok = try(l.data16, rep, fix)
+		x, ok = l.ask(code, l.data16, rep, fix)
 		if !ok && l.data16 && (l.opmap == 0 || rep != 0 || prefixFree(l.op)) {
-			x, ok = try(false, rep, fix)
+			x, ok = l.ask(code, false, rep, fix)
 		}
 		if !ok && rep != 0 && l.opmap == 1 && prefixFree(l.op) {
-			x, ok = try(l.data16, 0, fix)
+			x, ok = l.ask(code, l.data16, 0, fix)
 			if !ok && l.data16 {
-				x, ok = try(false, 0, fix)
+				x, ok = l.ask(code, false, 0, fix)
 			}
 		}
 	}
-	if !ok {
-		return ErrInvalid
+	if !ok || int(x.Op) >= len(operations) {
+		return nil
 	}
-	name := opName(x.Op)
-	in.Op = name
-	if !l.convert(in, &x) {
-		return ErrInvalid
+	o := &operations[x.Op]
+	in.Op = o.name
+	if !l.convert(in, &x, o) {
+		return nil
 	}
-	return nil
+	return o.rows[in.nargs]
 }
 
 // convert takes over x86asm's operands. Memory operands are our own; x86asm says only how large they are and which vector indexes them.
 // It returns false for a register that does not exist.
-func (l *layout) convert(in *Inst, x *x86asm.Inst) bool {
+func (l *layout) convert(in *Inst, x *x86asm.Inst, o *operation) bool {
 	for i, a := range x.Args {
 		switch a := a.(type) {
 		case nil:
@@ -155,17 +154,17 @@ func (l *layout) convert(in *Inst, x *x86asm.Inst) bool {
 			if l.form == formEVEX && l.l == 0 && !l.b && r >= YMM0 && r < K0 { // conversions that halve the length
 				r = XMM0 + Reg(r.Num())
 			}
-			if i == 0 && l.w() && (strings.HasSuffix(in.Op, "movmskps") || strings.HasSuffix(in.Op, "movmskpd") || strings.HasSuffix(in.Op, "pmovmskb")) {
+			if i == 0 && l.w() && o.signs {
 				r = l.gpr(uint8(r.Num()), 8)
 			}
-			if l.form == formEVEX && i == 1 && l.aaa != 0 && r == K0+Reg(l.aaa) && !strings.HasPrefix(in.Op, "vpmovm2") && !strings.HasPrefix(in.Op, "vpbroadcastm") {
+			if l.form == formEVEX && i == 1 && l.aaa != 0 && r == K0+Reg(l.aaa) && !o.fromMask {
 				in.Mask = r
 				continue
 			}
-			if l.form == formVEX && r.Class() == ClassGPR && gprByW(in.Op) {
-				r = l.gpr(uint8(r.Num()), map[bool]int{false: 4, true: 8}[l.w()])
+			if l.form == formVEX && r.Class() == ClassGPR && o.gprByW {
+				r = l.gpr(uint8(r.Num()), l.opSize())
 			}
-			in.Args = append(in.Args, Arg{Kind: ArgReg, Reg: r})
+			in.addArg(Arg{Kind: ArgReg, Reg: r})
 		case x86asm.Mem:
 			if !l.mem() { // implied by the operation: the facts table says which
 				continue
@@ -181,22 +180,22 @@ func (l *layout) convert(in *Inst, x *x86asm.Inst) bool {
 			if x.Broadcast {
 				m.Kind |= MemBroadcast
 			}
-			in.Mems = append(in.Mems, m)
-			in.Args = append(in.Args, Arg{Kind: ArgMem})
+			in.addMem(m)
+			in.addArg(Arg{Kind: ArgMem})
 		case x86asm.Imm:
 			kind := ArgImm
 			if l.immLen == 0 {
 				kind = ArgOne
 			}
-			in.Args = append(in.Args, Arg{Kind: kind, Imm: int64(a)})
+			in.addArg(Arg{Kind: kind, Imm: int64(a)})
 		case x86asm.Rel:
-			in.Args = append(in.Args, Arg{Kind: ArgRel, Imm: int64(a)})
+			in.addArg(Arg{Kind: ArgRel, Imm: int64(a)})
 		}
 	}
 	in.Zeroing = x.Zeroing
 	if l.form == formEVEX {
 		// Masks, zeroing and broadcast where the operation has none of them are refused by the processor.
-		if l.aaa != 0 && in.Mask == NoReg || l.z && (in.Mask == NoReg || len(in.Args) > 0 && in.Args[0].Kind == ArgMem) || l.b && l.mem() && !x.Broadcast {
+		if l.aaa != 0 && in.Mask == NoReg || l.z && (in.Mask == NoReg || in.nargs > 0 && in.args[0].Kind == ArgMem) || l.b && l.mem() && !x.Broadcast {
 			return false
 		}
 	}
@@ -211,24 +210,35 @@ var opNames = map[x86asm.Op]string{
 	x86asm.ICEBP: "int1", x86asm.LRET: "retf", x86asm.LCALL: "callf", x86asm.LJMP: "jmpf", x86asm.XLATB: "xlat",
 }
 
-// names are the operations' names by their number in x86asm.
-var names = func() (list []string) {
-	for op := x86asm.Op(0); op < 3000; op++ {
-		name, known := opNames[op]
+// An operation is what we know of one of x86asm's.
+type operation struct {
+	name     string
+	rows     [maxArgs + 1]*row // by the number of operands
+	signs    bool              // movmskps and the like, whose register REX.W widens
+	fromMask bool              // the mask register is an operand
+	gprByW   bool
+}
+
+// operations are x86asm's, by number.
+var operations = func() (list [3000]operation) {
+	for op := range list {
+		o := &list[op]
+		name, known := opNames[x86asm.Op(op)]
 		if !known {
-			name = strings.TrimSuffix(strings.ToLower(op.String()), "_c5")
+			name = strings.TrimSuffix(strings.ToLower(x86asm.Op(op).String()), "_c5")
 			if strings.HasPrefix(name, "vpcmp") {
 				name = strings.TrimSuffix(name, "64")
 			}
 		}
-		list = append(list, name)
+		o.name = name
+		o.signs = strings.HasSuffix(name, "movmskps") || strings.HasSuffix(name, "movmskpd") || strings.HasSuffix(name, "pmovmskb")
+		o.fromMask = strings.HasPrefix(name, "vpmovm2") || strings.HasPrefix(name, "vpbroadcastm")
+		o.gprByW = gprByW(name)
+		for n := range o.rows {
+			o.rows[n] = rowOf(name, n)
+		}
 	}
 	return list
 }()
 
-func opName(op x86asm.Op) string {
-	if int(op) < len(names) {
-		return names[op]
-	}
-	return "" // which has no facts, and is refused for that
-}
+var movRow = rowOf("mov", 2)

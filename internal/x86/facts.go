@@ -26,25 +26,61 @@ type row struct {
 	size                 int    // of the explicit operand; -1: as decoded
 	special              string // what apply knows by name
 	lock                 bool
+	quirk                quirk
+}
+
+// A quirk is something about an operation that the table does not say and apply must know.
+type quirk uint8
+
+const (
+	quirkLocked   quirk = iota + 1 // atomic without a lock prefix
+	quirkAddress                   // computes an address, or names one
+	quirkFar                       // the operand is a selector and an offset
+	quirkEnv                       // the x87 environment, whose size goes by the operand size
+	quirkState                     // the x87 state, likewise
+	quirkAX                        // writes part of rax
+	quirkDX                        // writes part of rdx
+	quirkCompared                  // cmpxchg: the operand may keep its value
+	quirkZeroes                    // gives zero for a register with itself
+	quirkJecxz                     // with an address-size prefix it has another name
+)
+
+var quirks = map[string]quirk{
+	"xchg": quirkLocked, "lea": quirkAddress, "nop": quirkAddress, "lss": quirkFar, "lfs": quirkFar, "lgs": quirkFar, "callf": quirkFar, "jmpf": quirkFar,
+	"fldenv": quirkEnv, "fnstenv": quirkEnv, "fnsave": quirkState, "frstor": quirkState, "cbw": quirkAX, "cwd": quirkDX, "cmpxchg": quirkCompared,
+	"xor": quirkZeroes, "sub": quirkZeroes, "pxor": quirkZeroes, "xorps": quirkZeroes, "xorpd": quirkZeroes, "vpxor": quirkZeroes, "jrcxz": quirkJecxz,
 }
 
 var facts = factsRows()
 
-// countKey finds a row that holds for a number of operands only.
-type countKey struct {
-	op   string
-	args int
+// rowOf gives the facts of an operation with a number of operands, nil if there are none.
+func rowOf(name string, args int) *row {
+	if r := facts[name+"/"+strconv.Itoa(args)]; r != nil {
+		return r
+	}
+	if r := facts[name]; r != nil {
+		return r
+	}
+	if xopOnly[name] {
+		return plainVector
+	}
+	return nil
 }
 
-var factsByCount = func() map[countKey]*row {
-	rows := map[countKey]*row{}
-	for name, r := range facts {
-		if op, n, ok := strings.Cut(name, "/"); ok {
-			rows[countKey{op, int(n[0] - '0')}] = r
+// xopOnly are vector operations that x86asm does not know: no row is made of its list for them.
+var xopOnly = func() map[string]bool {
+	set := map[string]bool{}
+	for _, line := range strings.Split(strings.TrimSpace(gapTable), "\n") {
+		_, does, _ := strings.Cut(line, " = ")
+		if does[0] == 'v' {
+			set[strings.Fields(does)[0]] = true
 		}
 	}
-	return rows
+	return set
 }()
+
+// plainVector are the facts of most vector operations: the first operand is written, the others are read.
+var plainVector = parseRow([]string{"", "wrrrr", "", "", ""})
 
 func factsRows() map[string]*row {
 	rows := map[string]*row{}
@@ -64,6 +100,7 @@ func factsRows() map[string]*row {
 			if strings.HasPrefix(name, "push") || strings.HasPrefix(name, "pop") {
 				r.lock = false
 			}
+			r.quirk = quirks[strings.SplitN(name, "/", 2)[0]]
 			add(name, r)
 		}
 	}
@@ -73,7 +110,6 @@ func factsRows() map[string]*row {
 		add("cmov"+cc, parseRow([]string{"", "xr", "r:" + flags, "", ""}))
 	}
 	fma := parseRow([]string{"", "xrr", "", "", ""})
-	plain := parseRow([]string{"", "wrrrr", "", "", ""})
 	for op := x86asm.Op(1); ; op++ {
 		name := strings.ToLower(op.String())
 		if strings.HasPrefix(name, "op(") {
@@ -92,14 +128,7 @@ func factsRows() map[string]*row {
 		if fused && strings.HasPrefix(name, "vf") {
 			rows[name] = fma
 		} else {
-			rows[name] = plain
-		}
-	}
-	for _, list := range gaps {
-		for _, g := range list {
-			if rows[g.name] == nil && (g.name[0] == 'v') {
-				rows[g.name] = plain // XOP
-			}
+			rows[name] = plainVector
 		}
 	}
 	return rows

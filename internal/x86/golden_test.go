@@ -86,7 +86,7 @@ func factsText(in *Inst) string {
 	add("flags-read", flagText(in.FlagsRead))
 	add("flags-written", flagText(in.FlagsWritten))
 	add("flags-kept", flagText(in.FlagsKept))
-	for _, m := range in.Mems {
+	for _, m := range in.Mems() {
 		s := fmt.Sprintf("%s %s %d", m.text(), []string{"none", "read", "write", "readwrite"}[m.Access], m.Size)
 		if m.Bias != 0 {
 			s += fmt.Sprintf(" bias %d", m.Bias)
@@ -175,8 +175,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if in.Len < 1 || in.Len > len(code) || in.Len > MaxLen || in.DispOff+in.DispLen > in.Len || in.ImmOff+in.ImmLen > in.Len ||
-			in.DispLen > 0 && in.DispOff <= in.OpcodeOff || in.ImmLen > 0 && in.ImmOff < in.DispOff+in.DispLen || in.OpcodeOff >= in.Len {
+		if in.Len < 1 || in.Len > len(code) || in.Len > MaxLen || int(in.DispOff+in.DispLen) > in.Len || int(in.ImmOff+in.ImmLen) > in.Len ||
+			in.DispLen > 0 && in.DispOff <= in.OpcodeOff || in.ImmLen > 0 && in.ImmOff < in.DispOff+in.DispLen || int(in.OpcodeOff) >= in.Len {
 			t.Fatalf("% x: %+v", code, in)
 		}
 		if in.Kept&^in.Writes != 0 || in.FlagsKept&^in.FlagsWritten != 0 {
@@ -206,5 +206,24 @@ func BenchmarkDecode(b *testing.B) {
 		if at > len(data)-MaxLen {
 			at = 0
 		}
+	}
+}
+
+// Decoding allocates nothing, but for large immediates that x86asm boxes.
+func TestDecodeAllocates(t *testing.T) {
+	data, _ := text(t, libs+"libc.so.6")
+	data = data[:100000]
+	n := 0
+	allocs := testing.AllocsPerRun(1, func() {
+		n = 0
+		for at := 0; at < len(data)-MaxLen; n++ {
+			in, err := Decode(data[at:])
+			if at += in.Len; err != nil {
+				at++
+			}
+		}
+	})
+	if allocs > float64(n)/100 {
+		t.Errorf("%v allocations for %d instructions", allocs, n)
 	}
 }

@@ -100,10 +100,13 @@ const (
 
 // An Inst is one instruction.
 type Inst struct {
-	Op   string // mnemonic in Intel's spelling, lower case
-	Len  int
-	Args []Arg // explicit operands
-	Mems []Mem // memory touched or addressed; the explicit operand first, if there is one
+	Op  string // mnemonic in Intel's spelling, lower case
+	Len int
+
+	args  [maxArgs]Arg
+	mems  [maxMems]Mem
+	nargs uint8
+	nmems uint8
 
 	// Registers used as operands or to form addresses, and written. Of those in Kept, which is part of Writes, some of the old value may
 	// survive: a write to 8 or 16 bits, to an xmm register by SSE, under a mask or a condition. The others in Writes are overwritten.
@@ -123,15 +126,37 @@ type Inst struct {
 	Rounding int8 // with SAE, of operations that round: 0 to 3; else -1
 
 	// Offsets in the encoding; lengths are 0 where there is none. An immediate may be two (enter, extrq, insertq), here as one.
-	OpcodeOff, ModRMOff int
-	DispOff, DispLen    int
-	ImmOff, ImmLen      int
-	PrefixLen           int // legacy prefixes and REX
+	OpcodeOff, ModRMOff int8
+	DispOff, DispLen    int8
+	ImmOff, ImmLen      int8
+	PrefixLen           int8 // legacy prefixes and REX
+}
+
+// The most operands (vpermil2ps) and accesses (movs, push of memory) that an instruction has.
+const (
+	maxArgs = 5
+	maxMems = 2
+)
+
+// Args gives the explicit operands. They are part of the instruction, not a copy.
+func (in *Inst) Args() []Arg { return in.args[:in.nargs] }
+
+// Mems gives the memory touched or addressed; the explicit operand comes first, if there is one. They are part of the instruction, not a copy.
+func (in *Inst) Mems() []Mem { return in.mems[:in.nmems] }
+
+func (in *Inst) addArg(a Arg) {
+	in.args[in.nargs] = a
+	in.nargs++
+}
+
+func (in *Inst) addMem(m Mem) {
+	in.mems[in.nmems] = m
+	in.nmems++
 }
 
 // Target gives the address that a relative branch at pc goes to, and whether the instruction is one.
 func (in *Inst) Target(pc uint64) (uint64, bool) {
-	for _, a := range in.Args {
+	for _, a := range in.Args() {
 		if a.Kind == ArgRel {
 			return pc + uint64(in.Len) + uint64(a.Imm), true
 		}

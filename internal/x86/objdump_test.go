@@ -242,13 +242,13 @@ func spell(seg, s string) string {
 // fromInst gives our decoding the same form.
 func fromInst(in *Inst, pc uint64) (p plain) {
 	p.op = strings.TrimSuffix(in.Op, "_xmm")
-	for i, a := range in.Args {
+	for i, a := range in.Args() {
 		s := ""
 		switch a.Kind {
 		case ArgReg:
 			s = a.Reg.String()
 		case ArgMem:
-			m := in.Mems[0]
+			m := in.Mems()[0]
 			p.size = int(m.Size)
 			index := ""
 			if m.Index != NoReg {
@@ -326,7 +326,7 @@ func differ(in *Inst, got, want plain) string {
 			want.size = 10
 		}
 	}
-	if want.size != 0 && got.size != want.size && len(in.Mems) > 0 && in.Mems[0].Kind&(MemGather|MemScatter|MemHint|MemAddress|MemState) == 0 {
+	if want.size != 0 && got.size != want.size && len(in.Mems()) > 0 && in.Mems()[0].Kind&(MemGather|MemScatter|MemHint|MemAddress|MemState) == 0 {
 		return fmt.Sprintf("size %d", got.size)
 	}
 	return ""
@@ -334,7 +334,7 @@ func differ(in *Inst, got, want plain) string {
 
 // immBits is the width in which an immediate counts: the operation's.
 func (in *Inst) immBits() int {
-	for _, a := range in.Args {
+	for _, a := range in.Args() {
 		if a.Kind == ArgRel {
 			return 64
 		}
@@ -342,14 +342,14 @@ func (in *Inst) immBits() int {
 	if in.Op == "push" || in.Op == "ret" || in.Op == "retf" || in.Op == "enter" {
 		return 16
 	}
-	for _, a := range in.Args {
+	for _, a := range in.Args() {
 		switch {
 		case a.Kind == ArgReg && a.Reg.Class() == ClassGPR && in.ImmLen > 1:
 			return 8 * a.Reg.Size()
 		case a.Kind == ArgReg:
 			return 8
 		case a.Kind == ArgMem && in.ImmLen > 1:
-			return 8 * int(in.Mems[0].Size)
+			return 8 * int(in.Mems()[0].Size)
 		}
 	}
 	return 8

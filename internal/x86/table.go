@@ -149,6 +149,7 @@ encodekey128 encodekey256|wr|w:*|r:low k:low r:sys
 aesenc128kl aesdec128kl aesenc256kl aesdec256kl|xr|w:*
 aesencwide128kl aesdecwide128kl aesencwide256kl aesdecwide256kl|r|w:*|r:low k:low
 blcfill blsfill blcs tzmsk blcic blsic t1mskc blcmsk blci|wr|w:*
+vpxor|wrr
 andn|wrr|w:*
 bextr|wrr|w:*
 blsi blsmsk blsr|wr|w:*

@@ -46,16 +46,16 @@ func (in Inst) String() string {
 		}
 	}
 	b.WriteString(strings.TrimSuffix(in.Op, "_xmm"))
-	for i, a := range in.Args {
+	for i, a := range in.Args() {
 		b.WriteString(map[bool]string{true: " ", false: ", "}[i == 0])
 		switch a.Kind {
 		case ArgReg:
 			b.WriteString(a.Reg.String())
 		case ArgMem:
-			if n := sizeNames[in.Mems[0].Size]; n != "" {
+			if n := sizeNames[in.Mems()[0].Size]; n != "" {
 				b.WriteString(n + " ptr ")
 			}
-			b.WriteString(in.Mems[0].text())
+			b.WriteString(in.Mems()[0].text())
 		case ArgImm:
 			fmt.Fprintf(&b, "%#x", a.Imm)
 		case ArgOne:

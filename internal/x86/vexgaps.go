@@ -8,35 +8,34 @@ import (
 
 // ignored tries the encodings that differ only in bits which the instruction ignores: W and, of scalar operations, the vector length.
 // x86asm's tables have one value of them each.
-func (l *layout) ignored(try func(bool, byte, func([]byte)) (x86asm.Inst, bool)) (x86asm.Inst, bool) {
-	var setL, flipW func(p []byte)
+func (l *layout) ignored(code []byte) (x86asm.Inst, bool) {
+	var setL, flipW tweak // nothing, when zero
 	switch l.form {
 	case formVEX:
-		at := 1
+		setL = tweak{at: 1, clear: 4}
 		if l.opOff-l.prefix == 3 {
-			at = 2
-			flipW = func(p []byte) { p[2] ^= 0x80 }
+			setL.at = 2
+			flipW = tweak{at: 2, flip: 0x80}
 		}
-		setL = func(p []byte) { p[at] &^= 4 }
 	case formEVEX:
-		setL = func(p []byte) { p[3] &^= 0x60 }
-		if x, ok := try(false, 0, func(p []byte) { p[2] ^= 0x80 }); ok && ignoresW(x.Op.String()) {
+		setL = tweak{at: 3, clear: 0x60}
+		if x, ok := l.ask(code, false, 0, [2]tweak{{at: 2, flip: 0x80}}); ok && ignoresW(x.Op.String()) {
 			return x, true
 		}
 	default:
 		return x86asm.Inst{}, false
 	}
-	if flipW != nil {
-		if x, ok := try(false, 0, flipW); ok {
+	if flipW.at != 0 {
+		if x, ok := l.ask(code, false, 0, [2]tweak{flipW}); ok {
 			return x, true
 		}
 	}
 	if l.l != 0 {
-		if x, ok := try(false, 0, setL); ok && scalar(x.Op.String()) {
+		if x, ok := l.ask(code, false, 0, [2]tweak{setL}); ok && scalar(x.Op.String()) {
 			return x, true
 		}
-		if flipW != nil {
-			if x, ok := try(false, 0, func(p []byte) { setL(p); flipW(p) }); ok && scalar(x.Op.String()) {
+		if flipW.at != 0 {
+			if x, ok := l.ask(code, false, 0, [2]tweak{setL, flipW}); ok && scalar(x.Op.String()) {
 				return x, true
 			}
 		}
