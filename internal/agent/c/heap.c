@@ -15,6 +15,7 @@
 #include "os.h"
 #include <emmintrin.h>
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <link.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -106,6 +107,22 @@ static void store(union block *b, uint64_t addr, size_t size, uint32_t stack)
 }
 static union block *big_of(uintptr_t p) { return &bigs[(p >> 12 ^ p >> 22) & (BIG_SLOTS - 1)]; }
 
+/* 1: the object holds a function that is nobody's but glibc's, and the allocator too; 2: that function only. The names __libc_malloc and
+ * __libc_free prove nothing: tcmalloc and mimalloc define them. */
+static int is_glibc(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	(void)size, (void)arg;
+	const uintptr_t wanted[] = {(uintptr_t)gnu_get_libc_version, (uintptr_t)rs_real.malloc, (uintptr_t)rs_real.free};
+	unsigned found = 0;
+	for (int i = 0; i < info->dlpi_phnum; i++) {
+		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
+		uintptr_t from = info->dlpi_addr + h->p_vaddr;
+		for (unsigned k = 0; k < 3; k++)
+			found |= (unsigned)(h->p_type == PT_LOAD && wanted[k] >= from && wanted[k] - from < h->p_memsz) << k;
+	}
+	return !(found & 1) ? 0 : found == 7 ? 1 : 2;
+}
+
 /* Called by the first thread with a session, before there are others or under the agent's init; idempotent. */
 static bool blocks_ready(void)
 {
@@ -120,7 +137,7 @@ static bool blocks_ready(void)
 		__atomic_store_n(&state, 3, __ATOMIC_RELEASE);
 		return false;
 	}
-	tombstones_hold = rs_real.malloc == rs_real.__libc_malloc && rs_real.free == rs_real.__libc_free;
+	tombstones_hold = dl_iterate_phdr(is_glibc, NULL) == 1;
 	bigs = g;
 	__atomic_store_n(&blocks, b, __ATOMIC_RELEASE);
 	__atomic_store_n(&state, 2, __ATOMIC_RELEASE);

@@ -51,6 +51,20 @@ func TestHeapReplacedOperators(t *testing.T) {
 	}
 }
 
+// tcmalloc and mimalloc define __libc_malloc and __libc_free too, and hand out blocks at 8 modulo 16. By those names they were taken for glibc, and
+// every second free of a python3 started with tcmalloc preloaded was called an invalid one.
+func TestHeapOtherWithNamesOfGlibc(t *testing.T) {
+	lib := compile(t, "heap_other.c", "-DLIBRARY", "-shared", "-fPIC", "-fno-builtin")
+	prog := compile(t, "heap_other.c", "-fno-builtin", lib, "-Wl,-rpath,"+filepath.Dir(lib))
+	heap := filtered
+	heap.Heap, heap.AllocDepth = 1, 8
+	for _, config := range []wire.Config{filtered, heap, all} {
+		if l := same(t, config, prog); len(misuses(l)) > 0 {
+			t.Errorf("misuse in a right program: %+v", misuses(l)[0])
+		}
+	}
+}
+
 // In all mode every block that is handed out is told once and given back once, by whatever interface: an operator new that calls malloc
 // is one allocation, a realloc is a free and an allocation.
 func TestHeapEvents(t *testing.T) {
