@@ -240,7 +240,7 @@ func (s *Session) drain(p *process, buf *[]uint64, now uint64) (words int, bound
 				words += n
 				bound = min(bound, laneBound)
 			}
-			if state == slotDone {
+			if state != slotLive {
 				s.freeSlot(p, sl)
 			}
 		}
@@ -248,8 +248,13 @@ func (s *Session) drain(p *process, buf *[]uint64, now uint64) (words int, bound
 	return words, bound
 }
 
-// freeSlot gives the slot of a thread that has ended, and whose rings are drained, back to the agent.
+// freeSlot marks a slot free whose thread has ended, once its rings are drained. The agent may give it to a new thread at any time, free or
+// not: then this says no more than that nothing of the thread before is left to be read.
 func (s *Session) freeSlot(p *process, sl *slot) {
+	atomic.CompareAndSwapUint32(&sl.shared.State, slotDone, slotFree)
+	if atomic.LoadUint32(&sl.shared.State) != slotFree || !sl.lanes[0].drained() || !sl.lanes[1].drained() {
+		return // it has a new thread, which may have ended, too
+	}
 	for j := range sl.lanes {
 		if l := &sl.lanes[j]; l.merge != nil {
 			l.merge.Close()
@@ -260,7 +265,6 @@ func (s *Session) freeSlot(p *process, sl *slot) {
 		delete(p.threads, sl.thread)
 	}
 	sl.inUse, sl.thread, sl.waitDrained, sl.waitHanded = false, 0, 0, 0
-	atomic.StoreUint32(&sl.shared.State, slotFree)
 }
 
 // drainLane takes what is in one lane. The order of the reads is the contract's: TSC (at the start of the pass), Pending, Head.
@@ -358,7 +362,7 @@ func (p *process) setThread(sl *slot, number uint32) {
 	if p.threads[sl.thread] == sl {
 		delete(p.threads, sl.thread)
 	}
-	sl.thread = number
+	sl.thread, sl.waitDrained, sl.waitHanded = number, 0, 0
 	p.threads[number] = sl
 }
 

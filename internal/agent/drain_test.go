@@ -80,6 +80,60 @@ func TestDrainOrder(t *testing.T) {
 	}
 }
 
+// An agent gives the slot of a thread that has ended to the next one at once, whether its rings were read meanwhile or not: a program that made and
+// joined threads in a loop used to wait a millisecond for us every dozen of them. Whose event is whose, and the end of the last one, must
+// not depend on when we look.
+func TestSlotReusedUnseen(t *testing.T) {
+	c := newCollector()
+	s := newSession(t, Options{Handler: c})
+	r := attach(t, s, 2, 65536)
+	id := r.head.Process
+	const threads = 20_000
+	r.live(0, 1)
+	done := make(chan struct{})
+	defer close(done)
+	go func() { // passes at all moments
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				s.kick()
+			}
+		}
+	}()
+	for n := uint32(2); n < 2+threads; n++ {
+		r.live(1, n)
+		r.emit(1, 0, wire.EvAcquire{Obj: uint64(n)}.Append)
+		r.emit(1, int(n%2), wire.EvWantEnd{Obj: uint64(n)}.Append)
+		r.emit(1, 0, wire.EvThreadExit{Value: uint64(n)}.Append)
+		if !atomic.CompareAndSwapUint32(&r.slots[1].State, slotLive, slotDone) {
+			t.Fatalf("the slot of thread %d was freed while it lived", n)
+		}
+		for range n % 997 { // done for a while of any length
+			if atomic.LoadUint32(&r.slots[1].State) == slotFree {
+				break
+			}
+		}
+		if n%1000 == 0 { // now and then we are let to see the end
+			eventually(t, "slot free", func() bool { return atomic.LoadUint32(&r.slots[1].State) == slotFree })
+		}
+	}
+	eventually(t, "slot free", func() bool { return atomic.LoadUint32(&r.slots[1].State) == slotFree })
+	eventually(t, "all events", func() bool { return len(c.of(id)) >= 1+4*threads })
+	for i, e := range c.of(id)[1:] {
+		n, want := uint32(2+i/4), []wire.Type{wire.TypeThreadStart, wire.TypeAcquire, wire.TypeWantEnd, wire.TypeThreadExit}[i%4]
+		if e.Thread != n || e.Type != want {
+			t.Fatalf("event %d is %v of thread %d, want %v of %d", i, e.Type, e.Thread, want, n)
+		}
+	}
+	var list []ThreadState
+	s.Do(func() { list = s.Threads(id) })
+	if len(list) != 1 || list[0].Number != 1 {
+		t.Errorf("threads in the end: %+v", list)
+	}
+}
+
 // An emission that has its timestamp and is not finished holds younger events of other threads back.
 func TestOpenEmissionHoldsBack(t *testing.T) {
 	c := newCollector()

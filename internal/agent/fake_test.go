@@ -156,9 +156,8 @@ func (r *fakeRegion) put(i, j int, rec []uint64) {
 			atomic.StoreUint32(&l.Waiting, 0)
 		}
 	}
-	if left := size - l.Head&(size-1); left < n { // a pad record fills the end
+	if left := size - l.Head&(size-1); left < n || left == n+1 { // a pad record fills the end; one word could not hold it
 		room(left)
-		// One word cannot hold a pad of two: records have no odd sizes here.
 		pad := wire.EvPad{Tail: make([]byte, (left-2)*8)}.Append(nil, 0)
 		copy(words[l.Head&(size-1):], pad)
 		atomic.StoreUint64(&l.Head, l.Head+left)

@@ -59,8 +59,12 @@ func (s *Session) Threads(process uint64) []ThreadState {
 			if !r.slots[i].inUse || atomic.LoadUint32(&sl.State) != slotLive {
 				continue
 			}
+			number := r.slots[i].thread
+			if atomic.LoadUint32(&sl.Number) != number {
+				number = 0 // a new thread, whose first event is still to be read
+			}
 			t := ThreadState{
-				Number: r.slots[i].thread, TID: atomic.LoadUint32(&sl.Tid),
+				Number: number, TID: atomic.LoadUint32(&sl.Tid),
 				WaitKind: wire.Object(atomic.LoadUint32(&sl.WaitKind)), WaitObj: atomic.LoadUint64(&sl.WaitObj), WaitStack: atomic.LoadUint32(&sl.WaitStack),
 				HeldCount: atomic.LoadUint32(&sl.HeldCount),
 			}

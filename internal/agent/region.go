@@ -140,10 +140,11 @@ func (l *lane) drain(buf []uint64) ([]uint64, error) {
 	return buf, nil
 }
 
+// drained tells whether everything written has been drained.
+func (l *lane) drained() bool { return atomic.LoadUint64(&l.shared.Head) == l.tail }
+
 // empty tells whether everything written has been drained and nothing is being written.
-func (l *lane) empty() bool {
-	return atomic.LoadUint32(&l.shared.Pending) == 0 && atomic.LoadUint64(&l.shared.Head) == l.tail
-}
+func (l *lane) empty() bool { return atomic.LoadUint32(&l.shared.Pending) == 0 && l.drained() }
 
 // States of a slot.
 const (

@@ -65,7 +65,7 @@ var Layouts = []Layout{
 	{Name: "HeldSlot", Doc: "One held lock, as in a Helds tail.", Fields: []Member{
 		{"Obj", "u64", 0, ""}, {"Info", "u64", 0, "stack | mode<<32 | kind<<40"},
 	}},
-	{Name: "Slot", Doc: "One thread of a region. State moves free → live (agent) → done (agent, after its last event) → free (Go, once drained).", Fields: []Member{
+	{Name: "Slot", Doc: "One thread of a region. State moves free or done → live (agent) → done (agent, after its last event) → free (Go, if drained by then).", Fields: []Member{
 		{"State", "u32", 0, "0 free, 1 live, 2 done"},
 		{"Number", "u32", 0, "thread number in the process"},
 		{"Tid", "u32", 0, ""},

@@ -1947,7 +1947,7 @@ const SizeHeldSlot = 16
 
 var _ = [1]struct{}{}[unsafe.Sizeof(HeldSlot{})-SizeHeldSlot]
 
-// Slot: One thread of a region. State moves free → live (agent) → done (agent, after its last event) → free (Go, once drained).
+// Slot: One thread of a region. State moves free or done → live (agent) → done (agent, after its last event) → free (Go, if drained by then).
 type Slot struct {
 	State     uint32       // 0 free, 1 live, 2 done
 	Number    uint32       // thread number in the process

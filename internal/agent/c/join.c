@@ -90,6 +90,12 @@ static struct join join_begin(struct rs_thread *t, uint64_t handle, uint32_t sta
 /* May the thread be asked whether it has ended? Not if its memory may be gone. */
 static bool join_may_try(const struct join *j) { return !(j->g.state & (JOINED | DETACHED)); }
 
+/* It has sent its last event, and is on its way out: such a join is no deadlock. Asked for after rs_wait_begin, which counts the threads that live. */
+static bool ended(const struct target *g)
+{
+	return g->h && __atomic_load_n(&g->h->state, __ATOMIC_ACQUIRE) & ENDED && __atomic_load_n(&g->h->number, __ATOMIC_RELAXED) == g->number;
+}
+
 static void join_wait(struct join *j)
 {
 	struct rs_thread *t = j->t;
@@ -98,6 +104,8 @@ static void join_wait(struct join *j)
 	if (j->first)
 		joining(&j->g, true, j->stack);
 	j->before = rs_wait_begin(t, RS_OBJECT_THREAD, j->g.handle, j->stack);
+	if (ended(&j->g))
+		j->before.urgent = false;
 	uint32_t n = t->held_count, most = (uint32_t)((t->mask[0] + 1) / 2 - RS_WANT_WORDS - 1) / 2;
 	if (most > (RS_MAX_RECORD_WORDS - RS_WANT_WORDS) / 2)
 		most = (RS_MAX_RECORD_WORDS - RS_WANT_WORDS) / 2;

@@ -224,33 +224,26 @@ static long add_home(int sock)
 	return 0;
 }
 
-/* A slot that is nobody's and that Go has given back; busy counts those that wait for Go. */
-static struct rs_thread *claim(struct rs_home *h, unsigned *busy)
+/* A slot that is nobody's, Go may not have seen that its last thread has ended: then the new one's events follow that one's in the same rings. The lowest
+ * is taken, whose pages are there already. */
+static struct rs_thread *claim(struct rs_home *h)
 {
 	if (!h->attached)
 		return NULL; /* a forked child that has not sent anything yet */
-	uint64_t all = h->slots == 64 ? ~0ull : (1ull << h->slots) - 1;
-	for (uint64_t unclaimed = all & ~__atomic_load_n(&h->claimed, __ATOMIC_ACQUIRE); unclaimed; unclaimed &= unclaimed - 1) {
+	uint64_t all = h->slots == 64 ? ~0ull : (1ull << h->slots) - 1, unclaimed;
+	while ((unclaimed = all & ~__atomic_load_n(&h->claimed, __ATOMIC_ACQUIRE)) != 0) {
 		unsigned i = (unsigned)__builtin_ctzll(unclaimed);
-		if (__atomic_load_n(&h->slot[i].state, __ATOMIC_ACQUIRE) != 0) {
-			++*busy;
-			continue;
-		}
-		if (__atomic_fetch_or(&h->claimed, 1ull << i, __ATOMIC_ACQ_REL) & 1ull << i)
-			continue;
-		if (__atomic_load_n(&h->slot[i].state, __ATOMIC_ACQUIRE) == 0)
+		if (!(__atomic_fetch_or(&h->claimed, 1ull << i, __ATOMIC_ACQ_REL) & 1ull << i))
 			return &h->threads[i];
-		__atomic_fetch_and(&h->claimed, ~(1ull << i), __ATOMIC_RELEASE);
 	}
 	return NULL;
 }
 
-static struct rs_thread *claim_any(unsigned *busy)
+static struct rs_thread *claim_any(void)
 {
 	uint32_t n = __atomic_load_n(&home_count, __ATOMIC_ACQUIRE);
-	*busy = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		struct rs_thread *t = claim(homes[i], busy);
+		struct rs_thread *t = claim(homes[i]);
 		if (t)
 			return t;
 	}
@@ -260,27 +253,17 @@ static struct rs_thread *claim_any(unsigned *busy)
 struct rs_thread *rs_region_claim(int sock, long *why)
 {
 	static uint32_t beat, since; /* several threads at once do no harm */
-	unsigned busy;
 	*why = 0;
-	struct rs_thread *t = claim_any(&busy);
+	struct rs_thread *t = claim_any();
 	if (t) {
 		since = 0;
 		return t;
 	}
-	/* Threads that come and go are faster than Go looks: rather wait for it a moment than take more and more memory. */
-	for (int i = 0; !t && busy && i < 10 && rs_active; i++) {
-		uint32_t never = 0;
-		rs_doorbell();
-		rs_os_wait(&never, 0, false, 1);
-		t = claim_any(&busy);
-	}
-	if (t)
-		return t;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&lock);
-	t = claim_any(&busy);
+	t = claim_any();
 	if (!t && (*why = add_home(sock)) == 0)
-		t = claim_any(&busy);
+		t = claim_any();
 	rs_unlock(&lock);
 	rs_os_signals(mask);
 	/* Refused means that Go listens no more. A directory that is gone may have been removed by anybody. */

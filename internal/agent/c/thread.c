@@ -17,7 +17,6 @@ static uint32_t version;           /* odd while the lists change; for readers wi
 static uint32_t next_number = 1;
 static uint32_t pending_starts;    /* created, and not yet in thread_main */
 static uint32_t blocked_threads;
-static uint32_t ended_threads;     /* since the last doorbell */
 static pthread_key_t end_key;
 static bool have_key;
 RS_TLS bool over;                  /* this thread has sent its last event */
@@ -206,6 +205,8 @@ static void fill(struct rs_thread *t, uint32_t number)
 	t->locks_taken = 0;
 	t->exit_value = (uint64_t)PTHREAD_CANCELED; /* unless it returns or calls pthread_exit */
 	t->handle = NULL;
+	for (unsigned lane = 0; lane < 2; lane++)
+		t->slot->lane[lane].pending = 0; /* whatever the thread before left open */
 	t->slot->wait_kind = 0;
 	t->slot->wait_obj = 0;
 	t->slot->held_count = 0;
@@ -376,18 +377,15 @@ static void end(struct rs_thread *t)
 	/* No handler may see half of this, nor send anything after it. */
 	uint64_t mask = rs_handles_take();
 	if (h) {
-		h->state |= ENDED;
+		__atomic_store_n(&h->state, h->state | ENDED, __ATOMIC_RELEASE);
 		if (h->state & DETACHED)
 			rs_handle_retire(h);
 	}
 	over = true;
 	rs_thread_tls = NULL;
-	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&t->slot->state, 2, __ATOMIC_RELEASE);
 	rs_region_unclaim(t);
-	/* Go gives slots back when it looks: have it look before the region runs out of them. */
-	if (__atomic_add_fetch(&ended_threads, 1, __ATOMIC_RELAXED) % (RS_THREADS_PER_REGION / 4) == 0)
-		rs_doorbell();
 	rs_handles_give(mask);
 }
 

@@ -885,7 +885,7 @@ _Static_assert(sizeof(struct rs_held_slot) == 16, "HeldSlot");
 _Static_assert(offsetof(struct rs_held_slot, obj) == 0, "HeldSlot.Obj");
 _Static_assert(offsetof(struct rs_held_slot, info) == 8, "HeldSlot.Info");
 
-/* One thread of a region. State moves free → live (agent) → done (agent, after its last event) → free (Go, once drained). */
+/* One thread of a region. State moves free or done → live (agent) → done (agent, after its last event) → free (Go, if drained by then). */
 struct rs_slot {
 	uint32_t state; /* 0 free, 1 live, 2 done */
 	uint32_t number; /* thread number in the process */
