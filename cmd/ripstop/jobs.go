@@ -17,6 +17,7 @@ type flags struct {
 	follow      bool
 	onDeadlock  string
 	hangTimeout time.Duration
+	waitFor     string
 	stackDepth  int
 	stats       bool
 	dir         string // the trace
@@ -38,13 +39,13 @@ var jobs = jobTable{
 	run: func(o *flags) (int, error) {
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
-			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats,
+			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),
 		})
 	},
 	record: func(o *flags) (int, error) {
 		return record.Record(record.Options{
 			Program: o.program, Dir: o.dir, Version: versionString(), Follow: o.follow, StackDepth: o.stackDepth, Stats: o.stats,
-			Verbose: o.report.Verbose,
+			WaitFor: run.WaitFor(o.waitFor),
 		})
 	},
 	report: func(o *flags) (int, error) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ripstop/ripstop/internal/run"
 )
 
 var onDeadlock = []string{"exit", "continue", "abort"}
@@ -27,6 +29,8 @@ func takesProgram(cmd *cobra.Command) {
 func (fs *flagSet) targetFlags(o *flags) {
 	fs.under("The program")
 	fs.yesNo(&o.follow, "follow", true, "watch child processes too")
+	fs.oneOf(&o.waitFor, "wait-for", string(run.Main), []string{string(run.Main), string(run.All)},
+		"whose end ends the run: the program's own, or that of all processes that are watched, such as a daemon's")
 	fs.number(&o.stackDepth, "stack-depth", 24, 0, 256, "frames kept of each stack; 0 takes none, which is cheapest")
 	fs.boolean(&o.stats, "stats", "", "at the end, show what watching cost: memory, events, stacks, waits")
 }
@@ -86,7 +90,6 @@ reported now, and the exit status is the program's.`,
 	fs.under("The trace")
 	fs.text(&o.dir, "dir", "o", "", "`DIR` to write; it must not exist or be an older trace")
 	fs.targetFlags(o)
-	fs.boolean(&o.report.Verbose, "verbose", "v", "say more")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return applyEnvironment(cmd) }
 	return cmd
 }

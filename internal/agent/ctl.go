@@ -27,9 +27,12 @@ type ctl struct {
 	done  chan struct{}
 }
 
+// ctlName is the name of the control page in the list of a process's mappings.
+const ctlName = "ripstop-ctl"
+
 func newCtl() (*ctl, error) {
 	size := os.Getpagesize()
-	fd, mem, err := newSharedMemory("ripstop-ctl", size)
+	fd, mem, err := newSharedMemory(ctlName, size)
 	if err != nil {
 		return nil, err
 	}

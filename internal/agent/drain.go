@@ -190,6 +190,7 @@ func (s *Session) count() {
 	s.stats.Words += s.words
 	s.stats.Threads += s.threads
 	s.mu.Unlock()
+	s.forked = s.forked || s.children
 	s.events, s.words, s.threads = 0, 0, 0
 }
 
@@ -345,6 +346,8 @@ func (s *Session) scan(p *process, sl *slot, l *lane, w []uint64) error {
 		case wire.TypeThreadStart:
 			p.setThread(sl, wire.DecodeThreadStart(rec).Self)
 			s.threads++
+		case wire.TypeFork:
+			s.children = true
 		case wire.TypeWant, wire.TypeWantEnd:
 			if l.key.Lane == 0 {
 				sl.waitDrained = ts
@@ -426,20 +429,16 @@ func (s *Session) finish(p *process) {
 	s.mu.Unlock()
 }
 
-// release forgets all processes and counts those that live on. The loop has ended.
-func (s *Session) release() (left int) {
+// release forgets all processes. The loop has ended.
+func (s *Session) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.order {
 		s.stats.add(p)
-		if p.alive() && !p.ended {
-			left++
-		}
 		p.free()
 	}
 	clear(s.processes)
 	s.order = nil
-	return left
 }
 
 // Blocked tells whether each of the threads is, at one same moment, in the very wait that its last handed-out event announced. It is

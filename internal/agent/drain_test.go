@@ -490,8 +490,8 @@ func TestRecorder(t *testing.T) {
 	r.emit(0, 0, wire.EvAcquire{Obj: 1}.Append)
 	want := uint64(all + acquire)
 	eventually(t, "drained all the same", func() bool { return s.Stats().Words >= want })
-	if left, err := s.Close(); err == nil || left != 1 {
-		t.Errorf("Close: %d left, %v", left, err)
+	if left, err := s.Close(); err == nil || len(left) != 1 {
+		t.Errorf("Close: %v left, %v", left, err)
 	}
 }
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"fmt"
-	"os"
 	"sort"
 	"sync/atomic"
 
@@ -132,7 +131,7 @@ func (p *process) alive() bool {
 
 // Info is what is known of a traced process.
 type Info struct {
-	Process uint64
+	Process uint64 // 0: it has not said anything yet
 	PID     int
 	Exe     string // "" if it cannot be told
 }
@@ -146,8 +145,7 @@ func (s *Session) Processes() []Info {
 		if p.ended || !p.alive() {
 			continue
 		}
-		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid))
-		list = append(list, Info{p.id, p.pid, exe})
+		list = append(list, Info{p.id, p.pid, exeOf(p.pid)})
 	}
 	return list
 }

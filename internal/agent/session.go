@@ -79,6 +79,7 @@ type Session struct {
 	closed    bool
 	stats     Stats    // of processes that are gone, and counters
 	queue     []func() // run by the loop between passes
+	forked    bool     // a process has said that it made another
 
 	conns    map[*net.UnixConn]bool
 	settling bool
@@ -90,6 +91,7 @@ type Session struct {
 	// Of the loop.
 	openTime               time.Duration
 	events, words, threads uint64 // not yet in stats
+	children               bool   // not yet in forked
 	scratch, polled        []*process
 	polls                  []unix.PollFd
 	batched                time.Time
@@ -182,14 +184,14 @@ func (s *Session) warn(text string) {
 	}
 }
 
-// Close takes in what is under way, drains what is left, lets living processes go, and removes the session's directory. It returns the
-// number of processes that live on and the first error of the Recorder.
-func (s *Session) Close() (left int, err error) {
+// Close takes in what is under way, drains what is left, lets living processes go, and removes the session's directory. It returns
+// the processes that live on and the first error of the Recorder.
+func (s *Session) Close() (left []Info, err error) {
 	s.settle()
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return 0, errors.New("the session is closed already")
+		return nil, errors.New("the session is closed already")
 	}
 	s.closed = true
 	s.mu.Unlock()
@@ -198,7 +200,8 @@ func (s *Session) Close() (left int, err error) {
 	s.ctl.ring()
 	<-s.loopDone // the last pass over the rings is made by the loop
 	s.ctl.tellLost(s.warn)
-	left = s.release()
+	left = s.Living()
+	s.release()
 	s.ctl.close()
 	s.tables.close()
 	s.removeDir()

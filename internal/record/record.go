@@ -26,9 +26,9 @@ type Options struct {
 	Dir        string   // the trace; must not exist, be empty, or be an older trace
 	Version    string   // of ripstop
 	Follow     bool     // watch child processes too
-	StackDepth int      // frames of a stack; 0: no stacks
-	Stats      bool     // say at the end what the recording cost
-	Verbose    bool     // say more
+	WaitFor    run.WaitFor
+	StackDepth int  // frames of a stack; 0: no stacks
+	Stats      bool // say at the end what the recording cost
 	Messages   io.Writer
 }
 
@@ -64,7 +64,7 @@ func Record(o Options) (exit int, err error) {
 		out.Close()
 		return agent.ExitOurs, err
 	}
-	status, err := run.Launch(sess, prog, env, func() {
+	status, err := run.Launch(sess, prog, env, o.WaitFor, func() {
 		o.say("SIGQUIT: while recording there is nothing to show; 'ripstop run' shows all threads")
 	})
 	left, traceErr := sess.Close()
@@ -86,8 +86,8 @@ func Record(o Options) (exit int, err error) {
 	if stats.Processes == 0 {
 		o.say("not seen: the program did not load the agent (it clears LD_PRELOAD, or ended before the C library had started): the trace is empty")
 	}
-	if left > 0 && o.Verbose {
-		o.say("%d processes live on after the program's end, and are no longer recorded", left)
+	if text := run.LetGo(left); text != "" {
+		o.say("not seen: %s", text)
 	}
 	if o.Stats {
 		for _, s := range run.Stats(stats) {

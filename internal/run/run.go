@@ -27,6 +27,14 @@ const (
 	Abort    OnDeadlock = "abort"    // SIGABRT, for a core dump
 )
 
+// WaitFor is whose end is the end of a run.
+type WaitFor string
+
+const (
+	Main WaitFor = "main" // the program that was started; what it leaves behind is let go
+	All  WaitFor = "all"  // the last process that is watched
+)
+
 // Options is what the flags of a run say.
 type Options struct {
 	Program     []string // and its arguments
@@ -36,6 +44,7 @@ type Options struct {
 	OnDeadlock  OnDeadlock    // "" is Exit
 	HangTimeout time.Duration // show all threads when nothing has happened for so long; 0: never
 	StackDepth  int           // frames of a stack; 0: no stacks
+	WaitFor     WaitFor       // "" is Main
 	Stats       bool          // say at the end what the watching cost
 	Messages    io.Writer     // what ripstop itself has to say; nil: standard error
 }
@@ -71,7 +80,7 @@ func Run(o Options) (exit int, err error) {
 	// The loop calls w from now on, but there is no process yet, and Do is a barrier.
 	sess.Do(func() { w.sess = sess })
 	begin := time.Now()
-	status, err := Launch(sess, prog, env, func() { sess.Do(func() { w.showThreads("SIGQUIT") }) })
+	status, err := Launch(sess, prog, env, o.WaitFor, func() { sess.Do(func() { w.showThreads("SIGQUIT") }) })
 	left, closeErr := sess.Close()
 	w.Finish()
 	if err != nil {
@@ -91,8 +100,9 @@ func Run(o Options) (exit int, err error) {
 	return End(status), nil
 }
 
-// Launch runs the program in the session, from its start to its end. On SIGQUIT it calls quit.
-func Launch(sess *agent.Session, prog *agent.Program, env []string, quit func()) (agent.Status, error) {
+// Launch runs the program in the session, from its start to its end; with All until no watched process lives any more, or SIGINT, SIGTERM or SIGHUP
+// comes in the meantime. On SIGQUIT it calls quit. The status is the program's own.
+func Launch(sess *agent.Session, prog *agent.Program, env []string, wait WaitFor, quit func()) (agent.Status, error) {
 	signals, err := agent.CatchSignals()
 	if err != nil {
 		return agent.Status{}, err
@@ -103,7 +113,11 @@ func Launch(sess *agent.Session, prog *agent.Program, env []string, quit func())
 		return agent.Status{}, err
 	}
 	defer t.Release()
-	return t.Supervise(signals, agent.Hooks{Quit: quit, OurStop: tracee.TracerStop}), nil
+	status := t.Supervise(signals, agent.Hooks{Quit: quit, OurStop: tracee.TracerStop})
+	if wait == All {
+		sess.AwaitAll(signals, quit)
+	}
+	return status, nil
 }
 
 // End is the exit status that says how the program ended. If that was by a signal this process ends by it too.

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	// As the Makefile builds ripstop.
 	build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
-	for _, prog := range []string{"inversion", "deadlock", "busy", "jail"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "jail", "daemon"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	code := m.Run()
@@ -153,6 +153,70 @@ func TestShutIn(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A server that goes into the background was let go without a word when its first process ended, and a daemon that had not yet used a lock by then
+// was not even known. Now the run ends with the first process as it does natively, but says who lives on; with --wait-for=all it goes on
+// until the daemon has ended, or until it is asked to end itself.
+func TestDaemon(t *testing.T) {
+	start := func(t *testing.T, o map[string]any, args ...string) (cmd *exec.Cmd, errs *bytes.Buffer, fifo string, pid string) {
+		fifo = filepath.Join(t.TempDir(), "fifo")
+		if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd, errs = command(t, o, append([]string{path("daemon"), fifo}, args...)...), &bytes.Buffer{}
+		cmd.Stderr = errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(fifo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cmd, errs, fifo, strings.TrimSpace(string(b))
+	}
+	let := func(t *testing.T, fifo string) {
+		if err := os.WriteFile(fifo, []byte("x"), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	livesOn := func(pid string) string { return "what " + pid + " (daemon) does after the program's end: it lives on" }
+	for _, args := range [][]string{nil, {"by daemon()"}} {
+		t.Run(fmt.Sprint("let go ", args), func(t *testing.T) {
+			cmd, errs, fifo, pid := start(t, nil, args...)
+			err := cmd.Wait()
+			let(t, fifo)
+			if err != nil || strings.Count(errs.String(), "\n") != 1 || !strings.Contains(errs.String(), livesOn(pid)) {
+				t.Errorf("%v; want %q\n%s", err, livesOn(pid), errs)
+			}
+		})
+		t.Run(fmt.Sprint("waited for ", args), func(t *testing.T) {
+			cmd, errs, fifo, _ := start(t, map[string]any{"WaitFor": "all"}, args...)
+			let(t, fifo)
+			cmd.Wait()
+			if got := summaries(errs.String()); cmd.ProcessState.ExitCode() != 66 || fmt.Sprint(got) != "[lock-order-inversion]" || strings.Contains(errs.String(), "lives on") {
+				t.Errorf("%v, findings %v\n%s", cmd.ProcessState, got, errs)
+			}
+		})
+	}
+	t.Run("no longer waited for", func(t *testing.T) {
+		cmd, errs, fifo, pid := start(t, map[string]any{"WaitFor": "all"})
+		over := make(chan error)
+		go func() { over <- cmd.Wait() }()
+		var err error
+		for waiting := true; waiting; { // again and again: one that comes at the very moment of the first process's end is passed on to it
+			cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case err = <-over:
+				waiting = false
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+		let(t, fifo)
+		if err != nil || !strings.Contains(errs.String(), livesOn(pid)) {
+			t.Errorf("%v; want %q\n%s", err, livesOn(pid), errs)
+		}
+	})
 }
 
 // What is suppressed does not count.

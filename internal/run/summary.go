@@ -2,6 +2,8 @@ package run
 
 import (
 	"fmt"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ripstop/ripstop/internal/agent"
@@ -9,7 +11,7 @@ import (
 )
 
 // summary is what is said at the end, besides the findings.
-func (w *watch) summary(status agent.Status, st agent.Stats, left int, took time.Duration) report.Summary {
+func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, took time.Duration) report.Summary {
 	s := report.Summary{Exited: status.Exited, ExitCode: status.Code, DurationMS: took.Milliseconds()}
 	s.NotSeen = w.NotSeen(w.opts.Report.Verbose)
 	if st.Processes == 0 {
@@ -21,13 +23,39 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left int, took time
 	if st.StackDrops > 0 {
 		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d stacks were not kept", st.StackDrops))
 	}
-	if left > 0 && w.opts.Report.Verbose {
-		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d processes live on after the program's end, and are no longer watched", left))
+	if text := LetGo(left); text != "" {
+		s.NotSeen = append(s.NotSeen, text)
 	}
 	if w.opts.Stats {
 		s.Stats = Stats(st)
 	}
 	return s
+}
+
+// maxLetGo is how many processes that live on are named.
+const maxLetGo = 8
+
+// LetGo is the sentence about the processes that live on when the program has ended; "" if there are none.
+func LetGo(left []agent.Info) string {
+	if len(left) == 0 {
+		return ""
+	}
+	var names []string
+	for _, p := range left[:min(len(left), maxLetGo)] {
+		name := fmt.Sprint(p.PID)
+		if p.Exe != "" {
+			name += fmt.Sprintf(" (%s)", strings.TrimSuffix(filepath.Base(p.Exe), " (deleted)"))
+		}
+		names = append(names, name)
+	}
+	if n := len(left) - len(names); n > 0 {
+		names = append(names, fmt.Sprintf("and %d more", n))
+	}
+	text := "what %s does after the program's end: it lives on, and is no longer watched (--wait-for=all waits for its end)"
+	if len(left) > 1 {
+		text = "what %s do after the program's end: they live on, and are no longer watched (--wait-for=all waits for their end)"
+	}
+	return fmt.Sprintf(text, strings.Join(names, ", "))
 }
 
 // Stats is st for --stats.

@@ -37,6 +37,7 @@ var Layouts = []Layout{
 		{"NextProcess", "u64", 0, "atomic counter: next process id of the session"},
 		{"HoldsRequest", "u32", 0, "counter; reserved for requests to agents"},
 		{"Token", "u64", 0, "random; who can send it in a Hello has this page"},
+		{"Forks", "u32", 0, "counter: calls of fork, before they are made"},
 		{"Lost", "u32", 0, "counter: forked processes that could not join the session"},
 		{"LostPid", "u32", MaxLost, "of those, the first: pid as the process itself sees it"},
 		{"LostWhy", "u32", MaxLost, "errno + 1; written last"},

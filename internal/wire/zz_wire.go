@@ -1890,10 +1890,10 @@ type Ctl struct {
 	NextProcess  uint64    // atomic counter: next process id of the session
 	HoldsRequest uint32    // counter; reserved for requests to agents
 	Token        uint64    // random; who can send it in a Hello has this page
+	Forks        uint32    // counter: calls of fork, before they are made
 	Lost         uint32    // counter: forked processes that could not join the session
 	LostPid      [8]uint32 // of those, the first: pid as the process itself sees it
 	LostWhy      [8]uint32 // errno + 1; written last
-	_            [4]byte
 }
 
 // SizeCtl is the size of Ctl in bytes.

@@ -281,7 +281,7 @@ func (tr *trial) recorded(s Schedule) error {
 // flags are those of the program's that record has, about what is watched, or those that report has.
 func (tr *trial) flags(record bool) (flags []string) {
 	for _, f := range tr.fill(tr.Flags) {
-		if strings.HasPrefix(f, "--follow=") == record {
+		if (strings.HasPrefix(f, "--follow=") || strings.HasPrefix(f, "--wait-for=")) == record {
 			flags = append(flags, f)
 		}
 	}

@@ -1,5 +1,6 @@
 // A daemon: two forks, its own session, no descriptors but the one by which it says that it is ready. Nobody does wrong.
 // ripstop: verdict none
+// ripstop: flags --wait-for=all
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

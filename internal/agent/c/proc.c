@@ -65,6 +65,8 @@ void rs_proc_unseen(void)
 static void before_fork(void)
 {
 	struct rs_thread *t = rs_thread_tls;
+	if (rs_ctl)
+		__atomic_fetch_add(&rs_ctl->forks, 1, __ATOMIC_RELAXED);
 	if (!t)
 		return;
 	/* A handler that ran in the child before rs_init_after_fork would write to the parent's rings. */

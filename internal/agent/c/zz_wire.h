@@ -812,10 +812,10 @@ struct rs_ctl {
 	uint64_t next_process; /* atomic counter: next process id of the session */
 	uint32_t holds_request; /* counter; reserved for requests to agents */
 	uint64_t token; /* random; who can send it in a Hello has this page */
+	uint32_t forks; /* counter: calls of fork, before they are made */
 	uint32_t lost; /* counter: forked processes that could not join the session */
 	uint32_t lost_pid[8]; /* of those, the first: pid as the process itself sees it */
 	uint32_t lost_why[8]; /* errno + 1; written last */
-	uint8_t end_padding[4];
 };
 _Static_assert(sizeof(struct rs_ctl) == 128, "Ctl");
 _Static_assert(offsetof(struct rs_ctl, magic) == 0, "Ctl.Magic");
@@ -828,9 +828,10 @@ _Static_assert(offsetof(struct rs_ctl, heartbeat_ms) == 28, "Ctl.HeartbeatMs");
 _Static_assert(offsetof(struct rs_ctl, next_process) == 32, "Ctl.NextProcess");
 _Static_assert(offsetof(struct rs_ctl, holds_request) == 40, "Ctl.HoldsRequest");
 _Static_assert(offsetof(struct rs_ctl, token) == 48, "Ctl.Token");
-_Static_assert(offsetof(struct rs_ctl, lost) == 56, "Ctl.Lost");
-_Static_assert(offsetof(struct rs_ctl, lost_pid) == 60, "Ctl.LostPid");
-_Static_assert(offsetof(struct rs_ctl, lost_why) == 92, "Ctl.LostWhy");
+_Static_assert(offsetof(struct rs_ctl, forks) == 56, "Ctl.Forks");
+_Static_assert(offsetof(struct rs_ctl, lost) == 60, "Ctl.Lost");
+_Static_assert(offsetof(struct rs_ctl, lost_pid) == 64, "Ctl.LostPid");
+_Static_assert(offsetof(struct rs_ctl, lost_why) == 96, "Ctl.LostWhy");
 
 /* What the agent is to do; part of the Welcome, the same for every process of a session. */
 struct rs_config {
