@@ -10,7 +10,7 @@ LDFLAGS := -s -w -E ripstop_entry -X main.version=$(VERSION) $(EXTRA_LDFLAGS)
 AGENT := internal/agent/lib/libripstop.so
 FUZZTIME ?= 20s
 
-.PHONY: all agent demo test test-go test-race test-real bench fuzz soak lint fmt generate install uninstall man deps deps-test clean
+.PHONY: all agent demo test test-go test-race test-real bench fuzz soak lint fmt generate install uninstall man deps deps-lint deps-test clean
 
 all: bin/ripstop
 
@@ -24,8 +24,10 @@ agent: deps
 # What is missing is installed when we may, and named otherwise.
 deps:
 	@script/deps build
+deps-lint:
+	@script/deps build lint
 deps-test:
-	@script/deps build test
+	@script/deps build lint test
 
 demo: bin/ripstop
 	@script/demo
@@ -53,7 +55,7 @@ soak: deps-test bin/ripstop
 	script/fuzz 10m
 	RIPSTOP_SOAK=1 RIPSTOP_REAL=1 $(GO) test -count=1 -timeout 4h ./...
 
-lint: agent
+lint: deps-lint agent
 	script/lint
 
 fmt:
