@@ -95,7 +95,11 @@ func shortestCircle(t *thread, why map[*thread][]blocker, used map[*thread]bool)
 // leansOnAll reports whether the claim about these threads rests on all threads of the process being stuck.
 func (s *stuckSet) leansOnAll(threads []*thread) bool {
 	return slices.ContainsFunc(threads, func(t *thread) bool {
-		return t.want.kind == wire.ObjectSem && (t.want.value < provenPosts || len(threads) == 1)
+		if t.want.kind != wire.ObjectSem {
+			return false
+		}
+		o := s.p.lookup(t.want.obj, t.want.kind)
+		return len(threads) == 1 || o == nil || !s.provenLock(t, o)
 	})
 }
 

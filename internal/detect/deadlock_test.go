@@ -133,6 +133,11 @@ func TestDeadlocks(t *testing.T) {
 			T3 want obj=$a`,
 			`exit-holding-lock: Thread ends while it holds mutex M1
 			 deadlock: T3 waits for mutex M1, which T2 held when it ended`},
+		{"the holder has ended, another unlocked it, and a third holds it", twoThreads + `
+			T2 misuse what=exit-holding-lock obj=$a stack=S1 stack2=S2
+			T2 thread-exit
+			T3 want obj=$a value=1`,
+			`exit-holding-lock: Thread ends while it holds mutex M1`},
 		{"the dead holder's lock was made anew", twoThreads + `
 			T2 misuse what=exit-holding-lock obj=$a stack=S1 stack2=S2
 			T2 thread-exit
@@ -174,13 +179,43 @@ func TestWaitsThatNobodyEnds(t *testing.T) {
 		{"semaphores as locks, another thread runs", sems + eating, ``},
 		{"semaphores as locks, all stuck", sems + eating + `T1 want kind=thread target=T2`, cycle},
 		{"semaphores proven to be locks", sems + `
+			T2 want obj=$b kind=sem value=100 held=[sem:$a:S1]
+			T3 want obj=$a kind=sem value=100 held=[sem:$b:S2]`, cycle},
+		// A permit that its taker gave back itself five times was passed on with a job the sixth time, while the taker waited for one who waited for
+		// the permit.
+		{"semaphores that were locks so far", sems + `
 			T2 want obj=$b kind=sem value=5 held=[sem:$a:S1]
-			T3 want obj=$a kind=sem value=5 held=[sem:$b:S2]`, cycle},
+			T3 want obj=$a kind=sem value=5 held=[sem:$b:S2]`, ``},
+		{"semaphores that were locks to the end", sems + `
+			T2 want obj=$b kind=sem value=5 held=[sem:$a:S1]
+			T3 want obj=$a kind=sem value=5 held=[sem:$b:S2]
+			P1 gone`, cycle},
+		{"semaphores that were locks to the end, from a full trace", sems + `
+			T3 sem-wait obj=$b
+			T3 sem-post obj=$b
+			T3 sem-wait obj=$b
+			T3 sem-post obj=$b
+			T2 sem-wait obj=$a
+			T2 sem-post obj=$a
+			T2 sem-wait obj=$a
+			T2 sem-post obj=$a
+			T2 sem-wait obj=$a
+			T3 sem-wait obj=$b
+			T2 want obj=$b kind=sem
+			T3 want obj=$a kind=sem
+			P1 gone`, cycle},
+		{"a taker that waited for a post before", sems + `
+			T2 want obj=$a kind=sem how=timed held=[sem:$a:S1]
+			T2 want-end obj=$a
+			T2 want obj=$b kind=sem value=100 held=[sem:$a:S1]
+			T3 want obj=$a kind=sem value=100 held=[sem:$b:S2]
+			P1 gone`, ``},
 		// CPython's locks are semaphores: its Condition takes a lock of its own a second time and is woken by another thread's release. A run of
 		// test_threading was told to be stuck in itself, and every thread that waited behind it too.
 		{"a semaphore taken twice by one thread is a wait for another's post", sems + `
-			T2 want obj=$a kind=sem value=5 held=[sem:$a:S1]
-			T3 want obj=$a kind=sem value=5`, ``},
+			T2 want obj=$a kind=sem value=500 held=[sem:$a:S1]
+			T3 want obj=$a kind=sem value=500
+			P1 gone`, ``},
 		{"a semaphore that was handed over", sems + `
 			T1 sem-post obj=$a
 			T2 want obj=$b kind=sem value=5 held=[sem:$a:S1]
@@ -188,8 +223,18 @@ func TestWaitsThatNobodyEnds(t *testing.T) {
 		{"a shared semaphore", twoThreads + `
 			T1 init obj=$a kind=sem value=1 flags=pshared
 			T1 init obj=$b kind=sem value=1
-			T2 want obj=$b kind=sem value=5 held=[sem:$a:S1]
-			T3 want obj=$a kind=sem value=5 held=[sem:$b:S2]`, ``},
+			T2 want obj=$b kind=sem value=500 held=[sem:$a:S1]
+			T3 want obj=$a kind=sem value=500 held=[sem:$b:S2]`, ``},
+		// A program mapped memory in which its parent had made a semaphore and a barrier, and was put down as it waited for the parent.
+		{"a semaphore that another process may have made", `
+			T1 thread-start tid=1
+			T1 init obj=$a kind=sem flags=static
+			T1 want obj=$a kind=sem`, ``},
+		{"a barrier that another process may have made", `
+			T1 thread-start tid=1
+			T1 init obj=$a kind=barrier flags=static
+			T1 barrier-arrive obj=$a count=2
+			T1 want obj=$a kind=barrier value=2`, ``},
 		{"a handler could post", sems + `T1 sigaction sig=10 handler=0x1234` + eating + `T1 want kind=thread target=T2`, ``},
 		{"a barrier that cannot fill", twoThreads + `
 			T1 init obj=$a kind=barrier value=3

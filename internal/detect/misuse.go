@@ -107,7 +107,7 @@ func (p *process) misuse(t *thread, ev wire.EvMisuse) {
 			p.gone = map[uint64]goneHold{}
 		}
 		if len(p.gone) < maxObjects && (o == nil || !o.handed) {
-			p.gone[ev.Obj] = goneHold{thread: t.number, kind: ev.Kind, stack: ev.Stack2}
+			p.gone[ev.Obj] = goneHold{thread: t.number, tid: t.tid, kind: ev.Kind, stack: ev.Stack2}
 		}
 		p.touch()
 	case wire.MisuseFreeLocked:

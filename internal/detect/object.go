@@ -34,6 +34,8 @@ type object struct {
 	node   *lockNode // in the order graph
 
 	owner  *thread // semaphore, full trace: who waited and has not posted; once, guard: who runs the initialiser
+	own    uint32  // semaphore, full trace: posts by the thread that waited last
+	doubt  bool    // semaphore: a thread that had taken it waited for it again, as one does for another thread's post
 	posted uint64  // semaphore, condition: number of the last post or signal, full trace only
 	phase  *phase  // barrier
 }
@@ -42,9 +44,13 @@ func (o *objects) init() {
 	o.byAddr, o.pages = map[uint64]*object{}, map[uint64][]*object{}
 }
 
-// private reports whether the object is known to be used by this process alone.
+// private reports whether the object is known to be used by this process alone. Semaphores and barriers have no static initialiser, and their bytes
+// do not say whether they are shared: one whose initialisation was not seen may be in memory that another process made.
 func (o *object) private() bool {
-	return o != nil && o.known && o.flags&(wire.ObjFlagPshared|wire.ObjFlagNamed) == 0
+	if o == nil || !o.known || o.flags&(wire.ObjFlagPshared|wire.ObjFlagNamed) != 0 {
+		return false
+	}
+	return o.flags&wire.ObjFlagStatic == 0 || o.kind != wire.ObjectSem && o.kind != wire.ObjectBarrier
 }
 
 // lockLike reports whether a semaphore has been used as a lock only, as far as is known.

@@ -14,9 +14,11 @@ import (
 //     writer that waits, while a stuck thread reads.
 //   - a once or a static variable's guard: the thread that runs the initialiser is stuck.
 //   - a join: the thread joined is stuck.
-//   - a semaphore: it is used as a lock (private, began with 1, each post by the thread that waited last), its owner is another thread and
-//     stuck, and that it is a lock is shown by at least provenPosts posts of that kind; or every other thread is stuck too, so that nobody
-//     could post. (To wait twice is how a thread waits for another one's post, whatever the semaphore was used for before.)
+//   - a semaphore: it is used as a lock (private, began with 1, each post by the thread that waited last), its owner is stuck, and every other
+//     thread is stuck too, so that nobody could post. While others run, any of them may hand back a permit that its taker passed on, as
+//     it may be with the first one after many that were given back by their takers: then it counts only if the owner is another
+//     thread and no thread ever waited for what it had taken (which is how one waits for another's post), and after surePosts posts
+//     by takers, or after provenPosts when the process ended in it.
 //   - a barrier: it still lacks arrivals, and every thread of the process that could arrive is stuck.
 //   - a semaphore that is no lock, a condition variable: every thread of the process is stuck, the object is the process's own, no signal
 //     has a handler, and no wake-up is on its way.
@@ -34,15 +36,24 @@ type stuckState struct {
 	gone     map[uint64]goneHold // locks held by threads that ended
 }
 
-// provenPosts: how often a semaphore must have been posted by the thread that waited for it before it counts as a lock while other threads
-// still run.
-const provenPosts = 2
+// How often a semaphore must have been posted by the thread that waited for it, before it counts as a lock while other threads still run, and when
+// they did so to the end.
+const (
+	surePosts   = 100
+	provenPosts = 2
+)
 
 // goneHold is a lock whose holder ended.
 type goneHold struct {
 	thread uint32
+	tid    uint32
 	kind   wire.Object
 	stack  uint32
+}
+
+// holds reports whether g may still keep w waiting: as far as is known, the lock does not name another owner.
+func (g *goneHold) holds(w *want) bool {
+	return g.kind == w.kind && (g.tid == 0 || w.value == 0 || g.tid == w.value)
 }
 
 func (p *process) touch() { p.dirty = true }
@@ -213,7 +224,7 @@ func (s *stuckSet) whyLock(t *thread, o *object) (out []blocker) {
 	if len(out) > 0 {
 		return out
 	}
-	if g, ok := s.p.gone[w.obj]; ok && g.kind == w.kind && len(s.holders[w.obj]) == 0 {
+	if g, ok := s.p.gone[w.obj]; ok && g.holds(w) && len(s.holders[w.obj]) == 0 {
 		return []blocker{{gone: &g}}
 	}
 	if reading && w.mode == wire.ModeShared && o != nil && o.known && o.value == rwlockWritersFirst {
@@ -258,12 +269,18 @@ func (s *stuckSet) whySem(t *thread, o *object) (out []blocker, closed bool) {
 	w := t.want
 	if o.lockLike() {
 		hs := s.holders[w.obj]
-		if len(hs) == 1 && s.in[hs[0].t] && (w.value >= provenPosts && hs[0].t != t || s.closed(o)) {
+		if len(hs) == 1 && s.in[hs[0].t] && (hs[0].t != t && s.provenLock(t, o) || s.closed(o)) {
 			return []blocker{{t: hs[0].t, stack: hs[0].stack}}, false
 		}
 	}
 	// In a filtered trace further posts are not told: see certain.
 	return nil, s.closed(o) && o.posted == w.posted
+}
+
+// provenLock reports whether the semaphore that t waits for counts as a lock while other threads could post it.
+func (s *stuckSet) provenLock(t *thread, o *object) bool {
+	posts := max(t.want.value, o.own)
+	return !o.doubt && (posts >= surePosts || s.p.atEnd && posts >= provenPosts)
 }
 
 func (s *stuckSet) whyBarrier(t *thread, o *object) bool {

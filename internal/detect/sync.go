@@ -1,6 +1,8 @@
 package detect
 
 import (
+	"slices"
+
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -28,6 +30,11 @@ func (p *process) wantEvent(t *thread, ev wire.EvWant, _ uint64) {
 		target: ev.Target, value: ev.Value, held: ev.Held}
 	if o := p.objs.byAddr[ev.Obj]; o != nil && o.kind == ev.Kind {
 		t.want.posted = o.posted
+	}
+	if ev.Kind == wire.ObjectSem && (t.find(ev.Obj) >= 0 || slices.ContainsFunc(ev.Held, func(h wire.Held) bool { return h.Obj == ev.Obj })) {
+		if o := p.object(ev.Obj, ev.Kind); o != nil {
+			o.doubt = true
+		}
 	}
 	t.want.sees = t.condWait == ev.Obj && ev.Kind == wire.ObjectCond
 	p.touch()
@@ -123,6 +130,7 @@ func (p *process) semPost(t *thread, ev wire.EvSemPost) {
 	p.touch()
 	if o.owner == t && !o.handed {
 		o.owner = nil
+		o.own++
 		p.give(t, ev.Obj)
 		return
 	}

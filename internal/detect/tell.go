@@ -143,7 +143,7 @@ func (p *process) sayLate(o *object) {
 		if o != nil && !slices.Contains(l.objs, o) {
 			return false
 		}
-		if !slices.ContainsFunc(l.objs, func(o *object) bool { return !o.lockLike() }) {
+		if !slices.ContainsFunc(l.objs, func(o *object) bool { return !o.lockLike() || o.doubt }) {
 			p.say(l.key, l.f)
 		}
 		return true
