@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -340,6 +341,62 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
+// kill -TERM -PGID, and with it every test runner that ends its jobs so, reached the program twice: once directly, and once passed on by us, who are
+// in the group too. Nothing about a signal says whether it was sent to us or to our group.
+func TestSignalsToTheGroup(t *testing.T) {
+	cmd := exec.Command(launchBinary, signalsBinary)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	l := launchSignals(t, cmd)
+	program := onlyChild(t, l.pid)
+	defer unix.Kill(-l.pid, syscall.SIGKILL)
+	// What is passed on comes in the order in which it was sent to us: were one of the group's passed on too, it would be seen before SIGUSR2. The
+	// first of them shows that the program is being supervised.
+	say := func(sig syscall.Signal) { l.expect(fmt.Sprintf("signal %d", int(sig))) }
+	unix.Kill(l.pid, syscall.SIGUSR2)
+	say(syscall.SIGUSR2)
+	for range 20 {
+		for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGINT, syscall.SIGHUP, 40} {
+			unix.Kill(-l.pid, sig)
+			say(sig)
+			unix.Kill(l.pid, syscall.SIGUSR2)
+			say(syscall.SIGUSR2)
+		}
+		// As timeout(1) does: to us and to the group. Natively these are two.
+		unix.Kill(l.pid, 41)
+		unix.Kill(-l.pid, 41)
+		say(41)
+		say(41)
+		unix.Kill(l.pid, syscall.SIGUSR2)
+		say(syscall.SIGUSR2)
+	}
+	// Where the one that tells them apart is gone, what is sent to us is still passed on.
+	var others []byte
+	for _, f := range must(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", l.pid))) {
+		b, _ := os.ReadFile(f)
+		others = append(others, b...)
+	}
+	for _, f := range strings.Fields(string(others)) {
+		if pid, _ := strconv.Atoi(f); pid != program {
+			unix.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	unix.Kill(l.pid, syscall.SIGUSR2)
+	say(syscall.SIGUSR2)
+	unix.Kill(l.pid, syscall.SIGTERM)
+	say(syscall.SIGTERM)
+	if ws := l.wait(); !ws.Exited() || ws.ExitStatus() != 7 {
+		t.Errorf("wait status %#x", ws)
+	}
+	cmd.Wait()
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // A job in the background of a shell script is born with SIGINT and SIGQUIT ignored. The program keeps it so; we still answer SIGQUIT, for it
 // is in scripts, too, that the threads of a program that hangs are asked for.
 func TestQuitOfBackgroundJob(t *testing.T) {
@@ -429,7 +486,7 @@ func TestJobControl(t *testing.T) {
 	pty.expect("Stopped")
 	pty.send("bg\n")
 	pty.expect("&")
-	pty.send("kill -USR1 %1\n") // to the group: the program and us, who pass it on
+	pty.send("kill -USR1 %1\n") // to the group: the program and us
 	pty.expect("signal 10\r\n")
 	pty.send("kill -TERM %1; wait %1; echo status $?\n")
 	pty.expect("status 7")

@@ -21,6 +21,8 @@ type Hooks struct {
 // Supervise waits for the target to end. Meanwhile it passes on the signals that are sent to us, stops when the target stops and lets
 // it go on when we go on, so that job control works on both as on one.
 func (t *Target) Supervise(s *Signals, h Hooks) Status {
+	beside := newSentinel()
+	defer beside.close()
 	type change struct {
 		ws  unix.WaitStatus
 		err error
@@ -43,8 +45,8 @@ func (t *Target) Supervise(s *Signals, h Hooks) Status {
 		select {
 		case c := <-s.ch:
 			switch {
-			case c.byKernel() || c.Code <= 0 && c.PID == t.PID:
-				// The target got it itself, or sent it to all of its group.
+			case c.byKernel() || c.PID == t.PID || beside.gotToo(c):
+				// The target got it itself, or sent it.
 			case c.Signal == syscall.SIGQUIT:
 				select {
 				case quit <- struct{}{}:
