@@ -61,6 +61,17 @@ RS_EXPORT __attribute__((noreturn)) void quick_exit(int status)
 	__builtin_unreachable();
 }
 
+/* Before glibc 2.24: the destructors of this thread's thread_local objects run too. */
+void rs_old_quick_exit(int status);
+RS_EXPORT __attribute__((noreturn)) void rs_old_quick_exit(int status)
+{
+	if (rs_self())
+		quick_status = status;
+	RS_REAL(old_quick_exit)(status);
+	__builtin_unreachable();
+}
+RS_OLD(rs_old_quick_exit, quick_exit, "GLIBC_2.10");
+
 /* A handler of the program may leave abort by longjmp: then it was not the end. */
 RS_EXPORT __attribute__((noreturn)) void abort(void)
 {

@@ -397,6 +397,7 @@ RS_EXPORT void cfree(void *p)
 	GIVE(p, FREE);
 	(rs_real.cfree ? rs_real.cfree : rs_real.free)(p);
 }
+RS_OLD(cfree, cfree, "GLIBC_2.2.5");
 
 RS_EXPORT void *memalign(size_t align, size_t n);
 RS_EXPORT void *memalign(size_t align, size_t n)

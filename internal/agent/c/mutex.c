@@ -467,9 +467,9 @@ RS_EXPORT int pthread_mutex_setprioceiling(pthread_mutex_t *m, int ceiling, int 
 }
 
 /* glibc exports these names too, and old libraries call them. */
-RS_SAME(__pthread_mutex_lock, pthread_mutex_lock);
-RS_SAME(__pthread_mutex_unlock, pthread_mutex_unlock);
-RS_SAME(__pthread_mutex_trylock, pthread_mutex_trylock);
-RS_SAME(__pthread_mutex_init, pthread_mutex_init);
-RS_SAME(__pthread_mutex_destroy, pthread_mutex_destroy);
-RS_SAME(pthread_mutex_consistent_np, pthread_mutex_consistent);
+RS_OLD_NAME(__pthread_mutex_lock, pthread_mutex_lock, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_mutex_unlock, pthread_mutex_unlock, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_mutex_trylock, pthread_mutex_trylock, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_mutex_init, pthread_mutex_init, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_mutex_destroy, pthread_mutex_destroy, "GLIBC_2.2.5");
+RS_OLD_NAME(pthread_mutex_consistent_np, pthread_mutex_consistent, "GLIBC_2.4");

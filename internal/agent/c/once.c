@@ -93,7 +93,7 @@ int rs_once(pthread_once_t *once, void (*program_routine)(void), struct rs_site 
 }
 
 RS_EXPORT int pthread_once(pthread_once_t *once, void (*program_routine)(void)) { return rs_once(once, program_routine, RS_SITE); }
-RS_SAME(__pthread_once, pthread_once);
+RS_OLD_NAME(__pthread_once, pthread_once, "GLIBC_2.2.5");
 
 /* --- __cxa_guard_* -------------------------------------------------------------------------------------------------------------------- */
 

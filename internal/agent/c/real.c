@@ -16,9 +16,9 @@ void rs_real_init(void)
 	if (state != 0)
 		return;
 	state = 1;
-#define R(ret, name, version, args) rs_real.name = (ret(*) args)rs_real_find(#name, version);
+#define R_AS(ret, member, name, version, args) rs_real.member = (ret(*) args)rs_real_find(#name, version);
 	RS_REAL_LIST
-#undef R
+#undef R_AS
 	dlerror(); /* a miss must not be the program's first dlerror() */
 	state = 2;
 }

@@ -18,12 +18,15 @@ struct winsize;
 	R(int, execveat, "", (int, const char *, char *const *, char *const *, int)) \
 	R(int, posix_spawn, "GLIBC_2.15", (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)) \
 	R(int, posix_spawnp, "GLIBC_2.15", (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)) \
+	R_AS(int, old_posix_spawn, posix_spawn, "GLIBC_2.2.5", (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)) \
+	R_AS(int, old_posix_spawnp, posix_spawnp, "GLIBC_2.2.5", (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)) \
 	R(int, system, "", (const char *)) \
 	R(FILE *, popen, "", (const char *, const char *)) \
 	R(int, pclose, "", (FILE *)) \
 	R(int, fclose, "", (FILE *)) \
 	R(void, _exit, "", (int)) \
 	R(void, quick_exit, "GLIBC_2.24", (int)) \
+	R_AS(void, old_quick_exit, quick_exit, "GLIBC_2.10", (int)) \
 	R(void, abort, "", (void)) \
 	R(int, on_exit, "", (void (*)(int, void *), void *)) \
 	R(int, __cxa_atexit, "", (void (*)(void *), void *, void *)) \

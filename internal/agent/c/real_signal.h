@@ -19,6 +19,7 @@
 	R(int, raise, "", (int)) \
 	R(int, sigqueue, "", (pid_t, int, union sigval)) \
 	R(int, pthread_kill, "GLIBC_2.34", (pthread_t, int)) \
+	R_AS(int, old_pthread_kill, pthread_kill, "GLIBC_2.2.5", (pthread_t, int)) \
 	R(int, pthread_sigqueue, "GLIBC_2.34", (pthread_t, int, union sigval))
 typedef void (*rs_sighandler)(int);
 #endif

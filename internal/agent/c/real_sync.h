@@ -1,5 +1,5 @@
 /* real_sync.h: real functions that the files of the synchronisation objects interpose. pthread_cond_* have a second, older form for
- * binaries of before glibc 2.3.2; the others that are listed twice in libc.so.6 are the same code under both versions. */
+ * binaries of before glibc 2.3.2 (oldcond.c); the others that are listed twice in libc.so.6 are the same code under both versions. */
 #define RS_REAL_SYNC \
 	R(int, pthread_mutex_init, "", (pthread_mutex_t *, const pthread_mutexattr_t *)) \
 	R(int, pthread_mutex_destroy, "", (pthread_mutex_t *)) \
@@ -34,6 +34,12 @@
 	R(int, pthread_cond_clockwait, "", (pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *)) \
 	R(int, pthread_cond_signal, "GLIBC_2.3.2", (pthread_cond_t *)) \
 	R(int, pthread_cond_broadcast, "GLIBC_2.3.2", (pthread_cond_t *)) \
+	R_AS(int, old_cond_wait, pthread_cond_wait, "GLIBC_2.2.5", (void *, pthread_mutex_t *)) \
+	R_AS(int, old_cond_timedwait, pthread_cond_timedwait, "GLIBC_2.2.5", (void *, pthread_mutex_t *, const struct timespec *)) \
+	R_AS(int, old_cond_signal, pthread_cond_signal, "GLIBC_2.2.5", (void *)) \
+	R_AS(int, old_cond_broadcast, pthread_cond_broadcast, "GLIBC_2.2.5", (void *)) \
+	R_AS(int, old_cond_init, pthread_cond_init, "GLIBC_2.2.5", (void *, const pthread_condattr_t *)) \
+	R_AS(int, old_cond_destroy, pthread_cond_destroy, "GLIBC_2.2.5", (void *)) \
 	R(int, pthread_barrier_init, "", (pthread_barrier_t *, const pthread_barrierattr_t *, unsigned)) \
 	R(int, pthread_barrier_destroy, "", (pthread_barrier_t *)) \
 	R(int, pthread_barrier_wait, "", (pthread_barrier_t *)) \

@@ -229,10 +229,10 @@ RS_EXPORT int pthread_rwlock_destroy(pthread_rwlock_t *rw)
 	return r;
 }
 
-RS_SAME(__pthread_rwlock_init, pthread_rwlock_init);
-RS_SAME(__pthread_rwlock_destroy, pthread_rwlock_destroy);
-RS_SAME(__pthread_rwlock_rdlock, pthread_rwlock_rdlock);
-RS_SAME(__pthread_rwlock_wrlock, pthread_rwlock_wrlock);
-RS_SAME(__pthread_rwlock_tryrdlock, pthread_rwlock_tryrdlock);
-RS_SAME(__pthread_rwlock_trywrlock, pthread_rwlock_trywrlock);
-RS_SAME(__pthread_rwlock_unlock, pthread_rwlock_unlock);
+RS_OLD_NAME(__pthread_rwlock_init, pthread_rwlock_init, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_rwlock_destroy, pthread_rwlock_destroy, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_rwlock_rdlock, pthread_rwlock_rdlock, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_rwlock_wrlock, pthread_rwlock_wrlock, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_rwlock_tryrdlock, pthread_rwlock_tryrdlock, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_rwlock_trywrlock, pthread_rwlock_trywrlock, "GLIBC_2.2.5");
+RS_OLD_NAME(__pthread_rwlock_unlock, pthread_rwlock_unlock, "GLIBC_2.2.5");

@@ -257,6 +257,16 @@ RS_EXPORT int pthread_kill(pthread_t thread, int sig)
 	return RS_REAL(pthread_kill)(thread, sig);
 }
 
+/* Before glibc 2.34: ESRCH for a thread that has ended. */
+int rs_old_pthread_kill(pthread_t thread, int sig);
+RS_EXPORT int rs_old_pthread_kill(pthread_t thread, int sig)
+{
+	if (rs_config.all)
+		sent(sig, rs_thread_of(thread), self_pid());
+	return RS_REAL(old_pthread_kill)(thread, sig);
+}
+RS_OLD(rs_old_pthread_kill, pthread_kill, "GLIBC_2.2.5");
+
 RS_EXPORT int pthread_sigqueue(pthread_t thread, int sig, const union sigval value)
 {
 	if (rs_config.all)

@@ -47,6 +47,25 @@ RS_EXPORT int posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_
 	return rs_spawn(RS_REAL(posix_spawnp), true, pid, file, actions, attr, argv, envp, RS_CALLER(), __builtin_frame_address(0));
 }
 
+/* Until glibc 2.15 a file without a known format was given to the shell. */
+int rs_old_posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+	char *const *argv, char *const *envp);
+RS_EXPORT int rs_old_posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+	char *const *argv, char *const *envp)
+{
+	return rs_spawn(RS_REAL(old_posix_spawn), false, pid, path, actions, attr, argv, envp, RS_CALLER(), __builtin_frame_address(0));
+}
+RS_OLD(rs_old_posix_spawn, posix_spawn, "GLIBC_2.2.5");
+
+int rs_old_posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+	char *const *argv, char *const *envp);
+RS_EXPORT int rs_old_posix_spawnp(pid_t *pid, const char *file, const posix_spawn_file_actions_t *actions, const posix_spawnattr_t *attr,
+	char *const *argv, char *const *envp)
+{
+	return rs_spawn(RS_REAL(old_posix_spawnp), true, pid, file, actions, attr, argv, envp, RS_CALLER(), __builtin_frame_address(0));
+}
+RS_OLD(rs_old_posix_spawnp, posix_spawnp, "GLIBC_2.2.5");
+
 /* --- system ---------------------------------------------------------------------------------------------------------------- */
 
 /* SIGINT and SIGQUIT are ignored from the first of the calls in progress to the last. */

@@ -98,6 +98,15 @@ func TestProcessSharedClone(t *testing.T) {
 
 // Without a session the preloaded agent changes nothing.
 func TestProcessInert(t *testing.T) {
+	for _, name := range []string{"proc_vfork", "proc_fork", "proc_exit", "proc_sandbox", "signal_actions", "key_data"} {
+		t.Run(name, func(t *testing.T) { inert(t, compile(t, name+".c", "-O1")) })
+	}
+	t.Run("old_versions", func(t *testing.T) { inert(t, oldPrograms(t)) })
+}
+
+// inert runs prog in a directory of its own, natively and with the agent preloaded but no session.
+func inert(t *testing.T, prog string) {
+	t.Helper()
 	if lib, err := library(); err != nil {
 		t.Fatalf("make: %v\n%s", err, lib)
 	}
@@ -105,15 +114,10 @@ func TestProcessInert(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"proc_vfork", "proc_fork", "proc_exit", "proc_sandbox", "signal_actions", "key_data"} {
-		t.Run(name, func(t *testing.T) {
-			prog := compile(t, name+".c", "-O1")
-			want := native(t, os.Environ(), in(t.TempDir(), prog)...)
-			got := native(t, append(os.Environ(), "LD_PRELOAD="+lib), in(t.TempDir(), prog)...)
-			if got != want {
-				t.Errorf("native: %+v\ninert:  %+v", want, got)
-			}
-		})
+	want := native(t, os.Environ(), in(t.TempDir(), prog)...)
+	got := native(t, append(os.Environ(), "LD_PRELOAD="+lib), in(t.TempDir(), prog)...)
+	if got != want {
+		t.Errorf("native: %+v\ninert:  %+v", want, got)
 	}
 }
 
