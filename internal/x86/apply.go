@@ -12,7 +12,7 @@ func (r *row) apply(in *Inst, l *layout) bool {
 		in.nargs = 0
 	}
 	in.Reads, in.Writes, in.Kept = r.read, r.write|r.keep, r.keep
-	in.FlagsRead, in.FlagsWritten, in.FlagsKept = r.fRead, r.fWrite, r.fKeep
+	in.FlagsRead, in.FlagsWritten, in.FlagsKept, in.FlagsUndefined = r.fRead, r.fWrite, r.fKeep, r.fUndefined
 	in.Flow = r.flow
 	for i := range in.Args() {
 		a := &in.args[i]
@@ -110,6 +110,10 @@ func (in *Inst) use(r Reg, a Access, legacy bool) {
 	if a&Read != 0 {
 		in.Reads |= s
 	}
+	if r.Class() == ClassMMX { // even to read one resets the x87's stack pointer and tags (Intel SDM vol. 1, 9.5.1)
+		in.Writes |= s
+		in.Kept |= s
+	}
 	if a&Write == 0 {
 		return
 	}
@@ -174,14 +178,36 @@ func (r *row) accumulator(in *Inst) {
 	case r.quirk == quirkCompared && in.args[0].Kind == ArgReg:
 		in.Kept |= in.args[0].Reg.Set()
 	case r.special == "count":
-		// A count of nothing, after masking, leaves the flags alone.
-		mask := int64(31)
-		if w == 8 {
-			mask = 63
+		r.shift(in, w)
+	}
+}
+
+// shift adds what a shift's count decides, which is not known if it is in cl.
+func (r *row) shift(in *Inst, width int) {
+	mask := int64(31)
+	if width == 8 {
+		mask = 63
+	}
+	last := in.args[in.nargs-1]
+	count := last.Imm & mask
+	shift := r.fUndefined != 0 // and no rotate
+	switch {
+	case last.Kind == ArgReg: // a count of nothing leaves the flags alone
+		in.FlagsKept |= in.FlagsWritten
+		in.FlagsUndefined |= OF
+		if shift {
+			in.FlagsUndefined |= CF
 		}
-		last := in.args[int(in.nargs)-1]
-		if last.Kind == ArgReg || last.Kind == ArgImm && last.Imm&mask == 0 {
-			in.FlagsKept |= in.FlagsWritten
+	case count == 0:
+		in.FlagsKept |= in.FlagsWritten
+		in.FlagsUndefined = 0
+	case count > 1:
+		in.FlagsUndefined |= OF
+		if !shift {
+			in.FlagsKept |= OF // it is left alone at times
+		}
+		if shift && count >= int64(8*width) {
+			in.FlagsUndefined |= CF
 		}
 	}
 }

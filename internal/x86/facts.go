@@ -11,6 +11,7 @@ import (
 type row struct {
 	operands             []Access
 	fRead, fWrite, fKeep Flags
+	fUndefined           Flags
 	read, write, keep    RegSet
 	accRead, accWrite    bool // the accumulator at the operand's size
 	accKeep              bool // it may keep its old value
@@ -177,6 +178,9 @@ func parseRow(f []string) *row {
 			r.fRead |= parseFlags(s[2:])
 		case "w:":
 			r.fWrite |= parseFlags(s[2:])
+		case "u:":
+			r.fWrite |= parseFlags(s[2:])
+			r.fUndefined |= parseFlags(s[2:])
 		case "k:":
 			r.fWrite |= parseFlags(s[2:])
 			r.fKeep |= parseFlags(s[2:])

@@ -86,6 +86,7 @@ func factsText(in *Inst) string {
 	add("flags-read", flagText(in.FlagsRead))
 	add("flags-written", flagText(in.FlagsWritten))
 	add("flags-kept", flagText(in.FlagsKept))
+	add("flags-undefined", flagText(in.FlagsUndefined))
 	for _, m := range in.Mems() {
 		s := fmt.Sprintf("%s %s %d", m.text(), []string{"none", "read", "write", "readwrite"}[m.Access], m.Size)
 		if m.Bias != 0 {
@@ -109,7 +110,7 @@ func factsText(in *Inst) string {
 }
 
 // The facts of an instruction of each kind, corner cases among them, are those written down in testdata/facts.txt: hex | length | text |
-// facts. They were read through by a person, not held against the machine: only a differential run on a processor would be an oracle.
+// facts. They were read through by a person; TestFactsAgainstProcessor holds them against the machine.
 func TestFacts(t *testing.T) {
 	const name = "testdata/facts.txt"
 	data, err := os.ReadFile(name)

@@ -111,8 +111,9 @@ type Inst struct {
 	// Registers used as operands or to form addresses, and written. Of those in Kept, which is part of Writes, some of the old value may
 	// survive: a write to 8 or 16 bits, to an xmm register by SSE, under a mask or a condition. The others in Writes are overwritten.
 	Reads, Writes, Kept RegSet
-	// Flags likewise. Flags that the instruction leaves undefined are written.
-	FlagsRead, FlagsWritten, FlagsKept Flags
+	// Flags likewise. Those that the manual (Intel SDM vol. 2, 'Flags Affected') calls undefined are written: what comes out, processors decide. Of
+	// these, Kept has those that a processor was seen to leave alone.
+	FlagsRead, FlagsWritten, FlagsKept, FlagsUndefined Flags
 
 	Flow Flow
 

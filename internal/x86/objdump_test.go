@@ -321,6 +321,10 @@ func differ(in *Inst, got, want plain) string {
 		}
 	}
 	switch in.Op {
+	case "movsxd": // with an operand-size prefix the source is as short, says the processor
+		if got.size == 2 {
+			want.size = 2
+		}
 	case "lss", "lfs", "lgs", "callf", "jmpf": // with REX.W objdump has AMD's size
 		if got.size == 10 {
 			want.size = 10

@@ -3,8 +3,8 @@ package x86
 // factsTable states what operations do: names | operands | flags | registers and memory | control flow.
 //
 // A name may carry a number of operands (imul/1); that row then comes before the one without. Operands, a letter each in Intel order: r read,
-// w written, x both, - neither (immediates, addresses). Flags: r:, w: and k: (written, but may keep the old value) with the letters o s z a p c
-// d i t l (AC); * stands for oszapc. Registers: r:, w:, x: (both), k: (written, old value may survive; with r: also read) with a general register or
+// w written, x both, - neither (immediates, addresses). Flags: r:, w:, u: (written, undefined) and k: (written, but may keep the old value) with the letters o s z a p
+// c d i t l (AC); * stands for oszapc. Registers: r:, w:, x: (both), k: (written, old value may survive; with r: also read) with a general register or
 // x87, mxcsr, seg, pkru, ssp, sys, vec, xmm0, low (xmm0 to 15), all (all that xsave saves); A and D are the accumulator and rdx at the operand's size.
 //
 // Memory: push and pop (by operand size; pushN bytes), str:T with T of d (write [rdi]), s (read [rsi]), D (read [rdi]); at:REG/RWX/N an implicit access of
@@ -15,9 +15,9 @@ mov movzx movsx movsxd movbe lea|wr
 nop|---
 add sub|xr|w:*|lock
 adc sbb|xr|r:c w:*|lock
-and or xor|xr|w:*|lock
+and or xor|xr|w:* u:a|lock
 cmp|rr|w:*
-test|rr|w:*
+test|rr|w:* u:a
 inc dec|x|w:oszap|lock
 neg|x|w:*|lock
 not|x||lock
@@ -26,21 +26,22 @@ xadd|xx|w:*|lock
 cmpxchg|xr|w:*|r:A k:A lock
 cmpxchg8b|x|w:z|r:ax r:dx r:bx r:cx k:ax k:dx lock
 cmpxchg16b|x|w:z|r:ax r:dx r:bx r:cx k:ax k:dx lock
-bt|rr|w:*|bit
-btc btr bts|xr|w:*|bit lock
-bsf bsr|xr|w:*
-lzcnt tzcnt popcnt|wr|w:*
+bt|rr|w:c k:osap u:osap|bit
+btc btr bts|xr|w:c k:osap u:osap|bit lock
+bsf bsr|xr|w:* u:osapc
+lzcnt tzcnt|wr|w:* u:osap
+popcnt|wr|w:*
 crc32|xr
 bswap|x
-shl shr sar|xr|w:*|count
+shl shr sar|xr|w:* u:a|count
 rol ror|xr|w:oc|count
 rcl rcr|xr|r:c w:oc|count
-shld shrd|xrr|w:*|count
-mul|r|w:*|r:A w:AD
-imul/1|r|w:*|r:A w:AD
-imul/2|xr|w:*
-imul/3|wr-|w:*
-div idiv|r|w:*|r:AD w:AD
+shld shrd|xrr|w:* u:a|count
+mul|r|w:* u:szap|r:A w:AD
+imul/1|r|w:* u:szap|r:A w:AD
+imul/2|xr|w:* u:szap
+imul/3|wr-|w:* u:szap
+div idiv|r|k:* u:*|r:AD w:AD
 cbw cwde cdqe||| x:ax
 cwd cdq cqo||| r:ax w:dx
 xlat||| r:bx r:ax k:ax xlat
@@ -148,12 +149,12 @@ loadiwkey|rr|w:*|r:xmm0 x:sys
 encodekey128 encodekey256|wr|w:*|r:low k:low r:sys
 aesenc128kl aesdec128kl aesenc256kl aesdec256kl|xr|w:*
 aesencwide128kl aesdecwide128kl aesencwide256kl aesdecwide256kl|r|w:*|r:low k:low
-blcfill blsfill blcs tzmsk blcic blsic t1mskc blcmsk blci|wr|w:*
+blcfill blsfill blcs tzmsk blcic blsic t1mskc blcmsk blci|wr|w:* u:ap
 vpxor|wrr
-andn|wrr|w:*
-bextr|wrr|w:*
-blsi blsmsk blsr|wr|w:*
-bzhi|wrr|w:*
+andn|wrr|w:* u:ap
+bextr|wrr|w:* u:sap
+blsi blsmsk blsr|wr|w:* u:ap
+bzhi|wrr|w:* u:ap
 mulx|wwr||r:dx
 pdep pext sarx shlx shrx|wrr
 rorx|wr-
@@ -200,8 +201,10 @@ roundss roundsd|xr-
 comiss comisd ucomiss ucomisd ptest|rr|w:*
 pcmpestri vpcmpestri|rr-|w:*|r:ax r:dx w:cx
 pcmpistri vpcmpistri|rr-|w:*|w:cx
-pcmpestrm vpcmpestrm|rr-|w:*|r:ax r:dx w:xmm0
-pcmpistrm vpcmpistrm|rr-|w:*|w:xmm0
+pcmpestrm|rr-|w:*|r:ax r:dx k:xmm0
+vpcmpestrm|rr-|w:*|r:ax r:dx w:xmm0
+pcmpistrm|rr-|w:*|k:xmm0
+vpcmpistrm|rr-|w:*|w:xmm0
 blendvps blendvpd pblendvb sha256rnds2|xr||r:xmm0
 extrq/3 extrq/2|xr-
 insertq|xr-

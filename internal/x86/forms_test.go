@@ -1,0 +1,238 @@
+package x86
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"sort"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A formKey is what instructions have in common that differ only in which registers and numbers they name.
+type formKey struct {
+	op     string
+	opcode byte
+	args   [maxArgs]formArg
+	mems   [maxMems]formMem
+	flags  uint8
+	mask   bool
+}
+
+type formArg struct {
+	kind  ArgKind
+	class RegClass
+	size  uint8
+	high  bool
+}
+
+type formMem struct {
+	seg         Reg
+	base, index RegClass
+	size        uint16
+	narrow      bool
+	same        bool // base and index, or base and the stack pointer
+}
+
+func formOf(in *Inst, code []byte) formKey {
+	f := formKey{op: in.Op, opcode: code[in.OpcodeOff], mask: in.Mask != NoReg}
+	for i, a := range in.Args() {
+		f.args[i] = formArg{a.Kind, a.Reg.Class(), uint8(a.Reg.Size()), a.Reg >= AH && a.Reg < AX}
+	}
+	for i, m := range in.Mems() {
+		f.mems[i] = formMem{m.Seg, m.Base.Class(), m.Index.Class(), m.Size, m.Base.Size() == 4 || m.Index.Size() == 4, m.Base == m.Index || m.Base == RSP}
+	}
+	for i, b := range []bool{in.Lock, in.Rep, in.Repne, in.Zeroing, in.SAE} {
+		if b {
+			f.flags |= 1 << i
+		}
+	}
+	return f
+}
+
+// subjects gathers up to n instructions of each form from the libraries, from testdata/facts.txt and from the generated ones.
+func subjects(tb testing.TB, n int) (list []subject) {
+	tb.Helper()
+	seen := map[formKey]int{}
+	take := func(code []byte) int {
+		in, err := Decode(code)
+		if err != nil {
+			return 1
+		}
+		f := formOf(&in, code)
+		if seen[f] < n {
+			seen[f]++
+			list = append(list, subject{in: in, code: append([]byte(nil), code[:in.Len]...)})
+		}
+		return in.Len
+	}
+	data, err := os.ReadFile("testdata/facts.txt")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for s := bufio.NewScanner(bytes.NewReader(data)); s.Scan(); {
+		field, _, _ := strings.Cut(s.Text(), " | ")
+		if code, err := hex.DecodeString(strings.ReplaceAll(field, " ", "")); err == nil && len(code) > 0 {
+			take(code)
+		}
+	}
+	for _, file := range []string{libs + "libc.so.6", libs + "libstdc++.so.6", libs + "libcrypto.so.3", "/usr/bin/python3"} {
+		code, _ := text(tb, file)
+		for at := 0; at < len(code); {
+			at += take(code[at:])
+		}
+	}
+	k := 0
+	some := func(code []byte) {
+		if k++; soak || k%61 == 0 {
+			take(code)
+		}
+	}
+	legacy(some)
+	vectors(some)
+	return list
+}
+
+// A verdicts counts what the oracle says, with an example of each kind.
+type verdicts struct {
+	trials, instructions int
+	missing, skipped     map[string]int // operations that the processor does not have, and reasons not to run one
+	wrong                map[string]int
+	example              map[string]string
+	unproved             map[string]int
+}
+
+func (v *verdicts) say(sub *subject, kind, what string) {
+	k := sub.in.Op + ": " + kind
+	v.wrong[k]++
+	if v.example[k] == "" {
+		v.example[k] = fmt.Sprintf("% x  %s: %s [%s]", sub.code, sub.in, what, factsText(&sub.in))
+	}
+}
+
+// examine runs one instruction from many states.
+func (s *sandbox) examine(tb testing.TB, v *verdicts, sub subject, rnd *rand.Rand, trials int) {
+	sub.rip = codeAt + codeSize/2 + rnd.Uint64N(64)
+	if why := refuses(&sub.in); why != "" {
+		v.skipped[why]++
+		return
+	}
+	ran := 0
+	for range trials {
+		p := s.prepare(sub, rnd, nil, false)
+		out, sig := s.once(tb, p)
+		v.trials++
+		if sig == unix.SIGILL {
+			v.missing[sub.in.Op]++
+			return
+		}
+		if sig != unix.SIGTRAP {
+			continue
+		}
+		ran++
+		if w := p.flow(out); w != "" {
+			v.say(&sub, "flow", w)
+		}
+		if w := s.unchanged(p, out); w != "" {
+			v.say(&sub, "writes", w)
+		}
+		q := s.shuffle(p, rnd)
+		out2, sig2 := s.once(tb, q)
+		v.trials++
+		if sig2 != sig {
+			v.say(&sub, "reads", fmt.Sprintf("%v or %v", sig, sig2))
+			continue
+		}
+		if w := s.unchanged(q, out2); w != "" {
+			v.say(&sub, "writes", w)
+		}
+		if w := s.depends(p, out, out2); w != "" {
+			v.say(&sub, "reads", w)
+		}
+	}
+	if ran == 0 {
+		v.say(&sub, "never ran", "")
+	} else {
+		v.instructions++
+	}
+	for i := range sub.in.Mems() {
+		s.borders(tb, v, sub, rnd, i)
+	}
+}
+
+// borders puts access i of the instruction to the ends of pages, and across them: it faults exactly if the facts say that it touches what is not there.
+func (s *sandbox) borders(tb testing.TB, v *verdicts, sub subject, rnd *rand.Rand, i int) {
+	m := sub.in.Mems()[i]
+	if m.Kind&(MemGather|MemScatter|MemState) != 0 || m.Kind&MemHint != 0 && (strings.HasPrefix(sub.in.Op, "clf") || sub.in.Op == "clwb") || m.Kind&MemAddress != 0 || m.Size == 0 && m.Kind&MemHint == 0 {
+		return
+	}
+	size := uint64(m.Size)
+	type trial struct {
+		name string
+		at   uint64
+	}
+	page := dataAt[i]
+	list := []trial{{"at the end", page + pageSize - size}, {"at the beginning", page}, {"read only", dataAt[2] + 1024}, {"nowhere", page - 2*pageSize}}
+	if m.Kind&MemLocked == 0 { // a locked access across a line is dear, and may be refused
+		list = append(list, trial{"over the end", page + pageSize - size + 1}, trial{"before the beginning", page - 1})
+	}
+	for _, t := range list {
+		p := s.prepare(sub, rnd, map[int]uint64{i: t.at}, true)
+		ranges, _ := p.ranges()
+		want := faults(ranges)
+		_, sig := s.once(tb, p)
+		v.trials++
+		got := sig == unix.SIGSEGV || sig == unix.SIGBUS
+		if sig != unix.SIGTRAP && !got {
+			continue
+		}
+		if got && !want && size >= 16 && p.st.address(&p.in, p.in.Mems()[i])%16 != 0 { // such may have to be aligned
+			v.unproved["alignment"]++
+			continue
+		}
+		if got != want {
+			v.say(&sub, "memory "+t.name, fmt.Sprintf("fault %v, touches %+v", got, ranges))
+		}
+	}
+}
+
+// What the facts say of an instruction is what the processor does: it changes nothing but what they say is written, its outcome depends on nothing but
+// what they say is read, and it touches exactly the memory that they name, so and in that size. Each form of instruction that is in libc, libstdc++,
+// libcrypto or python3, in testdata/facts.txt or among the generated ones runs in a process of its own from random states. Not proved is
+// that all that the facts name matters: too much is on the safe side.
+func TestFactsAgainstProcessor(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // states come and go by the thousand
+	s := newSandbox(t)
+	v := &verdicts{missing: map[string]int{}, skipped: map[string]int{}, wrong: map[string]int{}, example: map[string]string{}, unproved: map[string]int{}}
+	n, trials := 1, 2
+	if soak {
+		n, trials = 3, 24
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	list := subjects(t, n)
+	for _, sub := range list {
+		s.examine(t, v, sub, rnd, trials)
+	}
+	var kinds []string
+	for k := range v.wrong {
+		kinds = append(kinds, k)
+	}
+	sort.Strings(kinds)
+	for i, k := range kinds {
+		if i == 200 {
+			t.Errorf("and %d more kinds", len(kinds)-i)
+			break
+		}
+		t.Errorf("%d × %s: %s", v.wrong[k], k, v.example[k])
+	}
+	t.Logf("%d forms, %d run in %d trials; not run: %v; not on this processor: %v; alignment hid %d borders", len(list), v.instructions, v.trials, v.skipped, v.missing, v.unproved["alignment"])
+	if v.instructions < 2000 {
+		t.Errorf("only %d forms of instructions run", v.instructions)
+	}
+}
