@@ -46,15 +46,25 @@ void rs_os_signals(uint64_t mask)
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
 }
 
+/* In a box, and with nobody to wake or wait for but Go: a program with a single thread never calls futex, so its filter may not know it. Go looks
+ * at the rings without a bell, too. */
+static bool alone_in_box(void) { return RS_UNLIKELY(rs_sandboxed) && rs_live_threads <= 1; }
+
 long rs_os_wait(uint32_t *word, uint32_t value, bool shared, unsigned ms)
 {
+	if (alone_in_box()) {
+		for (int i = 0; i < 20000 && __atomic_load_n(word, __ATOMIC_ACQUIRE) == value; i++)
+			__builtin_ia32_pause();
+		return -ETIMEDOUT;
+	}
 	struct timespec ts = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
 	return RS_SYS4(SYS_futex, word, shared ? FUTEX_WAIT : FUTEX_WAIT_PRIVATE, value, &ts);
 }
 
 void rs_os_wake(uint32_t *word, bool shared)
 {
-	RS_SYS3(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1 << 30);
+	if (!alone_in_box())
+		RS_SYS3(SYS_futex, word, shared ? FUTEX_WAKE : FUTEX_WAKE_PRIVATE, 1 << 30);
 }
 
 /* 0 free, 1 held, 2 held and waited for. */
@@ -75,6 +85,8 @@ void rs_unlock(struct rs_lock *l)
 
 uint32_t rs_os_ms(void)
 {
+	if (alone_in_box())
+		return (uint32_t)(__builtin_ia32_rdtsc() >> 21); /* about: what waits so long counts in seconds */
 	struct timespec ts = {0};
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
 	return (uint32_t)((uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000);
