@@ -71,12 +71,11 @@ man: bin/ripstop
 # `sudo make install` installs what the user built, as it is: root often has no Go, and would leave files here that the user cannot replace.
 install:
 	@if [ ! -x bin/ripstop ] || [ -O bin/ripstop ]; then $(MAKE) --no-print-directory bin/ripstop; fi
-	script/install bin/ripstop $(DESTDIR)$(PREFIX)
+	script/install bin/ripstop '$(DESTDIR)$(PREFIX)'
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/ripstop $(DESTDIR)$(PREFIX)/share/man/man1/ripstop*.1 \
-		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/ripstop $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_ripstop \
-		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/ripstop.fish
+	cd '$(DESTDIR)$(PREFIX)' && rm -f bin/ripstop share/man/man1/ripstop.1 share/man/man1/ripstop-*.1 share/bash-completion/completions/ripstop \
+		share/zsh/site-functions/_ripstop share/fish/vendor_completions.d/ripstop.fish
 
 clean:
 	rm -rf bin $(AGENT) internal/agent/lib/.libripstop.flags internal/agent/c/*.o
