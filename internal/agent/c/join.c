@@ -15,44 +15,24 @@ struct target {
 static struct target look_up(uint64_t handle)
 {
 	struct target g = {.handle = handle};
-	struct rs_handle copy;
-	if (rs_handle_read(handle, &copy, &g.h)) {
-		g.number = copy.number;
-		g.state = copy.state;
-		g.settled_at = copy.settled_at;
-	}
+	struct rs_handle_view v;
 	/* The calling thread is alive, whatever we think we know of its handle. */
-	if (handle == pthread_self() && g.state & GONE)
-		g = (struct target){.handle = handle};
+	if (rs_handle_read(handle, &v) && !(handle == pthread_self() && v.who & GONE))
+		g = (struct target){v.where, handle, rs_who_number(v.who), rs_who_state(v.who), v.settled_at};
 	return g;
 }
 
 static void settle(const struct target *g, uint32_t state, uint32_t stack)
 {
-	if (!g->h)
-		return;
-	uint64_t mask = rs_handles_take();
-	if (g->h->number == g->number && g->h->state) {
-		g->h->state |= state;
-		g->h->settled_at = stack;
-		if (g->h->state & JOINED || (g->h->state & DETACHED && g->h->state & ENDED))
-			rs_handle_retire(g->h);
-	}
-	rs_handles_give(mask);
+	if (g->h)
+		rs_handle_settle(g->h, g->number, state, 0, 0, stack);
 }
 
 /* A thread waits in a join of g, or does so no more: a second one must not. */
 static void joining(const struct target *g, bool waits, uint32_t stack)
 {
-	if (!g->h)
-		return;
-	uint64_t mask = rs_handles_take();
-	struct rs_handle *h = g->h;
-	if (h->number == g->number && h->state && !(h->state & (DETACHED | JOINED))) {
-		h->state = waits ? h->state | JOINING : h->state & ~(uint32_t)JOINING;
-		h->settled_at = stack;
-	}
-	rs_handles_give(mask);
+	if (g->h)
+		rs_handle_settle(g->h, g->number, waits ? JOINING : 0, waits ? 0 : JOINING, DETACHED | JOINED, stack);
 }
 
 /* aux: 1 the thread was detached, 2 it was joined, or is. Sent before the call, which may not come back. */
@@ -93,7 +73,8 @@ static bool join_may_try(const struct join *j) { return !(j->g.state & (JOINED |
 /* It has sent its last event, and is on its way out: such a join is no deadlock. Asked for after rs_wait_begin, which counts the threads that live. */
 static bool ended(const struct target *g)
 {
-	return g->h && __atomic_load_n(&g->h->state, __ATOMIC_ACQUIRE) & ENDED && __atomic_load_n(&g->h->number, __ATOMIC_RELAXED) == g->number;
+	uint64_t who = g->h ? __atomic_load_n(&g->h->who, __ATOMIC_ACQUIRE) : 0;
+	return rs_who_number(who) == g->number && who & ENDED;
 }
 
 static void join_wait(struct join *j)

@@ -8,12 +8,6 @@
 #include <errno.h>
 #include <sys/resource.h>
 
-enum { HANDLES_PER_CHUNK = 512, BUCKETS = 1024, MAX_GONE = 4096 };
-
-static struct rs_handle *bucket[BUCKETS], *free_handles, *gone_first, *gone_last;
-static uint32_t gone_count;
-static struct rs_lock lock;
-static uint32_t version;           /* odd while the lists change; for readers without the lock */
 static uint32_t next_number = 1;
 static uint32_t pending_starts;    /* created, and not yet in thread_main */
 static uint32_t blocked_threads;
@@ -27,147 +21,10 @@ static int (*real_key_create)(pthread_key_t *, void (*)(void *));
 static int (*real_key_delete)(pthread_key_t);
 static int (*real_setspecific)(pthread_key_t, const void *);
 
-/* --- the table of handles ---------------------------------------------------------------------------------------------------- */
-
-static unsigned hash(uint64_t handle) { return (unsigned)((handle >> 6) * 0x9e3779b97f4a7c15ull >> 54) & (BUCKETS - 1); }
-
-uint64_t rs_handles_take(void)
-{
-	uint64_t mask = rs_os_no_signals();
-	rs_lock(&lock);
-	__atomic_store_n(&version, version + 1, __ATOMIC_RELEASE);
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	return mask;
-}
-
-void rs_handles_give(uint64_t mask)
-{
-	__atomic_store_n(&version, version + 1, __ATOMIC_RELEASE);
-	rs_unlock(&lock);
-	rs_os_signals(mask);
-}
-
-static struct rs_handle *new_handle(void)
-{
-	if (!free_handles) {
-		struct rs_handle *chunk = rs_os_map(HANDLES_PER_CHUNK * sizeof *chunk);
-		if (!chunk)
-			return NULL;
-		for (int i = 0; i < HANDLES_PER_CHUNK; i++) {
-			chunk[i].next = free_handles;
-			free_handles = &chunk[i];
-		}
-	}
-	struct rs_handle *h = free_handles;
-	free_handles = h->next;
-	rs_os_clear(h, sizeof *h);
-	return h;
-}
-
-static void free_handle(struct rs_handle *h)
-{
-	__atomic_store_n(&h->handle, 0, __ATOMIC_RELAXED);
-	h->state = 0;
-	h->next = free_handles;
-	free_handles = h;
-}
-
-static void unlist(struct rs_handle *h)
-{
-	for (struct rs_handle **p = &bucket[hash(h->handle)]; *p; p = &(*p)->next)
-		if (*p == h) {
-			__atomic_store_n(p, h->next, __ATOMIC_RELAXED);
-			break;
-		}
-	h->state &= ~(uint32_t)LISTED;
-	__atomic_store_n(&h->handle, 0, __ATOMIC_RELAXED);
-}
-
-static struct rs_handle *find(uint64_t handle)
-{
-	for (struct rs_handle *h = bucket[hash(handle)]; h; h = h->next)
-		if (h->handle == handle)
-			return h;
-	return NULL;
-}
-
-/* From now on handle is h's: a thread that had it before is no more. By the new thread or its creator, whoever is first. */
-static void list(struct rs_handle *h, uint64_t handle)
-{
-	struct rs_handle *old = find(handle);
-	if (old == h)
-		return;
-	if (old) {
-		unlist(old);
-		if (!(old->state & GONE))
-			free_handle(old); /* it ended without our noticing */
-	}
-	h->handle = handle;
-	h->state |= LISTED;
-	h->next = bucket[hash(handle)];
-	__atomic_store_n(&bucket[hash(handle)], h, __ATOMIC_RELEASE);
-}
-
-void rs_handle_retire(struct rs_handle *h)
-{
-	if (h->state & GONE)
-		return;
-	h->state |= GONE;
-	h->older = NULL;
-	if (gone_last)
-		gone_last->older = h;
-	else
-		gone_first = h;
-	gone_last = h;
-	if (++gone_count <= MAX_GONE)
-		return;
-	h = gone_first;
-	gone_first = h->older;
-	gone_count--;
-	if (h->state & LISTED)
-		unlist(h);
-	free_handle(h);
-}
-
-/* Without the lock as a rule. The nodes never go back to the kernel; a change in between means to look again. Whoever changes the lists may lose its
- * processor in the middle, for longer than looking again makes sense: then with the lock, as signal handlers may too, since its holder is never
- * interrupted by one. */
-bool rs_handle_read(uint64_t handle, struct rs_handle *copy, struct rs_handle **where)
-{
-	struct rs_handle *h;
-	for (int i = 0; i < 100; i++) {
-		uint32_t before = __atomic_load_n(&version, __ATOMIC_ACQUIRE);
-		h = __atomic_load_n(&bucket[hash(handle)], __ATOMIC_ACQUIRE);
-		for (int steps = 0; h && h->handle != handle && steps < 100000; steps++)
-			h = __atomic_load_n(&h->next, __ATOMIC_ACQUIRE);
-		if (h) {
-			copy->number = __atomic_load_n(&h->number, __ATOMIC_RELAXED);
-			copy->state = __atomic_load_n(&h->state, __ATOMIC_RELAXED);
-			copy->settled_at = __atomic_load_n(&h->settled_at, __ATOMIC_RELAXED);
-		}
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
-		if (!(before & 1) && before == __atomic_load_n(&version, __ATOMIC_RELAXED)) {
-			*where = h;
-			return h != NULL;
-		}
-		__builtin_ia32_pause();
-	}
-	uint64_t mask = rs_handles_take();
-	h = find(handle);
-	if (h) {
-		copy->number = h->number;
-		copy->state = h->state;
-		copy->settled_at = h->settled_at;
-	}
-	rs_handles_give(mask);
-	*where = h;
-	return h != NULL;
-}
-
 uint32_t rs_thread_of(pthread_t handle)
 {
-	struct rs_handle h, *where;
-	return rs_handle_read(handle, &h, &where) && !(h.state & GONE) ? h.number : 0;
+	struct rs_handle_view v;
+	return rs_handle_read(handle, &v) && !(v.who & GONE) ? rs_who_number(v.who) : 0;
 }
 
 /* --- beginning ------------------------------------------------------------------------------------------------------------------- */
@@ -213,6 +70,23 @@ static void fill(struct rs_thread *t, uint32_t number)
 	t->slot->number = number;
 }
 
+/* On the thread itself, until rs_leave: its signal handlers are not seen, above all not before its first event or after its last one. */
+static void hide(struct rs_thread *t)
+{
+	t->inside = 0;
+	rs_enter(t);
+}
+
+static void own_handle(struct rs_thread *t)
+{
+	struct rs_handle *h = rs_handle_new();
+	if (h) {
+		__atomic_store_n(&h->who, WHO(t->number, 0), __ATOMIC_RELEASE);
+		rs_handle_list(h, t->number, pthread_self());
+	}
+	t->handle = h;
+}
+
 /* On the thread itself: from here on it is known. */
 static void go_live(struct rs_thread *t)
 {
@@ -245,14 +119,7 @@ struct rs_thread *rs_thread_main(int sock, uintptr_t stack_hi, long *why)
 	fill(t, next_number++);
 	rs_live_threads++;
 	go_live(t);
-	uint64_t mask = rs_handles_take();
-	struct rs_handle *h = new_handle();
-	if (h) {
-		h->number = t->number;
-		t->handle = h;
-		list(h, pthread_self());
-	}
-	rs_handles_give(mask);
+	own_handle(t);
 	return t;
 }
 
@@ -269,17 +136,12 @@ static struct rs_thread *adopt(void)
 		if (t->stack_hi - t->stack_lo > 64 << 20) /* another stack than glibc's own */
 			t->stack_lo = t->stack_hi;
 		fill(t, __atomic_fetch_add(&next_number, 1, __ATOMIC_RELAXED));
-		uint64_t mask = rs_handles_take();
-		struct rs_handle *h = new_handle();
-		if (h) {
-			h->number = t->number;
-			t->handle = h;
-			list(h, pthread_self());
-		}
 		__atomic_fetch_add(&rs_live_threads, 1, __ATOMIC_RELAXED);
+		own_handle(t);
+		hide(t);
 		go_live(t);
-		rs_handles_give(mask);
 		rs_thread_say_start(t);
+		rs_leave(t);
 	}
 	adopting = false;
 	return t;
@@ -320,7 +182,7 @@ struct rs_thread *rs_self_slow(void)
 	return adopt();
 }
 
-static struct rs_thread *begin(struct rs_handle *h)
+static void begin(struct rs_handle *h)
 {
 	struct rs_thread *t = h->t;
 	/* glibc puts the thread's descriptor at the upper end of its stack. A stack from its cache may be larger than asked for: then we know less
@@ -331,15 +193,13 @@ static struct rs_thread *begin(struct rs_handle *h)
 	t->stack_lo = h->stack_size < top ? top - (h->stack_size & -RS_PAGE) : self;
 	if (t->stack_lo > self)
 		t->stack_lo = self;
-	uint64_t mask = rs_handles_take();
 	t->handle = h;
-	if (!(h->state & LISTED))
-		list(h, self);
+	rs_handle_list(h, t->number, self);
+	hide(t);
 	go_live(t);
 	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
-	rs_handles_give(mask);
 	rs_thread_say_start(t);
-	return t;
+	rs_leave(t);
 }
 
 static void *thread_main(void *p)
@@ -373,20 +233,15 @@ static void end(struct rs_thread *t)
 	struct rs_handle *h = t->handle;
 	rs_sync_thread_end(t);
 	__atomic_fetch_add(&rs_counters->locks_taken, t->locks_taken, __ATOMIC_RELAXED);
+	hide(t);
 	RS_EMIT(t, THREAD_EXIT, thread_exit, t->exit_value);
-	/* No handler may see half of this, nor send anything after it. */
-	uint64_t mask = rs_handles_take();
-	if (h) {
-		__atomic_store_n(&h->state, h->state | ENDED, __ATOMIC_RELEASE);
-		if (h->state & DETACHED)
-			rs_handle_retire(h);
-	}
+	if (h)
+		rs_handle_change(h, t->number, ENDED, 0, 0);
 	over = true;
 	rs_thread_tls = NULL;
 	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&t->slot->state, 2, __ATOMIC_RELEASE);
 	rs_region_unclaim(t);
-	rs_handles_give(mask);
 }
 
 static void end_round(void *value)
@@ -405,24 +260,14 @@ static void end_round(void *value)
 
 void rs_thread_after_fork(struct rs_thread *t)
 {
-	struct rs_handle *own = t ? t->handle : NULL;
-	lock.word = 0;
-	version = 0;
-	/* The other threads' nodes may be in the middle of a change: they are left alone for good. */
-	rs_os_clear(bucket, sizeof bucket);
-	free_handles = gone_first = gone_last = NULL;
-	gone_count = pending_starts = blocked_threads = 0;
+	pending_starts = blocked_threads = 0;
 	rs_live_threads = t ? 1 : 0;
-	if (!t)
-		return;
-	t->tid = rs_os_tid();
-	t->slot->tid = t->tid;
-	t->emit_sp = t->nested = 0;
-	if (own) {
-		own->state &= DETACHED;
-		own->handle = 0;
-		list(own, pthread_self());
+	if (t) {
+		t->tid = rs_os_tid();
+		t->slot->tid = t->tid;
+		t->emit_sp = t->nested = 0;
 	}
+	rs_handles_after_fork(t ? t->handle : NULL);
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------------------------------- */
@@ -470,29 +315,22 @@ static uint64_t default_stack_size(void)
 /* Everything the new thread needs is made ready by its creator. NULL: the thread will not be seen. */
 static struct rs_handle *prepare(struct rs_thread *t, bool detached, uint32_t stack, uintptr_t start, uint64_t stack_size)
 {
-	uint64_t mask = rs_handles_take();
-	struct rs_handle *h = new_handle();
-	rs_handles_give(mask);
+	struct rs_handle *h = rs_handle_new();
 	long why = -ENOMEM;
 	uint32_t number = __atomic_fetch_add(&next_number, 1, __ATOMIC_RELAXED);
 	RS_EMIT(t, THREAD_CREATE, thread_create, number, detached, stack, start);
 	struct rs_thread *child = h ? rs_region_claim(-1, &why) : NULL;
 	if (!child) {
 		rs_notice(t, why == -EMFILE ? RS_NOTICE_TOO_MANY_THREADS : RS_NOTICE_THREAD_UNSEEN, (int)-why, number);
-		if (h) {
-			mask = rs_handles_take();
-			free_handle(h);
-			rs_handles_give(mask);
-		}
+		if (h)
+			rs_handle_drop(h);
 		return NULL;
 	}
 	fill(child, number);
 	h->t = child;
-	h->number = number;
-	h->state = detached ? DETACHED : 0;
-	h->created_at = stack;
 	h->settled_at = detached ? stack : 0;
 	h->stack_size = stack_size;
+	__atomic_store_n(&h->who, WHO(number, detached ? DETACHED : 0), __ATOMIC_RELEASE);
 	__atomic_fetch_add(&pending_starts, 1, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&rs_live_threads, 1, __ATOMIC_RELAXED);
 	return h;
@@ -505,34 +343,18 @@ static void created(struct rs_thread *t, struct rs_handle *h, uint32_t number, u
 		__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 		__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_RELAXED);
 		rs_region_unclaim(h->t);
-		uint64_t mask = rs_handles_take();
-		free_handle(h);
-		rs_handles_give(mask);
+		rs_handle_drop(h);
 		RS_EMIT(t, THREAD_CREATE_FAILED, thread_create_failed, number, (uint32_t)error);
-		return;
-	}
-	if (__atomic_load_n(&h->state, __ATOMIC_ACQUIRE) & LISTED)
-		return; /* the thread was quicker; or the node is another's already */
-	uint64_t mask = rs_handles_take();
-	if (h->number == number && !(h->state & (LISTED | GONE)))
-		list(h, handle);
-	rs_handles_give(mask);
+	} else
+		rs_handle_list(h, number, handle); /* unless the thread was quicker; by now it may have ended */
 }
 
 /* A thread that is not seen has this handle from now on: what is known of an earlier one with it is not about this one. */
 static int unseen(uint64_t handle, int error)
 {
-	if (error || !rs_active)
-		return error;
-	uint64_t mask = rs_handles_take();
-	struct rs_handle *old = find(handle);
-	if (old) {
-		unlist(old);
-		if (!(old->state & GONE))
-			free_handle(old);
-	}
-	rs_handles_give(mask);
-	return 0;
+	if (!error && rs_active)
+		rs_handle_unlist(handle);
+	return error;
 }
 
 RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *restrict attr, void *(*start)(void *), void *restrict arg)
@@ -555,7 +377,7 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 		int r = rs_real.pthread_create(handle, attr, start, arg);
 		return unseen(r ? 0 : *handle, r);
 	}
-	uint32_t number = h->number;
+	uint32_t number = h->t->number;
 	h->start = start;
 	h->arg = arg;
 	int r = rs_real.pthread_create(handle, attr, thread_main, h);
@@ -576,7 +398,7 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 		int r = rs_real.thrd_create(handle, start, arg);
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
-	uint32_t number = h->number;
+	uint32_t number = h->t->number;
 	h->start_c11 = start;
 	h->arg = arg;
 	int r = rs_real.thrd_create(handle, thread_main_c11, h);
