@@ -27,6 +27,9 @@ var sentinelPipes [2]int32
 // cloneSentinel makes the process; all signals must be blocked. A negative errno if it cannot.
 func cloneSentinel() (pid int)
 
+// SentinelName is what ps calls the sentinel.
+const SentinelName = "ripstop-signals"
+
 const (
 	siginfoBytes = 128
 	// sentinelPatience is for how long an answer is waited for: somebody may have stopped or killed the sentinel.

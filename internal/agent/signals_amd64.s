@@ -62,6 +62,10 @@ child:
 	SYSCALL
 	TESTQ	AX, AX
 	JNZ	exit		// it would hold open what others wait to see closed
+	MOVL	$157, AX	// prctl
+	MOVL	$15, DI		// PR_SET_NAME
+	LEAQ	sentinelName<>(SB), SI
+	SYSCALL
 asked:
 	XORL	AX, AX		// read
 	XORL	DI, DI
@@ -100,5 +104,8 @@ exit:
 
 DATA sentinelSet<>+0(SB)/8, $0xffffffffffffffff
 GLOBL sentinelSet<>(SB), RODATA|NOPTR, $8
+DATA sentinelName<>+0(SB)/8, $"ripstop-"
+DATA sentinelName<>+8(SB)/8, $"signals\000"
+GLOBL sentinelName<>(SB), RODATA|NOPTR, $16
 GLOBL sentinelNone<>(SB), NOPTR, $128
 GLOBL sentinelInfo<>(SB), NOPTR, $128

@@ -14,8 +14,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/agent"
 )
 
 // --- a parent for what the killed leave behind ---------------------------------------------------------------------------------------
@@ -58,8 +61,14 @@ func reaper(args []string) {
 				b2, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, tid))
 				b = append(b, b2...)
 			}
-			if f := strings.Fields(string(b)); len(f) > 0 {
-				whom, _ = strconv.Atoi(f[0])
+			program := 0
+			for _, f := range strings.Fields(string(b)) {
+				if p, _ := strconv.Atoi(f); !isSentinel(p) && (program == 0 || p < program) {
+					program = p // the sentinel, if it has no name yet, is younger
+				}
+			}
+			if program != 0 {
+				whom = program
 				break
 			}
 			if mainEnded.Load() {
@@ -82,17 +91,22 @@ func reaper(args []string) {
 	})
 	for {
 		var ws unix.WaitStatus
-		p, err := unix.Wait4(-1, &ws, 0, nil)
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil {
 			break
 		}
-		if p == pid {
+		p := int(*(*int32)(unsafe.Add(unsafe.Pointer(&info), 16))) // si_pid
+		sentinel := isSentinel(p)
+		unix.Wait4(p, &ws, 0, nil)
+		switch {
+		case p == pid:
 			mainEnded.Store(true)
 			e.Main = ws
-		} else {
+		case !sentinel:
 			e.Orphans = append(e.Orphans, ws)
 		}
 	}
@@ -101,6 +115,12 @@ func reaper(args []string) {
 		fail(err)
 	}
 	os.Exit(0)
+}
+
+// isSentinel tells whether a process, which may be a zombie, is ripstop's helper and not the program.
+func isSentinel(pid int) bool {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return strings.TrimSpace(string(b)) == agent.SentinelName
 }
 
 func tasks(pid int) (names []string) {
