@@ -17,7 +17,7 @@ func Decode(code []byte) (Inst, error) {
 	in := Inst{
 		Len: l.n, Rounding: -1,
 		OpcodeOff: int8(l.opOff), ModRMOff: int8(l.mrmOff), DispOff: int8(l.dspOff), DispLen: int8(l.dspLen), ImmOff: int8(l.immOff), ImmLen: int8(l.immLen),
-		PrefixLen: int8(l.prefix), Lock: l.lock,
+		PrefixLen: int8(l.prefix), Lock: l.lock, narrow: l.addr32,
 	}
 	var row *row
 	if e := l.encoding(); e != nil {

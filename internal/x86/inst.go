@@ -108,6 +108,8 @@ type Inst struct {
 	nargs uint8
 	nmems uint8
 
+	narrow bool // an address-size prefix
+
 	// Registers used as operands or to form addresses, and written. Of those in Kept, which is part of Writes, some of the old value may
 	// survive: a write to 8 or 16 bits, to an xmm register by SSE, under a mask or a condition. The others in Writes are overwritten.
 	Reads, Writes, Kept RegSet

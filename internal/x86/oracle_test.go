@@ -43,6 +43,11 @@ func refuses(in *Inst) string {
 	if mems := in.Mems(); len(mems) > 0 && mems[0].Kind&MemBit != 0 && in.Args()[1].Reg.Set()&(mems[0].Base.Set()|mems[0].Index.Set()) != 0 {
 		return "the bit's number is part of its address"
 	}
+	if a := in.Args(); in.Op == "movdir64b" && in.Reads == a[0].Reg.Set() {
+		return "one register must be aligned and another address"
+	} else if (in.Op == "div" || in.Op == "idiv") && (a[0].Reg == AH || a[0].Reg.Class() == ClassGPR && a[0].Reg.Num() == 2 && a[0].Reg.Size() > 1) {
+		return "the quotient never fits"
+	}
 	for _, a := range in.Args() {
 		if a.Kind == ArgReg && (a.Reg.Class() == ClassSys || a.Reg.Class() == ClassSeg && a.Access&Write != 0) {
 			return "moves to control registers and selectors"
@@ -108,7 +113,11 @@ func (s *sandbox) once(tb testing.TB, p *prepared) (*state, unix.Signal) {
 		page, base = s.far, farAt
 	}
 	copy(page[p.rip-base:], p.code)
-	return s.run(tb, p.st, 16, func(rip uint64) bool { return rip != p.rip })
+	steps := 1
+	if p.in.Rep || p.in.Repne {
+		steps = 16
+	}
+	return s.run(tb, p.st, steps, func(rip uint64) bool { return rip != p.rip })
 }
 
 // flagsSeen are the flags that the oracle looks at. Stepping sets and hides TF.
