@@ -42,6 +42,7 @@ type Signals struct {
 	write int
 	saved map[syscall.Signal]sigaction
 	pipes chan os.Signal
+	asked map[syscall.Signal]bool // SIGTERM, SIGHUP: whether a process has sent it; read's until ch is closed
 }
 
 //lint:ignore U1000 the handler in signals_amd64.s reads it
@@ -57,7 +58,7 @@ func CatchSignals() (*Signals, error) {
 		return nil, fmt.Errorf("cannot catch signals: pipe: %w", err)
 	}
 	s := &Signals{ch: make(chan Caught), pipe: os.NewFile(uintptr(p[0]), "signals"), write: p[1],
-		saved: map[syscall.Signal]sigaction{}, pipes: make(chan os.Signal, 1)}
+		saved: map[syscall.Signal]sigaction{}, pipes: make(chan os.Signal, 1), asked: map[syscall.Signal]bool{syscall.SIGTERM: false, syscall.SIGHUP: false}}
 	caughtPipe = int32(p[1])
 	const saSiginfo, saRestorer, saOnstack, saRestart = 0x4, 0x04000000, 0x08000000, 0x10000000
 	act := sigaction{flags: saSiginfo | saRestorer | saOnstack | saRestart}
@@ -89,22 +90,36 @@ func (s *Signals) read() {
 		if _, err := io.ReadFull(s.pipe, b[:]); err != nil {
 			return
 		}
-		s.ch <- Caught{
+		c := Caught{
 			Signal: syscall.Signal(binary.LittleEndian.Uint32(b[:])),
 			Code:   int32(binary.LittleEndian.Uint32(b[4:])),
 			PID:    int(binary.LittleEndian.Uint32(b[8:])),
 		}
+		if _, ends := s.asked[c.Signal]; ends && !c.byKernel() {
+			s.asked[c.Signal] = true
+		}
+		s.ch <- c
 	}
 }
 
-// Stop ends the catching. Signals that came and were not asked for are forgotten.
+// Stop ends the catching. Signals that came and were not asked for are forgotten. If we were asked to end, by SIGTERM or SIGHUP, we are about to, and
+// the same once more does not take the trace or the report away: timeout(1) sends SIGTERM to its child and then to the whole group.
 func (s *Signals) Stop() {
 	for sig, old := range s.saved {
-		rtSigaction(sig, &old, nil)
+		if _, ends := s.asked[sig]; ends {
+			rtSigaction(sig, &sigaction{handler: sigIgn}, nil)
+		} else {
+			rtSigaction(sig, &old, nil)
+		}
 	}
 	signal.Stop(s.pipes)
 	unix.Close(s.write)
 	for range s.ch {
 	}
 	s.pipe.Close()
+	for sig, sent := range s.asked {
+		if old, ok := s.saved[sig]; ok && !sent {
+			rtSigaction(sig, &old, nil)
+		}
+	}
 }
