@@ -238,6 +238,7 @@ static __attribute__((constructor)) void constructor(int argc, char **argv, char
 	saved_argc = argc;
 	saved_argv = argv;
 	rs_init();
+	rs_real_init_maybe();
 	start(envp);
 }
 

@@ -11,14 +11,22 @@ void *rs_real_find(const char *name, const char *version)
 
 void rs_real_init(void)
 {
-	/* 0 not yet, 1 under way (the look-up itself may call what is interposed), 2 done. Runs before there is a second thread. */
+	/* 0 not yet, 1 under way (the look-up itself may call what is interposed), 2 done. Runs before there is a second thread, perhaps
+	 * in the middle of the program's own malloc: a look-up that misses calls malloc, for the text of its error. */
 	static uint32_t state;
 	if (state != 0)
 		return;
 	state = 1;
 #define R_AS(ret, member, name, version, args) rs_real.member = (ret(*) args)rs_real_find(#name, version);
-	RS_REAL_LIST
+	RS_REAL_ALWAYS
+#undef R_AS
+	state = 2;
+}
+
+void rs_real_init_maybe(void)
+{
+#define R_AS(ret, member, name, version, args) rs_real.member = (ret(*) args)rs_real_find(#name, version);
+	RS_REAL_MAYBE
 #undef R_AS
 	dlerror(); /* a miss must not be the program's first dlerror() */
-	state = 2;
 }

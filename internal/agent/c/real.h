@@ -14,8 +14,10 @@ struct rs_real_table {
 #undef R_AS
 };
 extern struct rs_real_table rs_real __attribute__((visibility("hidden")));
-/* Fills rs_real; a missing function stays NULL. Idempotent, async-signal-unsafe, called by rs_init. */
+/* Fills rs_real with what glibc has; a missing function stays NULL. Idempotent, async-signal-unsafe, called by rs_init. */
 void rs_real_init(void);
+/* The rest of rs_real, which the program may lack. Called by the constructor; these are NULL before. */
+void rs_real_init_maybe(void) __attribute__((visibility("hidden")));
 /* The next definition of name after ours, of that version ("" for the default); NULL if there is none. Async-signal-unsafe. */
 void *rs_real_find(const char *name, const char *version) __attribute__((visibility("hidden")));
 

@@ -55,7 +55,8 @@
 	R(int, sem_getvalue, "", (sem_t *, int *)) \
 	R(void, pthread_testcancel, "", (void)) \
 	R(int, pthread_once, "", (pthread_once_t *, void (*)(void))) \
-	R(int, mtx_init, "", (mtx_t *, int)) \
+	R(int, mtx_init, "", (mtx_t *, int))
+#define RS_REAL_SYNC_MAYBE \
 	R(int, __cxa_guard_acquire, "", (uint64_t *)) \
 	R(void, __cxa_guard_release, "", (uint64_t *)) \
 	R(void, __cxa_guard_abort, "", (uint64_t *))

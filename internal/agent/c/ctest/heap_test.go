@@ -65,6 +65,17 @@ func TestHeapOtherWithNamesOfGlibc(t *testing.T) {
 	}
 }
 
+// Chromium's crash handler never began: malloc, in the executable, is set up under a spin lock and maps memory for that. mmap looked up all real functions,
+// the look-up of one that was not there made ld.so call malloc for the text of the error, and malloc was spinning on its own lock.
+func TestHeapOwnInTheMaking(t *testing.T) {
+	prog := compile(t, "heap_own.c", "-fno-builtin", "-Wl,--export-dynamic")
+	for _, config := range []wire.Config{filtered, all} {
+		if l := same(t, config, prog); len(misuses(l)) > 0 {
+			t.Errorf("misuse in a right program: %+v", misuses(l)[0])
+		}
+	}
+}
+
 // In all mode every block that is handed out is told once and given back once, by whatever interface: an operator new that calls malloc
 // is one allocation, a realloc is a free and an allocation.
 func TestHeapEvents(t *testing.T) {
