@@ -47,7 +47,7 @@ int main(void)
 {
 	int odd = 0;
 	for (int i = 0; i < 100; i++) {
-		char *p = malloc(8), *q = strdup("a string of libc's");
+		char *p = malloc(i % 2 ? 8 : 16), *q = strdup("a string of libc's");
 		odd += (uintptr_t)p % 16 != 0 || (uintptr_t)q % 16 != 0;
 		free(q);
 		free(realloc(p, 40));
