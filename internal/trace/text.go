@@ -65,7 +65,7 @@ func appendValue(dst []byte, f wire.Field, v uint64) []byte {
 	switch f.Kind {
 	case wire.Int:
 		return strconv.AppendInt(dst, int64(v<<(64-f.Width))>>(64-f.Width), 10)
-	case wire.Addr:
+	case wire.Addr, wire.Signals:
 		return appendAddr(dst, v)
 	case wire.Thread:
 		return strconv.AppendUint(append(dst, 'T'), v, 10)
@@ -330,7 +330,7 @@ func (p *parser) value(f wire.Field, s string) (uint64, error) {
 			return 0, fmt.Errorf("want a whole number of %d bits", f.Width)
 		}
 		return uint64(v) << (64 - f.Width) >> (64 - f.Width), nil
-	case wire.Addr:
+	case wire.Addr, wire.Signals:
 		return p.addr(s)
 	case wire.Thread:
 		return prefixed(s, 'T')

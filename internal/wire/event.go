@@ -17,13 +17,14 @@ type Event struct {
 type Kind uint8
 
 const (
-	Uint   Kind = iota // decimal
-	Int                // decimal, sign-extended from Width
-	Addr               // hexadecimal address in the target
-	Thread             // thread number in its process, printed T7
-	Stack              // id of a stack, defined by a `stack` event of the same process, printed S12; 0 is "none was taken"
-	Enum               // a named value of the enum Field.Enum; an unknown value prints as its number
-	Flags              // a |-joined set of bits of the enum Field.Enum
+	Uint    Kind = iota // decimal
+	Int                 // decimal, sign-extended from Width
+	Addr                // hexadecimal address in the target
+	Thread              // thread number in its process, printed T7
+	Stack               // id of a stack, defined by a `stack` event of the same process, printed S12; 0 is "none was taken"
+	Enum                // a named value of the enum Field.Enum; an unknown value prints as its number
+	Flags               // a |-joined set of bits of the enum Field.Enum
+	Signals             // hexadecimal set of signals: bit N-1 is signal N
 )
 
 // Tail says what follows the fixed fields.

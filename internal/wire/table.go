@@ -25,12 +25,13 @@ var Enums = []EnumSpec{
 		{0, "exit"}, {1, "raw-exit"}, {2, "quick_exit"}, {3, "exec"}, {4, "abort"}}},
 	{"Channel", "a kernel object that orders threads", []EnumValue{
 		{1, "pipe"}, {2, "socket"}, {3, "eventfd"}, {4, "file"}, {5, "signalfd"}, {6, "timerfd"}, {7, "epoll"}, {8, "tty"}, {9, "other"}}},
+	{"MaskHow", "how a signal mask changed", []EnumValue{{0, "block"}, {1, "unblock"}, {2, "set"}, {3, "wait"}, {4, "wait-end"}}},
 	{"Alloc", "which interface allocated or freed", []EnumValue{
 		{1, "malloc"}, {2, "calloc"}, {3, "realloc"}, {4, "memalign"}, {5, "new"}, {6, "new-array"},
 		{7, "free"}, {8, "delete"}, {9, "delete-array"}, {10, "mmap"}, {11, "reallocarray"}}},
 	{"Notice", "what the agent could not do, said once each", []EnumValue{
 		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
-		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}}},
+		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"}}},
 }
 
 // EnumSpec is one enum: its Go and C name, what it is, its values.
@@ -53,6 +54,7 @@ func addr(name string) Field     { return Field{name, 64, Addr, ""} }
 func thread(name string) Field   { return Field{name, 32, Thread, ""} }
 func stack() Field               { return Field{"stack", 32, Stack, ""} }
 func stackN(name string) Field   { return Field{name, 32, Stack, ""} }
+func signals(name string) Field  { return Field{name, 64, Signals, ""} }
 func flags(name string) Field    { return Field{name, 16, Flags, "ObjFlag"} }
 
 // Events is the event table. In *filtered* mode (`run`) the agent leaves out what its row marks [all]; in *all* mode (`record`)
@@ -126,6 +128,7 @@ var Events = []Spec{
 	{82, "signal-enter", []Field{u32f("sig"), i32f("code"), u32f("pid")}, NoTail, "[all] A handler begins on this thread. Acquire of the sends of sig to it."},
 	{83, "signal-leave", []Field{u32f("sig")}, NoTail, "[all] The handler returned."},
 	{84, "signal-taken", []Field{u32f("sig"), i32f("code")}, NoTail, "[all] sigwait family or a signalfd read took sig. Acquire."},
+	{85, "sigmask", []Field{u8("how", "MaskHow"), signals("set"), signals("mask")}, NoTail, "[all] The thread's signal mask was changed. block, unblock, set: what sigprocmask and its kin asked for; sent after the call, so the handlers that it let run come before. wait: set is in force while the wait that follows lasts (sigsuspend, ppoll, pselect, epoll_pwait); wait-end: the old mask is back (absent if the wait was left by cancellation or a jump). mask: the whole mask from now on. A thread begins with its creator's mask. Not sent for the mask of a handler, nor for what siglongjmp and setcontext restore."},
 
 	// What orders threads through the kernel. [all] throughout.
 	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63)."},

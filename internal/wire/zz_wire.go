@@ -154,6 +154,19 @@ const (
 
 func (v Channel) String() string { return enumName("Channel", uint32(v)) }
 
+// MaskHow: how a signal mask changed.
+type MaskHow uint8
+
+const (
+	MaskHowBlock   MaskHow = 0
+	MaskHowUnblock MaskHow = 1
+	MaskHowSet     MaskHow = 2
+	MaskHowWait    MaskHow = 3
+	MaskHowWaitEnd MaskHow = 4
+)
+
+func (v MaskHow) String() string { return enumName("MaskHow", uint32(v)) }
+
 // Alloc: which interface allocated or freed.
 type Alloc uint8
 
@@ -188,6 +201,7 @@ const (
 	NoticeAgentLate      Notice = 9
 	NoticeLimit          Notice = 10
 	NoticeOwnMalloc      Notice = 11
+	NoticeNamespace      Notice = 12
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
@@ -275,6 +289,7 @@ const (
 	TypeSignalEnter        Type = 82
 	TypeSignalLeave        Type = 83
 	TypeSignalTaken        Type = 84
+	TypeSigmask            Type = 85
 	TypeChannelRelease     Type = 96
 	TypeChannelAcquire     Type = 97
 	TypeFutexWake          Type = 98
@@ -1664,6 +1679,32 @@ func (e EvSignalTaken) Append(dst []uint64, ts uint64) []uint64 {
 	w[0] = ts<<8 | 84
 	w[1] |= uint64(uint32(e.Sig)) << 0
 	w[1] |= uint64(uint32(e.Code)) << 32
+	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvSigmask is event `sigmask`: [all] The thread's signal mask was changed. block, unblock, set: what sigprocmask and its kin asked for; sent after the call, so the handlers that it let run come before. wait: set is in force while the wait that follows lasts (sigsuspend, ppoll, pselect, epoll_pwait); wait-end: the old mask is back (absent if the wait was left by cancellation or a jump). mask: the whole mask from now on. A thread begins with its creator's mask. Not sent for the mask of a handler, nor for what siglongjmp and setcontext restore.
+type EvSigmask struct {
+	How  MaskHow
+	Set  uint64
+	Mask uint64
+}
+
+// DecodeSigmask reads the record w, whose length RecordWords has confirmed.
+func DecodeSigmask(w []uint64) (e EvSigmask) {
+	e.How = MaskHow(w[1] >> 0)
+	e.Set = uint64(w[2] >> 0)
+	e.Mask = uint64(w[3] >> 0)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvSigmask) Append(dst []uint64, ts uint64) []uint64 {
+	var w [4]uint64
+	w[0] = ts<<8 | 85
+	w[1] |= uint64(uint8(e.How)) << 0
+	w[2] |= uint64(uint64(e.Set)) << 0
+	w[3] |= uint64(uint64(e.Mask)) << 0
 	dst = append(dst, w[:]...)
 	return dst
 }

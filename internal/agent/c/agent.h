@@ -30,6 +30,8 @@
 #define RS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define RS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define RS_CALLER() ((uintptr_t)__builtin_return_address(0))
+/* Another exported name of an interposed function of the file. */
+#define RS_ALIAS(name, target) __asm__(".globl " #name "\n.type " #name ", @function\n.set " #name ", " #target "\n")
 
 /* --- the thread ------------------------------------------------------------------------------------------------------- */
 
@@ -194,6 +196,15 @@ void rs_sync_memory_gone(struct rs_thread *t, uintptr_t p, size_t n, uint32_t st
 void rs_sync_memory_unmapped(struct rs_thread *t, uintptr_t p, size_t n);
 /* sync.c asks: the heap block that holds p, if heap.c still knows it. *site: the stack is a representative one (event in-block). */
 bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t *size, uint32_t *stack, bool *site);
+
+/* --- signal masks (sigmask.c), all mode only ---------------------------------------------------------------------------- */
+
+/* Says that the mask was changed. t may be NULL. */
+void rs_sigmask_changed(struct rs_thread *t, unsigned how, uint64_t set);
+/* Around a call that waits with the mask at `set` (which may be NULL, or not readable). */
+struct rs_mask_wait { uint64_t back; bool told; };
+struct rs_mask_wait rs_mask_wait_begin(const void *set);
+void rs_mask_wait_end(const struct rs_mask_wait *w);
 
 /* --- processes (proc.c) ------------------------------------------------------------------------------------------------- */
 

@@ -226,10 +226,23 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 			return rs_real.name args; \
 		return polled(p, n, rs_real.name args); \
 	}
+/* As POLL, with a signal mask for the time of the wait. */
+#define POLL_MASK(name, done, params, args) \
+	RS_EXPORT int name params; \
+	RS_EXPORT int name params \
+	{ \
+		NEED(name); \
+		if (RS_LIKELY(!rs_config.all)) \
+			return rs_real.name args; \
+		struct rs_mask_wait w = rs_mask_wait_begin(m); \
+		int r = rs_real.name args; \
+		rs_mask_wait_end(&w); \
+		return done; \
+	}
 POLL(poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms))
 POLL(__poll_chk, (struct pollfd *p, nfds_t n, int ms, size_t room), (p, n, ms, room))
-POLL(ppoll, (struct pollfd *p, nfds_t n, const struct timespec *w, const sigset_t *m), (p, n, w, m))
-POLL(__ppoll_chk, (struct pollfd *p, nfds_t n, const struct timespec *w, const sigset_t *m, size_t room), (p, n, w, m, room))
+POLL_MASK(ppoll, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m), (p, n, t, m))
+POLL_MASK(__ppoll_chk, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m, size_t room), (p, n, t, m, room))
 
 static int selected(int n, fd_set *const sets[3], int r)
 {
@@ -253,13 +266,8 @@ RS_EXPORT int select(int n, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval *
 	return selected(n, (fd_set *const[]){rd, wr, ex}, rs_real.select(n, rd, wr, ex, w));
 }
 
-RS_EXPORT int pselect(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *w, const sigset_t *m)
-{
-	NEED(pselect);
-	if (RS_LIKELY(!rs_config.all))
-		return rs_real.pselect(n, rd, wr, ex, w, m);
-	return selected(n, (fd_set *const[]){rd, wr, ex}, rs_real.pselect(n, rd, wr, ex, w, m));
-}
+POLL_MASK(pselect, selected(n, (fd_set *const[]){rd, wr, ex}, r),
+	(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *t, const sigset_t *m), (n, rd, wr, ex, t, m))
 
 /* epoll tells what was registered with the descriptor, not the descriptor: remembered here, by (epoll, data). A collision forgets. */
 #define WATCHED 8192
@@ -304,15 +312,26 @@ static int epolled(int ep, const struct epoll_event *ev, int r)
 	return r;
 }
 
-#define EPOLL(name, params, args) \
-	RS_EXPORT int name params; \
-	RS_EXPORT int name params \
-	{ \
-		NEED(name); \
-		if (RS_LIKELY(!rs_config.all)) \
-			return rs_real.name args; \
-		return epolled(ep, ev, rs_real.name args); \
-	}
-EPOLL(epoll_wait, (int ep, struct epoll_event *ev, int n, int ms), (ep, ev, n, ms))
-EPOLL(epoll_pwait, (int ep, struct epoll_event *ev, int n, int ms, const sigset_t *m), (ep, ev, n, ms, m))
-EPOLL(epoll_pwait2, (int ep, struct epoll_event *ev, int n, const struct timespec *w, const sigset_t *m), (ep, ev, n, w, m))
+RS_EXPORT int epoll_wait(int ep, struct epoll_event *ev, int n, int ms)
+{
+	NEED(epoll_wait);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.epoll_wait(ep, ev, n, ms);
+	return epolled(ep, ev, rs_real.epoll_wait(ep, ev, n, ms));
+}
+POLL_MASK(epoll_pwait, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, int ms, const sigset_t *m), (ep, ev, n, ms, m))
+POLL_MASK(epoll_pwait2, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, const struct timespec *t, const sigset_t *m), (ep, ev, n, t, m))
+
+/* Other names of the same functions that libc exports: of before POSIX had the name, and for its own libraries. */
+RS_ALIAS(__read, read);
+RS_ALIAS(__write, write);
+RS_ALIAS(__pread64, pread);
+RS_ALIAS(__libc_pread, pread);
+RS_ALIAS(__pwrite64, pwrite);
+RS_ALIAS(__libc_pwrite, pwrite);
+RS_ALIAS(__connect, connect);
+RS_ALIAS(__send, send);
+RS_ALIAS(__recv, recv);
+RS_ALIAS(__sendmmsg, sendmmsg);
+RS_ALIAS(__poll, poll);
+RS_ALIAS(__select, select);

@@ -194,3 +194,14 @@ RS_EXPORT void closefrom(int lo)
 		rs_channel_forget_range(lo < 0 ? 0 : (unsigned)lo, ~0u);
 	rs_real.closefrom(lo);
 }
+
+/* Other names of the same functions that libc exports: of before POSIX had the name, and for its own libraries. */
+RS_ALIAS(__open, open);
+RS_ALIAS(__open64, open64);
+RS_ALIAS(creat64, creat);
+RS_ALIAS(__close, close);
+RS_ALIAS(__dup2, dup2);
+RS_ALIAS(__pipe, pipe);
+RS_ALIAS(__socket, socket);
+RS_ALIAS(__fcntl, fcntl);
+RS_ALIAS(__libc_fcntl64, fcntl64);

@@ -380,6 +380,7 @@ RS_EXPORT void *reallocarray(void *old, size_t m, size_t n)
 	}
 	return resize(rs_real.realloc, old, total, RS_ALLOC_REALLOCARRAY, RS_CALLER(), __builtin_frame_address(0));
 }
+RS_ALIAS(__libc_reallocarray, reallocarray);
 
 RS_EXPORT void free(void *p)
 {

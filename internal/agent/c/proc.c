@@ -151,6 +151,8 @@ RS_EXPORT pid_t fork(void)
 		emit_copy(t, pid, stack);
 	return pid;
 }
+RS_ALIAS(__fork, fork);
+RS_ALIAS(__libc_fork, fork);
 
 /* No atfork handlers run here. */
 RS_EXPORT pid_t _Fork(void)
@@ -325,3 +327,4 @@ RS_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		rs_emit_unfollowed(t, RS_UNFOLLOWED_RAW_CLONE, pid, "");
 	return pid;
 }
+RS_ALIAS(__clone, clone);

@@ -7,9 +7,6 @@
 /* The real function, also for a call that comes before the constructor. */
 #define RS_REAL(f) (RS_LIKELY(rs_real.f != NULL) ? rs_real.f : (rs_init(), rs_real.f))
 
-/* Another exported name of a function of this file. */
-#define RS_ALIAS(name, target) __asm__(".globl " #name "\n.type " #name ", @function\n.set " #name ", " #target "\n")
-
 /* Whether a pointer is NULL, where a header promises that it is not. */
 static inline bool rs_null(const void *p)
 {

@@ -1,4 +1,4 @@
-/* real_signal.h: real functions that signal.c interposes. */
+/* real_signal.h: real functions that signal.c and sigmask.c interpose. */
 #ifndef RS_REAL_SIGNAL_H
 #define RS_REAL_SIGNAL_H
 #include <signal.h>
@@ -10,6 +10,14 @@
 	R(rs_sighandler, sigset, "", (int, rs_sighandler)) \
 	R(int, sigignore, "", (int)) \
 	R(int, siginterrupt, "", (int, int)) \
+	R(int, sigprocmask, "", (int, const sigset_t *, sigset_t *)) \
+	R(int, pthread_sigmask, "GLIBC_2.32", (int, const sigset_t *, sigset_t *)) \
+	R(int, sighold, "", (int)) \
+	R(int, sigrelse, "", (int)) \
+	R(int, sigblock, "", (int)) \
+	R(int, sigsetmask, "", (int)) \
+	R(int, sigsuspend, "", (const sigset_t *)) \
+	R(int, __sigpause, "", (int, int)) \
 	R(int, sigwait, "", (const sigset_t *, int *)) \
 	R(int, sigwaitinfo, "", (const sigset_t *, siginfo_t *)) \
 	R(int, sigtimedwait, "", (const sigset_t *, siginfo_t *, const struct timespec *)) \

@@ -151,7 +151,10 @@ RS_EXPORT rs_sighandler sigset(int sig, rs_sighandler h)
 {
 	if (h != SIG_ERR && h != SIG_HOLD)
 		tell(rs_self(), sig, 0, h);
-	return unstubbed(RS_REAL(sigset)(sig, h));
+	rs_sighandler before = unstubbed(RS_REAL(sigset)(sig, h));
+	if (rs_config.all && before != SIG_ERR)
+		rs_sigmask_changed(rs_self(), h == SIG_HOLD ? RS_MASK_HOW_BLOCK : RS_MASK_HOW_UNBLOCK, 1ull << (sig - 1));
+	return before;
 }
 
 RS_EXPORT int sigignore(int sig)
@@ -201,6 +204,7 @@ RS_EXPORT int sigtimedwait(const sigset_t *set, siginfo_t *info, const struct ti
 }
 
 RS_EXPORT int sigwaitinfo(const sigset_t *set, siginfo_t *info) { return sigtimedwait(set, info, NULL); }
+RS_ALIAS(__sigtimedwait, sigtimedwait);
 
 /* --- sending ------------------------------------------------------------------------------------------------------------------ */
 

@@ -118,11 +118,11 @@ static void cancelled(void *pid)
 static int run(const char *command, uintptr_t pc, void *frame)
 {
 	int status = -1;
-	sigset_t reset, chld, old;
+	sigset_t reset, chld, old = {{0}};
 	ignore_keys(&reset);
 	sigemptyset(&chld);
 	sigaddset(&chld, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &chld, &old);
+	RS_REAL(sigprocmask)(SIG_BLOCK, &chld, &old);
 
 	posix_spawnattr_t attr;
 	posix_spawnattr_init(&attr);
@@ -150,7 +150,7 @@ static int run(const char *command, uintptr_t pc, void *frame)
 	}
 	int e = errno;
 	restore_keys();
-	sigprocmask(SIG_SETMASK, &old, NULL);
+	rs_real.sigprocmask(SIG_SETMASK, &old, NULL);
 	errno = error ? error : e;
 	return status;
 }
@@ -163,3 +163,4 @@ RS_EXPORT int system(const char *command)
 		return run("exit 0", RS_CALLER(), __builtin_frame_address(0)) == 0;
 	return run(command, RS_CALLER(), __builtin_frame_address(0));
 }
+RS_ALIAS(__libc_system, system);

@@ -22,7 +22,7 @@ long rs_syscall_error(long r) __attribute__((visibility("hidden")));
 /* 0: pass, 1: rs_syscall_seen does it, 2: ask rs_syscall_clone. */
 __attribute__((visibility("hidden"), used)) const uint8_t rs_syscall_class[512] = {
 	[SYS_futex] = 1, [449 /* futex_waitv */] = 1, [454 /* futex_wake */] = 1, [455 /* futex_wait */] = 1, [456 /* futex_requeue */] = 1,
-	[SYS_exit_group] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_prctl] = 1, [SYS_seccomp] = 1,
+	[SYS_exit_group] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_prctl] = 1, [SYS_seccomp] = 1, [SYS_rt_sigprocmask] = 1,
 	[SYS_kill] = 1, [SYS_tkill] = 1, [SYS_tgkill] = 1, [SYS_rt_sigqueueinfo] = 1, [SYS_rt_tgsigqueueinfo] = 1,
 	[SYS_fork] = 1, [SYS_clone] = 2, [SYS_clone3] = 2, [SYS_vfork] = 2,
 };
@@ -203,6 +203,14 @@ RS_EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long 
 	return (int)do_prctl(option, (long)a, (long)b, (long)c, (long)d);
 }
 
+static long set_mask(struct rs_thread *t, long how, const uint64_t *set, uint64_t *old, long size)
+{
+	long r = RS_SYS4(SYS_rt_sigprocmask, how, set, old, size);
+	if (r == 0 && set && t && rs_config.all)
+		rs_sigmask_changed(t, how == 0 ? RS_MASK_HOW_BLOCK : how == 1 ? RS_MASK_HOW_UNBLOCK : RS_MASK_HOW_SET, set == old ? 0 : *set);
+	return finish(r);
+}
+
 static void sent(struct rs_thread *t, long sig, uint32_t target, long pid)
 {
 	if (t && rs_config.all && sig)
@@ -231,6 +239,8 @@ long rs_syscall_seen(long n, long a, long b, long c, long d, long e, long f)
 	case SYS_clone:
 	case SYS_clone3:
 		return unseen_fork(t, n, a, b, c, d, e);
+	case SYS_rt_sigprocmask:
+		return set_mask(t, a, (const uint64_t *)b, (uint64_t *)c, d);
 	case SYS_kill:
 	case SYS_rt_sigqueueinfo:
 		sent(t, b, 0, a);

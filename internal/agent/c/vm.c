@@ -101,3 +101,8 @@ RS_EXPORT void *sbrk(intptr_t by)
 		RS_EMIT(t, BRK, brk, (uintptr_t)was + (uintptr_t)by);
 	return was;
 }
+
+/* Other names of the same functions that libc exports: of before POSIX had the name, and for its own libraries. */
+RS_ALIAS(__mmap, mmap);
+RS_ALIAS(__munmap, munmap);
+RS_ALIAS(__sbrk, sbrk);

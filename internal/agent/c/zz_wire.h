@@ -126,6 +126,15 @@ enum {
 	RS_CHANNEL_OTHER = 9,
 };
 
+/* how a signal mask changed */
+enum {
+	RS_MASK_HOW_BLOCK = 0,
+	RS_MASK_HOW_UNBLOCK = 1,
+	RS_MASK_HOW_SET = 2,
+	RS_MASK_HOW_WAIT = 3,
+	RS_MASK_HOW_WAIT_END = 4,
+};
+
 /* which interface allocated or freed */
 enum {
 	RS_ALLOC_MALLOC = 1,
@@ -154,6 +163,7 @@ enum {
 	RS_NOTICE_AGENT_LATE = 9,
 	RS_NOTICE_LIMIT = 10,
 	RS_NOTICE_OWN_MALLOC = 11,
+	RS_NOTICE_NAMESPACE = 12,
 };
 
 /* how an unwind rule computes the canonical frame address */
@@ -711,6 +721,17 @@ static inline void rs_put_signal_taken(uint64_t *w, uint32_t sig, uint32_t code)
 {
 	(void)w;
 	w[1] = (uint64_t)sig | (uint64_t)code << 32;
+}
+
+/* [all] The thread's signal mask was changed. block, unblock, set: what sigprocmask and its kin asked for; sent after the call, so the handlers that it let run come before. wait: set is in force while the wait that follows lasts (sigsuspend, ppoll, pselect, epoll_pwait); wait-end: the old mask is back (absent if the wait was left by cancellation or a jump). mask: the whole mask from now on. A thread begins with its creator's mask. Not sent for the mask of a handler, nor for what siglongjmp and setcontext restore. */
+#define RS_EV_SIGMASK 85
+#define RS_SIGMASK_WORDS 4
+static inline void rs_put_sigmask(uint64_t *w, uint8_t how, uint64_t set, uint64_t mask)
+{
+	(void)w;
+	w[1] = (uint64_t)how;
+	w[2] = (uint64_t)set;
+	w[3] = (uint64_t)mask;
 }
 
 /* [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). */

@@ -63,7 +63,8 @@ func docsTables() string {
 }
 
 var (
-	kindWords = map[wire.Kind]string{wire.Uint: "", wire.Int: "signed", wire.Addr: "address", wire.Thread: "thread", wire.Stack: "stack"}
+	kindWords = map[wire.Kind]string{wire.Uint: "", wire.Int: "signed", wire.Addr: "address", wire.Thread: "thread", wire.Stack: "stack",
+		wire.Signals: "set of signals"}
 	tailWords = map[wire.Tail]string{wire.Bytes: "**tail**: bytes", wire.PCs: "**pcs**: code addresses", wire.Helds: "**held**: locks held"}
 )
 
