@@ -43,7 +43,7 @@ func TestFlowIsTheTruth(t *testing.T) {
 			if len(errs) > 0 {
 				t.Errorf("%s %s: %v", name, how, errs[0])
 			}
-			got := instructions(t, r.code, steps)
+			got := instructions(t, NewCache(r.code), steps)
 			want := r.ips
 			if !r.ended {
 				if len(got) > len(want) || len(got)+400 < len(want) {
@@ -92,7 +92,7 @@ func TestFlowAgainstLibipt(t *testing.T) {
 				continue
 			}
 			steps, _ := flowSteps(t, trace, Segment{0, uint64(len(trace))}, testTiming, NewCache(r.code))
-			ours := instructions(t, r.code, steps)
+			ours := instructions(t, NewCache(r.code), steps)
 			if len(ours) > len(theirs) || len(theirs)-len(ours) > guessed {
 				t.Errorf("%s %s: %d instructions, libipt has %d, %d of them guessed", name, how, len(ours), len(theirs), guessed)
 			}

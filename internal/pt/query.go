@@ -314,14 +314,14 @@ func (q *Query) psb(at uint64) error {
 			e.Exec, e.Time, e.HasTime = q.exec, q.clock.now, q.clock.known
 			q.queue[q.qTail] = e
 			q.qTail++
-			q.inPSB = false
 			if p.Kind == OVF {
 				q.unread(&p)
-				return nil
+			} else if !e.HasTo {
+				if err := q.resumed(&q.queue[q.qTail-1]); err != nil {
+					return err
+				}
 			}
-			if !e.HasTo {
-				return q.resumed(&q.queue[q.qTail-1])
-			}
+			q.inPSB = false
 			return nil
 		default:
 			return q.fail(ErrContext)

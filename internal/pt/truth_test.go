@@ -249,8 +249,7 @@ func flowSteps(t testing.TB, trace []byte, s Segment, tm Timing, c *Cache) (step
 }
 
 // instructions gives the addresses of the instructions in steps.
-func instructions(t testing.TB, code Image, steps []Step) (ips []uint64) {
-	c := NewCache(code)
+func instructions(t testing.TB, c *Cache, steps []Step) (ips []uint64) {
 	for _, s := range steps {
 		if s.Kind != StepRun {
 			continue
