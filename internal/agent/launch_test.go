@@ -73,6 +73,8 @@ func TestLaunchIsTransparent(t *testing.T) {
 		"status of children": `L bash -c 'false; echo $?; (exit 9); echo $?'`,
 		"open files":         `ulimit -Sn 123; L bash -c 'ulimit -Sn; ulimit -Hn'`,
 		"limits":             `ulimit -c 77; ulimit -s 4000; L bash -c 'ulimit -a'`,
+		"limits low for us":  `ulimit -S -v 300000 -d 100000 -f 4 -t 100 -u 5000; L bash -c 'ulimit -a'`,
+		"hard limits":        `ulimit -v 3000000 -d 1000000 -f 10000 -t 100 -u 5000; L bash -c 'ulimit -a; ulimit -Ha'`,
 		"descriptors":        `exec 5</dev/null 7>/dev/null; L ls /proc/self/fd`,
 		"no input":           `L ls /proc/self/fd <&-`,
 		"no output":          `L sh -c 'ls /proc/self/fd >&2' >&-`,
@@ -239,6 +241,45 @@ func TestRefusals(t *testing.T) {
 	}
 	if out, err := exec.Command(launchBinary, capable).CombinedOutput(); err != nil {
 		t.Errorf("capable, as root: %v %q", err, out)
+	}
+}
+
+// Under ulimit -v or -u the words of Go's runtime came, a screenful, and its status 2, perhaps after the program had been started. Where the limit is
+// only a soft one it now holds for the program alone; where it is a hard one there is a line that says how much is needed.
+func TestHardLimits(t *testing.T) {
+	for _, dir := range []string{filepath.Dir(launchBinary), launchBinary} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for limit, want := range map[string]string{
+		"-v 300000": "the limit on address space is too low (ulimit -v): ripstop needs 900000",
+		"-v 899999": "the limit on address space is too low (ulimit -v): ripstop needs 900000",
+		"-v 900000": "",
+		"-d 100000": "the limit on memory is too low (ulimit -d): ripstop needs 200000",
+		"-d 200000": "",
+		"-u 1":      "the limit on processes and threads is reached (ulimit -u): ripstop needs room for 24 more",
+		"-u 12":     "the limit on processes and threads is reached (ulimit -u): ripstop needs room for 24 more",
+		"-u 60":     "",
+		"-l 0":      "",
+		"-s 64":     "",
+		"-c 0":      "",
+		"-i 0":      "",
+	} {
+		cmd := exec.Command("bash", "-c", "ulimit "+limit+" && exec "+launchBinary+" /bin/echo hello")
+		// Root may raise hard limits, and is not counted by ulimit -u. A user of our own, whom nobody else's processes are counted for.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 23579, Gid: 23579}}
+		cmd.Dir = "/"
+		out, err := cmd.CombinedOutput()
+		wantCode := 0
+		if want == "" {
+			want = "hello\n"
+		} else {
+			want, wantCode = "ripstop: "+want+"\n", ExitOurs
+		}
+		if cmd.ProcessState.ExitCode() != wantCode || string(out) != want {
+			t.Errorf("ulimit %s: %v, want status %d and %q; got\n%.500s", limit, err, wantCode, want, out)
+		}
 	}
 }
 

@@ -31,9 +31,16 @@ func OwnEnviron() []string {
 // fewestFiles is how many open files a session needs at the least: with less, Go's runtime itself ends in a fatal error.
 const fewestFiles, enoughFiles = 64, 4096
 
-// RaiseFileLimit makes room for our own descriptors where the limit of open files is low. The target gets the limit that we had.
-func RaiseFileLimit() error {
+// fewestBytes is how large the files of a session must be allowed to be: the agent's library, and the shared memory of one thread.
+const fewestBytes = 2 << 20
+
+// RaiseFileLimits makes room for our own descriptors where the limit of open files is low, and fails where too few of them or only too small files are
+// allowed. The target gets the limits that we had.
+func RaiseFileLimits() error {
 	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &l); err == nil && l.Cur < fewestBytes {
+		return refuse(ExitOurs, "the limit on file size is %d KiB (ulimit -f), which shared memory is subject to; ripstop needs %d", l.Cur>>10, fewestBytes>>10)
+	}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil || l.Cur >= enoughFiles {
 		return nil
 	}
@@ -76,6 +83,7 @@ func Start(p *Program, env []string) (*Target, error) {
 		for fd := range c.closed {
 			c.closed[fd] = origin.Closed(fd)
 		}
+		c.limits = origin.Limits()
 	} else {
 		// Built without the linker flag: Go has kept these two as they were, of the others nothing is known.
 		for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT} {
@@ -172,6 +180,7 @@ type child struct {
 	setMask       bool
 	closed        [3]bool
 	nofile        syscall.Rlimit
+	limits        []origin.Limit
 	report        int       // gets the errno if nothing could be executed
 	action        sigaction // scratch of the new process
 	failure       uint32    // likewise
@@ -215,6 +224,10 @@ func inChild(c *child) {
 	}
 	if c.nofile.Max != 0 {
 		syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, syscall.RLIMIT_NOFILE, uintptr(unsafe.Pointer(&c.nofile)), 0, 0, 0)
+	}
+	for i := 0; i < len(c.limits); i++ {
+		l := &c.limits[i]
+		syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, uintptr(l.Resource), uintptr(unsafe.Pointer(&l.Soft)), 0, 0, 0)
 	}
 	for fd := 0; fd < len(c.closed); fd++ {
 		if c.closed[fd] {

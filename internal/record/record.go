@@ -39,7 +39,7 @@ func Record(o Options) (exit int, err error) {
 	if o.Messages == nil {
 		o.Messages = os.Stderr
 	}
-	if err := agent.RaiseFileLimit(); err != nil {
+	if err := agent.RaiseFileLimits(); err != nil {
 		return run.Code(err), err
 	}
 	env := agent.OwnEnviron()

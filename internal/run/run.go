@@ -56,7 +56,7 @@ func Run(o Options) (exit int, err error) {
 	if o.Messages == nil {
 		o.Messages = os.Stderr
 	}
-	if err := agent.RaiseFileLimit(); err != nil {
+	if err := agent.RaiseFileLimits(); err != nil {
 		return Code(err), err
 	}
 	env := agent.OwnEnviron()

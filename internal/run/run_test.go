@@ -219,6 +219,28 @@ func TestDaemon(t *testing.T) {
 	})
 }
 
+// Shared memory counts as a file for ulimit -f, and a limit of one block was refused with "cannot make shared memory: file too large". Where it can be
+// raised for a moment it is; else a line says what is needed.
+func TestFileSizeLimit(t *testing.T) {
+	r := finish(t, exec.Command("bash", "-c", `ulimit -S -f 1; "$0" '{}' run "$1" 2>&1 | cat; exit ${PIPESTATUS[0]}`, path("runner"), path("inversion")))
+	if fmt.Sprint(summaries(r.stdout)) != "[lock-order-inversion]" {
+		t.Errorf("soft limit: exit %d\n%s", r.code, r.stdout)
+	}
+	for kib, want := range map[int]string{1: "the limit on file size is 1 KiB (ulimit -f)", 2047: "ripstop needs 2048", 2048: ""} {
+		os.Chmod(path("runner"), 0o755)
+		cmd := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -f %d; "$0" '{}' run "$1" 2>&1 | cat; exit ${PIPESTATUS[0]}`, kib), path("runner"), path("inversion"))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 23579, Gid: 23579}} // root may raise it
+		cmd.Dir = "/"
+		r := finish(t, cmd)
+		switch {
+		case want == "" && (r.code != 66 || fmt.Sprint(summaries(r.stdout)) != "[lock-order-inversion]"):
+			t.Errorf("ulimit -f %d: exit %d\n%s", kib, r.code, r.stdout)
+		case want != "" && (r.code != agent.ExitOurs || strings.Count(r.stdout, "\n") != 1 || !strings.Contains(r.stdout, want)):
+			t.Errorf("ulimit -f %d: exit %d, want %q\n%s", kib, r.code, want, r.stdout)
+		}
+	}
+}
+
 // What is suppressed does not count.
 func TestSuppressed(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "supp")

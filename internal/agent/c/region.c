@@ -69,11 +69,10 @@ static long set_size(int fd, uint64_t bytes)
 	struct rlimit64 was = {0}, more;
 	if (RS_SYS4(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, &was) < 0 || was.rlim_cur >= bytes)
 		return RS_SYS2(SYS_ftruncate, fd, bytes);
-	if (was.rlim_max < bytes || rs_live_threads > 1)
-		return -EFBIG;
-	more = was;
 	more.rlim_cur = bytes;
-	RS_SYS4(SYS_prlimit64, 0, RLIMIT_FSIZE, &more, 0);
+	more.rlim_max = was.rlim_max < bytes ? bytes : was.rlim_max; /* with CAP_SYS_RESOURCE only */
+	if (rs_live_threads > 1 || RS_SYS4(SYS_prlimit64, 0, RLIMIT_FSIZE, &more, 0) < 0)
+		return -EFBIG;
 	long r = RS_SYS2(SYS_ftruncate, fd, bytes);
 	RS_SYS4(SYS_prlimit64, 0, RLIMIT_FSIZE, &was, 0);
 	return r;

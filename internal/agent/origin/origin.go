@@ -1,5 +1,5 @@
 // Package origin remembers what this process was given by whoever started it, before Go's runtime and packages changed it: which signals
-// were ignored, the signal mask, which of the descriptors 0 to 2 were closed, the limit of open files, the environment as it was.
+// were ignored, the signal mask, which of the descriptors 0 to 2 were closed, the limits, the environment as it was.
 // A target must be started with all of that, not with what Go made of it.
 //
 // The runtime installs handlers for nearly all signals and opens /dev/null for closed descriptors before any Go code runs. So the
@@ -21,6 +21,14 @@ var (
 	closed  uint64  // bit fd
 	nofile  [2]uint64
 )
+
+// Limit is a limit of the kernel's: RLIMIT_…, and the soft and hard value that we were given.
+type Limit struct{ Resource, Soft, Hard uint64 }
+
+// Read and raised by ripstop_entry: what a target is to be held to need not hold for us. RLIMIT_NPROC is the last.
+var limits = [...]Limit{{Resource: rlimitCPU}, {Resource: rlimitFsize}, {Resource: rlimitData}, {Resource: rlimitAS}, {Resource: rlimitNproc}}
+
+const rlimitCPU, rlimitFsize, rlimitData, rlimitNproc, rlimitAS = 0, 1, 2, 6, 9
 
 func readNofile()
 
@@ -44,6 +52,14 @@ func Closed(fd int) bool { return closed>>fd&1 != 0 }
 
 // OpenFiles is the limit of open files, soft and hard.
 func OpenFiles() (soft, hard uint64) { return nofile[0], nofile[1] }
+
+// Limits are those that were raised for us. Nil if not Known.
+func Limits() []Limit {
+	if entered == 0 {
+		return nil
+	}
+	return limits[:]
+}
 
 // Environ is the environment, string for string: os.Environ drops duplicates and what is no assignment. Nil if not Known.
 func Environ() []string {
