@@ -46,7 +46,7 @@ __asm__(".text\n.p2align 4\n.globl syscall\n.type syscall, @function\nsyscall:\n
 	"	jae 3f\n"
 	"	ret\n"
 	"2:	cmpb $2, (%r11,%rdi)\n"
-	"	jne rs_syscall_seen\n"
+	"	jne 4f\n"
 	/* A child with our memory may return here on another stack: nothing may be left on this one. */
 	"	pushq %rdi\n	pushq %rsi\n	pushq %rdx\n	pushq %rcx\n	pushq %r8\n	pushq %r9\n	subq $8, %rsp\n"
 	".cfi_adjust_cfa_offset 56\n"
@@ -55,7 +55,13 @@ __asm__(".text\n.p2align 4\n.globl syscall\n.type syscall, @function\nsyscall:\n
 	".cfi_adjust_cfa_offset -56\n"
 	"	testq %rax, %rax\n"
 	"	jz 1b\n"
-	"	jmp rs_syscall_seen\n"
+	/* A C function may write over the place of its seventh argument, which is our caller's own when it passed fewer: so a copy. */
+	"4:	pushq 8(%rsp)\n"
+	".cfi_adjust_cfa_offset 8\n"
+	"	call rs_syscall_seen\n"
+	"	addq $8, %rsp\n"
+	".cfi_adjust_cfa_offset -8\n"
+	"	ret\n"
 	"3:	movq %rax, %rdi\n"
 	"	jmp rs_syscall_error\n"
 	".cfi_endproc\n"

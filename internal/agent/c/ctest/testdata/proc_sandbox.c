@@ -46,6 +46,19 @@ static void filter(int how)
 		write(1, "failed\n", 7);
 }
 
+/* syscall() of three arguments by a caller that keeps a word of its own where a seventh would lie, as Chromium's keeps its filter there:
+ * the filter's first instruction was changed, and the sandbox killed the renderer. */
+static unsigned long kept(long n, long a, long b, long c)
+{
+	unsigned long word = 0x1122334455667788, seen;
+	__asm__ volatile("mov %%rsp, %%rbx\n\tsub $256, %%rsp\n\tand $-16, %%rsp\n\tmov %[word], (%%rsp)\n\t"
+			 "call syscall@PLT\n\tmov (%%rsp), %[seen]\n\tmov %%rbx, %%rsp"
+			 : [seen] "=r"(seen), "+D"(n), "+S"(a), "+d"(b), "+c"(c)
+			 : [word] "r"(word)
+			 : "rax", "rbx", "r8", "r9", "r10", "r11", "memory", "cc");
+	return seen;
+}
+
 int main(void)
 {
 	setvbuf(stdout, NULL, _IONBF, 0);
@@ -56,6 +69,14 @@ int main(void)
 	prctl(PR_SET_NAME, "renamed");
 	prctl(PR_GET_NAME, name);
 	printf("name %s %d\n", name, prctl(PR_GET_SECCOMP));
+	int word = 0;
+	printf("kept %lx", kept(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, 0));
+	printf(" %lx", kept(SYS_prctl, PR_GET_DUMPABLE, 0, 0));
+	printf(" %lx", kept(SYS_kill, getpid(), 0, 0));
+	printf(" %lx", kept(SYS_tgkill, getpid(), getpid(), 0));
+	printf(" %lx", kept(SYS_futex, (long)&word, 1, 1));
+	printf(" %lx", kept(SYS_execve, (long)"/nothing/here", 0, 0));
+	printf(" %lx\n", kept(SYS_clone, 0x10000 /* CLONE_THREAD alone: EINVAL */, 0, 0));
 	for (int i = 0; i < 6; i++) {
 		pid_t pid = fork();
 		if (pid == 0) {
