@@ -447,7 +447,7 @@ func (e *FlowEncoder) Async(from, to uint64) error {
 
 // Overflow tells that packets are lost: those that wait, and what is not told before the next Execute.
 func (e *FlowEncoder) Overflow() {
-	e.nTNT, e.tnt, e.tips, e.stack.n = 0, 0, e.tips[:0], 0
+	e.nTNT, e.tnt, e.tips, e.stack.n, e.lastIP = 0, 0, e.tips[:0], 0, 0
 	e.put(&Packet{Kind: OVF})
 	e.started, e.lost, e.on = false, true, false
 }

@@ -240,7 +240,7 @@ func (l *layout) has(where place) bool {
 	return false
 }
 
-// A LastIP is the address that compressed ones refer to; a PSB sets it to the zero value.
+// A LastIP is the address that compressed ones refer to; a PSB and an OVF set it to the zero value.
 type LastIP uint64
 
 // Update gives the address of a packet with an IPForm, and whether there is one.

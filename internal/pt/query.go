@@ -354,7 +354,7 @@ func (q *Query) resumed(e *Event) error {
 // overflow reads on behind an OVF to the FUP or TIP.PGE that says where execution stands. Some processors forget it (erratum SKD010): then
 // tracing is taken to be off until something gives an address.
 func (q *Query) overflow(at uint64) error {
-	q.nBound, q.qHead, q.qTail = 0, 0, 0
+	q.nBound, q.qHead, q.qTail, q.last = 0, 0, 0, 0 // the packet with the last address may have been lost
 	e := q.push(EventOverflow, at)
 	for {
 		var p Packet
