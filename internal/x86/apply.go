@@ -306,7 +306,7 @@ func (r *row) implicit(in *Inst, l *layout) {
 	case "dir64":
 		in.use(in.args[0].Reg, Read, false)
 		in.args[0].Access = Read
-		in.addMem(Mem{Base: in.args[0].Reg, Scale: 1, Size: 64, Access: Write, Kind: MemNonTemporal})
+		in.addMem(Mem{Base: in.args[0].Reg, Scale: 1, Size: 64, Access: Write, Kind: MemNonTemporal | MemES})
 	}
 	if r.at != NoReg {
 		in.addMem(Mem{Seg: l.seg, Base: named(r.at), Scale: 1, Size: r.atSize, Access: r.atAccess, Kind: r.kind})
@@ -315,10 +315,10 @@ func (r *row) implicit(in *Inst, l *layout) {
 		return
 	}
 	for _, c := range r.str {
-		m := Mem{Base: named(RDI), Scale: 1, Size: r.unit, Access: Write, Kind: MemString}
+		m := Mem{Base: named(RDI), Scale: 1, Size: r.unit, Access: Write, Kind: MemString | MemES}
 		switch c {
 		case 's':
-			m.Seg, m.Base, m.Access = l.seg, named(RSI), Read
+			m.Seg, m.Base, m.Access, m.Kind = l.seg, named(RSI), Read, MemString
 		case 'D':
 			m.Access = Read
 		}

@@ -70,7 +70,7 @@ func flagText(f Flags) (s string) {
 }
 
 var flowText = []string{"", "jump", "cond", "loop", "call", "ret", "indirect jump", "indirect call", "far", "syscall", "trap", "halt", "transaction"}
-var kindText = []string{"locked", "string", "stack", "gather", "scatter", "masked", "nontemporal", "broadcast", "bit", "state", "hint", "address"}
+var kindText = []string{"locked", "string", "stack", "gather", "scatter", "masked", "nontemporal", "broadcast", "bit", "state", "hint", "address", "es"}
 
 // factsText writes down all facts of an instruction in one line.
 func factsText(in *Inst) string {

@@ -61,6 +61,7 @@ const (
 	MemState                           // processor state; Size 0 when only the processor knows it
 	MemHint                            // prefetch, cache line flush: no data comes or goes
 	MemAddress                         // lea and nop: an address and no access
+	MemES                              // by ES, whatever the prefixes: the destinations of string instructions and of movdir64b
 )
 
 // A Mem is one access to memory. Its address is Seg's base + Base + Index·Scale + Disp (+ Bias), of the registers before the instruction;

@@ -235,7 +235,7 @@ func (s *sandbox) prepare(sub subject, rnd *rand.Rand, addrs map[int]uint64, all
 		if !given {
 			a = dataAt[i&1] + uint64(1024+64*rnd.IntN(8))
 		}
-		if _, one := addrs[1-i]; one && in.Mems()[0].Base == in.Mems()[1].Base { // the other one decides
+		if _, one := addrs[1-i]; one && !given && len(in.Mems()) > 1 && in.Mems()[0].Base == in.Mems()[1].Base { // the other one decides
 			continue
 		}
 		p.place(i, a)

@@ -227,6 +227,17 @@ func FuzzRelocate(f *testing.F) {
 		if err != nil {
 			return
 		}
+		if got, err := WithGS(nil, &in, code, from, to); err == nil {
+			g, err := Decode(got)
+			if err != nil || g.Len != len(got) || g.Op != in.Op || len(g.Mems()) != len(in.Mems()) {
+				t.Fatalf("% x: %v: with gs % x: %v, %v", code, in, got, g, err)
+			}
+			for i := range in.Mems() {
+				if (g.Mems()[i].Seg == GS) != in.TakesGS(i) && in.Mems()[i].Seg != GS {
+					t.Fatalf("% x: %v: with gs % x: %v", code, in, got, g)
+				}
+			}
+		}
 		got, err := Relocate(nil, &in, code, from, to, PushReturn)
 		if err != nil {
 			if err != ErrReach && err != ErrCall {
