@@ -19,7 +19,7 @@ func newDoctor() *cobra.Command {
 		Long: `Tries what ripstop needs from the machine, kernel, CPU, container and C library.
 Each answer is yes, no because of something, or could not tell because of
 something. The exit status is 1 if 'ripstop run' cannot work here, else 0.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r := doctor.Examine(doctor.Options{Agent: run.AgentLibrary})
 			var err error

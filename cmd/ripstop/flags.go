@@ -141,7 +141,7 @@ func (fs *flagSet) reportFlags(o *report.Options, exitCode *int) {
 	fs.list(&o.Suppressions, "suppressions", "leave out the findings that `FILE` lists (see 'ripstop help suppressions'); may be repeated")
 	fs.boolean(&o.GenSuppressions, "gen-suppressions", "", "print a suppression behind each finding")
 	fs.text(&o.Baseline, "baseline", "", "", "report only what is not in `FILE`, a report made earlier by --format json=FILE")
-	fs.number(exitCode, "exit-code", exitFound, 0, 255, "exit status when something was found; 0: the program's own")
+	fs.number(exitCode, "exit-code", exitFound, 0, 255, "exit status when something was found; 0: as when nothing was")
 	fs.under("How it is reported")
 	fs.cmd.Flags().StringArrayVar(&o.Formats, "format", nil, "write `FORMAT[=FILE],...`, each of "+strings.Join(report.Formats, ", ")+" (default text); see 'ripstop help formats'")
 	fs.complete("format", report.Formats...)
@@ -152,7 +152,7 @@ func (fs *flagSet) reportFlags(o *report.Options, exitCode *int) {
 	fs.yesNo(&source, "source", true, "show source lines")
 	fs.text(&o.SourceRoot, "source-root", "", "", "`DIR` that file names are shown relative to (default the current directory)")
 	fs.list(&o.SourceMap, "source-map", "look for source files `FROM=TO`: below TO, where debug information says FROM; may be repeated")
-	fs.boolean(&o.Verbose, "verbose", "v", "say more: unused suppressions, what was let go")
+	fs.boolean(&o.Verbose, "verbose", "v", "say more: unused suppressions, what was left out for a good reason")
 	o.Version = versionString()
 	fs.cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := applyEnvironment(cmd); err != nil {

@@ -17,7 +17,7 @@ func newVersion() *cobra.Command {
 		Use:     "version",
 		GroupID: "other",
 		Short:   "Show the version of ripstop",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			agentText := "agent built in"
 			if _, err := run.AgentLibrary(); err != nil {
@@ -39,13 +39,18 @@ func codeOf(err error) int {
 
 // topics are pages of help without a command.
 func topics() []*cobra.Command {
-	return []*cobra.Command{
+	list := []*cobra.Command{
 		{Use: "rules", Short: "What is found, and what to do about it", Long: rulesText()},
 		{Use: "suppressions", Short: "How to leave findings out", Long: suppressionsText},
 		{Use: "exit-codes", Short: "What the exit status means", Long: exitCodesText},
 		{Use: "options", Short: "RIPSTOP_OPTIONS and other variables", Long: optionsText},
 		{Use: "formats", Short: "The formats of reports", Long: formatsText},
 	}
+	for _, c := range list {
+		c.Args = noArgs
+		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	return list
 }
 
 const suppressionsText = `A suppression file has one suppression a line, in ThreadSanitizer's syntax:
@@ -162,7 +167,7 @@ func setUsage(root *cobra.Command) {
 		} else {
 			fmt.Fprintf(w, "%s.\n", cmd.Short)
 		}
-		if cmd.Runnable() || cmd.HasSubCommands() {
+		if isCommand(cmd) {
 			fmt.Fprintln(w)
 			writeUsage(w, cmd)
 		}
@@ -216,5 +221,5 @@ func writeCommands(w io.Writer, cmd *cobra.Command) {
 
 // isCommand is false for topics of help.
 func isCommand(c *cobra.Command) bool {
-	return c.Runnable() || c.HasSubCommands() || c.Name() == "help"
+	return c.GroupID != "" || c.Hidden || !c.HasParent()
 }

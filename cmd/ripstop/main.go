@@ -70,7 +70,11 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	// Everything else is a mistake on the command line.
 	fmt.Fprintf(stderr, "ripstop: %s%v\n", prefixOf(cmd), err)
-	fmt.Fprintf(stderr, "Try '%s' for what there is.\n", strings.TrimSpace("ripstop help "+strings.TrimSuffix(prefixOf(cmd), ": ")))
+	page := strings.TrimSuffix(prefixOf(cmd), ": ")
+	if page == "help" {
+		page = "" // its own says nothing of what there is
+	}
+	fmt.Fprintf(stderr, "Try '%s' for what there is.\n", strings.TrimSpace("ripstop help "+page))
 	return exitFailed
 }
 
@@ -109,19 +113,19 @@ gives source lines.
 		SilenceErrors:    true,
 		SilenceUsage:     true,
 		TraverseChildren: true,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
 			}
-			return fmt.Errorf("no command %q; to run a program write: ripstop run -- %s", args[0], strings.Join(args, " "))
+			return fmt.Errorf("no command %q%s; to run a program write: ripstop run -- %s", args[0], meant(cmd, args[0], "ripstop "), strings.Join(args, " "))
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("ripstop {{.Version}}\n")
 	root.AddGroup(&cobra.Group{ID: "find", Title: "Finding:"}, &cobra.Group{ID: "trace", Title: "Traces:"}, &cobra.Group{ID: "other", Title: "Other:"})
-	root.SetHelpCommandGroupID("other")
-	root.SetCompletionCommandGroupID("other")
-	root.AddCommand(newRun(), newRecord(), newReport(), newDump(), newDoctor(), newVersion(), newMan())
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(newHelp(root))
+	root.AddCommand(newRun(), newRecord(), newReport(), newDump(), newDoctor(), newVersion(), newCompletion(), newMan())
 	root.AddCommand(topics()...)
 	root.Flags().SetInterspersed(false) // ripstop ./prog -x: what is told is the missing "run"
 	setUsage(root)

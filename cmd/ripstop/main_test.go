@@ -37,7 +37,7 @@ func ripstop(args ...string) (stdout, stderr string, code int) {
 func TestHelpGolden(t *testing.T) {
 	pages := map[string][]string{"ripstop": {"help"}}
 	for _, c := range newRoot().Commands() {
-		if !c.Hidden && c.Name() != "rules" && c.Name() != "completion" { // their words are written elsewhere
+		if !c.Hidden && c.Name() != "rules" { // its words are written elsewhere
 			pages[c.Name()] = []string{"help", c.Name()}
 		}
 	}
@@ -74,7 +74,7 @@ func TestHelpForms(t *testing.T) {
 	for _, c := range newRoot().Commands() {
 		text, _, _ := ripstop("help", c.Name())
 		for _, line := range strings.Split(text, "\n") {
-			if len([]rune(line)) > 100 && c.Name() != "completion" {
+			if len([]rune(line)) > 100 {
 				t.Errorf("help %s: %d columns: %s", c.Name(), len([]rune(line)), line)
 			}
 		}
@@ -111,7 +111,16 @@ func TestMistakes(t *testing.T) {
 		{[]string{"dump", "a", "b"}, "dump: 2 arguments where one trace directory is wanted"},
 		{[]string{"./prog", "-x"}, "to run a program write: ripstop run -- ./prog -x"},
 		{[]string{"./prog", "arg"}, "to run a program write: ripstop run -- ./prog arg"},
-		{[]string{"doctor", "x"}, "doctor: "},
+		{[]string{"doctor", "x"}, "doctor: \"x\" is too much: ripstop doctor takes no arguments"},
+		{[]string{"rules", "x"}, "rules: \"x\" is too much"},
+		{[]string{"man"}, "man: 0 arguments where one directory is wanted"},
+		{[]string{"recrod", "x"}, "no command \"recrod\" (did you mean 'ripstop record'?); to run a program write: ripstop run -- recrod x"},
+		// These showed the page of ripstop itself and ended with 0.
+		{[]string{"help", "nope"}, "help: there is no command or topic \"nope\""},
+		{[]string{"help", "repotr"}, "(did you mean 'ripstop help report'?)"},
+		{[]string{"help", "run", "report"}, "help: 2 arguments where one command or topic is wanted"},
+		{[]string{"completion"}, "completion: 0 arguments where one shell is wanted"},
+		{[]string{"completion", "tcsh"}, "is no shell that there is a script for: bash, fish, zsh"},
 	} {
 		stdout, stderr, code := ripstop(tc.args...)
 		if code != exitFailed || stdout != "" || !strings.HasPrefix(stderr, "ripstop: ") || !strings.Contains(stderr, tc.say) {
@@ -343,8 +352,16 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("bash: %v\n%s", err, out)
 		}
 	}
-	stdout, _, _ := ripstop("__complete", "run", "--on-deadlock", "")
-	if !strings.Contains(stdout, "exit\ncontinue\nabort\n") {
-		t.Errorf("completion of --on-deadlock: %q", stdout)
+	for _, c := range []struct{ line, want []string }{
+		{[]string{"run", "--on-deadlock", ""}, []string{"exit", "continue", "abort"}},
+		{[]string{"help", "re"}, []string{"record", "report"}},
+		{[]string{"completion", ""}, []string{"bash", "fish", "zsh"}},
+	} {
+		out, _, _ := ripstop(append([]string{"__complete"}, c.line...)...)
+		for _, w := range c.want {
+			if !strings.Contains("\n"+out, "\n"+w) {
+				t.Errorf("%q is not offered behind %q:\n%s", w, c.line, out)
+			}
+		}
 	}
 }

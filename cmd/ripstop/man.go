@@ -15,7 +15,7 @@ func newMan() *cobra.Command {
 		Use:    "man DIR",
 		Hidden: true,
 		Short:  "Write the manual pages to a directory",
-		Args:   cobra.ExactArgs(1),
+		Args:   oneArg("directory"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := writeManual(cmd.Root(), args[0]); err != nil {
 				return exit(exitFailed, err)
@@ -37,7 +37,7 @@ func writeManual(root *cobra.Command, dir string) error {
 		return err
 	}
 	for _, c := range root.Commands() {
-		if c.Hidden || !c.Runnable() || c.Name() == "help" || c.Name() == "completion" {
+		if c.Hidden || !isCommand(c) || c.Name() == "help" || c.Name() == "completion" {
 			continue
 		}
 		if err := write("ripstop-"+c.Name(), manualCommand(c)); err != nil {
@@ -94,7 +94,7 @@ func manualRoot(root *cobra.Command) string {
 	b.WriteString(".SH SYNOPSIS\n.B ripstop\n.I command\n[flags] [args]\n.SH DESCRIPTION\n" + prose(root.Long))
 	b.WriteString(".SH COMMANDS\n")
 	for _, c := range root.Commands() {
-		if !c.Hidden && c.Runnable() {
+		if !c.Hidden && isCommand(c) {
 			fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(c.Name()), roff(c.Short))
 		}
 	}

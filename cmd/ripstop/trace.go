@@ -1,19 +1,10 @@
 package main
 
-import (
-	"fmt"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 // takesTrace makes cmd a command with one argument, a trace directory.
 func takesTrace(cmd *cobra.Command) {
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%d arguments where one trace directory is wanted; usage: %s", len(args), cmd.UseLine())
-		}
-		return nil
-	}
+	cmd.Args = oneArg("trace directory")
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveFilterDirs
 	}
