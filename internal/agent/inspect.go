@@ -44,6 +44,7 @@ type ThreadState struct {
 	WaitStack   uint32
 	Held        []wire.Held // the oldest wire.HeldInSlot of them
 	HeldCount   uint32
+	Moments     uint64 // address in the process of the moments of those Held whose stack is wire.StackLater
 }
 
 // Threads gives the states of the threads of a process. To be called from the Handler's methods or Do.
@@ -66,7 +67,7 @@ func (s *Session) Threads(process uint64) []ThreadState {
 			t := ThreadState{
 				Number: number, TID: atomic.LoadUint32(&sl.Tid),
 				WaitKind: wire.Object(atomic.LoadUint32(&sl.WaitKind)), WaitObj: atomic.LoadUint64(&sl.WaitObj), WaitStack: atomic.LoadUint32(&sl.WaitStack),
-				HeldCount: atomic.LoadUint32(&sl.HeldCount),
+				HeldCount: atomic.LoadUint32(&sl.HeldCount), Moments: atomic.LoadUint64(&sl.Moments),
 			}
 			for j := 0; j < int(min(t.HeldCount, wire.HeldInSlot)); j++ {
 				h := &sl.Held[j]

@@ -1,8 +1,10 @@
 package run
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 
 	"github.com/ripstop/ripstop/internal/agent"
@@ -66,9 +68,17 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 	modules := w.modulesOf(p)
 	seen := map[string]bool{}
 	for _, tid := range tids {
+		t, known := states[tid]
 		var pcs []uint64
+		held := map[int][]uint64{}
 		err := tracee.Stop(tid, func(s *tracee.Stopped) error {
-			pcs = unwind.Walk(unwind.Regs(s.Regs), tracee.Memory(p.PID), modules, 64)
+			mem := tracee.Memory(p.PID)
+			pcs = unwind.Walk(unwind.Regs(s.Regs), mem, modules, 64)
+			for i, h := range t.Held {
+				if h.Stack == wire.StackLater {
+					held[i] = momentStack(mem, t.Moments, i, s.Regs[dwarfRSP], modules)
+				}
+			}
 			return nil
 		})
 		if errors.Is(err, tracee.ErrGone) {
@@ -81,7 +91,6 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 				stack = append(stack, f)
 			}
 		}
-		t, known := states[tid]
 		if err != nil {
 			if !seen[err.Error()] {
 				seen[err.Error()] = true
@@ -89,12 +98,64 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 			}
 			stack = w.set.Stack(p.Process, t.WaitStack)
 		}
-		l.thread(tid, t, known, stack)
+		at := func(i int) finding.Stack {
+			if id := t.Held[i].Stack; id != wire.StackLater {
+				return w.set.Stack(p.Process, id)
+			}
+			pcs := held[i] // none if the thread could not be stopped
+			var stack finding.Stack
+			for j, pc := range pcs {
+				stack = append(stack, w.set.Frame(p.Process, pc, j > 0))
+			}
+			return stack
+		}
+		l.thread(tid, t, known, stack, at)
 	}
 	return l.f
 }
 
-func (l *lookout) thread(tid int, t agent.ThreadState, known bool, stack finding.Stack) {
+// Places among a thread's registers.
+const (
+	dwarfRBP = 6
+	dwarfRSP = 7
+	dwarfRIP = 16
+)
+
+// heldDepth bounds the stacks of held locks.
+const heldDepth = 16
+
+// past is the memory of a process with a part of a stack as it was earlier, and without what has left that stack since.
+type past struct {
+	now       io.ReaderAt
+	lo, floor uint64
+	then      []byte
+}
+
+func (p past) ReadAt(b []byte, off int64) (int, error) {
+	at := uint64(off)
+	switch {
+	case at >= p.lo && at-p.lo < uint64(len(p.then)) && uint64(len(p.then))-(at-p.lo) >= uint64(len(b)):
+		return copy(b, p.then[at-p.lo:]), nil
+	case at < p.floor:
+		return 0, io.EOF
+	}
+	return p.now.ReadAt(b, off)
+}
+
+// momentStack walks the stack with which a stopped thread took the i-th lock that it holds; moments is the address of its moments (wire.Moment), rsp its
+// stack pointer now. The program counters are those of unwind.Walk; none, if the moment cannot be read.
+func momentStack(mem io.ReaderAt, moments uint64, i int, rsp uint64, modules []unwind.Module) []uint64 {
+	var m wire.Moment
+	if err := binary.Read(io.NewSectionReader(mem, int64(moments)+int64(i)*wire.SizeMoment, wire.SizeMoment), binary.LittleEndian, &m); moments == 0 || err != nil {
+		return nil
+	}
+	then, _ := binary.Append(nil, binary.LittleEndian, m.Word[:])
+	var regs unwind.Regs
+	regs[dwarfRBP], regs[dwarfRSP], regs[dwarfRIP] = m.Rbp, m.Rsp, m.Pc-1
+	return unwind.Walk(regs, past{now: mem, lo: m.Rsp, floor: rsp, then: then}, modules, heldDepth)
+}
+
+func (l *lookout) thread(tid int, t agent.ThreadState, known bool, stack finding.Stack, heldAt func(int) finding.Stack) {
 	part := finding.Part{Stack: stack, Thread: t.Number}
 	if !known || t.Number == 0 {
 		part.Thread = 0
@@ -115,9 +176,9 @@ func (l *lookout) thread(tid int, t agent.ThreadState, known bool, stack finding
 	default:
 		part.Text = "Is here"
 	}
-	for _, h := range t.Held {
+	for i, h := range t.Held {
 		part.Held = append(part.Held, finding.Held{
-			Object: l.object(h.Obj, wire.Object(h.Kind)), Shared: wire.Mode(h.Mode) == wire.ModeShared, Stack: l.set.Stack(l.process, h.Stack),
+			Object: l.object(h.Obj, wire.Object(h.Kind)), Shared: wire.Mode(h.Mode) == wire.ModeShared, Stack: heldAt(i),
 		})
 	}
 	if n := int(t.HeldCount) - len(t.Held); n > 0 {

@@ -20,9 +20,13 @@ type Member struct {
 const (
 	ThreadsPerRegion = 64
 	HeldInSlot       = 62 // held locks visible in a slot; more are kept, but only in the agent's private memory
+	MomentWords      = 24 // words of the stack in a Moment
 	MaxModules       = 512
 	MaxLost          = 8 // lost processes that are told one by one
 )
+
+// StackLater in place of a held lock's stack: the stack is made from the lock's Moment when somebody asks. Never in an event.
+const StackLater = 0xffffffff
 
 // Layouts is the table of shared structures.
 var Layouts = []Layout{
@@ -66,6 +70,10 @@ var Layouts = []Layout{
 	{Name: "HeldSlot", Doc: "One held lock, as in a Helds tail.", Fields: []Member{
 		{"Obj", "u64", 0, ""}, {"Info", "u64", 0, "stack | mode<<32 | kind<<40"},
 	}},
+	{Name: "Moment", Doc: "In the agent's private memory: how a thread that holds a lock took it, from which its stack can be walked. Word is the stack from Rsp on, as it was.", Fields: []Member{
+		{"Pc", "u64", 0, "return address of the call"}, {"Rsp", "u64", 0, "of the caller, after the call"}, {"Rbp", "u64", 0, "of the caller"},
+		{"N", "u64", 0, "the agent's own"}, {"Word", "u64", MomentWords, ""},
+	}},
 	{Name: "Slot", Doc: "One thread of a region. State moves free or done → live (agent) → done (agent, after its last event) → free (Go, if drained by then).", Fields: []Member{
 		{"State", "u32", 0, "0 free, 1 live, 2 done"},
 		{"Number", "u32", 0, "thread number in the process"},
@@ -75,6 +83,7 @@ var Layouts = []Layout{
 		{"WaitSeq", "u64", 0, "raised whenever WaitKind is set or cleared"},
 		{"HeldCount", "u32", 0, "locks held; the first HeldInSlot are in Held"},
 		{"WaitStack", "u32", 0, "stack id of the wait"},
+		{"Moments", "u64", 0, "address in the process of HeldInSlot Moments: of the entries of Held whose stack is StackLater"},
 		{"Lane", "Lane", 2, "0: events; 1: events of signal handlers that interrupted an emission"},
 		{"Held", "HeldSlot", HeldInSlot, ""},
 	}, Align: 64},

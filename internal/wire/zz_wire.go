@@ -1988,6 +1988,20 @@ const SizeHeldSlot = 16
 
 var _ = [1]struct{}{}[unsafe.Sizeof(HeldSlot{})-SizeHeldSlot]
 
+// Moment: In the agent's private memory: how a thread that holds a lock took it, from which its stack can be walked. Word is the stack from Rsp on, as it was.
+type Moment struct {
+	Pc   uint64     // return address of the call
+	Rsp  uint64     // of the caller, after the call
+	Rbp  uint64     // of the caller
+	N    uint64     // the agent's own
+	Word [24]uint64 //
+}
+
+// SizeMoment is the size of Moment in bytes.
+const SizeMoment = 224
+
+var _ = [1]struct{}{}[unsafe.Sizeof(Moment{})-SizeMoment]
+
 // Slot: One thread of a region. State moves free or done → live (agent) → done (agent, after its last event) → free (Go, if drained by then).
 type Slot struct {
 	State     uint32       // 0 free, 1 live, 2 done
@@ -1998,9 +2012,10 @@ type Slot struct {
 	WaitSeq   uint64       // raised whenever WaitKind is set or cleared
 	HeldCount uint32       // locks held; the first HeldInSlot are in Held
 	WaitStack uint32       // stack id of the wait
+	Moments   uint64       // address in the process of HeldInSlot Moments: of the entries of Held whose stack is StackLater
 	Lane      [2]Lane      // 0: events; 1: events of signal handlers that interrupted an emission
 	Held      [62]HeldSlot //
-	_         [56]byte
+	_         [48]byte
 }
 
 // SizeSlot is the size of Slot in bytes.

@@ -1,7 +1,8 @@
 /* mutex.c: POSIX mutexes (and through c11.c, C11's).
  *
- * The quick path takes and gives back a free, private, normal mutex itself, with the bookkeeping of glibc (nptl: __lock 0 free, 1
- * taken, 2 taken with waiters; __owner the tid, __nusers the holders), because a call of the real function would cost as much again.
+ * The quick path takes and gives back a free, private, normal, recursive or adaptive mutex itself, with the bookkeeping of glibc (nptl:
+ * __lock 0 free, 1 taken, 2 taken with waiters; __owner the tid, __nusers the holders, __count how often a recursive one), because a call of
+ * the real function would cost as much again.
  * rs_mutex_verify looks at process start whether the glibc at hand does the same, in both directions; if not, every call goes
  * to glibc. Everything else always goes to glibc: try first, announce, block.
  *
@@ -66,6 +67,10 @@ bool rs_mutex_recursive_inner(const struct rs_thread *t, const pthread_mutex_t *
 
 /* --- the quick path --------------------------------------------------------------------------------------------------------------- */
 
+/* The types that the quick path knows: private, without protocol or elision. */
+#define QUICK(kind) (((kind) & ~NO_ELISION) == 0 || ((kind) & ~NO_ELISION) == RECURSIVE || ((kind) & ~NO_ELISION) == ADAPTIVE)
+#define QUICK_RECURSIVE(kind) ((kind) & RECURSIVE && !((kind) & ERRORCHECK)) /* of these */
+
 static inline bool quick_take(pthread_mutex_t *m, uint32_t tid)
 {
 	if (__libc_single_threaded) {
@@ -93,27 +98,64 @@ static inline void quick_give(pthread_mutex_t *m)
 		RS_SYS3(SYS_futex, &m->__data.__lock, 1 /* FUTEX_WAKE */ | 128 /* PRIVATE */, 1);
 }
 
-bool rs_mutex_verify(struct rs_thread *t)
+/* A recursive mutex that this thread holds, taken once more or given back so that it is still held; false: it is not that, or its count is full. */
+static inline bool quick_again(pthread_mutex_t *m, uint32_t tid)
 {
-	static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER; /* nobody else sees it: the caller runs once */
-	const pthread_mutex_t free_one = PTHREAD_MUTEX_INITIALIZER;
-	const struct __pthread_mutex_s *d = &m.__data, *f = &free_one.__data;
-	bool good = true;
-	for (int round = 0; round < 4 && good; round++) {
+	if (!QUICK_RECURSIVE(m->__data.__kind) || (uint32_t)m->__data.__owner != tid || m->__data.__count + 1 == 0)
+		return false;
+	m->__data.__count++;
+	return true;
+}
+
+static inline bool quick_back(pthread_mutex_t *m, uint32_t tid)
+{
+	if (!QUICK_RECURSIVE(m->__data.__kind) || (uint32_t)m->__data.__owner != tid || m->__data.__count <= 1)
+		return false;
+	m->__data.__count--;
+	return true;
+}
+
+static bool verify(struct rs_thread *t, pthread_mutex_t *m)
+{
+	const pthread_mutex_t free_one = *m;
+	const struct __pthread_mutex_s *d = &m->__data, *f = &free_one.__data;
+	int kind = d->__kind;
+	bool good = true, recursive = QUICK_RECURSIVE(kind);
+	for (int round = 0; round < 16 && good; round++) {
 		if (round & 1)
-			good = quick_take(&m, t->tid);
+			good = quick_take(m, t->tid);
 		else
-			good = REAL(pthread_mutex_lock)(&m) == 0;
+			good = REAL(pthread_mutex_lock)(m) == 0;
+		if (recursive && round & 1)
+			m->__data.__count = 1;
 		/* With elision forced by a tunable, the real one has changed the kind. */
-		good = good && d->__lock == 1 && (uint32_t)d->__owner == t->tid && d->__nusers == 1 && d->__kind == 0 && d->__count == 0;
-		good = good && REAL(pthread_mutex_trylock)(&m) == EBUSY;
-		if (round & 2)
-			quick_give(&m);
-		else
-			good = REAL(pthread_mutex_unlock)(&m) == 0 && good;
-		good = good && d->__lock == f->__lock && d->__owner == 0 && d->__nusers == 0 && d->__kind == 0 && d->__spins == 0;
+		good = good && d->__lock == 1 && (uint32_t)d->__owner == t->tid && d->__nusers == 1 && d->__kind == kind && d->__count == recursive;
+		if (recursive) {
+			good = good && (round & 4 ? quick_again(m, t->tid) : REAL(pthread_mutex_lock)(m) == 0);
+			good = good && d->__lock == 1 && (uint32_t)d->__owner == t->tid && d->__nusers == 1 && d->__kind == kind && d->__count == 2;
+			good = good && (round & 8 ? quick_back(m, t->tid) : REAL(pthread_mutex_unlock)(m) == 0);
+			good = good && d->__lock == 1 && (uint32_t)d->__owner == t->tid && d->__nusers == 1 && d->__kind == kind && d->__count == 1;
+		} else {
+			good = good && REAL(pthread_mutex_trylock)(m) == EBUSY;
+		}
+		if (round & 2) {
+			if (recursive)
+				m->__data.__count = 0;
+			quick_give(m);
+		} else {
+			good = REAL(pthread_mutex_unlock)(m) == 0 && good;
+		}
+		good = good && d->__lock == f->__lock && d->__owner == 0 && d->__nusers == 0 && d->__kind == kind && d->__spins == 0 && d->__count == 0;
 	}
 	return good;
+}
+
+bool rs_mutex_verify(struct rs_thread *t)
+{
+	/* Nobody else sees them: the caller runs once. */
+	static pthread_mutex_t normal = PTHREAD_MUTEX_INITIALIZER, recursive = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP,
+			       adaptive = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP;
+	return verify(t, &normal) && verify(t, &recursive) && verify(t, &adaptive);
 }
 
 /* --- misuse --------------------------------------------------------------------------------------------------------------------------- */
@@ -225,7 +267,7 @@ static __attribute__((noinline)) int take(struct rs_thread *t, pthread_mutex_t *
 		return really(m, op, clock, abstime); /* EDEADLK or EBUSY: the program asked to be told */
 	int r = op == TRYLOCK ? REAL(pthread_mutex_trylock)(m) : try(m, kind);
 	if (took(r)) {
-		taken(t, m, how, rs_site_stack(t, at));
+		rs_acquired_at(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MODE_EXCLUSIVE, how, at);
 		return r;
 	}
 	if (op == TRYLOCK) {
@@ -266,7 +308,7 @@ static __attribute__((noinline)) int lock_rest(pthread_mutex_t *m, struct rs_sit
 /* Taken by the quick path; stack, held list and order as for any other. */
 static __attribute__((noinline)) int quick_taken(struct rs_thread *t, pthread_mutex_t *m, unsigned how, struct rs_site at)
 {
-	rs_acquired(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MODE_EXCLUSIVE, how, rs_site_stack(t, at));
+	rs_acquired_at(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MODE_EXCLUSIVE, how, at);
 	return 0;
 }
 
@@ -274,10 +316,15 @@ static __attribute__((noinline)) int quick_taken(struct rs_thread *t, pthread_mu
 static inline __attribute__((always_inline)) int quick_lock(struct rs_thread *t, pthread_mutex_t *m)
 {
 	uint32_t quick = rs_quick;
-	if (RS_UNLIKELY(t == NULL || quick == 0 || t->inside || (m->__data.__kind & ~NO_ELISION) != 0 || t->held_count >= t->held_cap))
+	int kind = m->__data.__kind;
+	if (RS_UNLIKELY(t == NULL || quick == 0 || t->inside || !QUICK(kind) || t->held_count >= t->held_cap))
 		return -1;
+	if (kind & RECURSIVE && quick_again(m, t->tid))
+		return 1; /* (of adaptive ones ERRORCHECK is set too) */
 	if (RS_UNLIKELY(!quick_take(m, t->tid)))
 		return -1;
+	if (QUICK_RECURSIVE(kind))
+		m->__data.__count = 1;
 	if (RS_UNLIKELY(quick != 2 || t->held_count != 0))
 		return 0;
 	rs_held_put(t, (uintptr_t)m, RS_INFO(0, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
@@ -332,27 +379,39 @@ static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 	/* The mutex may be gone from here on; only its address is used. */
 	if (r == 0 && i >= 0 && !inner) {
 		i = rs_held_find(t, (uintptr_t)m);
-		if (i >= 0)
+		if (i >= 0) {
+			if (rs_moment_used(t->held[i].info))
+				rs_moment_give(rs_sync_of(t), (uint32_t)i, t->held[i].info, (uintptr_t)at.fp + 16);
 			rs_held_remove(t, i);
+		}
 	}
 	if (r == EINVAL)
 		check_kind(t, m, r, rs_site_stack(t, at));
 	return r;
 }
 
-/* The newest on the held list, a kind that the quick path takes, and ours by its own bytes. */
-static inline __attribute__((always_inline)) bool quick_unlock(struct rs_thread *t, pthread_mutex_t *m)
+/* The newest on the held list, a kind that the quick path takes, and ours by its own bytes; or one that stays ours. */
+static inline __attribute__((always_inline)) bool quick_unlock(struct rs_thread *t, pthread_mutex_t *m, void *fp)
 {
 	uint32_t n;
-	if (RS_UNLIKELY(t == NULL || rs_quick == 0 || t->inside || (n = t->held_count) == 0 || t->held[n - 1].obj != (uintptr_t)m
-			|| (m->__data.__kind & ~NO_ELISION) != 0 || (uint32_t)m->__data.__owner != t->tid))
+	int kind = m->__data.__kind;
+	if (RS_UNLIKELY(t == NULL || rs_quick == 0 || t->inside || !QUICK(kind) || (uint32_t)m->__data.__owner != t->tid))
 		return false;
+	if (QUICK_RECURSIVE(kind) && quick_back(m, t->tid))
+		return true;
+	if (RS_UNLIKELY((n = t->held_count) == 0 || t->held[n - 1].obj != (uintptr_t)m))
+		return false;
+	uint64_t info = t->held[n - 1].info;
+	if (rs_moment_used(info))
+		rs_moment_give(rs_sync_of(t), n - 1, info, (uintptr_t)fp + 16);
 	rs_held_count(t, n - 1);
+	if (QUICK_RECURSIVE(kind))
+		m->__data.__count = 0;
 	quick_give(m);
 	return true;
 }
 
-int rs_mutex_unlock(pthread_mutex_t *m, struct rs_site at) { return quick_unlock(rs_thread_tls, m) ? 0 : give(m, at); }
+int rs_mutex_unlock(pthread_mutex_t *m, struct rs_site at) { return quick_unlock(rs_thread_tls, m, at.fp) ? 0 : give(m, at); }
 
 /* --- life ----------------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -362,7 +421,7 @@ static void check_init(struct rs_thread *t, pthread_mutex_t *m, struct rs_site a
 {
 	int i = rs_held_find(t, (uintptr_t)m);
 	if (i >= 0 && PLAIN(kind_of(m)) && rs_mutex_owned(t, m) && !rs_on_own_stack(t, (uintptr_t)m)) {
-		rs_misuse(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MISUSE_REINIT_LOCKED, 0, rs_site_stack(t, at), RS_INFO_STACK(t->held[i].info), t->tid, t->number);
+		rs_misuse(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MISUSE_REINIT_LOCKED, 0, rs_site_stack(t, at), rs_held_stack_at(t, (uint32_t)i), t->tid, t->number);
 		return;
 	}
 	if (i >= 0 || rs_object_life(rs_object_find((uintptr_t)m)) != RS_LIFE_LIVE || !PLAIN(kind_of(m)) || lock_of(m) == 0)
@@ -433,7 +492,10 @@ RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
 	return q == 0 ? quick_taken(t, m, RS_HOW_BLOCK, RS_SITE) : lock_rest(m, RS_SITE);
 }
 
-RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m) { return RS_LIKELY(quick_unlock(rs_thread_tls, m)) ? 0 : give(m, RS_SITE); }
+RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+	return RS_LIKELY(quick_unlock(rs_thread_tls, m, __builtin_frame_address(0))) ? 0 : give(m, RS_SITE);
+}
 RS_EXPORT int pthread_mutex_trylock(pthread_mutex_t *m) { return rs_mutex_trylock(m, RS_SITE); }
 RS_EXPORT int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *abstime) { return rs_mutex_timedlock(m, -1, abstime, RS_SITE); }
 

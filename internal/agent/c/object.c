@@ -293,7 +293,7 @@ static void free_locked_by_self(struct rs_thread *t, uintptr_t p, size_t n, uint
 				break;
 			}
 		if (locked)
-			rs_misuse(t, obj, RS_INFO_KIND(info), RS_MISUSE_FREE_LOCKED, 0, stack, RS_INFO_STACK(info), p, t->number);
+			rs_misuse(t, obj, RS_INFO_KIND(info), RS_MISUSE_FREE_LOCKED, 0, stack, rs_held_stack_at(t, (uint32_t)i), p, t->number);
 		rs_held_remove(t, i);
 	}
 }

@@ -218,6 +218,22 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 	return take_anew(t, &f, depth);
 }
 
+uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail)
+{
+	struct rs_frame f = {.pc = pc, .rsp = (uintptr_t)fp + 16, .rbp = *(const uint64_t *)fp, .has_rbp = true};
+	trail->unfit = true;
+	trail->n = 0;
+	return depth != 0 && rs_active ? take(t, &f, false, depth, trail) : 0;
+}
+
+uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth)
+{
+	uint64_t pcs[RS_MAX_DEPTH];
+	if (depth == 0 || !rs_active)
+		return 0;
+	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH));
+}
+
 uint32_t rs_stack_ucontext(struct rs_thread *t, const void *ucontext, unsigned depth)
 {
 	enum { UCONTEXT_GREGS = 40, RBP = 10, RBX = 11, RSP = 15, RIP = 16 };

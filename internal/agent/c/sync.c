@@ -26,6 +26,7 @@ static void adopt(struct rs_sync_state *s, struct rs_thread *t)
 	s->last_urgent = 0;
 	s->guards = 0;
 	s->once = NULL;
+	t->slot->moments = (uintptr_t)s->moment;
 	__atomic_store_n(&s->ended, 0, __ATOMIC_RELEASE);
 }
 
@@ -39,6 +40,8 @@ void rs_sync_prepare(struct rs_thread *t)
 			return;
 		struct rs_sync_state *head = __atomic_load_n(&states, __ATOMIC_RELAXED);
 		s->ended = 1;
+		s->orders = s->order_own;
+		s->order_lines = RS_ORDER_LINES;
 		do
 			s->next = head;
 		while (!__atomic_compare_exchange_n(&states, &head, s, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
@@ -77,6 +80,7 @@ void rs_sync_after_fork(struct rs_thread *t)
 	struct rs_sync_state *s = rs_sync_of(t);
 	if (s) {
 		s->slot = t->slot;
+		s->slot->moments = (uintptr_t)s->moment;
 		s->tid = t->tid;
 		s->number = t->number;
 		s->segment++;
@@ -122,12 +126,32 @@ struct rs_sync_state *rs_sync_other_holder(struct rs_thread *t, uintptr_t obj)
 	return NULL;
 }
 
+/* The stack of the i-th lock that s's thread holds, which may go on meanwhile. */
+static uint32_t moment_of_other(const struct rs_sync_state *s, uint32_t i, uintptr_t obj)
+{
+	struct rs_thread *self = rs_thread_tls;
+	struct rs_moment m = s->moment[i];
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	const struct rs_held_slot *h = &s->slot->held[i];
+	if (!self || __atomic_load_n(&h->obj, __ATOMIC_RELAXED) != obj || RS_INFO_STACK(__atomic_load_n(&h->info, __ATOMIC_RELAXED)) != RS_STACK_LATER)
+		return 0;
+	return rs_moment_stack(self, &m, 0);
+}
+
 uint32_t rs_slot_held_stack(const struct rs_slot *slot, uintptr_t obj)
 {
 	uint32_t n = __atomic_load_n(&slot->held_count, __ATOMIC_RELAXED);
-	for (uint32_t i = 0; i < n && i < RS_HELD_IN_SLOT; i++)
-		if (__atomic_load_n(&slot->held[i].obj, __ATOMIC_RELAXED) == obj)
-			return RS_INFO_STACK(__atomic_load_n(&slot->held[i].info, __ATOMIC_RELAXED));
+	for (uint32_t i = 0; i < n && i < RS_HELD_IN_SLOT; i++) {
+		if (__atomic_load_n(&slot->held[i].obj, __ATOMIC_RELAXED) != obj)
+			continue;
+		uint32_t stack = RS_INFO_STACK(__atomic_load_n(&slot->held[i].info, __ATOMIC_RELAXED));
+		if (stack != RS_STACK_LATER)
+			return stack;
+		for (struct rs_sync_state *s = __atomic_load_n(&states, __ATOMIC_ACQUIRE); s; s = s->next)
+			if (s->slot == slot && lives(s))
+				return moment_of_other(s, i, obj);
+		return 0;
+	}
 	return 0;
 }
 
@@ -196,16 +220,39 @@ static bool held_grow(struct rs_thread *t)
 
 void rs_held_remove(struct rs_thread *t, int at)
 {
+	struct rs_sync_state *s = rs_sync_of(t);
 	uint32_t n = t->held_count;
-	for (uint32_t i = (uint32_t)at + 1; i < n; i++)
-		rs_held_write(t, i - 1, t->held[i].obj, t->held[i].info);
+	for (uint32_t i = (uint32_t)at + 1; i < n; i++) {
+		uint64_t info = t->held[i].info;
+		if (rs_moment_used(info)) /* then i is an index of it */
+			s->moment[i - 1] = s->moment[i];
+		rs_held_write(t, i - 1, t->held[i].obj, info);
+	}
 	rs_held_count(t, n - 1);
 }
 
-uint32_t rs_held_stack(const struct rs_thread *t, uintptr_t obj)
+uint32_t rs_held_stack_at(struct rs_thread *t, uint32_t i)
+{
+	uint64_t info = t->held[i].info;
+	if (RS_INFO_STACK(info) != RS_STACK_LATER)
+		return RS_INFO_STACK(info);
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	uint32_t stack = rs_moment_stack(t, &rs_sync_of(t)->moment[i], rs_on_own_stack(t, here) ? here : 0);
+	rs_held_write(t, i, t->held[i].obj, (info & ~(uint64_t)RS_STACK_LATER) | stack);
+	return stack;
+}
+
+uint32_t rs_held_stack(struct rs_thread *t, uintptr_t obj)
 {
 	int i = rs_held_find(t, obj);
-	return i < 0 ? 0 : RS_INFO_STACK(t->held[i].info);
+	return i < 0 ? 0 : rs_held_stack_at(t, (uint32_t)i);
+}
+
+/* Where a tail is about to be sent, before its event is begun: walking emits. */
+static void settle(struct rs_thread *t)
+{
+	for (uint32_t i = 0; i < t->held_count; i++)
+		rs_held_stack_at(t, i);
 }
 
 /* Entries about which held lists are known to lie (RS_OBJ_VOID). Called where a tail is about to be sent. */
@@ -249,48 +296,58 @@ static inline uint64_t mix(uint64_t h, uint64_t v)
 	return h ^ h >> 32;
 }
 
-/* What `order` has lost is looked for in order_more. */
-static bool order_known(struct rs_sync_state *s, uint64_t h)
+typedef uint32_t tags4 __attribute__((vector_size(16)));
+
+/* Whether tag is among those of the line and of this segment. */
+static inline bool in_line(const struct rs_order_line *l, uint32_t segment, uint32_t tag)
 {
-	uint32_t *way = &s->order_more[h & (RS_ORDER_MORE - 2)], tag = (uint32_t)(h >> 32) | 1;
-	return way[0] == tag || way[1] == tag;
+	const tags4 *v = (const tags4 *)l->tag, want = {tag, tag, tag, tag};
+	tags4 same = (tags4)(v[0] == want) | (tags4)(v[1] == want) | (tags4)(v[2] == want) | (tags4)(v[3] == want);
+	typedef float floats4 __attribute__((vector_size(16)));
+	return __builtin_ia32_movmskps((floats4)same) != 0 && l->tag[0] == segment;
 }
 
-/* h has been sent. */
-static void order_sent(struct rs_sync_state *s, uint64_t *known, uint64_t h)
+/* Puts tag in if there is room, or if it must; false: it gave no room. */
+static bool into_line(struct rs_order_line *l, uint32_t segment, uint32_t tag, bool must, uint32_t *lost)
 {
-	if (s->order_more) {
-		uint32_t *way = &s->order_more[h & (RS_ORDER_MORE - 2)];
-		way[1] = way[0];
-		way[0] = (uint32_t)(h >> 32) | 1;
-	} else if (*known != 0 && ++s->order_lost >= 2 * RS_ORDER_CACHE) {
-		s->order_lost = 0; /* without memory: not at every order */
-		s->order_more = rs_os_map(RS_ORDER_MORE * sizeof *s->order_more);
+	if (l->tag[0] != segment) {
+		for (unsigned i = 1; i < RS_ORDER_TAGS; i++)
+			l->tag[i] = 0;
+		l->tag[0] = segment;
 	}
-	*known = h;
+	for (unsigned i = 1; i < RS_ORDER_TAGS; i++)
+		if (l->tag[i] == 0) {
+			l->tag[i] = tag;
+			return true;
+		}
+	if (!must)
+		return false;
+	l->tag[1 + ++*lost % (RS_ORDER_TAGS - 1)] = tag;
+	return true;
 }
 
-/* The last entry of the held list has just been added: says so, unless this thread has with the same list in this segment. */
+static inline struct rs_order_line *line_of(const struct rs_sync_state *s, uint64_t h) { return &s->orders[(h >> 40) & (s->order_lines - 1)]; }
+
+/* The last entry of the held list has just been added: says so, unless this thread has with the same list in this segment. What is sent with the same
+ * locks held lies in one line, so that the locks of a large array cost one miss of the cache; what finds no room there is elsewhere. */
 static void order(struct rs_thread *t, unsigned how)
 {
 	struct rs_sync_state *s = rs_sync_of(t);
-	uint32_t n = t->held_count - 1;
-	const struct rs_held_slot *last = &t->held[n];
-	uint64_t h = mix(how, s ? s->segment : 0);
-	for (uint32_t i = 0; i <= n; i++) {
-		uint64_t obj = t->held[i].obj;
-		/* Stack ids are left out: the first stacks seen are as good as any. */
-		h = mix(h, obj ^ (uint64_t)rs_object_generation(obj) << 32 ^ (uint64_t)RS_INFO_MODE(t->held[i].info) << 63);
+	uint32_t n = t->held_count - 1, segment = 0, tag = 0;
+	uint64_t held = 0, all = 0;
+	uintptr_t obj = t->held[n].obj;
+	if (RS_LIKELY(s != NULL)) {
+		for (uint32_t i = 0; i < n; i++) {
+			uint64_t o = t->held[i].obj;
+			/* Stack ids are left out: the first stacks seen are as good as any. */
+			held = mix(held, o ^ (uint64_t)rs_object_generation(o) << 32 ^ (uint64_t)RS_INFO_MODE(t->held[i].info) << 63);
+		}
+		all = mix(held ^ how, obj ^ (uint64_t)rs_object_generation(obj) << 32 ^ (uint64_t)RS_INFO_MODE(t->held[n].info) << 63);
+		segment = (uint32_t)s->segment | 1u << 31; /* never 0, and never a tag */
+		tag = ((uint32_t)all | 1) & ~(1u << 31);
+		if (RS_LIKELY(in_line(line_of(s, held), segment, tag)) || in_line(line_of(s, all), segment, tag))
+			return;
 	}
-	h |= 1; /* 0 is an empty place */
-	uint64_t *known = s ? &s->order[(h >> 20) & (RS_ORDER_CACHE - 1)] : NULL;
-	if (known && *known == h)
-		return;
-	if (s && s->order_more && order_known(s, h)) {
-		*known = h;
-		return;
-	}
-	uintptr_t obj = last->obj;
 	held_purge(t);
 	n = t->held_count;
 	if (n == 0 || t->held[n - 1].obj != obj)
@@ -298,6 +355,7 @@ static void order(struct rs_thread *t, unsigned how)
 	n--;
 	if (n > 0) {
 		tail_seen(t, n + 1);
+		settle(t);
 		uint64_t info = t->held[n].info;
 		uint32_t sent = tail_entries(t, n, RS_ORDER_WORDS);
 		uint64_t *w = rs_reserve(t, RS_EV_ORDER, RS_ORDER_WORDS + 2 * sent);
@@ -307,8 +365,39 @@ static void order(struct rs_thread *t, unsigned how)
 			rs_commit(t);
 		}
 	}
-	if (known)
-		order_sent(s, known, h);
+	if (!s || into_line(line_of(s, held), segment, tag, false, &s->order_lost))
+		return;
+	into_line(line_of(s, all), segment, tag, true, &s->order_lost);
+	if (s->order_lost >= RS_ORDER_LINES * RS_ORDER_TAGS && s->order_lines == RS_ORDER_LINES) {
+		struct rs_order_line *more = rs_os_map(RS_ORDER_LINES_MORE * sizeof *more);
+		s->order_lost = 0; /* without memory: not at every order */
+		if (more) { /* what was sent is sent once more; a handler in between may do so with its own */
+			s->orders = more;
+			__asm__ volatile("" ::: "memory");
+			s->order_lines = RS_ORDER_LINES_MORE;
+		}
+	}
+}
+
+/* A nesting that no deadlock can come of, because the thread does not wait for good, is of no use to anybody. */
+static inline bool makes_order(unsigned how) { return how != RS_HOW_TRY && how != RS_HOW_TIMED; }
+
+void rs_acquired_at(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how, struct rs_site at)
+{
+	rs_sync_ready(t);
+	uint32_t n = t->held_count;
+	struct rs_sync_state *s = rs_sync_of(t);
+	if (RS_UNLIKELY(rs_config.all || n >= t->held_cap || (n && rs_held_find(t, obj) >= 0) || !s)) {
+		rs_acquired(t, obj, kind, mode, how, rs_site_stack(t, at));
+		return;
+	}
+	t->locks_taken++;
+	uint64_t info = RS_INFO(0, mode, kind) | rs_moment_take(t, s, n, at);
+	rs_held_put(t, obj, info);
+	if (RS_LIKELY(rs_moment_used(info)) && RS_UNLIKELY(*(volatile uintptr_t *)&s->moment[n].rsp != (uintptr_t)at.fp + 16))
+		rs_moment_again(t, s, n, at);
+	if (n > 0 && makes_order(how))
+		order(t, how);
 }
 
 void rs_acquired(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how, uint32_t stack)
@@ -334,7 +423,7 @@ void rs_acquired(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mod
 	}
 	if (t->held_count < t->held_cap || held_grow(t)) {
 		rs_held_put(t, obj, RS_INFO(stack, mode, kind));
-		if (t->held_count > 1 && !rs_config.all)
+		if (t->held_count > 1 && !rs_config.all && makes_order(how))
 			order(t, how);
 	}
 	if (rs_config.all && kind <= RS_OBJECT_SPIN) { /* the others have events of their own */
@@ -351,6 +440,7 @@ static void emit_want(struct rs_thread *t, const struct rs_pending *w, bool urge
 	held_purge(t);
 	uint32_t n = t->held_count;
 	tail_seen(t, n);
+	settle(t);
 	uint32_t sent = tail_entries(t, n, RS_WANT_WORDS);
 	uint64_t *r = rs_reserve(t, RS_EV_WANT, RS_WANT_WORDS + 2 * sent);
 	if (r) {
@@ -549,6 +639,7 @@ void rs_sync_thread_end(struct rs_thread *t)
 	if (t->held_count) {
 		uint32_t n = t->held_count, sent = tail_entries(t, n, RS_HOLDS_WORDS);
 		tail_seen(t, n);
+		settle(t);
 		uint64_t *w = rs_reserve(t, RS_EV_HOLDS, RS_HOLDS_WORDS + 2 * sent);
 		if (w) {
 			rs_put_holds(w, sent);
@@ -558,7 +649,7 @@ void rs_sync_thread_end(struct rs_thread *t)
 		for (uint32_t i = 0; ends && i < n; i++) {
 			unsigned kind = RS_INFO_KIND(t->held[i].info);
 			if (still_held(t, t->held[i].obj, kind))
-				rs_misuse(t, t->held[i].obj, kind, RS_MISUSE_EXIT_HOLDING_LOCK, 0, 0, RS_INFO_STACK(t->held[i].info), 0, 0);
+				rs_misuse(t, t->held[i].obj, kind, RS_MISUSE_EXIT_HOLDING_LOCK, 0, 0, rs_held_stack_at(t, i), 0, 0);
 		}
 	}
 	if (!ends)

@@ -48,9 +48,12 @@ struct rs_pending {
 	uint32_t stack, value;
 };
 
-#define RS_ORDER_CACHE 1024
-#define RS_ORDER_MORE (1 << 16)
-#define RS_HELD_FIRST 62
+/* Orders already sent, by hash: lines of tags, of which the first is the segment that the others are of. */
+#define RS_ORDER_TAGS 16
+#define RS_ORDER_LINES 32
+#define RS_ORDER_LINES_MORE 4096
+struct rs_order_line { uint32_t tag[RS_ORDER_TAGS]; } __attribute__((aligned(64)));
+#define RS_HELD_FIRST RS_HELD_IN_SLOT
 #define RS_GUARDS 64
 
 /* One for every struct rs_thread that ever took a lock, in t->order_cache; linked for good, and taken over with it by the slot's next
@@ -72,9 +75,13 @@ struct rs_sync_state {
 	struct { struct rs_guard *g; int type; } guard[RS_GUARDS]; /* the type again: a dead frame may not be read */
 	void *once;            /* once.c: innermost running initialiser */
 	struct rs_held_slot held[RS_HELD_FIRST];
-	uint64_t order[RS_ORDER_CACHE];
-	uint32_t order_lost;   /* entries of `order` that gave way to others */
-	uint32_t *order_more;  /* RS_ORDER_MORE upper halves of hashes, two ways, beside `order`: for threads with thousands of orders (arrays of locks) */
+	/* (others) Of the entries of the held list with the same index: for RS_STACK_LATER as in zz_wire.h; for RS_INFO_TRIAL, n pairs of an address
+	 * above the moment's words and what was there. */
+	struct rs_moment moment[RS_HELD_FIRST];
+	struct rs_order_line *orders;  /* order_own, or a larger one for threads with thousands of orders (arrays of locks) */
+	uint32_t order_lines;          /* a power of two */
+	uint32_t order_lost;           /* tags that gave way to others */
+	struct rs_order_line order_own[RS_ORDER_LINES];
 };
 /* NULL when there was no memory: callers then do without. */
 static inline struct rs_sync_state *rs_sync_of(struct rs_thread *t) { return t->order_cache; }
@@ -102,13 +109,14 @@ struct rs_sync_state *rs_sync_waits_with(uintptr_t mutex);
 
 /* --- held list (sync.c) --------------------------------------------------------------------------------------------------- */
 
-/* rs_held_slot.info: stack | mode<<32 | kind<<40 | extra read holds<<48; the last is ours alone and never sent. */
+/* rs_held_slot.info: stack | mode<<32 | kind<<40 | extra read holds<<48 | trial<<63; the last two are ours alone and never sent. */
 #define RS_INFO(stack, mode, kind) ((uint64_t)(stack) | (uint64_t)(mode) << 32 | (uint64_t)(kind) << 40)
 #define RS_INFO_KIND(i) ((unsigned)((i) >> 40) & 0xff)
 #define RS_INFO_MODE(i) ((unsigned)((i) >> 32) & 0xff)
 #define RS_INFO_STACK(i) ((uint32_t)(i))
 #define RS_INFO_SENT 0xffffffffffffull
 #define RS_INFO_AGAIN (1ull << 48)
+#define RS_INFO_TRIAL (1ull << 63) /* the entry's moment says what to look at when it is given up: see moment.c */
 
 static inline void rs_held_write(struct rs_thread *t, uint32_t n, uintptr_t obj, uint64_t info)
 {
@@ -145,11 +153,28 @@ static inline int rs_held_find(const struct rs_thread *t, uintptr_t obj)
 	return -1;
 }
 void rs_held_remove(struct rs_thread *t, int i);
+/* Where the thread took the i-th lock of its held list. */
+uint32_t rs_held_stack_at(struct rs_thread *t, uint32_t i);
 /* Where the thread took obj, 0 if not known. */
-uint32_t rs_held_stack(const struct rs_thread *t, uintptr_t obj);
+uint32_t rs_held_stack(struct rs_thread *t, uintptr_t obj);
 /* The same for another thread, from its slot. */
 uint32_t rs_slot_held_stack(const struct rs_slot *slot, uintptr_t obj);
 
+/* --- moments (moment.c) --------------------------------------------------------------------------------------------------- */
+
+/* What info says of the stack for a lock taken at `at` that becomes the n-th of the held list: its number, or RS_STACK_LATER with the moment noted;
+ * perhaps with RS_INFO_TRIAL. Where no event is sent at once only. */
+uint64_t rs_moment_take(struct rs_thread *t, struct rs_sync_state *s, uint32_t n, struct rs_site at);
+/* Again, if a signal handler used the n-th moment before the held list said that it is taken. */
+void rs_moment_again(struct rs_thread *t, struct rs_sync_state *s, uint32_t n, struct rs_site at);
+/* The n-th is about to be given up by a caller whose stack pointer is rsp. */
+void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_t rsp);
+/* The stack of m, which t took (t may be another thread than the caller's). Words of the caller's stack below floor are no more; 0: none are. */
+uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, uintptr_t floor);
+static inline bool rs_moment_used(uint64_t info) { return (info & RS_INFO_TRIAL) || RS_INFO_STACK(info) == RS_STACK_LATER; }
+
+/* As rs_acquired, where the stack is not known yet. */
+void rs_acquired_at(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how, struct rs_site at);
 /* obj was taken: held list, and `order` or `acquire`. */
 void rs_acquired(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how, uint32_t stack);
 /* [all] `release`, before obj is given up. */

@@ -20,6 +20,7 @@ struct walk {
 	uintptr_t lo, span;        /* [lo, lo+span] may be read without care */
 	struct cache *cache;
 	struct rs_trail *trail;
+	const struct rs_past *past;
 	/* Where this frame's rbp and rbx come from: most are saved and restored without ever being used, and then their values do not matter. */
 	uintptr_t rbp_from, rbx_from;
 };
@@ -73,6 +74,15 @@ static bool load_far(struct walk *k, uintptr_t at, uint64_t *v)
 
 static inline bool load(struct walk *k, uintptr_t at, uint64_t *v)
 {
+	const struct rs_past *p = k->past;
+	if (RS_UNLIKELY(p != NULL)) {
+		if (at - p->lo < p->size && p->size - (at - p->lo) >= 8) {
+			rs_os_copy(v, (const char *)p->word + (at - p->lo), 8);
+			return true;
+		}
+		if (at < p->floor)
+			return false;
+	}
 	if (RS_LIKELY(at - k->lo <= k->span)) {
 		*v = *(const uint64_t *)at;
 		return true;
@@ -248,11 +258,12 @@ extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 /* Our own frames (a thread's first function, callbacks of interposed functions) are not the program's. */
 static inline bool ours(uintptr_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
 
-unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail)
+static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth,
+							   struct rs_trail *trail, const struct rs_past *past)
 {
 	unsigned n = 0;
 	uint64_t gregs[GREG_RIP + 1];
-	struct walk k = {.cache = t->unwind_cache, .trail = trail};
+	struct walk k = {.cache = t->unwind_cache, .trail = trail, .past = past};
 	if (trail) {
 		trail->n = 0;
 		trail->unfit = trail->entry_rbp = false;
@@ -286,4 +297,14 @@ unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *
 			pcs[n++] = exact ? f->pc + 1 : f->pc;
 	}
 	return n;
+}
+
+unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail)
+{
+	return walk(t, f, exact, pcs, depth, trail, NULL);
+}
+
+unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, uint64_t *pcs, unsigned depth)
+{
+	return walk(t, f, false, pcs, depth, NULL, past);
 }

@@ -11,6 +11,8 @@
 #define RS_HELD_IN_SLOT 62
 #define RS_MAX_MODULES 512
 #define RS_MAX_LOST 8
+#define RS_MOMENT_WORDS 24
+#define RS_STACK_LATER 0xffffffffu
 
 /* what kind of thing an address is */
 enum {
@@ -907,6 +909,21 @@ _Static_assert(sizeof(struct rs_held_slot) == 16, "HeldSlot");
 _Static_assert(offsetof(struct rs_held_slot, obj) == 0, "HeldSlot.Obj");
 _Static_assert(offsetof(struct rs_held_slot, info) == 8, "HeldSlot.Info");
 
+/* In the agent's private memory: how a thread that holds a lock took it, from which its stack can be walked. Word is the stack from Rsp on, as it was. */
+struct rs_moment {
+	uint64_t pc; /* return address of the call */
+	uint64_t rsp; /* of the caller, after the call */
+	uint64_t rbp; /* of the caller */
+	uint64_t n; /* the agent's own */
+	uint64_t word[24]; /*  */
+};
+_Static_assert(sizeof(struct rs_moment) == 224, "Moment");
+_Static_assert(offsetof(struct rs_moment, pc) == 0, "Moment.Pc");
+_Static_assert(offsetof(struct rs_moment, rsp) == 8, "Moment.Rsp");
+_Static_assert(offsetof(struct rs_moment, rbp) == 16, "Moment.Rbp");
+_Static_assert(offsetof(struct rs_moment, n) == 24, "Moment.N");
+_Static_assert(offsetof(struct rs_moment, word) == 32, "Moment.Word");
+
 /* One thread of a region. State moves free or done → live (agent) → done (agent, after its last event) → free (Go, if drained by then). */
 struct rs_slot {
 	uint32_t state; /* 0 free, 1 live, 2 done */
@@ -917,9 +934,10 @@ struct rs_slot {
 	uint64_t wait_seq; /* raised whenever WaitKind is set or cleared */
 	uint32_t held_count; /* locks held; the first HeldInSlot are in Held */
 	uint32_t wait_stack; /* stack id of the wait */
+	uint64_t moments; /* address in the process of HeldInSlot Moments: of the entries of Held whose stack is StackLater */
 	struct rs_lane lane[2]; /* 0: events; 1: events of signal handlers that interrupted an emission */
 	struct rs_held_slot held[62]; /*  */
-	uint8_t end_padding[56];
+	uint8_t end_padding[48];
 };
 _Static_assert(sizeof(struct rs_slot) == 1344, "Slot");
 _Static_assert(offsetof(struct rs_slot, state) == 0, "Slot.State");
@@ -930,8 +948,9 @@ _Static_assert(offsetof(struct rs_slot, wait_obj) == 16, "Slot.WaitObj");
 _Static_assert(offsetof(struct rs_slot, wait_seq) == 24, "Slot.WaitSeq");
 _Static_assert(offsetof(struct rs_slot, held_count) == 32, "Slot.HeldCount");
 _Static_assert(offsetof(struct rs_slot, wait_stack) == 36, "Slot.WaitStack");
-_Static_assert(offsetof(struct rs_slot, lane) == 40, "Slot.Lane");
-_Static_assert(offsetof(struct rs_slot, held) == 296, "Slot.Held");
+_Static_assert(offsetof(struct rs_slot, moments) == 40, "Slot.Moments");
+_Static_assert(offsetof(struct rs_slot, lane) == 48, "Slot.Lane");
+_Static_assert(offsetof(struct rs_slot, held) == 304, "Slot.Held");
 
 /* Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent. */
 struct rs_region {

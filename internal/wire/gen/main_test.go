@@ -52,7 +52,7 @@ func TestDocsNeedMarkers(t *testing.T) {
 
 // layouts has the Go struct of every layout.
 var layouts = map[string]any{
-	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Slot": wire.Slot{}, "Region": wire.Region{},
+	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Moment": wire.Moment{}, "Slot": wire.Slot{}, "Region": wire.Region{},
 	"Hello": wire.Hello{}, "Welcome": wire.Welcome{}, "ModuleRequest": wire.ModuleRequest{}, "Tables": wire.Tables{},
 	"UnwindHeader": wire.UnwindHeader{}, "UnwindRow": wire.UnwindRow{}, "UnwindRule": wire.UnwindRule{},
 }
@@ -70,6 +70,8 @@ func TestCAndGoAgree(t *testing.T) {
 	say("RS_MAX_RECORD_WORDS", wire.MaxRecordWords)
 	say("RS_THREADS_PER_REGION", wire.ThreadsPerRegion)
 	say("RS_HELD_IN_SLOT", wire.HeldInSlot)
+	say("RS_MOMENT_WORDS", wire.MomentWords)
+	say("RS_STACK_LATER", wire.StackLater)
 	say("RS_MAX_MODULES", wire.MaxModules)
 	say("RS_MAX_LOST", wire.MaxLost)
 	for _, e := range wire.Enums {

@@ -110,7 +110,6 @@ func TestSyncEvents(t *testing.T) {
 	}{
 		{"order", orders, `
 T1 takes rw(shared) by block holding [a]
-T1 takes b by try holding [a rw(shared)]
 T2 takes b by block holding [a]
 T1 takes b by block holding [a]`},
 		{"renewed", []wire.Type{wire.TypeOrder, wire.TypeInit, wire.TypeDestroy, wire.TypeBlockGone}, `

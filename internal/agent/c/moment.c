@@ -1,0 +1,131 @@
+/* moment.c: where a lock was taken, without walking the stack at that time.
+ *
+ * Nearly every lock is given up without anybody having asked where it was taken; a walk for each costs more than the lock. So taking a lock notes a
+ * *moment*: pc, rsp, rbp and the RS_MOMENT_WORDS words of the stack from rsp on. When somebody asks while it is held (a nesting that was not sent
+ * before, a wait, a misuse, the thread's end), the stack is walked over these words and then over the thread's stack as it is now. That finds what a
+ * walk at the time would have found, as long as the frame that reaches beyond the words has not been left since.
+ *
+ * Whether that is so depends on the code that takes the lock, and is tried out: the first TRIALS times that a call site takes a lock the stack
+ * is walked, and when that lock is given up all words that the walk used beyond the moment's must be as they were. Only a site that passed every time
+ * is trusted with moments. A trusted site's lock given up after its frames were left, or one that fails a trial, has the site's stacks walked
+ * at once from then on.
+ *
+ * Async-signal-safe; the sites are shared by the threads without a lock.
+ */
+#include "core.h"
+#include "sync.h"
+
+enum { SITES = 1 << 12, PROBES = 4, TRIALS = 16, STRAY = 0xffff, SPAN = RS_MOMENT_WORDS * 8 };
+
+/* pc << 16 | trials passed, or STRAY; 0: free. A place is never given to another pc: sites that find none are as STRAY. */
+static uint64_t sites[SITES];
+
+static inline unsigned place_of(uintptr_t pc) { return (unsigned)((pc * 0x9e3779b97f4a7c15ull) >> 52); }
+_Static_assert(SITES == 1 << (64 - 52), "the product's upper bits choose a place");
+
+static uint64_t *site_of(uintptr_t pc)
+{
+	unsigned at = place_of(pc);
+	for (unsigned i = 0; i < PROBES; i++) {
+		uint64_t *p = &sites[(at + i) & (SITES - 1)], v = __atomic_load_n(p, __ATOMIC_RELAXED);
+		if (v == 0 && __atomic_compare_exchange_n(p, &v, pc << 16, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return p;
+		if (v >> 16 == (pc << 16) >> 16)
+			return p;
+	}
+	return NULL;
+}
+
+static inline void judge(uintptr_t pc, bool passed)
+{
+	uint64_t *p = site_of(pc), v = p ? __atomic_load_n(p, __ATOMIC_RELAXED) : 0;
+	if (!p || (v & 0xffff) == STRAY)
+		return;
+	/* (Threads may lose each other's counts, not a failure for good: a site that strays once does so again.) */
+	if (!passed)
+		__atomic_store_n(p, v | STRAY, __ATOMIC_RELAXED);
+	else if ((v & 0xffff) < TRIALS)
+		__atomic_compare_exchange_n(p, &v, v + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+/* Half as many stores, and no alignment asked for. */
+typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
+
+static inline void note(struct rs_moment *m, struct rs_site at, uintptr_t rsp)
+{
+	m->pc = at.pc;
+	m->rsp = rsp;
+	m->rbp = *(const uint64_t *)at.fp;
+#pragma GCC unroll 12
+	for (unsigned i = 0; i < RS_MOMENT_WORDS; i += 2)
+		*(pair *)&m->word[i] = *(const pair *)(rsp + 8 * i);
+}
+
+/* Walks, and notes what the walk found beyond the words that a moment would have. */
+static __attribute__((noinline)) uint64_t try(struct rs_thread *t, struct rs_moment *m, struct rs_site at, uintptr_t rsp)
+{
+	struct rs_trail trail;
+	uint32_t id = rs_stack_trail(t, at.pc, at.fp, rs_config.stack_depth, &trail);
+	if (trail.unfit || id == 0)
+		return id;
+	m->pc = at.pc;
+	m->rsp = rsp;
+	m->n = 0;
+	for (unsigned i = 0; i < trail.n && m->n < RS_MOMENT_WORDS / 2; i++)
+		if (trail.at[i] - rsp > SPAN - 8) {
+			m->word[2 * m->n] = trail.at[i];
+			m->word[2 * m->n + 1] = trail.value[i];
+			m->n++;
+		}
+	return id | RS_INFO_TRIAL;
+}
+
+uint64_t rs_moment_take(struct rs_thread *t, struct rs_sync_state *s, uint32_t n, struct rs_site at)
+{
+	uintptr_t rsp = (uintptr_t)at.fp + 16;
+	if (RS_LIKELY(s && n < RS_HELD_FIRST && rsp >= t->stack_lo && rsp < t->stack_hi && t->stack_hi - rsp >= SPAN)) {
+		if (RS_LIKELY(__atomic_load_n(&sites[place_of(at.pc)], __ATOMIC_RELAXED) == (at.pc << 16 | TRIALS))) {
+			note(&s->moment[n], at, rsp);
+			return RS_STACK_LATER;
+		}
+		uint64_t *site = site_of(at.pc), v = site ? __atomic_load_n(site, __ATOMIC_RELAXED) & 0xffff : STRAY;
+		if (v == TRIALS) {
+			note(&s->moment[n], at, rsp);
+			return RS_STACK_LATER;
+		}
+		if (v < TRIALS)
+			return try(t, &s->moment[n], at, rsp);
+	}
+	return rs_site_stack(t, at);
+}
+
+void rs_moment_again(struct rs_thread *t, struct rs_sync_state *s, uint32_t n, struct rs_site at)
+{
+	if (RS_INFO_STACK(t->held[n].info) == RS_STACK_LATER)
+		note(&s->moment[n], at, (uintptr_t)at.fp + 16);
+	else
+		t->held[n].info &= ~RS_INFO_TRIAL;
+}
+
+void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_t rsp)
+{
+	const struct rs_moment *m = &s->moment[n];
+	if (RS_LIKELY(RS_INFO_STACK(info) == RS_STACK_LATER)) {
+		if (RS_UNLIKELY(rsp - m->rsp > SPAN && rsp > m->rsp))
+			judge(m->pc, false);
+		return;
+	}
+	if (!(info & RS_INFO_TRIAL))
+		return;
+	bool passed = true;
+	for (unsigned i = 0; i < m->n && passed; i++)
+		passed = m->word[2 * i] >= rsp && *(const uint64_t *)m->word[2 * i] == m->word[2 * i + 1];
+	judge(m->pc, passed);
+}
+
+uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, uintptr_t floor)
+{
+	struct rs_frame f = {.pc = m->pc, .rsp = m->rsp, .rbp = m->rbp, .has_rbp = true};
+	struct rs_past past = {.lo = m->rsp, .size = SPAN, .word = m->word, .floor = floor};
+	return rs_stack_past(self, &f, &past, rs_config.stack_depth);
+}
