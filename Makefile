@@ -47,7 +47,7 @@ test-real:
 bench: deps-test bin/ripstop
 	$(GO) run ./bench
 
-fuzz: bin/ripstop
+fuzz: deps-test bin/ripstop
 	script/fuzz $(FUZZTIME)
 
 # What is too long for CI.
