@@ -16,7 +16,7 @@ import (
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
-// diskCache keeps unwind tables in the user's cache directory, a file for each build-id. It is shared by all sessions of the user at
+// diskCache keeps unwind tables in the user's cache directory, a file for each module.id. It is shared by all sessions of the user at
 // once: files are made elsewhere and renamed. Whatever goes wrong, the table is compiled instead.
 type diskCache struct {
 	dir string // "": there is none
@@ -58,11 +58,11 @@ func ours(dir string) bool {
 // Files are: magic, CRC-32 of the table, its length, the table.
 const cacheHeader = 8 + 8 + 8
 
-func (c *diskCache) load(buildID string) ([]byte, bool) {
-	if c.dir == "" || buildID == "" {
+func (c *diskCache) load(id string) ([]byte, bool) {
+	if c.dir == "" || id == "" {
 		return nil, false
 	}
-	path := filepath.Join(c.dir, buildID)
+	path := filepath.Join(c.dir, id)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, false
@@ -83,8 +83,8 @@ func (c *diskCache) load(buildID string) ([]byte, bool) {
 	return b[cacheHeader:], true
 }
 
-func (c *diskCache) store(buildID string, table []byte) {
-	if c.dir == "" || buildID == "" {
+func (c *diskCache) store(id string, table []byte) {
+	if c.dir == "" || id == "" {
 		return
 	}
 	f, err := os.CreateTemp(c.dir, "new-*")
@@ -103,7 +103,7 @@ func (c *diskCache) store(buildID string, table []byte) {
 		err = e
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), filepath.Join(c.dir, buildID))
+		err = os.Rename(f.Name(), filepath.Join(c.dir, id))
 	}
 	if err != nil {
 		os.Remove(f.Name())

@@ -22,7 +22,7 @@ import (
 )
 
 // tables answers requests for unwind tables. A table is compiled once, kept as a sealed memfd that every process may get, and kept on
-// disk by build-id.
+// disk by build-id, or by the file's identity.
 type tables struct {
 	warn  func(string)
 	cache *diskCache
@@ -75,7 +75,7 @@ func (t *tables) get(reqs []wire.ModuleRequest, pid int) []int {
 
 // make makes the table of m, or tells why it cannot.
 func (t *tables) make(m *module) int {
-	table, hit := t.cache.load(m.buildID)
+	table, hit := t.cache.load(m.id)
 	if !hit {
 		var err error
 		table, err = m.compile()
@@ -84,7 +84,10 @@ func (t *tables) make(m *module) int {
 			t.warn(fmt.Sprintf("no unwind table for %s, stacks end there: %v", m.name(), err))
 			return -1
 		}
-		t.cache.store(m.buildID, table)
+		// The many small programs that somebody builds without build-ids while he works would only fill the cache.
+		if m.buildID != "" || (len(table) >= 64<<10 && m.file() == m.id) {
+			t.cache.store(m.id, table)
+		}
 	}
 	fd, err := sealed(table)
 	if err != nil {
@@ -146,6 +149,7 @@ type module struct {
 	path    string // "": not a file
 	buildID string // hexadecimal, "" if there is none
 	base    uint64
+	id      string // the build-id, or else file(); "" if the module has neither
 }
 
 func newModule(r *wire.ModuleRequest, pid int) (*module, error) {
@@ -160,13 +164,34 @@ func newModule(r *wire.ModuleRequest, pid int) (*module, error) {
 	if path != "" && path[0] != '/' {
 		return nil, fmt.Errorf("the path %q is not absolute", path)
 	}
-	return &module{pid, path, hex.EncodeToString(r.BuildID[:r.BuildIDLen]), r.Base}, nil
+	m := &module{pid: pid, path: path, buildID: hex.EncodeToString(r.BuildID[:r.BuildIDLen]), base: r.Base}
+	m.id = m.buildID
+	if m.id == "" {
+		m.id = m.file()
+	}
+	return m, nil
+}
+
+// file is what stands for the content of a mapped file without build-id: inode, size and times, of which ctime cannot be set back. "" if it cannot
+// be told.
+func (m *module) file() string {
+	if m.path == "" {
+		return ""
+	}
+	_, _, ino, ok := m.mapping()
+	for _, path := range []string{fmt.Sprintf("/proc/%d/root%s", m.pid, m.path), m.path} {
+		var st unix.Stat_t
+		if ok && unix.Stat(path, &st) == nil && st.Ino == ino {
+			return fmt.Sprintf("file-%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
+		}
+	}
+	return ""
 }
 
 // key is the same for modules that have the same table.
 func (m *module) key() string {
-	if m.buildID != "" {
-		return "id " + m.buildID
+	if m.id != "" {
+		return m.id
 	}
 	return fmt.Sprintf("pid %d base %#x %s", m.pid, m.base, m.path)
 }

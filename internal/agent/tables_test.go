@@ -247,3 +247,50 @@ func TestDiskCache(t *testing.T) {
 		t.Errorf("without a cache: %s", got)
 	}
 }
+
+// Rust's toolchain has no build-ids: every rustc of a build had the 6 MB of .eh_frame of its librustc_driver compiled anew, which was six times what
+// the build itself cost. The table of such a module is kept by the file, and not used for another one with its name.
+func TestDiskCacheWithoutBuildID(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	path := filepath.Join(t.TempDir(), "shell")
+	counts := func() string {
+		cmd := exec.Command(path, "-c", "read x")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer in.Close()
+		eventually(t, "the program is executed", func() bool { return baseOf(t, cmd.Process.Pid, "/shell") != 0 })
+		tabs := newTables(func(s string) { t.Log(s) })
+		defer tabs.close()
+		r := request(path, nil, baseOf(t, cmd.Process.Pid, "/shell"))
+		if fd := tabs.get([]wire.ModuleRequest{r}, cmd.Process.Pid); fd[0] < 0 {
+			t.Fatal("no table")
+		}
+		a, b, c := tabs.counts()
+		return fmt.Sprint(a, b, c)
+	}
+	replace := func() {
+		if out, err := exec.Command("objcopy", "--remove-section", ".note.gnu.build-id", "/bin/bash", path).CombinedOutput(); err != nil {
+			t.Fatalf("objcopy: %v %s", err, out)
+		}
+	}
+	replace()
+	for _, want := range []string{"1 0 0", "0 1 0", "0 1 0"} {
+		if got := counts(); got != want {
+			t.Errorf("made, cached, absent: %s, want %s", got, want)
+		}
+	}
+	other := path + "2"
+	if err := os.Rename(path, other); err != nil { // the inode lives on, another file gets the name
+		t.Fatal(err)
+	}
+	replace()
+	if got := counts(); got != "1 0 0" {
+		t.Errorf("another file of that name: %s", got)
+	}
+}
