@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -105,6 +106,37 @@ func TestCapturesEncode(t *testing.T) {
 			if want := area[at:d.Offset()]; err != nil || !bytes.Equal(b, want) {
 				t.Fatalf("at %#x: %v: % x, %v, want % x", at, p, b, err, want)
 			}
+		}
+	}
+}
+
+// The compound packets of a real machine are understood: every event, with no error, at times that go forward.
+func TestCapturesEvents(t *testing.T) {
+	seen := map[EventKind]int{}
+	for i, area := range realTraces(t) {
+		q := NewQuery(area, 0, Timing{CrystalMul: 84, CrystalDiv: 1, MTCFreq: 3, Nominal: 20})
+		if q.Sync() != nil {
+			continue
+		}
+		var e Event
+		for {
+			err := q.Next(&e)
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("area %d: %v", i, err)
+			}
+			seen[e.Kind]++
+			if e.HasTo && e.To>>47 != 0 && e.To>>47 != 1<<17-1 {
+				t.Fatalf("area %d: %v at %#x: no such address", i, e, e.Offset)
+			}
+		}
+	}
+	t.Log(seen)
+	for _, k := range []EventKind{EventSync, EventTNT, EventTIP, EventEnable, EventDisable} {
+		if seen[k] == 0 {
+			t.Errorf("no %v", k)
 		}
 	}
 }

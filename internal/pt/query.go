@@ -183,7 +183,7 @@ func (q *Query) compound(p *Packet) error {
 	switch p.Kind {
 	case FUP:
 		return q.fup(p)
-	case PWRE, PWRX, MNT, EVD, BBP, BIP, PIP, VMCS, EXSTOP, BEP, CFE, TRIG: // may come between a packet and its FUP, and stand for themselves
+	case PTW, PWRE, PWRX, MNT, EVD, BBP, BIP, PIP, VMCS, EXSTOP, BEP, CFE, TRIG: // may come between a packet and its FUP, and stand for themselves
 		if q.nBound < maxBound && q.qTail < len(q.queue)-maxBound-4 {
 			q.single(p)
 			return nil
