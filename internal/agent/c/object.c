@@ -13,7 +13,6 @@ enum {
 	PROBES = 256,
 	PAGES = 1 << 16,          /* × 16 bytes */
 	PAGE_PROBES = 64,
-	GENERATIONS = 1 << 10,
 	CHUNK_BITS = 1 << 13,     /* one bit per 2 MiB of address space, hashed */
 };
 
@@ -24,7 +23,7 @@ static struct page *pages;
 static uint32_t objects_used;
 static uint32_t pages_full;
 static uint64_t chunks[CHUNK_BITS / 64];
-static uint32_t generations[GENERATIONS];
+uint32_t rs_generations[1 << RS_GENERATION_BITS];
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STATE(life, kind, flags, stack) ((uint64_t)(life) | (uint64_t)(kind) << 8 | (uint64_t)(flags) << 16 | (uint64_t)(stack) << 32)
@@ -32,14 +31,9 @@ static uint32_t generations[GENERATIONS];
 
 static inline uint64_t scatter(uint64_t x) { return x * 0x9e3779b97f4a7c15ull; }
 
-uint32_t rs_object_generation(uintptr_t obj)
-{
-	return __atomic_load_n(&generations[scatter(obj >> 3) >> 54], __ATOMIC_RELAXED);
-}
-
 static void next_generation(uintptr_t obj)
 {
-	__atomic_fetch_add(&generations[scatter(obj >> 3) >> 54], 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(rs_generation_place(obj), 1, __ATOMIC_RELAXED);
 }
 
 /* --- the set ------------------------------------------------------------------------------------------------------------------ */

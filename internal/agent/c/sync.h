@@ -230,7 +230,10 @@ void rs_object_void(uintptr_t obj);
 /* If obj is a destroyed object of this kind: true, and where. */
 bool rs_object_destroyed(uintptr_t obj, unsigned kind, uint32_t *where);
 /* A number that changes whenever the object at this address may have become another one. */
-uint32_t rs_object_generation(uintptr_t obj);
+#define RS_GENERATION_BITS 10
+extern uint32_t rs_generations[1 << RS_GENERATION_BITS] __attribute__((visibility("hidden")));
+static inline uint32_t *rs_generation_place(uintptr_t obj) { return &rs_generations[(obj >> 3) * 0x9e3779b97f4a7c15ull >> (64 - RS_GENERATION_BITS)]; }
+static inline uint32_t rs_object_generation(uintptr_t obj) { return __atomic_load_n(rs_generation_place(obj), __ATOMIC_RELAXED); }
 /* For checks that are only certain off the stack. */
 static inline bool rs_on_own_stack(const struct rs_thread *t, uintptr_t p) { return p >= t->stack_lo && p < t->stack_hi; }
 
