@@ -95,7 +95,7 @@ func (r *row) apply(in *Inst, l *layout) bool {
 	return true
 }
 
-// zeroed drops the reads of the idioms that zero a register whatever it held: xor eax, eax and the like.
+// zeroed drops the reads of the idioms whose outcome is the same whatever a register holds: xor eax, eax and the like.
 func (in *Inst) zeroed() {
 	n := int(in.nargs)
 	if n < 2 || in.Mask != NoReg || in.args[n-1].Kind != ArgReg || in.args[n-2].Kind != ArgReg || in.args[n-1].Reg != in.args[n-2].Reg {

@@ -42,14 +42,14 @@ const (
 	quirkAX                        // writes part of rax
 	quirkDX                        // writes part of rdx
 	quirkCompared                  // cmpxchg: the operand may keep its value
-	quirkZeroes                    // gives zero for a register with itself
+	quirkZeroes                    // gives the same, mostly zero, whatever a register holds, with itself
 	quirkJecxz                     // with an address-size prefix it has another name
 )
 
 var quirks = map[string]quirk{
 	"xchg": quirkLocked, "lea": quirkAddress, "nop": quirkAddress, "lss": quirkFar, "lfs": quirkFar, "lgs": quirkFar, "callf": quirkFar, "jmpf": quirkFar,
 	"fldenv": quirkEnv, "fnstenv": quirkEnv, "fnsave": quirkState, "frstor": quirkState, "cbw": quirkAX, "cwd": quirkDX, "cmpxchg": quirkCompared,
-	"xor": quirkZeroes, "sub": quirkZeroes, "pxor": quirkZeroes, "xorps": quirkZeroes, "xorpd": quirkZeroes, "vpxor": quirkZeroes, "jrcxz": quirkJecxz,
+	"xor": quirkZeroes, "sub": quirkZeroes, "sbb": quirkZeroes, "cmp": quirkZeroes, "pxor": quirkZeroes, "xorps": quirkZeroes, "xorpd": quirkZeroes, "vpxor": quirkZeroes, "jrcxz": quirkJecxz,
 }
 
 var facts = factsRows()

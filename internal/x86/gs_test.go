@@ -39,7 +39,7 @@ func TestWithGSAgainstProcessor(t *testing.T) {
 			continue
 		}
 		for range trials {
-			addrs := map[int]uint64{0: dataAt[0] + 1024}
+			addrs := map[int]uint64{0: dataAt[0] + 1024 + inLine(mems[0])}
 			if len(mems) > 1 && mems[0].Base != mems[1].Base {
 				addrs[1] = dataAt[0] + 3072
 			}

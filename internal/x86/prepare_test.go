@@ -233,7 +233,7 @@ func (s *sandbox) prepare(sub subject, rnd *rand.Rand, addrs map[int]uint64, all
 		}
 		a, given := addrs[i]
 		if !given {
-			a = dataAt[i&1] + uint64(1024+64*rnd.IntN(8))
+			a = dataAt[i&1] + uint64(1024+64*rnd.IntN(8)) + inLine(m)
 		}
 		if _, one := addrs[1-i]; one && !given && len(in.Mems()) > 1 && in.Mems()[0].Base == in.Mems()[1].Base { // the other one decides
 			continue
@@ -258,6 +258,15 @@ func (s *sandbox) prepare(sub subject, rnd *rand.Rand, addrs map[int]uint64, all
 		}
 	}
 	return p
+}
+
+// inLine is what to add to an address at the beginning of a cache line: a locked access that only nearly gets where it shall must not cross into another
+// line, which stops the whole machine.
+func inLine(m Mem) uint64 {
+	if m.Kind&MemLocked != 0 {
+		return 16
+	}
+	return 0
 }
 
 // presets set the registers of operations that fault with most values.
@@ -289,6 +298,9 @@ func divisible(p *prepared, set func(Reg, uint64)) {
 	p.st.gpr[0] &= 1<<(8*min(size, 4)-1) - 1
 	if size > 1 {
 		p.st.gpr[2] = 0
+		if m := p.in.Mems(); len(m) > 0 && m[0].Index.Class() == ClassGPR { // the index is enough to place the operand
+			set(RDX, 0)
+		}
 	}
 }
 

@@ -102,7 +102,7 @@ func TestRelocate(t *testing.T) {
 		for range trials {
 			var addrs map[int]uint64
 			if rnd.IntN(8) == 0 {
-				addrs = map[int]uint64{0: dataAt[0] + pageSize}
+				addrs = map[int]uint64{0: dataAt[0] + pageSize + 512}
 			}
 			p := s.prepare(sub, rnd, addrs, false)
 			to := farAt + codeSize/2 + rnd.Uint64N(64)
