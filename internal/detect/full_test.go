@@ -116,6 +116,20 @@ func TestFullTraces(t *testing.T) {
 			T3 release obj=$a
 			T3 sem-post obj=$s
 			P1 gone`, `lock-order-inversion: Cycle in lock order graph: S1 => M1 => S1`},
+		{"a named semaphore as a gate", twoThreads + `
+			T1 init obj=$s kind=sem value=1 flags=named
+			T2 sem-wait obj=$s
+			T2 acquire obj=$a
+			T2 acquire obj=$b
+			T2 release obj=$b
+			T2 release obj=$a
+			T2 sem-post obj=$s
+			T3 sem-wait obj=$s
+			T3 acquire obj=$b
+			T3 acquire obj=$a
+			T3 release obj=$a
+			T3 release obj=$b
+			T3 sem-post obj=$s`, ``},
 		{"a semaphore handed over", twoThreads + `
 			T1 init obj=$s kind=sem value=1
 			T2 acquire obj=$a

@@ -54,8 +54,11 @@ func (o *object) private() bool {
 }
 
 // lockLike reports whether a semaphore has been used as a lock only, as far as is known.
-func (o *object) lockLike() bool {
-	return o.private() && o.kind == wire.ObjectSem && o.value == 1 && !o.handed
+func (o *object) lockLike() bool { return o.private() && o.exclusive() }
+
+// exclusive reports whether a semaphore has been used as a lock only in this process. Others may use it as well: it is a gate, and no more.
+func (o *object) exclusive() bool {
+	return o.kind == wire.ObjectSem && o.known && o.value == 1 && !o.handed
 }
 
 // object returns the object of that kind at addr; it is new if there was none or one of another kind. Nil: the table is full.

@@ -190,6 +190,15 @@ func TestInversions(t *testing.T) {
 			T1 init obj=$s kind=sem value=1
 			T2 order obj=$s kind=sem held=[$a]
 			T3 order obj=$a held=[sem:$s:S1]`, `lock-order-inversion: Cycle in lock order graph: S1 => M1 => S1`},
+		// Two processes' threads took turns by a shared semaphore, and the orders within it were told as an inversion.
+		{"a shared semaphore as a gate", twoThreads + `
+			T1 init obj=$s kind=sem value=1 flags=pshared
+			T2 order obj=$b held=[sem:$s:S1,$a]
+			T3 order obj=$a held=[sem:$s:S1,$b]`, ``},
+		{"a shared semaphore in a cycle: others may post it", twoThreads + `
+			T1 init obj=$s kind=sem value=1 flags=pshared
+			T2 order obj=$s kind=sem held=[$a]
+			T3 order obj=$a held=[sem:$s:S1]`, ``},
 		{"a semaphore that is handed over later", twoThreads + `
 			T1 init obj=$s kind=sem value=1
 			T2 order obj=$s kind=sem held=[$a]

@@ -81,7 +81,7 @@ func (p *process) syncEvent(t *thread, e *wire.Event) {
 		p.semPost(t, wire.DecodeSemPost(w))
 	case wire.TypeSemWait:
 		ev := wire.DecodeSemWait(w)
-		if o := p.object(ev.Obj, wire.ObjectSem); o != nil && o.lockLike() {
+		if o := p.object(ev.Obj, wire.ObjectSem); o != nil && o.exclusive() {
 			if o.owner != nil {
 				p.handOver(ev.Obj, wire.ObjectSem) // it got what nobody gave back: not all of its posts are seen
 				return

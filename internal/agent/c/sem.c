@@ -1,9 +1,10 @@
 /* sem.c: semaphores, named and unnamed.
  *
- * A semaphore has no owner. In filtered mode a private unnamed one that was initialised with 1 is taken for a lock (LOCKLIKE): who waited
- * holds it, until it posts it. The first post by a thread that does not hold it proves that it is none; then `sem-post` is sent
- * once, the object is VOID, and it vanishes from held lists as they are sent. So the usual hand-over from thread to thread costs
- * one look into the registry and no events, and the usual lock is seen with what was held around it.
+ * A semaphore has no owner. In filtered mode one that began with 1 is taken for a lock (LOCKLIKE): who waited holds it, until it posts
+ * it. The first post by a thread that does not hold it proves that it is none; then `sem-post` is sent once, the object is VOID,
+ * and it vanishes from held lists as they are sent. So the usual hand-over from thread to thread costs one look into the registry
+ * and no events, and the usual lock is seen with what was held around it. (That others may post a shared or named one, Go knows: such
+ * a semaphore can be the gate of a lock order, and nothing else.)
  */
 #include "sync.h"
 #include <fcntl.h>
@@ -21,6 +22,7 @@ static void check_destroyed(struct rs_thread *t, sem_t *sem, struct rs_site at)
 		rs_misuse(t, (uintptr_t)sem, RS_OBJECT_SEM, RS_MISUSE_USE_AFTER_DESTROY, 0, rs_site_stack(t, at), where, 0, 0);
 }
 
+static inline bool shared_object(const struct rs_object *o) { return o && (o->state >> 16 & (RS_OBJ_FLAG_PSHARED | RS_OBJ_FLAG_NAMED)); }
 static inline bool is_lock(const struct rs_object *o) { return rs_object_has(o, RS_OBJ_LOCKLIKE) && !rs_object_has(o, RS_OBJ_VOID); }
 
 static void waited(struct rs_thread *t, sem_t *sem, unsigned how, struct rs_site at, uint32_t stack)
@@ -70,7 +72,7 @@ static int wait_for(sem_t *sem, int op, clockid_t clock, const struct timespec *
 	uint32_t stack = rs_site_stack(t, at);
 	const struct rs_object *o = rs_object_find((uintptr_t)sem);
 	struct rs_pending w = {.g = {.undo = cancelled}, .obj = (uintptr_t)sem, .kind = RS_OBJECT_SEM, .how = (uint8_t)how, .stack = stack,
-		.value = o ? (uint32_t)__atomic_load_n(&o->spare, __ATOMIC_RELAXED) : 0};
+		.value = o && !shared_object(o) ? (uint32_t)__atomic_load_n(&o->spare, __ATOMIC_RELAXED) : 0};
 	rs_want(t, &w);
 	int r = (int)rs_guarded((void (*)(void))really, (long)sem, op, clock, (long)abstime);
 	rs_want_end(t, &w, r == 0 ? 0 : errno);
@@ -106,7 +108,8 @@ static void posting(struct rs_thread *t, sem_t *sem, struct rs_site at)
 		int i = rs_held_find(t, (uintptr_t)sem);
 		if (i >= 0) {
 			rs_held_remove(t, i);
-			__atomic_fetch_add(&o->spare, 1, __ATOMIC_RELAXED);
+			if (!shared_object(o)) /* a named one counts its openings there */
+				__atomic_fetch_add(&o->spare, 1, __ATOMIC_RELAXED);
 		} else {
 			tell = !(__atomic_fetch_or(&o->extra, RS_OBJ_VOID, __ATOMIC_RELAXED) & RS_OBJ_VOID);
 		}
@@ -156,7 +159,7 @@ RS_EXPORT int sem_init(sem_t *sem, int shared, unsigned value)
 		struct rs_object *o = rs_object_init(t, (uintptr_t)sem, RS_OBJECT_SEM, shared ? RS_OBJ_FLAG_PSHARED : 0, value, stack);
 		if (o) {
 			__atomic_store_n(&o->spare, 0, __ATOMIC_RELAXED);
-			if (value == 1 && !shared)
+			if (value == 1)
 				__atomic_fetch_or(&o->extra, RS_OBJ_LOCKLIKE, __ATOMIC_RELEASE);
 		}
 	} else if (errno == EINVAL && value > 0x7fffffff /* SEM_VALUE_MAX */) {
@@ -174,7 +177,7 @@ RS_EXPORT int sem_destroy(sem_t *sem)
 	check_destroyed(t, sem, RS_SITE);
 	uint32_t stack = rs_site_stack(t, RS_SITE), n = waiters_of(sem);
 	const struct rs_object *o = rs_object_find((uintptr_t)sem);
-	bool shared = o && (o->state >> 16 & (RS_OBJ_FLAG_PSHARED | RS_OBJ_FLAG_NAMED));
+	bool shared = shared_object(o);
 	/* glibc counts waiters and has no token for them, and a thread of this process shows its wait. With a token there, the waiter may be
 	 * on its way out. */
 	struct rs_sync_state *s = n > 0 && count_of(sem) == 0 && !shared ? rs_sync_waits_at((uintptr_t)sem) : NULL;
@@ -208,8 +211,11 @@ RS_EXPORT sem_t *sem_open(const char *name, int flags, ...)
 	struct rs_object *o = rs_object_find((uintptr_t)sem);
 	if (rs_object_life(o) != RS_LIFE_LIVE) {
 		o = rs_object_init(t, (uintptr_t)sem, RS_OBJECT_SEM, RS_OBJ_FLAG_NAMED | RS_OBJ_FLAG_PSHARED, count_of(sem), rs_site_stack(t, RS_SITE));
-		if (o)
+		if (o) {
 			__atomic_store_n(&o->spare, 0, __ATOMIC_RELAXED);
+			if (count_of(sem) == 1)
+				__atomic_fetch_or(&o->extra, RS_OBJ_LOCKLIKE, __ATOMIC_RELEASE);
+		}
 	}
 	if (o)
 		__atomic_fetch_add(&o->spare, 1, __ATOMIC_RELAXED);
