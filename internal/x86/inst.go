@@ -1,15 +1,17 @@
 // Package x86 decodes 64-bit x86 instructions and states the facts that instrumenting them needs: which registers and flags an
 // instruction reads and writes, which memory it touches and how, where control goes, and where displacement and immediate lie in its
-// encoding. It knows code bytes only: no process, no file, no symbols.
+// encoding. It encodes what trampolines need, relocates instructions, redirects their accesses by GS, and tells which registers and flags are dead in a
+// block. It knows code bytes only: no process, no file, no symbols.
 //
-// The instruction's shape (prefixes, ModRM, displacement, immediate, hence its length) is parsed here; golang.org/x/arch's x86asm names
-// the operation and its operands, and a table of our own those that it does not know. The facts are one table, an operation a row.
+// The instruction's shape (prefixes, ModRM, displacement, immediate, hence its length) is parsed here. A table of our own names operation and operands of
+// the instructions that most code consists of; golang.org/x/arch's x86asm does of the others, and another table of those that it does not know. The
+// facts are one table, an operation a row; the tests hold them against the processor.
 //
-// Not here yet: encoding, relocation (RIP-relative operands, branches), liveness of registers and flags over a basic block, emulation.
 // Not known, their bytes give ErrInvalid: APX (REX2, extended EVEX), AMX, AVX512-FP16, AMD's XOP but for rotates, shuffles and bit
-// manipulation. Not counted among the facts: that floating-point
-// arithmetic reads and writes MXCSR, accesses to the shadow stack's memory, to descriptor tables and page tables, and privileged state
-// beyond the one unit SetSys.
+// manipulation. Taken though processors refuse them: VEX and EVEX encodings with other than the one value of bits that the operation reserves. Not counted
+// among the facts: that floating-point arithmetic reads and writes MXCSR, accesses to the shadow stack's memory, to descriptor tables and page tables, and
+// privileged state beyond the one unit SetSys; that enter, which writes only what is among its Mems, faults as well if the new end of the stack cannot
+// be written.
 package x86
 
 // An ArgKind says what an operand is.
