@@ -139,7 +139,7 @@ func (p *process) event(e *wire.Event) {
 		}
 	case wire.TypeNotice:
 		switch wire.DecodeNotice(w).What {
-		case wire.NoticeThreadUnseen, wire.NoticeTooManyThreads, wire.NoticeNoMemory, wire.NoticeAgentLate:
+		case wire.NoticeThreadUnseen, wire.NoticeTooManyThreads, wire.NoticeNoMemory, wire.NoticeAgentLate, wire.NoticeNamespace:
 			p.unseen = true
 		}
 	}

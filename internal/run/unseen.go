@@ -111,6 +111,8 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return fmt.Sprintf("a limit of the agent was reached (%d)", n.Aux), true
 	case wire.NoticeOwnMalloc:
 		return "it has an allocator of its own: where its heap blocks come from is not known", false
+	case wire.NoticeNamespace:
+		return "it loaded a library into a namespace of its own (dlmopen): locks, threads and children of that library are not watched", true
 	}
 	return n.What.String() + errno, true
 }

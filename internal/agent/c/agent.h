@@ -166,6 +166,8 @@ void rs_init(void);
 void rs_init_after_fork(void);
 /* Emits nothing from now on, in this process. */
 void rs_detach(void);
+/* dl.c: the program has asked for a namespace of dlmopen. */
+extern bool rs_namespaces __attribute__((visibility("hidden")));
 /* Looks again at the loaded modules (after dlopen, dlclose) and sends module and module-gone. */
 void rs_modules_changed(struct rs_thread *t);
 

@@ -1,10 +1,14 @@
-/* dl.c: dlopen and dlclose, after which other modules are loaded.
+/* dl.c: dlopen, dlmopen and dlclose, after which other modules are loaded.
  *
  * glibc's dlopen asks by its return address who called: that module's RPATH, RUNPATH and $ORIGIN count, and for all that the new module
  * loads later its chain of loaders. So it may be called from here only when that makes no difference; otherwise it is jumped to, with the
  * caller's return address, and the new module is noticed when code of it is first met (as are those that glibc loads by itself). dlsym
- * is not interposed at all, nor dlmopen, whose namespaces we do not see into. */
+ * is not interposed at all.
+ *
+ * A namespace of dlmopen has a libc of its own and no preloaded libraries: what is called there goes past us, which is said once. Of its threads
+ * those are known that call into the program's namespace. */
 #include "proc.h"
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 
@@ -96,6 +100,60 @@ __asm__(".text\n.p2align 4\n.globl dlopen\n.type dlopen, @function\ndlopen:\n"
 	"1:	jmp *rs_dlopen_real(%rip)\n"
 	".cfi_endproc\n"
 	".size dlopen, .-dlopen\n");
+
+bool rs_namespaces;
+
+/* As rs_dlopen. */
+bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void **result) __attribute__((visibility("hidden")));
+void *(*rs_dlmopen_real)(Lmid_t, const char *, int) __attribute__((visibility("hidden")));
+
+bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void **result)
+{
+	rs_dlmopen_real = RS_REAL(dlmopen);
+	if (space == LM_ID_NEWLM)
+		rs_namespaces = true;
+	struct rs_thread *t = rs_self();
+	if (!t)
+		return false;
+	bool equal = caller_is_equal(file, caller);
+	if (equal)
+		*result = rs_dlmopen_real(space, file, mode);
+	t = equal && !*result ? NULL : rs_self();
+	if (t && space == LM_ID_NEWLM)
+		rs_notice(t, RS_NOTICE_NAMESPACE, 0, 0);
+	if (t && equal)
+		rs_modules_changed(t);
+	return equal;
+}
+
+__asm__(".text\n.p2align 4\n.globl dlmopen\n.type dlmopen, @function\ndlmopen:\n"
+	".cfi_startproc\n"
+	"	pushq %rbp\n"
+	".cfi_def_cfa_offset 16\n"
+	".cfi_offset %rbp, -16\n"
+	"	movq %rsp, %rbp\n"
+	".cfi_def_cfa_register %rbp\n"
+	"	pushq %rdi\n"
+	"	pushq %rsi\n"
+	"	pushq %rdx\n"
+	"	subq $8, %rsp\n"
+	"	movq 8(%rbp), %rcx\n"
+	"	movq %rsp, %r8\n"
+	"	call rs_dlmopen\n"
+	"	movzbl %al, %ecx\n"
+	"	movq (%rsp), %rax\n"
+	"	movq -8(%rbp), %rdi\n"
+	"	movq -16(%rbp), %rsi\n"
+	"	movq -24(%rbp), %rdx\n"
+	"	leave\n"
+	".cfi_def_cfa %rsp, 8\n"
+	".cfi_restore %rbp\n"
+	"	testl %ecx, %ecx\n"
+	"	jz 1f\n"
+	"	ret\n"
+	"1:	jmp *rs_dlmopen_real(%rip)\n"
+	".cfi_endproc\n"
+	".size dlmopen, .-dlmopen\n");
 
 RS_EXPORT int dlclose(void *handle)
 {

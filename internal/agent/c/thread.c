@@ -47,6 +47,11 @@ void rs_thread_init(void)
 	if (n == 0)
 		return;
 	end_key = keys[--n];
+	/* The libc of a namespace of dlmopen has keys of its own in the same storage of a thread. Which libc's value it is, only the count of how often
+	 * the key was made tells. */
+	for (int i = 0; i < 64; i++)
+		if (real_key_delete(end_key) != 0 || real_key_create(&end_key, end_round) != 0)
+			return;
 	have_key = true;
 	while (n)
 		real_key_delete(keys[--n]);
@@ -88,13 +93,13 @@ static void own_handle(struct rs_thread *t)
 }
 
 /* On the thread itself: from here on it is known. */
-static void go_live(struct rs_thread *t)
+static void go_live(struct rs_thread *t, bool with_key)
 {
 	t->tid = rs_os_tid();
 	t->slot->tid = t->tid;
 	__atomic_store_n(&t->slot->state, 1, __ATOMIC_RELEASE);
 	rs_thread_tls = t;
-	if (have_key)
+	if (have_key && with_key)
 		real_setspecific(end_key, t);
 	rs_sync_new_segment(t);
 }
@@ -118,7 +123,7 @@ struct rs_thread *rs_thread_main(int sock, uintptr_t stack_hi, long *why)
 	t->stack_lo = (stack_hi - size + RS_PAGE) & -RS_PAGE;
 	fill(t, next_number++);
 	rs_live_threads++;
-	go_live(t);
+	go_live(t, true);
 	own_handle(t);
 	return t;
 }
@@ -139,7 +144,8 @@ static struct rs_thread *adopt(void)
 		__atomic_fetch_add(&rs_live_threads, 1, __ATOMIC_RELAXED);
 		own_handle(t);
 		hide(t);
-		go_live(t);
+		/* In a thread of another libc the place of the key may be of use to that libc: then we do not see its end. */
+		go_live(t, !rs_namespaces);
 		rs_thread_say_start(t);
 		rs_leave(t);
 	}
@@ -196,7 +202,7 @@ static void begin(struct rs_handle *h)
 	t->handle = h;
 	rs_handle_list(h, t->number, self);
 	hide(t);
-	go_live(t);
+	go_live(t, true);
 	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 	rs_thread_say_start(t);
 	rs_leave(t);

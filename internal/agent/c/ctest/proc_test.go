@@ -280,3 +280,38 @@ func TestProcessTools(t *testing.T) {
 		$SIG{ALRM} = sub { die "alarm\n" }; eval { alarm 1; sleep 10 }; print $@; exec "echo last"`)
 	same(t, filtered, "/bin/sh", "-c", "ldd /bin/true | sed 's/(.*//'")
 }
+
+// A library in a namespace of dlmopen has a libc of its own, whose keys have their values where the program's libc has its. There the agent's
+// value was: the library's destructor was called with it. Results are as natively, the namespace is said once, threads of it that call back are
+// known; and if no library could be loaded there, nothing is said.
+func TestNamespaces(t *testing.T) {
+	dir := t.TempDir()
+	prog := compile(t, "dl_namespace.c", "-Wl,-rpath,"+dir)
+	if out, err := exec.Command("gcc", "-g", "-Wall", "-shared", "-fPIC", "-pthread", "-DLIBRARY", "-o", filepath.Join(dir, "libspace.so"),
+		"testdata/dl_namespace.c").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	said := func(l *log) (n int) {
+		for _, e := range l.of(wire.TypeNotice) {
+			if wire.DecodeNotice(e.Words).What == wire.NoticeNamespace {
+				n++
+			}
+		}
+		return n
+	}
+	bothModes(t, func(t *testing.T, config wire.Config) {
+		l := same(t, config, in(dir, prog)...)
+		if n := said(l); n != 1 {
+			t.Errorf("%d notices of a namespace, want 1", n)
+		}
+		if n := len(l.of(wire.TypeThreadStart)); n < 2+8 {
+			t.Errorf("%d threads, want the first, another, and 8 of the namespace's", n)
+		}
+		if n := len(l.of(wire.TypeMisuse)); n != 0 {
+			t.Errorf("%d misuses", n)
+		}
+		if n := said(same(t, config, in(dir, prog, "none")...)); n != 0 {
+			t.Errorf("%d notices of a namespace that could not be made", n)
+		}
+	})
+}
