@@ -13,7 +13,9 @@ func at(pc uint64, fn, file string, line, column int) finding.Frame {
 }
 
 var (
-	frameMain  = at(0x1490, "main", bankSrc, 60, 3)
+	frameMain    = at(0x1490, "main", bankSrc, 60, 3)
+	frameInlined = finding.Frame{PC: 0x55d0c0001120, Module: bankExe, Offset: 0x1120, BuildID: bankID, Func: "lock_pair", File: bankSrc, Line: 10, Column: 2, Inlined: true}
+
 	frameStart = finding.Frame{PC: 0x7f1200089134, Module: "/usr/lib/x86_64-linux-gnu/libc.so.6", Offset: 0x89134, Func: "start_thread", File: "./nptl/pthread_create.c", Line: 442}
 )
 
@@ -49,13 +51,13 @@ func inversion() finding.Finding {
 	}
 }
 
-// deadlock has two threads, one the main thread, locks for reading, and a lock on a stack.
+// deadlock has two threads, one the main thread, an inlined function, locks for reading, and a lock on a stack.
 func deadlock() finding.Finding {
 	return finding.Finding{
 		Rule: finding.RuleDeadlock, PID: 4711, Exe: bankExe, Count: 1, Fatal: true,
 		Message: "M1 is waited for by its holder's waiter M2",
 		Parts: []finding.Part{
-			{Text: "Waiting here for mutex M2", Thread: 1, Stack: finding.Stack{at(0x1120, "transfer", bankSrc, 10, 2), frameMain},
+			{Text: "Waiting here for mutex M2", Thread: 1, Stack: finding.Stack{frameInlined, at(0x1120, "transfer", bankSrc, 9, 2), frameMain},
 				Held: []finding.Held{{Object: "RW1", Shared: true, Stack: finding.Stack{frameMain}}}},
 			{Text: "Waiting here for rwlock RW1", Thread: 2},
 		},

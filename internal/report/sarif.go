@@ -129,6 +129,11 @@ type (
 	sarifFrame struct {
 		Location sarifLocation `json:"location"`
 		Module   string        `json:"module,omitempty"`
+		// A bag: SARIF has no word for a frame that is inlined into the next one.
+		Properties *sarifFrameProperties `json:"properties,omitempty"`
+	}
+	sarifFrameProperties struct {
+		Inlined bool `json:"inlined"`
 	}
 )
 
@@ -248,6 +253,9 @@ func (sw *sarifWriter) stack(s finding.Stack) *sarifStack {
 		fr := sarifFrame{Location: loc}
 		if s[i].Module != "" {
 			fr.Module = filepath.Base(s[i].Module)
+		}
+		if s[i].Inlined {
+			fr.Properties = &sarifFrameProperties{Inlined: true}
 		}
 		st.Frames = append(st.Frames, fr)
 	}

@@ -147,8 +147,9 @@ func withoutStart(s finding.Stack) finding.Stack {
 	return s[:n]
 }
 
-// frame is `func file:line:column (module+0xoffset) (BuildId: id)` with what is known of it. The build id is for finding out
-// elsewhere what the frame is, so it is left out where the source line says that.
+// frame is `func file:line:column (module+0xoffset) (BuildId: id) (inlined)` with what is known of it. The build id is for finding out elsewhere what
+// the frame is, so it is left out where the source line says that. An inlined frame has the address of the next one: what stands behind
+// ThreadSanitizer's format disturbs no reader of it.
 func (p *printer) frame(fr *finding.Frame) string {
 	name := "<null>"
 	if fr.Func != "" {
@@ -165,6 +166,9 @@ func (p *printer) frame(fr *finding.Frame) string {
 	}
 	if fr.BuildID != "" && (fr.File == "" || fr.Line <= 0) {
 		parts = append(parts, "(BuildId: "+clean(fr.BuildID)+")")
+	}
+	if fr.Inlined {
+		parts = append(parts, "(inlined)")
 	}
 	return strings.Join(parts, " ")
 }
