@@ -143,8 +143,8 @@ func (c *Clock) cyc(n uint64) {
 	c.cycles += min(n*c.rate, 1<<63)
 	paid := min(c.debt, c.cycles)
 	c.cycles, c.debt = c.cycles-paid, 0
-	if limit := c.period() << rateBits; c.mtcs && c.cycles > limit {
-		c.cycles = limit
+	if c.mtcs {
+		c.cycles = min(c.cycles, c.period()<<rateBits)
 	}
 	c.cycles = min(c.cycles, 1<<62)
 	c.now = max(c.now, c.anchor+c.cycles>>rateBits)

@@ -102,3 +102,49 @@ func TestFlowAgainstLibipt(t *testing.T) {
 		}
 	}
 }
+
+// benchmarkTrace is the trace of a run with all packets of time, and the number of its instructions.
+func benchmarkTrace(b *testing.B, name string) (r *run, trace []byte) {
+	r = truths(b)[name]
+	return r, encode(b, r, encodings["timed"], tsc)
+}
+
+// BenchmarkFlow decodes a trace to steps, with the code already in the cache as it is but for the beginning of a long trace. It gives the time
+// as a ratio to that of libipt's instruction decoder on the same trace in the same run.
+func BenchmarkFlow(b *testing.B) {
+	for _, name := range []string{"gzip", "sort"} {
+		b.Run(name, func(b *testing.B) {
+			r, trace := benchmarkTrace(b, name)
+			o := newOracle(b)
+			o.ask(b, 'm', r.code.oracleImage())
+			theirs := o.ask(b, 'n', trace)[0].Value
+			cache := NewCache(r.code)
+			var buf [256]Step
+			instructions := 0
+			b.SetBytes(int64(len(trace)))
+			for b.Loop() {
+				f := NewFlow(trace, Segment{0, uint64(len(trace))}, testTiming, cache)
+				for {
+					n, err := f.Read(buf[:])
+					for i := range buf[:n] {
+						instructions += int(buf[i].Count)
+					}
+					if err != nil {
+						break
+					}
+				}
+			}
+			b.ReportMetric(float64(instructions)/b.Elapsed().Seconds()/1e6, "Minsn/s")
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(theirs), "ours/libipt")
+		})
+	}
+}
+
+// BenchmarkFlowEncoder encodes a run.
+func BenchmarkFlowEncoder(b *testing.B) {
+	r := truths(b)["gzip"]
+	for b.Loop() {
+		encode(b, r, encodings["timed"], tsc)
+	}
+	b.ReportMetric(float64(len(r.deeds))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Minsn/s")
+}

@@ -17,7 +17,7 @@ type Image interface {
 var ErrNoCode = errors.New("the code that ran is not known")
 
 // maxRun is the most instructions in a block that no branch ends.
-const maxRun = 1024
+const maxRun = 64
 
 // A block is instructions that run one after another, up to and with the first that may go elsewhere.
 type block struct {
