@@ -142,7 +142,11 @@ func (p *process) sayMisuse(t *thread, ev wire.EvMisuse) {
 	if !ok {
 		return // of a newer agent: a fact that we have no words for
 	}
-	key := fmt.Sprintf("misuse %d %d %d %d", ev.What, ev.Kind, ev.Stack, ev.Stack2)
+	first, second := ev.Stack, ev.Stack2
+	if ev.What == wire.MisuseCondTwoMutexes { // each of the two may say so of the other
+		first, second = min(first, second), max(first, second)
+	}
+	key := fmt.Sprintf("misuse %d %d %d %d", ev.What, ev.Kind, first, second)
 	if ev.Stack == 0 {
 		class := fmt.Sprintf("%x", ev.Obj)
 		if o := p.lookup(ev.Obj, ev.Kind); o != nil {

@@ -1,4 +1,4 @@
-// Two threads wait on one condition with different mutexes.
+// Two threads wait on one condition with different mutexes, from the same instant on.
 // ripstop: verdict cond-two-mutexes objects=ready frames=waiter
 #define _GNU_SOURCE
 #include <errno.h>
@@ -15,13 +15,13 @@
 
 static pthread_mutex_t lock_a = PTHREAD_MUTEX_INITIALIZER, lock_b = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ready = PTHREAD_COND_INITIALIZER;
-static int go, waiting;
+static int go;
 
 static void *waiter(void *arg)
 {
 	pthread_mutex_t *m = arg;
 	pthread_mutex_lock(m);
-	__atomic_add_fetch(&waiting, 1, __ATOMIC_SEQ_CST);
+	meet(2);
 	while (!__atomic_load_n(&go, __ATOMIC_SEQ_CST))
 		pthread_cond_wait(&ready, m);
 	pthread_mutex_unlock(m);
@@ -32,12 +32,8 @@ int main(void)
 {
 	pthread_t t1, t2;
 	pthread_create(&t1, NULL, waiter, &lock_a);
-	while (__atomic_load_n(&waiting, __ATOMIC_SEQ_CST) < 1)
-		sched_yield();
-	pthread_mutex_lock(&lock_a); /* the first is in the wait once its mutex can be had: two that begin at the same instant may be missed */
-	pthread_mutex_unlock(&lock_a);
 	pthread_create(&t2, NULL, waiter, &lock_b);
-	while (__atomic_load_n(&waiting, __ATOMIC_SEQ_CST) < 2)
+	while (__atomic_load_n(&order_met, __ATOMIC_SEQ_CST) < 2)
 		sched_yield();
 	pthread_mutex_lock(&lock_a); /* both are in the wait once their mutex can be had */
 	pthread_mutex_lock(&lock_b);

@@ -15,8 +15,8 @@ static inline unsigned wrefs_of(const pthread_cond_t *c) { return __atomic_load_
 
 unsigned rs_cond_flags(uintptr_t obj) { return wrefs_of((const pthread_cond_t *)obj) & SHARED ? RS_OBJ_FLAG_PSHARED : 0; }
 
-/* Waiters that no signal has been sent for; 0 also when the condition is being changed while we look. */
-static unsigned unsignalled(const pthread_cond_t *c)
+/* Waiters that no signal has been sent for, and how many have ever waited (in a unit of its own). False: the condition is being changed while we look. */
+static bool unsignalled(const pthread_cond_t *c, unsigned *waiters, uint64_t *ever)
 {
 	unsigned n[2];
 	for (int i = 0; i < 2; i++) {
@@ -26,12 +26,13 @@ static unsigned unsignalled(const pthread_cond_t *c)
 		unsigned g2 = wseq & 1, g1 = g2 ^ 1;
 		unsigned size1 = __atomic_load_n(&c->__data.__g_size[g1], __ATOMIC_ACQUIRE);
 		unsigned size2 = __atomic_load_n(&c->__data.__g_size[g2], __ATOMIC_ACQUIRE);
+		*ever = wseq;
 		if (orig & 3) /* its internal lock is taken */
-			return 0;
+			return false;
 		n[i] = size1 + (unsigned)((wseq >> 1) - (start >> 1) - (orig >> 2)) + size2;
 	}
-	unsigned all = wrefs_of(c) >> WAITERS;
-	return n[0] == n[1] && n[0] <= all ? n[0] : 0;
+	*waiters = n[0];
+	return n[0] == n[1] && n[0] <= wrefs_of(c) >> WAITERS;
 }
 
 /* --- misuse ------------------------------------------------------------------------------------------------------------------------ */
@@ -44,20 +45,58 @@ static void check_destroyed(struct rs_thread *t, pthread_cond_t *c, struct rs_si
 		rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_USE_AFTER_DESTROY, 0, rs_site_stack(t, at), where, 0, 0);
 }
 
-/* Waiters without a signal outnumber the threads that wait with this mutex: so one of them waits with another one, and we know one that
- * does. (Each thread shows its wait before glibc counts it and until after, so `with` is no less than glibc's part of the count.)
- * Shared ones are left alone: one mutex may be mapped at two addresses. */
+/* A thread that has called wait and has not gone to glibc shows the condition's address with this bit. */
+enum { ENTERING = 1 };
+/* How many do, or did when a signal handler left by longjmp or the process forked. */
+static uint32_t entering;
+
+/* A thread that waits on c with another mutex and has not been signalled; NULL: none is known. Certain in two cases:
+ * - it is on its way into the wait, as we are: the two are at it at the same time, whoever begins first;
+ * - waiters without a signal outnumber the threads that wait with m. Each thread shows its wait before glibc counts it and until after; and if
+ *   as many waiters are without a signal before and after we look at the threads, and none came, they are the same ones. */
+static struct rs_sync_state *waits_with_another(pthread_cond_t *c, pthread_mutex_t *m)
+{
+	unsigned with, without, before, after;
+	uint64_t ever_before, ever_after;
+	struct rs_sync_state *s;
+	if (__atomic_load_n(&entering, __ATOMIC_RELAXED) > 1) {
+		rs_sync_cond_waiters((uintptr_t)c | ENTERING, (uintptr_t)m, &with, &without, &s);
+		if (s)
+			return s;
+	}
+	/* Who has gone to glibc before us is counted there. One that shows its wait and is not is about to be, or has just left: for that a moment can
+	 * be waited, since only programs that do use two mutexes come here. */
+	for (int i = 0; i < 200 && wrefs_of(c) >> WAITERS != 0; i++) {
+		bool still = unsignalled(c, &before, &ever_before);
+		rs_sync_cond_waiters((uintptr_t)c, (uintptr_t)m, &with, &without, &s);
+		if (without == 0)
+			return NULL;
+		still = still && unsignalled(c, &after, &ever_after) && before == after && ever_before == ever_after;
+		if (still && before > with)
+			return s;
+		if (still && wrefs_of(c) >> WAITERS >= with + without)
+			return NULL;
+		if (!rs_sandboxed)
+			RS_SYS0(SYS_sched_yield);
+	}
+	return NULL;
+}
+
+/* Shows to others that t is on its way into the wait that rs_want has announced, and looks for one with another mutex. What is missed is who comes and
+ * looks in the few instructions between the end of this and glibc's count. Shared conditions are left alone: one mutex may be mapped at
+ * two addresses. */
 static void check_mutex(struct rs_thread *t, pthread_cond_t *c, pthread_mutex_t *m, uint32_t stack)
 {
-	unsigned with, without;
-	struct rs_sync_state *s;
-	unsigned waiting = wrefs_of(c);
-	if (waiting >> WAITERS == 0 || waiting & SHARED)
+	struct rs_sync_state *own = rs_sync_of(t);
+	if (!own || wrefs_of(c) & SHARED)
 		return;
-	rs_sync_cond_waiters((uintptr_t)c, (uintptr_t)m, &with, &without, &s);
-	if (without == 0 || unsignalled(c) <= with)
-		return;
-	rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_COND_TWO_MUTEXES, 0, stack, s->wait_stack, s->wait_mutex, s->number);
+	__atomic_store_n(&own->wait_obj, (uintptr_t)c | ENTERING, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&entering, 1, __ATOMIC_SEQ_CST); /* of two, one sees the other */
+	struct rs_sync_state *s = waits_with_another(c, m);
+	if (s)
+		rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_COND_TWO_MUTEXES, 0, stack, s->wait_stack, s->wait_mutex, s->number);
+	__atomic_fetch_sub(&entering, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&own->wait_obj, (uintptr_t)c, __ATOMIC_RELEASE);
 }
 
 /* A private mutex of a kind that keeps its owner, not ours by its bytes nor by the held list. Errorcheck and robust ones say so
@@ -120,11 +159,8 @@ int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct 
 	uint8_t how = abstime ? RS_HOW_TIMED : RS_HOW_BLOCK;
 	int i = rs_held_find(t, (uintptr_t)m);
 	bool mine = i >= 0 || rs_mutex_owned(t, m);
-	if (rs_config.misuse) {
-		if (!mine)
-			check_held(t, c, m, stack);
-		check_mutex(t, c, m, stack);
-	}
+	if (rs_config.misuse && !mine)
+		check_held(t, c, m, stack);
 	struct cond_wait cw = {.w = {.g = {.undo = cancelled}, .obj = (uintptr_t)c, .mutex = (uintptr_t)m, .kind = RS_OBJECT_COND, .how = how, .stack = stack}};
 	cw.keeps = rs_mutex_recursive_inner(t, m);
 	cw.held = mine;
@@ -138,6 +174,8 @@ int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct 
 	if (i >= 0 && !cw.keeps)
 		rs_held_remove(t, i);
 	rs_want(t, &cw.w);
+	if (rs_config.misuse)
+		check_mutex(t, c, m, stack);
 	int r = (int)rs_guarded((void (*)(void))really, (long)c, (long)m, clock, (long)abstime);
 	reacquired(t, &cw, r);
 	return r;
@@ -181,10 +219,11 @@ int rs_cond_destroy(pthread_cond_t *c, struct rs_site at)
 	/* Before the fact, because glibc waits for the waiters: a thread that shows its wait, and by glibc's reckoning one without a signal.
 	 * (A forked child's copy counts the parent's waiters, but none of them shows a wait there.) */
 	if (rs_config.misuse && wrefs_of(c) >> WAITERS != 0 && !(wrefs_of(c) & SHARED)) {
-		unsigned with, without, waiting = unsignalled(c);
+		unsigned with, without, waiting;
+		uint64_t ever;
 		struct rs_sync_state *s;
 		rs_sync_cond_waiters((uintptr_t)c, 0, &with, &without, &s);
-		if (waiting > 0 && without > 0)
+		if (without > 0 && unsignalled(c, &waiting, &ever) && waiting > 0)
 			rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_DESTROY_WAITED, 0, stack, s->wait_stack, waiting, s->number);
 	}
 	check_destroyed(t, c, at);
