@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sort"
 	"strings"
 	"testing"
@@ -58,9 +59,16 @@ func formOf(in *Inst, code []byte) formKey {
 	return f
 }
 
+// gathered are the lists that subjects has made.
+var gathered = map[int][]subject{}
+
 // subjects gathers up to n instructions of each form from the libraries, from testdata/facts.txt and from the generated ones.
 func subjects(tb testing.TB, n int) (list []subject) {
 	tb.Helper()
+	if list = gathered[n]; list != nil {
+		return slices.Clone(list)
+	}
+	defer func() { gathered[n] = slices.Clone(list) }()
 	seen := map[formKey]int{}
 	take := func(code []byte) int {
 		in, err := Decode(code)

@@ -400,6 +400,10 @@ func normal(in *Inst, args []string) []string {
 		return args[:min(2, len(args))]
 	case "lar", "lsl": // the source is 16 bits, whatever it is called
 		return args[:1]
+	case "movsxd": // objdump has 32 bits of source always
+		if in.Args()[0].Reg.Size() == 2 && in.Args()[1].Kind == ArgReg {
+			return args[:1]
+		}
 	case "movdq2q": // objdump names the wrong file of registers
 		return args[1:]
 	case "vmovss", "vmovsd", "vmovd", "vmovq": // objdump names the length that they ignore
