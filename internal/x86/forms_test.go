@@ -249,3 +249,63 @@ func TestFactsAgainstProcessor(t *testing.T) {
 		t.Errorf("only %d forms of instructions run", v.instructions)
 	}
 }
+
+// The oracle can fail: of facts made wrong, each in one way, none passes.
+func TestOracleFindsWrongFacts(t *testing.T) {
+	s := newSandbox(t)
+	rnd := rand.New(rand.NewPCG(11, 12))
+	for _, x := range []struct {
+		code  string
+		wrong func(in *Inst)
+		want  string // the kind of the complaint
+	}{
+		{"4801c8", func(in *Inst) { in.Writes = 0 }, "writes"},                                            // add rax, rcx
+		{"4801c8", func(in *Inst) { in.Reads = RAX.Set() }, "reads"},                                      //
+		{"4801c8", func(in *Inst) { in.FlagsWritten &^= AF }, "writes"},                                   //
+		{"4811c8", func(in *Inst) { in.FlagsRead = 0 }, "reads"},                                          // adc rax, rcx
+		{"88c8", func(in *Inst) { in.Kept = 0 }, "reads"},                                                 // mov al, cl
+		{"d3e0", func(in *Inst) { in.FlagsKept = 0 }, "reads"},                                            // shl eax, cl
+		{"48ffc0", func(in *Inst) { in.FlagsWritten |= CF }, "reads"},                                     // inc rax leaves CF alone
+		{"488b03", func(in *Inst) { in.mems[0].Size = 4 }, "memory"},                                      // mov rax, [rbx]
+		{"488b03", func(in *Inst) { in.mems[0].Size = 16 }, "memory"},                                     //
+		{"488b03", func(in *Inst) { in.mems[0].Access = ReadWrite }, "memory"},                            //
+		{"488903", func(in *Inst) { in.mems[0].Access = Read }, "memory"},                                 // mov [rbx], rax
+		{"480103", func(in *Inst) { in.mems[0].Access = Write }, "reads"},                                 // add [rbx], rax
+		{"ff33", func(in *Inst) { in.nmems = 1 }, "memory"},                                               // push [rbx]
+		{"ff33", func(in *Inst) { in.mems[1].Disp = -16 }, "writes"},                                      //
+		{"0f58c1", func(in *Inst) { in.Reads = XMM0.Set() }, "reads"},                                     // addps xmm0, xmm1
+		{"0f28c1", func(in *Inst) { in.Kept = 0 }, "reads"},                                               // movaps xmm0, xmm1
+		{"c5f858c1", func(in *Inst) { in.Writes = (XMM0 + 5).Set() }, "writes"},                           // vaddps xmm0, xmm0, xmm1
+		{"dec1", func(in *Inst) { in.Writes = 0 }, "writes"},                                              // faddp
+		{"62f17c4958c1", func(in *Inst) { in.Reads &^= (K0 + 1).Set() }, "reads"},                         // vaddps zmm0{k1}, zmm0, zmm1
+		{"7405", func(in *Inst) { in.Flow = FlowNone }, "flow"},                                           // je
+		{"a4", func(in *Inst) { in.FlagsRead = 0 }, "reads"},                                              // movsb
+		{"f3a4", func(in *Inst) { in.Writes &^= RCX.Set() }, "writes"},                                    // rep movsb
+		{"0fb003", func(in *Inst) { in.mems[0].Access = Read }, "memory"},                                 // cmpxchg [rbx], al
+		{"f30f10c1", func(in *Inst) { in.Writes |= XMM0.Set() | (XMM0 + 1).Set(); in.Kept = 0 }, "reads"}, // movss xmm0, xmm1
+	} {
+		code, err := hex.DecodeString(x.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := Decode(code)
+		if err != nil {
+			t.Fatalf("%s: %v", x.code, err)
+		}
+		for _, right := range []bool{true, false} {
+			v := &verdicts{missing: map[string]int{}, skipped: map[string]int{}, wrong: map[string]int{}, example: map[string]string{}, unproved: map[string]int{}}
+			sub := subject{in: in, code: code}
+			if !right {
+				x.wrong(&sub.in)
+			}
+			s.examine(t, v, sub, rnd, 30)
+			found := ""
+			for k := range v.wrong {
+				found += k + "; "
+			}
+			if right && found != "" || !right && !strings.Contains(found, ": "+x.want) {
+				t.Errorf("%s %v: with facts that are right %v the oracle says %q, want %q", x.code, &in, right, found, x.want)
+			}
+		}
+	}
+}
