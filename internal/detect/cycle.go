@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"slices"
 )
 
 // maxCyclesTold bounds how many different cycles one new nesting may tell.
@@ -94,11 +95,15 @@ func (f *finder) extend() (cut bool) {
 		if closes >= 0 && length < f.limit {
 			continue // it was looked at under its own limit
 		}
-		for i := range n.by {
-			if !f.free(&n.by[i]) {
+		doings := n.by
+		if len(n.more) > 0 && !slices.ContainsFunc(n.by, func(x doing) bool { return f.free(&x) }) {
+			doings = n.more
+		}
+		for i := range doings {
+			if !f.free(&doings[i]) {
 				continue
 			}
-			f.path = append(f.path, step{n: n, by: &n.by[i], hold: hold})
+			f.path = append(f.path, step{n: n, by: &doings[i], hold: hold})
 			if closes >= 0 {
 				f.path[0].hold = closes
 				f.g.tell(f.path)

@@ -44,6 +44,7 @@ type nesting struct {
 	held []holding // sorted by node id
 	hash uint64
 	by   []doing
+	more []doing // what did not fit into by: looked at where none of by counts
 	dead bool
 }
 
@@ -61,9 +62,12 @@ type doing struct {
 	stacks  []uint32 // where each of held was acquired, then where take was; shared between equal ones
 }
 
-// maxDoings bounds the doings kept of one nesting. When it is reached, one that comes before the new one is replaced: what the old one
-// conflicts with from now on, the new one does as well.
-const maxDoings = 16
+// maxDoings bounds the doings of one nesting that every search looks at, maxMore those kept beside them. When both are full, one that comes before the
+// new one is replaced: what the old one conflicts with from now on, the new one does as well.
+const (
+	maxDoings = 16
+	maxMore   = 240
+)
 
 func newOrderGraph(d *Detector, p *process) *orderGraph {
 	return &orderGraph{d: d, p: p, nestings: map[uint64][]*nesting{}}
@@ -202,10 +206,9 @@ func (g *orderGraph) nesting(take *lockNode, mode wire.Mode, hs []holding) *nest
 
 // did notes who did n; false if that says nothing new.
 func (g *orderGraph) did(n *nesting, by *doing) bool {
-	for i := len(n.by) - 1; i >= 0; i-- {
-		if n.by[i].thread == by.thread && n.by[i].segment == by.segment {
-			return false
-		}
+	same := func(x doing) bool { return x.thread == by.thread && x.segment == by.segment }
+	if slices.ContainsFunc(n.by, same) || slices.ContainsFunc(n.more, same) {
+		return false
 	}
 	for i := range n.by {
 		if slices.Equal(n.by[i].stacks, by.stacks) {
@@ -217,14 +220,21 @@ func (g *orderGraph) did(n *nesting, by *doing) bool {
 		n.by = append(n.by, *by)
 		return true
 	}
-	for i := range n.by {
-		if ordered(&n.by[i], by) {
-			n.by = append(slices.Delete(n.by, i, i+1), *by)
-			return true
-		}
+	before := func(x doing) bool { return ordered(&x, by) }
+	if i := slices.IndexFunc(n.by, before); i >= 0 {
+		n.by = append(slices.Delete(n.by, i, i+1), *by)
+		return true
 	}
-	// That is every pool of more than maxDoings threads. A conflict is missed only with a later thread that all of those kept come before.
-	g.d.detail(fmt.Sprintf("process %s: more than %d threads at a time nest the same locks in the same way: the later ones were only checked against what was known then", g.p.name(), maxDoings))
+	if i := slices.IndexFunc(n.more, before); i >= 0 {
+		n.more[i] = *by
+		return true
+	}
+	if len(n.more) < maxMore {
+		n.more = append(n.more, *by)
+		return true
+	}
+	// A conflict is missed only with a later thread that all of those kept come before.
+	g.d.detail(fmt.Sprintf("process %s: more than %d threads at a time nest the same locks in the same way: the later ones were only checked against what was known then", g.p.name(), maxDoings+maxMore))
 	return true
 }
 
@@ -267,7 +277,7 @@ func (g *orderGraph) keepWithout(x *nesting, n *lockNode) {
 	if y == nil {
 		return
 	}
-	for _, by := range x.by {
+	for _, by := range slices.Concat(x.by, x.more) {
 		by.stacks = slices.Delete(slices.Clone(by.stacks), i, i+1)
 		g.did(y, &by)
 	}

@@ -327,14 +327,40 @@ func TestManyShortThreads(t *testing.T) {
 	}
 }
 
-// A server with forty workers that all nest two locks alike printed a warning into the standard error of a correct program. It is a detail, to be
-// had on demand; and the one thread that does it the other way is found all the same.
-func TestManyWorkersNestAlike(t *testing.T) {
+// Of twenty workers that nest two locks alike only sixteen were kept. When those were joined, the opposite order was taken for harmless, though four
+// workers still ran.
+func TestTheLastOfManyWorkers(t *testing.T) {
 	var ev strings.Builder
-	for i := range 41 {
+	for i := range 20 {
 		fmt.Fprintf(&ev, "T1 thread-create child=T%d\n", i+2)
 	}
-	for i := range 40 {
+	for i := range 20 {
+		fmt.Fprintf(&ev, "T%d order obj=$b held=[$a]\n", i+2)
+	}
+	join := func(workers int) string {
+		var text strings.Builder
+		for i := range workers {
+			fmt.Fprintf(&text, "T%d thread-exit\nT1 thread-join target=T%d\n", i+2, i+2)
+		}
+		return ev.String() + text.String() + "T1 order obj=$a held=[$b]\n"
+	}
+	found, d := feed(t, Config{}, join(19))
+	if len(*found) != 1 || (*found)[0].Rule != finding.RuleInversion || len(d.Details()) != 0 {
+		t.Errorf("one of twenty still runs: findings %v, details %q", gist(*found), d.Details())
+	}
+	if found, _ := feed(t, Config{}, join(20)); len(*found) != 0 {
+		t.Errorf("all twenty were joined: findings %v", gist(*found))
+	}
+}
+
+// A server with forty workers that all nest two locks alike printed a warning into the standard error of a correct program. For some hundreds it is a
+// detail, to be had on demand; and the one thread that does it the other way is found all the same.
+func TestManyWorkersNestAlike(t *testing.T) {
+	var ev strings.Builder
+	for i := range 301 {
+		fmt.Fprintf(&ev, "T1 thread-create child=T%d\n", i+2)
+	}
+	for i := range 300 {
 		fmt.Fprintf(&ev, "T%d order obj=$b held=[$a]\n", i+2)
 	}
 	_, d := feed(t, Config{}, ev.String())
@@ -344,7 +370,7 @@ func TestManyWorkersNestAlike(t *testing.T) {
 	if n := d.Details(); len(n) != 1 || !strings.Contains(n[0], "nest the same locks") {
 		t.Errorf("details %q", n)
 	}
-	found, _ := feed(t, Config{}, ev.String()+"T42 order obj=$a held=[$b]\n")
+	found, _ := feed(t, Config{}, ev.String()+"T302 order obj=$a held=[$b]\n")
 	if len(*found) != 1 || (*found)[0].Rule != finding.RuleInversion {
 		t.Errorf("findings %v", *found)
 	}
