@@ -10,7 +10,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A record is what testdata/oracle.c answers with.
@@ -128,6 +131,8 @@ func packetRecords(t testing.TB, data []byte) (records []record) {
 				r.Value &^= ExecIF
 			case PWRX:
 				r.Value &^= 1 << 9
+			case PWRE:
+				r.Flag = 0
 			}
 		}
 		records = append(records, r)
@@ -209,17 +214,39 @@ func mutate(r *rand.Rand, data []byte) []byte {
 	return b
 }
 
-// BenchmarkPacketsToLibipt gives our time for packets as a ratio to libipt's on the same trace in the same run.
+// bestTime gives the shortest of ten passes, in nanoseconds of CPU time.
+func bestTime(f func()) uint64 {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	now := func() int64 {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+			panic(err)
+		}
+		return ts.Nano()
+	}
+	best := int64(1 << 62)
+	for range 10 {
+		start := now()
+		f()
+		best = min(best, now()-start)
+	}
+	return uint64(best)
+}
+
+// BenchmarkPacketsToLibipt gives our time for packets as a ratio to libipt's on the same trace in the same run, of both the best.
 func BenchmarkPacketsToLibipt(b *testing.B) {
 	o := newOracle(b)
 	data := mixedStream(b)
-	theirs := o.ask(b, 't', data)[0].Value
-	b.SetBytes(int64(len(data)))
 	for b.Loop() {
-		d := NewDecoder(data, 0)
-		var p Packet
-		for d.Next(&p) == nil {
-		}
+		theirs := o.ask(b, 't', data)[0].Value
+		ours := bestTime(func() {
+			d := NewDecoder(data, 0)
+			var p Packet
+			for d.Next(&p) == nil {
+			}
+		})
+		b.ReportMetric(float64(ours)/float64(theirs), "ours/libipt")
+		b.ReportMetric(float64(len(data))/float64(ours)*1e3, "MB/s")
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(theirs), "ours/libipt")
 }

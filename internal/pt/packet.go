@@ -146,7 +146,7 @@ var layouts = [numKinds]layout{
 	PTW:       {"PTW", "\x02\x12", 0xe0, 0, []field{{inForm, 13, 2, 0}, {inFlag, 15, 1, 0}, {inValue, 16, 64, 0}}},
 	EXSTOP:    {"EXSTOP", "\x02\x62", 0x80, 2, []field{{inFlag, 15, 1, 0}}},
 	MWAIT:     {"MWAIT", "\x02\xc2", 0, 10, []field{{inValue, 16, 32, 0}, {inExtra, 48, 32, 0}}},
-	PWRE:      {"PWRE", "\x02\x22", 0, 4, []field{{inFlag, 19, 1, 0}, {inValue, 24, 8, 0}}},
+	PWRE:      {"PWRE", "\x02\x22", 0, 4, []field{{inFlag, 23, 1, 0}, {inValue, 24, 8, 0}}},
 	PWRX:      {"PWRX", "\x02\xa2", 0, 7, []field{{inValue, 16, 12, 0}}},
 	BBP:       {"BBP", "\x02\x63", 0, 3, []field{{inForm, 16, 5, 0}, {inFlag, 23, 1, 0}}},
 	BIP:       {"BIP", "\x04", 0xf8, 0, []field{{inForm, 3, 5, 0}, {inValue, 8, 64, 0}}},

@@ -177,7 +177,7 @@ func TestPacketBytes(t *testing.T) {
 		{Packet{Kind: PTW, Form: 1, Value: 5}, "02 32 05 00 00 00 00 00 00 00"},
 		{Packet{Kind: EXSTOP, Flag: true}, "02 e2"},
 		{Packet{Kind: MWAIT, Value: 0x20, Extra: 1}, "02 c2 20 00 00 00 01 00 00 00"},
-		{Packet{Kind: PWRE, Value: 0x21, Flag: true}, "02 22 08 21"},
+		{Packet{Kind: PWRE, Value: 0x21, Flag: true}, "02 22 80 21"},
 		{Packet{Kind: PWRX, Value: 0x123}, "02 a2 23 01 00 00 00"},
 		{Packet{Kind: BBP, Form: 4, Flag: true}, "02 63 84"},
 		{Packet{Kind: BIP, Form: 3, Value: 1, Flag: true}, "1c 01 00 00 00"},

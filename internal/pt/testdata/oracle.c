@@ -4,7 +4,7 @@
 //	'p'  packets: records of what pt_pkt_next gives; after an error the decoder goes to the next PSB
 //	'i'  instructions: records of what pt_insn_next gives, over the image that was sent before
 //	'm'  not a trace but an image: pages of an address and 4096 bytes, replacing the image before
-//	't'  how long packets take: the nanoseconds of one pass, best of five, in one record
+//	't'  how long packets take: the nanoseconds of CPU time of one pass, best of five, in one record
 //	'n'  the same for instructions
 //
 // An answer is four bytes with the number of records, and the records.
@@ -91,7 +91,10 @@ static void fill(struct record *r, const struct pt_packet *p) {
 	case ppt_mnt: r->kind = MNT, r->value = p->payload.mnt.payload; break;
 	case ppt_exstop: r->kind = EXSTOP, r->flag = p->payload.exstop.ip; break;
 	case ppt_mwait: r->kind = MWAIT, r->value = p->payload.mwait.hints, r->extra = p->payload.mwait.ext; break;
-	case ppt_pwre: r->kind = PWRE, r->value = (uint64_t)p->payload.pwre.state << 4 | p->payload.pwre.sub_state, r->flag = p->payload.pwre.hw; break;
+	case ppt_pwre:
+		// libipt looks for the HW bit at bit 3; the manual and Linux have it at bit 7.
+		r->kind = PWRE, r->value = (uint64_t)p->payload.pwre.state << 4 | p->payload.pwre.sub_state;
+		break;
 	case ppt_pwrx:
 		// libipt has no place for bit 9, another wake reason.
 		r->kind = PWRX, r->value = p->payload.pwrx.deepest | (uint64_t)p->payload.pwrx.last << 4 | (uint64_t)p->payload.pwrx.interrupt << 8 |
@@ -234,9 +237,9 @@ static void timed(void (*f)(uint8_t *, size_t), uint8_t *trace, size_t len) {
 	for (int i = 0; i < 5; i++) {
 		struct timespec a, b;
 		used = 0;
-		clock_gettime(CLOCK_MONOTONIC, &a);
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &a);
 		f(trace, len);
-		clock_gettime(CLOCK_MONOTONIC, &b);
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &b);
 		uint64_t ns = (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000 + (uint64_t)b.tv_nsec - (uint64_t)a.tv_nsec;
 		if (ns < best) {
 			best = ns;
