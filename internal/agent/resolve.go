@@ -54,7 +54,7 @@ func Resolve(args []string, env []string) (*Program, error) {
 		return nil, err
 	}
 	p := &Program{Path: path, Args: args}
-	return p, p.check()
+	return p, p.check(env)
 }
 
 // defaultPath is where execvp looks when PATH is not set.
@@ -134,7 +134,7 @@ func launchError(path string, err error) error {
 const maxInterpreters = 5
 
 // check follows the chain of interpreters and looks at the ELF file at its end.
-func (p *Program) check() error {
+func (p *Program) check(env []string) error {
 	file := p.Path
 	for depth := 0; ; depth++ {
 		head, err := readHead(file)
@@ -148,7 +148,7 @@ func (p *Program) check() error {
 		}
 		if bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
 			p.Exec = file
-			return checkELF(p.Path, file)
+			return checkELF(p.Path, file, env)
 		}
 		interp, ok := shebang(head)
 		if !ok {
@@ -228,7 +228,7 @@ func binfmtMisc() bool {
 }
 
 // checkELF refuses an ELF file that cannot load the agent. name is what the user asked for: the file, or a script run by it.
-func checkELF(name, file string) error {
+func checkELF(name, file string, env []string) error {
 	what := name
 	if file != name {
 		what = fmt.Sprintf("%s (run by %s)", name, file)
@@ -261,7 +261,10 @@ func checkELF(name, file string) error {
 	if _, err := os.Stat(k.Interp); errors.Is(err, fs.ErrNotExist) {
 		return refuse(ExitNotFound, "%s: its dynamic linker %s does not exist", what, k.Interp)
 	}
-	return checkPrivileges(what, file)
+	if err := checkPrivileges(what, file); err != nil {
+		return err
+	}
+	return checkSanitizer(what, file, env)
 }
 
 func machine(m elf.Machine) string { return strings.ToLower(strings.TrimPrefix(m.String(), "EM_")) }

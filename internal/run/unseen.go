@@ -78,6 +78,8 @@ func unfollowedText(why wire.Unfollowed) string {
 		return "it was made by clone() itself"
 	case wire.UnfollowedSandbox:
 		return "its parent is in a sandbox (seccomp)"
+	case wire.UnfollowedSanitizer:
+		return "it carries a sanitizer (AddressSanitizer as a shared library, or ThreadSanitizer), beside which the agent cannot be loaded"
 	}
 	return why.String()
 }
@@ -109,6 +111,8 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return "the agent came late: what happened before is not known", true
 	case wire.NoticeLimit:
 		return fmt.Sprintf("a limit of the agent was reached (%d)", n.Aux), true
+	case wire.NoticeNoTsc:
+		return "it forbade itself to read the time stamp counter (prctl PR_SET_TSC): it is not watched from then on", true
 	case wire.NoticeOwnMalloc:
 		return "it has an allocator of its own: where its heap blocks come from is not known", false
 	case wire.NoticeNamespace:

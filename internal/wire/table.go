@@ -20,7 +20,8 @@ var Enums = []EnumSpec{
 		{24, "recursion-overflow"}, {25, "unlock-read-write"}}},
 	{"Start", "how a process came to be", []EnumValue{{0, "exec"}, {1, "fork"}}},
 	{"Unfollowed", "why a child process is not seen", []EnumValue{
-		{1, "static"}, {2, "setuid"}, {3, "foreign"}, {4, "turned-off"}, {5, "no-session"}, {6, "raw-clone"}, {7, "sandbox"}}},
+		{1, "static"}, {2, "setuid"}, {3, "foreign"}, {4, "turned-off"}, {5, "no-session"}, {6, "raw-clone"}, {7, "sandbox"},
+		{8, "sanitizer"}}},
 	{"End", "how a process ended, as far as the agent saw", []EnumValue{
 		{0, "exit"}, {1, "raw-exit"}, {2, "quick_exit"}, {3, "exec"}, {4, "abort"}}},
 	{"Channel", "a kernel object that orders threads", []EnumValue{
@@ -31,7 +32,8 @@ var Enums = []EnumSpec{
 		{7, "free"}, {8, "delete"}, {9, "delete-array"}, {10, "mmap"}, {11, "reallocarray"}}},
 	{"Notice", "what the agent could not do, said once each", []EnumValue{
 		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
-		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"}}},
+		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"},
+		{13, "no-tsc"}}},
 }
 
 // EnumSpec is one enum: its Go and C name, what it is, its values.

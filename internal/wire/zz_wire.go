@@ -120,6 +120,7 @@ const (
 	UnfollowedNoSession Unfollowed = 5
 	UnfollowedRawClone  Unfollowed = 6
 	UnfollowedSandbox   Unfollowed = 7
+	UnfollowedSanitizer Unfollowed = 8
 )
 
 func (v Unfollowed) String() string { return enumName("Unfollowed", uint32(v)) }
@@ -202,6 +203,7 @@ const (
 	NoticeLimit          Notice = 10
 	NoticeOwnMalloc      Notice = 11
 	NoticeNamespace      Notice = 12
+	NoticeNoTsc          Notice = 13
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }

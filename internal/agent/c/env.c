@@ -1,7 +1,6 @@
 /* env.c: the environment of a child. init.c takes our two variables out of the program's environment; here they are put back, into a
  * copy, for a child that can load us, and only there. Everything may run in a vfork child: raw system calls and the stack only. */
 #include "proc.h"
-#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -90,7 +89,9 @@ static int why_not_elf(int fd, const Elf64_Ehdr *h, const char *path, char *cons
 		size_t n = ph.p_filesz < sizeof name - 1 ? ph.p_filesz : sizeof name - 1;
 		long got = RS_SYS4(SYS_pread64, fd, name, n, ph.p_offset);
 		name[got > 0 ? got : 0] = 0;
-		return ends(name, "/ld-linux-x86-64.so.2") ? 0 : RS_UNFOLLOWED_FOREIGN;
+		if (!ends(name, "/ld-linux-x86-64.so.2"))
+			return RS_UNFOLLOWED_FOREIGN;
+		return rs_sanitizer_in(fd, h) ? RS_UNFOLLOWED_SANITIZER : 0;
 	}
 	return ends(path, "ld-linux-x86-64.so.2") ? why_not_loader(argv) : RS_UNFOLLOWED_STATIC;
 }
@@ -222,6 +223,8 @@ void rs_plan_make(struct rs_plan *p, int dirfd, const char *path, bool search, c
 	if (trace)
 		return;
 	p->why = search ? why_not_search(path, argv) : why_not_file(dirfd, path, argv);
+	if (!p->why && preload != SIZE_MAX && rs_sanitizer_preloaded(envp[preload] + sizeof(PRELOAD) - 1))
+		p->why = RS_UNFOLLOWED_SANITIZER;
 	if (p->why)
 		return;
 	if (!agent_reachable(p->agent + sizeof(PRELOAD) - 1)) {

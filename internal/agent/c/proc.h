@@ -1,6 +1,7 @@
 /* proc.h: what the files about processes share (proc.c, env.c, exec.c, spawn.c, popen.c, exit.c, syscall.c). */
 #ifndef RS_PROC_H
 #define RS_PROC_H
+#include <elf.h>
 #include "agent.h"
 #include "os.h"
 
@@ -90,6 +91,13 @@ void rs_emit_unfollowed(struct rs_thread *t, int why, pid_t pid, const char *pat
 bool rs_clone_is_safe(unsigned long flags);
 /* True when the session takes no more children: the Go side has finished or died. */
 bool rs_session_over(void);
+
+/* --- sanitizer.c ------------------------------------------------------------------------------------------------------------ */
+
+/* Does the program carry a sanitizer's runtime beside which we cannot live? */
+bool rs_sanitizer_in(int fd, const Elf64_Ehdr *h);
+/* Does a value of LD_PRELOAD name one? */
+bool rs_sanitizer_preloaded(const char *list);
 
 /* --- exec.c, exit.c, wait.c, popen.c, spawn.c, key.c ------------------------------------------------------------------------- */
 

@@ -7,6 +7,8 @@
 
 #define PR_SET_NAME 15
 #define PR_SET_SECCOMP 22
+#define PR_SET_TSC 26
+#define PR_TSC_SIGSEGV 2
 
 /* linux/futex.h defines names that the events have. */
 enum {
@@ -182,10 +184,20 @@ static long sandbox(long n, long a, long b, long c, long d, long e, bool strict)
 	return finish(r);
 }
 
+/* Without the time stamp counter there are no events: to read it would kill this thread, and those that it makes. */
+static void leave_clock(struct rs_thread *t)
+{
+	if (t)
+		rs_notice(t, RS_NOTICE_NO_TSC, 0, 0);
+	rs_detach();
+}
+
 static long do_prctl(long option, long a, long b, long c, long d)
 {
 	if (option == PR_SET_SECCOMP)
 		return sandbox(SYS_prctl, option, a, b, c, d, a == 1);
+	if (option == PR_SET_TSC && a == PR_TSC_SIGSEGV && rs_active)
+		leave_clock(rs_self());
 	long r = RS_SYS5(SYS_prctl, option, a, b, c, d);
 	struct rs_thread *t;
 	if (option == PR_SET_NAME && r == 0 && (t = rs_self())) {

@@ -105,6 +105,7 @@ enum {
 	RS_UNFOLLOWED_RAW_CLONE = 6,
 	RS_UNFOLLOWED_SANDBOX = 7,
 };
+	RS_UNFOLLOWED_SANITIZER = 8,
 
 /* how a process ended, as far as the agent saw */
 enum {
@@ -167,6 +168,7 @@ enum {
 	RS_NOTICE_OWN_MALLOC = 11,
 	RS_NOTICE_NAMESPACE = 12,
 };
+	RS_NOTICE_NO_TSC = 13,
 
 /* how an unwind rule computes the canonical frame address */
 enum {

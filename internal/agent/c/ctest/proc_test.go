@@ -1,6 +1,7 @@
 package ctest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,26 @@ func TestProcessPrograms(t *testing.T) {
 	}
 }
 
+// Children with a sanitizer's runtime run as natively. AddressSanitizer's shared runtime ended them with "ASan runtime does not come first", gcc's
+// ThreadSanitizer reported our locks as the program's, and clang's, which is linked statically, crashed.
+func TestSanitizedChildren(t *testing.T) {
+	argv := []string{compile(t, "proc_sanitized.c")}
+	for i, flags := range [][]string{{"-fsanitize=address"}, {"-fsanitize=address", "-static-libasan"}, {"-fsanitize=thread"},
+		{"-fsanitize=thread", "-static-libtsan"}, {"-fsanitize=undefined"}} {
+		p := filepath.Join(t.TempDir(), fmt.Sprint("p", i))
+		if err := os.Rename(compile(t, "proc_sanitized.c", flags...), p); err != nil {
+			t.Fatal(err)
+		}
+		argv = append(argv, p)
+	}
+	bothModes(t, func(t *testing.T, config wire.Config) {
+		want := native(t, os.Environ(), argv...)
+		got, _, _ := under(t, config, nil, argv...)
+		sameText(t, "stdout", want.stdout, got.stdout)
+		sameText(t, "stderr", want.stderr, got.stderr)
+	})
+}
+
 // sameText names the first line that differs.
 func sameText(t *testing.T, what, want, got string) {
 	t.Helper()
@@ -61,10 +82,15 @@ func sameText(t *testing.T, what, want, got string) {
 	}
 }
 
-// A clone that runs on its maker's memory and thread storage beside it cannot be watched: the agent leaves, and the program does not notice.
-func TestProcessSharedClone(t *testing.T) {
-	prog := compile(t, "proc_fork.c", "-O1")
-	argv := []string{prog, "shared"}
+// A clone that runs on its maker's memory and thread storage beside it cannot be watched, nor can who may not read the clock: the agent leaves, and the
+// program does not notice.
+func TestProcessesThatTheAgentLeaves(t *testing.T) {
+	leaves(t, wire.NoticeThreadUnseen, compile(t, "proc_fork.c", "-O1"), "shared")
+	leaves(t, wire.NoticeNoTsc, compile(t, "proc_clock.c"))
+}
+
+func leaves(t *testing.T, notice wire.Notice, argv ...string) {
+	t.Helper()
 	want := native(t, os.Environ(), argv...)
 	lib, err := library()
 	if err != nil {
@@ -82,17 +108,17 @@ func TestProcessSharedClone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got != want {
-		t.Errorf("native: %+v\nagent:  %+v", want, got)
+		t.Errorf("%v:\nnative: %+v\nagent:  %+v", argv, want, got)
 	}
 	if n := s.Stats().DetachedProcesses; n != 1 {
-		t.Errorf("%d processes detached, want 1", n)
+		t.Errorf("%v: %d processes detached, want 1", argv, n)
 	}
 	said := false
 	for _, e := range l.of(wire.TypeNotice) {
-		said = said || wire.DecodeNotice(e.Words).What == wire.NoticeThreadUnseen
+		said = said || wire.DecodeNotice(e.Words).What == notice
 	}
 	if !said {
-		t.Error("no notice says why")
+		t.Errorf("%v: no notice says why", argv)
 	}
 }
 
