@@ -42,6 +42,15 @@ func TestFullTraces(t *testing.T) {
 			T2 release obj=$a how=recursive
 			T3 acquire obj=$a
 			T3 acquire obj=$b`, ``},
+		// A frame left by longjmp had a lock, and the next one has another in its place: after its release nothing is held. A recording said that
+		// it was, where a run did not.
+		{"a lock left behind, and another in its place", twoThreads + `
+			T2 acquire obj=$a
+			T2 acquire obj=$a
+			T2 release obj=$a
+			T2 acquire obj=$b
+			T3 acquire obj=$b
+			T3 acquire obj=$a`, ``},
 		{"a gate", twoThreads + `
 			T2 acquire obj=$g
 			T2 acquire obj=$a

@@ -44,8 +44,12 @@ func (p *process) acquire(t *thread, ev wire.EvAcquire) {
 // take adds a lock to what t holds.
 func (p *process) take(t *thread, l heldLock, how wire.How) {
 	if i := t.find(l.obj); i >= 0 {
-		t.held[i].depth++
-		return
+		if how == wire.HowRecursive || l.kind == wire.ObjectSem {
+			t.held[i].depth++
+			return
+		}
+		// Taken anew without having been given back: another lock, which a frame that was left by longjmp had at this address.
+		t.held = append(t.held[:i], t.held[i+1:]...)
 	}
 	if len(p.gone) > 0 {
 		delete(p.gone, l.obj)
