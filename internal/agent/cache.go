@@ -27,7 +27,7 @@ const (
 	tableVersion = 1
 	cacheBytes   = 256 << 20 // when there is more, the least recently used files go,
 	cacheKeep    = 192 << 20 // until this is left
-	tableMagic   = 0x31544e57554c5052
+	tableMagic   = 0x32544e57554c5052
 )
 
 func openDiskCache() *diskCache {

@@ -76,7 +76,7 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 			pcs = unwind.Walk(unwind.Regs(s.Regs), mem, modules, 64)
 			for i, h := range t.Held {
 				if h.Stack == wire.StackLater {
-					held[i] = momentStack(mem, t.Moments, i, s.Regs[dwarfRSP], modules)
+					held[i] = momentStack(mem, t.Moments, i, unwind.Regs(s.Regs), modules)
 				}
 			}
 			return nil
@@ -114,45 +114,17 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 	return l.f
 }
 
-// Places among a thread's registers.
-const (
-	dwarfRBP = 6
-	dwarfRSP = 7
-	dwarfRIP = 16
-)
-
 // heldDepth bounds the stacks of held locks.
 const heldDepth = 16
 
-// past is the memory of a process with a part of a stack as it was earlier, and without what has left that stack since.
-type past struct {
-	now       io.ReaderAt
-	lo, floor uint64
-	then      []byte
-}
-
-func (p past) ReadAt(b []byte, off int64) (int, error) {
-	at := uint64(off)
-	switch {
-	case at >= p.lo && at-p.lo < uint64(len(p.then)) && uint64(len(p.then))-(at-p.lo) >= uint64(len(b)):
-		return copy(b, p.then[at-p.lo:]), nil
-	case at < p.floor:
-		return 0, io.EOF
-	}
-	return p.now.ReadAt(b, off)
-}
-
-// momentStack walks the stack with which a stopped thread took the i-th lock that it holds; moments is the address of its moments (wire.Moment), rsp its
-// stack pointer now. The program counters are those of unwind.Walk; none, if the moment cannot be read.
-func momentStack(mem io.ReaderAt, moments uint64, i int, rsp uint64, modules []unwind.Module) []uint64 {
+// momentStack walks the stack with which a stopped thread took the i-th lock that it holds; moments is the address of its moments. The program counters
+// are those of unwind.Walk; none, if the moment cannot be read.
+func momentStack(mem io.ReaderAt, moments uint64, i int, now unwind.Regs, modules []unwind.Module) []uint64 {
 	var m wire.Moment
 	if err := binary.Read(io.NewSectionReader(mem, int64(moments)+int64(i)*wire.SizeMoment, wire.SizeMoment), binary.LittleEndian, &m); moments == 0 || err != nil {
 		return nil
 	}
-	then, _ := binary.Append(nil, binary.LittleEndian, m.Word[:])
-	var regs unwind.Regs
-	regs[dwarfRBP], regs[dwarfRSP], regs[dwarfRIP] = m.Rbp, m.Rsp, m.Pc-1
-	return unwind.Walk(regs, past{now: mem, lo: m.Rsp, floor: rsp, then: then}, modules, heldDepth)
+	return unwind.WalkPast(&m, now, mem, modules, heldDepth)
 }
 
 func (l *lookout) thread(tid int, t agent.ThreadState, known bool, stack finding.Stack, heldAt func(int) finding.Stack) {

@@ -29,6 +29,7 @@ const maxFrameBytes = 512 << 20
 type span struct {
 	from, to uint64
 	rule     uint32
+	start    bool // an entry begins here
 }
 
 // Compile makes the unwind table of an image, from its .eh_frame section or, when the section headers are stripped, from its
@@ -130,6 +131,7 @@ func (b *builder) rule(r wire.UnwindRule) uint32 {
 }
 
 func (b *builder) add(d *fde, st *Stats) {
+	start := true
 	reached, err := d.run(func(from, to uint64, s *state) {
 		r, ok := s.rule(d.cie.signal)
 		st.States++
@@ -139,16 +141,17 @@ func (b *builder) add(d *fde, st *Stats) {
 			st.LostRBP++
 		}
 		i := b.rule(r)
-		if n := len(b.spans); n > 0 && b.spans[n-1].to == from && b.spans[n-1].rule == i {
+		if n := len(b.spans); !start && n > 0 && b.spans[n-1].to == from && b.spans[n-1].rule == i {
 			b.spans[n-1].to = to
 			return
 		}
-		b.spans = append(b.spans, span{from, to, i})
+		b.spans = append(b.spans, span{from, to, i, start})
+		start = false
 	})
 	if err != nil && reached < d.end {
 		st.States++
 		st.Inexpress++
-		b.spans = append(b.spans, span{reached, d.end, 0})
+		b.spans = append(b.spans, span{reached, d.end, 0, start})
 	}
 }
 
@@ -160,7 +163,7 @@ func (b *builder) layout(st *Stats) []byte {
 		base = b.spans[0].from
 	}
 	rows := make([]wire.UnwindRow, 0, len(b.spans)+len(b.spans)/8)
-	put := func(pc uint64, rule uint32) {
+	put := func(pc uint64, rule uint32) { // with wire.RowStart, if so
 		off := pc - base
 		if off > math.MaxUint32 {
 			return
@@ -170,19 +173,23 @@ func (b *builder) layout(st *Stats) []byte {
 				n--
 				rows = rows[:n] // the later entry has the last word
 			}
-			if n > 0 && rows[n-1].Rule == rule {
+			if n > 0 && rows[n-1].Rule&^wire.RowStart == rule {
 				return
 			}
 		}
 		rows = append(rows, wire.UnwindRow{PC: uint32(off), Rule: rule})
 	}
 	for i, s := range b.spans {
-		put(s.from, s.rule)
+		if s.start {
+			put(s.from, s.rule|wire.RowStart)
+		} else {
+			put(s.from, s.rule)
+		}
 		if i+1 == len(b.spans) || b.spans[i+1].from > s.to {
 			put(s.to, 0)
 		}
 	}
-	if n := len(rows); n > 0 && rows[n-1].Rule != 0 {
+	if n := len(rows); n > 0 && rows[n-1].Rule&^wire.RowStart != 0 {
 		// The rest lies more than 4 GiB behind Base.
 		rows[n-1].Rule = 0
 		st.Inexpress++

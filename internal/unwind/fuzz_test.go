@@ -99,9 +99,9 @@ func FuzzEhFrame(f *testing.F) {
 func FuzzDecode(f *testing.F) {
 	b := builder{index: map[wire.UnwindRule]uint32{}}
 	b.rule(none)
-	b.spans = []span{{0x1000, 0x1010, b.rule(wire.UnwindRule{CFA: uint8(wire.CFARsp), CFAOff: 8})},
-		{0x1020, 0x1030, b.rule(wire.UnwindRule{CFA: uint8(wire.CFASigframe)})},
-		{0x1030, 0x1040, b.rule(wire.UnwindRule{CFA: uint8(wire.CFADerefRbp), CFAOff: -8, RBP: uint8(wire.RBPRuleAtRbp)})}}
+	b.spans = []span{{0x1000, 0x1010, b.rule(wire.UnwindRule{CFA: uint8(wire.CFARsp), CFAOff: 8}), true},
+		{0x1020, 0x1030, b.rule(wire.UnwindRule{CFA: uint8(wire.CFASigframe)}), false},
+		{0x1030, 0x1040, b.rule(wire.UnwindRule{CFA: uint8(wire.CFADerefRbp), CFAOff: -8, RBP: uint8(wire.RBPRuleAtRbp)}), true}}
 	f.Add(b.layout(&Stats{}), []byte("12345678"))
 	f.Fuzz(func(t *testing.T, d, stack []byte) {
 		tab, err := Decode(d)

@@ -63,7 +63,7 @@ func Decode(b []byte) (*Table, error) {
 	for i := range t.Rows {
 		p := b[rowsOff+uint64(i)*wire.SizeUnwindRow:]
 		t.Rows[i] = wire.UnwindRow{PC: le.Uint32(p), Rule: le.Uint32(p[4:])}
-		if uint64(t.Rows[i].Rule) >= nrules || i > 0 && t.Rows[i].PC <= t.Rows[i-1].PC {
+		if uint64(t.Rows[i].Rule&^wire.RowStart) >= nrules || i > 0 && t.Rows[i].PC <= t.Rows[i-1].PC {
 			return bad("row %d is %+v", i, t.Rows[i])
 		}
 	}
@@ -72,13 +72,28 @@ func Decode(b []byte) (*Table, error) {
 
 // Lookup returns the rule that holds at a link-time address.
 func (t *Table) Lookup(addr uint64) wire.UnwindRule {
+	i := t.row(addr)
+	if i < 0 {
+		return none
+	}
+	return t.Rules[t.Rows[i].Rule&^wire.RowStart]
+}
+
+// row is the index of the row that holds at a link-time address; -1: none does.
+func (t *Table) row(addr uint64) int {
 	off := addr - t.Base
 	if addr < t.Base || off > math.MaxUint32 {
-		return none
+		return -1
 	}
-	i := sort.Search(len(t.Rows), func(i int) bool { return uint64(t.Rows[i].PC) > off })
-	if i == 0 {
-		return none
+	return sort.Search(len(t.Rows), func(i int) bool { return uint64(t.Rows[i].PC) > off }) - 1
+}
+
+// Start is the link-time address at which the entry of .eh_frame begins that addr lies in, or the last one before it; 0 if there is none.
+func (t *Table) Start(addr uint64) uint64 {
+	for i := t.row(addr); i >= 0; i-- {
+		if t.Rows[i].Rule&wire.RowStart != 0 {
+			return t.Base + uint64(t.Rows[i].PC)
+		}
 	}
-	return t.Rules[t.Rows[i-1].Rule]
+	return 0
 }

@@ -25,6 +25,12 @@ const MaxFrames = 4096
 // that a signal interrupted. The walk ends where there is no caller, nothing is known, or memory cannot be read. mem is read at
 // addresses of the process.
 func Walk(regs Regs, mem io.ReaderAt, modules []Module, depth int) []uint64 {
+	pcs, _ := walk(regs, mem, modules, depth)
+	return pcs
+}
+
+// walk also returns where each frame ends: its CFA, 0 where that is not known (the last frame, one that a signal interrupted).
+func walk(regs Regs, mem io.ReaderAt, modules []Module, depth int) (out, cfas []uint64) {
 	if depth <= 0 || depth > MaxFrames {
 		depth = MaxFrames
 	}
@@ -32,7 +38,7 @@ func Walk(regs Regs, mem io.ReaderAt, modules []Module, depth int) []uint64 {
 	w.pc, w.rsp, w.rbp, w.rbx = regs[regRA], regs[regRSP], regs[regRBP], regs[regRBX]
 	w.haveRBP, w.haveRBX = true, true
 	w.reg = func(n uint8) (uint64, bool) { return regs[n&15], true }
-	out := []uint64{w.pc}
+	out, cfas = []uint64{w.pc}, []uint64{0}
 	exact := true // pc is that of an instruction, not a return address
 	for len(out) < depth {
 		at := w.pc
@@ -51,6 +57,7 @@ func Walk(regs Regs, mem io.ReaderAt, modules []Module, depth int) []uint64 {
 			if !w.step(r) {
 				break
 			}
+			cfas[len(cfas)-1] = w.rsp
 			w.reg = nil
 		}
 		if w.pc == 0 {
@@ -62,8 +69,9 @@ func Walk(regs Regs, mem io.ReaderAt, modules []Module, depth int) []uint64 {
 		} else {
 			out = append(out, w.pc)
 		}
+		cfas = append(cfas, 0)
 	}
-	return out
+	return out, cfas
 }
 
 func lookup(modules []Module, pc uint64) wire.UnwindRule {

@@ -28,6 +28,9 @@ const (
 // StackLater in place of a held lock's stack: the stack is made from the lock's Moment when somebody asks. Never in an event.
 const StackLater = 0xffffffff
 
+// RowStart is a flag in UnwindRow.Rule.
+const RowStart = 1 << 31
+
 // Layouts is the table of shared structures.
 var Layouts = []Layout{
 	{Name: "Ctl", Doc: "One page per session, made by Go, handed out in the Welcome, mapped by every agent, inherited over fork.", Fields: []Member{
@@ -142,7 +145,7 @@ var Layouts = []Layout{
 		{"RowsOffset", "u64", 0, "bytes from the start of the file; rules begin right after the header"},
 	}, Align: 64},
 	{Name: "UnwindRow", Doc: "From PC on (up to the next row) the rule holds; a PC below the first row or Base has rule 0. Rule 0 is always 'nothing known here: stop'. Look up pc-1 for a return address, pc itself for an innermost or interrupted frame.", Fields: []Member{
-		{"PC", "u32", 0, ""}, {"Rule", "u32", 0, ""},
+		{"PC", "u32", 0, ""}, {"Rule", "u32", 0, "number of the rule; with RowStart if an entry of .eh_frame (a function, or a part of one) begins here"},
 	}},
 	{Name: "UnwindRule", Doc: "How to find the caller's frame. The return address is always at CFA-8, and the caller's rsp is the CFA, unless CFA is undef (no caller), none (unknown) or sigframe (the ucontext of the signal lies at rsp: interrupted rip, rsp, rbp, rbx from its gregs; the interrupted pc is reported as pc+1, so that pc-1 of every frame but the innermost lies in its call or instruction).", Fields: []Member{
 		{"CFA", "u8", 0, "enum CFA"},

@@ -2126,7 +2126,7 @@ var _ = [1]struct{}{}[unsafe.Sizeof(UnwindHeader{})-SizeUnwindHeader]
 // UnwindRow: From PC on (up to the next row) the rule holds; a PC below the first row or Base has rule 0. Rule 0 is always 'nothing known here: stop'. Look up pc-1 for a return address, pc itself for an innermost or interrupted frame.
 type UnwindRow struct {
 	PC   uint32 //
-	Rule uint32 //
+	Rule uint32 // number of the rule; with RowStart if an entry of .eh_frame (a function, or a part of one) begins here
 }
 
 // SizeUnwindRow is the size of UnwindRow in bytes.

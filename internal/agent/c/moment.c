@@ -3,9 +3,10 @@
  * Nearly every lock is given up without anybody having asked where it was taken; a walk for each costs more than the lock. So taking a lock notes a
  * *moment*: pc, rsp, rbp and the RS_MOMENT_WORDS words of the stack from rsp on. When somebody asks while it is held (a nesting that was not sent
  * before, a wait, a misuse, the thread's end), the stack is walked over these words and then over the thread's stack as it is now. That finds what a
- * walk at the time would have found, as long as the frame that reaches beyond the words has not been left since.
+ * walk at the time would have found, as long as the frame that reaches beyond the words has not been left since. If a frame of the same function ends
+ * at the same place now, it is taken for that one; else the stack ends there.
  *
- * Whether that is so depends on the code that takes the lock, and is tried out: the first TRIALS times that a call site takes a lock the stack
+ * Whether frames are left depends on the code that takes the lock, and is tried out: the first TRIALS times that a call site takes a lock the stack
  * is walked, and when that lock is given up all words that the walk used beyond the moment's must be as they were. Only a site that passed every time
  * is trusted with moments. A trusted site's lock given up after its frames were left, or one that fails a trial, has the site's stacks walked
  * at once from then on.
@@ -123,9 +124,12 @@ void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_
 	judge(m->pc, passed);
 }
 
-uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, uintptr_t floor)
+uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, bool own)
 {
+	struct rs_chain now;
 	struct rs_frame f = {.pc = m->pc, .rsp = m->rsp, .rbp = m->rbp, .has_rbp = true};
-	struct rs_past past = {.lo = m->rsp, .size = SPAN, .word = m->word, .floor = floor};
+	struct rs_past past = {.lo = m->rsp, .size = SPAN, .word = m->word, .now = own ? &now : NULL};
+	if (own)
+		rs_chain_now(self, &now);
 	return rs_stack_past(self, &f, &past, rs_config.stack_depth);
 }

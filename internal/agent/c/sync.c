@@ -135,7 +135,7 @@ static uint32_t moment_of_other(const struct rs_sync_state *s, uint32_t i, uintp
 	const struct rs_held_slot *h = &s->slot->held[i];
 	if (!self || __atomic_load_n(&h->obj, __ATOMIC_RELAXED) != obj || RS_INFO_STACK(__atomic_load_n(&h->info, __ATOMIC_RELAXED)) != RS_STACK_LATER)
 		return 0;
-	return rs_moment_stack(self, &m, 0);
+	return rs_moment_stack(self, &m, false);
 }
 
 uint32_t rs_slot_held_stack(const struct rs_slot *slot, uintptr_t obj)
@@ -236,8 +236,7 @@ uint32_t rs_held_stack_at(struct rs_thread *t, uint32_t i)
 	uint64_t info = t->held[i].info;
 	if (RS_INFO_STACK(info) != RS_STACK_LATER)
 		return RS_INFO_STACK(info);
-	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-	uint32_t stack = rs_moment_stack(t, &rs_sync_of(t)->moment[i], rs_on_own_stack(t, here) ? here : 0);
+	uint32_t stack = rs_moment_stack(t, &rs_sync_of(t)->moment[i], true);
 	rs_held_write(t, i, t->held[i].obj, (info & ~(uint64_t)RS_STACK_LATER) | stack);
 	return stack;
 }

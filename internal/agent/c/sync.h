@@ -169,8 +169,8 @@ uint64_t rs_moment_take(struct rs_thread *t, struct rs_sync_state *s, uint32_t n
 void rs_moment_again(struct rs_thread *t, struct rs_sync_state *s, uint32_t n, struct rs_site at);
 /* The n-th is about to be given up by a caller whose stack pointer is rsp. */
 void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_t rsp);
-/* The stack of m, which t took (t may be another thread than the caller's). Words of the caller's stack below floor are no more; 0: none are. */
-uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, uintptr_t floor);
+/* The stack of m, which is the calling thread's own, or another's that may go on meanwhile. */
+uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, bool own);
 static inline bool rs_moment_used(uint64_t info) { return (info & RS_INFO_TRIAL) || RS_INFO_STACK(info) == RS_STACK_LATER; }
 
 /* As rs_acquired, where the stack is not known yet. */

@@ -80,8 +80,6 @@ static inline bool load(struct walk *k, uintptr_t at, uint64_t *v)
 			rs_os_copy(v, (const char *)p->word + (at - p->lo), 8);
 			return true;
 		}
-		if (at < p->floor)
-			return false;
 	}
 	if (RS_LIKELY(at - k->lo <= k->span)) {
 		*v = *(const uint64_t *)at;
@@ -101,6 +99,25 @@ static void set_bounds(struct walk *k, const struct rs_thread *t, uintptr_t sp)
 	}
 }
 
+static inline bool on_own_stack(const struct rs_thread *t, uintptr_t p) { return p >= t->stack_lo && p < t->stack_hi && t->stack_hi - p >= 16; }
+
+/* One more than the index of the row that holds at pc; 0: none does. */
+static uint32_t row_of(const struct rs_module *m, uintptr_t pc)
+{
+	uint64_t at = pc - m->rows_base;
+	uint32_t lo = 0, hi = m->row_count; /* the last row not above at is below hi */
+	if (at > UINT32_MAX)
+		return 0;
+	while (lo < hi) {
+		uint32_t mid = lo + (hi - lo) / 2;
+		if (m->rows[mid].pc <= at)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
 static struct rs_unwind_rule find_rule(struct rs_thread *t, uintptr_t pc, bool *final)
 {
 	const struct rs_unwind_rule none = {.cfa = RS_CFA_NONE};
@@ -110,19 +127,22 @@ static struct rs_unwind_rule find_rule(struct rs_thread *t, uintptr_t pc, bool *
 		*final = m && m->table == RS_TABLE_NONE;
 		return none;
 	}
-	uint64_t at = pc - m->rows_base;
-	uint32_t lo = 0, hi = m->row_count; /* the last row not above at is below hi */
-	if (at > UINT32_MAX)
-		return none;
-	while (lo < hi) {
-		uint32_t mid = lo + (hi - lo) / 2;
-		if (m->rows[mid].pc <= at)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	uint32_t rule = lo ? m->rows[lo - 1].rule : 0;
+	uint32_t row = row_of(m, pc), rule = row ? m->rows[row - 1].rule & ~RS_ROW_START : 0;
 	return rule < m->rule_count ? m->rules[rule] : none;
+}
+
+/* Whether two instructions belong to one entry of .eh_frame, which is a function or a part of one; false also where that cannot be told. */
+static bool same_function(struct rs_thread *t, uintptr_t a, uintptr_t b)
+{
+	const struct rs_module *m = rs_module_of(t, a);
+	if (!m || m != rs_module_of(t, b) || __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_HAS)
+		return false;
+	uint32_t x = row_of(m, a), y = row_of(m, b);
+	while (x > 0 && !(m->rows[x - 1].rule & RS_ROW_START))
+		x--;
+	while (y > 0 && !(m->rows[y - 1].rule & RS_ROW_START))
+		y--;
+	return x == y && x != 0;
 }
 
 static inline struct rs_unwind_rule rule_of(struct rs_thread *t, struct walk *k, uint64_t generation, uintptr_t pc)
@@ -258,10 +278,23 @@ extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 /* Our own frames (a thread's first function, callbacks of interposed functions) are not the program's. */
 static inline bool ours(uintptr_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
 
+/* A walk over the past has come from the frame that pc lies in to its caller, to which it returns by a word that may have changed since. */
+static bool is_past(struct rs_thread *t, const struct rs_past *p, uintptr_t pc, const struct rs_frame *caller)
+{
+	if (!p->now)
+		return rs_module_of(t, caller->pc - 1) != NULL;
+	for (unsigned i = 0; i < p->now->n; i++)
+		if (p->now->cfa[i] == caller->rsp)
+			return same_function(t, pc, p->now->pc[i]);
+	return false;
+}
+
+/* cfas may be NULL; else where each frame ends, 0 where that is not known, and then our own frames are told, too. */
 static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth,
-							   struct rs_trail *trail, const struct rs_past *past)
+							   struct rs_trail *trail, const struct rs_past *past, uintptr_t *cfas)
 {
 	unsigned n = 0;
+	bool joined = false;
 	uint64_t gregs[GREG_RIP + 1];
 	struct walk k = {.cache = t->unwind_cache, .trail = trail, .past = past};
 	if (trail) {
@@ -283,17 +316,25 @@ static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, 
 		if (RS_UNLIKELY(r.cfa == RS_CFA_SIGFRAME)) {
 			if (trail)
 				trail->unfit = true;
-			if (!step_signal(t, &k, f, gregs))
+			if ((past && !joined) || !step_signal(t, &k, f, gregs))
 				break;
 			exact = true;
 		} else {
+			uintptr_t pc = f->pc;
 			if (!step(&k, f, &r))
 				break;
+			if (past && f->rsp - 8 - past->lo >= past->size && !joined) {
+				if (!is_past(t, past, exact ? pc : pc - 1, f))
+					break;
+				joined = past->now != NULL; /* the rest is what it is now */
+			}
+			if (cfas)
+				cfas[n - 1] = f->rsp;
 			exact = false;
 		}
 		if (f->pc == 0)
 			break;
-		if (!ours(f->pc))
+		if (cfas || !ours(f->pc))
 			pcs[n++] = exact ? f->pc + 1 : f->pc;
 	}
 	return n;
@@ -301,10 +342,29 @@ static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, 
 
 unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail)
 {
-	return walk(t, f, exact, pcs, depth, trail, NULL);
+	return walk(t, f, exact, pcs, depth, trail, NULL, NULL);
 }
 
 unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, uint64_t *pcs, unsigned depth)
 {
-	return walk(t, f, false, pcs, depth, NULL, past);
+	return walk(t, f, false, pcs, depth, NULL, past, NULL);
+}
+
+void rs_chain_now(struct rs_thread *t, struct rs_chain *c)
+{
+	const uint64_t *fp = __builtin_frame_address(0);
+	c->n = 0;
+	for (unsigned i = 0; i < RS_CHAIN; i++)
+		c->cfa[i] = 0;
+	/* Our own frames keep rbp. */
+	while (on_own_stack(t, (uintptr_t)fp) && ours(fp[1]))
+		fp = (const uint64_t *)fp[0];
+	if (!on_own_stack(t, (uintptr_t)fp))
+		return;
+	struct rs_frame f = {.pc = fp[1], .rsp = (uintptr_t)fp + 16, .rbp = fp[0], .has_rbp = true};
+	unsigned n = walk(t, &f, false, c->pc, RS_CHAIN, NULL, NULL, c->cfa);
+	/* A frame that a signal interrupted ends where nothing was said. */
+	for (unsigned i = 1; i < n; i++)
+		c->pc[i]--; /* into the call, as the first */
+	c->n = n > 0 ? n - 1 : 0; /* where the last ends was not found */
 }

@@ -13,6 +13,7 @@
 #define RS_MAX_LOST 8
 #define RS_MOMENT_WORDS 24
 #define RS_STACK_LATER 0xffffffffu
+#define RS_ROW_START 0x80000000u
 
 /* what kind of thing an address is */
 enum {
@@ -104,8 +105,8 @@ enum {
 	RS_UNFOLLOWED_NO_SESSION = 5,
 	RS_UNFOLLOWED_RAW_CLONE = 6,
 	RS_UNFOLLOWED_SANDBOX = 7,
-};
 	RS_UNFOLLOWED_SANITIZER = 8,
+};
 
 /* how a process ended, as far as the agent saw */
 enum {
@@ -167,8 +168,8 @@ enum {
 	RS_NOTICE_LIMIT = 10,
 	RS_NOTICE_OWN_MALLOC = 11,
 	RS_NOTICE_NAMESPACE = 12,
-};
 	RS_NOTICE_NO_TSC = 13,
+};
 
 /* how an unwind rule computes the canonical frame address */
 enum {
@@ -1073,7 +1074,7 @@ _Static_assert(offsetof(struct rs_unwind_header, rows_offset) == 32, "UnwindHead
 /* From PC on (up to the next row) the rule holds; a PC below the first row or Base has rule 0. Rule 0 is always 'nothing known here: stop'. Look up pc-1 for a return address, pc itself for an innermost or interrupted frame. */
 struct rs_unwind_row {
 	uint32_t pc; /*  */
-	uint32_t rule; /*  */
+	uint32_t rule; /* number of the rule; with RowStart if an entry of .eh_frame (a function, or a part of one) begins here */
 };
 _Static_assert(sizeof(struct rs_unwind_row) == 8, "UnwindRow");
 _Static_assert(offsetof(struct rs_unwind_row, pc) == 0, "UnwindRow.PC");

@@ -72,6 +72,7 @@ func TestCAndGoAgree(t *testing.T) {
 	say("RS_HELD_IN_SLOT", wire.HeldInSlot)
 	say("RS_MOMENT_WORDS", wire.MomentWords)
 	say("RS_STACK_LATER", wire.StackLater)
+	say("RS_ROW_START", wire.RowStart)
 	say("RS_MAX_MODULES", wire.MaxModules)
 	say("RS_MAX_LOST", wire.MaxLost)
 	for _, e := range wire.Enums {
