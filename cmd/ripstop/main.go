@@ -125,7 +125,7 @@ gives source lines.
 	root.AddGroup(&cobra.Group{ID: "find", Title: "Finding:"}, &cobra.Group{ID: "trace", Title: "Traces:"}, &cobra.Group{ID: "other", Title: "Other:"})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newRun(), newRecord(), newReport(), newDump(), newDoctor(), newVersion(), newCompletion(), newMan())
+	root.AddCommand(newRun(), newRecord(), newReport(), newDump(), newDoctor(), newVersion(), newAgent(), newCompletion(), newMan())
 	root.AddCommand(topics()...)
 	root.Flags().SetInterspersed(false) // ripstop ./prog -x: what is told is the missing "run"
 	setUsage(root)

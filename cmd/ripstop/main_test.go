@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"debug/elf"
 	"flag"
 	"fmt"
 	"os"
@@ -78,6 +79,27 @@ func TestHelpForms(t *testing.T) {
 				t.Errorf("help %s: %d columns: %s", c.Name(), len([]rune(line)), line)
 			}
 		}
+	}
+}
+
+// gdb showed ?? for all that lies below an interposed function in a core dump: the library that it would have needed had gone with the run.
+func TestAgent(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new")
+	if _, stderr, code := ripstop("agent", dir); code != 0 || stderr != "" {
+		t.Fatalf("exit %d, %s", code, stderr)
+	}
+	f, err := elf.Open(filepath.Join(dir, "libripstop.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, name := range []string{".eh_frame", ".symtab"} { // what gdb follows stacks by, and names them by
+		if f.Section(name) == nil {
+			t.Errorf("the library has no %s", name)
+		}
+	}
+	if _, stderr, code := ripstop("agent", filepath.Join(dir, "libripstop.so")); code != exitFailed || !strings.Contains(stderr, "not a directory") {
+		t.Errorf("into a file: exit %d, %s", code, stderr)
 	}
 }
 
@@ -298,7 +320,7 @@ func TestManual(t *testing.T) {
 		t.Fatal("groff is needed to check the manual pages: apt-get install groff-base")
 	}
 	pages, _ := filepath.Glob(filepath.Join(dir, "*.1"))
-	if len(pages) != 7 {
+	if len(pages) != 8 {
 		t.Errorf("%d pages: %v", len(pages), pages)
 	}
 	for _, page := range pages {

@@ -2,9 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ripstop/ripstop/internal/run"
 )
 
 // noArgs is for commands that take none.
@@ -79,6 +83,34 @@ func meant(root *cobra.Command, word, before string) string {
 		return fmt.Sprintf(" (did you mean '%s%s'?)", before, name)
 	}
 	return ""
+}
+
+// newAgent writes the agent's library, which a run keeps only as long as it lasts.
+func newAgent() *cobra.Command {
+	return &cobra.Command{
+		Use:     "agent DIR",
+		GroupID: "other",
+		Short:   "Write the agent's library to a directory, for a debugger",
+		Long: `Writes libripstop.so, the library that a watched program carries, to a directory.
+A run removes its own when it ends, and then a debugger cannot follow stacks
+through it in a core dump that the program left. With it gdb can:
+
+  ripstop agent DIR
+  gdb -iex 'set solib-search-path DIR' ./prog core
+
+It must be the same ripstop that ran the program.`,
+		Args: oneArg("directory"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			lib, err := run.AgentLibrary()
+			if err == nil {
+				err = os.MkdirAll(args[0], 0o777)
+			}
+			if err == nil {
+				err = os.WriteFile(filepath.Join(args[0], "libripstop.so"), lib, 0o666)
+			}
+			return exit(codeOf(err), err)
+		},
+	}
 }
 
 var shells = map[string]func(root *cobra.Command, out *cobra.Command) error{
