@@ -56,7 +56,7 @@ func land(code []byte, block []Inst, at uint64, rnd *rand.Rand) (p piece, ok boo
 			}
 			in = again
 		}
-		if refuses(&in) != "" {
+		if refuses(&in) != "" || varies[in.Op] {
 			break
 		}
 		p.block = append(p.block, in)

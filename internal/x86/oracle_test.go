@@ -21,12 +21,12 @@ var notRun = func() map[string]string {
 		"virtual machines":                              "vmcall vmlaunch vmresume vmxoff vmfunc vmptrld vmptrst vmclear vmxon vmread vmwrite invept invvpid vmrun vmmcall vmload vmsave stgi clgi skinit invlpga",
 		"SGX, user interrupts, key locker":              "encls enclu enclv pconfig senduipi clui stui uiret testui loadiwkey encodekey128 encodekey256 hreset enqcmd enqcmds",
 		"the kernel's answer, not the machine's (UMIP)": "sgdt sidt sldt str smsw",
-		"selectors: only few values do not fault":       "lss lfs lgs lar lsl verr verw callf jmpf retf iret iretd iretq",
+		"selectors: only few values do not fault":       "lss lfs lgs callf jmpf retf iret iretd iretq",
 		"the shadow stack is off":                       "incsspd incsspq rstorssp clrssbsy setssbsy saveprevssp wrssd wrssq wrussd wrussq",
+		"off where seccomp is strict":                   "rdtsc rdtscp",
 		"waits":                                         "tpause umwait umonitor monitorx mwaitx",
 		"transactions end at a single step":             "xbegin xend xabort",
-		"needs a valid image of the state":              "xrstor xrstor64 xrstors xrstors64 xsaves xsaves64",
-		"another answer each time":                      "rdtsc rdtscp rdrand rdseed rdpru",
+		"needs a valid image of the state":              "xrstors xrstors64 xsaves xsaves64",
 	} {
 		for _, n := range strings.Fields(names) {
 			list[n] = reason
@@ -35,7 +35,10 @@ var notRun = func() map[string]string {
 	return list
 }()
 
-// privileged says why an instruction of an operation that may be run is not.
+// varies are the operations that give another answer each time: of them only what they change is checked.
+var varies = map[string]bool{"rdrand": true, "rdseed": true, "rdpru": true}
+
+// refuses says why an instruction of an operation that may be run is not.
 func refuses(in *Inst) string {
 	if r := notRun[in.Op]; r != "" {
 		return r

@@ -234,6 +234,9 @@ func (s *sandbox) prepare(sub subject, rnd *rand.Rand, addrs map[int]uint64, all
 		a, given := addrs[i]
 		if !given {
 			a = dataAt[i&1] + uint64(1024+64*rnd.IntN(8)) + inLine(m)
+			if m.Kind&MemState != 0 { // it must fit into the page
+				a = dataAt[i&1] + uint64(512+64*rnd.IntN(8))
+			}
 		}
 		if _, one := addrs[1-i]; one && !given && len(in.Mems()) > 1 && in.Mems()[0].Base == in.Mems()[1].Base { // the other one decides
 			continue
@@ -271,7 +274,7 @@ func inLine(m Mem) uint64 {
 
 // presets set the registers of operations that fault with most values.
 var presets = map[string]func(p *prepared, set func(Reg, uint64)){
-	"div": divisible, "idiv": divisible,
+	"div": divisible, "idiv": divisible, "xrstor": ownState, "xrstor64": ownState,
 	"xgetbv": func(p *prepared, set func(Reg, uint64)) { set(RCX, 0) },
 	"rdpkru": func(p *prepared, set func(Reg, uint64)) { set(RCX, 0) },
 	"wrpkru": func(p *prepared, set func(Reg, uint64)) {
@@ -288,6 +291,9 @@ var presets = map[string]func(p *prepared, set func(Reg, uint64)){
 	"cpuid":     func(p *prepared, set func(Reg, uint64)) { set(RAX, 0); set(RCX, 0) },
 	"movdir64b": func(p *prepared, set func(Reg, uint64)) {},
 }
+
+// ownState asks for no more of the state than the process may have.
+func ownState(p *prepared, set func(Reg, uint64)) { p.st.gpr[0] &= xstateComponents }
 
 // divisible makes quotients fit.
 func divisible(p *prepared, set func(Reg, uint64)) {
@@ -307,10 +313,20 @@ func divisible(p *prepared, set func(Reg, uint64)) {
 // contents correct memory of operations that fault with most of it.
 var contents = map[string]func(p *prepared, a uint64){
 	"ldmxcsr": mxcsr(0), "vldmxcsr": mxcsr(0), "fxrstor": mxcsr(24), "fxrstor64": mxcsr(24),
+	"xrstor": image, "xrstor64": image,
 	"popfq": func(p *prepared, a uint64) {
 		p.st.put(a, 8, uint64(uint32(word(rand.New(rand.NewPCG(a, 1))))&0xcd5|0x202))
 	},
 	"popf": func(p *prepared, a uint64) { p.st.put(a, 2, word(rand.New(rand.NewPCG(a, 1)))&0xcd5|0x202) },
+}
+
+// image makes a valid header of the XSAVE area (Intel SDM vol. 1, 13.4.2).
+func image(p *prepared, a uint64) {
+	mxcsr(24)(p, a)
+	for k := uint64(0); k < 64; k += 8 {
+		p.st.put(a+xstateHeader+k, 8, 0)
+	}
+	p.st.put(a+xstateHeader, 8, word(rand.New(rand.NewPCG(a, 2)))&xstateComponents)
 }
 
 func mxcsr(off uint64) func(p *prepared, a uint64) {
