@@ -79,7 +79,8 @@ func Segments(data []byte, atLeast int) (segments []Segment) {
 
 // A Flow gives what ran: it walks through the code as the events of the trace tell.
 //
-// What the trace does not prove is not given: the walk stops at the last event, where libipt goes on to the next branch.
+// What the trace does not prove is not given: the walk stops at the last event, where libipt goes on to the next branch. A way round without
+// a branch that the trace tells of (jmp to itself) is given once, since nobody knows how often it was gone when an interrupt ends it.
 type Flow struct {
 	query *Query
 	cache *Cache
@@ -136,7 +137,8 @@ func (s *retStack) pop() (addr uint64, ok bool) {
 }
 
 // Read fills buf with the next steps and says how many. At the end of the segment the error is io.EOF, with no steps. Another error is an
-// *Error, behind the steps before it; the next Read goes on behind it, at the next PSB.
+// *Error, behind the steps before it; the next Read goes on behind it, at the next PSB. Damage shows late: what is
+// given between a StepSync and an error behind it is doubtful.
 func (f *Flow) Read(buf []Step) (int, error) {
 	n := 0
 	for n < len(buf) {

@@ -1,8 +1,14 @@
 package pt
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // testTiming is what testdata/oracle.c has, too.
@@ -54,7 +60,144 @@ func TestFlowIsTheTruth(t *testing.T) {
 			if i, what := firstDifference(got, want); i >= 0 {
 				t.Errorf("%s %s: %s", name, how, what)
 			}
+			if opt.TSC {
+				inTime(t, name+" "+how, r, steps)
+			}
 			t.Logf("%s %s: %d instructions in %d steps from %d bytes", name, how, len(got), len(steps), len(trace))
+		}
+	}
+}
+
+// inTime checks that no run ended later than its time says, within the rounding of a cycle, and that times do not run ahead for long.
+func inTime(t *testing.T, name string, r *run, steps []Step) {
+	var times []uint64 // of the instructions; of one with a rep prefix the first
+	for n, d := range r.deeds {
+		if !d.left && (len(times) == 0 || len(times) < len(r.ips) && (r.ips[len(times)] == d.ip) && !(n > 0 && r.deeds[n-1] == d && repeats(r.code.Code(d.ip)))) {
+			times = append(times, tsc(n))
+		}
+	}
+	if len(times) != len(r.ips) {
+		t.Fatalf("%s: %d times for %d instructions", name, len(times), len(r.ips))
+	}
+	at, last, late := 0, uint64(0), 0
+	for _, s := range steps {
+		if s.Kind != StepRun {
+			continue
+		}
+		at += int(s.Count)
+		if at > len(times) {
+			return
+		}
+		if !s.HasTime || s.Time+2 < times[at-1] || s.Time < last {
+			t.Fatalf("%s: %v ends with instruction %d, which ran at %d; the step before at %d", name, s, at-1, times[at-1], last)
+		}
+		if last = s.Time; s.Time > times[at-1]+3*500 {
+			late++
+		}
+	}
+	if late*10 > len(steps) {
+		t.Errorf("%s: %d of %d steps have a time far behind", name, late, len(steps))
+	}
+}
+
+// Taking the trace away in pieces changes nothing, and keeps nothing.
+func TestEncoderTake(t *testing.T) {
+	r := truths(t)["gzip"]
+	for how, opt := range encodings {
+		e, err := NewFlowEncoder(r.code, opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []byte
+		for n, d := range r.deeds[:50_000] {
+			e.Tick(tsc(n))
+			if err := e.Execute(d.ip); err != nil {
+				t.Fatal(err)
+			}
+			if n%777 == 0 {
+				got = append(got, e.Take()...)
+				if len(e.Bytes()) != 0 {
+					t.Fatal("Take left something")
+				}
+			}
+		}
+		e.Flush()
+		got = append(got, e.Take()...)
+		cut := &run{code: r.code, deeds: r.deeds[:50_000]}
+		if want := encode(t, cut, opt, tsc); !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes in pieces, %d as a whole", how, len(got), len(want))
+		}
+	}
+}
+
+// What cannot have run as told is refused, by name.
+func TestEncoderRefuses(t *testing.T) {
+	e, err := NewFlowEncoder(spin, EncoderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Execute(0x1000); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Execute(0x1001); !errors.Is(err, ErrSuccessor) || !strings.Contains(err.Error(), "0x1001") || !strings.Contains(err.Error(), "0x1000") {
+		t.Error(err)
+	}
+	if err := e.Execute(0x5000); !errors.Is(err, ErrNoCode) || !strings.Contains(err.Error(), "0x5000") {
+		t.Error(err)
+	}
+}
+
+// steady gives the errors of a trace over an image, and what ran.
+func steady(t *testing.T, code Image, packets ...[]Packet) (ips []uint64, errs []error) {
+	t.Helper()
+	trace := stream(t, slices.Concat(packets...)...)
+	steps, errs := flowSteps(t, trace, Segment{0, uint64(len(trace))}, Timing{}, NewCache(code))
+	return instructions(t, NewCache(code), steps), errs
+}
+
+// Errors name what is wrong, where, and cost no more than what lies up to the next PSB.
+func TestFlowErrors(t *testing.T) {
+	good := slices.Concat(psbPlus(0x1000), []Packet{{Kind: TNT8, Form: 2, Value: 2}, {Kind: FUP, Value: 0x1002}, {Kind: TIPPGD}})
+	jump := pages{0x1000: spin[0x1000], 0x2000: func() *[testPage]byte {
+		p := new([testPage]byte)
+		copy(p[:], "\xeb\xfe")                 // 0x2000: jmp to itself
+		copy(p[0x10:], "\xe9\x00\x10\x00\x00") // 0x2010: jmp 0x3015
+		copy(p[0x20:], "\x06")                 // 0x2020: no instruction
+		copy(p[0x30:], "\xff\xe0")             // 0x2030: jmp *%rax
+		return p
+	}()}
+	for _, c := range []struct {
+		name    string
+		packets []Packet
+		want    error
+		ip      uint64
+	}{
+		{"no code", append(psbPlus(0x7000), Packet{Kind: TNT8, Form: 1}), ErrNoCode, 0x7000},
+		{"no code behind a jump", append(psbPlus(0x2010), Packet{Kind: TNT8, Form: 1}), ErrNoCode, 0x3015},
+		{"no instruction", append(psbPlus(0x2020), Packet{Kind: TNT8, Form: 1}), x86.ErrInvalid, 0x2020},
+		{"round and round", append(psbPlus(0x2000), Packet{Kind: TNT8, Form: 1}), ErrNoBranch, 0x2000},
+		{"a TIP where a branch needs TNT", append(psbPlus(0x1000), Packet{Kind: TIP, Value: 0x1000}), ErrFlow, 0x1002},
+		{"TNT where a jump needs a TIP", append(psbPlus(0x2030), Packet{Kind: TNT8, Form: 1}, Packet{Kind: TNT8, Form: 1}), ErrFlow, 0x2032},
+		{"a return without its call", append(psbPlus(0x1002), Packet{Kind: TNT8, Form: 1, Value: 1}), ErrFlow, 0x1002},
+		{"32-bit code", append(psbPlus(0x2030), Packet{Kind: ModeExec, Value: ExecCSD}, Packet{Kind: TIP, Value: 0x1000}, Packet{Kind: TNT8, Form: 1}), ErrMode, 0x1000},
+		{"a branch with tracing off", append(psbPlus(0), Packet{Kind: TNT8, Form: 1}), ErrContext, 0},
+		{"on twice", append(psbPlus(0x1000), Packet{Kind: TIPPGE, Value: 0x1000}), ErrContext, 0x1000},
+		{"on nowhere", append(psbPlus(0), Packet{Kind: TIPPGE}), ErrContext, 0},
+		{"to nowhere", append(psbPlus(0x2030), Packet{Kind: TIP}), ErrContext, 0x2030},
+		{"off without a word", append(psbPlus(0x1000), psbPlus(0)...), ErrContext, 0x1000},
+		{"a PSB elsewhere", append(psbPlus(0x1002), psbPlus(0x1000)...), ErrFlow, 0x1003},
+	} {
+		ips, errs := steady(t, jump, good, c.packets, good)
+		if len(errs) != 1 || !errors.Is(errs[0], c.want) {
+			t.Errorf("%s: %v, want %v", c.name, errs, c.want)
+			continue
+		}
+		var e *Error
+		if errors.As(errs[0], &e); e.IP != c.ip || e.Offset == 0 {
+			t.Errorf("%s: %v, want it at %#x", c.name, e, c.ip)
+		}
+		if n := len(ips); n < 4 || !slices.Equal(ips[:2], []uint64{0x1000, 0x1000}) || !slices.Equal(ips[n-2:], []uint64{0x1000, 0x1000}) {
+			t.Errorf("%s: %x", c.name, ips[max(0, len(ips)-10):])
 		}
 	}
 }

@@ -45,11 +45,11 @@ type FlowEncoder struct {
 	psbAt  int  // length of out behind the last PSB+
 	moded  bool // MODE.Exec was sent since
 
-	on, filtered bool // filtered: off because of the filter
-	lost         bool // an overflow that the next instruction ends
-	prev         encInst
-	prevIP       uint64
-	started      bool // prev holds
+	on      bool
+	lost    bool // an overflow that the next instruction ends
+	prev    encInst
+	prevIP  uint64
+	started bool // prev holds
 
 	now     uint64
 	timed   bool

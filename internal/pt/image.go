@@ -9,7 +9,7 @@ import (
 // An Image is the code that ran, as it was mapped.
 type Image interface {
 	// Code gives bytes from an address on: at least one, at best all up to the end of the mapping; none if nothing is mapped there. They are
-	// not changed and must not change.
+	// not changed and must not change. Caches that share an Image call it at the same time.
 	Code(addr uint64) []byte
 }
 
