@@ -285,7 +285,8 @@ func TestTracerKilled(t *testing.T) {
 	if tid, _ := strconv.Atoi(os.Getenv("TRACEE_TEST_HOLD")); tid != 0 {
 		err := Stop(tid, func(*Stopped) error {
 			fmt.Println("held")
-			select {}
+			os.Stdin.Read(make([]byte, 1)) // until killed. In select {} Go found a deadlock and ended, sometimes before we had looked.
+			return nil
 		})
 		fmt.Println(err)
 		os.Exit(1)
@@ -294,6 +295,9 @@ func TestTracerKilled(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestTracerKilled$")
 	cmd.Env = append(os.Environ(), "TRACEE_TEST_HOLD="+strconv.Itoa(p.pid))
 	out, _ := cmd.StdoutPipe()
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
