@@ -379,11 +379,8 @@ static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 	/* The mutex may be gone from here on; only its address is used. */
 	if (r == 0 && i >= 0 && !inner) {
 		i = rs_held_find(t, (uintptr_t)m);
-		if (i >= 0) {
-			if (rs_moment_used(t->held[i].info))
-				rs_moment_give(rs_sync_of(t), (uint32_t)i, t->held[i].info, (uintptr_t)at.fp + 16);
-			rs_held_remove(t, i);
-		}
+		if (i >= 0)
+			rs_held_give(t, i, at);
 	}
 	if (r == EINVAL)
 		check_kind(t, m, r, rs_site_stack(t, at));

@@ -97,18 +97,22 @@ static int take(pthread_rwlock_t *rw, bool write, int op, int clock, const struc
 		return r;
 	}
 	r = try(rw, write);
+	if (RS_LIKELY(r == 0)) {
+		rs_acquired_at(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, mode, how, at);
+		return 0;
+	}
 	uint32_t stack = rs_site_stack(t, at);
 	if (r == EBUSY) {
 		/* For writing what it holds for reading: the read hold cannot end while the thread waits (unless another thread gives it
 		 * up, which would be misuse and is remembered as VOID). */
 		int i = write && op == LOCK ? rs_held_find(t, (uintptr_t)rw) : -1;
 		if (i >= 0 && !rw->__data.__shared && readers_of(rw) >> READERS != 0 && !rs_object_has(rs_object_find((uintptr_t)rw), RS_OBJ_VOID))
-			rs_misuse(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, RS_MISUSE_RELOCK, 0, stack, RS_INFO_STACK(t->held[i].info), 0, t->number);
+			rs_misuse(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, RS_MISUSE_RELOCK, 0, stack, rs_held_stack_at(t, (uint32_t)i), 0, t->number);
 		struct rs_pending w = {.obj = (uintptr_t)rw, .kind = RS_OBJECT_RWLOCK, .mode = (uint8_t)mode, .how = (uint8_t)how, .stack = stack, .value = writer_of(rw)};
 		rs_want(t, &w);
 		r = really(rw, write, op, clock, abstime);
 		rs_want_end(t, &w, r);
-	} else if (r != 0) {
+	} else {
 		r = really(rw, write, op, clock, abstime);
 	}
 	if (r == 0)
@@ -125,7 +129,7 @@ static int take_try(pthread_rwlock_t *rw, bool write, struct rs_site at)
 	}
 	int r = try(rw, write);
 	if (t && r == 0)
-		rs_acquired(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, write ? RS_MODE_EXCLUSIVE : RS_MODE_SHARED, RS_HOW_TRY, rs_site_stack(t, at));
+		rs_acquired_at(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, write ? RS_MODE_EXCLUSIVE : RS_MODE_SHARED, RS_HOW_TRY, at);
 	return r;
 }
 
@@ -157,7 +161,7 @@ RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
 	check_destroyed(t, rw, RS_SITE);
 	int i = rs_held_find(t, (uintptr_t)rw);
 	uint64_t info = i >= 0 ? t->held[i].info : 0;
-	bool inner = info >> 48 != 0;
+	bool inner = RS_INFO_INNER(info) != 0;
 	if (i >= 0)
 		rs_releasing(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, RS_INFO_MODE(info), inner ? RS_HOW_RECURSIVE : RS_HOW_BLOCK);
 	else if (rs_config.misuse)
@@ -165,7 +169,7 @@ RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
 	if (i >= 0 && inner)
 		t->held[i].info = info - RS_INFO_AGAIN;
 	else if (i >= 0)
-		rs_held_remove(t, i); /* before the fact: it cannot fail, and afterwards the memory may be another object's */
+		rs_held_give(t, i, RS_SITE); /* before the fact: it cannot fail, and afterwards the memory may be another object's */
 	return REAL(pthread_rwlock_unlock)(rw);
 }
 
@@ -179,7 +183,7 @@ RS_EXPORT int pthread_rwlock_init(pthread_rwlock_t *rw, const pthread_rwlockattr
 	int i = rs_held_find(t, (uintptr_t)rw);
 	/* Its own bytes name this thread as the writer, so it is no leftover; on the stack a frame may have been left by longjmp. */
 	if (i >= 0 && writer_of(rw) == t->tid && !rs_on_own_stack(t, (uintptr_t)rw))
-		rs_misuse(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, RS_MISUSE_REINIT_LOCKED, 0, stack, RS_INFO_STACK(t->held[i].info), t->tid, t->number);
+		rs_misuse(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, RS_MISUSE_REINIT_LOCKED, 0, stack, rs_held_stack_at(t, (uint32_t)i), t->tid, t->number);
 	int r = REAL(pthread_rwlock_init)(rw, attr);
 	if (r == 0)
 		rs_object_init(t, (uintptr_t)rw, RS_OBJECT_RWLOCK, rs_rwlock_flags((uintptr_t)rw), rs_rwlock_preference((uintptr_t)rw), stack);
@@ -196,7 +200,7 @@ static void check_destroy(struct rs_thread *t, pthread_rwlock_t *rw, uint32_t st
 	if (rw->__data.__shared || rs_object_has(rs_object_find((uintptr_t)rw), RS_OBJ_VOID))
 		return;
 	if (i >= 0 && (writer == t->tid || (RS_INFO_MODE(t->held[i].info) == RS_MODE_SHARED && readers >> READERS != 0))) {
-		where = RS_INFO_STACK(t->held[i].info), other = t->number, tid = t->tid;
+		where = rs_held_stack_at(t, (uint32_t)i), other = t->number, tid = t->tid;
 	} else {
 		if (writer != 0)
 			o = rs_sync_holder(writer, (uintptr_t)rw);

@@ -18,12 +18,16 @@ RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 		if (value_of(l) > 0)
 			r = REAL(pthread_spin_trylock)(l);
 	}
+	if (RS_LIKELY(r == 0)) {
+		rs_acquired_at(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MODE_EXCLUSIVE, RS_HOW_BLOCK, RS_SITE);
+		return 0;
+	}
 	uint32_t stack = rs_site_stack(t, RS_SITE);
 	if (r == EBUSY) {
 		/* Taken, this thread's list has it, and nobody else was ever seen to give it up or to hold it. */
 		int i = rs_held_find(t, (uintptr_t)l);
 		if (i >= 0 && !rs_object_has(rs_object_find((uintptr_t)l), RS_OBJ_VOID) && !rs_sync_other_holder(t, (uintptr_t)l))
-			rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_RELOCK, 0, stack, RS_INFO_STACK(t->held[i].info), 0, t->number);
+			rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_RELOCK, 0, stack, rs_held_stack_at(t, (uint32_t)i), 0, t->number);
 		struct rs_pending w = {.obj = (uintptr_t)l, .kind = RS_OBJECT_SPIN, .stack = stack};
 		rs_want(t, &w);
 		r = REAL(pthread_spin_lock)(l);
@@ -39,7 +43,7 @@ RS_EXPORT int pthread_spin_trylock(pthread_spinlock_t *l)
 	struct rs_thread *t = rs_self();
 	int r = REAL(pthread_spin_trylock)(l);
 	if (t && r == 0)
-		rs_acquired(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MODE_EXCLUSIVE, RS_HOW_TRY, rs_site_stack(t, RS_SITE));
+		rs_acquired_at(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MODE_EXCLUSIVE, RS_HOW_TRY, RS_SITE);
 	return r;
 }
 
@@ -70,7 +74,7 @@ RS_EXPORT int pthread_spin_unlock(pthread_spinlock_t *l)
 	int i = rs_held_find(t, (uintptr_t)l);
 	if (i >= 0) {
 		rs_releasing(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MODE_EXCLUSIVE, RS_HOW_BLOCK);
-		rs_held_remove(t, i);
+		rs_held_give(t, i, RS_SITE);
 	} else if (rs_config.misuse) {
 		check_unlock(t, l, RS_SITE);
 	}
@@ -99,7 +103,7 @@ RS_EXPORT int pthread_spin_destroy(pthread_spinlock_t *l)
 	int i = rs_held_find(t, (uintptr_t)l);
 	if (rs_config.misuse && value_of(l) <= 0 && !rs_object_has(rs_object_find((uintptr_t)l), RS_OBJ_VOID)) {
 		if (i >= 0)
-			rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_DESTROY_LOCKED, 0, stack, RS_INFO_STACK(t->held[i].info), t->tid, t->number);
+			rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_DESTROY_LOCKED, 0, stack, rs_held_stack_at(t, (uint32_t)i), t->tid, t->number);
 		else if ((o = rs_sync_other_holder(t, (uintptr_t)l)) != NULL)
 			rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_DESTROY_LOCKED, 0, stack, rs_slot_held_stack(o->slot, (uintptr_t)l), o->tid, o->number);
 	}

@@ -116,6 +116,7 @@ struct rs_sync_state *rs_sync_waits_with(uintptr_t mutex);
 #define RS_INFO_STACK(i) ((uint32_t)(i))
 #define RS_INFO_SENT 0xffffffffffffull
 #define RS_INFO_AGAIN (1ull << 48)
+#define RS_INFO_INNER(i) (((i) & ~RS_INFO_TRIAL) >> 48) /* extra read holds */
 #define RS_INFO_TRIAL (1ull << 63) /* the entry's moment says what to look at when it is given up: see moment.c */
 
 static inline void rs_held_write(struct rs_thread *t, uint32_t n, uintptr_t obj, uint64_t info)
@@ -172,6 +173,13 @@ void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_
 /* The stack of m, which is the calling thread's own, or another's that may go on meanwhile. */
 uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, bool own);
 static inline bool rs_moment_used(uint64_t info) { return (info & RS_INFO_TRIAL) || RS_INFO_STACK(info) == RS_STACK_LATER; }
+/* The i-th of the held list is given up by the interposed function called at `at`. */
+static inline void rs_held_give(struct rs_thread *t, int i, struct rs_site at)
+{
+	if (rs_moment_used(t->held[i].info))
+		rs_moment_give(rs_sync_of(t), (uint32_t)i, t->held[i].info, (uintptr_t)at.fp + 16);
+	rs_held_remove(t, i);
+}
 
 /* As rs_acquired, where the stack is not known yet. */
 void rs_acquired_at(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how, struct rs_site at);
