@@ -49,9 +49,9 @@ var encodingAt, encodings = encodingRows(strings.TrimSpace(integerTable) + gapTa
 // the first has the opcode or /reg that is written, the others those that follow, by the step behind the + of the opcode, or the /reg by one.
 //
 // Operands: E register or memory, M memory, R register, by ModRM.rm; G register by ModRM.reg; O register in the opcode; A the accumulator; their size
-// follows: b, w, d, q, v (by operand size), y (4, or 8 with REX.W), s (8 as the stack is, or 2), z (4, or 2 with an operand-size prefix), x (a vector, or 16 bytes), a number (bytes), a (address
-// size). V, H, W: vector by ModRM.reg, by vvvv, by ModRM.rm or memory. P and Q: an mmx register by ModRM.reg, by ModRM.rm or memory. Hy: a general register
-// by vvvv. Ib, Iw, Id: immediates; S: those that are signed; J: a branch's distance; N: the implied 1; C: cl. X: the W of two operands that XOP.W or VEX.W
+// follows: b, w, d, q, v (by operand size), y (4, or 8 with REX.W), s (8 as the stack is, or 2), z (4, or 2 with an operand-size prefix),
+// x (a vector, or 16 bytes), a number (bytes), a (address size). V, H, W: vector by ModRM.reg, by vvvv, by ModRM.rm or memory. P and Q: an mmx register by
+// ModRM.reg, by ModRM.rm or memory. Hy: a general register by vvvv. Ib, Iw, Id: immediates; S: those that are signed; J: a branch's distance; N: the implied 1; C: cl. X: the W of two operands that XOP.W or VEX.W
 // swaps; with a vector by the immediate's high half, L; Z is its low half.
 func encodingRows(table string) (at [int(formEVEX) * opmaps << 8]uint16, lists [][]encoding) {
 	lists = [][]encoding{nil}

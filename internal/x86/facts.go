@@ -49,7 +49,8 @@ const (
 var quirks = map[string]quirk{
 	"xchg": quirkLocked, "lea": quirkAddress, "nop": quirkAddress, "lss": quirkFar, "lfs": quirkFar, "lgs": quirkFar, "callf": quirkFar, "jmpf": quirkFar,
 	"fldenv": quirkEnv, "fnstenv": quirkEnv, "fnsave": quirkState, "frstor": quirkState, "cbw": quirkAX, "cwd": quirkDX, "cmpxchg": quirkCompared,
-	"xor": quirkZeroes, "sub": quirkZeroes, "sbb": quirkZeroes, "cmp": quirkZeroes, "pxor": quirkZeroes, "xorps": quirkZeroes, "xorpd": quirkZeroes, "vpxor": quirkZeroes, "jrcxz": quirkJecxz,
+	"xor": quirkZeroes, "sub": quirkZeroes, "sbb": quirkZeroes, "cmp": quirkZeroes, "pxor": quirkZeroes, "xorps": quirkZeroes, "xorpd": quirkZeroes,
+	"vpxor": quirkZeroes, "jrcxz": quirkJecxz,
 }
 
 var facts = factsRows()

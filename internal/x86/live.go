@@ -67,5 +67,6 @@ func (in *Inst) MayFault() bool {
 			return true
 		}
 	}
-	return in.Flow != FlowNone || in.Op == "div" || in.Op == "idiv" || (in.Reads|in.Writes)&^(SetGPR|SetMask) != 0 || (in.FlagsRead|in.FlagsWritten)&^(FlagsArith|DF) != 0
+	return in.Flow != FlowNone || in.Op == "div" || in.Op == "idiv" || (in.Reads|in.Writes)&^(SetGPR|SetMask) != 0 ||
+		(in.FlagsRead|in.FlagsWritten)&^(FlagsArith|DF) != 0
 }

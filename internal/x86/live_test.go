@@ -153,7 +153,8 @@ func TestLivenessAgainstProcessor(t *testing.T) {
 				got := s.follow(t, p, other, i, n)
 				last := got[len(got)-1]
 				if len(got) != n-i+1 || last.rip != plain[n].rip {
-					t.Errorf("%s+%#x: % x: with other values in what is dead before instruction %d (%v) it ends at %#x, not %#x", file, at, p.code, i, &p.block[i], last.rip, plain[n].rip)
+					t.Errorf("%s+%#x: % x: with other values in what is dead before instruction %d (%v) it ends at %#x, not %#x",
+						file, at, p.code, i, &p.block[i], last.rip, plain[n].rip)
 				} else if d := s.differs(plain[n], last); d != "" {
 					t.Errorf("%s+%#x: % x: with other values in what is dead before instruction %d (%v): %s", file, at, p.code, i, &p.block[i], d)
 				}

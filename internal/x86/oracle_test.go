@@ -15,10 +15,12 @@ import (
 var notRun = func() map[string]string {
 	list := map[string]string{}
 	for reason, names := range map[string]string{
-		"enters the kernel":                             "syscall sysenter int int1 int3",
-		"raises an exception on purpose":                "ud0 ud1 ud2",
-		"privileged":                                    "hlt cli sti in out insb insw insd outsb outsw outsd clts invd wbinvd wbnoinvd rdmsr wrmsr rdpmc lgdt lidt lldt ltr lmsw invlpg invpcid swapgs xsetbv monitor mwait sysexit sysret rsm getsec",
-		"virtual machines":                              "vmcall vmlaunch vmresume vmxoff vmfunc vmptrld vmptrst vmclear vmxon vmread vmwrite invept invvpid vmrun vmmcall vmload vmsave stgi clgi skinit invlpga",
+		"enters the kernel":              "syscall sysenter int int1 int3",
+		"raises an exception on purpose": "ud0 ud1 ud2",
+		"privileged": "hlt cli sti in out insb insw insd outsb outsw outsd clts invd wbinvd wbnoinvd rdmsr wrmsr rdpmc lgdt lidt " +
+			"lldt ltr lmsw invlpg invpcid swapgs xsetbv monitor mwait sysexit sysret rsm getsec",
+		"virtual machines": "vmcall vmlaunch vmresume vmxoff vmfunc vmptrld vmptrst vmclear vmxon vmread vmwrite invept invvpid " +
+			"vmrun vmmcall vmload vmsave stgi clgi skinit invlpga",
 		"SGX, user interrupts, key locker":              "encls enclu enclv pconfig senduipi clui stui uiret testui loadiwkey encodekey128 encodekey256 hreset enqcmd enqcmds",
 		"the kernel's answer, not the machine's (UMIP)": "sgdt sidt sldt str smsw",
 		"selectors: only few values do not fault":       "lss lfs lgs callf jmpf retf iret iretd iretq",
