@@ -65,9 +65,12 @@ static void copy(void *to, const void *from, size_t n)
 #define BIG_SIZE 4096 /* from here on a block is also in the list of big ones */
 #define BIG_SLOTS 1024
 #define SITE_SLOTS 512
-#define SITE_EXACT 32 /* so many allocations of a site are walked, then every 64th */
+#define SITE_EXACT 32 /* so many allocations of a site are walked, then every SITE_EVERYth */
+#define SITE_EVERY 64
 
-enum { B_FREED = 1, B_SITE = 2 }; /* in the low bits of an address */
+/* In the low bits of an address. B_OBJECT: sync objects were seen in the block. B_NEW: an operator new handed it out that did not get it, as it is, from
+ * malloc: it may lie in a block of malloc's, at its very beginning, too. */
+enum { B_FREED = 1, B_SITE = 2, B_OBJECT = 4, B_NEW = 8 };
 
 union block {
 	__m128i v;
@@ -85,25 +88,26 @@ static bool tombstones_hold;
 struct site {
 	uint64_t key;
 	uint32_t stack;
-	uint32_t count;
+	uint16_t walks;
+	uint16_t left; /* uses of this stack before the next walk */
 };
 
-static union block *slot_of(uintptr_t p)
+static inline union block *slot_of(uintptr_t p)
 {
 	return &blocks[((p >> 5) ^ (p >> 24)) & ((1u << BLOCK_BITS) - 1)];
 }
-static union block load(const union block *b)
+/* In assembler: of C's, compilers make two of 8 bytes. */
+static inline union block load(const union block *b)
 {
 	union block r;
-	r.v = _mm_load_si128(&b->v);
-	__asm__ volatile("" ::: "memory");
+	__asm__ volatile("movdqa %1, %0" : "=x"(r.v) : "m"(b->v) : "memory");
 	return r;
 }
-static void store(union block *b, uint64_t addr, size_t size, uint32_t stack)
+static inline void store(union block *b, uint64_t addr, size_t size, uint32_t stack)
 {
-	union block r = {.addr = addr, .size = size > UINT32_MAX ? UINT32_MAX : (uint32_t)size, .stack = stack};
-	__asm__ volatile("" ::: "memory");
-	_mm_store_si128(&b->v, r.v);
+	uint64_t rest = (size > UINT32_MAX ? UINT32_MAX : size) | (uint64_t)stack << 32;
+	__m128i v = _mm_set_epi64x((long long)rest, (long long)addr);
+	__asm__ volatile("movdqa %1, %0" : "=m"(b->v) : "x"(v) : "memory");
 }
 static union block *big_of(uintptr_t p) { return &bigs[(p >> 12 ^ p >> 22) & (BIG_SLOTS - 1)]; }
 
@@ -144,57 +148,114 @@ static bool blocks_ready(void)
 	return true;
 }
 
-/* The stack of an allocation or free: walked for the first ones of a call site (return address and stack depth), later the site's. */
+static inline struct site *site_of(struct site *sites, uintptr_t pc, void *fp, uint64_t *key)
+{
+	*key = (pc ^ (uintptr_t)fp << 24) * 0x9e3779b97f4a7c15ull;
+	return &sites[*key >> 55];
+}
+_Static_assert(SITE_SLOTS == 1 << (64 - 55), "the key's upper bits choose a site");
+
+/* The stack of an allocation or free: walked for the first ones of a call site (return address and stack depth), later the site's. Not used where all
+ * events are sent: a thread with sites is one that the quick functions below are for. */
 static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, bool *reused)
 {
 	*reused = false;
 	if (!t->heap_recent && !(t->heap_recent = rs_os_map(sizeof(struct site) * SITE_SLOTS)))
 		return 0;
-	uint64_t key = (pc * 0x9e3779b97f4a7c15ull) ^ (uintptr_t)fp;
-	struct site *s = &((struct site *)t->heap_recent)[(key >> 7 ^ key >> 40) & (SITE_SLOTS - 1)];
+	uint64_t key;
+	struct site *s = site_of(t->heap_recent, pc, fp, &key);
 	if (s->key != key) {
 		s->key = key;
-		s->count = 0;
-	} else if (s->count >= SITE_EXACT && (s->count & 63) != 0) {
-		s->count++;
+		s->walks = s->left = 0;
+	} else if (s->left) {
+		s->left--;
 		*reused = true;
 		return s->stack;
 	}
-	s->count++;
-	return s->stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
+	if (s->walks < SITE_EXACT)
+		s->walks++;
+	else
+		s->left = SITE_EVERY - 1;
+	return s->stack = rs_stack_from(t, pc, fp, rs_config.heap ? rs_config.alloc_depth : 0);
 }
 
-/* The block that this thread's malloc handed out last, and the one that its operator delete is giving back: an operator of the C++
- * runtime calls malloc or free, and one allocation is told once. */
+/* Nearly all allocations under `run` end here: nothing but this thread's and the block's own memory is touched. False: not this one. No rs_self: the block
+ * is handed out, whoever looks on. */
+static inline bool got_quickly(void *p, size_t n, uintptr_t pc, void *fp)
+{
+	enum { LEAST = sizeof(pthread_spinlock_t) };
+	struct rs_thread *t = rs_thread_tls;
+	if (RS_UNLIKELY(!t || !t->heap_recent || n - LEAST >= BIG_SIZE - LEAST))
+		return false;
+	uint64_t key;
+	struct site *s = site_of(t->heap_recent, pc, fp, &key);
+	if (RS_UNLIKELY(s->key != key || !s->left))
+		return false;
+	s->left--;
+	store(slot_of((uintptr_t)p), (uintptr_t)p | B_SITE, n, s->stack);
+	return true;
+}
+
+/* The same of a block that is known and lives, in which no sync object was ever seen, nor is one that this thread holds. */
+static inline bool given_quickly(void *p, uintptr_t pc, void *fp)
+{
+	enum { FEW = 4 };
+	struct rs_thread *t = rs_thread_tls;
+	if (RS_UNLIKELY(!t || !t->heap_recent))
+		return false;
+	union block *b = slot_of((uintptr_t)p), was = load(b);
+	uint32_t n = t->held_count;
+	if (RS_UNLIKELY((was.addr & ~(uint64_t)B_SITE) != (uintptr_t)p || was.size >= BIG_SIZE || n > FEW))
+		return false;
+	for (uint32_t i = 0; i < n; i++)
+		if (RS_UNLIKELY(t->held[i].obj - (uintptr_t)p < was.size))
+			return false;
+	uint64_t key;
+	struct site *s = site_of(t->heap_recent, pc, fp, &key);
+	if (RS_UNLIKELY(s->key != key || !s->left))
+		return false;
+	s->left--;
+	store(b, (uintptr_t)p | B_FREED, was.size, s->stack);
+	return true;
+}
+
+/* Where all events are sent: the block that this thread's malloc handed out last, and the one that its operator delete is giving back. An operator of
+ * the C++ runtime calls malloc or free, and one allocation is told once. */
 RS_TLS void *last_got, *giving;
 
 void rs_heap_operator(void)
 {
-	last_got = giving = NULL;
+	if (rs_config.all)
+		last_got = giving = NULL;
 }
 
-void rs_heap_got(void *p, size_t n, unsigned kind, uintptr_t pc, void *fp)
+static bool lives(union block b, uintptr_t p) { return (b.addr & ~(uint64_t)15) == p && !(b.addr & B_FREED); }
+
+__attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uintptr_t pc, void *fp)
 {
 	if (!p || !rs_active)
 		return;
-	if (RS_UNLIKELY(last_got == p) && (kind == RS_ALLOC_NEW || kind == RS_ALLOC_NEW_ARRAY))
+	bool new = kind == RS_ALLOC_NEW || kind == RS_ALLOC_NEW_ARRAY;
+	if (new && (rs_config.all ? last_got == p : blocks && lives(load(slot_of((uintptr_t)p)), (uintptr_t)p)))
 		return;
-	last_got = p;
-	if (giving == p)
-		giving = NULL;
 	struct rs_thread *t = rs_self();
 	if (!blocks && (!t || !blocks_ready()))
 		return;
 	uint32_t stack = 0;
-	uint64_t flags = 0;
+	uint64_t flags = new ? B_NEW : 0;
 	if (t) {
 		if (rs_config.all) {
+			last_got = p;
+			if (giving == p)
+				giving = NULL;
 			stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
 			RS_EMIT(t, ALLOC, alloc, (uintptr_t)p, n, stack, kind);
-		} else if (rs_config.heap && n >= sizeof(pthread_spinlock_t)) {
+			if (new && lives(load(slot_of((uintptr_t)p)), (uintptr_t)p))
+				return;
+		} else if (n >= sizeof(pthread_spinlock_t)) {
 			bool reused;
 			stack = site_stack(t, pc, fp, &reused);
-			flags = reused ? B_SITE : 0;
+			flags |= reused ? B_SITE : 0;
 		}
 	}
 	store(slot_of((uintptr_t)p), (uintptr_t)p | flags, n, stack);
@@ -235,30 +296,36 @@ static void check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, pc, fp);
 }
 
-void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
+__attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
 {
 	if (!p || !rs_active)
 		return;
-	if (giving == p) /* an operator delete calls another one, or free */
-		return;
-	if (kind == RS_ALLOC_DELETE || kind == RS_ALLOC_DELETE_ARRAY)
-		giving = p;
-	if (last_got == p)
-		last_got = NULL;
+	bool delete = kind == RS_ALLOC_DELETE || kind == RS_ALLOC_DELETE_ARRAY, told = false;
+	if (rs_config.all) {
+		told = giving == p; /* an operator delete calls another one, or free */
+		if (delete)
+			giving = p;
+		if (last_got == p)
+			last_got = NULL;
+	}
 	struct rs_thread *t = rs_self();
 	if (!blocks && (!t || !blocks_ready()))
 		return;
 	union block *s = slot_of((uintptr_t)p), was = load(s);
 	bool known = (was.addr & ~(uint64_t)15) == ((uintptr_t)p & ~(uintptr_t)15) && ((uintptr_t)p & 15) == 0;
 	uint32_t stack = 0;
+	if (t && rs_config.all) {
+		stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
+		if (!told)
+			RS_EMIT(t, FREE, free, (uintptr_t)p, stack, kind);
+	}
+	/* A block of malloc's is given back by the free that follows. If none does, it was a part of a block, and who knows of what size. */
+	if (delete && tombstones_hold && !(known && was.addr & B_NEW))
+		return;
 	if (RS_LIKELY(t != NULL)) {
 		bool reused;
-		if (rs_config.all) {
-			stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
-			RS_EMIT(t, FREE, free, (uintptr_t)p, stack, kind);
-		} else if (rs_config.heap && rs_config.misuse) {
+		if (!rs_config.all && rs_config.misuse)
 			stack = site_stack(t, pc, fp, &reused);
-		}
 		if (RS_UNLIKELY(!known))
 			check_stranger(t, (uintptr_t)p, pc, fp);
 		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
@@ -278,10 +345,14 @@ void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
 		if ((load(g).addr & ~(uint64_t)15) == (uintptr_t)p)
 			store(g, 0, 0, 0);
 	}
-	/* Before the real free: afterwards the address may already be somebody else's. */
-	store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
+	/* Before the real free: afterwards the address may already be somebody else's. A part of a block leaves no tombstone: the whole may begin there. */
+	if (delete && tombstones_hold)
+		store(s, 0, 0, 0);
+	else
+		store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
 }
 
+/* Who asks has found an object in the block: free will look at it closely. */
 bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t *size, uint32_t *stack, bool *site)
 {
 	(void)t;
@@ -297,6 +368,7 @@ bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t
 		if (b.size != UINT32_MAX && p >= a + b.size)
 			break; /* nor over a live one */
 		*block = a, *size = b.size, *stack = b.stack, *site = b.addr & B_SITE;
+		__atomic_fetch_or(&slot_of(a)->addr, B_OBJECT, __ATOMIC_RELAXED); /* if another block has the place by now, no harm is done */
 		return true;
 	}
 	for (unsigned i = 0; i < BIG_SLOTS; i++) {
@@ -320,7 +392,8 @@ RS_EXPORT void *malloc(size_t n)
 	if (RS_UNLIKELY(!rs_real.malloc))
 		return early_alloc(16, n);
 	void *p = rs_real.malloc(n);
-	GOT(p, n, MALLOC);
+	if (RS_UNLIKELY(!got_quickly(p, n, RS_CALLER(), __builtin_frame_address(0))))
+		GOT(p, n, MALLOC);
 	return p;
 }
 
@@ -330,7 +403,8 @@ RS_EXPORT void *calloc(size_t m, size_t n)
 	if (RS_UNLIKELY(!rs_real.calloc)) /* the early area is zero and is never used twice */
 		return __builtin_mul_overflow(m, n, &total) ? NULL : early_alloc(16, total);
 	void *p = rs_real.calloc(m, n);
-	GOT(p, m * n, CALLOC);
+	if (RS_UNLIKELY(!got_quickly(p, m * n, RS_CALLER(), __builtin_frame_address(0))))
+		GOT(p, m * n, CALLOC);
 	return p;
 }
 
@@ -382,12 +456,22 @@ RS_EXPORT void *reallocarray(void *old, size_t m, size_t n)
 }
 RS_ALIAS(__libc_reallocarray, reallocarray);
 
+static __attribute__((noinline)) void free_slowly(void *p, uintptr_t pc, void *fp)
+{
+	if (is_early(p) || !rs_real.free)
+		return;
+	rs_heap_give(p, RS_ALLOC_FREE, pc, fp);
+	rs_real.free(p);
+}
+
 RS_EXPORT void free(void *p)
 {
-	if (RS_UNLIKELY(is_early(p) || !rs_real.free))
+	if (RS_LIKELY(given_quickly(p, RS_CALLER(), __builtin_frame_address(0)))) {
+		rs_real.free(p);
 		return;
-	GIVE(p, FREE);
-	rs_real.free(p);
+	}
+	free_slowly(p, RS_CALLER(), __builtin_frame_address(0));
+	__asm__ volatile("" ::: "memory"); /* no tail call: our frame is looked at */
 }
 
 RS_EXPORT void cfree(void *p);

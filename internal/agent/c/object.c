@@ -157,6 +157,16 @@ static bool made_anew(uintptr_t obj, unsigned kind)
 	return true;
 }
 
+/* Whatever has a mark is known to heap.c, too: what is freed with no object in it is not looked up here. */
+static void heap_knows(uintptr_t obj)
+{
+	uintptr_t block;
+	size_t size;
+	uint32_t stack;
+	bool site;
+	rs_heap_block_of(NULL, obj, &block, &size, &stack, &site);
+}
+
 static void in_block(struct rs_thread *t, uintptr_t obj)
 {
 	uintptr_t block;
@@ -213,6 +223,7 @@ void rs_object_destroy(struct rs_thread *t, uintptr_t obj, unsigned kind, uint32
 		if (o) {
 			__atomic_store_n(&o->state, STATE(RS_LIFE_DESTROYED, kind, 0, stack), __ATOMIC_RELEASE);
 			mark(obj);
+			heap_knows(obj);
 		}
 		next_generation(obj);
 		int held = rs_held_find(t, obj);

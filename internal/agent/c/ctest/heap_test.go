@@ -1,6 +1,7 @@
 package ctest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,6 +31,42 @@ func TestHeapResults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What `ripstop run` asks for.
+var asRun = wire.Config{Follow: 1, Misuse: 1, Heap: 1, StackDepth: 16, AllocDepth: 12}
+
+// A library's operator new handed out the first bytes of a block that it had from malloc. The delete of them was taken for the end of that block, and
+// its free for a second one.
+func TestHeapPoolAtBlockStart(t *testing.T) {
+	lib := compile(t, "heap_pool.cc", "-DLIBRARY", "-shared", "-fPIC")
+	prog := compile(t, "heap_pool.cc", lib, "-Wl,-rpath,"+filepath.Dir(lib))
+	for _, config := range []wire.Config{filtered, asRun, all} {
+		if m := misuses(same(t, config, prog)); len(m) > 0 {
+			t.Errorf("%+v: misuse in a right program: %+v", config, m)
+		}
+	}
+}
+
+// free looks for locks only in blocks that are known to have some: each of them must be known, however the lock came there, and however often its call
+// sites gave and took blocks without.
+func TestHeapLocksInBlocks(t *testing.T) {
+	prog := compile(t, "heap_locks.c", "-O2")
+	const times = 40
+	for _, config := range []wire.Config{filtered, asRun, all} {
+		for _, how := range []string{"inited", "destroyed", "nested", "locked", "none"} {
+			l := same(t, config, prog, how, fmt.Sprint(times))
+			gone, m := len(l.of(wire.TypeBlockGone)), misuses(l)
+			switch {
+			case how == "locked":
+				if len(m) != times {
+					t.Errorf("%+v, %s: %d times misuse, want %d", config, how, len(m), times)
+				}
+			case how == "none" && gone != 0 || how != "none" && gone != times || len(m) != 0:
+				t.Errorf("%+v, %s: %d blocks with locks gone, want %d; misuse %+v", config, how, gone, times, m)
+			}
+		}
 	}
 }
 
