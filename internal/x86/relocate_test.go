@@ -259,7 +259,7 @@ func FuzzRelocate(f *testing.F) {
 				found = true
 			}
 			at += i.Len
-			if at == len(got) && in.Flow != FlowLoop && len(in.Mems()) > 0 && in.Mems()[0].RIPRelative() && i.Op != "mov" {
+			if at == len(got) && in.Flow != FlowLoop && len(in.Mems()) > 0 && in.Mems()[0].RIPRelative() && (in.Op != "lea" || i.Op == "lea") {
 				x, y := from+uint64(in.Len)+uint64(in.Mems()[0].Disp), to+uint64(at)+uint64(i.Mems()[0].Disp)
 				if x != y && (in.Mems()[0].Base != EIP || uint32(x) != uint32(y)) {
 					t.Fatalf("% x at %#x: memory at %#x, relocated %#x", code, from, x, y)
