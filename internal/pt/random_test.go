@@ -137,21 +137,18 @@ type tale struct {
 	truth []Step // StepDisable: all before is proved
 }
 
-// A plan says what a tale may have.
-type plan struct{ filters, noReturns bool }
-
-// invent runs a machine for n instructions.
-func invent(t testing.TB, r *rand.Rand, n int, p plan) *tale {
+// invent runs a machine for n instructions; its program may have no returns.
+func invent(t testing.TB, r *rand.Rand, n int, noReturns bool) *tale {
 	t.Helper()
 	opt := EncoderOptions{
 		CompressReturns: r.IntN(2) == 0, DeferTIPs: r.IntN(2) == 0, LongTNT: r.IntN(2) == 0, PSBPeriod: []int{0, 64, 300}[r.IntN(3)],
 		TSC: r.IntN(2) == 0, CYC: r.IntN(2) == 0, Timing: testTiming, CBR: 28,
 	}
 	opt.MTC = opt.TSC && r.IntN(2) == 0
-	if p.filters && r.IntN(3) == 0 {
+	if r.IntN(3) == 0 {
 		opt.Filter = [][2]uint64{{machineBase, machineBase + 32*slotBytes}, {machineBase + 64*slotBytes, machineBase + 100*slotBytes}}
 	}
-	m := newMachine(r, !p.noReturns)
+	m := newMachine(r, !noReturns)
 	e, err := NewFlowEncoder(m.code, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -284,7 +281,7 @@ func plain(t testing.TB, code Image, steps []Step) (out []Step) {
 func TestRandomExecutions(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for i := range 400 {
-		s := invent(t, r, 500, plan{filters: true})
+		s := invent(t, r, 500, false)
 		steps, errs := flowSteps(t, s.trace, Segment{0, uint64(len(s.trace))}, testTiming, NewCache(s.m.code))
 		if len(errs) > 0 {
 			t.Fatalf("%d: %+v: %v", i, s.opt, errs[0])
@@ -300,12 +297,12 @@ func TestRandomExecutions(t *testing.T) {
 	}
 }
 
-// libipt finds the same instructions in them. Address filters are left out: libipt wants to be told of them.
+// libipt finds the same instructions in them.
 func TestRandomExecutionsAgainstLibipt(t *testing.T) {
 	o := newOracle(t)
 	r := rand.New(rand.NewPCG(33, 34))
 	for i := range 300 {
-		s := invent(t, r, 500, plan{})
+		s := invent(t, r, 500, false)
 		o.ask(t, 'm', s.m.code.oracleImage())
 		theirs, _, errs := libiptInstructions(t, o, s.trace)
 		var want []uint64
@@ -344,7 +341,7 @@ func TestDamagedAgainstLibipt(t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
 	agreed := 0
 	for i := range 150 {
-		s := invent(t, r, 500, plan{noReturns: i%2 == 0})
+		s := invent(t, r, 500, i%2 == 0)
 		o.ask(t, 'm', s.m.code.oracleImage())
 		for range 20 {
 			cut := i%2 == 1
@@ -387,7 +384,7 @@ func TestSegments(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 36))
 	parts := 0
 	for i := range 300 {
-		s := invent(t, r, 2000, plan{filters: true})
+		s := invent(t, r, 2000, false)
 		trace := s.trace
 		if i%2 == 1 {
 			trace = mutate(r, trace)
@@ -422,7 +419,7 @@ func TestSegments(t *testing.T) {
 func FuzzFlow(f *testing.F) {
 	r := rand.New(rand.NewPCG(37, 38))
 	for range 10 {
-		s := invent(f, r, 300, plan{filters: true})
+		s := invent(f, r, 300, false)
 		f.Add(s.trace, s.m.code[machineBase][:])
 	}
 	f.Fuzz(func(t *testing.T, trace, code []byte) {
