@@ -44,7 +44,7 @@ func (u *unseen) event(set *target.Set, process uint64, e *wire.Event) {
 	case wire.TypeUnfollowed:
 		n := wire.DecodeUnfollowed(e.Words)
 		to := u.fact
-		if n.Why == wire.UnfollowedNoSession || n.Why == wire.UnfollowedRawClone {
+		if n.Why == wire.UnfollowedNoSession || n.Why == wire.UnfollowedRawClone || n.Why == wire.UnfollowedInsideLibc {
 			to = u.loss
 		}
 		u.add(to, fmt.Sprintf("%s: its child %s was not watched: %s", processName(set, process), childName(n), unfollowedText(n.Why)))
@@ -80,6 +80,8 @@ func unfollowedText(why wire.Unfollowed) string {
 		return "its parent is in a sandbox (seccomp)"
 	case wire.UnfollowedSanitizer:
 		return "it carries a sanitizer (AddressSanitizer as a shared library, or ThreadSanitizer), beside which the agent cannot be loaded"
+	case wire.UnfollowedInsideLibc:
+		return "libc starts it in a way that the agent cannot take part in (wordexp)"
 	}
 	return why.String()
 }

@@ -21,7 +21,7 @@ var Enums = []EnumSpec{
 	{"Start", "how a process came to be", []EnumValue{{0, "exec"}, {1, "fork"}}},
 	{"Unfollowed", "why a child process is not seen", []EnumValue{
 		{1, "static"}, {2, "setuid"}, {3, "foreign"}, {4, "turned-off"}, {5, "no-session"}, {6, "raw-clone"}, {7, "sandbox"},
-		{8, "sanitizer"}}},
+		{8, "sanitizer"}, {9, "inside-libc"}}},
 	{"End", "how a process ended, as far as the agent saw", []EnumValue{
 		{0, "exit"}, {1, "raw-exit"}, {2, "quick_exit"}, {3, "exec"}, {4, "abort"}}},
 	{"Channel", "a kernel object that orders threads", []EnumValue{

@@ -113,14 +113,15 @@ func (v Start) String() string { return enumName("Start", uint32(v)) }
 type Unfollowed uint8
 
 const (
-	UnfollowedStatic    Unfollowed = 1
-	UnfollowedSetuid    Unfollowed = 2
-	UnfollowedForeign   Unfollowed = 3
-	UnfollowedTurnedOff Unfollowed = 4
-	UnfollowedNoSession Unfollowed = 5
-	UnfollowedRawClone  Unfollowed = 6
-	UnfollowedSandbox   Unfollowed = 7
-	UnfollowedSanitizer Unfollowed = 8
+	UnfollowedStatic     Unfollowed = 1
+	UnfollowedSetuid     Unfollowed = 2
+	UnfollowedForeign    Unfollowed = 3
+	UnfollowedTurnedOff  Unfollowed = 4
+	UnfollowedNoSession  Unfollowed = 5
+	UnfollowedRawClone   Unfollowed = 6
+	UnfollowedSandbox    Unfollowed = 7
+	UnfollowedSanitizer  Unfollowed = 8
+	UnfollowedInsideLibc Unfollowed = 9
 )
 
 func (v Unfollowed) String() string { return enumName("Unfollowed", uint32(v)) }

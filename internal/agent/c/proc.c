@@ -1,14 +1,19 @@
-/* proc.c: how processes come to be: fork, _Fork, forkpty, vfork, clone. Belongs here: what must happen to the agent's state in parent and
+/* proc.c: how processes come to be: fork, _Fork, forkpty, daemon, vfork, clone. Belongs here: what must happen to the agent's state in parent and
  * child. Not: exec and spawn (exec.c, spawn.c), the end of a process (exit.c).
  *
  * fork's child is taken over in an atfork handler and not after fork returned: handlers of the program run inside fork and use locks,
- * and glibc forks by itself in daemon and others. Ours is registered first, so it runs first in parent and child and last before. */
+ * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
+#include "fd.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <pty.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/poll.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
 
 __thread struct rs_vfork rs_vfork __attribute__((tls_model("initial-exec"), visibility("hidden")));
 RS_TLS uint32_t fork_inside; /* `inside` of the forking thread before the fork */
@@ -180,6 +185,39 @@ RS_EXPORT int forkpty(int *master, char *name, const struct termios *termp, cons
 	if (pid > 0)
 		emit_copy(t, pid, stack);
 	return pid;
+}
+
+/* The real one would leave without a word in the parent: it forks and ends inside glibc. */
+RS_EXPORT int daemon(int nochdir, int noclose)
+{
+	struct rs_thread *t = rs_self();
+	if (!t)
+		return RS_REAL(daemon)(nochdir, noclose);
+	uint32_t stack = RS_STACK(t);
+	pid_t pid = RS_REAL(fork)();
+	if (pid > 0) {
+		emit_copy(t, pid, stack);
+		_exit(0);
+	}
+	long r = pid < 0 ? -errno : RS_SYS0(SYS_setsid), fd = -1;
+	if (r >= 0 && !nochdir)
+		RS_SYS1(SYS_chdir, "/");
+	if (r >= 0 && !noclose) {
+		struct stat st;
+		fd = RS_SYS4(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
+		r = fd < 0 ? -EBADF /* by glibc's own close of it */ : RS_SYS2(SYS_fstat, fd, &st);
+		if (r >= 0 && (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3)))
+			r = -ENODEV;
+		for (int i = 0; r >= 0 && i < 3; i++) {
+			rs_channel_forget(i);
+			RS_SYS2(SYS_dup2, fd, i);
+		}
+		if (fd > 2 || (fd >= 0 && r < 0))
+			RS_SYS1(SYS_close, fd);
+	}
+	if (r < 0)
+		errno = (int)-r;
+	return r < 0 ? -1 : 0;
 }
 
 /* --- vfork ------------------------------------------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <wordexp.h>
 struct termios;
 struct winsize;
 #define RS_REAL_PROC \
@@ -21,6 +22,8 @@ struct winsize;
 	R_AS(int, old_posix_spawn, posix_spawn, "GLIBC_2.2.5", (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)) \
 	R_AS(int, old_posix_spawnp, posix_spawnp, "GLIBC_2.2.5", (pid_t *, const char *, const posix_spawn_file_actions_t *, const posix_spawnattr_t *, char *const *, char *const *)) \
 	R(int, system, "", (const char *)) \
+	R(int, daemon, "", (int, int)) \
+	R(int, wordexp, "", (const char *, wordexp_t *, int)) \
 	R(FILE *, popen, "", (const char *, const char *)) \
 	R(int, pclose, "", (FILE *)) \
 	R(int, fclose, "", (FILE *)) \

@@ -1,10 +1,11 @@
-/* spawn.c: posix_spawn, and system built on it: glibc's system spawns by an internal symbol with the environment as it is, from which
- * init.c took our variables. popen, for the same reason, is in popen.c. */
+/* spawn.c: posix_spawn, and what spawns inside glibc: by an internal symbol, with the environment as it is, from which init.c took our variables.
+ * So system is built here on posix_spawn, and popen in popen.c; of wordexp's children it is only told that there were some. */
 #include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -164,3 +165,23 @@ RS_EXPORT int system(const char *command)
 	return run(command, RS_CALLER(), __builtin_frame_address(0));
 }
 RS_ALIAS(__libc_system, system);
+
+/* --- wordexp --------------------------------------------------------------------------------------------------------------- */
+
+/* Grows with every child that is waited for. */
+static long faults_of_children(void)
+{
+	struct rusage u;
+	return RS_SYS2(SYS_getrusage, RUSAGE_CHILDREN, &u) < 0 ? 0 : u.ru_minflt;
+}
+
+/* Command substitution makes shells inside glibc, with the environment as it is, between what only glibc's parser knows: they are not followed. */
+RS_EXPORT int wordexp(const char *words, wordexp_t *we, int flags)
+{
+	struct rs_thread *t = flags & WRDE_NOCMD ? NULL : rs_self();
+	long before = t ? faults_of_children() : 0;
+	int r = RS_REAL(wordexp)(words, we, flags);
+	if (t && faults_of_children() != before && (t = rs_self()))
+		rs_emit_unfollowed(t, rs_config.follow ? RS_UNFOLLOWED_INSIDE_LIBC : RS_UNFOLLOWED_TURNED_OFF, 0, "/bin/sh");
+	return r;
+}

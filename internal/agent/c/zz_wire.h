@@ -106,6 +106,7 @@ enum {
 	RS_UNFOLLOWED_RAW_CLONE = 6,
 	RS_UNFOLLOWED_SANDBOX = 7,
 	RS_UNFOLLOWED_SANITIZER = 8,
+	RS_UNFOLLOWED_INSIDE_LIBC = 9,
 };
 
 /* how a process ended, as far as the agent saw */

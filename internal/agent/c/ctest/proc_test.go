@@ -341,3 +341,34 @@ func TestNamespaces(t *testing.T) {
 		}
 	})
 }
+
+// libc forks in daemon and spawns in wordexp by functions that cannot be interposed: daemon's parent left without a word, and nobody was told of
+// wordexp's shells, which are not followed.
+func TestChildrenOfLibc(t *testing.T) {
+	prog := compile(t, "proc_inside.c", "-O1")
+	bothModes(t, func(t *testing.T, config wire.Config) {
+		l := same(t, config, in(t.TempDir(), prog)...)
+		const daemons, shells = 5, 2
+		ends := map[wire.End]int{}
+		for _, e := range l.of(wire.TypeProcessEnd) {
+			ends[wire.DecodeProcessEnd(e.Words).End]++
+		}
+		if n := len(l.of(wire.TypeFork)); n != 2*daemons {
+			t.Errorf("%d forks, want %d: each daemon's parent and the daemon", n, 2*daemons)
+		}
+		if ends[wire.EndRawExit] != 2*daemons || ends[wire.EndExit] != 1 {
+			t.Errorf("ends %v, want %d by _exit and the first process's by exit", ends, 2*daemons)
+		}
+		inside := 0
+		for _, e := range l.of(wire.TypeUnfollowed) {
+			if u := wire.DecodeUnfollowed(e.Words); u.Why == wire.UnfollowedInsideLibc && string(u.Tail) == "/bin/sh" {
+				inside++
+			} else {
+				t.Errorf("unfollowed %v %s", u.Why, u.Tail)
+			}
+		}
+		if inside != shells {
+			t.Errorf("%d times shells inside libc, want %d", inside, shells)
+		}
+	})
+}
