@@ -174,6 +174,9 @@ func (st *Stats) add(p *process) {
 		st.StackDrops += atomic.LoadUint64(&r.head.StackDrops)
 		st.RingWaits += atomic.LoadUint64(&r.head.RingWaits)
 		st.LocksTaken += atomic.LoadUint64(&r.head.LocksTaken)
+		for i := range r.slots {
+			st.LocksTaken += atomic.LoadUint64(&r.slots[i].shared.LocksTaken)
+		}
 		if atomic.LoadUint32(&r.head.Detached) != 0 {
 			st.DetachedProcesses++
 		}

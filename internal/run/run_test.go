@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	// As the Makefile builds ripstop.
 	build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
@@ -129,6 +129,19 @@ func TestFindings(t *testing.T) {
 				t.Errorf("no names in the report:\n%s", r.stderr)
 			}
 		})
+	}
+}
+
+// --stats said that a server had taken no locks: they were added up when threads ended, and a server's never do.
+func TestLocksTaken(t *testing.T) {
+	for prog, want := range map[string]string{
+		"server":   "3000",
+		"deadlock": "2", // killed by a signal: as of each thread's last wait
+	} {
+		r := finish(t, command(t, map[string]any{"Stats": true}, path(prog)))
+		if m := regexp.MustCompile(`stats: locks taken +(\d+)`).FindStringSubmatch(r.stderr); m == nil || m[1] != want {
+			t.Errorf("%s: %q, want %s\n%s", prog, m, want, r.stderr)
+		}
 	}
 }
 

@@ -89,6 +89,7 @@ var Layouts = []Layout{
 		{"Moments", "u64", 0, "address in the process of HeldInSlot Moments: of the entries of Held whose stack is StackLater"},
 		{"Lane", "Lane", 2, "0: events; 1: events of signal handlers that interrupted an emission"},
 		{"Held", "HeldSlot", HeldInSlot, ""},
+		{"LocksTaken", "u64", 0, "lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended"},
 	}, Align: 64},
 	{Name: "Region", Doc: "Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
@@ -104,7 +105,7 @@ var Layouts = []Layout{
 		{"StackDrops", "u64", 0, "stacks not kept because the table was full"},
 		{"RingWaits", "u64", 0, "how often a thread waited for room"},
 		{"Events", "u64", 0, "spare counter"},
-		{"LocksTaken", "u64", 0, "lock acquisitions, added up at thread exit and on request"},
+		{"LocksTaken", "u64", 0, "lock acquisitions of threads that have ended"},
 		{"Spare", "u64", 4, ""},
 	}, Align: 4096},
 	{Name: "Hello", Doc: "Every message from an agent on the session's SOCK_SEQPACKET socket begins with it.", Fields: []Member{

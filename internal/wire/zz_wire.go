@@ -2007,18 +2007,19 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Moment{})-SizeMoment]
 
 // Slot: One thread of a region. State moves free or done → live (agent) → done (agent, after its last event) → free (Go, if drained by then).
 type Slot struct {
-	State     uint32       // 0 free, 1 live, 2 done
-	Number    uint32       // thread number in the process
-	Tid       uint32       //
-	WaitKind  uint32       // enum Object of what the thread is blocked on, 0: not blocked
-	WaitObj   uint64       //
-	WaitSeq   uint64       // raised whenever WaitKind is set or cleared
-	HeldCount uint32       // locks held; the first HeldInSlot are in Held
-	WaitStack uint32       // stack id of the wait
-	Moments   uint64       // address in the process of HeldInSlot Moments: of the entries of Held whose stack is StackLater
-	Lane      [2]Lane      // 0: events; 1: events of signal handlers that interrupted an emission
-	Held      [62]HeldSlot //
-	_         [48]byte
+	State      uint32       // 0 free, 1 live, 2 done
+	Number     uint32       // thread number in the process
+	Tid        uint32       //
+	WaitKind   uint32       // enum Object of what the thread is blocked on, 0: not blocked
+	WaitObj    uint64       //
+	WaitSeq    uint64       // raised whenever WaitKind is set or cleared
+	HeldCount  uint32       // locks held; the first HeldInSlot are in Held
+	WaitStack  uint32       // stack id of the wait
+	Moments    uint64       // address in the process of HeldInSlot Moments: of the entries of Held whose stack is StackLater
+	Lane       [2]Lane      // 0: events; 1: events of signal handlers that interrupted an emission
+	Held       [62]HeldSlot //
+	LocksTaken uint64       // lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended
+	_          [40]byte
 }
 
 // SizeSlot is the size of Slot in bytes.
@@ -2041,7 +2042,7 @@ type Region struct {
 	StackDrops  uint64    // stacks not kept because the table was full
 	RingWaits   uint64    // how often a thread waited for room
 	Events      uint64    // spare counter
-	LocksTaken  uint64    // lock acquisitions, added up at thread exit and on request
+	LocksTaken  uint64    // lock acquisitions of threads that have ended
 	Spare       [4]uint64 //
 	_           [3968]byte
 }

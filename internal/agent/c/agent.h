@@ -183,6 +183,8 @@ struct rs_wait rs_wait_begin(struct rs_thread *t, unsigned kind, uintptr_t obj, 
 void rs_wait_end(struct rs_thread *t, const struct rs_wait *before);
 /* Called by proc.c in the exiting process and by thread.c at thread end: sends `holds`, and misuse exit-holding-lock where due. */
 void rs_sync_thread_end(struct rs_thread *t);
+/* region.c: writes to their slots how many locks all threads have taken, before the process ends. */
+void rs_count_locks(void);
 /* sync.c: clears the order cache; called at thread-create and join. */
 void rs_sync_new_segment(struct rs_thread *t);
 /* sync.c: in the child of fork, once t is the child's thread with its new tid and slot: the other threads are not here, the held list

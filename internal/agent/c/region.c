@@ -355,3 +355,17 @@ void rs_region_mark_detached(void)
 		if (homes[i]->attached)
 			__atomic_store_n(&homes[i]->shm->detached, 1, __ATOMIC_RELAXED);
 }
+
+void rs_count_locks(void)
+{
+	uint32_t n = __atomic_load_n(&home_count, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < n; i++) {
+		struct rs_home *h = homes[i];
+		if (!h->attached)
+			continue;
+		for (uint64_t left = __atomic_load_n(&h->claimed, __ATOMIC_ACQUIRE); left; left &= left - 1) {
+			unsigned j = (unsigned)__builtin_ctzll(left);
+			h->slot[j].locks_taken = __atomic_load_n(&h->threads[j].locks_taken, __ATOMIC_RELAXED);
+		}
+	}
+}

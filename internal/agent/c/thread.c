@@ -239,6 +239,7 @@ static void end(struct rs_thread *t)
 	struct rs_handle *h = t->handle;
 	rs_sync_thread_end(t);
 	__atomic_fetch_add(&rs_counters->locks_taken, t->locks_taken, __ATOMIC_RELAXED);
+	t->slot->locks_taken = 0;
 	hide(t);
 	RS_EMIT(t, THREAD_EXIT, thread_exit, t->exit_value);
 	if (h)
@@ -272,6 +273,7 @@ void rs_thread_after_fork(struct rs_thread *t)
 		t->tid = rs_os_tid();
 		t->slot->tid = t->tid;
 		t->emit_sp = t->nested = 0;
+		t->locks_taken = t->slot->locks_taken = 0;
 	}
 	rs_handles_after_fork(t ? t->handle : NULL);
 }
@@ -287,6 +289,7 @@ struct rs_wait rs_wait_begin(struct rs_thread *t, unsigned kind, uintptr_t obj, 
 		before.urgent = blocked >= rs_live_threads;
 	}
 	before.urgent |= t->held_count > 0;
+	s->locks_taken = t->locks_taken;
 	s->wait_obj = obj;
 	s->wait_stack = stack;
 	__atomic_store_n(&s->wait_kind, kind, __ATOMIC_RELEASE);

@@ -941,7 +941,8 @@ struct rs_slot {
 	uint64_t moments; /* address in the process of HeldInSlot Moments: of the entries of Held whose stack is StackLater */
 	struct rs_lane lane[2]; /* 0: events; 1: events of signal handlers that interrupted an emission */
 	struct rs_held_slot held[62]; /*  */
-	uint8_t end_padding[48];
+	uint64_t locks_taken; /* lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended */
+	uint8_t end_padding[40];
 };
 _Static_assert(sizeof(struct rs_slot) == 1344, "Slot");
 _Static_assert(offsetof(struct rs_slot, state) == 0, "Slot.State");
@@ -955,6 +956,7 @@ _Static_assert(offsetof(struct rs_slot, wait_stack) == 36, "Slot.WaitStack");
 _Static_assert(offsetof(struct rs_slot, moments) == 40, "Slot.Moments");
 _Static_assert(offsetof(struct rs_slot, lane) == 48, "Slot.Lane");
 _Static_assert(offsetof(struct rs_slot, held) == 304, "Slot.Held");
+_Static_assert(offsetof(struct rs_slot, locks_taken) == 1296, "Slot.LocksTaken");
 
 /* Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent. */
 struct rs_region {
@@ -971,7 +973,7 @@ struct rs_region {
 	uint64_t stack_drops; /* stacks not kept because the table was full */
 	uint64_t ring_waits; /* how often a thread waited for room */
 	uint64_t events; /* spare counter */
-	uint64_t locks_taken; /* lock acquisitions, added up at thread exit and on request */
+	uint64_t locks_taken; /* lock acquisitions of threads that have ended */
 	uint64_t spare[4]; /*  */
 	uint8_t end_padding[3968];
 };
