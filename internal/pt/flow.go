@@ -137,8 +137,8 @@ func (s *retStack) pop() (addr uint64, ok bool) {
 }
 
 // Read fills buf with the next steps and says how many. At the end of the segment the error is io.EOF, with no steps. Another error is an
-// *Error, behind the steps before it; the next Read goes on behind it, at the next PSB. Damage shows late: what is
-// given between a StepSync and an error behind it is doubtful.
+// *Error, behind the steps before it; the next Read goes on behind it, at the next PSB. Damage shows late: what is given between a StepSync and
+// an error behind it is doubtful.
 func (f *Flow) Read(buf []Step) (int, error) {
 	n := 0
 	for n < len(buf) {
@@ -247,8 +247,9 @@ func (f *Flow) off(s *Step) (bool, error) {
 		f.jump(e.To)
 		return f.note(s, StepEnable, 0, e.To), nil
 	case EventTNT, EventTIP, EventAsync, EventDisable:
-		if e.Kind == EventDisable && !e.HasFrom {
-			break // again, behind an overflow (erratum APL11)
+		if e.Kind == EventDisable && !e.HasFrom { // again, behind an overflow (erratum APL11)
+			f.have = false
+			return false, nil
 		}
 		return false, f.fail(e.Offset, ErrContext)
 	}
@@ -378,7 +379,7 @@ func (f *Flow) leave(b *block) error {
 		return nil
 	case x86.FlowCond, x86.FlowLoop:
 		if f.nTNT == 0 {
-			return f.disabled(b, f.event.To == b.target)
+			return f.disabled(b, f.event.To == b.target || f.event.To == b.end)
 		}
 		f.nTNT--
 		f.idle = 0

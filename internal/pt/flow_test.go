@@ -202,6 +202,30 @@ func TestFlowErrors(t *testing.T) {
 	}
 }
 
+// Each instruction that can go anywhere waits for its TIP; those that look like it do not.
+func TestFarBranches(t *testing.T) {
+	for code, waits := range map[string]bool{
+		"\xff\xe0": true, "\xff\xd0": true, "\xf2\xff\xe0": true, "\xc3": true, "\xf3\xc3": true, "\xc2\x08\x00": true, "\x0f\x05": true, "\x0f\x34": true,
+		"\x48\x0f\x07": true, "\x48\x0f\x35": true, "\x48\xcf": true, "\xcb": true, "\x48\xff\x28": true, "\x48\xff\x18": true, "\xcc": true, "\xcd\x80": true,
+		"\xf1": true, "\xf3\x0f\x01\xec": true, "\x0f\x01\xc2": true, "\x0f\x01\xc3": true, "\x0f\xaa": true,
+		"\x90": false, "\xf4": false, "\xc7\xf8\x00\x00\x00\x00": false, "\x0f\x01\xd5": false, "\xc6\xf8\x00": false, "\x0f\xa2": false, "\xf3\xa4": false,
+		"\xe8\x00\x00\x00\x00": false, "\xeb\x00": false, "\xf3\x0f\xae\xe0": false,
+	} {
+		p := new([testPage]byte)
+		copy(p[:], code+"\x90\xff\xe0") // then a nop and jmp *%rax
+		n := uint64(len(code))
+		ips, errs := steady(t, pages{0x1000: p, 0x2000: new([testPage]byte)}, psbPlus(0x1000),
+			[]Packet{{Kind: TIP, Value: 0x2000}, {Kind: FUP, Value: 0x2000}, {Kind: TIPPGD}})
+		want := []uint64{0x1000}
+		if !waits {
+			want = append(want, 0x1000+n, 0x1001+n)
+		}
+		if len(errs) > 0 || !slices.Equal(ips, want) {
+			t.Errorf("% x: %x, %v, want %x", code, ips, errs, want)
+		}
+	}
+}
+
 // libiptInstructions gives what libipt makes of a trace: the instructions up to the first error or the end that the trace proves, and how
 // many it added by guess at the end.
 func libiptInstructions(t testing.TB, o *oracle, trace []byte) (ips []uint64, guessed int, errs []record) {

@@ -255,7 +255,7 @@ func (e *FlowEncoder) inst(ip uint64) (encInst, error) {
 	if err != nil {
 		return encInst{}, fmt.Errorf("pt: cannot encode the instruction at %#x: %w", ip, err)
 	}
-	in := encInst{end: ip + uint64(x.Len), flow: x.Flow, rep: x.Rep || x.Repne, ptwrite: x.Op == "ptwrite"}
+	in := encInst{end: ip + uint64(x.Len), flow: flowOf(&x), rep: x.Rep || x.Repne, ptwrite: x.Op == "ptwrite"}
 	in.target, _ = x.Target(ip)
 	if len(e.insts) >= maxBlocks {
 		clear(e.insts)
@@ -330,7 +330,7 @@ func (e *FlowEncoder) transition(ip uint64) error {
 	}
 	leaves := e.on && !e.inside(ip)
 	switch p.flow {
-	case x86.FlowNone, x86.FlowTransaction, x86.FlowHalt:
+	case x86.FlowNone:
 		if ip != p.end {
 			return wrong()
 		}

@@ -92,13 +92,27 @@ func (c *Cache) decode(b *block, addr uint64) {
 		if b.ptwrite = in.Op == "ptwrite"; b.ptwrite {
 			break
 		}
-		if in.Flow != x86.FlowNone && in.Flow != x86.FlowTransaction && in.Flow != x86.FlowHalt {
-			b.flow = in.Flow
+		if b.flow = flowOf(&in); b.flow != x86.FlowNone {
 			b.target, _ = in.Target(pc)
 			break
 		}
 	}
 	b.lens = c.lens[first:len(c.lens):len(c.lens)]
+}
+
+// flowOf gives what the trace tells of an instruction. The processor tells of an aborted transaction as of an interrupt, and of the end of a
+// halt not at all; x86 does not count as branches those that only a hypervisor, firmware or a handler of user interrupts has.
+func flowOf(in *x86.Inst) x86.Flow {
+	switch in.Flow {
+	case x86.FlowTransaction, x86.FlowHalt:
+		return x86.FlowNone
+	case x86.FlowNone:
+		switch in.Op {
+		case "uiret", "vmlaunch", "vmresume", "rsm":
+			return x86.FlowFar
+		}
+	}
+	return in.Flow
 }
 
 // inst decodes the instruction at pc, where code begins, and moves code behind it.
