@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -45,34 +46,47 @@ type deed struct {
 	left bool // a signal came before the instruction at ip ran; else it ran
 }
 
-// A run is the truth about a run of a program, or of its beginning.
+// A run is the truth about a thread of a program, or about its beginning.
 type run struct {
 	code  pages
 	deeds []deed
 	ips   []uint64 // of the instructions that ran, each repetition of one with a rep prefix once
-	ended bool     // by itself
+	ended bool     // by itself, with a system call
+
+	ip  uint64 // of the next instruction
+	sig int    // to be delivered before it
 }
 
-// step runs a program instruction by instruction, most of them if it runs that long.
-func step(t testing.TB, most int, argv ...string) *run {
+// step runs a program instruction by instruction, most of them if it runs that long. It gives the main thread first.
+func step(t testing.TB, most int, argv ...string) []*run {
 	t.Helper()
-	r := &run{code: pages{}}
+	s := &stepper{code: pages{}, threads: map[int]*run{}}
 	// ptrace requests must come from the thread that is the tracer.
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		done <- r.step(most, argv)
+		done <- s.run(most, argv)
 	}()
 	if err := <-done; err != nil {
 		t.Fatalf("stepping %q: %v", argv, err)
 	}
-	if len(r.ips) < 1000 {
-		t.Fatalf("stepping %q: only %d instructions", argv, len(r.ips))
+	if len(s.order[0].ips) < 1000 {
+		t.Fatalf("stepping %q: only %d instructions", argv, len(s.order[0].ips))
 	}
-	return r
+	return s.order
 }
 
-func (r *run) step(most int, argv []string) error {
+// A stepper steps the threads of one process.
+type stepper struct {
+	code    pages
+	mem     *os.File
+	threads map[int]*run
+	order   []*run
+	left    int
+}
+
+func (s *stepper) run(most int, argv []string) error {
+	s.left = most
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
 		return err
@@ -86,86 +100,121 @@ func (r *run) step(most int, argv []string) error {
 	pid := cmd.Process.Pid
 	defer cmd.Wait()
 	defer syscall.Kill(pid, syscall.SIGKILL)
-	mem, err := os.Open(filepath.Join("/proc", itoa(pid), "mem"))
-	if err != nil {
+	if s.mem, err = os.Open(filepath.Join("/proc", strconv.Itoa(pid), "mem")); err != nil {
 		return err
 	}
-	defer mem.Close()
+	defer s.mem.Close()
 	var ws syscall.WaitStatus
 	if _, err := syscall.Wait4(pid, &ws, 0, nil); err != nil {
 		return err
 	}
-	where := func() (uint64, error) {
-		var regs syscall.PtraceRegs
-		err := syscall.PtraceGetRegs(pid, &regs)
-		for _, a := range []uint64{regs.Rip &^ (testPage - 1), (regs.Rip + 15) &^ (testPage - 1)} {
-			if r.code[a] == nil {
-				page := new([testPage]byte)
-				if _, err := mem.ReadAt(page[:], int64(a)); err == nil {
-					r.code[a] = page
-				}
-			}
-		}
-		return regs.Rip, err
-	}
-	ip, err := where()
-	if err != nil {
+	if err := syscall.PtraceSetOptions(pid, syscall.PTRACE_O_TRACECLONE); err != nil {
 		return err
 	}
-	sig := 0
-	for len(r.deeds) < most {
-		if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, syscall.PTRACE_SINGLESTEP, uintptr(pid), 0, uintptr(sig), 0, 0); errno != 0 {
-			return errno
+	if err := s.begin(pid); err != nil {
+		return err
+	}
+	for s.left > 0 && len(s.threads) > 0 {
+		const noThread = 0x20000000 // __WNOTHREAD: not the children of other tests
+		tid, err := syscall.Wait4(-1, &ws, syscall.WALL|noThread, nil)
+		if err == syscall.EINTR {
+			continue
 		}
-		if _, err := syscall.Wait4(pid, &ws, 0, nil); err != nil {
-			return err
+		if err == nil {
+			err = s.stopped(tid, ws)
 		}
-		if ws.Exited() || ws.Signaled() {
-			r.ran(ip)
-			r.ended = true
-			return nil
-		}
-		now, err := where()
 		if err != nil {
 			return err
-		}
-		switch {
-		case sig != 0: // the handler's first instruction is next, and ours did not run
-			r.deeds = append(r.deeds, deed{ip, true})
-		case ws.StopSignal() == syscall.SIGTRAP || now != ip:
-			r.ran(ip)
-		}
-		ip, sig = now, 0
-		if s := ws.StopSignal(); s != syscall.SIGTRAP {
-			sig = int(s)
 		}
 	}
 	return nil
 }
 
-func (r *run) ran(ip uint64) {
-	again := len(r.deeds) > 0 && r.deeds[len(r.deeds)-1] == deed{ip, false} && repeats(r.code.Code(ip))
-	r.deeds = append(r.deeds, deed{ip, false})
+// begin takes in a thread that stands still, and lets it make its first step.
+func (s *stepper) begin(tid int) error {
+	r := &run{code: s.code}
+	s.threads[tid], s.order = r, append(s.order, r)
+	ip, err := s.where(tid)
+	if err != nil {
+		return err
+	}
+	r.ip = ip
+	return s.resume(tid, 0)
+}
+
+func (s *stepper) resume(tid, sig int) error {
+	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, syscall.PTRACE_SINGLESTEP, uintptr(tid), 0, uintptr(sig), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// where gives the address of a thread's next instruction, and keeps the code there.
+func (s *stepper) where(tid int) (uint64, error) {
+	var regs syscall.PtraceRegs
+	err := syscall.PtraceGetRegs(tid, &regs)
+	for _, a := range []uint64{regs.Rip &^ (testPage - 1), (regs.Rip + 15) &^ (testPage - 1)} {
+		if s.code[a] == nil {
+			page := new([testPage]byte)
+			if _, err := s.mem.ReadAt(page[:], int64(a)); err == nil {
+				s.code[a] = page
+			}
+		}
+	}
+	return regs.Rip, err
+}
+
+// stopped takes note of what a thread did, and lets it go on.
+func (s *stepper) stopped(tid int, ws syscall.WaitStatus) error {
+	r := s.threads[tid]
+	switch {
+	case r == nil && ws.Stopped():
+		return s.begin(tid)
+	case ws.Exited() || ws.Signaled():
+		if r != nil {
+			s.ran(r)
+			r.ended = true
+			delete(s.threads, tid)
+		}
+		return nil
+	case ws.StopSignal() == syscall.SIGTRAP && ws.TrapCause() == syscall.PTRACE_EVENT_CLONE:
+		return s.resume(tid, 0) // in the middle of the system call
+	}
+	now, err := s.where(tid)
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.sig != 0: // the handler's first instruction is next, and ours did not run
+		r.deeds = append(r.deeds, deed{r.ip, true})
+	case ws.StopSignal() == syscall.SIGTRAP || now != r.ip:
+		s.ran(r)
+	}
+	r.ip, r.sig = now, 0
+	if sig := ws.StopSignal(); sig != syscall.SIGTRAP {
+		r.sig = int(sig)
+	}
+	return s.resume(tid, r.sig)
+}
+
+func (s *stepper) ran(r *run) {
+	s.left--
+	last := deed{r.ip, false}
+	again := len(r.deeds) > 0 && r.deeds[len(r.deeds)-1] == last && repeats(r.code.Code(r.ip))
+	r.deeds = append(r.deeds, last)
 	if !again {
-		r.ips = append(r.ips, ip)
+		r.ips = append(r.ips, r.ip)
 	}
 }
 
 // repeats says whether the prefixes have a rep; the tests' programs have it only on string instructions and where it does nothing.
 func repeats(code []byte) bool { return len(code) > 0 && (code[0] == 0xf3 || code[0] == 0xf2) }
 
-func itoa(n int) string {
-	if n < 10 {
-		return string(rune('0' + n))
-	}
-	return itoa(n/10) + itoa(n%10)
-}
-
-// walkProgram builds testdata/walk.c.
-func walkProgram(t testing.TB) string {
+// build compiles a program of testdata.
+func build(t testing.TB, name string) string {
 	t.Helper()
-	exe := filepath.Join(t.TempDir(), "walk")
-	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", exe, "testdata/walk.c").CombinedOutput(); err != nil {
+	exe := filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command("gcc", "-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", exe, "testdata/"+name+".c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return exe
@@ -183,20 +232,36 @@ func truths(t testing.TB) map[string]*run {
 		gz := filepath.Join(t.TempDir(), "text")
 		text := make([]byte, 0, 1<<14)
 		for i := range 1200 {
-			text = append(text, itoa(i*i%977)...)
+			text = append(text, strconv.Itoa(i*i%977)...)
 			text = append(text, '\n')
 		}
 		if err := os.WriteFile(gz, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		runs.byName = map[string]*run{
-			"walk":    step(t, 400_000, walkProgram(t)),
-			"gzip":    step(t, 150_000, "gzip", "-c", gz),
-			"sort":    step(t, 120_000, "sort", gz),
-			"python3": step(t, 120_000, "/usr/bin/python3", "-S", "-c", "pass"),
+			"walk":    step(t, 400_000, build(t, "walk"))[0],
+			"gzip":    step(t, 150_000, "gzip", "-c", gz)[0],
+			"sort":    step(t, 120_000, "sort", gz)[0],
+			"python3": step(t, 120_000, "/usr/bin/python3", "-S", "-c", "pass")[0],
 		}
-		if !runs.byName["walk"].ended {
-			t.Fatal("walk.c did not end")
+		threads := step(t, 400_000, build(t, "threads"))
+		if len(threads) != 4 {
+			t.Fatalf("threads.c had %d threads", len(threads))
+		}
+		for i, r := range threads {
+			runs.byName["thread "+strconv.Itoa(i)] = r
+			if !r.ended {
+				t.Fatalf("thread %d of threads.c did not end", i)
+			}
+		}
+		walk, signals := runs.byName["walk"], 0
+		for _, d := range walk.deeds {
+			if d.left {
+				signals++
+			}
+		}
+		if !walk.ended || signals < 3 {
+			t.Fatalf("walk.c: ended %t, %d signals", walk.ended, signals)
 		}
 	})
 	return runs.byName
