@@ -48,7 +48,7 @@ func refuses(in *Inst) string {
 	if mems := in.Mems(); len(mems) > 0 && mems[0].Kind&MemBit != 0 && in.Args()[1].Reg.Set()&(mems[0].Base.Set()|mems[0].Index.Set()) != 0 {
 		return "the bit's number is part of its address"
 	}
-	if a := in.Args(); in.Op == "movdir64b" && in.Reads == a[0].Reg.Set() {
+	if a := in.Args(); in.Op == "movdir64b" && (in.mems[0].Base.Set()|in.mems[0].Index.Set())&a[0].Reg.Set() != 0 {
 		return "one register must be aligned and another address"
 	} else if (in.Op == "div" || in.Op == "idiv") && (a[0].Reg == AH || a[0].Reg.Class() == ClassGPR && a[0].Reg.Num() == 2 && a[0].Reg.Size() > 1) {
 		return "the quotient never fits"
