@@ -82,7 +82,8 @@ func newSandbox(tb testing.TB) *sandbox {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer unix.Close(fd)
+	memory := os.NewFile(uintptr(fd), "memfd")
+	defer memory.Close()
 	if err := unix.Ftruncate(fd, total); err != nil {
 		tb.Fatal(err)
 	}
@@ -94,7 +95,7 @@ func newSandbox(tb testing.TB) *sandbox {
 	for i := range s.data {
 		s.data[i] = ours[2*codeSize+i*pageSize:][:pageSize]
 	}
-	p, err := os.StartProcess(name, []string{name}, &os.ProcAttr{Env: []string{}, Files: []*os.File{os.NewFile(uintptr(dup(tb, fd)), "memfd")},
+	p, err := os.StartProcess(name, []string{name}, &os.ProcAttr{Env: []string{}, Files: []*os.File{memory},
 		Sys: &unix.SysProcAttr{Ptrace: true, Pdeathsig: unix.SIGKILL}})
 	if err != nil {
 		tb.Fatalf("starting the sandbox: %v", err)
@@ -165,14 +166,6 @@ func newSandbox(tb testing.TB) *sandbox {
 		}
 	}
 	return s
-}
-
-func dup(tb testing.TB, fd int) int {
-	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return n
 }
 
 func (s *sandbox) wait(tb testing.TB) (ws unix.WaitStatus) {
