@@ -40,6 +40,7 @@ type indirect struct {
 // A Cache keeps decoded code for one Flow after another, but not for several at the same time.
 type Cache struct {
 	image  Image
+	limit  int // of blocks
 	blocks map[uint64]*block
 	pool   []block
 	lens   []uint8
@@ -49,14 +50,16 @@ type Cache struct {
 const maxBlocks = 1 << 20
 
 // NewCache gives an empty cache of an image.
-func NewCache(image Image) *Cache { return &Cache{image: image, blocks: map[uint64]*block{}} }
+func NewCache(image Image) *Cache {
+	return &Cache{image: image, limit: maxBlocks, blocks: map[uint64]*block{}}
+}
 
 // at gives the block that begins at an address.
 func (c *Cache) at(addr uint64) *block {
 	if b := c.blocks[addr]; b != nil {
 		return b
 	}
-	if len(c.blocks) >= maxBlocks {
+	if len(c.blocks) >= c.limit {
 		for _, b := range c.blocks { // what is still in use must not keep the others alive
 			b.taken, b.next, b.site = nil, nil, indirect{}
 		}

@@ -297,6 +297,24 @@ func TestRandomExecutions(t *testing.T) {
 	}
 }
 
+// A cache that is full begins anew, and nobody notices.
+func TestSmallCache(t *testing.T) {
+	r := rand.New(rand.NewPCG(43, 44))
+	for range 50 {
+		s := invent(t, r, 2000, false)
+		all := Segment{0, uint64(len(s.trace))}
+		want, _ := flowSteps(t, s.trace, all, testTiming, NewCache(s.m.code))
+		for _, limit := range []int{1, 2, 7, 30} {
+			small := NewCache(s.m.code)
+			small.limit = limit
+			got, errs := flowSteps(t, s.trace, all, testTiming, small)
+			if !slices.Equal(got, want) || len(errs) > 0 || len(small.blocks) > limit {
+				t.Fatalf("limit %d: %d steps, want %d; %v; %d blocks", limit, len(got), len(want), errs, len(small.blocks))
+			}
+		}
+	}
+}
+
 // libipt finds the same instructions in them.
 func TestRandomExecutionsAgainstLibipt(t *testing.T) {
 	o := newOracle(t)
