@@ -133,7 +133,7 @@ func (l *layout) operation(in *Inst, code []byte) *row {
 	}
 	o := &operations[x.Op]
 	in.Op = o.name
-	if !l.convert(in, &x, o) {
+	if !l.convert(in, &x, o) || l.form != formLegacy && l.vvvv != 0 && !l.names(in) {
 		return nil
 	}
 	return o.rows[in.nargs]
@@ -199,10 +199,27 @@ func (l *layout) convert(in *Inst, x *x86asm.Inst, o *operation) bool {
 			return false
 		}
 	}
+	if r := in.args[0].Reg; l.form == formEVEX && r.Class() == ClassMask && int(l.reg()) == r.Num() && (in.Zeroing || l.rex&4 != 0 || l.r2) {
+		return false // a mask register is not zeroed, and there are eight of them
+	}
+	if in.nmems > 0 && in.mems[0].Index.Class() == ClassVec && l.rm() != 4 {
+		return false // a vector of addresses needs a SIB byte
+	}
 	if l.form == formEVEX && l.b && !l.mem() {
 		in.SAE, in.Rounding = true, int8(l.l)
 	}
 	return true
+}
+
+// names says whether one of the operands is the register that VEX.vvvv or EVEX.V'vvvv name. They must be all ones, which is number 0 here, where the
+// operation has no use for them (Intel SDM vol. 2, 2.3.5.6).
+func (l *layout) names(in *Inst) bool {
+	for _, a := range in.Args() {
+		if a.Kind == ArgReg && a.Reg.Num() == int(l.vvvv) {
+			return true
+		}
+	}
+	return in.nmems > 0 && in.mems[0].Index.Class() == ClassVec // whose number V' is part of
 }
 
 // opNames are the operations whose names of ours are not x86asm's in lower case.
