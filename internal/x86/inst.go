@@ -8,10 +8,10 @@
 // facts are one table, an operation a row; the tests hold them against the processor.
 //
 // Not known, their bytes give ErrInvalid: APX (REX2, extended EVEX), AMX, AVX512-FP16, AMD's XOP but for rotates, shuffles and bit
-// manipulation. Taken though processors refuse them: some VEX and EVEX encodings with bits set that the operation reserves, as EVEX.b of those that do not round. Not counted
-// among the facts: that floating-point arithmetic reads and writes MXCSR, accesses to the shadow stack's memory, to descriptor tables and page tables, and
-// privileged state beyond the one unit SetSys; that enter, which writes only what is among its Mems, faults as well if the new end of the stack cannot
-// be written.
+// manipulation. Taken though processors refuse them: some VEX and EVEX encodings with bits set that the operation reserves, as EVEX.b of those that do
+// not round. Not counted among the facts: that floating-point arithmetic reads and writes MXCSR, accesses to the shadow stack's memory, to descriptor
+// tables and page tables, and privileged state beyond the one unit SetSys; that enter, which writes only what is among its Mems, faults as well if the
+// new end of the stack cannot be written.
 package x86
 
 // An ArgKind says what an operand is.
