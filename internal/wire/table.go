@@ -25,7 +25,8 @@ var Enums = []EnumSpec{
 	{"End", "how a process ended, as far as the agent saw", []EnumValue{
 		{0, "exit"}, {1, "raw-exit"}, {2, "quick_exit"}, {3, "exec"}, {4, "abort"}}},
 	{"Channel", "a kernel object that orders threads", []EnumValue{
-		{1, "pipe"}, {2, "socket"}, {3, "eventfd"}, {4, "file"}, {5, "signalfd"}, {6, "timerfd"}, {7, "epoll"}, {8, "tty"}, {9, "other"}}},
+		{1, "pipe"}, {2, "socket"}, {3, "eventfd"}, {4, "file"}, {5, "signalfd"}, {6, "timerfd"}, {7, "epoll"}, {8, "tty"}, {9, "other"},
+		{10, "sysv-msg"}, {11, "sysv-sem"}}},
 	{"MaskHow", "how a signal mask changed", []EnumValue{{0, "block"}, {1, "unblock"}, {2, "set"}, {3, "wait"}, {4, "wait-end"}}},
 	{"Alloc", "which interface allocated or freed", []EnumValue{
 		{1, "malloc"}, {2, "calloc"}, {3, "realloc"}, {4, "memalign"}, {5, "new"}, {6, "new-array"},
@@ -133,7 +134,7 @@ var Events = []Spec{
 	{85, "sigmask", []Field{u8("how", "MaskHow"), signals("set"), signals("mask")}, NoTail, "[all] The thread's signal mask was changed. block, unblock, set: what sigprocmask and its kin asked for; sent after the call, so the handlers that it let run come before. wait: set is in force while the wait that follows lasts (sigsuspend, ppoll, pselect, epoll_pwait); wait-end: the old mask is back (absent if the wait was left by cancellation or a jump). mask: the whole mask from now on. A thread begins with its creator's mask. Not sent for the mask of a handler, nor for what siglongjmp and setcontext restore."},
 
 	// What orders threads through the kernel. [all] throughout.
-	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63)."},
+	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores."},
 	{97, "channel-acquire", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] A read, receive, accept, poll that found it ready, returned with something."},
 	{98, "futex-wake", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wake kinds) by the program itself. Release."},
 	{99, "futex-wait", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wait kinds) returned. Acquire if result is 0."},

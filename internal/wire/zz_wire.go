@@ -152,6 +152,8 @@ const (
 	ChannelEpoll    Channel = 7
 	ChannelTty      Channel = 8
 	ChannelOther    Channel = 9
+	ChannelSysvMsg  Channel = 10
+	ChannelSysvSem  Channel = 11
 )
 
 func (v Channel) String() string { return enumName("Channel", uint32(v)) }
@@ -1712,7 +1714,7 @@ func (e EvSigmask) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvChannelRelease is event `channel-release`: [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63).
+// EvChannelRelease is event `channel-release`: [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores.
 type EvChannelRelease struct {
 	Channel uint64
 	Kind    Channel

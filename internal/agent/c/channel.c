@@ -88,6 +88,8 @@ static struct rs_channel look(int fd, bool *keep)
 	return c;
 }
 
+uint64_t rs_channel_sysv(unsigned kind, int id) { return mix(mix(2, kind), (uint64_t)id) >> 2; }
+
 struct rs_channel rs_channel_of(int fd)
 {
 	if (fd < 0)

@@ -113,6 +113,12 @@ READ(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f))
 READ(int, recvmmsg, (int fd, struct mmsghdr *m, unsigned n, int f, struct timespec *w), (fd, m, n, f, w))
 READ(int, eventfd_read, (int fd, uint64_t *v), (fd, v))
 
+/* Linux: a POSIX message queue is a descriptor, with an inode of its own. */
+READ(ssize_t, mq_receive, (mqd_t fd, char *b, size_t n, unsigned *p), (fd, b, n, p))
+READ(ssize_t, mq_timedreceive, (mqd_t fd, char *b, size_t n, unsigned *p, const struct timespec *w), (fd, b, n, p, w))
+WRITE(int, mq_send, (mqd_t fd, const char *b, size_t n, unsigned p), (fd, b, n, p))
+WRITE(int, mq_timedsend, (mqd_t fd, const char *b, size_t n, unsigned p, const struct timespec *w), (fd, b, n, p, w))
+
 WRITE(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n))
 WRITE(ssize_t, pwrite, (int fd, const void *b, size_t n, off_t o), (fd, b, n, o))
 WRITE(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n))
@@ -123,6 +129,21 @@ WRITE(ssize_t, sendto, (int fd, const void *b, size_t n, int f, const struct soc
 WRITE(ssize_t, sendmsg, (int fd, const struct msghdr *m, int f), (fd, m, f))
 WRITE(int, sendmmsg, (int fd, struct mmsghdr *m, unsigned n, int f), (fd, m, n, f))
 WRITE(int, eventfd_write, (int fd, uint64_t v), (fd, v))
+/* The pages go into the pipe, or come out of it: which, only the kernel knows here. */
+RS_EXPORT ssize_t vmsplice(int fd, const struct iovec *v, size_t n, unsigned f)
+{
+	NEED(vmsplice);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.vmsplice(fd, v, n, f);
+	struct rs_thread *t = rs_fd_thread();
+	if (t)
+		release(t, fd);
+	ssize_t r = rs_real.vmsplice(fd, v, n, f);
+	t = r > 0 ? rs_fd_thread() : NULL;
+	if (t)
+		acquire(t, fd);
+	return r;
+}
 WRITE(int, shutdown, (int fd, int how), (fd, how))
 
 /* glibc's 64-bit names are the same functions under another name. */

@@ -16,6 +16,7 @@ void rs_channel_forget_range(unsigned lo, unsigned hi);
 void rs_channel_set(int fd, struct rs_channel c);
 void rs_channel_copy(int from, int to);                    /* dup */
 uint64_t rs_channel_fresh(void);                           /* an identity that no inode gives */
+uint64_t rs_channel_sysv(unsigned kind, int id);           /* a System V queue or set of semaphores */
 
 /* The thread if descriptor events are wanted from it now. */
 static inline struct rs_thread *rs_fd_thread(void)

@@ -39,6 +39,7 @@ MAKE(creat, 0, (const char *a, mode_t b), (a, b))
 MAKE(__open_2, 0, (const char *a, int b), (a, b))
 MAKE(__open64_2, 0, (const char *a, int b), (a, b))
 MAKE(__openat_2, 0, (int a, const char *b, int c), (a, b, c))
+MAKE(__mq_open_2, 0, (const char *a, int b), (a, b))
 MAKE(__openat64_2, 0, (int a, const char *b, int c), (a, b, c))
 
 RS_EXPORT int signalfd(int fd, const sigset_t *mask, int flags);
@@ -68,6 +69,21 @@ OPEN(open, (const char *path, int flags, ...), (path, flags, mode), )
 OPEN(open64, (const char *path, int flags, ...), (path, flags, mode), )
 OPEN(openat, (int dir, const char *path, int flags, ...), (dir, path, flags, mode), )
 OPEN(openat64, (int dir, const char *path, int flags, ...), (dir, path, flags, mode), )
+
+RS_EXPORT mqd_t mq_open(const char *name, int flags, ...)
+{
+	NEED(mq_open);
+	mode_t mode = 0;
+	struct mq_attr *attr = NULL;
+	if (flags & O_CREAT) {
+		va_list ap;
+		va_start(ap, flags);
+		mode = va_arg(ap, mode_t);
+		attr = va_arg(ap, struct mq_attr *);
+		va_end(ap);
+	}
+	return made(rs_real.mq_open(name, flags, mode, attr), 0);
+}
 
 static int made_pipe(int r, int *fds)
 {
@@ -151,6 +167,14 @@ RS_EXPORT int close(int fd)
 	if (RS_UNLIKELY(rs_config.all))
 		closing(fd);
 	return rs_real.close(fd);
+}
+
+RS_EXPORT int mq_close(mqd_t fd)
+{
+	NEED(mq_close);
+	if (RS_UNLIKELY(rs_config.all))
+		rs_channel_forget(fd);
+	return rs_real.mq_close(fd);
 }
 
 RS_EXPORT int dup2(int fd, int to);

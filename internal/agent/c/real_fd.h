@@ -1,4 +1,5 @@
 /* real_fd.h: real functions that fd.c and fdmake.c interpose, for the channels by which the kernel orders threads. */
+#include <mqueue.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -48,6 +49,14 @@
 	R(int, __ppoll_chk, "", (struct pollfd *, nfds_t, const struct timespec *, const sigset_t *, size_t)) \
 	R(int, select, "", (int, fd_set *, fd_set *, fd_set *, struct timeval *)) \
 	R(int, pselect, "", (int, fd_set *, fd_set *, fd_set *, const struct timespec *, const sigset_t *)) \
+	R(ssize_t, vmsplice, "", (int, const struct iovec *, size_t, unsigned)) \
+	R(ssize_t, mq_receive, "", (mqd_t, char *, size_t, unsigned *)) \
+	R(ssize_t, mq_timedreceive, "", (mqd_t, char *, size_t, unsigned *, const struct timespec *)) \
+	R(int, mq_send, "", (mqd_t, const char *, size_t, unsigned)) \
+	R(int, mq_timedsend, "", (mqd_t, const char *, size_t, unsigned, const struct timespec *)) \
+	R(mqd_t, mq_open, "", (const char *, int, ...)) \
+	R(mqd_t, __mq_open_2, "", (const char *, int)) \
+	R(int, mq_close, "", (mqd_t)) \
 	R(ssize_t, sendfile, "", (int, int, off_t *, size_t)) \
 	R(ssize_t, splice, "", (int, off64_t *, int, off64_t *, size_t, unsigned)) \
 	R(ssize_t, tee, "", (int, int, size_t, unsigned)) \

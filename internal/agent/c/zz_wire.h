@@ -129,6 +129,8 @@ enum {
 	RS_CHANNEL_EPOLL = 7,
 	RS_CHANNEL_TTY = 8,
 	RS_CHANNEL_OTHER = 9,
+	RS_CHANNEL_SYSV_MSG = 10,
+	RS_CHANNEL_SYSV_SEM = 11,
 };
 
 /* how a signal mask changed */
@@ -740,7 +742,7 @@ static inline void rs_put_sigmask(uint64_t *w, uint8_t how, uint64_t set, uint64
 	w[3] = (uint64_t)mask;
 }
 
-/* [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). */
+/* [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores. */
 #define RS_EV_CHANNEL_RELEASE 96
 #define RS_CHANNEL_RELEASE_WORDS 3
 static inline void rs_put_channel_release(uint64_t *w, uint64_t channel, uint8_t kind, uint32_t fd)

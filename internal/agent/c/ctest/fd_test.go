@@ -81,3 +81,58 @@ func TestChannels(t *testing.T) {
 		t.Errorf("%d signals taken, want 1", n)
 	}
 }
+
+// Message queues, semaphores of System V and vmsplice order threads as pipes do; and memory that shmdt takes away takes its locks with it, so
+// that what is attached there next has locks of its own.
+func TestQueues(t *testing.T) {
+	prog := compile(t, "fd_queues.c", "-O1")
+	bothModes(t, func(t *testing.T, config wire.Config) {
+		l := same(t, config, prog)
+		if n := len(l.of(wire.TypeBlockGone)); n != 2 {
+			t.Errorf("%d block-gone, want one for each segment", n)
+		}
+		if n := len(l.of(wire.TypeMisuse)); n != 0 {
+			t.Errorf("%d misuses", n)
+		}
+		released, acquired := map[wire.Channel]map[uint64]int{}, map[wire.Channel]map[uint64]int{}
+		count := func(to map[wire.Channel]map[uint64]int, kind wire.Channel, channel uint64) {
+			if to[kind] == nil {
+				to[kind] = map[uint64]int{}
+			}
+			to[kind][channel]++
+		}
+		for _, e := range l.of(wire.TypeChannelRelease) {
+			if r := wire.DecodeChannelRelease(e.Words); e.Thread == 2 {
+				count(released, r.Kind, r.Channel)
+			}
+		}
+		for _, e := range l.of(wire.TypeChannelAcquire) {
+			a := wire.DecodeChannelAcquire(e.Words)
+			count(acquired, a.Kind, a.Channel)
+		}
+		if config.All == 0 {
+			if len(released)+len(acquired) != 0 {
+				t.Error("channel events in filtered mode")
+			}
+			return
+		}
+		for _, kind := range []wire.Channel{wire.ChannelFile, wire.ChannelSysvMsg, wire.ChannelSysvSem, wire.ChannelPipe} {
+			both := false
+			for c := range released[kind] {
+				both = both || acquired[kind][c] > 0
+			}
+			if !both {
+				t.Errorf("%v: nothing that the giver released was acquired", kind)
+			}
+		}
+		maps := 0
+		for _, e := range l.of(wire.TypeMmap) {
+			if m := wire.DecodeMmap(e.Words); m.Fd == -1 && m.Mflags == 1 {
+				maps++
+			}
+		}
+		if maps != 2 {
+			t.Errorf("%d segments attached, want 2", maps)
+		}
+	})
+}

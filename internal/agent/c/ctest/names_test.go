@@ -17,6 +17,7 @@ var notInterposed = map[string]string{
 	"seen by the calls that they make or by handlers":           `exit|pthread_atfork|__register_atfork`,
 	"sets of signals, texts, stacks: data":                      `sig(add|del|and|or|fill|empty|isempty)set|__sig(add|del)set|(__)?sigismember|sigabbrev_np|sigdescr_np|sigaltstack|sigstack|siggetmask|sigpending`,
 	"a stub that fails":                                         `sigreturn`,
+	"makes, tells and sets attributes":                          `(mq_(get|set)attr|mq_unlink|mq_notify|msg(get|ctl)|shm(get|ctl|_open|_unlink))`,
 	"jumps":                                                     `siglongjmp|__sigsetjmp`,
 	"only in binaries of before glibc 2.21":                     `sigvec`,
 	"glibc's own libthread only":                                `__libc_sigaction`,
@@ -26,7 +27,7 @@ var notInterposed = map[string]string{
 
 // families are those of which the agent is to interpose every function.
 var families = regexp.MustCompile(`^(_*pthread_(mutex|rwlock|spin|cond|barrier|once|key|create|join|tryjoin|timedjoin|clockjoin|detach|exit|cancel|kill|sigqueue|sigmask)` +
-	`|mtx_|cnd_|thrd_|tss_|call_once$|sem_(init|destroy|open|close|wait|trywait|timedwait|clockwait|post|getvalue|unlink)$|sig|_*(exec|fexec)|wait|_?_?v?_?[fF]ork|posix_spawn|epoll_|eventfd|pipe|p?poll$|p?select$)`)
+	`|mtx_|cnd_|thrd_|tss_|call_once$|sem_(init|destroy|open|close|wait|trywait|timedwait|clockwait|post|getvalue|unlink)$|sig|_*(exec|fexec)|wait|_?_?v?_?[fF]ork|posix_spawn|epoll_|mq_|msg|semop|semtimedop|semctl|shm|vmsplice|eventfd|pipe|p?poll$|p?select$)`)
 
 type symbol struct {
 	name, version string
