@@ -82,7 +82,7 @@ func apache2(ctx context.Context, j *Job) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	n := j.Size.pick(2_000, 25_000, 60_000)
+	n := j.Size.pick(2_000, 80_000, 200_000)
 	var facts []string
 	start := time.Now()
 	for _, load := range []struct {

@@ -53,18 +53,18 @@ func both(ctx context.Context, j *Job, size int, name string, compress, expand [
 }
 
 func pbzip2(ctx context.Context, j *Job) (Outcome, error) {
-	return both(ctx, j, j.Size.pick(6, 24, 60)<<20, "pbzip2", []string{"-p4", "-c", "-q", "-z"}, []string{"-p4", "-c", "-q", "-d"})
+	return both(ctx, j, j.Size.pick(6, 60, 150)<<20, "pbzip2", []string{"-p4", "-c", "-q", "-z"}, []string{"-p4", "-c", "-q", "-d"})
 }
 
 func pigz(ctx context.Context, j *Job) (Outcome, error) {
-	return both(ctx, j, j.Size.pick(16, 96, 160)<<20, "pigz", []string{"-p", "4", "-n", "-c"}, []string{"-p", "4", "-d", "-c"})
+	return both(ctx, j, j.Size.pick(16, 160, 400)<<20, "pigz", []string{"-p", "4", "-n", "-c"}, []string{"-p", "4", "-d", "-c"})
 }
 
 // x264's progress and its figures of speed differ from run to run.
 var x264Speed = regexp.MustCompile(`(?m)[0-9.]+ fps|\[[0-9.]+%\].*?\r|eta [0-9:]+|^.*\r`)
 
 func x264(ctx context.Context, j *Job) (Outcome, error) {
-	film, err := j.film(480, 272, j.Size.pick(60, 250, 600))
+	film, err := j.film(480, 272, j.Size.pick(60, 700, 1500))
 	if err != nil {
 		return Outcome{}, err
 	}

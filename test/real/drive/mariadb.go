@@ -46,7 +46,7 @@ func mariadb(ctx context.Context, j *Job) (Outcome, error) {
 			return 0, err
 		}
 		start := time.Now()
-		text, err := sysbench("run", strconv.Itoa(j.Size.pick(600, 4000, 15000)))
+		text, err := sysbench("run", strconv.Itoa(j.Size.pick(600, 12_000, 40_000)))
 		took := time.Since(start)
 		if err != nil {
 			return 0, err

@@ -30,7 +30,7 @@ func memcached(ctx context.Context, j *Job) (Outcome, error) {
 		return Outcome{}, err
 	}
 	const connections = 8
-	rounds := j.Size.pick(400, 4000, 10000)
+	rounds := j.Size.pick(400, 12_000, 40_000)
 	errs := make([]error, connections)
 	start := time.Now()
 	var all sync.WaitGroup

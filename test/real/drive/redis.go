@@ -23,7 +23,7 @@ func redis(ctx context.Context, j *Job) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	requests := strconv.Itoa(j.Size.pick(2_000, 60_000, 200_000))
+	requests := strconv.Itoa(j.Size.pick(2_000, 200_000, 600_000))
 	start := time.Now()
 	// The tests of redis-benchmark that leave data that does not depend on chance: -r is not given.
 	bench, err := j.tool(s.ctx, "redis-benchmark", "-p", p, "-n", requests, "-c", "8", "-P", "4", "-q", "-t", "set,get,incr,lpush")

@@ -47,12 +47,12 @@ func sqliteThreads(ctx context.Context, j *Job) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	return j.batch(ctx, "", prog, filepath.Join(j.Dir, "data.db"), strconv.Itoa(j.Size.pick(400, 4000, 8000)))
+	return j.batch(ctx, "", prog, filepath.Join(j.Dir, "data.db"), strconv.Itoa(j.Size.pick(400, 16_000, 40_000)))
 }
 
 // The shell sorts with helper threads (PRAGMA threads) when it makes an index over more than the cache holds.
 func sqliteShell(ctx context.Context, j *Job) (Outcome, error) {
-	rows := j.Size.pick(300_000, 1_000_000, 3_000_000)
+	rows := j.Size.pick(300_000, 600_000, 3_000_000)
 	script, err := j.input(fmt.Sprintf("shell-%d.sql", rows), func(w *bufio.Writer) {
 		fmt.Fprintf(w, `PRAGMA threads=4;
 PRAGMA cache_size=-2000;
