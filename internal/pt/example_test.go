@@ -41,7 +41,7 @@ func Example() {
 
 	cache := pt.NewCache(image)
 	for _, segment := range pt.Segments(trace, 4096) {
-		flow := pt.NewFlow(trace, segment, pt.Timing{}, cache)
+		flow := pt.NewFlow(trace, segment, pt.Config{}, cache)
 		steps := make([]pt.Step, 100)
 		for {
 			n, err := flow.Read(steps)

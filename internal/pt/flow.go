@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -82,9 +83,10 @@ func Segments(data []byte, atLeast int) (segments []Segment) {
 // What the trace does not prove is not given: the walk stops at the last event, where libipt goes on to the next branch. A way round without
 // a branch that the trace tells of (jmp to itself) is given once, since nobody knows how often it was gone when an interrupt ends it.
 type Flow struct {
-	query *Query
-	cache *Cache
-	limit uint64 // a PSB here or behind is somebody else's
+	query  *Query
+	filter Filter
+	cache  *Cache
+	limit  uint64 // a PSB here or behind is somebody else's
 
 	event    Event // the next event, if have
 	have     bool
@@ -107,11 +109,26 @@ type Flow struct {
 // maxIdle bounds a walk without a decision. Real code does not come near.
 const maxIdle = 1 << 16
 
+// A Filter is the address ranges in which tracing is on, as begin and end; an empty one is everywhere.
+type Filter [][2]uint64
+
+// Has says whether tracing is on at an address.
+func (f Filter) Has(addr uint64) bool {
+	return len(f) == 0 || slices.ContainsFunc(f, func(r [2]uint64) bool { return addr >= r[0] && addr < r[1] })
+}
+
+// A Config is what one must know of how a trace was made.
+type Config struct {
+	Timing Timing
+	// Filter is needed only where a direct branch out of it does not tell where it went (erratum SKL014).
+	Filter Filter
+}
+
 // NewFlow gives the flow of a segment of a trace. The cache may be used for another Flow when this one is done.
-func NewFlow(trace []byte, s Segment, t Timing, cache *Cache) *Flow {
+func NewFlow(trace []byte, s Segment, c Config, cache *Cache) *Flow {
 	end := uint64(len(trace))
 	start, limit := min(s.Start, end), min(s.End, end)
-	return &Flow{query: NewQuery(trace[start:], start, t), cache: cache, limit: limit}
+	return &Flow{query: NewQuery(trace[start:], start, c.Timing), filter: c.Filter, cache: cache, limit: limit}
 }
 
 // A retStack holds where calls will return to, as the processor does: the 64 youngest.
@@ -395,7 +412,7 @@ func (f *Flow) leave(b *block) error {
 		}
 		fallthrough
 	case x86.FlowJump:
-		if f.nTNT == 0 && f.event.HasTo && f.event.To == b.target && f.event.Kind == EventDisable && !f.event.HasFrom {
+		if e := &f.event; f.nTNT == 0 && e.Kind == EventDisable && !e.HasFrom && (e.HasTo && e.To == b.target || !e.HasTo && !f.filter.Has(b.target)) {
 			return f.disabled(b, true)
 		}
 		f.follow(&b.taken, b.target)

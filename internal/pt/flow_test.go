@@ -45,7 +45,7 @@ func TestFlowIsTheTruth(t *testing.T) {
 	for name, r := range truths(t) {
 		for how, opt := range encodings {
 			trace := encode(t, r, opt, tsc)
-			steps, errs := flowSteps(t, trace, Segment{0, uint64(len(trace))}, testTiming, NewCache(r.code))
+			steps, errs := flowSteps(t, trace, Segment{0, uint64(len(trace))}, Config{Timing: testTiming}, NewCache(r.code))
 			if len(errs) > 0 {
 				t.Errorf("%s %s: %v", name, how, errs[0])
 			}
@@ -151,7 +151,7 @@ func TestEncoderRefuses(t *testing.T) {
 func steady(t *testing.T, code Image, packets ...[]Packet) (ips []uint64, errs []error) {
 	t.Helper()
 	trace := stream(t, slices.Concat(packets...)...)
-	steps, errs := flowSteps(t, trace, Segment{0, uint64(len(trace))}, Timing{}, NewCache(code))
+	steps, errs := flowSteps(t, trace, Segment{0, uint64(len(trace))}, Config{}, NewCache(code))
 	return instructions(t, NewCache(code), steps), errs
 }
 
@@ -258,7 +258,7 @@ func TestFlowAgainstLibipt(t *testing.T) {
 				t.Errorf("%s %s: libipt: error %d at %#x behind %d instructions", name, how, errs[0].Status, errs[0].Offset, len(theirs))
 				continue
 			}
-			steps, _ := flowSteps(t, trace, Segment{0, uint64(len(trace))}, testTiming, NewCache(r.code))
+			steps, _ := flowSteps(t, trace, Segment{0, uint64(len(trace))}, Config{Timing: testTiming}, NewCache(r.code))
 			ours := instructions(t, NewCache(r.code), steps)
 			if len(ours) > len(theirs) || len(theirs)-len(ours) > guessed {
 				t.Errorf("%s %s: %d instructions, libipt has %d, %d of them guessed", name, how, len(ours), len(theirs), guessed)
@@ -277,7 +277,7 @@ func TestFlowAllocatesNothing(t *testing.T) {
 	cache := NewCache(r.code)
 	buf := make([]Step, 256)
 	allocs := testing.AllocsPerRun(3, func() {
-		f := NewFlow(trace, Segment{0, uint64(len(trace))}, testTiming, cache)
+		f := NewFlow(trace, Segment{0, uint64(len(trace))}, Config{Timing: testTiming}, cache)
 		for {
 			if _, err := f.Read(buf); err != nil {
 				break
@@ -310,7 +310,7 @@ func BenchmarkFlow(b *testing.B) {
 				theirs := o.ask(b, 'n', trace)[0].Value
 				ours := bestTime(func() {
 					instructions = 0
-					f := NewFlow(trace, Segment{0, uint64(len(trace))}, testTiming, cache)
+					f := NewFlow(trace, Segment{0, uint64(len(trace))}, Config{Timing: testTiming}, cache)
 					for {
 						n, err := f.Read(buf[:])
 						for i := range buf[:n] {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -22,8 +21,8 @@ type EncoderOptions struct {
 	CYC    bool   // CYC packets
 	CBR    uint8  // core-to-bus ratio, 0: Timing.Nominal
 
-	// Filter, if not empty, is the address ranges in which tracing is on, as begin and end.
-	Filter [][2]uint64
+	Filter Filter
+	SKL014 bool // as the erratum: direct branches out of the filter do not tell where they went
 }
 
 // A FlowEncoder makes the trace that a processor would make of instructions that are told to it one by one, user mode alone being traced.
@@ -283,7 +282,7 @@ func (e *FlowEncoder) Execute(ip uint64) error {
 			return err
 		}
 	}
-	inside := e.inside(ip)
+	inside := e.opt.Filter.Has(ip)
 	switch {
 	case e.lost:
 		e.lost, e.on = false, inside
@@ -306,10 +305,6 @@ func (e *FlowEncoder) Execute(ip uint64) error {
 	return nil
 }
 
-func (e *FlowEncoder) inside(ip uint64) bool {
-	return len(e.opt.Filter) == 0 || slices.ContainsFunc(e.opt.Filter, func(r [2]uint64) bool { return ip >= r[0] && ip < r[1] })
-}
-
 // disable puts TIP.PGD, with an address if to is not 0.
 func (e *FlowEncoder) disable(to uint64) {
 	e.Flush()
@@ -328,7 +323,7 @@ func (e *FlowEncoder) transition(ip uint64) error {
 	wrong := func() error {
 		return fmt.Errorf("pt: cannot encode %#x behind %#x: %w", ip, e.prevIP, ErrSuccessor)
 	}
-	leaves := e.on && !e.inside(ip)
+	leaves := e.on && !e.opt.Filter.Has(ip)
 	switch p.flow {
 	case x86.FlowNone:
 		if ip != p.end {
@@ -341,7 +336,9 @@ func (e *FlowEncoder) transition(ip uint64) error {
 		if ip != p.target {
 			return wrong()
 		}
-		if leaves {
+		if leaves && e.opt.SKL014 {
+			e.disable(0)
+		} else if leaves {
 			e.disable(ip)
 		} else if p.flow == x86.FlowCall && p.target != p.end {
 			e.push(p.end)

@@ -137,8 +137,13 @@ type tale struct {
 	truth []Step // StepDisable: all before is proved
 }
 
-// invent runs a machine for n instructions; its program may have no returns.
-func invent(t testing.TB, r *rand.Rand, n int, noReturns bool) *tale {
+func (s *tale) config() Config { return Config{Timing: testTiming, Filter: s.opt.Filter} }
+
+// A plan says what a tale may be.
+type plan struct{ noReturns, skl014 bool }
+
+// invent runs a machine for n instructions.
+func invent(t testing.TB, r *rand.Rand, n int, p plan) *tale {
 	t.Helper()
 	opt := EncoderOptions{
 		CompressReturns: r.IntN(2) == 0, DeferTIPs: r.IntN(2) == 0, LongTNT: r.IntN(2) == 0, PSBPeriod: []int{0, 64, 300}[r.IntN(3)],
@@ -146,9 +151,10 @@ func invent(t testing.TB, r *rand.Rand, n int, noReturns bool) *tale {
 	}
 	opt.MTC = opt.TSC && r.IntN(2) == 0
 	if r.IntN(3) == 0 {
-		opt.Filter = [][2]uint64{{machineBase, machineBase + 32*slotBytes}, {machineBase + 64*slotBytes, machineBase + 100*slotBytes}}
+		opt.SKL014 = p.skl014 && r.IntN(2) == 0
+		opt.Filter = Filter{{machineBase, machineBase + 32*slotBytes}, {machineBase + 64*slotBytes, machineBase + 100*slotBytes}}
 	}
-	m := newMachine(r, !noReturns)
+	m := newMachine(r, !p.noReturns)
 	e, err := NewFlowEncoder(m.code, opt)
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +167,7 @@ func invent(t testing.TB, r *rand.Rand, n int, noReturns bool) *tale {
 		}
 	}
 	now := uint64(1 << 30)
-	inside := func(pc uint64) bool { return e.inside(pc) }
+	inside := opt.Filter.Has
 	// A From means the first time that the straight way since the last decision comes by: since has where it has been.
 	since := map[uint64]bool{}
 	writes := r.IntN(2) == 0 // all ptwrites send packets, or none
@@ -281,8 +287,8 @@ func plain(t testing.TB, code Image, steps []Step) (out []Step) {
 func TestRandomExecutions(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
 	for i := range 400 {
-		s := invent(t, r, 500, false)
-		steps, errs := flowSteps(t, s.trace, Segment{0, uint64(len(s.trace))}, testTiming, NewCache(s.m.code))
+		s := invent(t, r, 500, plan{skl014: true})
+		steps, errs := flowSteps(t, s.trace, Segment{0, uint64(len(s.trace))}, s.config(), NewCache(s.m.code))
 		if len(errs) > 0 {
 			t.Fatalf("%d: %+v: %v", i, s.opt, errs[0])
 		}
@@ -301,13 +307,13 @@ func TestRandomExecutions(t *testing.T) {
 func TestSmallCache(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
 	for range 50 {
-		s := invent(t, r, 2000, false)
+		s := invent(t, r, 2000, plan{skl014: true})
 		all := Segment{0, uint64(len(s.trace))}
-		want, _ := flowSteps(t, s.trace, all, testTiming, NewCache(s.m.code))
+		want, _ := flowSteps(t, s.trace, all, s.config(), NewCache(s.m.code))
 		for _, limit := range []int{1, 2, 7, 30} {
 			small := NewCache(s.m.code)
 			small.limit = limit
-			got, errs := flowSteps(t, s.trace, all, testTiming, small)
+			got, errs := flowSteps(t, s.trace, all, s.config(), small)
 			if !slices.Equal(got, want) || len(errs) > 0 || len(small.blocks) > limit {
 				t.Fatalf("limit %d: %d steps, want %d; %v; %d blocks", limit, len(got), len(want), errs, len(small.blocks))
 			}
@@ -320,7 +326,7 @@ func TestRandomExecutionsAgainstLibipt(t *testing.T) {
 	o := newOracle(t)
 	r := rand.New(rand.NewPCG(33, 34))
 	for i := range 300 {
-		s := invent(t, r, 500, false)
+		s := invent(t, r, 500, plan{})
 		o.ask(t, 'm', s.m.code.oracleImage())
 		theirs, _, errs := libiptInstructions(t, o, s.trace)
 		var want []uint64
@@ -359,7 +365,7 @@ func TestDamagedAgainstLibipt(t *testing.T) {
 	r := rand.New(rand.NewPCG(41, 42))
 	agreed := 0
 	for i := range 150 {
-		s := invent(t, r, 500, i%2 == 0)
+		s := invent(t, r, 500, plan{noReturns: i%2 == 0})
 		o.ask(t, 'm', s.m.code.oracleImage())
 		for range 20 {
 			cut := i%2 == 1
@@ -373,7 +379,7 @@ func TestDamagedAgainstLibipt(t *testing.T) {
 			theirs, guessed, errs := libiptInstructions(t, o, data)
 			var steps []Step
 			var err error
-			for f := NewFlow(data, Segment{0, uint64(len(data))}, testTiming, NewCache(s.m.code)); err == nil; {
+			for f := NewFlow(data, Segment{0, uint64(len(data))}, s.config(), NewCache(s.m.code)); err == nil; {
 				var buf [100]Step
 				var n int
 				n, err = f.Read(buf[:])
@@ -402,18 +408,18 @@ func TestSegments(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 36))
 	parts := 0
 	for i := range 300 {
-		s := invent(t, r, 2000, false)
+		s := invent(t, r, 2000, plan{skl014: true})
 		trace := s.trace
 		if i%2 == 1 {
 			trace = mutate(r, trace)
 		}
-		want, wantErrs := flowSteps(t, trace, Segment{0, uint64(len(trace))}, testTiming, NewCache(s.m.code))
+		want, wantErrs := flowSteps(t, trace, Segment{0, uint64(len(trace))}, s.config(), NewCache(s.m.code))
 		segments := Segments(trace, []int{1, 100, 700}[i%3])
 		parts += len(segments)
 		steps, errs := make([][]Step, len(segments)), make([][]error, len(segments))
 		var wait sync.WaitGroup
 		for j, seg := range segments {
-			wait.Go(func() { steps[j], errs[j] = flowSteps(t, trace, seg, testTiming, NewCache(s.m.code)) })
+			wait.Go(func() { steps[j], errs[j] = flowSteps(t, trace, seg, s.config(), NewCache(s.m.code)) })
 		}
 		wait.Wait()
 		if got := slices.Concat(steps...); !slices.Equal(got, want) {
@@ -437,7 +443,7 @@ func TestSegments(t *testing.T) {
 func FuzzFlow(f *testing.F) {
 	r := rand.New(rand.NewPCG(37, 38))
 	for range 10 {
-		s := invent(f, r, 300, false)
+		s := invent(f, r, 300, plan{})
 		f.Add(s.trace, s.m.code[machineBase][:])
 	}
 	f.Fuzz(func(t *testing.T, trace, code []byte) {
@@ -447,7 +453,7 @@ func FuzzFlow(f *testing.F) {
 			copy(page[:], code[at:])
 			image[machineBase+uint64(at)] = page
 		}
-		flow := NewFlow(trace, Segment{0, uint64(len(trace))}, testTiming, NewCache(image))
+		flow := NewFlow(trace, Segment{0, uint64(len(trace))}, Config{Timing: testTiming}, NewCache(image))
 		var buf [64]Step
 		errs := 0
 		for range 20000 {

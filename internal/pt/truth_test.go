@@ -297,8 +297,8 @@ func encode(t testing.TB, r *run, opt EncoderOptions, at func(n int) uint64) []b
 }
 
 // flowSteps gives all steps of a segment, and its errors.
-func flowSteps(t testing.TB, trace []byte, s Segment, tm Timing, c *Cache) (steps []Step, errs []error) {
-	f := NewFlow(trace, s, tm, c)
+func flowSteps(t testing.TB, trace []byte, s Segment, cf Config, c *Cache) (steps []Step, errs []error) {
+	f := NewFlow(trace, s, cf, c)
 	for {
 		var buf [100]Step
 		n, err := f.Read(buf[:])
