@@ -30,8 +30,18 @@
 #define RS_LIKELY(x) __builtin_expect(!!(x), 1)
 #define RS_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define RS_CALLER() ((uintptr_t)__builtin_return_address(0))
-/* Another exported name of an interposed function of the file. */
-#define RS_ALIAS(name, target) __asm__(".globl " #name "\n.type " #name ", @function\n.set " #name ", " #target "\n")
+/* Exports `name` for `target`, a function under no name of libc. */
+#define RS_NAME(name, target) __asm__(".globl " #name "\n.type " #name ", @function\n.set " #name ", " #target "\n")
+/* Exports `name`, another name that libc has for `target`, which we define. A library that interposes target itself (tcmalloc's sbrk, Chromium's close)
+ * calls libc's by this name: then it must get libc's, since ours would call the library's again, for ever. */
+struct rs_second { const char *name, *first; void **own; };
+#define RS_ALIAS(name_, target_) \
+	void *rs_second_##name_ __attribute__((visibility("hidden"))); \
+	static const struct rs_second rs_second_row_##name_ = {#name_, #target_, &rs_second_##name_}; \
+	static const struct rs_second *const rs_second_at_##name_ __attribute__((section("rs_seconds"), used)) = &rs_second_row_##name_; \
+	__asm__(".pushsection .text\n\t.p2align 4\n\t.globl " #name_ "\n\t.type " #name_ ", @function\n\t.set rs_first_" #name_ ", " #target_ "\n" \
+		#name_ ":\n\t.cfi_startproc\n\tmovq rs_second_" #name_ "(%rip), %r11\n\ttestq %r11, %r11\n\tjnz 1f\n\tjmp rs_first_" #name_ "\n" \
+		"1:\tjmp *%r11\n\t.cfi_endproc\n\t.size " #name_ ", .-" #name_ "\n\t.popsection")
 
 /* --- the thread ------------------------------------------------------------------------------------------------------- */
 

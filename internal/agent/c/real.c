@@ -9,6 +9,8 @@ void *rs_real_find(const char *name, const char *version)
 	return version[0] ? dlvsym(RTLD_NEXT, name, version) : dlsym(RTLD_NEXT, name);
 }
 
+extern const struct rs_second *const __start_rs_seconds[] RS_HIDDEN, *const __stop_rs_seconds[] RS_HIDDEN;
+
 void rs_real_init(void)
 {
 	/* 0 not yet, 1 under way (the look-up itself may call what is interposed), 2 done. Runs before there is a second thread, perhaps
@@ -20,6 +22,13 @@ void rs_real_init(void)
 #define R_AS(ret, member, name, version, args) rs_real.member = (ret(*) args)rs_real_find(#name, version);
 	RS_REAL_ALWAYS
 #undef R_AS
+	size_t seconds = ((uintptr_t)__stop_rs_seconds - (uintptr_t)__start_rs_seconds) / sizeof *__start_rs_seconds;
+	for (size_t i = 0; i < seconds; i++) {
+		const struct rs_second *s = __start_rs_seconds[i];
+		void *second = rs_real_find(s->name, "");
+		if (second != rs_real_find(s->first, ""))
+			*s->own = second;
+	}
 	state = 2;
 }
 

@@ -161,5 +161,5 @@ RS_EXPORT int __sigpause(int sig_or_mask, int is_sig)
 /* signal.h gives the name sigpause to either. */
 static __attribute__((used)) int bsd_sigpause(int mask) { return __sigpause(mask, 0); }
 static __attribute__((used)) int xpg_sigpause(int sig) { return __sigpause(sig, 1); }
-RS_ALIAS(sigpause, bsd_sigpause);
-RS_ALIAS(__xpg_sigpause, xpg_sigpause);
+RS_NAME(sigpause, bsd_sigpause);
+RS_NAME(__xpg_sigpause, xpg_sigpause);
