@@ -84,6 +84,23 @@ func exeOf(pid int) string {
 	return exe
 }
 
+// lastMoments is how long Close lets processes end that end with the program: a pipeline's last command, a shell's process substitution. What lives
+// longer is left behind on purpose.
+const lastMoments = 100 * time.Millisecond
+
+// awaitLast returns when no process of the session lives any more, or after lastMoments.
+func (s *Session) awaitLast() {
+	s.mu.Lock()
+	closed := s.closed // then there is no control page to look at
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	for end := time.Now().Add(lastMoments); len(s.Living()) > 0 && time.Now().Before(end); {
+		time.Sleep(lastMoments / 10)
+	}
+}
+
 // livingEvery is how often AwaitAll looks whether processes have ended.
 const livingEvery = 50 * time.Millisecond
 

@@ -187,6 +187,7 @@ func (s *Session) warn(text string) {
 // Close takes in what is under way, drains what is left, lets living processes go, and removes the session's directory. It returns
 // the processes that live on and the first error of the Recorder.
 func (s *Session) Close() (left []Info, err error) {
+	s.awaitLast()
 	s.settle()
 	s.mu.Lock()
 	if s.closed {
