@@ -330,6 +330,10 @@ func (s *stuckSet) tellHang(threads []*thread) {
 	}
 	b := s.p.newTeller(rule)
 	b.f.Fatal = s.p.allStuck
+	if s.p.d.cfg.ConfirmAll == nil {
+		b.f.Notes = append(b.f.Notes, "judged from a recording, which has no events of threads that the C library makes for itself (for timers, message queues, asynchronous I/O): "+
+			"one of these could still have woken a thread")
+	}
 	if rule == finding.RuleDeadlock && barrier != nil {
 		w := barrier.want
 		o := s.p.lookup(w.obj, w.kind)

@@ -6,12 +6,21 @@ enum { SPINS = 2000 };
 
 static inline int value_of(const pthread_spinlock_t *l) { return __atomic_load_n((const volatile int *)l, __ATOMIC_RELAXED); }
 
+/* No static initialiser, and init clears what destroy noted. Shared ones are never noted: another process may make them anew. */
+static void check_destroyed(struct rs_thread *t, pthread_spinlock_t *l, struct rs_site at)
+{
+	uint32_t where;
+	if (rs_object_destroyed((uintptr_t)l, RS_OBJECT_SPIN, &where))
+		rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_USE_AFTER_DESTROY, 0, rs_site_stack(t, at), where, 0, 0);
+}
+
 RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 {
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_lock)(l);
 	rs_sync_ready(t);
+	check_destroyed(t, l, RS_SITE);
 	int r = REAL(pthread_spin_trylock)(l);
 	for (int i = 0; r == EBUSY && i < SPINS; i++) {
 		__asm__ volatile("pause");
@@ -41,6 +50,10 @@ RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 RS_EXPORT int pthread_spin_trylock(pthread_spinlock_t *l)
 {
 	struct rs_thread *t = rs_self();
+	if (t) {
+		rs_sync_ready(t);
+		check_destroyed(t, l, RS_SITE);
+	}
 	int r = REAL(pthread_spin_trylock)(l);
 	if (t && r == 0)
 		rs_acquired_at(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MODE_EXCLUSIVE, RS_HOW_TRY, RS_SITE);
@@ -101,13 +114,18 @@ RS_EXPORT int pthread_spin_destroy(pthread_spinlock_t *l)
 	uint32_t stack = rs_site_stack(t, RS_SITE);
 	struct rs_sync_state *o;
 	int i = rs_held_find(t, (uintptr_t)l);
-	if (rs_config.misuse && value_of(l) <= 0 && !rs_object_has(rs_object_find((uintptr_t)l), RS_OBJ_VOID)) {
+	const struct rs_object *object = rs_object_find((uintptr_t)l);
+	bool shared = object && object->state >> 16 & RS_OBJ_FLAG_PSHARED;
+	if (rs_config.misuse && value_of(l) <= 0 && !rs_object_has(object, RS_OBJ_VOID)) {
 		if (i >= 0)
 			rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_DESTROY_LOCKED, 0, stack, rs_held_stack_at(t, (uint32_t)i), t->tid, t->number);
 		else if ((o = rs_sync_other_holder(t, (uintptr_t)l)) != NULL)
 			rs_misuse(t, (uintptr_t)l, RS_OBJECT_SPIN, RS_MISUSE_DESTROY_LOCKED, 0, stack, rs_slot_held_stack(o->slot, (uintptr_t)l), o->tid, o->number);
 	}
 	int r = REAL(pthread_spin_destroy)(l);
-	rs_object_destroy(t, (uintptr_t)l, RS_OBJECT_SPIN, stack, r);
+	if (!shared)
+		rs_object_destroy(t, (uintptr_t)l, RS_OBJECT_SPIN, stack, r);
+	else
+		RS_EMIT(t, DESTROY, destroy, (uintptr_t)l, RS_OBJECT_SPIN, stack, (uint32_t)r);
 	return r;
 }
