@@ -7,40 +7,128 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// perfData wraps a trace into the smallest perf.data file in which perf finds it (tools/perf/Documentation/perf.data-file-format.txt).
-func perfData(trace []byte) []byte {
-	le := binary.LittleEndian
-	u64 := func(b []byte, values ...uint64) []byte {
-		for _, v := range values {
-			b = le.AppendUint64(b, v)
+// A perfFile is a perf.data file in the making (tools/perf/Documentation/perf.data-file-format.txt): one Intel PT event of one thread.
+type perfFile struct{ data []byte }
+
+const perfPMU, perfThread, perfID = 8, 4242, 77
+
+func u32s(b []byte, values ...uint32) []byte {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+func u64s(b []byte, values ...uint64) []byte {
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// record adds a record; body ends with who, when and by which event if perf wants it.
+func (f *perfFile) record(kind uint32, misc uint16, body []byte) {
+	f.data = u32s(f.data, kind)
+	f.data = binary.LittleEndian.AppendUint16(f.data, misc)
+	f.data = binary.LittleEndian.AppendUint16(f.data, uint16(8+len(body)))
+	f.data = append(f.data, body...)
+}
+
+func (f *perfFile) sampled(kind uint32, misc uint16, body []byte) {
+	f.record(kind, misc, u64s(u32s(body, perfThread, perfThread), 1, perfID))
+}
+
+// file gives the whole: header, the event's attributes, its id, the records, and the trace as an AUX area, whose length must be in whole words.
+func (f *perfFile) file(config uint64, trace []byte, reference uint64) []byte {
+	const headSize, attrSize, auxTrace = 104, 128 + 16, 71
+	const ipTidTimeIdentifier, userMmapCommSampleIDAllMmap2 = 1<<0 | 1<<1 | 1<<2 | 1<<16, 1<<5 | 1<<6 | 1<<8 | 1<<9 | 1<<18 | 1<<23
+	f.record(auxTrace, 0, u32s(u64s(nil, uint64(len(trace)), 0, reference), 0, perfThread, 0xffffffff, 0))
+	f.data = append(f.data, trace...)
+
+	attr := u64s(u32s(nil, perfPMU, 128), config, 1, ipTidTimeIdentifier, 0, userMmapCommSampleIDAllMmap2)
+	attr = append(attr, make([]byte, attrSize-16-len(attr))...)
+	attr = u64s(attr, headSize+attrSize, 8, perfID)
+	head := u64s([]byte("PERFILE2"), headSize, attrSize, headSize, attrSize, headSize+attrSize+8, uint64(len(f.data)), 0, 0, 0, 0, 0, 0)
+	return append(append(head, attr...), f.data...)
+}
+
+// perfPackets is a file for perf to show the packets of.
+func perfPackets(trace []byte) []byte {
+	var f perfFile
+	f.auxInfo(Timing{})
+	return f.file(0, trace, 0)
+}
+
+// Bits of the event's config (/sys/bus/event_source/devices/intel_pt/format).
+const perfCYC, perfMTC, perfTSC, perfNoRet, perfBranch, perfMTCFreqs = 1 << 1, 1 << 9, 1 << 10, 1 << 11, 1 << 13, 0xf << 14
+
+func (f *perfFile) auxInfo(t Timing) {
+	const kind, intelPT = 70, 1
+	f.record(kind, 0, u64s(u32s(nil, intelPT, 0), perfPMU, 0, 1, 0, 1, perfTSC, perfNoRet, 0, 0, 0, perfMTC, perfMTCFreqs,
+		uint64(t.CrystalMul), uint64(t.CrystalDiv), perfCYC, uint64(t.Nominal), 0))
+}
+
+// perfFlow is a file for perf to decode the instructions of: a program without libraries is mapped where its ELF file says.
+func perfFlow(trace []byte, program string, t Timing) []byte {
+	const comm, mmap2, itraceStart, user, readExec, private = 3, 10, 12, 2, 5, 2
+	str := func(b []byte, s string) []byte { return append(append(b, s...), make([]byte, 8-len(s)%8)...) }
+	var f perfFile
+	f.auxInfo(t)
+	f.sampled(comm, 0, str(u32s(nil, perfThread, perfThread), "walk"))
+	where := u64s(u32s(nil, perfThread, perfThread), 0x400000, 0x100000, 0)
+	f.sampled(mmap2, user, str(u32s(u64s(u32s(where, 8, 1), 1234, 0), readExec, private), program))
+	f.sampled(itraceStart, 0, u32s(nil, perfThread, perfThread))
+	return f.file(perfCYC|perfMTC|perfTSC|perfBranch|1|uint64(t.MTCFreq)<<14, trace, tsc(0))
+}
+
+// perfScript gives what perf script prints of a file.
+func perfScript(t *testing.T, data []byte, args ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "perf.data")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("perf", append([]string{"script", "-f", "-i", file}, args...)...)
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("perf: %v\n%s", err, &stderr)
+	}
+	return string(out)
+}
+
+// perf, a third decoder, finds the same instructions in our traces, through signals and system calls.
+func TestFlowAgainstPerf(t *testing.T) {
+	exe := filepath.Join(t.TempDir(), "walk")
+	if out, err := exec.Command("gcc", "-O2", "-static", "-no-pie", "-Wall", "-Wextra", "-Werror", "-o", exe, "testdata/walk.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	r := step(t, 400_000, exe)[0]
+	for _, how := range []string{"timed", "all"} {
+		trace := encode(t, r, encodings[how], tsc)
+		for len(trace)%8 != 0 {
+			trace = append(trace, layouts[PAD].header[0])
 		}
-		return b
+		var ips []uint64
+		for _, f := range strings.Fields(perfScript(t, perfFlow(trace, exe, testTiming), "--itrace=i1ie", "-F", "ip")) {
+			ip, err := strconv.ParseUint(f, 16, 64)
+			if err != nil {
+				t.Fatalf("%s: perf printed %q", how, f)
+			}
+			ips = append(ips, ip)
+		}
+		if i, what := firstDifference(ips, r.ips); i >= 0 {
+			t.Errorf("%s: perf: %s", how, what)
+		}
+		t.Logf("%s: %d instructions agree", how, len(ips))
 	}
-	const headSize, attrSize, pmuType, sampleIDAll = 104, 128 + 16, 8, 1 << 18
-	attr := le.AppendUint32(nil, pmuType)
-	attr = le.AppendUint32(attr, 128)
-	attr = u64(attr, 0, 1, 1, 0, sampleIDAll)
-	attr = append(attr, make([]byte, attrSize-len(attr))...)
-
-	record := func(b []byte, kind uint32, body []byte) []byte {
-		b = le.AppendUint32(b, kind)
-		b = le.AppendUint16(b, 0)
-		b = le.AppendUint16(b, uint16(8+len(body)))
-		return append(b, body...)
-	}
-	const auxInfo, auxTrace, intelPT, privs = 70, 71, 1, 17
-	info := append(le.AppendUint32(le.AppendUint32(nil, intelPT), 0), u64(nil, make([]uint64, privs)...)...)
-	le.PutUint64(info[8:], pmuType)
-	data := record(nil, auxInfo, info)
-	data = record(data, auxTrace, u64(nil, uint64(len(trace)), 0, 0, 1<<32, 0xffffffff))
-	data = append(data, trace...)
-
-	head := u64([]byte("PERFILE2"), headSize, attrSize, headSize, attrSize, headSize+attrSize, uint64(len(data)), 0, 0, 0, 0, 0, 0)
-	return append(append(head, attr...), data...)
 }
 
 // perfLine is what perf says of a packet.
@@ -120,17 +208,8 @@ func TestPacketsAgainstPerf(t *testing.T) {
 		data = append(data, layouts[OVF].header...)
 		data = append(data, layouts[TNT8].header[0]|0x06)
 	}
-	file := filepath.Join(t.TempDir(), "perf.data")
-	if err := os.WriteFile(file, perfData(data), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("perf", "script", "-D", "-f", "-i", file)
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("perf: %v", err)
-	}
-	_, dump, ok := strings.Cut(string(out), "Intel Processor Trace data: size")
+	out := perfScript(t, perfPackets(data), "-D")
+	_, dump, ok := strings.Cut(out, "Intel Processor Trace data: size")
 	if !ok {
 		t.Fatalf("perf did not find the trace:\n%s", out)
 	}
