@@ -135,14 +135,9 @@ struct rs_frame { uintptr_t pc, rsp, rbp, rbx; bool has_rbp, has_rbx; const uint
 struct rs_trail { bool unfit, entry_rbp; unsigned n; uint64_t at[RS_TRAIL], value[RS_TRAIL]; };
 /* Program counters from f outwards. exact: f->pc is an instruction, not a return address. trail may be NULL. */
 unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
-/* Frames that are there now, innermost first: where they end and a pc in them. */
-#define RS_CHAIN 128
-struct rs_chain { unsigned n; uintptr_t cfa[RS_CHAIN], pc[RS_CHAIN]; };
-/* Those of the caller, from where it called an interposed function. Empty if it is not on its own stack. */
-void rs_chain_now(struct rs_thread *t, struct rs_chain *c) RS_HIDDEN;
-/* The stack as it was: these words instead of what lies at [lo, lo+size) now, and from there on what is there, if it is of a frame of now (NULL: of
- * any that seems one). */
-struct rs_past { uintptr_t lo; size_t size; const uint64_t *word; const struct rs_chain *now; };
+/* The stack as it was: these words instead of what lies at [lo, lo+size) now, and from there on what is there, if it is of a frame of this thread
+ * (own), or of any that seems one. */
+struct rs_past { uintptr_t lo; size_t size; const uint64_t *word; bool own; };
 unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, uint64_t *pcs, unsigned depth) RS_HIDDEN;
 /* The number of the stack from where an interposed function was called (as rs_stack_from), with its trail and nothing remembered; from f as it was. */
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail) RS_HIDDEN;

@@ -126,10 +126,7 @@ void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_
 
 uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, bool own)
 {
-	struct rs_chain now;
 	struct rs_frame f = {.pc = m->pc, .rsp = m->rsp, .rbp = m->rbp, .has_rbp = true};
-	struct rs_past past = {.lo = m->rsp, .size = SPAN, .word = m->word, .now = own ? &now : NULL};
-	if (own)
-		rs_chain_now(self, &now);
+	struct rs_past past = {.lo = m->rsp, .size = SPAN, .word = m->word, .own = own};
 	return rs_stack_past(self, &f, &past, rs_config.stack_depth);
 }

@@ -226,12 +226,20 @@ uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned de
 	return depth != 0 && rs_active ? take(t, &f, false, depth, trail) : 0;
 }
 
-uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth)
+static __attribute__((noinline)) uint32_t past_deep(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth)
 {
 	uint64_t pcs[RS_MAX_DEPTH];
+	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH));
+}
+
+uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth)
+{
+	uint64_t pcs[40];
 	if (depth == 0 || !rs_active)
 		return 0;
-	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH));
+	if (RS_UNLIKELY(depth > sizeof pcs / sizeof *pcs))
+		return past_deep(t, f, past, depth);
+	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth));
 }
 
 uint32_t rs_stack_ucontext(struct rs_thread *t, const void *ucontext, unsigned depth)

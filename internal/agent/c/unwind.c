@@ -6,7 +6,7 @@
 #include "core.h"
 #include <sys/uio.h>
 
-enum { RULES = 1024, WINDOW = 4096 };
+enum { RULES = 1024, WINDOW = 4096, DEEPEST = 1 << 16 };
 
 /* One thread's: pc → rule, direct-mapped. tag: pc with the modules' generation above it. */
 struct cache {
@@ -278,20 +278,49 @@ extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 /* Our own frames (a thread's first function, callbacks of interposed functions) are not the program's. */
 static inline bool ours(uintptr_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
 
+/* An instruction of the frame of this thread that ends at cfa, from where the program called us outwards; 0: there is none, or that cannot be told. */
+static uintptr_t frame_now(struct rs_thread *t, uintptr_t cfa)
+{
+	const uint64_t *fp = __builtin_frame_address(0);
+	uint64_t gregs[GREG_RIP + 1], generation = __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) & 0xffff;
+	/* Our own frames keep rbp. */
+	while (on_own_stack(t, (uintptr_t)fp) && ours(fp[1]) && fp[0] > (uintptr_t)fp)
+		fp = (const uint64_t *)fp[0];
+	if (!on_own_stack(t, (uintptr_t)fp) || ours(fp[1]))
+		return 0;
+	struct rs_frame f = {.pc = fp[1], .rsp = (uintptr_t)fp + 16, .rbp = fp[0], .has_rbp = true};
+	struct walk k = {.cache = t->unwind_cache};
+	set_bounds(&k, t, f.rsp);
+	bool exact = false;
+	for (unsigned i = 0; i < DEEPEST && f.pc != 0; i++) {
+		uintptr_t pc = exact ? f.pc : f.pc - 1;
+		struct rs_unwind_rule r = rule_of(t, &k, generation, pc);
+		if ((exact = r.cfa == RS_CFA_SIGFRAME)) {
+			if (!step_signal(t, &k, &f, gregs))
+				return 0;
+			continue;
+		}
+		if (!step(&k, &f, &r))
+			return 0;
+		if (f.rsp == cfa)
+			return pc;
+		if (f.rsp > cfa && on_own_stack(t, f.rsp))
+			return 0;
+	}
+	return 0;
+}
+
 /* A walk over the past has come from the frame that pc lies in to its caller, to which it returns by a word that may have changed since. */
 static bool is_past(struct rs_thread *t, const struct rs_past *p, uintptr_t pc, const struct rs_frame *caller)
 {
-	if (!p->now)
+	if (!p->own)
 		return rs_module_of(t, caller->pc - 1) != NULL;
-	for (unsigned i = 0; i < p->now->n; i++)
-		if (p->now->cfa[i] == caller->rsp)
-			return same_function(t, pc, p->now->pc[i]);
-	return false;
+	uintptr_t now = frame_now(t, caller->rsp);
+	return now != 0 && same_function(t, pc, now);
 }
 
-/* cfas may be NULL; else where each frame ends, 0 where that is not known, and then our own frames are told, too. */
 static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth,
-							   struct rs_trail *trail, const struct rs_past *past, uintptr_t *cfas)
+							   struct rs_trail *trail, const struct rs_past *past)
 {
 	unsigned n = 0;
 	bool joined = false;
@@ -326,15 +355,13 @@ static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, 
 			if (past && f->rsp - 8 - past->lo >= past->size && !joined) {
 				if (!is_past(t, past, exact ? pc : pc - 1, f))
 					break;
-				joined = past->now != NULL; /* the rest is what it is now */
+				joined = past->own; /* the rest is what it is now */
 			}
-			if (cfas)
-				cfas[n - 1] = f->rsp;
 			exact = false;
 		}
 		if (f->pc == 0)
 			break;
-		if (cfas || !ours(f->pc))
+		if (!ours(f->pc))
 			pcs[n++] = exact ? f->pc + 1 : f->pc;
 	}
 	return n;
@@ -342,29 +369,10 @@ static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, 
 
 unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail)
 {
-	return walk(t, f, exact, pcs, depth, trail, NULL, NULL);
+	return walk(t, f, exact, pcs, depth, trail, NULL);
 }
 
 unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, uint64_t *pcs, unsigned depth)
 {
-	return walk(t, f, false, pcs, depth, NULL, past, NULL);
-}
-
-void rs_chain_now(struct rs_thread *t, struct rs_chain *c)
-{
-	const uint64_t *fp = __builtin_frame_address(0);
-	c->n = 0;
-	for (unsigned i = 0; i < RS_CHAIN; i++)
-		c->cfa[i] = 0;
-	/* Our own frames keep rbp. */
-	while (on_own_stack(t, (uintptr_t)fp) && ours(fp[1]))
-		fp = (const uint64_t *)fp[0];
-	if (!on_own_stack(t, (uintptr_t)fp))
-		return;
-	struct rs_frame f = {.pc = fp[1], .rsp = (uintptr_t)fp + 16, .rbp = fp[0], .has_rbp = true};
-	unsigned n = walk(t, &f, false, c->pc, RS_CHAIN, NULL, NULL, c->cfa);
-	/* A frame that a signal interrupted ends where nothing was said. */
-	for (unsigned i = 1; i < n; i++)
-		c->pc[i]--; /* into the call, as the first */
-	c->n = n > 0 ? n - 1 : 0; /* where the last ends was not found */
+	return walk(t, f, false, pcs, depth, NULL, past);
 }
