@@ -73,6 +73,27 @@ static void *find_local(enum op op, uintptr_t pc)
 	return fn;
 }
 
+/* Any definition but ours. A destructor whose last act is a delete jumps to it, and then the return address is that of its own caller: of libc, when
+ * the process ends. The definitions of all local scopes are nearly always those of one libstdc++. */
+static void *find_any(enum op op)
+{
+	Dl_info info;
+	struct link_map *map = NULL, *own = NULL;
+	if (!dladdr1((void *)__ehdr_start, &info, (void **)&own, RTLD_DL_LINKMAP) || !own)
+		return NULL;
+	for (map = own; map->l_prev; map = map->l_prev)
+		;
+	void *fn = NULL;
+	for (map = map->l_next; map && !fn; map = map->l_next) { /* the first is the program, whose scope is the global one */
+		void *handle = map != own && map->l_name[0] ? dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+		if (handle) {
+			fn = dlsym(handle, names[op]);
+			dlclose(handle);
+		}
+	}
+	return fn;
+}
+
 static void *real_op(enum op op, uintptr_t pc)
 {
 	void *fn = __atomic_load_n(&global[op], __ATOMIC_RELAXED);
@@ -83,6 +104,8 @@ static void *real_op(enum op op, uintptr_t pc)
 		__atomic_store_n(&global[op], fn, __ATOMIC_RELEASE);
 	else
 		fn = find_local(op, pc);
+	if (!fn)
+		fn = find_any(op);
 	if (!fn) { /* The caller refers to an operator that nobody defines: natively it would not have been loaded. */
 		static const char text[] = "ripstop: agent: BUG: no definition of an operator new or delete was found\n";
 		RS_SYS3(SYS_write, 2, text, sizeof text - 1);
