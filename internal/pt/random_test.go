@@ -359,7 +359,7 @@ func twoFUPs(data []byte) bool {
 }
 
 // Cut off anywhere, a trace gives what libipt gives but for its guess at the end. Damaged, up to the first error of either, the same. Returns
-// are left out there: libipt keeps on its stack what a return with a TIP leaves, while the manual, Linux and we take it off.
+// are left out there: libipt keeps on its stack what a return with a TIP leaves, while perf and we take it off.
 func TestDamagedAgainstLibipt(t *testing.T) {
 	o := newOracle(t)
 	r := rand.New(rand.NewPCG(41, 42))
