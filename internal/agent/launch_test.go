@@ -480,6 +480,36 @@ func TestQuitOfBackgroundJob(t *testing.T) {
 	}
 }
 
+// What was ignored when a background job began is the program's to handle all the same: tor in the background of a script, with a handler for SIGINT,
+// was sent one, which ended at us.
+func TestSignalsIgnoredAtFirst(t *testing.T) {
+	cmd := exec.Command("sh", "-c", `trap '' INT HUP; exec "$@"`, "sh", launchBinary, "perl", "-e",
+		`$| = 1; $SIG{INT} = sub { print "interrupted\n"; exit 4 }; print "ready\n"; sleep 1 while 1`)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	for _, step := range []struct {
+		line string
+		sigs []syscall.Signal
+	}{{"ready", []syscall.Signal{syscall.SIGHUP, syscall.SIGINT}}, {"interrupted", nil}} {
+		if !lines.Scan() || lines.Text() != step.line {
+			t.Fatalf("%q, want %q", lines.Text(), step.line)
+		}
+		for _, sig := range step.sigs {
+			unix.Kill(cmd.Process.Pid, sig)
+		}
+	}
+	cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 4 {
+		t.Errorf("exit status %d, want 4", code)
+	}
+}
+
 // onlyChild is the only child, but for the sentinel, which is younger and has no name at first.
 func onlyChild(t *testing.T, pid int) (child int) {
 	t.Helper()

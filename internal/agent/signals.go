@@ -9,8 +9,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/ripstop/ripstop/internal/agent/origin"
 )
 
 // caughtSignals are those that may be passed on to the target when they are sent to us, and SIGQUIT, which is ours: a dump of the
@@ -51,7 +49,7 @@ var caughtPipe int32
 func handlerPCs() (handler, restorer uintptr)
 
 // CatchSignals begins to catch what is to be passed on. Call it before the target is started, so that none is lost. What was ignored
-// when we were started stays ignored, but for SIGQUIT.
+// when we were started is caught, too: so it is in the target, unless the target has a handler by now.
 func CatchSignals() (*Signals, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -63,17 +61,9 @@ func CatchSignals() (*Signals, error) {
 	const saSiginfo, saRestorer, saOnstack, saRestart = 0x4, 0x04000000, 0x08000000, 0x10000000
 	act := sigaction{flags: saSiginfo | saRestorer | saOnstack | saRestart}
 	act.handler, act.restorer = handlerPCs()
-	ignore := sigaction{handler: sigIgn}
 	for _, sig := range caughtSignals {
 		var old sigaction
-		use := &act
-		if origin.Known() && origin.Ignored()>>(sig-1)&1 != 0 || !origin.Known() && ignoredByGo(sig) {
-			use = &ignore
-		}
-		if sig == syscall.SIGQUIT {
-			use = &act // it asks us, not the program; and every shell script's background jobs ignore it
-		}
-		if rtSigaction(sig, use, &old) == 0 {
+		if rtSigaction(sig, &act, &old) == 0 {
 			s.saved[sig] = old
 		}
 	}
