@@ -95,15 +95,23 @@ func (s *Session) AllBlocked(process uint64, threads []uint32) bool {
 		tids[int(atomic.LoadUint32(&sl.shared.Tid))] = true
 	}
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
-	if err != nil || len(tasks) != len(threads) || len(tids) != len(threads) {
+	if err != nil || len(tids) != len(threads) {
 		return false
 	}
+	living := 0
 	for _, task := range tasks {
 		st, err := taskStatus(filepath.Join("/proc", strconv.Itoa(p.pid), "task", task.Name()))
 		// In another pid namespace the agent's tids are others; the innermost one is its own.
+		if err == nil && st.state == 'Z' {
+			continue // the first thread, which has ended before the others
+		}
 		if err != nil || !tids[st.tid] || st.state != 'S' || st.pending&st.caught&^st.blocked != 0 {
 			return false
 		}
+		living++
+	}
+	if living != len(threads) {
+		return false
 	}
 	// Nothing has changed while we looked.
 	return s.Blocked(process, threads)
