@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/agent"
 )
 
 // Outcome is what a user sees of a command.
@@ -94,7 +96,7 @@ func (r *Running) youngest() (pid int, err error) {
 	return pid, nil
 }
 
-// running tells whether the process is of the group and no zombie.
+// running tells whether the process is of the group and no zombie. ripstop's own second process, which takes its signals and ends with it, does not count.
 func running(pid, group int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -102,7 +104,10 @@ func running(pid, group int) bool {
 	}
 	var state string
 	var parent, pgrp int
-	_, rest, _ := strings.Cut(string(stat), ") ")
+	name, rest, _ := strings.Cut(string(stat), ") ")
+	if strings.HasSuffix(name, "("+agent.SentinelName) {
+		return false
+	}
 	n, _ := fmt.Sscan(rest, &state, &parent, &pgrp)
 	if state == "Z" { // only its first thread may have ended: then the others are still there
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
