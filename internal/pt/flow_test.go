@@ -109,7 +109,7 @@ func TestEncoderTake(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []byte
-		for n, d := range r.deeds[:50_000] {
+		for n, d := range r.deeds[:rounds(50_000)] {
 			e.Tick(tsc(n))
 			if err := e.Execute(d.ip); err != nil {
 				t.Fatal(err)
@@ -123,7 +123,7 @@ func TestEncoderTake(t *testing.T) {
 		}
 		e.Flush()
 		got = append(got, e.Take()...)
-		cut := &run{code: r.code, deeds: r.deeds[:50_000]}
+		cut := &run{code: r.code, deeds: r.deeds[:rounds(50_000)]}
 		if want := encode(t, cut, opt, tsc); !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes in pieces, %d as a whole", how, len(got), len(want))
 		}

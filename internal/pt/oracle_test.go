@@ -169,7 +169,7 @@ func TestPacketsAgainstLibipt(t *testing.T) {
 	o := newOracle(t)
 	r := rand.New(rand.NewPCG(11, 12))
 	records := 0
-	for i := range 300 {
+	for i := range rounds(300) {
 		_, data := randomStream(t, r, 100, BBP, BIP, BEP, CFE, EVD, TRIG)
 		records += comparePackets(t, o, fmt.Sprintf("stream %d", i), data)
 		_, data = randomStream(t, r, 100)

@@ -11,6 +11,14 @@ import (
 	"testing"
 )
 
+// rounds gives how often a test tries: n times, or with -short, as under the race detector, a fifth of it.
+func rounds(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
+
 // A machine is a random program of small pieces, one every 32 bytes in a page at 0x400000, and its random execution.
 type machine struct {
 	r     *rand.Rand
@@ -286,7 +294,7 @@ func plain(t testing.TB, code Image, steps []Step) (out []Step) {
 // back as they were.
 func TestRandomExecutions(t *testing.T) {
 	r := rand.New(rand.NewPCG(31, 32))
-	for i := range 400 {
+	for i := range rounds(400) {
 		s := invent(t, r, 500, plan{skl014: true})
 		steps, errs := flowSteps(t, s.trace, Segment{0, uint64(len(s.trace))}, s.config(), NewCache(s.m.code))
 		if len(errs) > 0 {
@@ -306,7 +314,7 @@ func TestRandomExecutions(t *testing.T) {
 // A cache that is full begins anew, and nobody notices.
 func TestSmallCache(t *testing.T) {
 	r := rand.New(rand.NewPCG(43, 44))
-	for range 50 {
+	for range rounds(50) {
 		s := invent(t, r, 2000, plan{skl014: true})
 		all := Segment{0, uint64(len(s.trace))}
 		want, _ := flowSteps(t, s.trace, all, s.config(), NewCache(s.m.code))
@@ -325,7 +333,7 @@ func TestSmallCache(t *testing.T) {
 func TestRandomExecutionsAgainstLibipt(t *testing.T) {
 	o := newOracle(t)
 	r := rand.New(rand.NewPCG(33, 34))
-	for i := range 300 {
+	for i := range rounds(300) {
 		s := invent(t, r, 500, plan{})
 		o.ask(t, 'm', s.m.code.oracleImage())
 		theirs, _, errs := libiptInstructions(t, o, s.trace)
@@ -364,7 +372,7 @@ func TestDamagedAgainstLibipt(t *testing.T) {
 	o := newOracle(t)
 	r := rand.New(rand.NewPCG(41, 42))
 	agreed := 0
-	for i := range 150 {
+	for i := range rounds(150) {
 		s := invent(t, r, 500, plan{noReturns: i%2 == 0})
 		o.ask(t, 'm', s.m.code.oracleImage())
 		for range 20 {
@@ -407,7 +415,7 @@ func TestDamagedAgainstLibipt(t *testing.T) {
 func TestSegments(t *testing.T) {
 	r := rand.New(rand.NewPCG(35, 36))
 	parts := 0
-	for i := range 300 {
+	for i := range rounds(300) {
 		s := invent(t, r, 2000, plan{skl014: true})
 		trace := s.trace
 		if i%2 == 1 {
@@ -434,7 +442,7 @@ func TestSegments(t *testing.T) {
 			t.Fatalf("%d: errors %v, in one %v", i, got, wantErrs)
 		}
 	}
-	if parts < 2000 {
+	if parts < rounds(2000) {
 		t.Errorf("only %d parts", parts)
 	}
 }
