@@ -174,6 +174,9 @@ void rs_init(void);
 /* In the child of fork, before any handler of the program: forget the parent's regions and threads; a new region is made by the first
  * event that the child sends. */
 void rs_init_after_fork(void);
+/* This forked child has sent nothing: then Go need not get to know it for it to end, or to become another program (which is most of what shells'
+ * children do), unless all events are wanted. */
+bool rs_silent(const struct rs_thread *t);
 /* Emits nothing from now on, in this process. */
 void rs_detach(void);
 /* dl.c: the program has asked for a namespace of dlmopen. */

@@ -38,12 +38,17 @@ void rs_os_apart(void (*fn)(void *), void *arg) RS_HIDDEN;
 /* One line on stderr: "ripstop: process PID: <what> (error N)". */
 void rs_os_say(const char *what, long error) RS_HIDDEN;
 extern uint64_t rs_agent_bytes RS_HIDDEN; /* mapped by rs_os_map */
+/* Between these, rs_os_map takes what is not large from one piece of memory. Before there are other threads, signals blocked. */
+void rs_os_piece_begin(void) RS_HIDDEN;
+void rs_os_piece_end(void) RS_HIDDEN;
 
 /* --- init.c ---------------------------------------------------------------------------------------------------------------- */
 
 extern struct rs_process { uint64_t id, parent; uint32_t pid, parent_thread; uint8_t start; bool begun; } rs_process RS_HIDDEN;
 bool rs_go_gone(uint32_t *beat, uint32_t *since) RS_HIDDEN;
 void rs_doorbell(void) RS_HIDDEN;
+/* The path of the program's file, without a NUL; 0 bytes: it cannot be told. */
+size_t rs_exe(char *to, size_t room) RS_HIDDEN;
 /* rs_detach, and says why, once. */
 void rs_give_up(const char *what, long error) RS_HIDDEN;
 /* rs_detach in a forked process that cannot send anything; Go is told of it through the control page. */

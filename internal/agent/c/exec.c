@@ -8,6 +8,8 @@
 
 void rs_emit_exec(struct rs_thread *t, const char *path)
 {
+	if (rs_silent(t))
+		return;
 	size_t n = 0;
 	for (const char *s = path; *s && n < MAX_PATH_TOLD; s++)
 		n++;

@@ -9,6 +9,8 @@
 
 void rs_emit_end(struct rs_thread *t, unsigned end, int status)
 {
+	if (rs_silent(t))
+		return;
 	rs_count_locks();
 	RS_EMIT_URGENT(t, PROCESS_END, process_end, (uint8_t)end, (uint32_t)status);
 }

@@ -4,9 +4,10 @@
 #include "core.h"
 #include "thread.h"
 
-enum { PER_CHUNK = 512, BUCKETS = 1024, MAX_GONE = 4096 };
+enum { PER_CHUNK = 512, BUCKETS = 256, MAX_GONE = 4096 };
 
 static struct rs_handle *bucket[BUCKETS], *free_handles;
+static struct rs_handle *fresh, *fresh_end;      /* never used */
 static struct rs_handle *gone_first, *gone_last; /* in the order in which they will be forgotten */
 static struct rs_handle *going;                  /* GONE, and not in that list yet: pushed without the lock */
 static struct rs_handle *ready;                  /* one free node, to be had without the lock */
@@ -16,7 +17,7 @@ static uint32_t version;                         /* odd while the lists change; 
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 
-static unsigned hash(uint64_t handle) { return (unsigned)((handle >> 6) * 0x9e3779b97f4a7c15ull >> 54) & (BUCKETS - 1); }
+static unsigned hash(uint64_t handle) { return (unsigned)((handle >> 6) * 0x9e3779b97f4a7c15ull >> 56) & (BUCKETS - 1); }
 
 /* --- under the lock -------------------------------------------------------------------------------------------------------------- */
 
@@ -79,18 +80,17 @@ static void put_in_line(struct rs_handle *h)
 
 static struct rs_handle *take_free(void)
 {
-	if (!free_handles) {
-		struct rs_handle *chunk = rs_os_map(PER_CHUNK * sizeof *chunk);
-		if (!chunk)
-			return NULL;
-		for (int i = 0; i < PER_CHUNK; i++) {
-			chunk[i].next = free_handles;
-			free_handles = &chunk[i];
-		}
-	}
 	struct rs_handle *h = free_handles;
-	free_handles = h->next;
-	return h;
+	if (h) {
+		free_handles = h->next;
+		return h;
+	}
+	if (fresh == fresh_end) {
+		if (!(fresh = fresh_end = rs_os_map(PER_CHUNK * sizeof *fresh)))
+			return NULL;
+		fresh_end += PER_CHUNK;
+	}
+	return fresh++;
 }
 
 static uint64_t take(void)
@@ -222,12 +222,12 @@ void rs_handles_after_fork(struct rs_handle *own)
 	lock.word = 0;
 	version = 0;
 	rs_os_clear(bucket, sizeof bucket);
-	free_handles = gone_first = gone_last = going = ready = NULL;
+	free_handles = fresh = fresh_end = gone_first = gone_last = going = ready = NULL;
 	gone_count = 0;
 	if (own) {
-		uint64_t number = own->who & ~0ull << 32;
-		own->who = number | (own->who & DETACHED);
-		own->handle = 0;
-		rs_handle_list(own, rs_who_number(number), pthread_self());
+		own->handle = pthread_self();
+		own->who = WHO(rs_who_number(own->who), (own->who & DETACHED) | LISTED);
+		own->next = NULL;
+		bucket[hash(own->handle)] = own;
 	}
 }

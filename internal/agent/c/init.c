@@ -29,8 +29,10 @@ static char preload_copy[192], session_copy[160];
 
 static const char *value_of(const char *entry, const char *name)
 {
-	size_t n = rs_os_length(name);
-	return rs_os_length(entry) > n && rs_os_equal(entry, name, n) && entry[n] == '=' ? entry + n + 1 : NULL;
+	size_t n = 0;
+	while (name[n] && entry[n] == name[n])
+		n++;
+	return !name[n] && entry[n] == '=' ? entry + n + 1 : NULL;
 }
 
 static bool separator(char c) { return c == ':' || c == ' '; }
@@ -209,6 +211,7 @@ static void start(char **envp)
 		return;
 	rs_process.pid = rs_os_pid();
 	uint64_t mask = rs_os_no_signals();
+	rs_os_piece_begin();
 	struct opening o = {.stack_hi = (uintptr_t)envp};
 	rs_os_apart(open_session, &o);
 	struct rs_thread *t = o.t;
@@ -217,6 +220,7 @@ static void start(char **envp)
 		RS_SYS3(SYS_madvise, active_page, RS_PAGE, MADV_WIPEONFORK);
 		rs_thread_init();
 		rs_modules_init(vdso);
+		rs_os_piece_end();
 		if (rs_config.follow && preload_copy[0]) {
 			rs_env_preload = preload_copy;
 			rs_env_session = session_copy;
@@ -226,6 +230,7 @@ static void start(char **envp)
 	}
 	rs_os_signals(mask);
 	if (!t) {
+		rs_os_piece_end();
 		rs_ctl = NULL;
 		rs_os_clear(&rs_config, sizeof rs_config);
 		if (!rs_nobody(o.why))
@@ -248,6 +253,20 @@ void rs_init(void)
 	rs_real_init();
 }
 
+/* Asked of the kernel once, before there are threads; a forked child has it from its parent. */
+size_t rs_exe(char *to, size_t room)
+{
+	static char path[1024];
+	static size_t length;
+	if (!length) {
+		long n = RS_SYS3(SYS_readlink, "/proc/self/exe", path, sizeof path);
+		length = n > 0 ? (size_t)n : 0;
+	}
+	size_t n = length < room ? length : room;
+	rs_os_copy(to, path, n);
+	return n;
+}
+
 void rs_begin_process(struct rs_thread *t)
 {
 	if (rs_process.begun)
@@ -255,9 +274,7 @@ void rs_begin_process(struct rs_thread *t)
 	rs_process.begun = true;
 	/* Path and arguments, as much as a modest record takes. */
 	char tail[2048];
-	long n = RS_SYS3(SYS_readlink, "/proc/self/exe", tail, 1024);
-	if (n < 0)
-		n = 0;
+	long n = (long)rs_exe(tail, 1024);
 	tail[n++] = 0;
 	for (int i = 0; i < saved_argc && saved_argv[i]; i++) {
 		size_t len = rs_os_length(saved_argv[i]) + 1;

@@ -83,8 +83,7 @@ static void set_path(struct rs_module_request *q, const struct object *o)
 		return;
 	}
 	if (!o->name || !o->name[0]) {
-		long r = RS_SYS3(SYS_readlink, "/proc/self/exe", to, room);
-		n = r > 0 ? (size_t)r : 0;
+		n = rs_exe(to, room);
 	} else {
 		if (o->name[0] != '/') {
 			long r = RS_SYS2(SYS_getcwd, to, room);

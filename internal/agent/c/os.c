@@ -10,15 +10,42 @@
 
 uint64_t rs_agent_bytes;
 
+/* The start of a process maps a handful of tables: one mapping for all costs it less. */
+enum { PIECE = 1 << 20, LARGE = PIECE / 2 };
+static struct { uintptr_t at, end; } piece;
+
+static uintptr_t map(size_t bytes)
+{
+	long p = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p < 0 && p > -4096)
+		return 0;
+	RS_SYS3(SYS_madvise, p, bytes, MADV_DONTDUMP);
+	return (uintptr_t)p;
+}
+
+void rs_os_piece_begin(void)
+{
+	piece.at = map(PIECE);
+	piece.end = piece.at ? piece.at + PIECE : 0;
+}
+
+void rs_os_piece_end(void)
+{
+	if (piece.at < piece.end)
+		RS_SYS2(SYS_munmap, piece.at, piece.end - piece.at);
+	piece.at = piece.end = 0;
+}
+
 void *rs_os_map(size_t bytes)
 {
 	if (rs_sandboxed)
 		return NULL; /* the program's filter may kill for it */
 	bytes = (bytes + RS_PAGE - 1) & -RS_PAGE;
-	long p = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p < 0 && p > -4096)
+	uintptr_t p = piece.at;
+	if (bytes < LARGE && bytes <= piece.end - p)
+		piece.at += bytes;
+	else if (!(p = map(bytes)))
 		return NULL;
-	RS_SYS3(SYS_madvise, p, bytes, MADV_DONTDUMP);
 	uint64_t sum = __atomic_add_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
 	return (void *)p;

@@ -16,7 +16,7 @@
 #endif
 #define MAX_HOMES 1024
 #define MAX_REGION (6ul << 20) /* bytes: what one thread may cost before there are many; large rings, fewer slots */
-#define FIRST_WORDS (16384u / 8) /* of a ring, touched at first */
+#define FIRST_WORDS (4096u / 8) /* of a ring, touched at first */
 
 static struct rs_home *homes[MAX_HOMES];
 static uint32_t home_count;
@@ -130,8 +130,11 @@ static long make_region(struct rs_home *h, int sock, const struct rs_thread *own
 	}
 	struct rs_region *shm = (void *)p;
 	RS_SYS3(SYS_madvise, shm, h->bytes, MADV_DONTDUMP);
-	long r = populate(shm, rings_offset(h->slots));
+	/* With the beginning of the first ring, if it will be written at once. */
+	bool ring = (!own || own->index == 0) && lane_bytes(0) > FIRST_WORDS * 8;
+	long r = populate(shm, rings_offset(h->slots) + (ring ? FIRST_WORDS * 8 : 0));
 	if (r == 0) {
+		h->populated[0][0] = ring ? FIRST_WORDS : 0;
 		lay_out(shm, h->slots, h->bytes);
 		if (own) {
 			rs_os_copy(keep.lane, own->slot->lane, sizeof keep.lane);
@@ -347,6 +350,8 @@ void rs_region_after_fork(struct rs_thread *t)
 	homes[0] = own;
 	home_count = 1;
 }
+
+bool rs_silent(const struct rs_thread *t) { return !t->home->attached && !rs_config.all; }
 
 void rs_region_mark_detached(void)
 {
