@@ -16,19 +16,16 @@
 #include "core.h"
 #include "sync.h"
 
-enum { SITES = 1 << 12, PROBES = 4, TRIALS = 16, STRAY = 0xffff, SPAN = RS_MOMENT_WORDS * 8 };
+enum { PROBES = 4, STRAY = 0xffff };
 
 /* pc << 16 | trials passed, or STRAY; 0: free. A place is never given to another pc: sites that find none are as STRAY. */
-static uint64_t sites[SITES];
-
-static inline unsigned place_of(uintptr_t pc) { return (unsigned)((pc * 0x9e3779b97f4a7c15ull) >> 52); }
-_Static_assert(SITES == 1 << (64 - 52), "the product's upper bits choose a place");
+uint64_t rs_sites[1 << RS_SITE_BITS];
 
 static uint64_t *site_of(uintptr_t pc)
 {
-	unsigned at = place_of(pc);
+	unsigned at = rs_site_place(pc);
 	for (unsigned i = 0; i < PROBES; i++) {
-		uint64_t *p = &sites[(at + i) & (SITES - 1)], v = __atomic_load_n(p, __ATOMIC_RELAXED);
+		uint64_t *p = &rs_sites[(at + i) & ((1 << RS_SITE_BITS) - 1)], v = __atomic_load_n(p, __ATOMIC_RELAXED);
 		if (v == 0 && __atomic_compare_exchange_n(p, &v, pc << 16, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 			return p;
 		if (v >> 16 == (pc << 16) >> 16)
@@ -45,21 +42,8 @@ static inline void judge(uintptr_t pc, bool passed)
 	/* (Threads may lose each other's counts, not a failure for good: a site that strays once does so again.) */
 	if (!passed)
 		__atomic_store_n(p, v | STRAY, __ATOMIC_RELAXED);
-	else if ((v & 0xffff) < TRIALS)
+	else if ((v & 0xffff) < RS_SITE_TRIALS)
 		__atomic_compare_exchange_n(p, &v, v + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
-}
-
-/* Half as many stores, and no alignment asked for. */
-typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
-
-static inline void note(struct rs_moment *m, struct rs_site at, uintptr_t rsp)
-{
-	m->pc = at.pc;
-	m->rsp = rsp;
-	m->rbp = *(const uint64_t *)at.fp;
-#pragma GCC unroll 12
-	for (unsigned i = 0; i < RS_MOMENT_WORDS; i += 2)
-		*(pair *)&m->word[i] = *(const pair *)(rsp + 8 * i);
 }
 
 /* Walks, and notes what the walk found beyond the words that a moment would have. */
@@ -73,7 +57,7 @@ static __attribute__((noinline)) uint64_t try(struct rs_thread *t, struct rs_mom
 	m->rsp = rsp;
 	m->n = 0;
 	for (unsigned i = 0; i < trail.n && m->n < RS_MOMENT_WORDS / 2; i++)
-		if (trail.at[i] - rsp > SPAN - 8) {
+		if (trail.at[i] - rsp > RS_MOMENT_SPAN - 8) {
 			m->word[2 * m->n] = trail.at[i];
 			m->word[2 * m->n + 1] = trail.value[i];
 			m->n++;
@@ -83,19 +67,15 @@ static __attribute__((noinline)) uint64_t try(struct rs_thread *t, struct rs_mom
 
 uint64_t rs_moment_take(struct rs_thread *t, struct rs_sync_state *s, uint32_t n, struct rs_site at)
 {
-	uintptr_t rsp = (uintptr_t)at.fp + 16;
-	if (RS_LIKELY(s && n < RS_HELD_FIRST && rsp >= t->stack_lo && rsp < t->stack_hi && t->stack_hi - rsp >= SPAN)) {
-		if (RS_LIKELY(__atomic_load_n(&sites[place_of(at.pc)], __ATOMIC_RELAXED) == (at.pc << 16 | TRIALS))) {
-			note(&s->moment[n], at, rsp);
+	if (RS_LIKELY(s && rs_moment_fits(t, n, at))) {
+		bool trusted = rs_moment_trusted(at.pc);
+		uint64_t *site = trusted ? NULL : site_of(at.pc), v = site ? __atomic_load_n(site, __ATOMIC_RELAXED) & 0xffff : STRAY;
+		if (trusted || v == RS_SITE_TRIALS) {
+			rs_moment_note(&s->moment[n], at);
 			return RS_STACK_LATER;
 		}
-		uint64_t *site = site_of(at.pc), v = site ? __atomic_load_n(site, __ATOMIC_RELAXED) & 0xffff : STRAY;
-		if (v == TRIALS) {
-			note(&s->moment[n], at, rsp);
-			return RS_STACK_LATER;
-		}
-		if (v < TRIALS)
-			return try(t, &s->moment[n], at, rsp);
+		if (v < RS_SITE_TRIALS)
+			return try(t, &s->moment[n], at, (uintptr_t)at.fp + 16);
 	}
 	return rs_site_stack(t, at);
 }
@@ -103,7 +83,7 @@ uint64_t rs_moment_take(struct rs_thread *t, struct rs_sync_state *s, uint32_t n
 void rs_moment_again(struct rs_thread *t, struct rs_sync_state *s, uint32_t n, struct rs_site at)
 {
 	if (RS_INFO_STACK(t->held[n].info) == RS_STACK_LATER)
-		note(&s->moment[n], at, (uintptr_t)at.fp + 16);
+		rs_moment_note(&s->moment[n], at);
 	else
 		t->held[n].info &= ~RS_INFO_TRIAL;
 }
@@ -112,7 +92,7 @@ void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_
 {
 	const struct rs_moment *m = &s->moment[n];
 	if (RS_LIKELY(RS_INFO_STACK(info) == RS_STACK_LATER)) {
-		if (RS_UNLIKELY(rsp - m->rsp > SPAN && rsp > m->rsp))
+		if (RS_UNLIKELY(rs_moment_strays(m, rsp)))
 			judge(m->pc, false);
 		return;
 	}
@@ -127,6 +107,6 @@ void rs_moment_give(struct rs_sync_state *s, uint32_t n, uint64_t info, uintptr_
 uint32_t rs_moment_stack(struct rs_thread *self, const struct rs_moment *m, bool own)
 {
 	struct rs_frame f = {.pc = m->pc, .rsp = m->rsp, .rbp = m->rbp, .has_rbp = true};
-	struct rs_past past = {.lo = m->rsp, .size = SPAN, .word = m->word, .own = own};
+	struct rs_past past = {.lo = m->rsp, .size = RS_MOMENT_SPAN, .word = m->word, .own = own};
 	return rs_stack_past(self, &f, &past, rs_config.stack_depth);
 }

@@ -308,6 +308,16 @@ static __attribute__((noinline)) int lock_rest(pthread_mutex_t *m, struct rs_sit
 /* Taken by the quick path; stack, held list and order as for any other. */
 static __attribute__((noinline)) int quick_taken(struct rs_thread *t, pthread_mutex_t *m, unsigned how, struct rs_site at)
 {
+	struct rs_sync_state *s = rs_sync_of(t);
+	/* What rs_acquired_at does in most cases. */
+	if (RS_LIKELY(t->held_count == 0 && s && s->number == t->number && rs_moment_trusted(at.pc) && rs_moment_fits(t, 0, at))) {
+		rs_moment_note(&s->moment[0], at);
+		rs_held_put(t, (uintptr_t)m, RS_INFO(RS_STACK_LATER, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
+		if (RS_UNLIKELY(*(volatile uintptr_t *)&s->moment[0].rsp != (uintptr_t)at.fp + 16))
+			rs_moment_again(t, s, 0, at);
+		t->locks_taken++;
+		return 0;
+	}
 	rs_acquired_at(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MODE_EXCLUSIVE, how, at);
 	return 0;
 }
@@ -316,16 +326,23 @@ static __attribute__((noinline)) int quick_taken(struct rs_thread *t, pthread_mu
 static inline __attribute__((always_inline)) int quick_lock(struct rs_thread *t, pthread_mutex_t *m)
 {
 	uint32_t quick = rs_quick;
-	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(t == NULL || quick == 0 || t->inside || !QUICK(kind) || t->held_count >= t->held_cap))
+	if (RS_UNLIKELY(t == NULL || quick == 0 || t->inside || t->held_count >= t->held_cap))
 		return -1;
-	if (kind & RECURSIVE && quick_again(m, t->tid))
-		return 1; /* (of adaptive ones ERRORCHECK is set too) */
+	int kind = m->__data.__kind;
+	if (RS_UNLIKELY(kind != 0)) {
+		if (!QUICK(kind))
+			return -1;
+		if (quick_again(m, t->tid))
+			return 1;
+		if (!quick_take(m, t->tid))
+			return -1;
+		if (QUICK_RECURSIVE(kind))
+			m->__data.__count = 1;
+		return 0;
+	}
 	if (RS_UNLIKELY(!quick_take(m, t->tid)))
 		return -1;
-	if (QUICK_RECURSIVE(kind))
-		m->__data.__count = 1;
-	if (RS_UNLIKELY(quick != 2 || t->held_count != 0))
+	if (RS_LIKELY(quick != 2 || t->held_count != 0))
 		return 0;
 	rs_held_put(t, (uintptr_t)m, RS_INFO(0, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
 	t->locks_taken++;
@@ -387,22 +404,38 @@ static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 	return r;
 }
 
+/* As the end of quick_unlock, where the moment has something to say of its site. */
+static __attribute__((noinline)) bool judged_unlock(struct rs_thread *t, pthread_mutex_t *m, void *fp)
+{
+	uint32_t n = t->held_count;
+	rs_moment_give(rs_sync_of(t), n - 1, t->held[n - 1].info, (uintptr_t)fp + 16);
+	rs_held_count(t, n - 1);
+	if (QUICK_RECURSIVE(m->__data.__kind))
+		m->__data.__count = 0;
+	quick_give(m);
+	return true;
+}
+
 /* The newest on the held list, a kind that the quick path takes, and ours by its own bytes; or one that stays ours. */
 static inline __attribute__((always_inline)) bool quick_unlock(struct rs_thread *t, pthread_mutex_t *m, void *fp)
 {
 	uint32_t n;
-	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(t == NULL || rs_quick == 0 || t->inside || !QUICK(kind) || (uint32_t)m->__data.__owner != t->tid))
+	if (RS_UNLIKELY(t == NULL || rs_quick == 0 || t->inside || (uint32_t)m->__data.__owner != t->tid))
 		return false;
-	if (QUICK_RECURSIVE(kind) && quick_back(m, t->tid))
-		return true;
+	int kind = m->__data.__kind;
+	if (RS_UNLIKELY(kind != 0)) {
+		if (!QUICK(kind))
+			return false;
+		if (quick_back(m, t->tid))
+			return true;
+	}
 	if (RS_UNLIKELY((n = t->held_count) == 0 || t->held[n - 1].obj != (uintptr_t)m))
 		return false;
 	uint64_t info = t->held[n - 1].info;
-	if (rs_moment_used(info))
-		rs_moment_give(rs_sync_of(t), n - 1, info, (uintptr_t)fp + 16);
+	if (RS_STACK_LATER == RS_INFO_STACK(info) ? RS_UNLIKELY(rs_moment_strays(&rs_sync_of(t)->moment[n - 1], (uintptr_t)fp + 16)) : (info & RS_INFO_TRIAL) != 0)
+		return judged_unlock(t, m, fp);
 	rs_held_count(t, n - 1);
-	if (QUICK_RECURSIVE(kind))
+	if (RS_UNLIKELY(QUICK_RECURSIVE(kind)))
 		m->__data.__count = 0;
 	quick_give(m);
 	return true;

@@ -125,7 +125,7 @@ static inline void rs_held_write(struct rs_thread *t, uint32_t n, uintptr_t obj,
 	t->held[n].info = info;
 	if (RS_LIKELY(n < RS_HELD_IN_SLOT)) {
 		t->slot->held[n].obj = obj;
-		t->slot->held[n].info = info & RS_INFO_SENT;
+		t->slot->held[n].info = info; /* what is ours alone in it, nobody reads there */
 	}
 }
 static inline void rs_held_count(struct rs_thread *t, uint32_t n)
@@ -162,6 +162,37 @@ uint32_t rs_held_stack(struct rs_thread *t, uintptr_t obj);
 uint32_t rs_slot_held_stack(const struct rs_slot *slot, uintptr_t obj);
 
 /* --- moments (moment.c) --------------------------------------------------------------------------------------------------- */
+
+/* Call sites: pc << 16 | trials passed. See moment.c. */
+#define RS_SITE_BITS 12
+#define RS_SITE_TRIALS 16
+#define RS_MOMENT_SPAN (RS_MOMENT_WORDS * 8)
+extern uint64_t rs_sites[1 << RS_SITE_BITS] __attribute__((visibility("hidden")));
+static inline unsigned rs_site_place(uintptr_t pc) { return (unsigned)(pc * 0x9e3779b97f4a7c15ull >> (64 - RS_SITE_BITS)); }
+/* Whether the n-th moment may be noted for a lock taken at `at`. Not for every site that is trusted. */
+static inline bool rs_moment_fits(const struct rs_thread *t, uint32_t n, struct rs_site at)
+{
+	uintptr_t rsp = (uintptr_t)at.fp + 16;
+	return n < RS_HELD_FIRST && rsp >= t->stack_lo && rsp < t->stack_hi && t->stack_hi - rsp >= RS_MOMENT_SPAN;
+}
+static inline bool rs_moment_trusted(uintptr_t pc)
+{
+	return __atomic_load_n(&rs_sites[rs_site_place(pc)], __ATOMIC_RELAXED) == (pc << 16 | RS_SITE_TRIALS);
+}
+/* Half as many stores, and no alignment asked for. */
+typedef uint64_t rs_pair __attribute__((vector_size(16), aligned(8), may_alias));
+static inline void rs_moment_note(struct rs_moment *m, struct rs_site at)
+{
+	uintptr_t rsp = (uintptr_t)at.fp + 16;
+	m->pc = at.pc;
+	m->rsp = rsp;
+	m->rbp = *(const uint64_t *)at.fp;
+#pragma GCC unroll 12
+	for (unsigned i = 0; i < RS_MOMENT_WORDS; i += 2)
+		*(rs_pair *)&m->word[i] = *(const rs_pair *)(rsp + 8 * i);
+}
+/* A caller whose stack pointer is rsp gives up a lock after a frame that m does not have whole was left. */
+static inline bool rs_moment_strays(const struct rs_moment *m, uintptr_t rsp) { return rsp > m->rsp && rsp - m->rsp > RS_MOMENT_SPAN; }
 
 /* What info says of the stack for a lock taken at `at` that becomes the n-th of the held list: its number, or RS_STACK_LATER with the moment noted;
  * perhaps with RS_INFO_TRIAL. Where no event is sent at once only. */
