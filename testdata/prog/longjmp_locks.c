@@ -27,7 +27,7 @@ static void __attribute__((noinline)) deep(int leave)
 	volatile char room[16 << 10];
 	room[0] = 0;
 	frame(leave);
-	room[1] = 0;
+	room[1] = room[0];
 }
 
 static void *one(void *arg)
