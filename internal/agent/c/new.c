@@ -45,13 +45,29 @@ RS_TLS uintptr_t last_real;
 extern const char __ehdr_start[] __attribute__((visibility("hidden")));
 extern const char _end[] __attribute__((visibility("hidden")));
 
-static void *find_local(enum op op, uintptr_t pc)
+static bool ours(uintptr_t p) { return p >= (uintptr_t)__ehdr_start && p < (uintptr_t)_end; }
+
+/* dladdr looks at every symbol of the object, and libLLVM has a hundred thousand: it is for a glibc before 2.35. */
+static struct link_map *object_of(uintptr_t pc)
 {
+	static int (*find)(void *, struct dl_find_object *);
+	static bool asked;
+	if (!__atomic_load_n(&asked, __ATOMIC_ACQUIRE)) {
+		__atomic_store_n(&find, (int (*)(void *, struct dl_find_object *))rs_real_find("_dl_find_object", ""), __ATOMIC_RELAXED);
+		__atomic_store_n(&asked, true, __ATOMIC_RELEASE);
+	}
+	struct dl_find_object found;
+	if (find)
+		return find((void *)pc, &found) == 0 ? found.dlfo_link_map : NULL;
 	Dl_info info;
 	struct link_map *map = NULL;
-	if (pc >= (uintptr_t)__ehdr_start && pc < (uintptr_t)_end)
-		pc = last_real;
-	if (!dladdr1((void *)pc, &info, (void **)&map, RTLD_DL_LINKMAP) || !map)
+	return dladdr1((void *)pc, &info, (void **)&map, RTLD_DL_LINKMAP) ? map : NULL;
+}
+
+static void *find_local(enum op op, uintptr_t pc)
+{
+	struct link_map *map = object_of(ours(pc) ? last_real : pc);
+	if (!map || !map->l_name[0]) /* the program's scope is the global one, where we are the only ones */
 		return NULL;
 	unsigned n = __atomic_load_n(&locals_used, __ATOMIC_ACQUIRE);
 	for (unsigned i = 0; i < n && i < LOCALS; i++)
@@ -77,12 +93,11 @@ static void *find_local(enum op op, uintptr_t pc)
  * the process ends. The definitions of all local scopes are nearly always those of one libstdc++. */
 static void *find_any(enum op op)
 {
-	Dl_info info;
-	struct link_map *map = NULL, *own = NULL;
-	if (!dladdr1((void *)__ehdr_start, &info, (void **)&own, RTLD_DL_LINKMAP) || !own)
+	struct link_map *own = object_of((uintptr_t)__ehdr_start), *map = own;
+	if (!own)
 		return NULL;
-	for (map = own; map->l_prev; map = map->l_prev)
-		;
+	while (map->l_prev)
+		map = map->l_prev;
 	void *fn = NULL;
 	for (map = map->l_next; map && !fn; map = map->l_next) { /* the first is the program, whose scope is the global one */
 		void *handle = map != own && map->l_name[0] ? dlopen(map->l_name, RTLD_LAZY | RTLD_NOLOAD) : NULL;

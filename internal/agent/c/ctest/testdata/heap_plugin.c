@@ -10,5 +10,8 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	printf("%d\n", work());
+	void *(*take)(void) = (void *(*)(void))dlsym(h, "take");
+	void (*give)(void *) = (void (*)(void *))dlsym(h, "give");
+	give(take());
 	return dlclose(h);
 }

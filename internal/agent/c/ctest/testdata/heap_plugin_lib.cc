@@ -13,6 +13,10 @@ struct held {
 held::~held() { ::operator delete(p); }
 static held one;
 
+// The same, called by the program, in whose scope only the agent has one.
+extern "C" void give(void *p) { ::operator delete(p); }
+extern "C" void *take() { return ::operator new(20); }
+
 extern "C" int work()
 {
 	std::vector<std::string> v;
