@@ -28,6 +28,7 @@ var policy = map[string]string{
 	"internal/tracee":       "golang.org/x/sys/unix",
 	"internal/x86":          "golang.org/x/arch/x86/x86asm",
 	"internal/pt":           "internal/x86",
+	"internal/perf":         "github.com/klauspost/compress/zstd",
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",
 	"internal/detect":       "internal/wire internal/finding",
@@ -44,7 +45,7 @@ var policy = map[string]string{
 }
 
 // pure packages know nothing of the machine: the same events give the same answers everywhere, and tests need nothing but events.
-var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/target", "internal/x86", "internal/pt"}
+var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/target", "internal/x86", "internal/pt", "internal/perf"}
 
 var machine = []string{"os", "os/exec", "os/signal", "net", "syscall", "golang.org/x/sys/unix"}
 
