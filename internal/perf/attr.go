@@ -124,7 +124,7 @@ const (
 // An Attr is struct perf_event_attr. Fields that a shorter one lacks are 0.
 type Attr struct {
 	Type             uint32
-	Size             uint32 // of the structure, in bytes; written 0 as 128
+	Size             uint32 // of the structure, in bytes; in a file all have the largest one's, and 0 is written as 128
 	Config           uint64
 	SamplePeriod     uint64 // with FlagFreq: the frequency in Hz
 	SampleType       SampleType

@@ -14,7 +14,7 @@ type byteOrder interface {
 }
 
 // A codec reads a structure out of bytes or appends it to bytes: each layout is stated once, by the calls that both need. After an error
-// reading gives zeros and writing goes on; the first error counts.
+// reading gives zeros and writing goes on; the first error counts. Writing leaves what it writes as it is.
 type codec struct {
 	order byteOrder
 	write bool
@@ -77,7 +77,9 @@ func (c *codec) u32(p *uint32) {
 func (c *codec) i32(p *int32) {
 	v := uint32(*p)
 	c.u32(&v)
-	*p = int32(v)
+	if !c.write {
+		*p = int32(v)
+	}
 }
 
 func (c *codec) u64(p *uint64) {
@@ -94,18 +96,24 @@ func (c *codec) bool8(p *bool) {
 		v = 1
 	}
 	c.u8(&v)
-	*p = v != 0
+	if !c.write {
+		*p = v != 0
+	}
 }
 
 // bits64 is a word of bit fields of the given widths, first field in the lowest bits of *p. A big-endian machine lays them from the highest
 // bit down.
 func (c *codec) bits64(p *uint64, widths []int) {
 	v := *p
-	if c.order == binary.BigEndian && c.write {
-		v = mirror(v, widths, true)
+	if c.write {
+		if c.order == binary.BigEndian {
+			v = mirror(v, widths, true)
+		}
+		c.u64(&v)
+		return
 	}
 	c.u64(&v)
-	if c.order == binary.BigEndian && !c.write {
+	if c.order == binary.BigEndian {
 		v = mirror(v, widths, false)
 	}
 	*p = v

@@ -264,10 +264,7 @@ func (i *Info) buildIDs(c *codec) {
 
 func (i *Info) eventDescs(c *codec) {
 	n := c.count32(len(i.EventDescs))
-	size := uint32(attrSizeDefault)
-	for k := range i.EventDescs {
-		size = max(size, i.EventDescs[k].Attr.Size)
-	}
+	size := attrSize(i.EventDescs)
 	c.u32(&size)
 	list(c, &i.EventDescs, n, attrSizeMin, func(e *Event) {
 		e.Attr.fields(c, int(size))

@@ -103,6 +103,11 @@ var dumped = regexp.MustCompile(`^(\.\.\. branch stack|\.\.\.\.\. *\d+:|\.\.\. (
 
 var dumpHead = regexp.MustCompile(`^(?:-?\d+ )?(-?\d+) (0x[0-9a-f]+|0) \[(0x[0-9a-f]+)\]: PERF_RECORD_([A-Z0-9_]+)(.*)$`)
 
+// branchEnd is the last number on the line of a branch.
+var branchEnd = regexp.MustCompile(`(?m)^(\.\.\.\.\. .*) [0-9a-f]+$`)
+
+var protection = regexp.MustCompile(`\]: [r-][w-][x-][ps] `)
+
 // perfDump gives the records that perf script -D shows, in the form of dump.
 func perfDump(out string, pipe bool) (records []string) {
 	var now string
@@ -335,7 +340,9 @@ func dumpAs(r *Reader, e *Entry) string {
 	return s
 }
 
-// comparePerf compares what perf says of the records of a file with ours. With partly, perf may show fewer records.
+// comparePerf compares what perf says of the records of a file with ours. With partly, perf may show fewer records. In big-endian files perf
+// 6.1 does not turn the numbers of KSYMBOL and BPF_EVENT and the protection of MMAP2, and takes the bit fields of a branch from spec on for
+// one: there they are not compared.
 func comparePerf(t *testing.T, name string, partly bool) (entries []*Entry) {
 	t.Helper()
 	file, err := os.ReadFile(name)
@@ -352,6 +359,16 @@ func comparePerf(t *testing.T, name string, partly bool) (entries []*Entry) {
 	want = perfDump(out, r.Pipe)
 	for _, e := range entries {
 		got = append(got, dumpAs(r, e))
+	}
+	if r.BigEndian {
+		unturned := func(s string) bool { return strings.Contains(s, "] KSYMBOL ") || strings.Contains(s, "] BPF_EVENT ") }
+		want, got = slices.DeleteFunc(want, unturned), slices.DeleteFunc(got, unturned)
+		for _, list := range [][]string{want, got} {
+			for i := range list {
+				list[i] = branchEnd.ReplaceAllString(list[i], "$1")
+				list[i] = protection.ReplaceAllString(list[i], "]: ")
+			}
+		}
 	}
 	slices.Sort(want)
 	slices.Sort(got)

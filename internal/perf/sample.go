@@ -181,7 +181,9 @@ func (r *Regs) fields(c *codec, mask uint64) {
 		c.fail(ErrContents, "%d registers where the event has %d", len(r.Values), weight(mask))
 		return
 	}
-	r.Mask = mask
+	if !c.write {
+		r.Mask = mask
+	}
 	c.u64s(&r.Values, weight(mask))
 }
 

@@ -200,10 +200,9 @@ func (r *HeaderAttr) fields(c *codec) {
 }
 
 func (r *BuildID) fields(c *codec) {
-	if c.write {
-		c.misc |= r.Misc
+	if !c.write {
+		r.Misc = c.misc
 	}
-	r.Misc = c.misc
 	c.i32(&r.PID)
 	n := uint8(buildIDSize)
 	if c.write {
@@ -307,7 +306,9 @@ func (r *CPUMap) fields(c *codec) {
 			list(c, &r.Mask, int(n), 4, func(p *uint64) {
 				v := uint32(*p)
 				c.u32(&v)
-				*p = uint64(v)
+				if !c.write {
+					*p = uint64(v)
+				}
 			})
 		case 8:
 			c.pad(4)
@@ -348,7 +349,9 @@ func (r *EventUpdate) fields(c *codec) {
 	case UpdateScale:
 		v := math.Float64bits(r.Scale)
 		c.u64(&v)
-		r.Scale = math.Float64frombits(v)
+		if !c.write {
+			r.Scale = math.Float64frombits(v)
+		}
 	case UpdateCPUs:
 		r.CPUs.fields(c)
 	default:
@@ -359,7 +362,9 @@ func (r *EventUpdate) fields(c *codec) {
 func (r *HeaderFeature) fields(c *codec) {
 	v := uint64(r.Feature)
 	c.u64(&v)
-	r.Feature = Feature(v)
+	if !c.write {
+		r.Feature = Feature(v)
+	}
 	c.restBytes(&r.Data)
 }
 

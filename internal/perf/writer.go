@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // appendRecord appends a record of an event; attr and identity may be nil where the record needs none.
@@ -37,6 +38,8 @@ func appendRecord(b []byte, order byteOrder, attr *Attr, misc Misc, rec Record, 
 
 // A Writer writes a perf.data file, or a pipe. Errors of the output are given as they are.
 type Writer struct {
+	Omitted []Feature // of a pipe: those that do not fit a record
+
 	out    io.Writer
 	seek   io.WriteSeeker // nil: a pipe
 	order  byteOrder
@@ -63,13 +66,27 @@ func magicOf(order byteOrder) (m [8]byte) {
 	return m
 }
 
+// attrSize is the size that all attributes of a file have.
+func attrSize(events []Event) (size uint32) {
+	for i := range events {
+		size = max(size, events[i].Attr.Size)
+	}
+	if size == 0 {
+		size = attrSizeDefault
+	}
+	return size
+}
+
 // NewWriter begins a file, at the beginning of out, with records of these events.
 func NewWriter(out io.WriteSeeker, events []Event, bigEndian bool) (*Writer, error) {
 	w := &Writer{out: out, seek: out, order: orderOf(bigEndian), events: events}
 	w.head = header{magic: magicOf(w.order), size: fileHeaderSize}
-	size := uint32(attrSizeDefault)
-	for i := range events {
-		size = max(size, events[i].Attr.Size)
+	size := attrSize(events)
+	if size > attrSizeDefault { // perf 6.1 reads no larger ones in a file
+		long := func(e Event) bool { return e.Attr.Config3 != 0 || e.Attr.Config4 != 0 }
+		if !slices.ContainsFunc(events, long) {
+			size = attrSizeDefault
+		}
 	}
 	w.head.attrSize = uint64(size) + sectionSize
 	c := codec{order: w.order, write: true, b: make([]byte, fileHeaderSize)}
@@ -80,7 +97,9 @@ func NewWriter(out io.WriteSeeker, events []Event, bigEndian bool) (*Writer, err
 	}
 	w.head.attrs = section{uint64(len(c.b)), uint64(len(events)) * w.head.attrSize}
 	for i := range events {
-		events[i].Attr.fields(&c, int(size))
+		a := events[i].Attr
+		a.Size = size // perf takes the size in the attribute for the one in the file
+		a.fields(&c, int(size))
 		ids[i].fields(&c)
 	}
 	w.head.data.Offset = uint64(len(c.b))
@@ -90,7 +109,9 @@ func NewWriter(out io.WriteSeeker, events []Event, bigEndian bool) (*Writer, err
 	return w, w.emit(c.b)
 }
 
-// NewPipeWriter begins a pipe: the events and what info has come as records. BUILD_ID comes where it is written as a record.
+// NewPipeWriter begins a pipe: the events and what info has come as records. BUILD_ID comes where it is
+// written as a record. A feature of more than 64 KiB has no place in a pipe:
+// Omitted has it, as perf leaves it out.
 func NewPipeWriter(out io.Writer, events []Event, info *Info, bigEndian bool) (*Writer, error) {
 	w := &Writer{out: out, order: orderOf(bigEndian), events: events}
 	m := magicOf(w.order)
@@ -111,7 +132,11 @@ func NewPipeWriter(out io.Writer, events []Event, info *Info, bigEndian bool) (*
 		if c.err != nil {
 			return nil, &Error{0, "feature " + f.String() + " to be written", c.err}
 		}
-		c.align(recordAlign)
+		// Not padded: perf takes bytes behind a CPU_TOPOLOGY without dies for a list of dies.
+		if len(c.b)+2*headerSize > maxRecord {
+			w.Omitted = append(w.Omitted, f)
+			continue
+		}
 		if err := w.Write(&Entry{Event: -1, Record: &HeaderFeature{f, c.b}}); err != nil {
 			return nil, err
 		}
