@@ -28,6 +28,7 @@ var policy = map[string]string{
 	"internal/tracee":       "golang.org/x/sys/unix",
 	"internal/x86":          "golang.org/x/arch/x86/x86asm",
 	"internal/pt":           "internal/x86",
+	"internal/patch":        "internal/x86",
 	"internal/perf":         "github.com/klauspost/compress/zstd",
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",

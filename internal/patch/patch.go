@@ -1,0 +1,129 @@
+// Package patch plans how code of ours comes in front of instructions of a program that is running: which bytes change, what the trampolines hold and where
+// they lie. It plans only; no process is touched.
+//
+// A patch replaces an instruction's first bytes by a jump to a trampoline: the recipe's code, the displaced instruction, a jump back. Most instructions are
+// shorter than a jump of five bytes; then the last bytes of the jump's distance are the first bytes of what follows, which stay as they are (instruction
+// punning: Chamith et al., PLDI 2017), and the trampoline must lie where they say. If nothing is free there, prefixes that mean nothing move the jump
+// over other bytes, or the successor or another neighbour is displaced too, to have other bytes (Duck et al., E9Patch, PLDI 2020). What is left gets int3.
+//
+// Every boundary between instructions stays valid at all times, whether or not a jump to it is known: a thread may stand at any of them.
+package patch
+
+import (
+	"errors"
+
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// Errors of sites. Plan wraps them with the address.
+var (
+	ErrNoInstruction = errors.New("no known instruction begins here")
+	ErrShared        = errors.New("other code runs through the bytes of the instruction: a patch would change it")
+	ErrSpace         = errors.New("no free memory for a trampoline within reach")
+	ErrSite          = errors.New("there is a site already")
+	ErrNoSite        = errors.New("there is no site")
+)
+
+// A Recipe is what is done in front of an instruction: code that falls through its end and leaves everything that matters as it was.
+type Recipe interface {
+	// Size is the most bytes that Append appends, whatever the address.
+	Size() int
+	// Append appends the code as it is to lie at an address. Nothing that is appended may depend on when it is called: code is made more than once.
+	Append(dst []byte, at uint64) ([]byte, error)
+}
+
+// A Site is an instruction that is to have a recipe.
+type Site struct {
+	At     uint64
+	Recipe Recipe
+}
+
+// A Tier says how an instruction was patched, from the cheapest to the dearest.
+type Tier uint8
+
+// Tiers.
+const (
+	TierJump      Tier = iota // the instruction has room for a jump
+	TierPun                   // the jump ends in the bytes of the successors, which the trampoline holds too
+	TierPadded                // likewise, behind prefixes
+	TierSuccessor             // likewise, and the successor was displaced to have other bytes
+	TierNeighbour             // a short jump to a jump inside a displaced instruction
+	TierTrap                  // int3
+	Tiers
+)
+
+var tierNames = [Tiers]string{"jump", "pun", "padded", "evicted successor", "evicted neighbour", "int3"}
+
+// String gives the tier's name.
+func (t Tier) String() string {
+	if t < Tiers {
+		return tierNames[t]
+	}
+	return "?"
+}
+
+// A Patch is one instruction patched. It does not change.
+type Patch struct {
+	At         uint64
+	Tier       Tier
+	Bytes      []byte // what lies there instead of the instruction's own first bytes, never beyond its end
+	Trampoline Trampoline
+	// For is the site on whose behalf the instruction was displaced; 0 if it is a site itself.
+	For uint64
+	// Via is the place of the jump inside a displaced neighbour, 0 if there is none.
+	Via uint64
+
+	evicts []uint64 // displaced on its behalf
+	puns   []uint64 // instructions whose bytes are part of its jump
+	deps   []uint64 // instructions that it must be planned anew with: puns and what the trampoline copied
+}
+
+// A Trampoline is code outside the program's.
+type Trampoline struct {
+	At    uint64
+	Code  []byte
+	Parts []Part
+}
+
+// End gives the address behind the trampoline.
+func (t *Trampoline) End() uint64 { return t.At + uint64(len(t.Code)) }
+
+// A Part is a piece of a trampoline: a recipe, a copy of an instruction, or, last, the jump back. A thread that is stopped in a part is, as far as the program is concerned,
+// about to run the instruction at For.
+type Part struct {
+	Off    int // of its first byte
+	For    uint64
+	Recipe bool
+}
+
+// A Planner knows the patches of one text. It is not for several goroutines at once.
+type Planner struct {
+	// Calls says what becomes of a site that is a call: refused, or moved with its return address kept. Calls that are no sites always stay in place.
+	Calls x86.Calls
+
+	text    *Text
+	space   *Space
+	sites   map[uint64]Recipe
+	patches map[uint64]*Patch
+	deps    map[uint64][]uint64 // from an instruction to the patches that must be planned anew when it changes
+	pending *Transaction
+}
+
+// NewPlanner makes a planner for a text that is as it was. Several planners may share a space.
+func NewPlanner(text *Text, space *Space) *Planner {
+	return &Planner{text: text, space: space, sites: map[uint64]Recipe{}, patches: map[uint64]*Patch{}, deps: map[uint64][]uint64{}}
+}
+
+// At gives the patch of an instruction, nil if there is none.
+func (p *Planner) At(addr uint64) *Patch { return p.patches[addr] }
+
+// Close forgets the text, which is unmapped, and frees its trampolines.
+func (p *Planner) Close() {
+	if p.pending != nil {
+		p.Abort(p.pending)
+	}
+	for _, x := range p.patches {
+		p.space.give(x.Trampoline.At, x.Trampoline.End())
+	}
+	*p = *NewPlanner(p.text, p.space)
+}
