@@ -70,10 +70,13 @@ const (
 	FlagSampleIDAll   AttrFlags = 1 << 18
 	FlagExcludeHost   AttrFlags = 1 << 19
 	FlagExcludeGuest  AttrFlags = 1 << 20
+	FlagNoKernelChain AttrFlags = 1 << 21 // exclude_callchain_kernel
+	FlagNoUserChain   AttrFlags = 1 << 22 // exclude_callchain_user
 	FlagMmap2         AttrFlags = 1 << 23
 	FlagCommExec      AttrFlags = 1 << 24
 	FlagUseClockID    AttrFlags = 1 << 25
 	FlagContextSwitch AttrFlags = 1 << 26
+	FlagWriteBackward AttrFlags = 1 << 27
 	FlagNamespaces    AttrFlags = 1 << 28
 	FlagKsymbol       AttrFlags = 1 << 29
 	FlagBPFEvent      AttrFlags = 1 << 30

@@ -15,8 +15,9 @@ var sampleTypeNames = strings.Fields("IP TID TIME ADDR READ CALLCHAIN ID CPU PER
 var readFormatNames = strings.Fields("TOTAL_TIME_ENABLED TOTAL_TIME_RUNNING ID GROUP LOST")
 
 // flagNames are perf's, by bit.
-var flagNames = map[AttrFlags]string{FlagDisabled: "disabled", FlagInherit: "inherit", FlagPinned: "pinned", FlagExcludeKernel: "exclude_kernel",
-	FlagExcludeHV: "exclude_hv", FlagMmap: "mmap", FlagComm: "comm", FlagFreq: "freq", FlagEnableOnExec: "enable_on_exec", FlagTask: "task",
+var flagNames = map[AttrFlags]string{FlagDisabled: "disabled", FlagInherit: "inherit", FlagPinned: "pinned", FlagInheritStat: "inherit_stat", FlagNoUserChain: "exclude_callchain_user",
+	FlagExcludeKernel: "exclude_kernel",
+	FlagExcludeHV:     "exclude_hv", FlagMmap: "mmap", FlagComm: "comm", FlagFreq: "freq", FlagEnableOnExec: "enable_on_exec", FlagTask: "task",
 	FlagMmapData: "mmap_data", FlagSampleIDAll: "sample_id_all", FlagExcludeGuest: "exclude_guest", FlagMmap2: "mmap2", FlagCommExec: "comm_exec",
 	FlagContextSwitch: "context_switch", FlagNamespaces: "namespaces", FlagKsymbol: "ksymbol", FlagBPFEvent: "bpf_event", FlagBuildID: "build_id"}
 
@@ -126,7 +127,7 @@ func eventLine(e *Event) string {
 	field(a.Type != 0, "type = %d", a.Type)
 	field(true, "size = %d", a.Size)
 	field(a.Config != 0, "config = %#x", a.Config)
-	field(true, "{ sample_period, sample_freq } = %d", a.SamplePeriod)
+	field(a.SamplePeriod != 0, "{ sample_period, sample_freq } = %d", a.SamplePeriod)
 	field(true, "sample_type = %s", named(uint64(a.SampleType), sampleTypeNames))
 	field(a.ReadFormat != 0, "read_format = %s", named(uint64(a.ReadFormat), readFormatNames))
 	for bit := range 64 {

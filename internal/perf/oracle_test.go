@@ -99,7 +99,7 @@ func all(t testing.TB, r *Reader) (entries []*Entry) {
 }
 
 // dumped are the parts of a sample that perf script -D prints on lines of their own.
-var dumped = regexp.MustCompile(`^(\.\.\. branch stack|\.\.\.\.\. *\d+:|\.\.\. (user|intr) regs|\.\.\.\. [A-Z]|\.\.\. ustack| \. data_src|\.\.\. weight|\t+ ?\[?\d/)`)
+var dumped = regexp.MustCompile(`^(\.{3} (time|id|lost) .*:|\.{6} time|\.{4} group|\.{5} id|\.\.\. branch stack|\.\.\. FP chain|\.\.\.\.\. *\d+:|\.\.\. (user|intr) regs|\.\.\.\. [A-Z]|\.\.\. ustack| \. data_src|\.\.\. weight|\t+ ?\[?\d/)`)
 
 var dumpHead = regexp.MustCompile(`^(?:-?\d+ )?(-?\d+) (0x[0-9a-f]+|0) \[(0x[0-9a-f]+)\]: PERF_RECORD_([A-Z0-9_]+)(.*)$`)
 
@@ -142,8 +142,8 @@ func perfDump(out string, pipe bool) (records []string) {
 	return records
 }
 
-// dump prints a record as perf script -D does, after time, offset and size.
-func dump(e *Entry) string {
+// dump prints a record of an event (nil: of none) as perf script -D does, after time, offset and size.
+func dump(e *Entry, of *Event) string {
 	at, time := fmt.Sprintf("%#x", e.Offset), e.Identity.Time
 	s := fmt.Sprintf("%d %s [%#x] %s", time, at, e.Size, e.Record.Type())
 	hex := func(v uint64) string { // C's %#x
@@ -196,7 +196,7 @@ func dump(e *Entry) string {
 	case *ItraceStart:
 		s += fmt.Sprintf(" pid: %d tid: %d", r.PID, r.TID)
 	case *Switch:
-		s += map[bool]string{false: " IN", true: " OUT"}[e.Misc&MiscSwitchOut != 0]
+		s += map[Misc]string{0: " IN", MiscSwitchOut: " OUT", MiscSwitchOut | MiscPreempt: " OUT preempt"}[e.Misc&(MiscSwitchOut|MiscPreempt)]
 	case *SwitchCPUWide:
 		way := " IN           prev"
 		if e.Misc&MiscSwitchOut != 0 {
@@ -206,6 +206,15 @@ func dump(e *Entry) string {
 			}
 		}
 		s += strings.TrimRight(fmt.Sprintf("%s pid/tid: %5d/%-5d", way, r.NextPrev.PID, r.NextPrev.TID), " ")
+	case *Read:
+		s += fmt.Sprintf(": %d %d %s %d", r.PID, r.TID, of.Name, r.Values.Values[0].Value)
+		if of.Attr.ReadFormat == FormatTotalTimeEnabled|FormatTotalTimeRunning|FormatID|FormatLost {
+			v := &r.Values
+			s += fmt.Sprintf("\n... time enabled : %d\n... time running : %d\n... id           : %d\n... lost         : %d",
+				v.TimeEnabled, v.TimeRunning, v.Values[0].ID, v.Values[0].Lost)
+		}
+	case *Lost:
+		s += fmt.Sprintf(": id:%d: lost:%d", r.ID, r.Lost)
 	case *Namespaces:
 		s += fmt.Sprintf(" %d/%d - nr_namespaces: %d\n\t\t[", r.PID, r.TID, len(r.Links))
 		for i, l := range r.Links {
@@ -238,7 +247,7 @@ func dump(e *Entry) string {
 		s += ": " + cpuList(r)
 	case *Sample:
 		s += fmt.Sprintf("(IP, %s): %d/%d: %s period: %d addr: %s", hex(uint64(e.Misc)), r.PID, r.TID, hex(r.IP), r.Period, hex(r.Addr))
-		s += sampleLines(r)
+		s += sampleLines(r, of.Attr.SampleType&SampleCallchain != 0)
 	}
 	return s
 }
@@ -285,7 +294,13 @@ func list2(v []int) (s string) {
 var regNames = []string{"AX", "BX", "CX", "DX", "SI", "DI", "BP", "SP", "IP", "FLAGS", "CS", "SS", "DS", "ES", "FS", "GS",
 	"R8", "R9", "R10", "R11", "R12", "R13", "R14", "R15"}
 
-func sampleLines(r *Sample) (s string) {
+func sampleLines(r *Sample, chain bool) (s string) {
+	if chain {
+		s += fmt.Sprintf("\n... FP chain: nr:%d", len(r.Callchain))
+		for i, ip := range r.Callchain {
+			s += fmt.Sprintf("\n..... %2d: %016x", i, ip)
+		}
+	}
 	if r.Branches != nil {
 		s += fmt.Sprintf("\n... branch stack: nr:%d", len(r.Branches))
 		for i, b := range r.Branches {
@@ -320,9 +335,13 @@ func sampleLines(r *Sample) (s string) {
 
 // dumpAs is dump of a record of an event, with what depends on the event's sample type.
 func dumpAs(r *Reader, e *Entry) string {
-	s := dump(e)
+	var of *Event
+	if e.Event >= 0 {
+		of = &r.Events[e.Event]
+	}
+	s := dump(e, of)
 	if rec, ok := e.Record.(*Sample); ok {
-		a := &r.Events[e.Event].Attr
+		a := &of.Attr
 		t := a.SampleType
 		if t&SamplePeriod == 0 { // perf says that of the event
 			s = strings.Replace(s, " period: 0 ", fmt.Sprintf(" period: %d ", a.SamplePeriod), 1)
@@ -335,6 +354,28 @@ func dumpAs(r *Reader, e *Entry) string {
 		}
 		if t&SampleDataSrc != 0 {
 			s += fmt.Sprintf("\n . data_src: %#x", uint64(rec.DataSrc))
+		}
+		if t&SampleRead != 0 {
+			s += readLines(&rec.Read, a.ReadFormat)
+		}
+	}
+	return s
+}
+
+func readLines(v *ReadValues, f ReadFormat) (s string) {
+	if f&FormatTotalTimeEnabled != 0 {
+		s += fmt.Sprintf("\n...... time enabled %016x", v.TimeEnabled)
+	}
+	if f&FormatTotalTimeRunning != 0 {
+		s += fmt.Sprintf("\n...... time running %016x", v.TimeRunning)
+	}
+	if f&FormatGroup != 0 {
+		s += fmt.Sprintf("\n.... group nr %d", len(v.Values))
+	}
+	for _, x := range v.Values {
+		s += fmt.Sprintf("\n..... id %016x, value %016x", x.ID, x.Value)
+		if f&FormatLost != 0 {
+			s += fmt.Sprintf(", lost %d", x.Lost)
 		}
 	}
 	return s
