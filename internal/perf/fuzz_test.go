@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Whatever the bytes, as a file and as a pipe: no panic, progress, errors with offsets; and what is read can be written and read again to the
-// same, where the writer takes it.
+// Whatever the bytes, as a file and as a pipe: no panic, progress, errors with offsets; and a record that was read, if it can be written,
+// is read again as the same.
 func FuzzReader(f *testing.F) {
 	if _, err := os.Stat(captures); err == nil {
 		for _, name := range captured(f) {
@@ -24,6 +24,10 @@ func FuzzReader(f *testing.F) {
 		for _, pipe := range []bool{false, true} {
 			f.Add(small(f, pipe, bigEndian))
 		}
+	}
+	for _, second := range []bool{false, true} {
+		file, _ := compressed(f, 20, second)
+		f.Add(file)
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		if r, err := NewReader(bytes.NewReader(file), int64(len(file))); err == nil {
