@@ -2,8 +2,11 @@ package patch
 
 import "github.com/ripstop/ripstop/internal/x86"
 
-// tries bounds the search for bytes that suit two jumps.
-const tries = 3000
+// Bounds of the search for bytes that suit two jumps, in looks at the space: for one pair of places, and for a site's successor or neighbours.
+const (
+	triesPair = 3000
+	triesSite = 12000
+)
 
 // Prefixes without meaning before a near jump; REX only as the last one.
 var (
@@ -26,7 +29,8 @@ type byteChoice struct {
 // both looks for targets of two jumps that share the bytes of choices; given are those that are settled. It tries the last choices first: they weigh most in the distance.
 func (p *Planner) both(x, y *jump, given func(uint64) (byte, bool), choices []byteChoice) (chosen map[uint64]byte, ax, ay uint64, ok bool) {
 	chosen = map[uint64]byte{}
-	left := tries
+	left := min(triesPair, p.tries)
+	defer func(had int) { p.tries -= had - left }(left)
 	now := func(a uint64) (byte, bool) {
 		if b, ok := chosen[a]; ok {
 			return b, true
@@ -35,9 +39,10 @@ func (p *Planner) both(x, y *jump, given func(uint64) (byte, bool), choices []by
 	}
 	var rec func(n int) bool
 	rec = func(n int) bool {
-		if left--; left < 0 {
+		if left <= 0 {
 			return false
 		}
+		left--
 		a, found := p.space.find(x.want(now), x.size)
 		if !found {
 			return false
@@ -132,7 +137,7 @@ func (p *Planner) successor(at uint64, in *x86.Inst, room int) (bool, error) {
 			if !ok {
 				continue
 			}
-			prefixes := p.ownPads(next, padsThere)
+			prefixes := ownPads(padsThere)
 			for i := range prefixes {
 				if b, ok := chosen[next+uint64(i)]; ok {
 					prefixes[i] = b
@@ -149,7 +154,7 @@ func (p *Planner) successor(at uint64, in *x86.Inst, room int) (bool, error) {
 				continue
 			}
 			here.evicts = []uint64{next}
-			p.install(p.jumpBytes(here, pads, room, p.ownPads(at, pads)))
+			p.install(p.jumpBytes(here, pads, room, ownPads(pads)))
 			return true, nil
 		}
 	}

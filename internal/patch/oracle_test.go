@@ -84,20 +84,22 @@ func (m *image) walk(start uint64, site func(uint64) (is, maybe bool)) error {
 		bad := func(format string, args ...any) error {
 			return fmt.Errorf("entered at %#x, at %#x, before %#x: %s", start, pc, next, fmt.Sprintf(format, args...))
 		}
-		if !m.inText(next) { // the text is a piece of a larger one
-			in, _ := x86.Decode(m.fetch(pc))
-			if to, ok := in.Target(pc); pc == next || in.Op == "jmp" && ok && to == next && !seen {
-				return nil
-			}
-			return bad("%v at the end of the text", in)
-		}
 		if pc == next && pc != start && !seen { // from here on it is another walk
 			return nil
 		}
-		oc := m.orig[next-m.at:]
-		o, err := x86.Decode(oc)
-		if err != nil {
-			return bad("the original: %v", err)
+		var oc []byte
+		var o x86.Inst
+		err := x86.ErrTruncated
+		if m.inText(next) {
+			oc = m.orig[next-m.at:]
+			o, err = x86.Decode(oc)
+		}
+		if err != nil { // the end of what is known: only back there
+			in, _ := x86.Decode(m.fetch(pc))
+			if to, ok := in.Target(pc); in.Op == "jmp" && ok && to == next && !seen {
+				return nil
+			}
+			return bad("%v behind the last instruction", in)
 		}
 		oc = oc[:o.Len]
 		is, maybe := site(next)
@@ -155,7 +157,8 @@ func (m *image) walk(start uint64, site func(uint64) (is, maybe bool)) error {
 		}
 		target, rel := in.Target(pc)
 		if in.Flow == x86.FlowJump && rel && target == next && !seen {
-			if ot, ok := o.Target(next); !(o.Flow == x86.FlowJump && ok && ot == target) {
+			// An original jump to itself looks like our jump back to it.
+			if ot, ok := o.Target(next); !(o.Flow == x86.FlowJump && ok && ot == target && next == start && !is) {
 				pc = target
 				continue
 			}
@@ -197,14 +200,17 @@ func (m *image) same(o *x86.Inst, oc []byte, at uint64, in *x86.Inst, code []byt
 		}
 		return in.Len, nil
 	}
-	if ms := o.Mems(); len(ms) > 0 && ms[0].Base == x86.RIP {
+	if ms := o.Mems(); len(ms) > 0 && ms[0].RIPRelative() {
 		to := at + uint64(o.Len) + uint64(ms[0].Disp)
 		if in.Op == "mov" && o.Op == "lea" && in.Args()[1].Kind == x86.ArgImm && in.Args()[0].Reg.Num() == o.Args()[0].Reg.Num() &&
-			uint64(in.Args()[1].Imm) == to {
+			(uint64(in.Args()[1].Imm) == to || o.Args()[0].Reg.Size() == 4 && uint32(in.Args()[1].Imm) == uint32(to)) {
 			return in.Len, nil
 		}
 		is := in.Mems()
-		if in.Len != o.Len || len(is) == 0 || pc+uint64(in.Len)+uint64(is[0].Disp) != to {
+		if in.Len != o.Len || len(is) == 0 {
+			return 0, differs
+		}
+		if there := pc + uint64(in.Len) + uint64(is[0].Disp); there != to && (ms[0].Base != x86.EIP || uint32(there) != uint32(to)) {
 			return 0, differs
 		}
 		a, b := bytes.Clone(oc), bytes.Clone(code)

@@ -107,6 +107,7 @@ type Planner struct {
 	patches map[uint64]*Patch
 	deps    map[uint64][]uint64 // from an instruction to the patches that must be planned anew when it changes
 	pending *Transaction
+	tries   int // that the search for a tier has left
 }
 
 // NewPlanner makes a planner for a text that is as it was. Several planners may share a space.
@@ -117,7 +118,7 @@ func NewPlanner(text *Text, space *Space) *Planner {
 // At gives the patch of an instruction, nil if there is none.
 func (p *Planner) At(addr uint64) *Patch { return p.patches[addr] }
 
-// Close forgets the text, which is unmapped, and frees its trampolines.
+// Close forgets the text, which is unmapped, and frees its trampolines, but for those that Free was not yet told of.
 func (p *Planner) Close() {
 	if p.pending != nil {
 		p.Abort(p.pending)

@@ -60,6 +60,7 @@ func (p *Planner) place(at uint64) error {
 	room := p.text.room(at, &in)
 	tiers := []func(uint64, *x86.Inst, int) (bool, error){p.direct, p.successor, p.neighbour, p.trap}
 	for _, try := range tiers {
+		p.tries = triesSite
 		if ok, err := try(at, &in, room); ok || err != nil {
 			return err
 		}
@@ -88,7 +89,7 @@ func (p *Planner) direct(at uint64, in *x86.Inst, room int) (bool, error) {
 		}
 		if a, ok := p.space.find(j.want(p.beyond(j.room)), l.size); ok {
 			if x := p.make(at, tier, &l, a); x != nil {
-				p.install(p.jumpBytes(x, pads, room, p.ownPads(at, pads)))
+				p.install(p.jumpBytes(x, pads, room, ownPads(pads)))
 				return true, nil
 			}
 		}
@@ -100,7 +101,7 @@ func (p *Planner) direct(at uint64, in *x86.Inst, room int) (bool, error) {
 }
 
 // ownPads are so many prefixes.
-func (p *Planner) ownPads(_ uint64, pads int) []byte {
+func ownPads(pads int) []byte {
 	b := make([]byte, pads)
 	for i := range b {
 		b[i] = pad
@@ -120,7 +121,8 @@ func (p *Planner) trap(at uint64, _ *x86.Inst, _ int) (bool, error) {
 	}
 	x := p.make(at, TierTrap, &l, a)
 	if x == nil {
-		return false, fmt.Errorf("the recipe cannot lie at %#x", a)
+		_, err = l.build(a, p.Calls)
+		return false, fmt.Errorf("trampoline at %#x: %w", a, err)
 	}
 	x.Bytes = []byte{opTrap}
 	p.install(x)

@@ -17,7 +17,7 @@ type Text struct {
 	starts    []uint64 // a bit for each address
 }
 
-// NewText makes a text of code that lies at an address. The code is not copied and must not change.
+// NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
 	return &Text{at: at, orig: code, now: append([]byte(nil), code...), starts: make([]uint64, len(code)/64+1)}
 }
@@ -85,7 +85,7 @@ func (t *Text) room(addr uint64, in *x86.Inst) int {
 
 // shared says whether the instruction at an address lies inside another known one.
 func (t *Text) shared(addr uint64) bool {
-	for a := t.next(max(t.at, addr-(x86.MaxLen-1)), addr); a < addr; a = t.next(a+1, addr) {
+	for a := t.next(addr-min(addr-t.at, x86.MaxLen-1), addr); a < addr; a = t.next(a+1, addr) {
 		if in, _, ok := t.inst(a); ok && a+uint64(in.Len) > addr {
 			return true
 		}

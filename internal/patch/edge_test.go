@@ -1,0 +1,211 @@
+package patch
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+const edgeAt = 0x7f1234500000
+
+// code makes a text of one function.
+func code(tb testing.TB, s string) *Text {
+	tb.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	t := NewText(edgeAt, b)
+	if end := t.AddFunction(t.at, t.end()); end != t.end() {
+		tb.Fatalf("decoded up to %#x", end)
+	}
+	return t
+}
+
+// What may be entered behind a prefix stays: glibc's atomics once jumped over their lock prefix in a program with one thread. Nothing known, or known so,
+// the bytes behind the lock stay; known otherwise, they may be overwritten.
+func TestLockPrefix(t *testing.T) {
+	const cmpxchg = "f0480fb117" + "9090909090909090"
+	for _, x := range []struct {
+		name    string
+		entered func(uint64) bool
+		keeps   bool
+	}{
+		{"nothing known", nil, true},
+		{"entered", func(a uint64) bool { return a == edgeAt+1 }, true},
+		{"not entered", func(uint64) bool { return false }, false},
+	} {
+		text := code(t, cmpxchg)
+		text.Entered = x.entered
+		b := newBench(text, around(text))
+		add := []Site{{edgeAt, mark{edgeAt, 1}}}
+		tx, err := b.Plan(add, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.apply(t, tx, add, nil)
+		if keeps := bytes.Equal(text.now[1:5], text.orig[1:5]); keeps != x.keeps {
+			t.Errorf("%s: % x of % x", x.name, text.now, text.orig)
+		}
+	}
+}
+
+// Instructions that overlap, as hand-written code has them: the outer one's bytes behind the inner's beginning stay, the inner one is refused.
+func TestShared(t *testing.T) {
+	text := code(t, "b8050f1f00"+"9090909090909090") // mov eax, 0x1f0f05; from its third byte on: nop [rax]
+	text.AddFunction(edgeAt+2, edgeAt+5)
+	b := newBench(text, around(text))
+	if err := b.Check(edgeAt + 2); !errors.Is(err, ErrShared) {
+		t.Errorf("inner: %v", err)
+	}
+	add := []Site{{edgeAt, mark{edgeAt, 0}}}
+	tx, err := b.Plan(add, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.apply(t, tx, add, nil)
+	if !bytes.Equal(text.now[2:], text.orig[2:]) {
+		t.Errorf("% x", text.now)
+	}
+}
+
+// Wrong wishes get an error that says what is wrong, and change nothing.
+func TestPlanErrors(t *testing.T) {
+	const at = edgeAt
+	text := code(t, "488b07"+"e800000000"+"ffd0"+"488b17"+"c3")
+	b := newBench(text, around(text))
+	tx, err := b.Plan([]Site{{at, mark{at, 0}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Plan(nil, []uint64{at}); err != ErrPending {
+		t.Errorf("while a transaction is under way: %v", err)
+	}
+	b.Commit(tx)
+	for _, x := range []struct {
+		add, remove uint64
+		want        error
+	}{
+		{at, 0, ErrSite}, {0, at + 10, ErrNoSite}, {at + 1, 0, ErrNoInstruction}, {at + 1<<20, 0, ErrNoInstruction}, {at - 1, 0, ErrNoInstruction},
+		{at + 3, 0, x86.ErrCall}, {at + 8, 0, x86.ErrCall}, {0, at + 1<<40, ErrNoSite},
+	} {
+		before := bytes.Clone(text.now)
+		add := []Site{{at + 10, mark{at + 10, 0}}} // a good one with the bad one
+		var remove []uint64
+		if x.add != 0 {
+			add = append(add, Site{x.add, mark{x.add, 0}})
+		} else {
+			remove = []uint64{x.remove}
+		}
+		if _, err := b.Plan(add, remove); !errors.Is(err, x.want) {
+			t.Errorf("%#x, %#x: %v, want %v", x.add, x.remove, err, x.want)
+		}
+		if b.Planner.sites[at] == nil || b.Planner.sites[at+10] != nil || !bytes.Equal(before, text.now) || b.pending != nil {
+			t.Fatalf("%#x, %#x: something has changed", x.add, x.remove)
+		}
+	}
+	b.Planner.Calls = x86.PushReturn
+	if err := b.Check(at + 8); err != nil {
+		t.Errorf("a call that may be moved: %v", err)
+	}
+	full := NewPlanner(text, NewSpace(nil))
+	if _, err := full.Plan([]Site{{at, mark{at, 0}}}, nil); !errors.Is(err, ErrSpace) {
+		t.Errorf("without memory: %v", err)
+	}
+}
+
+// A call beside a site stays where it is, and so do system calls and traps: the trampoline ends before them.
+func TestStaysInPlace(t *testing.T) {
+	for _, next := range []string{"e800000000", "ffd0", "0f05", "cc", "f4", "c7f800000000"} {
+		text := code(t, "488b07"+next+"9090909090909090")
+		b := newBench(text, around(text))
+		add := []Site{{edgeAt, mark{edgeAt, 0}}}
+		tx, err := b.Plan(add, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.apply(t, tx, add, nil)
+		x := b.At(edgeAt)
+		if x.Tier != TierPun && x.Tier != TierPadded || !bytes.Equal(text.now[3:], text.orig[3:]) || x.Trampoline.Parts[len(x.Trampoline.Parts)-1].For != edgeAt+3 {
+			t.Errorf("%s: %v, % x, %v", next, x.Tier, text.now, x.Trampoline.Parts)
+		}
+	}
+}
+
+// When the module is unmapped its trampolines are freed, those of a transaction under way too.
+func TestClose(t *testing.T) {
+	text := code(t, "488b07488b07488b07488b07488b07488b07c3")
+	space := NewSpace(around(text))
+	whole := space.free.total()
+	p := NewPlanner(text, space)
+	tx, err := p.Plan([]Site{{edgeAt, mark{edgeAt, 9}}, {edgeAt + 3, mark{edgeAt + 3, 9}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit(tx)
+	if _, err = p.Plan([]Site{{edgeAt + 6, mark{edgeAt + 6, 9}}}, []uint64{edgeAt}); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if n := space.free.total(); n != whole || len(space.used) > 0 {
+		t.Errorf("%d of %d bytes are free", n, whole)
+	}
+}
+
+// Any bytes, known as code from one place or from two, in which instructions then may overlap: whatever is planned passes the oracle, and is gone after removal.
+func FuzzPlan(f *testing.F) {
+	libc, _ := load(f, libcFile, edgeAt)
+	for i := range 8 {
+		f.Add(libc.orig[i*4096:][:64], uint64(i))
+	}
+	f.Fuzz(fuzzPlan)
+}
+
+func fuzzPlan(t *testing.T, b []byte, seed uint64) {
+	if len(b) > 256 || bytes.Contains(b, []byte{0x0f, 0x1f, 0x05}) || bytes.IndexByte(b, filler) >= 0 {
+		return
+	}
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	text := NewText(edgeAt, b)
+	for range 1 + rnd.IntN(2) {
+		lo := edgeAt + rnd.Uint64N(20)
+		text.AddFunction(lo, lo+rnd.Uint64N(300))
+	}
+	if rnd.IntN(2) == 0 {
+		text.Entered = func(a uint64) bool { return (a^seed)%11 == 0 }
+	}
+	free := around(text)
+	if rnd.IntN(2) == 0 {
+		free = []Range{{edgeAt - 1<<30, edgeAt - 1<<30 + 1<<16}, {edgeAt + rnd.Uint64N(1<<30), edgeAt + 1<<30}}
+	}
+	p := newBench(text, free)
+	for n := range 5 {
+		var add []Site
+		var remove []uint64
+		for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
+			switch {
+			case p.sites[a] && (n == 4 || rnd.IntN(2) == 0):
+				remove = append(remove, a)
+			case !p.sites[a] && n < 4 && rnd.IntN(3) > 0 && p.Check(a) == nil:
+				add = append(add, Site{a, mark{a, rnd.IntN(9)}})
+			}
+		}
+		tx, err := p.Plan(add, remove)
+		if err != nil {
+			if n == 4 || !bytes.Equal(text.now, p.img.now) {
+				t.Fatalf("%v; the text has changed: %v", err, !bytes.Equal(text.now, p.img.now))
+			}
+			continue
+		}
+		p.apply(t, tx, add, remove)
+		p.Commit(tx)
+		p.Free(tx)
+	}
+	if !bytes.Equal(text.now, text.orig) || len(p.space.used) > 0 {
+		t.Fatal("something is left")
+	}
+}
