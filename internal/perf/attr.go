@@ -127,7 +127,7 @@ const (
 // An Attr is struct perf_event_attr. Fields that a shorter one lacks are 0.
 type Attr struct {
 	Type             uint32
-	Size             uint32 // of the structure, in bytes; in a file all have the largest one's, and 0 is written as 128
+	Size             uint32 // of the structure, in bytes; in a file all have the largest one's, and 0 is written as 128 and read as 64
 	Config           uint64
 	SamplePeriod     uint64 // with FlagFreq: the frequency in Hz
 	SampleType       SampleType
@@ -171,7 +171,7 @@ func (a *Attr) fields(c *codec, size int) {
 			return
 		}
 		size = int(c.order.Uint32(c.b[c.pos+4:]))
-		if size == 0 { // ABI 0
+		if size == 0 {
 			size = attrSizeMin
 		}
 	}
@@ -191,6 +191,9 @@ func (a *Attr) fields(c *codec, size int) {
 		}
 	}
 	a.all(&sub)
+	if a.Size == 0 { // ABI 0
+		a.Size = attrSizeMin
+	}
 	if c.write {
 		c.b = append(c.b, sub.b[:min(size, len(sub.b))]...)
 		c.pad(max(0, size-len(sub.b)))
