@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/x86"
@@ -181,6 +182,12 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 	free := around(text)
 	if rnd.IntN(2) == 0 {
 		free = []Range{{edgeAt - 1<<30, edgeAt - 1<<30 + 1<<16}, {edgeAt + rnd.Uint64N(1<<30), edgeAt + 1<<30}}
+	}
+	for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
+		in, _, _ := text.inst(a)
+		if to, ok := in.Target(a); ok && slices.ContainsFunc(free, func(r Range) bool { return to >= r.Lo && to < r.Hi }) {
+			return // a jump to where nothing is could become one to its own trampoline, unchanged
+		}
 	}
 	p := newBench(text, free)
 	for n := range 5 {
