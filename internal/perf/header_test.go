@@ -31,6 +31,18 @@ func named(v uint64, names []string) string {
 	return strings.Join(all, "|")
 }
 
+// sampleTypeNamed prints a sample type in perf's order.
+func sampleTypeNamed(t SampleType) string {
+	const odd = SampleWeight | SampleDataSrc | SampleIdentifier | SampleTransaction | SampleRegsIntr
+	var all []string
+	for _, part := range []SampleType{(SampleIdentifier - 1) &^ odd, SampleIdentifier, SampleRegsIntr, SampleDataSrc, SampleWeight, ^odd &^ (SampleIdentifier - 1)} {
+		if s := named(uint64(t&part), sampleTypeNames); s != "" {
+			all = append(all, s)
+		}
+	}
+	return strings.Join(all, "|")
+}
+
 // headerLines says what a file's header says, in the words of perf report --header-only -I, a line each.
 func headerLines(r *Reader) (lines []string) {
 	i := &r.Info
@@ -128,7 +140,7 @@ func eventLine(e *Event) string {
 	field(true, "size = %d", a.Size)
 	field(a.Config != 0, "config = %#x", a.Config)
 	field(a.SamplePeriod != 0, "{ sample_period, sample_freq } = %d", a.SamplePeriod)
-	field(true, "sample_type = %s", named(uint64(a.SampleType), sampleTypeNames))
+	field(true, "sample_type = %s", sampleTypeNamed(a.SampleType))
 	field(a.ReadFormat != 0, "read_format = %s", named(uint64(a.ReadFormat), readFormatNames))
 	for bit := range 64 {
 		if bit == preciseShift {
@@ -142,6 +154,7 @@ func eventLine(e *Event) string {
 	field(a.BranchSampleType&8 != 0, "branch_sample_type = ANY")
 	field(a.SampleRegsUser != 0, "sample_regs_user = %#x", a.SampleRegsUser)
 	field(a.SampleStackUser != 0, "sample_stack_user = %d", a.SampleStackUser)
+	field(a.SampleRegsIntr != 0, "sample_regs_intr = %#x", a.SampleRegsIntr)
 	return s
 }
 

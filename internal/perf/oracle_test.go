@@ -184,7 +184,7 @@ func dump(e *Entry, of *Event) string {
 	case *Exit:
 		s += fmt.Sprintf("(%d:%d):(%d:%d)", r.PID, r.TID, r.PPID, r.PTID)
 	case *LostSamples:
-		s += fmt.Sprintf(": id:%d: lost samples :%d", e.Identity.ID, r.Lost)
+		s += fmt.Sprintf(": id:%d: lost samples :%d", e.Identity.ID|e.Identity.Identifier, r.Lost)
 	case *Aux:
 		s += fmt.Sprintf(" offset: %s size: %s flags: %s [", hex(r.Offset), hex(r.Size), hex(r.Flags))
 		for i, c := range "TOP" {
