@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/x86"
@@ -137,6 +138,28 @@ func TestStaysInPlace(t *testing.T) {
 	}
 }
 
+// A call that may be moved is with its return address kept; nothing follows it in the trampoline.
+func TestMovedCall(t *testing.T) {
+	text := code(t, "ff10"+"488b17"+"c3"+"9090909090") // call [rax]
+	p := NewPlanner(text, NewSpace(around(text)))
+	p.Calls = x86.PushReturn
+	if _, err := p.Plan([]Site{{edgeAt, mark{edgeAt, 0}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	var ops []string
+	for c := p.At(edgeAt).Trampoline.Code; len(c) > 0; {
+		in, err := x86.Decode(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, in.String())
+		c = c[in.Len:]
+	}
+	if got := strings.Join(ops[1:], "; "); got != "push 0x34500002; mov dword ptr [rsp+0x4], 0x7f12; jmp qword ptr [rax]" {
+		t.Error(got)
+	}
+}
+
 // When the module is unmapped its trampolines are freed, those of a transaction under way too.
 func TestClose(t *testing.T) {
 	text := code(t, "488b07488b07488b07488b07488b07488b07c3")
@@ -159,7 +182,7 @@ func TestClose(t *testing.T) {
 
 // Any bytes, known as code from one place or from two, in which instructions then may overlap: whatever is planned passes the oracle, and is gone after removal.
 func FuzzPlan(f *testing.F) {
-	libc, _ := load(f, libcFile, edgeAt)
+	libc := load(f, libcFile, edgeAt)
 	for i := range 8 {
 		f.Add(libc.orig[i*4096:][:64], uint64(i))
 	}

@@ -3,6 +3,7 @@ package patch
 import (
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -11,8 +12,8 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// load gives a file's text as a module at a base, with the functions that its symbols name, or all of it if it is stripped.
-func load(tb testing.TB, file string, base uint64) (t *Text, code []byte) {
+// load gives a file's text as a module at a base, with the instructions that reading it from its start on gives.
+func load(tb testing.TB, file string, base uint64) *Text {
 	tb.Helper()
 	f, err := elf.Open(file)
 	if err != nil {
@@ -20,14 +21,15 @@ func load(tb testing.TB, file string, base uint64) (t *Text, code []byte) {
 	}
 	defer f.Close()
 	s := f.Section(".text")
-	if code, err = s.Data(); err != nil {
+	code, err := s.Data()
+	if err != nil {
 		tb.Fatal(err)
 	}
-	t = NewText(base+s.Addr, code)
-	for at := t.at; at < t.end(); at++ { // stripped: the section from its start on, as objdump reads it
+	t := NewText(base+s.Addr, code)
+	for at := t.at; at < t.end(); at++ {
 		at = t.AddFunction(at, t.end())
 	}
-	return t, code
+	return t
 }
 
 const libcFile, pythonFile = "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/python3"
@@ -94,6 +96,9 @@ func (b *bench) apply(tb testing.TB, tx *Transaction, add []Site, remove []uint6
 	}
 	for _, x := range tx.New {
 		b.img.load(&x.Trampoline)
+		if err := b.parts(x); err != nil {
+			tb.Fatal(err)
+		}
 	}
 	for _, e := range tx.Edits {
 		if !bytes.Equal(b.img.now[e.At-b.img.at:][:len(e.Old)], e.Old) {
@@ -104,7 +109,7 @@ func (b *bench) apply(tb testing.TB, tx *Transaction, add []Site, remove []uint6
 	for i, step := range tx.Steps() {
 		for _, w := range step {
 			copy(b.img.now[w.At-b.img.at:], w.Bytes)
-			// Within a step the order is not defined: each prefix of it must do.
+			// Within a step the order is not defined: what is made of it half must do, too.
 			if len(step) < 8 || w.At == step[len(step)-1].At {
 				if err := b.check(changing); err != nil {
 					tb.Fatalf("after step %d: %v", i, err)
@@ -125,10 +130,46 @@ func (b *bench) apply(tb testing.TB, tx *Transaction, add []Site, remove []uint6
 	}
 }
 
+// parts checks what a trampoline says of its parts: at each there is what it says, and nothing is between them.
+func (b *bench) parts(x *Patch) error {
+	end := 0
+	for i, part := range x.Trampoline.Parts {
+		at, code := x.Trampoline.At+uint64(part.Off), x.Trampoline.Code[part.Off:]
+		bad := fmt.Errorf("patch at %#x: part %d of %+v is wrong: % x", x.At, i, x.Trampoline.Parts, x.Trampoline.Code)
+		in, err := x86.Decode(code)
+		if err != nil || part.Off != end || i == 0 && part.For != x.At {
+			return bad
+		}
+		end = part.Off + in.Len
+		if part.Recipe {
+			if !bytes.HasPrefix(code, []byte{0x0f, 0x1f, 0x05}) || at+7+uint64(in.Mems()[0].Disp) != part.For {
+				return bad
+			}
+			for x.Trampoline.Code[end] == filler {
+				end++
+			}
+			continue
+		}
+		if to, ok := in.Target(at); i == len(x.Trampoline.Parts)-1 && in.Op == "jmp" && ok && to == part.For {
+			continue
+		}
+		o, oc, ok := b.text.inst(part.For)
+		n, err := b.img.same(&o, oc, part.For, &in, code[:in.Len], at)
+		if !ok || err != nil {
+			return bad
+		}
+		end = part.Off + n
+	}
+	if end != len(x.Trampoline.Code) {
+		return fmt.Errorf("patch at %#x: bytes behind the last part of %+v", x.At, x.Trampoline.Parts)
+	}
+	return nil
+}
+
 // Random sites come and go in real functions, in random transactions, some aborted. After each step of each, whatever boundary is entered runs the original's
 // instructions with each site's recipe exactly once before it; when all sites are gone the text is as it was, and all memory is free.
 func TestTransactions(t *testing.T) {
-	libc, _ := load(t, libcFile, 0x7f1234500000)
+	libc := load(t, libcFile, 0x7f1234500000)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	var tiers [Tiers]int
 	for round := range 6 {
@@ -218,7 +259,7 @@ func (s *rangeSet) total() (n uint64) {
 
 // The oracle sees each kind of wrong plan: otherwise the tests above say nothing.
 func TestOracleSeesMutations(t *testing.T) {
-	libc, _ := load(t, libcFile, 0x7f1234500000)
+	libc := load(t, libcFile, 0x7f1234500000)
 	text := libc.slice(libc.at+0x20000, libc.at+0x20000+3000)
 	fresh := func() (*bench, []*Patch) {
 		b := newBench(NewText(text.at, text.orig), around(text))
@@ -300,6 +341,47 @@ func TestOracleSeesMutations(t *testing.T) {
 	}
 }
 
+// The order of the steps matters, and the oracle sees a wrong one: a jump before the bytes that it is made of, and int3 in those bytes before it is gone.
+func TestOracleSeesWrongOrder(t *testing.T) {
+	b := newBench(code(t, "488b07488b0f488b17488b1fc39090909090909090"), []Range{{edgeAt - 1<<31, edgeAt}, {edgeAt + PageSize, edgeAt + 1<<31}})
+	site := func(i uint64) Site { return Site{edgeAt + 3*i, mark{edgeAt + 3*i, 1}} }
+	first := []Site{site(0), site(1)}
+	tx, err := b.Plan(first, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.apply(t, tx, first, nil)
+	b.Commit(tx)
+	then := []Site{site(2)}
+	if tx, err = b.Plan(then, nil); err != nil {
+		t.Fatal(err)
+	}
+	steps := tx.Steps()
+	ranks := len(steps) / 2
+	if len(tx.Edits) != 3 || ranks != 3 || len(steps) != 7 {
+		t.Fatalf("%d edits, %d steps", len(tx.Edits), len(steps))
+	}
+	for _, x := range tx.New {
+		b.img.load(&x.Trampoline)
+	}
+	for _, e := range tx.Edits {
+		b.img.traps[e.At] = e.To
+	}
+	changing := map[uint64]bool{then[0].At: true}
+	was := bytes.Clone(b.img.now)
+	for from, order := range map[int][]int{0: {2}, 1: {0, 2}, 4: {0, 1, 2, 3, 6}, 5: {0, 1, 2, 3, 4, 6}} {
+		copy(b.img.now, was)
+		for i, k := range order {
+			for _, w := range steps[k] {
+				copy(b.img.now[w.At-b.img.at:], w.Bytes)
+			}
+			if err := b.check(changing); (err != nil) != (i == len(order)-1) {
+				t.Errorf("step %d instead of step %d: after it: %v", k, from, err)
+			}
+		}
+	}
+}
+
 // All memory instructions of a library are sites, at once: each tier's share, and what the trampolines take.
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
@@ -311,7 +393,7 @@ func TestShares(t *testing.T) {
 		{"libc, only above it free", libcFile, 0x7f1234500000, 1},
 		{"python3, not PIE", pythonFile, 0, 1},
 	} {
-		text, _ := load(t, c.file, c.base)
+		text := load(t, c.file, c.base)
 		free := around(text)[2-c.sides:]
 		if c.base == 0 {
 			free = []Range{{text.end() + 16<<20, 1 << 31}}
