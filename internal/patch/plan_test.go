@@ -393,6 +393,10 @@ func TestShares(t *testing.T) {
 		{"libc, only above it free", libcFile, 0x7f1234500000, 1},
 		{"python3, not PIE", pythonFile, 0, 1},
 	} {
+		if testing.Short() && c.base == 0 {
+			t.Logf("%s: not with -short", c.name)
+			continue
+		}
 		text := load(t, c.file, c.base)
 		free := around(text)[2-c.sides:]
 		if c.base == 0 {
@@ -435,7 +439,14 @@ func TestShares(t *testing.T) {
 		if err := b.check(nil); err != nil {
 			t.Error(err)
 		}
-		t.Logf("%s: %d sites, %d refused as shared; %d bytes of trampolines in %d pages", c.name, len(add), shared, size, len(b.space.used))
+		runs, last := 0, uint64(0)
+		for _, page := range b.space.Pages() {
+			if page != last+PageSize {
+				runs++
+			}
+			last = page
+		}
+		t.Logf("%s: %d sites, %d refused as shared; %d bytes of trampolines in %d pages, %d runs of them", c.name, len(add), shared, size, len(b.space.used), runs)
 		for tier, n := range tiers {
 			t.Logf("  %-18v %7d  %.3f%%", Tier(tier), n, 100*float64(n)/float64(len(add)))
 		}
