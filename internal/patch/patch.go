@@ -24,12 +24,15 @@ var (
 	ErrNoSite        = errors.New("there is no site")
 )
 
-// A Recipe is what is done in front of an instruction: code that falls through its end and leaves everything that matters as it was.
+// A Recipe is what is done in front of an instruction: code that falls through its end and leaves everything that matters as it was. Or it is done instead of it.
 type Recipe interface {
 	// Size is the most bytes that Append appends, whatever the address.
 	Size() int
-	// Append appends the code as it is to lie at an address. Nothing that is appended may depend on when it is called: code is made more than once.
-	Append(dst []byte, at uint64) ([]byte, error)
+	// Replaces says that the code stands for the instruction: the trampoline holds no copy of it, and the end of the code is where its successor goes on.
+	Replaces() bool
+	// Append appends the code as it is to lie at an address, and gives the states of each of its instructions; their Off and Resume count from the
+	// code's own start. Nothing may depend on when it is called: code is made more than once.
+	Append(dst []byte, at uint64) ([]byte, []State, error)
 }
 
 // A Site is an instruction that is to have a recipe.
@@ -80,16 +83,17 @@ type Patch struct {
 
 // A Trampoline is code outside the program's.
 type Trampoline struct {
-	At    uint64
-	Code  []byte
-	Parts []Part
+	At     uint64
+	Code   []byte
+	Parts  []Part
+	States []State // of all of it, by Off, the first at 0
 }
 
 // End gives the address behind the trampoline.
 func (t *Trampoline) End() uint64 { return t.At + uint64(len(t.Code)) }
 
 // A Part is a piece of a trampoline: a recipe, a copy of an instruction, or, last, the jump back. A thread that is stopped in a part is, as far as the program is concerned,
-// about to run the instruction at For.
+// about to run the instruction at For, unless States says that it has run it.
 type Part struct {
 	Off    int // of its first byte
 	For    uint64

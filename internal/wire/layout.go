@@ -23,6 +23,9 @@ const (
 	MomentWords      = 24 // words of the stack in a Moment
 	MaxModules       = 512
 	MaxLost          = 8 // lost processes that are told one by one
+	PatchOps         = 1024
+	PatchBytes       = 64 << 10
+	PatchSaves       = 16 // slots of 8 bytes in which a thread's trampolines save registers
 )
 
 // StackLater in place of a held lock's stack: the stack is made from the lock's Moment when somebody asks. Never in an event.
@@ -59,6 +62,7 @@ var Layouts = []Layout{
 		{"NestBytes", "u32", 0, "size of lane 1, a power of two"},
 		{"AllocDepth", "u32", 0, "frames of an allocation stack"},
 		{"TableWaitMs", "u32", 0, "how long the agent waits for unwind tables"},
+		{"Patch", "u32", 0, "1: a process asks for patches of its code when it starts (Hello kind 4)"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
 		{"Head", "u64", 0, "written by the agent with release order after the record is complete"},
@@ -111,11 +115,11 @@ var Layouts = []Layout{
 	{Name: "Hello", Doc: "Every message from an agent on the session's SOCK_SEQPACKET socket begins with it.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},
-		{"Kind", "u32", 0, "1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table)"},
+		{"Kind", "u32", 0, "1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0)"},
 		{"Pid", "u32", 0, ""},
 		{"Count", "u32", 0, "kind 3: number of ModuleRequest"},
 		{"Process", "u64", 0, ""},
-		{"Token", "u64", 0, "kinds 2 and 3: Ctl.Token"},
+		{"Token", "u64", 0, "kinds 2, 3 and 4: Ctl.Token"},
 	}},
 	{Name: "Welcome", Doc: "Answer to hello; carries the Ctl memfd.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
@@ -136,6 +140,38 @@ var Layouts = []Layout{
 		{"Magic", "u64", 0, ""},
 		{"Has", "u64", 0, "bit i: module i of the request has a table"},
 	}},
+	{Name: "PatchOp", Doc: "What the thread that asked is to do, in order.", Fields: []Member{
+		{"Kind", "u32", 0, "enum PatchDo"},
+		{"Arg", "u32", 0, ""},
+		{"Address", "u64", 0, ""},
+		{"Value", "u64", 0, ""},
+	}},
+	{Name: "PatchPage", Doc: "Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again.", Fields: []Member{
+		{"Magic", "u64", 0, ""},
+		{"Version", "u32", 0, ""},
+		{"Asked", "u32", 0, "futex: what was asked, counted"},
+		{"Spare", "u32", 12, "keeps Answered on a cache line of its own"},
+		{"Answered", "u32", 0, "futex: the value of Asked that was answered last"},
+		{"Waiting", "u32", 0, "1 while the agent waits on Answered in the kernel"},
+		{"Sleeping", "u32", 0, "1 while Go waits on Asked in the kernel"},
+		{"More", "u32", 0, "1: the asking thread says what came of the Ops, and gets more"},
+		{"Count", "u32", 0, "number of Ops"},
+		{"Request", "u32", 0, "enum PatchAsk"},
+		{"Done", "u32", 0, "ops that were done"},
+		{"Error", "i32", 0, "errno of the op that failed, 0: none"},
+		{"Result", "i32", 0, "for who asked: 0, or an errno"},
+		{"Threads", "u32", 0, "threads that the agent knows of: with 1 nobody runs the code that changes"},
+		{"Address", "u64", 0, "of the request"},
+		{"Tid", "u32", 0, "of the asking thread, as the process sees it"},
+		{"Refused", "u32", 0, "errno + 1 if Go cannot write to the process's memory: the agent then writes Bytes"},
+		{"SharedAt", "u64", 0, "where the memory to share is mapped; 0: it could not be"},
+		{"SharedBytes", "u64", 0, "its size"},
+		{"SaveOffset", "i32", 0, "of PatchSaves slots of 8 bytes in each thread, from fs"},
+		{"ThreadOffset", "i32", 0, "of a thread's pointers, one for each enum PatchThread, from fs"},
+		{"Function", "u64", 32, "addresses in the agent, by enum PatchFunc"},
+		{"Bytes", "u8", PatchBytes, "of op write"},
+		{"Op", "PatchOp", PatchOps, ""},
+	}, Align: 4096},
 	{Name: "UnwindHeader", Doc: "Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},
@@ -161,6 +197,12 @@ var Layouts = []Layout{
 
 func init() {
 	Enums = append(Enums,
+		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
+			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}}},
+		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
+			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}}},
+		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{{0, "none"}}},
+		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}}},
 		EnumSpec{"CFA", "how an unwind rule computes the canonical frame address", []EnumValue{
 			{0, "none"}, {1, "rsp"}, {2, "rbp"}, {3, "reg"}, {4, "deref-rbp"}, {5, "deref-rsp"}, {6, "plt"}, {7, "sigframe"}, {8, "undef"}}},
 		EnumSpec{"RBPRule", "where the caller's rbp is", []EnumValue{{0, "same"}, {1, "cfa"}, {2, "at-rbp"}, {3, "undef"}}})

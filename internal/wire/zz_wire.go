@@ -211,6 +211,53 @@ const (
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
 
+// PatchAsk: what a thread asks of the engine.
+type PatchAsk uint8
+
+const (
+	PatchAskStart   PatchAsk = 1
+	PatchAskModules PatchAsk = 2
+	PatchAskSite    PatchAsk = 3
+	PatchAskTest    PatchAsk = 4
+	PatchAskMore    PatchAsk = 5
+)
+
+func (v PatchAsk) String() string { return enumName("PatchAsk", uint32(v)) }
+
+// PatchDo: what it is told to do.
+type PatchDo uint8
+
+const (
+	PatchDoMap     PatchDo = 1
+	PatchDoUnmap   PatchDo = 2
+	PatchDoSync    PatchDo = 3
+	PatchDoTrap    PatchDo = 4
+	PatchDoHandler PatchDo = 5
+	PatchDoWrite   PatchDo = 6
+	PatchDoRun     PatchDo = 7
+	PatchDoReserve PatchDo = 8
+)
+
+func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
+
+// PatchFunc: functions and data of the agent that trampolines use.
+type PatchFunc uint8
+
+const (
+	PatchFuncNone PatchFunc = 0
+)
+
+func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
+
+// PatchThread: pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs.
+type PatchThread uint8
+
+const (
+	PatchThreadCells PatchThread = 0
+)
+
+func (v PatchThread) String() string { return enumName("PatchThread", uint32(v)) }
+
 // CFA: how an unwind rule computes the canonical frame address.
 type CFA uint8
 
@@ -1958,10 +2005,12 @@ type Config struct {
 	NestBytes   uint32 // size of lane 1, a power of two
 	AllocDepth  uint32 // frames of an allocation stack
 	TableWaitMs uint32 // how long the agent waits for unwind tables
+	Patch       uint32 // 1: a process asks for patches of its code when it starts (Hello kind 4)
+	_           [4]byte
 }
 
 // SizeConfig is the size of Config in bytes.
-const SizeConfig = 24
+const SizeConfig = 32
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Config{})-SizeConfig]
 
@@ -2058,11 +2107,11 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Region{})-SizeRegion]
 type Hello struct {
 	Magic   uint64 //
 	Version uint32 //
-	Kind    uint32 // 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table)
+	Kind    uint32 // 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0)
 	Pid     uint32 //
 	Count   uint32 // kind 3: number of ModuleRequest
 	Process uint64 //
-	Token   uint64 // kinds 2 and 3: Ctl.Token
+	Token   uint64 // kinds 2, 3 and 4: Ctl.Token
 }
 
 // SizeHello is the size of Hello in bytes.
@@ -2079,7 +2128,7 @@ type Welcome struct {
 }
 
 // SizeWelcome is the size of Welcome in bytes.
-const SizeWelcome = 40
+const SizeWelcome = 48
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Welcome{})-SizeWelcome]
 
@@ -2109,6 +2158,53 @@ type Tables struct {
 const SizeTables = 16
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Tables{})-SizeTables]
+
+// PatchOp: What the thread that asked is to do, in order.
+type PatchOp struct {
+	Kind    uint32 // enum PatchDo
+	Arg     uint32 //
+	Address uint64 //
+	Value   uint64 //
+}
+
+// SizePatchOp is the size of PatchOp in bytes.
+const SizePatchOp = 24
+
+var _ = [1]struct{}{}[unsafe.Sizeof(PatchOp{})-SizePatchOp]
+
+// PatchPage: Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again.
+type PatchPage struct {
+	Magic        uint64        //
+	Version      uint32        //
+	Asked        uint32        // futex: what was asked, counted
+	Spare        [12]uint32    // keeps Answered on a cache line of its own
+	Answered     uint32        // futex: the value of Asked that was answered last
+	Waiting      uint32        // 1 while the agent waits on Answered in the kernel
+	Sleeping     uint32        // 1 while Go waits on Asked in the kernel
+	More         uint32        // 1: the asking thread says what came of the Ops, and gets more
+	Count        uint32        // number of Ops
+	Request      uint32        // enum PatchAsk
+	Done         uint32        // ops that were done
+	Error        int32         // errno of the op that failed, 0: none
+	Result       int32         // for who asked: 0, or an errno
+	Threads      uint32        // threads that the agent knows of: with 1 nobody runs the code that changes
+	Address      uint64        // of the request
+	Tid          uint32        // of the asking thread, as the process sees it
+	Refused      uint32        // errno + 1 if Go cannot write to the process's memory: the agent then writes Bytes
+	SharedAt     uint64        // where the memory to share is mapped; 0: it could not be
+	SharedBytes  uint64        // its size
+	SaveOffset   int32         // of PatchSaves slots of 8 bytes in each thread, from fs
+	ThreadOffset int32         // of a thread's pointers, one for each enum PatchThread, from fs
+	Function     [32]uint64    // addresses in the agent, by enum PatchFunc
+	Bytes        [65536]uint8  // of op write
+	Op           [1024]PatchOp //
+	_            [3696]byte
+}
+
+// SizePatchPage is the size of PatchPage in bytes.
+const SizePatchPage = 94208
+
+var _ = [1]struct{}{}[unsafe.Sizeof(PatchPage{})-SizePatchPage]
 
 // UnwindHeader: Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time.
 type UnwindHeader struct {

@@ -82,7 +82,12 @@ static struct rs_sync_state *waits_with_another(pthread_cond_t *c, pthread_mutex
 	return NULL;
 }
 
-/* Shows to others that t is on its way into the wait that rs_want has announced, and looks for one with another mutex. What is missed is who comes and
+/* By conditions' addresses: a condition and its mutex, mixed. While a pair is here nobody waits at the condition with another mutex: whoever does not find its own puts it
+ * here and looks. */
+enum { PAIR_BITS = 8 };
+static uint64_t pairs[1 << PAIR_BITS];
+
+/* Looks for a thread that waits with another mutex, after rs_want has announced t's wait; and shows to others that t is on its way into it. What is missed is who comes and
  * looks in the few instructions between the end of this and glibc's count. Shared conditions are left alone: one mutex may be mapped at
  * two addresses. */
 static void check_mutex(struct rs_thread *t, pthread_cond_t *c, pthread_mutex_t *m, uint32_t stack)
@@ -90,8 +95,14 @@ static void check_mutex(struct rs_thread *t, pthread_cond_t *c, pthread_mutex_t 
 	struct rs_sync_state *own = rs_sync_of(t);
 	if (!own || wrefs_of(c) & SHARED)
 		return;
+	uint64_t key = (uintptr_t)c * 0x9e3779b97f4a7c15ull, pair = key ^ (uintptr_t)m * 0xff51afd7ed558ccdull;
+	uint64_t *place = &pairs[key >> (64 - PAIR_BITS)];
+	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* of two, one sees the other's wait or its pair */
+	if (RS_LIKELY(__atomic_load_n(place, __ATOMIC_RELAXED) == pair))
+		return;
 	__atomic_store_n(&own->wait_obj, (uintptr_t)c | ENTERING, __ATOMIC_RELEASE);
-	__atomic_fetch_add(&entering, 1, __ATOMIC_SEQ_CST); /* of two, one sees the other */
+	__atomic_fetch_add(&entering, 1, __ATOMIC_SEQ_CST);
+	__atomic_exchange_n(place, pair, __ATOMIC_SEQ_CST);
 	struct rs_sync_state *s = waits_with_another(c, m);
 	if (s)
 		rs_misuse(t, (uintptr_t)c, RS_OBJECT_COND, RS_MISUSE_COND_TWO_MUTEXES, 0, stack, s->wait_stack, s->wait_mutex, s->number);

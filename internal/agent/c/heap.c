@@ -62,8 +62,9 @@ static void copy(void *to, const void *from, size_t n)
 /* --- blocks ------------------------------------------------------------------------------------------------------------- */
 
 #define BLOCK_BITS 19 /* 512 Ki entries, 8 MiB, touched as needed */
-#define BIG_SIZE 4096 /* from here on a block is also in the list of big ones */
-#define BIG_SLOTS 1024
+#define BIG_SIZE 4096 /* from here on a block is also in the tables of big ones */
+#define BIG_SLOTS 256
+#define BIG_LEVELS 5
 #define SITE_SLOTS 512
 #define SITE_EXACT 32 /* so many allocations of a site are walked, then every SITE_EVERYth */
 #define SITE_EVERY 64
@@ -82,7 +83,11 @@ union block {
 };
 
 static union block *blocks; /* NULL: not remembered (no session, no memory) */
-static union block *bigs;
+/* Big blocks by size, each level's up to 16 times as long as those of the one before; so one that an address is in begins in one of the 17 granules below it.
+ * In the last level are all others. */
+static union block (*bigs)[BIG_SLOTS];
+static bool big_used[BIG_LEVELS];
+static bool parts; /* there was a block with B_NEW */
 static bool tombstones_hold;
 
 struct site {
@@ -109,7 +114,17 @@ static inline void store(union block *b, uint64_t addr, size_t size, uint32_t st
 	__m128i v = _mm_set_epi64x((long long)rest, (long long)addr);
 	__asm__ volatile("movdqa %1, %0" : "=m"(b->v) : "x"(v) : "memory");
 }
-static union block *big_of(uintptr_t p) { return &bigs[(p >> 12 ^ p >> 22) & (BIG_SLOTS - 1)]; }
+static unsigned big_level(size_t n)
+{
+	unsigned bits = n < UINT32_MAX ? 31 - (unsigned)__builtin_clz((unsigned)n) : 31;
+	return (bits - 12) / 4;
+}
+static union block *big_of(unsigned level, uintptr_t p)
+{
+	uintptr_t granule = p >> (12 + 4 * level);
+	return &bigs[level][(granule ^ granule >> 8) & (BIG_SLOTS - 1)];
+}
+_Static_assert(BIG_SIZE == 1 << 12 && (31 - 12) / 4 == BIG_LEVELS - 1, "levels of big blocks");
 
 /* 1: the object holds a function that is nobody's but glibc's, and the allocator too; 2: that function only. The names __libc_malloc and
  * __libc_free prove nothing: tcmalloc and mimalloc define them. */
@@ -136,13 +151,13 @@ static bool blocks_ready(void)
 		return true;
 	if (s != 0 || !__atomic_compare_exchange_n(&state, &s, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return false;
-	union block *b = rs_os_map(sizeof(union block) << BLOCK_BITS), *g = rs_os_map(sizeof(union block) * BIG_SLOTS);
+	union block *b = rs_os_map(sizeof(union block) << BLOCK_BITS), *g = rs_os_map(sizeof *bigs * BIG_LEVELS);
 	if (!b || !g) {
 		__atomic_store_n(&state, 3, __ATOMIC_RELEASE);
 		return false;
 	}
 	tombstones_hold = dl_iterate_phdr(is_glibc, NULL) == 1;
-	bigs = g;
+	bigs = (union block (*)[BIG_SLOTS])g;
 	__atomic_store_n(&blocks, b, __ATOMIC_RELEASE);
 	__atomic_store_n(&state, 2, __ATOMIC_RELEASE);
 	return true;
@@ -258,9 +273,15 @@ __attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uin
 			flags |= reused ? B_SITE : 0;
 		}
 	}
+	if (flags & B_NEW && !__atomic_load_n(&parts, __ATOMIC_RELAXED))
+		__atomic_store_n(&parts, true, __ATOMIC_RELAXED);
 	store(slot_of((uintptr_t)p), (uintptr_t)p | flags, n, stack);
-	if (RS_UNLIKELY(n >= BIG_SIZE))
-		store(big_of((uintptr_t)p), (uintptr_t)p | flags, n, stack);
+	if (RS_UNLIKELY(n >= BIG_SIZE)) {
+		unsigned level = big_level(n);
+		store(big_of(level, (uintptr_t)p), (uintptr_t)p | flags, n, stack);
+		if (!__atomic_load_n(&big_used[level], __ATOMIC_RELAXED))
+			__atomic_store_n(&big_used[level], true, __ATOMIC_RELAXED);
+	}
 }
 
 static uintptr_t image_lo, image_hi; /* the executable's static data, for invalid-free */
@@ -341,7 +362,7 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 	if (((uintptr_t)p & 15) != 0)
 		return;
 	if (RS_UNLIKELY(known && was.size >= BIG_SIZE)) {
-		union block *g = big_of((uintptr_t)p);
+		union block *g = big_of(big_level(was.size), (uintptr_t)p);
 		if ((load(g).addr & ~(uint64_t)15) == (uintptr_t)p)
 			store(g, 0, 0, 0);
 	}
@@ -352,34 +373,59 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 		store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
 }
 
+/* The big block that p is in, as far as its level's table knows; addr 0: none. */
+static union block big_around(uintptr_t p)
+{
+	for (unsigned level = 0; level < BIG_LEVELS; level++) {
+		if (!__atomic_load_n(&big_used[level], __ATOMIC_RELAXED))
+			continue;
+		bool last = level == BIG_LEVELS - 1;
+		for (unsigned i = 0; i < (last ? BIG_SLOTS : 17); i++) {
+			union block b = load(last ? &bigs[level][i] : big_of(level, p - ((uintptr_t)i << (12 + 4 * level))));
+			uintptr_t at = b.addr & ~(uint64_t)15;
+			if (at && p >= at && (b.size == UINT32_MAX ? p - at < 1ull << 40 : p - at < b.size))
+				return b;
+		}
+	}
+	return (union block){.addr = 0};
+}
+
+/* The block below p of less than BIG_SIZE, or where a part of a block may be one, of any size; addr 0: none. */
+static union block small_around(uintptr_t p)
+{
+	enum { PER_SLOT = 32 }; /* bytes; of two blocks that begin there only the newer is known */
+	for (uintptr_t a = p & ~(uintptr_t)(PER_SLOT - 1), end = a > BIG_SIZE ? a - BIG_SIZE : 0; a > end; a -= PER_SLOT) {
+		uint64_t addr = __atomic_load_n(&slot_of(a)->addr, __ATOMIC_RELAXED);
+		if (RS_LIKELY(addr - a >= PER_SLOT) || addr > (p | 15))
+			continue;
+		union block b = load(slot_of(a));
+		/* Nothing live that begins lower can reach over a block, live or freed. */
+		if (b.addr - a < PER_SLOT)
+			return !(b.addr & B_FREED) && (b.size == UINT32_MAX || p - (b.addr & ~(uint64_t)15) < b.size) ? b : (union block){.addr = 0};
+	}
+	return (union block){.addr = 0};
+}
+
 /* Who asks has found an object in the block: free will look at it closely. */
 bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t *size, uint32_t *stack, bool *site)
 {
 	(void)t;
 	if (!blocks)
 		return false;
-	uintptr_t a = p & ~(uintptr_t)15;
-	for (unsigned i = 0; i < BIG_SIZE / 16 && a; i++, a -= 16) {
-		union block b = load(slot_of(a));
-		if ((b.addr & ~(uint64_t)15) != a)
-			continue;
-		if (b.addr & B_FREED)
-			break; /* nothing live that begins lower can reach over a free block */
-		if (b.size != UINT32_MAX && p >= a + b.size)
-			break; /* nor over a live one */
-		*block = a, *size = b.size, *stack = b.stack, *site = b.addr & B_SITE;
-		__atomic_fetch_or(&slot_of(a)->addr, B_OBJECT, __ATOMIC_RELAXED); /* if another block has the place by now, no harm is done */
-		return true;
-	}
-	for (unsigned i = 0; i < BIG_SLOTS; i++) {
-		union block b = load(&bigs[i]);
-		uintptr_t at = b.addr & ~(uint64_t)15;
-		if (at && p >= at && (b.size == UINT32_MAX ? p < at + (1ull << 46) && at > p - (1ull << 40) : p < at + b.size)) {
-			*block = at, *size = b.size, *stack = b.stack, *site = b.addr & B_SITE;
-			return true;
-		}
-	}
-	return false;
+	/* A big block that still lives has no other in it, unless operators new hand out parts of blocks. */
+	union block big = big_around(p), b = big;
+	uintptr_t at = big.addr & ~(uint64_t)15;
+	if (!at || !lives(load(slot_of(at)), at) || __atomic_load_n(&parts, __ATOMIC_RELAXED))
+		b = small_around(p);
+	if (!b.addr)
+		b = big;
+	if (!b.addr)
+		return false;
+	at = b.addr & ~(uint64_t)15;
+	*block = at, *size = b.size, *stack = b.stack, *site = b.addr & B_SITE;
+	if (b.size < BIG_SIZE)
+		__atomic_fetch_or(&slot_of(at)->addr, B_OBJECT, __ATOMIC_RELAXED); /* if another block has the place by now, no harm is done */
+	return true;
 }
 
 /* --- the interface ------------------------------------------------------------------------------------------------------- */

@@ -174,6 +174,37 @@ enum {
 	RS_NOTICE_NO_TSC = 13,
 };
 
+/* what a thread asks of the engine */
+enum {
+	RS_PATCH_ASK_START = 1,
+	RS_PATCH_ASK_MODULES = 2,
+	RS_PATCH_ASK_SITE = 3,
+	RS_PATCH_ASK_TEST = 4,
+	RS_PATCH_ASK_MORE = 5,
+};
+
+/* what it is told to do */
+enum {
+	RS_PATCH_DO_MAP = 1,
+	RS_PATCH_DO_UNMAP = 2,
+	RS_PATCH_DO_SYNC = 3,
+	RS_PATCH_DO_TRAP = 4,
+	RS_PATCH_DO_HANDLER = 5,
+	RS_PATCH_DO_WRITE = 6,
+	RS_PATCH_DO_RUN = 7,
+	RS_PATCH_DO_RESERVE = 8,
+};
+
+/* functions and data of the agent that trampolines use */
+enum {
+	RS_PATCH_FUNC_NONE = 0,
+};
+
+/* pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs */
+enum {
+	RS_PATCH_THREAD_CELLS = 0,
+};
+
 /* how an unwind rule computes the canonical frame address */
 enum {
 	RS_CFA_NONE = 0,
@@ -873,8 +904,10 @@ struct rs_config {
 	uint32_t nest_bytes; /* size of lane 1, a power of two */
 	uint32_t alloc_depth; /* frames of an allocation stack */
 	uint32_t table_wait_ms; /* how long the agent waits for unwind tables */
+	uint32_t patch; /* 1: a process asks for patches of its code when it starts (Hello kind 4) */
+	uint8_t end_padding[4];
 };
-_Static_assert(sizeof(struct rs_config) == 24, "Config");
+_Static_assert(sizeof(struct rs_config) == 32, "Config");
 _Static_assert(offsetof(struct rs_config, all) == 0, "Config.All");
 _Static_assert(offsetof(struct rs_config, follow) == 1, "Config.Follow");
 _Static_assert(offsetof(struct rs_config, heap) == 2, "Config.Heap");
@@ -884,6 +917,7 @@ _Static_assert(offsetof(struct rs_config, lane_bytes) == 8, "Config.LaneBytes");
 _Static_assert(offsetof(struct rs_config, nest_bytes) == 12, "Config.NestBytes");
 _Static_assert(offsetof(struct rs_config, alloc_depth) == 16, "Config.AllocDepth");
 _Static_assert(offsetof(struct rs_config, table_wait_ms) == 20, "Config.TableWaitMs");
+_Static_assert(offsetof(struct rs_config, patch) == 24, "Config.Patch");
 
 /* Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end. */
 struct rs_lane {
@@ -1000,11 +1034,11 @@ _Static_assert(offsetof(struct rs_region, spare) == 96, "Region.Spare");
 struct rs_hello {
 	uint64_t magic; /*  */
 	uint32_t version; /*  */
-	uint32_t kind; /* 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table) */
+	uint32_t kind; /* 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0) */
 	uint32_t pid; /*  */
 	uint32_t count; /* kind 3: number of ModuleRequest */
 	uint64_t process; /*  */
-	uint64_t token; /* kinds 2 and 3: Ctl.Token */
+	uint64_t token; /* kinds 2, 3 and 4: Ctl.Token */
 };
 _Static_assert(sizeof(struct rs_hello) == 40, "Hello");
 _Static_assert(offsetof(struct rs_hello, magic) == 0, "Hello.Magic");
@@ -1022,7 +1056,7 @@ struct rs_welcome {
 	uint32_t spare; /*  */
 	struct rs_config config[1]; /*  */
 };
-_Static_assert(sizeof(struct rs_welcome) == 40, "Welcome");
+_Static_assert(sizeof(struct rs_welcome) == 48, "Welcome");
 _Static_assert(offsetof(struct rs_welcome, magic) == 0, "Welcome.Magic");
 _Static_assert(offsetof(struct rs_welcome, version) == 8, "Welcome.Version");
 _Static_assert(offsetof(struct rs_welcome, spare) == 12, "Welcome.Spare");
@@ -1055,6 +1089,73 @@ struct rs_tables {
 _Static_assert(sizeof(struct rs_tables) == 16, "Tables");
 _Static_assert(offsetof(struct rs_tables, magic) == 0, "Tables.Magic");
 _Static_assert(offsetof(struct rs_tables, has) == 8, "Tables.Has");
+
+/* What the thread that asked is to do, in order. */
+struct rs_patch_op {
+	uint32_t kind; /* enum PatchDo */
+	uint32_t arg; /*  */
+	uint64_t address; /*  */
+	uint64_t value; /*  */
+};
+_Static_assert(sizeof(struct rs_patch_op) == 24, "PatchOp");
+_Static_assert(offsetof(struct rs_patch_op, kind) == 0, "PatchOp.Kind");
+_Static_assert(offsetof(struct rs_patch_op, arg) == 4, "PatchOp.Arg");
+_Static_assert(offsetof(struct rs_patch_op, address) == 8, "PatchOp.Address");
+_Static_assert(offsetof(struct rs_patch_op, value) == 16, "PatchOp.Value");
+
+/* Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again. */
+struct rs_patch_page {
+	uint64_t magic; /*  */
+	uint32_t version; /*  */
+	uint32_t asked; /* futex: what was asked, counted */
+	uint32_t spare[12]; /* keeps Answered on a cache line of its own */
+	uint32_t answered; /* futex: the value of Asked that was answered last */
+	uint32_t waiting; /* 1 while the agent waits on Answered in the kernel */
+	uint32_t sleeping; /* 1 while Go waits on Asked in the kernel */
+	uint32_t more; /* 1: the asking thread says what came of the Ops, and gets more */
+	uint32_t count; /* number of Ops */
+	uint32_t request; /* enum PatchAsk */
+	uint32_t done; /* ops that were done */
+	int32_t error; /* errno of the op that failed, 0: none */
+	int32_t result; /* for who asked: 0, or an errno */
+	uint32_t threads; /* threads that the agent knows of: with 1 nobody runs the code that changes */
+	uint64_t address; /* of the request */
+	uint32_t tid; /* of the asking thread, as the process sees it */
+	uint32_t refused; /* errno + 1 if Go cannot write to the process's memory: the agent then writes Bytes */
+	uint64_t shared_at; /* where the memory to share is mapped; 0: it could not be */
+	uint64_t shared_bytes; /* its size */
+	int32_t save_offset; /* of PatchSaves slots of 8 bytes in each thread, from fs */
+	int32_t thread_offset; /* of a thread's pointers, one for each enum PatchThread, from fs */
+	uint64_t function[32]; /* addresses in the agent, by enum PatchFunc */
+	uint8_t bytes[65536]; /* of op write */
+	struct rs_patch_op op[1024]; /*  */
+	uint8_t end_padding[3696];
+};
+_Static_assert(sizeof(struct rs_patch_page) == 94208, "PatchPage");
+_Static_assert(offsetof(struct rs_patch_page, magic) == 0, "PatchPage.Magic");
+_Static_assert(offsetof(struct rs_patch_page, version) == 8, "PatchPage.Version");
+_Static_assert(offsetof(struct rs_patch_page, asked) == 12, "PatchPage.Asked");
+_Static_assert(offsetof(struct rs_patch_page, spare) == 16, "PatchPage.Spare");
+_Static_assert(offsetof(struct rs_patch_page, answered) == 64, "PatchPage.Answered");
+_Static_assert(offsetof(struct rs_patch_page, waiting) == 68, "PatchPage.Waiting");
+_Static_assert(offsetof(struct rs_patch_page, sleeping) == 72, "PatchPage.Sleeping");
+_Static_assert(offsetof(struct rs_patch_page, more) == 76, "PatchPage.More");
+_Static_assert(offsetof(struct rs_patch_page, count) == 80, "PatchPage.Count");
+_Static_assert(offsetof(struct rs_patch_page, request) == 84, "PatchPage.Request");
+_Static_assert(offsetof(struct rs_patch_page, done) == 88, "PatchPage.Done");
+_Static_assert(offsetof(struct rs_patch_page, error) == 92, "PatchPage.Error");
+_Static_assert(offsetof(struct rs_patch_page, result) == 96, "PatchPage.Result");
+_Static_assert(offsetof(struct rs_patch_page, threads) == 100, "PatchPage.Threads");
+_Static_assert(offsetof(struct rs_patch_page, address) == 104, "PatchPage.Address");
+_Static_assert(offsetof(struct rs_patch_page, tid) == 112, "PatchPage.Tid");
+_Static_assert(offsetof(struct rs_patch_page, refused) == 116, "PatchPage.Refused");
+_Static_assert(offsetof(struct rs_patch_page, shared_at) == 120, "PatchPage.SharedAt");
+_Static_assert(offsetof(struct rs_patch_page, shared_bytes) == 128, "PatchPage.SharedBytes");
+_Static_assert(offsetof(struct rs_patch_page, save_offset) == 136, "PatchPage.SaveOffset");
+_Static_assert(offsetof(struct rs_patch_page, thread_offset) == 140, "PatchPage.ThreadOffset");
+_Static_assert(offsetof(struct rs_patch_page, function) == 144, "PatchPage.Function");
+_Static_assert(offsetof(struct rs_patch_page, bytes) == 400, "PatchPage.Bytes");
+_Static_assert(offsetof(struct rs_patch_page, op) == 65936, "PatchPage.Op");
 
 /* Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time. */
 struct rs_unwind_header {
