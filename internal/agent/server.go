@@ -33,6 +33,7 @@ const (
 	helloKind   = 1
 	regionKind  = 2
 	modulesKind = 3
+	patchKind   = 4
 )
 
 // A door is a socket that agents connect to.
@@ -280,6 +281,18 @@ func (s *Session) answer(c *net.UnixConn, d *door, cred *unix.Ucred, msg []byte,
 			if fd >= 0 {
 				t.Has |= 1 << i
 				out = append(out, fd)
+			}
+		}
+		return send(c, bytesOf(&t), out...)
+	case patchKind:
+		t := wire.Tables{Magic: wire.Magic}
+		var out []int
+		if p := s.opts.Patcher; p != nil {
+			fds, err := p.Attach(h.Process, int(cred.Pid))
+			if err == nil {
+				t.Has, out = 3, fds[:]
+			} else {
+				s.warn(fmt.Sprintf("process %d is not patched: %v", cred.Pid, err))
 			}
 		}
 		return send(c, bytesOf(&t), out...)

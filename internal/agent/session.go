@@ -48,8 +48,18 @@ type Options struct {
 	Recorder Recorder
 	// Warn is told, once each, what went wrong without ending the session. May be called from several goroutines. May be nil.
 	Warn func(text string)
+	// Patcher patches the code of processes; nil: none is patched.
+	Patcher Patcher
 	// Library replaces the embedded agent; for tests.
 	Library []byte
+}
+
+// Patcher serves processes whose code is patched: engine.Engine.
+type Patcher interface {
+	// Attach gives the descriptors for a process that asks for them: its wire.PatchPage, and memory to share. They stay the Patcher's. An error: it is not patched.
+	Attach(process uint64, pid int) ([2]int, error)
+	// Gone says that a process that was attached has ended or become another program.
+	Gone(process uint64)
 }
 
 // Defaults of wire.Config.
@@ -115,6 +125,9 @@ func New(o Options) (*Session, error) {
 	}
 	if o.Config.TableWaitMs == 0 {
 		o.Config.TableWaitMs = DefaultTableWaitMs
+	}
+	if o.Patcher != nil {
+		o.Config.Patch = 1
 	}
 	if o.Library == nil {
 		b, err := Library()

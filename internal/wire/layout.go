@@ -168,6 +168,9 @@ var Layouts = []Layout{
 		{"SharedBytes", "u64", 0, "its size"},
 		{"SaveOffset", "i32", 0, "of PatchSaves slots of 8 bytes in each thread, from fs"},
 		{"ThreadOffset", "i32", 0, "of a thread's pointers, one for each enum PatchThread, from fs"},
+		{"XsaveMask", "u64", 0, "components of the processor's state that a call of a function may change; 0: not known"},
+		{"XsaveSize", "u32", 0, "bytes of an area for them"},
+		{"XsaveCompact", "u32", 0, "1: by xsavec"},
 		{"Function", "u64", 32, "addresses in the agent, by enum PatchFunc"},
 		{"Bytes", "u8", PatchBytes, "of op write"},
 		{"Op", "PatchOp", PatchOps, ""},
@@ -202,7 +205,7 @@ func init() {
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
 			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{{0, "none"}}},
-		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}}},
+		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}}},
 		EnumSpec{"CFA", "how an unwind rule computes the canonical frame address", []EnumValue{
 			{0, "none"}, {1, "rsp"}, {2, "rbp"}, {3, "reg"}, {4, "deref-rbp"}, {5, "deref-rsp"}, {6, "plt"}, {7, "sigframe"}, {8, "undef"}}},
 		EnumSpec{"RBPRule", "where the caller's rbp is", []EnumValue{{0, "same"}, {1, "cfa"}, {2, "at-rbp"}, {3, "undef"}}})

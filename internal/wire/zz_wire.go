@@ -253,7 +253,8 @@ func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
 type PatchThread uint8
 
 const (
-	PatchThreadCells PatchThread = 0
+	PatchThreadCells   PatchThread = 0
+	PatchThreadContext PatchThread = 1
 )
 
 func (v PatchThread) String() string { return enumName("PatchThread", uint32(v)) }
@@ -2195,10 +2196,13 @@ type PatchPage struct {
 	SharedBytes  uint64        // its size
 	SaveOffset   int32         // of PatchSaves slots of 8 bytes in each thread, from fs
 	ThreadOffset int32         // of a thread's pointers, one for each enum PatchThread, from fs
+	XsaveMask    uint64        // components of the processor's state that a call of a function may change; 0: not known
+	XsaveSize    uint32        // bytes of an area for them
+	XsaveCompact uint32        // 1: by xsavec
 	Function     [32]uint64    // addresses in the agent, by enum PatchFunc
 	Bytes        [65536]uint8  // of op write
 	Op           [1024]PatchOp //
-	_            [3696]byte
+	_            [3680]byte
 }
 
 // SizePatchPage is the size of PatchPage in bytes.

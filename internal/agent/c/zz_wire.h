@@ -203,6 +203,7 @@ enum {
 /* pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs */
 enum {
 	RS_PATCH_THREAD_CELLS = 0,
+	RS_PATCH_THREAD_CONTEXT = 1,
 };
 
 /* how an unwind rule computes the canonical frame address */
@@ -1126,10 +1127,13 @@ struct rs_patch_page {
 	uint64_t shared_bytes; /* its size */
 	int32_t save_offset; /* of PatchSaves slots of 8 bytes in each thread, from fs */
 	int32_t thread_offset; /* of a thread's pointers, one for each enum PatchThread, from fs */
+	uint64_t xsave_mask; /* components of the processor's state that a call of a function may change; 0: not known */
+	uint32_t xsave_size; /* bytes of an area for them */
+	uint32_t xsave_compact; /* 1: by xsavec */
 	uint64_t function[32]; /* addresses in the agent, by enum PatchFunc */
 	uint8_t bytes[65536]; /* of op write */
 	struct rs_patch_op op[1024]; /*  */
-	uint8_t end_padding[3696];
+	uint8_t end_padding[3680];
 };
 _Static_assert(sizeof(struct rs_patch_page) == 94208, "PatchPage");
 _Static_assert(offsetof(struct rs_patch_page, magic) == 0, "PatchPage.Magic");
@@ -1153,9 +1157,12 @@ _Static_assert(offsetof(struct rs_patch_page, shared_at) == 120, "PatchPage.Shar
 _Static_assert(offsetof(struct rs_patch_page, shared_bytes) == 128, "PatchPage.SharedBytes");
 _Static_assert(offsetof(struct rs_patch_page, save_offset) == 136, "PatchPage.SaveOffset");
 _Static_assert(offsetof(struct rs_patch_page, thread_offset) == 140, "PatchPage.ThreadOffset");
-_Static_assert(offsetof(struct rs_patch_page, function) == 144, "PatchPage.Function");
-_Static_assert(offsetof(struct rs_patch_page, bytes) == 400, "PatchPage.Bytes");
-_Static_assert(offsetof(struct rs_patch_page, op) == 65936, "PatchPage.Op");
+_Static_assert(offsetof(struct rs_patch_page, xsave_mask) == 144, "PatchPage.XsaveMask");
+_Static_assert(offsetof(struct rs_patch_page, xsave_size) == 152, "PatchPage.XsaveSize");
+_Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 156, "PatchPage.XsaveCompact");
+_Static_assert(offsetof(struct rs_patch_page, function) == 160, "PatchPage.Function");
+_Static_assert(offsetof(struct rs_patch_page, bytes) == 416, "PatchPage.Bytes");
+_Static_assert(offsetof(struct rs_patch_page, op) == 65952, "PatchPage.Op");
 
 /* Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time. */
 struct rs_unwind_header {

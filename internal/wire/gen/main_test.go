@@ -55,6 +55,7 @@ var layouts = map[string]any{
 	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Moment": wire.Moment{}, "Slot": wire.Slot{}, "Region": wire.Region{},
 	"Hello": wire.Hello{}, "Welcome": wire.Welcome{}, "ModuleRequest": wire.ModuleRequest{}, "Tables": wire.Tables{},
 	"UnwindHeader": wire.UnwindHeader{}, "UnwindRow": wire.UnwindRow{}, "UnwindRule": wire.UnwindRule{},
+	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{},
 }
 
 // What the C compiler makes of the structures and constants of zz_wire.h is, to the byte, what Go makes of them; and every writer of
