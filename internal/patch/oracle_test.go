@@ -18,16 +18,18 @@ const filler = 0xfa // cli
 
 func (m mark) Size() int { return 7 + m.extra }
 
-func (m mark) Append(dst []byte, at uint64) ([]byte, error) {
+func (m mark) Replaces() bool { return false }
+
+func (m mark) Append(dst []byte, at uint64) ([]byte, []State, error) {
 	d := int64(m.site - at - 7)
 	if d != int64(int32(d)) {
-		return dst, x86.ErrReach
+		return dst, nil, x86.ErrReach
 	}
 	dst = binary.LittleEndian.AppendUint32(append(dst, 0x0f, 0x1f, 0x05), uint32(d))
 	for range m.extra {
 		dst = append(dst, filler)
 	}
-	return dst, nil
+	return dst, []State{{For: m.site, Resume: Restart}}, nil
 }
 
 // An image is what a processor would run: the text's bytes, the trampolines, and where int3 leads.

@@ -64,7 +64,7 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 		if p.sites[s.At] != nil {
 			return fail(s.At, ErrSite)
 		}
-		if err := p.Check(s.At); err != nil {
+		if err := p.check(s.At, s.Recipe.Replaces()); err != nil {
 			return fail(s.At, err)
 		}
 		p.setSite(s.At, s.Recipe)
@@ -107,14 +107,18 @@ func compare(a, b uint64) int {
 	return 0
 }
 
-// Check says what keeps an instruction from being a site, whatever the others: ErrNoInstruction, ErrShared, x86.ErrCall.
-func (p *Planner) Check(at uint64) error {
+// Check says what keeps an instruction from being a site, whatever the others and with a recipe that does not replace it: ErrNoInstruction, ErrShared, x86.ErrCall.
+func (p *Planner) Check(at uint64) error { return p.check(at, false) }
+
+func (p *Planner) check(at uint64, replaced bool) error {
 	in, code, ok := p.text.inst(at)
 	switch {
 	case !ok:
 		return ErrNoInstruction
 	case p.text.shared(at):
 		return ErrShared
+	case replaced:
+		return nil
 	}
 	_, err := x86.Relocate(nil, &in, code, at, at, p.Calls)
 	return err

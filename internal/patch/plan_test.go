@@ -303,8 +303,8 @@ func TestOracleSeesMutations(t *testing.T) {
 		},
 		"a recipe twice": func(b *bench, list []*Patch) {
 			x := first(list, pun)
-			code, _ := mark{x.At, 3}.Append(nil, x.Trampoline.At)
-			again, _ := mark{x.At, 0}.Append(code[:len(code):len(code)], x.Trampoline.At+uint64(len(code)))
+			code, _, _ := mark{x.At, 3}.Append(nil, x.Trampoline.At)
+			again, _, _ := mark{x.At, 0}.Append(code[:len(code):len(code)], x.Trampoline.At+uint64(len(code)))
 			b.img.load(&Trampoline{At: x.Trampoline.At, Code: append(again, x.Trampoline.Code[len(code):]...)})
 		},
 		"a recipe of a site that is none": func(b *bench, list []*Patch) { delete(b.sites, first(list, pun).At) },

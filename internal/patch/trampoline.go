@@ -14,6 +14,8 @@ type copied struct {
 	recipe Recipe // nil if it is no site
 }
 
+func (c *copied) replaced() bool { return c.recipe != nil && c.recipe.Replaces() }
+
 // A layout is a trampoline before it is known where it lies.
 type layout struct {
 	insts  []copied
@@ -52,12 +54,15 @@ func (p *Planner) layout(at, end uint64) (l layout, err error) {
 			break
 		}
 		c := copied{l.back, in, code, p.sites[l.back]}
-		size, err := relocatedSize(&c, p.Calls)
-		if err != nil {
-			if first {
-				return l, err
+		size := 0
+		if !c.replaced() {
+			size, err = relocatedSize(&c, p.Calls)
+			if err != nil {
+				if first {
+					return l, err
+				}
+				return l, nil
 			}
-			break
 		}
 		if c.recipe != nil {
 			size += c.recipe.Size()
@@ -101,6 +106,27 @@ func relocatedSize(c *copied, calls x86.Calls) (int, error) {
 	return len(code), err
 }
 
+// states appends the states of the copy of an instruction, which is code[start:].
+func (c *copied) states(list []State, code []byte, start int) []State {
+	s := State{Off: start, For: c.at, Resume: Restart}
+	if c.recipe != nil {
+		s.Resume = start
+	}
+	list = append(list, s)
+	switch target, _ := c.in.Target(c.at); {
+	case c.in.Flow == x86.FlowLoop: // loop +2; jmp +5; jmp target: behind the loop it is done
+		list = append(list, State{Off: len(code) - 7, For: c.at + uint64(c.in.Len), Resume: Restart}, State{Off: len(code) - 5, For: target, Resume: Restart})
+	case c.in.Flow == x86.FlowCall, c.in.Flow == x86.FlowIndirectCall: // push; mov to the stack, perhaps; jmp: nothing is done up to the jump
+		s.Off += pushLen
+		s.Moves = []Move{{uint8(x86.RSP.Num()), FromSum, 8}}
+		list = append(list, s)
+	}
+	return list
+}
+
+// pushLen is the length of the push of a call that was moved (x86.PushReturn).
+const pushLen = 5
+
 // build makes the trampoline for an address.
 func (l *layout) build(at uint64, calls x86.Calls) (t Trampoline, err error) {
 	t.At, t.Code = at, make([]byte, 0, l.size)
@@ -108,18 +134,33 @@ func (l *layout) build(at uint64, calls x86.Calls) (t Trampoline, err error) {
 	for i := range l.insts {
 		c := &l.insts[i]
 		if c.recipe != nil {
-			t.Parts = append(t.Parts, Part{len(t.Code), c.at, true})
-			if t.Code, err = c.recipe.Append(t.Code, pc()); err != nil {
+			start := len(t.Code)
+			t.Parts = append(t.Parts, Part{start, c.at, true})
+			var states []State
+			if t.Code, states, err = c.recipe.Append(t.Code, pc()); err != nil {
 				return t, err
 			}
+			for _, s := range states {
+				s.Off += start
+				if s.Resume != Restart {
+					s.Resume += start
+				}
+				t.States = append(t.States, s)
+			}
+			if c.replaced() {
+				continue
+			}
 		}
-		t.Parts = append(t.Parts, Part{len(t.Code), c.at, false})
+		start := len(t.Code)
+		t.Parts = append(t.Parts, Part{start, c.at, false})
 		if t.Code, err = x86.Relocate(t.Code, &c.in, c.code, c.at, pc(), calls); err != nil {
 			return t, err
 		}
+		t.States = c.states(t.States, t.Code, start)
 	}
 	if l.goesOn {
 		t.Parts = append(t.Parts, Part{len(t.Code), l.back, false})
+		t.States = append(t.States, State{Off: len(t.Code), For: l.back, Resume: Restart})
 		c := x86.Code{At: at, Bytes: t.Code}
 		c.Jmp(l.back)
 		t.Code, err = c.Bytes, c.Err()

@@ -1,0 +1,126 @@
+// Package recipe makes code for trampolines of what is to be done at an instruction: a list of typed operations becomes machine code that saves only what is live, never
+// touches the stack above the red zone's end, and says at each of its boundaries where the program's registers are. Run says in Go what the operations mean; the tests hold
+// the code against it, on the processor. A new analysis is a new list, not new assembly.
+//
+// It knows one instruction at a time. Where trampolines lie and what the text becomes is package patch's; nothing here touches a process.
+package recipe
+
+import (
+	"errors"
+
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// Errors of recipes for an instruction. Compile wraps them.
+var (
+	ErrAddress = errors.New("the address of the access is not one that a register holds: a vector of addresses, relative to GS, or a bit anywhere")
+	ErrOrder   = errors.New("an operation behind one that ends the recipe")
+	ErrFlow    = errors.New("an instruction that controls where the program goes on cannot be replaced")
+	ErrEnv     = errors.New("the thread has not what the operation needs")
+)
+
+// An Op is an operation: Count, Call, Check, GS, Emulate or Hook.
+type Op interface{ op() }
+
+// Count adds 1 to a 64-bit cell. Threads must find memory at the cell at all times.
+type Count struct {
+	Cell uint64
+	Of   Counter
+}
+
+// A Counter says whose a cell is.
+type Counter uint8
+
+const (
+	// Shared cells lie at Cell and are counted with a lock prefix: about 20 cycles.
+	Shared Counter = iota
+	// Alone cells lie at Cell and lose counts if several threads run.
+	Alone
+	// PerThread cells lie at Cell + the number at fs:Env.Cells: a thread for which that is still 0 counts in the cells of nobody, with losses.
+	PerThread
+)
+
+// Call calls a function of the agent's before the instruction: void f(struct context *) in the System V ABI (context.go). It may change nothing of the program's but through
+// its context, which is not looked at again.
+type Call struct {
+	Func uint64
+	// General says that the function and what it calls was compiled for general registers only: vector, mask, x87 and MMX state is not saved.
+	General bool
+	Data    uint64 // for the context
+}
+
+// Emulate calls a function of the agent's instead of the instruction: void f(struct context *), which may change the registers and flags in its context; rsp too. The instruction must be
+// one that goes on to its successor.
+type Emulate Call
+
+// Check looks a memory access up in a table of bytes: the byte at Table + (address & (1<<Bits - 1)) >> Shift. If it has a bit of Mask, Then is done in place of the operations
+// that follow.
+type Check struct {
+	Mem   int    // which of the instruction's Mems
+	Table uint64 // must be readable for all addresses
+	Bits  uint8  // 0: 64
+	Shift uint8
+	Mask  uint8
+	Then  []Op
+}
+
+// GS runs the instruction with the base of GS added to the addresses of those accesses for which x86.Inst.TakesGS. Nothing may follow it.
+type GS struct{}
+
+// Hook jumps to a function instead of the instruction, which must be syscall: rcx holds the address in the trampoline to jump back to, r11 the address behind
+// the instruction; both are the syscall's to overwrite. All other registers and flags are the program's. The function leaves what the system call leaves; rcx
+// is set to the address behind the instruction once more when it is back, so that it may come back by jmp *%rcx. Nothing may follow it.
+type Hook struct{ Func uint64 }
+
+func (Count) op()   {}
+func (Call) op()    {}
+func (Check) op()   {}
+func (GS) op()      {}
+func (Emulate) op() {}
+func (Hook) op()    {}
+
+// A Site is the instruction.
+type Site struct {
+	At   uint64
+	Inst x86.Inst
+	Code []byte // at least Inst.Len bytes
+}
+
+// Env is what each thread has. Offsets are from its FS base, as those of variables in the initial-exec model are. An offset of 0 says that there is none.
+type Env struct {
+	// Save is the first of Slots save slots of 8 bytes. A recipe without calls needs at most MaxSlots. They hold nothing when code of the program runs.
+	Save  int32
+	Slots int
+	// Cells is a number that is added to cells that are PerThread.
+	Cells int32
+	// Context is where the address of the context lies while a function called by a recipe runs; 0 otherwise. See Context.
+	Context int32
+	// XSave is how vector state is saved around functions that are not General. The zero value: not at all, and such calls give ErrEnv.
+	XSave XSave
+}
+
+// MaxSlots is the most save slots that a recipe uses.
+const MaxSlots = 6
+
+// XSave says how a processor saves extended state (Intel SDM vol. 1, chapter 13).
+type XSave struct {
+	Mask    uint64 // of components; without protection keys (bit 9), which calls leave alone
+	Size    uint32 // of the area, for Mask, in the form that xsavec gives if Compact
+	Compact bool   // xsavec is there
+}
+
+// Code is a compiled recipe: a patch.Recipe.
+type Code struct {
+	site     Site
+	env      Env
+	live     x86.Live
+	ops      []Op
+	size     int
+	replaces bool
+}
+
+// Size is the most bytes that Append appends.
+func (c *Code) Size() int { return c.size }
+
+// Replaces says that the code holds the displaced instruction or what stands for it.
+func (c *Code) Replaces() bool { return c.replaces }
