@@ -22,7 +22,8 @@ const (
 	HeldInSlot       = 62 // held locks visible in a slot; more are kept, but only in the agent's private memory
 	MomentWords      = 24 // words of the stack in a Moment
 	MaxModules       = 512
-	MaxLost          = 8 // lost processes that are told one by one
+	MaxLost          = 8   // lost processes that are told one by one
+	CallRows         = 512 // numbers of system calls, and enum CallRow
 	PatchOps         = 1024
 	PatchBytes       = 64 << 10
 	PatchSaves       = 16 // slots of 8 bytes in which a thread's trampolines save registers
@@ -63,6 +64,7 @@ var Layouts = []Layout{
 		{"AllocDepth", "u32", 0, "frames of an allocation stack"},
 		{"TableWaitMs", "u32", 0, "how long the agent waits for unwind tables"},
 		{"Patch", "u32", 0, "1: a process asks for patches of its code when it starts (Hello kind 4)"},
+		{"Calls", "u32", 0, "1: system calls are counted: regions have Calls"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
 		{"Head", "u64", 0, "written by the agent with release order after the record is complete"},
@@ -110,8 +112,17 @@ var Layouts = []Layout{
 		{"RingWaits", "u64", 0, "how often a thread waited for room"},
 		{"Events", "u64", 0, "spare counter"},
 		{"LocksTaken", "u64", 0, "lock acquisitions of threads that have ended"},
-		{"Spare", "u64", 4, ""},
+		{"CallsOffset", "u64", 0, "Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none"},
+		{"Spare", "u64", 3, ""},
 	}, Align: 4096},
+	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{
+		{"Calls", "u64", 0, "calls that came back; execve, clone and the like count when they are made"},
+		{"Errors", "u64", 0, "of them, those that gave -4095 to -1"},
+		{"Ticks", "u64", 0, "of the TSC that passed in them"},
+	}},
+	{Name: "Calls", Doc: "System calls of one thread, by number; see enum CallRow.", Fields: []Member{
+		{"Row", "CallCount", CallRows, ""},
+	}},
 	{Name: "Hello", Doc: "Every message from an agent on the session's SOCK_SEQPACKET socket begins with it.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},
@@ -204,7 +215,10 @@ func init() {
 			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
 			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}}},
-		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{{0, "none"}}},
+		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
+			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}}},
+		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{
+			{0, "vdso-clock-gettime"}, {1, "vdso-gettimeofday"}, {2, "vdso-time"}, {3, "vdso-getcpu"}, {4, "vdso-clock-getres"}, {5, "vdso-getrandom"}, {7, "other"}}},
 		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}}},
 		EnumSpec{"CFA", "how an unwind rule computes the canonical frame address", []EnumValue{
 			{0, "none"}, {1, "rsp"}, {2, "rbp"}, {3, "reg"}, {4, "deref-rbp"}, {5, "deref-rsp"}, {6, "plt"}, {7, "sigframe"}, {8, "undef"}}},

@@ -244,10 +244,27 @@ func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
 type PatchFunc uint8
 
 const (
-	PatchFuncNone PatchFunc = 0
+	PatchFuncNone        PatchFunc = 0
+	PatchFuncSyscallHook PatchFunc = 1
+	PatchFuncVdsoHook    PatchFunc = 2
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
+
+// CallRow: the last 8 rows of Calls: CallRows - 8 + this.
+type CallRow uint8
+
+const (
+	CallRowVdsoClockGettime CallRow = 0
+	CallRowVdsoGettimeofday CallRow = 1
+	CallRowVdsoTime         CallRow = 2
+	CallRowVdsoGetcpu       CallRow = 3
+	CallRowVdsoClockGetres  CallRow = 4
+	CallRowVdsoGetrandom    CallRow = 5
+	CallRowOther            CallRow = 7
+)
+
+func (v CallRow) String() string { return enumName("CallRow", uint32(v)) }
 
 // PatchThread: pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs.
 type PatchThread uint8
@@ -2007,7 +2024,7 @@ type Config struct {
 	AllocDepth  uint32 // frames of an allocation stack
 	TableWaitMs uint32 // how long the agent waits for unwind tables
 	Patch       uint32 // 1: a process asks for patches of its code when it starts (Hello kind 4)
-	_           [4]byte
+	Calls       uint32 // 1: system calls are counted: regions have Calls
 }
 
 // SizeConfig is the size of Config in bytes.
@@ -2095,7 +2112,8 @@ type Region struct {
 	RingWaits   uint64    // how often a thread waited for room
 	Events      uint64    // spare counter
 	LocksTaken  uint64    // lock acquisitions of threads that have ended
-	Spare       [4]uint64 //
+	CallsOffset uint64    // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
+	Spare       [3]uint64 //
 	_           [3968]byte
 }
 
@@ -2103,6 +2121,28 @@ type Region struct {
 const SizeRegion = 4096
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Region{})-SizeRegion]
+
+// CallCount: What one thread did of one system call.
+type CallCount struct {
+	Calls  uint64 // calls that came back; execve, clone and the like count when they are made
+	Errors uint64 // of them, those that gave -4095 to -1
+	Ticks  uint64 // of the TSC that passed in them
+}
+
+// SizeCallCount is the size of CallCount in bytes.
+const SizeCallCount = 24
+
+var _ = [1]struct{}{}[unsafe.Sizeof(CallCount{})-SizeCallCount]
+
+// Calls: System calls of one thread, by number; see enum CallRow.
+type Calls struct {
+	Row [512]CallCount //
+}
+
+// SizeCalls is the size of Calls in bytes.
+const SizeCalls = 12288
+
+var _ = [1]struct{}{}[unsafe.Sizeof(Calls{})-SizeCalls]
 
 // Hello: Every message from an agent on the session's SOCK_SEQPACKET socket begins with it.
 type Hello struct {

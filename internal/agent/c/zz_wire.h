@@ -11,6 +11,7 @@
 #define RS_HELD_IN_SLOT 62
 #define RS_MAX_MODULES 512
 #define RS_MAX_LOST 8
+#define RS_CALL_ROWS 512
 #define RS_MOMENT_WORDS 24
 #define RS_STACK_LATER 0xffffffffu
 #define RS_ROW_START 0x80000000u
@@ -198,6 +199,19 @@ enum {
 /* functions and data of the agent that trampolines use */
 enum {
 	RS_PATCH_FUNC_NONE = 0,
+	RS_PATCH_FUNC_SYSCALL_HOOK = 1,
+	RS_PATCH_FUNC_VDSO_HOOK = 2,
+};
+
+/* the last 8 rows of Calls: CallRows - 8 + this */
+enum {
+	RS_CALL_ROW_VDSO_CLOCK_GETTIME = 0,
+	RS_CALL_ROW_VDSO_GETTIMEOFDAY = 1,
+	RS_CALL_ROW_VDSO_TIME = 2,
+	RS_CALL_ROW_VDSO_GETCPU = 3,
+	RS_CALL_ROW_VDSO_CLOCK_GETRES = 4,
+	RS_CALL_ROW_VDSO_GETRANDOM = 5,
+	RS_CALL_ROW_OTHER = 7,
 };
 
 /* pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs */
@@ -906,7 +920,7 @@ struct rs_config {
 	uint32_t alloc_depth; /* frames of an allocation stack */
 	uint32_t table_wait_ms; /* how long the agent waits for unwind tables */
 	uint32_t patch; /* 1: a process asks for patches of its code when it starts (Hello kind 4) */
-	uint8_t end_padding[4];
+	uint32_t calls; /* 1: system calls are counted: regions have Calls */
 };
 _Static_assert(sizeof(struct rs_config) == 32, "Config");
 _Static_assert(offsetof(struct rs_config, all) == 0, "Config.All");
@@ -919,6 +933,7 @@ _Static_assert(offsetof(struct rs_config, nest_bytes) == 12, "Config.NestBytes")
 _Static_assert(offsetof(struct rs_config, alloc_depth) == 16, "Config.AllocDepth");
 _Static_assert(offsetof(struct rs_config, table_wait_ms) == 20, "Config.TableWaitMs");
 _Static_assert(offsetof(struct rs_config, patch) == 24, "Config.Patch");
+_Static_assert(offsetof(struct rs_config, calls) == 28, "Config.Calls");
 
 /* Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end. */
 struct rs_lane {
@@ -1011,7 +1026,8 @@ struct rs_region {
 	uint64_t ring_waits; /* how often a thread waited for room */
 	uint64_t events; /* spare counter */
 	uint64_t locks_taken; /* lock acquisitions of threads that have ended */
-	uint64_t spare[4]; /*  */
+	uint64_t calls_offset; /* Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none */
+	uint64_t spare[3]; /*  */
 	uint8_t end_padding[3968];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
@@ -1029,7 +1045,26 @@ _Static_assert(offsetof(struct rs_region, stack_drops) == 64, "Region.StackDrops
 _Static_assert(offsetof(struct rs_region, ring_waits) == 72, "Region.RingWaits");
 _Static_assert(offsetof(struct rs_region, events) == 80, "Region.Events");
 _Static_assert(offsetof(struct rs_region, locks_taken) == 88, "Region.LocksTaken");
-_Static_assert(offsetof(struct rs_region, spare) == 96, "Region.Spare");
+_Static_assert(offsetof(struct rs_region, calls_offset) == 96, "Region.CallsOffset");
+_Static_assert(offsetof(struct rs_region, spare) == 104, "Region.Spare");
+
+/* What one thread did of one system call. */
+struct rs_call_count {
+	uint64_t calls; /* calls that came back; execve, clone and the like count when they are made */
+	uint64_t errors; /* of them, those that gave -4095 to -1 */
+	uint64_t ticks; /* of the TSC that passed in them */
+};
+_Static_assert(sizeof(struct rs_call_count) == 24, "CallCount");
+_Static_assert(offsetof(struct rs_call_count, calls) == 0, "CallCount.Calls");
+_Static_assert(offsetof(struct rs_call_count, errors) == 8, "CallCount.Errors");
+_Static_assert(offsetof(struct rs_call_count, ticks) == 16, "CallCount.Ticks");
+
+/* System calls of one thread, by number; see enum CallRow. */
+struct rs_calls {
+	struct rs_call_count row[512]; /*  */
+};
+_Static_assert(sizeof(struct rs_calls) == 12288, "Calls");
+_Static_assert(offsetof(struct rs_calls, row) == 0, "Calls.Row");
 
 /* Every message from an agent on the session's SOCK_SEQPACKET socket begins with it. */
 struct rs_hello {

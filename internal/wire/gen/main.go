@@ -293,8 +293,8 @@ func cFile() []byte {
 	p := func(f string, a ...any) { fmt.Fprintf(&b, f+"\n", a...) }
 	p("/* %s */\n#ifndef RS_ZZ_WIRE_H\n#define RS_ZZ_WIRE_H\n#include <stddef.h>\n#include <stdint.h>\n", note)
 	p("#define RS_WIRE_VERSION %d\n#define RS_MAGIC 0x%xull\n#define RS_MAX_RECORD_WORDS %d", wire.Version, wire.Magic, wire.MaxRecordWords)
-	p("#define RS_THREADS_PER_REGION %d\n#define RS_HELD_IN_SLOT %d\n#define RS_MAX_MODULES %d\n#define RS_MAX_LOST %d",
-		wire.ThreadsPerRegion, wire.HeldInSlot, wire.MaxModules, wire.MaxLost)
+	p("#define RS_THREADS_PER_REGION %d\n#define RS_HELD_IN_SLOT %d\n#define RS_MAX_MODULES %d\n#define RS_MAX_LOST %d\n#define RS_CALL_ROWS %d",
+		wire.ThreadsPerRegion, wire.HeldInSlot, wire.MaxModules, wire.MaxLost, wire.CallRows)
 	p("#define RS_MOMENT_WORDS %d\n#define RS_STACK_LATER 0x%xu\n#define RS_ROW_START 0x%xu\n", wire.MomentWords, wire.StackLater, wire.RowStart)
 	for _, e := range wire.Enums {
 		p("/* %s */\nenum {", e.Doc)

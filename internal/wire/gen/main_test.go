@@ -55,7 +55,7 @@ var layouts = map[string]any{
 	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Moment": wire.Moment{}, "Slot": wire.Slot{}, "Region": wire.Region{},
 	"Hello": wire.Hello{}, "Welcome": wire.Welcome{}, "ModuleRequest": wire.ModuleRequest{}, "Tables": wire.Tables{},
 	"UnwindHeader": wire.UnwindHeader{}, "UnwindRow": wire.UnwindRow{}, "UnwindRule": wire.UnwindRule{},
-	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{},
+	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{}, "CallCount": wire.CallCount{}, "Calls": wire.Calls{},
 }
 
 // What the C compiler makes of the structures and constants of zz_wire.h is, to the byte, what Go makes of them; and every writer of
@@ -76,6 +76,7 @@ func TestCAndGoAgree(t *testing.T) {
 	say("RS_ROW_START", wire.RowStart)
 	say("RS_MAX_MODULES", wire.MaxModules)
 	say("RS_MAX_LOST", wire.MaxLost)
+	say("RS_CALL_ROWS", wire.CallRows)
 	for _, e := range wire.Enums {
 		for _, v := range e.Values {
 			say(strings.ToUpper("RS_"+snake(e.Name)+"_"+snake(v.Name)), uint64(v.V))
