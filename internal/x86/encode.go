@@ -297,6 +297,12 @@ func (c *Code) Push(r Reg) { c.oneByte(0x50, r) }
 // Pop pops a 64-bit register.
 func (c *Code) Pop(r Reg) { c.oneByte(0x58, r) }
 
+// PushMem pushes 8 bytes of memory.
+func (c *Code) PushMem(m Mem) { c.withMem(emission{size: 8, noW: true, op: []byte{0xff}, reg: 6}, m) }
+
+// PopMem pops 8 bytes into memory.
+func (c *Code) PopMem(m Mem) { c.withMem(emission{size: 8, noW: true, op: []byte{0x8f}}, m) }
+
 // PushImm pushes a number, sign-extended to 64 bits.
 func (c *Code) PushImm(v int32) { c.Bytes = append(append(c.Bytes, 0x68), imm32(v)...) }
 
@@ -308,6 +314,9 @@ func (c *Code) Popf() { c.Bytes = append(c.Bytes, 0x9d) }
 
 // Lahf puts SF, ZF, AF, PF and CF into ah.
 func (c *Code) Lahf() { c.Bytes = append(c.Bytes, 0x9f) }
+
+// Cld clears DF.
+func (c *Code) Cld() { c.Bytes = append(c.Bytes, 0xfc) }
 
 // Sahf takes them from ah.
 func (c *Code) Sahf() { c.Bytes = append(c.Bytes, 0x9e) }
@@ -400,12 +409,26 @@ func (c *Code) TestMem(m Mem, v int32) {
 }
 
 // Shr shifts a register of 32 or 64 bits right by n.
-func (c *Code) Shr(r Reg, n uint8) {
+func (c *Code) Shr(r Reg, n uint8) { c.shift(5, r, n) }
+
+// Shl shifts a register of 32 or 64 bits left by n.
+func (c *Code) Shl(r Reg, n uint8) { c.shift(4, r, n) }
+
+func (c *Code) shift(digit uint8, r Reg, n uint8) {
 	_, size := gpr(r)
-	e := sized(0xc0, size, 5, false)
+	e := sized(0xc0, size, digit, false)
 	e.imm = []byte{n}
 	c.withReg(e, r)
 }
+
+// Xsave saves the components in edx:eax, in the standard form.
+func (c *Code) Xsave(m Mem) { c.withMem(emission{size: 8, op: []byte{0x0f, 0xae}, reg: 4}, m) }
+
+// Xsavec saves them in the compact form, without those in their initial state.
+func (c *Code) Xsavec(m Mem) { c.withMem(emission{size: 8, op: []byte{0x0f, 0xc7}, reg: 4}, m) }
+
+// Xrstor restores them, from either form.
+func (c *Code) Xrstor(m Mem) { c.withMem(emission{size: 8, op: []byte{0x0f, 0xae}, reg: 5}, m) }
 
 // Xchg swaps a register with memory, atomically.
 func (c *Code) Xchg(m Mem, r Reg) {

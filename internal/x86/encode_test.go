@@ -109,6 +109,7 @@ func encodedAll(rnd *rand.Rand) (list []encoded) {
 		plain.Seg = NoReg
 		add(func(c *Code) { c.Lea(a, m) }, "lea %v, %s", a, plain.text())
 		add(func(c *Code) { c.Shr(a, n) }, "shr %v, %#x", a, n)
+		add(func(c *Code) { c.Shl(a, n) }, "shl %v, %#x", a, n)
 	}
 	r, m := regOf(rnd, 8), memOf(rnd, 8)
 	v := int32(rnd.Uint32())
@@ -123,6 +124,14 @@ func encodedAll(rnd *rand.Rand) (list []encoded) {
 	add(func(c *Code) { c.Push(r) }, "push %v", r)
 	add(func(c *Code) { c.Pop(r) }, "pop %v", r)
 	add(func(c *Code) { c.PushImm(v) }, "push %s", imm(v))
+	add(func(c *Code) { c.PushMem(m) }, "push qword ptr %s", m.text())
+	if m.Base.Num() != 4 { // whose address is that behind the pop
+		add(func(c *Code) { c.PopMem(m) }, "pop qword ptr %s", m.text())
+	}
+	add(func(c *Code) { c.Xsave(m) }, "xsave64 %s", m.text())
+	add(func(c *Code) { c.Xsavec(m) }, "xsavec64 %s", m.text())
+	add(func(c *Code) { c.Xrstor(m) }, "xrstor64 %s", m.text())
+	add((*Code).Cld, "cld")
 	add((*Code).Pushf, "pushfq")
 	add((*Code).Popf, "popfq")
 	add((*Code).Lahf, "lahf")
