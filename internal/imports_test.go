@@ -32,6 +32,8 @@ var policy = map[string]string{
 	"internal/recipe":       "internal/patch internal/x86",
 	"internal/perf":         "github.com/klauspost/compress/zstd",
 	"internal/engine":       "internal/wire internal/image internal/unwind internal/tracee internal/x86 internal/patch internal/recipe golang.org/x/sys/unix",
+	"internal/truth":        "",
+	"internal/sample":       "internal/image internal/pt internal/perf",
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",
 	"internal/detect":       "internal/wire internal/finding",
@@ -48,7 +50,7 @@ var policy = map[string]string{
 }
 
 // pure packages know nothing of the machine: the same events give the same answers everywhere, and tests need nothing but events.
-var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/target", "internal/x86", "internal/pt", "internal/perf"}
+var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/target", "internal/x86", "internal/pt", "internal/perf", "internal/truth"}
 
 var machine = []string{"os", "os/exec", "os/signal", "net", "syscall", "golang.org/x/sys/unix"}
 
