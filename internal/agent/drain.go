@@ -15,9 +15,10 @@ import (
 const (
 	// slackTime is how long a store may hide in a store buffer before we see it; see 'Order of events' in docs/architecture.md.
 	slackTime = 100 * time.Microsecond
-	// The loop looks at the rings minInterval after something was in them, and up to maxInterval later when nothing is.
-	minInterval = 10 * time.Millisecond
-	maxInterval = 100 * time.Millisecond
+	// The loop looks at the rings again after minInterval when much was in them, after up to someInterval when little was, and maxInterval when nothing.
+	minInterval  = 10 * time.Millisecond
+	someInterval = 50 * time.Millisecond
+	maxInterval  = 100 * time.Millisecond
 	// openTime is for how long an emission that makes no progress is waited for. Its thread is stopped, or left it by longjmp out of a
 	// signal handler.
 	openTime = 5 * time.Second
@@ -46,13 +47,17 @@ func (s *Session) loop() {
 			return
 		default:
 		}
-		if words > 0 {
+		ring := int(s.opts.Config.LaneBytes) / 8
+		switch {
+		case words >= ring/64:
 			interval = minInterval
-		} else {
+		case words > 0:
+			interval = min(2*interval, someInterval)
+		default:
 			interval = min(2*interval, maxInterval)
 		}
 		// A quarter of a ring in one pass: it would be full before the interval is over.
-		if words >= int(s.opts.Config.LaneBytes)/8/4 {
+		if words >= ring/4 {
 			runtime.Gosched()
 			continue
 		}

@@ -23,7 +23,6 @@ static void adopt(struct rs_sync_state *s, struct rs_thread *t)
 	s->wait_obj = 0;
 	s->misuses = 0;
 	s->segment++; /* what the former thread sent does not count for this one */
-	s->last_urgent = 0;
 	s->guards = 0;
 	s->once = NULL;
 	t->slot->moments = (uintptr_t)s->moment;
@@ -435,7 +434,6 @@ void rs_acquired(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mod
 
 static void emit_want(struct rs_thread *t, const struct rs_pending *w, bool urgent)
 {
-	struct rs_sync_state *s = rs_sync_of(t);
 	held_purge(t);
 	uint32_t n = t->held_count;
 	tail_seen(t, n);
@@ -446,9 +444,10 @@ static void emit_want(struct rs_thread *t, const struct rs_pending *w, bool urge
 		uint64_t now = r[0] >> 8;
 		rs_put_want(r, w->obj, w->kind, w->mode, w->how, w->stack, 0, w->value, sent);
 		put_tail(r + RS_WANT_WORDS, t, n, sent);
-		/* A deadlock stays; so at most one bell in some milliseconds, and Go's own rounds find the rest. */
-		if (urgent && s && now - s->last_urgent > 1u << 24) {
-			s->last_urgent = now;
+		/* A deadlock stays; so at most one bell in some 20 milliseconds, and Go's own rounds find the rest. */
+		static uint64_t last_urgent;
+		if (urgent && now - __atomic_load_n(&last_urgent, __ATOMIC_RELAXED) > 1u << 26) {
+			__atomic_store_n(&last_urgent, now, __ATOMIC_RELAXED);
 			rs_commit_urgent(t);
 		} else {
 			rs_commit(t);

@@ -70,7 +70,6 @@ struct rs_sync_state {
 	uint32_t wait_stack;   /* (others) */
 	uint32_t misuses;
 	uint64_t segment;      /* raised by thread-create and join; part of the order hash, so that raising it clears the cache */
-	uint64_t last_urgent;  /* TSC of the last doorbell for a want */
 	uint32_t guards;        /* how many are pushed; those beyond the array are only counted */
 	struct { struct rs_guard *g; int type; } guard[RS_GUARDS]; /* the type again: a dead frame may not be read */
 	void *once;            /* once.c: innermost running initialiser */
