@@ -26,6 +26,7 @@ const (
 	CallRows         = 512 // numbers of system calls, and enum CallRow
 	PatchOps         = 1024
 	PatchBytes       = 64 << 10
+	PatchRuns        = 64
 	PatchSaves       = 16 // slots of 8 bytes in which a thread's trampolines save registers
 )
 
@@ -186,6 +187,26 @@ var Layouts = []Layout{
 		{"Bytes", "u8", PatchBytes, "of op write"},
 		{"Op", "PatchOp", PatchOps, ""},
 	}, Align: 4096},
+	{Name: "TrampolineRun", Doc: "Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change.", Fields: []Member{
+		{"Count", "u64", 0, ""},
+		{"Lo", "u64", 0, "no trampoline of the run lies below"},
+		{"Hi", "u64", 0, "nor at or above"},
+	}},
+	{Name: "Trampoline", Doc: "Any address in [At, At+Bytes) is of this trampoline, or of the jump to it inside another instruction.", Fields: []Member{
+		{"At", "u64", 0, ""},
+		{"States", "u32", 0, "where its first TrampolineState is, from the start of the run"},
+		{"Bytes", "u16", 0, ""},
+		{"Count", "u16", 0, "states"},
+	}},
+	{Name: "TrampolineState", Doc: "patch.State: from Off on, up to the next, a thread is for the program at At + Pc. Moves follow it.", Fields: []Member{
+		{"Pc", "i32", 0, "less At"},
+		{"Off", "u16", 0, ""},
+		{"Resume", "u16", 0, "offset at which a thread goes on that the program lets go on there; 0xffff: there"},
+		{"Moves", "u32", 0, "number of TrampolineMove that follow"},
+	}},
+	{Name: "TrampolineMove", Doc: "patch.Move.", Fields: []Member{
+		{"N", "i32", 0, ""}, {"Reg", "u8", 0, ""}, {"From", "u8", 0, ""}, {"Spare", "u16", 0, ""},
+	}},
 	{Name: "UnwindHeader", Doc: "Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},

@@ -2250,6 +2250,57 @@ const SizePatchPage = 94208
 
 var _ = [1]struct{}{}[unsafe.Sizeof(PatchPage{})-SizePatchPage]
 
+// TrampolineRun: Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change.
+type TrampolineRun struct {
+	Count uint64 //
+	Lo    uint64 // no trampoline of the run lies below
+	Hi    uint64 // nor at or above
+}
+
+// SizeTrampolineRun is the size of TrampolineRun in bytes.
+const SizeTrampolineRun = 24
+
+var _ = [1]struct{}{}[unsafe.Sizeof(TrampolineRun{})-SizeTrampolineRun]
+
+// Trampoline: Any address in [At, At+Bytes) is of this trampoline, or of the jump to it inside another instruction.
+type Trampoline struct {
+	At     uint64 //
+	States uint32 // where its first TrampolineState is, from the start of the run
+	Bytes  uint16 //
+	Count  uint16 // states
+}
+
+// SizeTrampoline is the size of Trampoline in bytes.
+const SizeTrampoline = 16
+
+var _ = [1]struct{}{}[unsafe.Sizeof(Trampoline{})-SizeTrampoline]
+
+// TrampolineState: patch.State: from Off on, up to the next, a thread is for the program at At + Pc. Moves follow it.
+type TrampolineState struct {
+	Pc     int32  // less At
+	Off    uint16 //
+	Resume uint16 // offset at which a thread goes on that the program lets go on there; 0xffff: there
+	Moves  uint32 // number of TrampolineMove that follow
+}
+
+// SizeTrampolineState is the size of TrampolineState in bytes.
+const SizeTrampolineState = 12
+
+var _ = [1]struct{}{}[unsafe.Sizeof(TrampolineState{})-SizeTrampolineState]
+
+// TrampolineMove: patch.Move.
+type TrampolineMove struct {
+	N     int32  //
+	Reg   uint8  //
+	From  uint8  //
+	Spare uint16 //
+}
+
+// SizeTrampolineMove is the size of TrampolineMove in bytes.
+const SizeTrampolineMove = 8
+
+var _ = [1]struct{}{}[unsafe.Sizeof(TrampolineMove{})-SizeTrampolineMove]
+
 // UnwindHeader: Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time.
 type UnwindHeader struct {
 	Magic      uint64 //

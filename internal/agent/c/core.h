@@ -69,6 +69,7 @@ long rs_session_hello(int sock, struct rs_welcome *w, int *ctl) RS_HIDDEN;
 long rs_session_region(int sock, int memfd) RS_HIDDEN;
 /* Asks for the tables of n ≤ 64 modules; fds gets those that came (-1: none). */
 long rs_session_tables(int sock, const struct rs_module_request *req, unsigned n, int *fds) RS_HIDDEN;
+long rs_session_patch(int sock, int fds[2]) RS_HIDDEN;
 extern char rs_session_dir[128] RS_HIDDEN;
 
 /* --- region.c ------------------------------------------------------------------------------------------------------------------ */
@@ -92,6 +93,8 @@ void rs_region_unclaim(struct rs_thread *t) RS_HIDDEN;
 bool rs_region_attach(struct rs_thread *t) RS_HIDDEN;
 /* Makes pages of the ring up to head word `words` present, so that no store can fail. Negative errno. */
 long rs_region_populate(struct rs_thread *t, unsigned lane, uint64_t words) RS_HIDDEN;
+/* Makes pages of a region present, so that no store to them can fail. Negative errno. */
+long rs_region_present(void *p, uint64_t bytes) RS_HIDDEN;
 void rs_region_after_fork(struct rs_thread *t) RS_HIDDEN;
 void rs_region_mark_detached(void) RS_HIDDEN;
 /* The head that carries this process's counters. Private memory, never NULL, when there is no region. */

@@ -8,6 +8,7 @@
  * A namespace of dlmopen has a libc of its own and no preloaded libraries: what is called there goes past us, which is said once. Of its threads
  * those are known that call into the program's namespace. */
 #include "proc.h"
+#include "patch.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>

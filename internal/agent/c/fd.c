@@ -6,6 +6,7 @@
  *
  * Not seen: stdio (libc calls its own write), sendfile's page cache order, shared memory, io_uring.
  */
+#include "patch.h"
 #include "fd.h"
 #include <errno.h>
 #include <sys/signalfd.h>
@@ -253,6 +254,8 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 	RS_EXPORT int name params \
 	{ \
 		NEED(name); \
+		sigset_t room_; \
+		m = rs_trap_filter(m, &room_); \
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
 		struct rs_mask_wait w = rs_mask_wait_begin(m); \

@@ -1,5 +1,7 @@
 /* init.c: how the agent comes to a process and leaves it: the constructor, the environment, fork, detaching, liveness of the Go side. */
+#include "calls.h"
 #include "core.h"
+#include "patch.h"
 #include <elf.h>
 #include <errno.h>
 #include <sys/mman.h>
@@ -190,10 +192,13 @@ static void open_session(void *arg)
 		rs_config = w.config[0];
 		rs_process.id = __atomic_fetch_add(&rs_ctl->next_process, 1, __ATOMIC_RELAXED);
 		rs_stack_init();
+		rs_calls_begin();
 		o->what = "it is not watched: cannot share memory with the session";
 		o->t = rs_thread_main((int)sock, o->stack_hi, &o->why);
 		if (!o->t && o->why == 0)
 			o->why = -ENOMEM;
+		if (o->t && rs_config.patch)
+			rs_patch_open((int)sock);
 	}
 	RS_SYS1(SYS_close, sock);
 }
@@ -227,6 +232,12 @@ static void start(char **envp)
 		}
 		rs_active = 1;
 		rs_begin_process(t);
+		rs_patch_start();
+		const uint64_t trap = 1ull << (SIGTRAP - 1);
+		if (rs_trapping && mask & trap) {
+			rs_trap_block(true);
+			mask &= ~trap;
+		}
 	}
 	rs_os_signals(mask);
 	if (!t) {
@@ -315,6 +326,7 @@ void rs_init_after_fork(void)
 	rs_sync_after_fork(rs_thread_tls);
 	rs_modules_after_fork();
 	rs_stack_after_fork();
+	rs_calls_after_fork_join(rs_thread_tls);
 	rs_os_signals(mask);
 }
 

@@ -4,6 +4,7 @@
  * that a reader survives, and tables, once mapped, stay. Lock order: the dynamic linker's (inside dl_iterate_phdr) before ours; so nothing
  * of the linker's but the lock-free _dl_find_object is called with our lock held. Signals are blocked under the lock. */
 #include "core.h"
+#include "patch.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -254,6 +255,8 @@ void rs_modules_changed(struct rs_thread *t)
 	}
 	rs_unlock(&lock);
 	rs_os_signals(mask);
+	if (t)
+		rs_patch_modules();
 }
 
 /* In the child there is nobody else to hold the lock; if somebody did at the fork, an entry may be half made. */

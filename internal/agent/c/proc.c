@@ -4,6 +4,7 @@
  * fork's child is taken over in an atfork handler and not after fork returned: handlers of the program run inside fork and use locks,
  * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
+#include "patch.h"
 #include "fd.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -93,6 +94,7 @@ static void child_after_fork(void)
 	rs_popen_after_fork();
 	rs_system_after_fork();
 	rs_atexit_after_fork();
+	rs_patch_after_fork();
 	bool of_vfork = rs_vfork.depth > 0;
 	rs_vfork = (struct rs_vfork){0};
 	if (!rs_ctl)
@@ -327,6 +329,7 @@ struct clone_start { int (*fn)(void *); void *arg; };
 static int unseen_start(void *p)
 {
 	struct clone_start *s = p;
+	rs_patch_after_fork();
 	rs_proc_unseen();
 	return s->fn(s->arg);
 }

@@ -148,3 +148,22 @@ long rs_session_tables(int sock, const struct rs_module_request *req, unsigned n
 		RS_SYS1(SYS_close, got[next++]);
 	return 0;
 }
+
+/* The page and the shared memory of a process that is patched; -ENOENT: it is not to be. */
+long rs_session_patch(int sock, int fds[2])
+{
+	struct rs_hello h = hello(4, 0);
+	struct rs_tables t;
+	int got[2] = {-1, -1};
+	long r = send_message(sock, &h, NULL, 0, -1);
+	if (r < 0 || (r = receive(sock, &t, sizeof t, got, 2)) < 0)
+		return r;
+	if (r == 2 && t.magic == RS_MAGIC && t.has == 3) {
+		fds[0] = got[0];
+		fds[1] = got[1];
+		return 0;
+	}
+	while (r > 0)
+		RS_SYS1(SYS_close, got[--r]);
+	return -ENOENT;
+}

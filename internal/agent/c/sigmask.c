@@ -3,6 +3,7 @@
  * `sigmask` goes out after the call and says the whole mask that is in force, so a reader needs no history, and one change that is not
  * seen (siglongjmp, setcontext) does no harm for long. Works in signal handlers; nothing is held over the waits, which are cancellation points. */
 #include "proc.h"
+#include "patch.h"
 #include <errno.h>
 
 static uint64_t bit(int sig) { return sig >= 1 && sig <= 64 ? 1ull << (sig - 1) : 0; }
@@ -43,9 +44,30 @@ static void changed(struct rs_thread *t, int how, uint64_t set, uint64_t old)
 	}
 }
 
+/* Where SIGTRAP is ours (trap.c). */
+static int trapping_mask(int how, const sigset_t *set, sigset_t *old, int (*real)(int, const sigset_t *, sigset_t *))
+{
+	sigset_t room, own = {{0}}, *o = old ? old : &own;
+	bool was = rs_trap_blocked(), named = set && set->__val[0] & bit(SIGTRAP);
+	uint64_t asked = set ? set->__val[0] : 0;
+	int r = real(how, rs_trap_filter(set, &room), o);
+	if (r != 0)
+		return r;
+	struct rs_thread *t = thread_for(set);
+	if (t)
+		changed(t, how, asked, o->__val[0] | (was ? bit(SIGTRAP) : 0));
+	if (was)
+		o->__val[0] |= bit(SIGTRAP);
+	if (set && how == SIG_SETMASK ? was != named : named)
+		rs_trap_block(how != SIG_UNBLOCK && named);
+	return r;
+}
+
 /* The set is read before the call, which may write the old mask over it. glibc reads it too. */
 RS_EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 {
+	if (RS_UNLIKELY(rs_trapping))
+		return trapping_mask(how, set, old, RS_REAL(pthread_sigmask));
 	struct rs_thread *t = thread_for(set);
 	if (!t)
 		return RS_REAL(pthread_sigmask)(how, set, old);
@@ -60,6 +82,8 @@ RS_EXPORT int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 
 RS_EXPORT int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 {
+	if (RS_UNLIKELY(rs_trapping))
+		return trapping_mask(how, set, old, RS_REAL(sigprocmask));
 	struct rs_thread *t = thread_for(set);
 	if (!t)
 		return RS_REAL(sigprocmask)(how, set, old);
@@ -72,11 +96,22 @@ RS_EXPORT int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 	return r;
 }
 
+/* libc has set the kernel's mask by itself. Until here nothing ran but its code and ours. */
+static void unblock_trap(void)
+{
+	uint64_t now, trap = bit(SIGTRAP);
+	if (RS_LIKELY(!rs_trapping) || !mask_now(&now) || !(now & trap))
+		return;
+	rs_trap_block(true);
+	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &trap, NULL, 8);
+}
+
 /* --- the older interfaces ----------------------------------------------------------------------------------------------------------------- */
 
 RS_EXPORT int sighold(int sig)
 {
 	int r = RS_REAL(sighold)(sig);
+	unblock_trap();
 	if (r == 0 && rs_config.all)
 		rs_sigmask_changed(rs_self(), RS_MASK_HOW_BLOCK, bit(sig));
 	return r;
@@ -85,6 +120,8 @@ RS_EXPORT int sighold(int sig)
 RS_EXPORT int sigrelse(int sig)
 {
 	int r = RS_REAL(sigrelse)(sig);
+	if (rs_trapping && sig == SIGTRAP)
+		rs_trap_block(false);
 	if (r == 0 && rs_config.all)
 		rs_sigmask_changed(rs_self(), RS_MASK_HOW_UNBLOCK, bit(sig));
 	return r;
@@ -93,6 +130,9 @@ RS_EXPORT int sigrelse(int sig)
 RS_EXPORT int sigblock(int mask)
 {
 	int r = RS_REAL(sigblock)(mask);
+	if (RS_UNLIKELY(rs_trapping) && rs_trap_blocked())
+		r |= (int)bit(SIGTRAP);
+	unblock_trap();
 	if (rs_config.all)
 		rs_sigmask_changed(rs_self(), RS_MASK_HOW_BLOCK, (uint32_t)mask);
 	return r;
@@ -101,6 +141,12 @@ RS_EXPORT int sigblock(int mask)
 RS_EXPORT int sigsetmask(int mask)
 {
 	int r = RS_REAL(sigsetmask)(mask);
+	if (RS_UNLIKELY(rs_trapping)) {
+		if (rs_trap_blocked())
+			r |= (int)bit(SIGTRAP);
+		rs_trap_block(false);
+	}
+	unblock_trap();
 	if (rs_config.all)
 		rs_sigmask_changed(rs_self(), RS_MASK_HOW_SET, (uint32_t)mask);
 	return r;
@@ -136,6 +182,8 @@ void rs_mask_wait_end(const struct rs_mask_wait *w)
 
 RS_EXPORT int sigsuspend(const sigset_t *set)
 {
+	sigset_t room;
+	set = rs_trap_filter(set, &room);
 	if (RS_LIKELY(!rs_config.all))
 		return RS_REAL(sigsuspend)(set);
 	struct rs_mask_wait w = rs_mask_wait_begin(set);

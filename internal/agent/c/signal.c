@@ -1,10 +1,11 @@
 /* signal.c: handlers and their delivery.
  *
  * In filtered mode the program's handlers are installed as they are. In all mode `signal-enter` and `signal-leave` need code around
- * them: the kernel gets the address of a stub that stands for this very handler, for good. So there is no table that could disagree with
+ * them, and where code is patched a handler must not see trampolines: the kernel gets the address of a stub that stands for this very handler, for good. So there is no table that could disagree with
  * the kernel, no lock, and what the kernel says about an action stays the truth (SA_RESETHAND, a vfork child's own actions); only the
  * stub's address is put back into the handler's where the program looks. A handler left by siglongjmp sends no signal-leave. */
 #include "proc.h"
+#include "patch.h"
 #include <errno.h>
 #include <time.h>
 
@@ -13,6 +14,7 @@
 
 /* The address above these bits; 0: free. Never changes once set. */
 enum { WANTS_INFO = 1, HAS_INFO = 2, SHIFT = 2 };
+enum { TRAP_BIT = 1 << (SIGTRAP - 1) };
 static uintptr_t handlers[STUBS];
 
 __asm__(".text\n.p2align 4\nrs_signal_stubs:\n"
@@ -20,16 +22,37 @@ __asm__(".text\n.p2align 4\nrs_signal_stubs:\n"
 extern char rs_signal_stubs[] __attribute__((visibility("hidden")));
 void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub) __attribute__((visibility("hidden")));
 
+/* The program sees its own code and mask; what it changes there counts. The kernel has written no siginfo for a handler that did not ask for it. */
+static void patched_handler(int sig, siginfo_t *info, ucontext_t *uc, uintptr_t key)
+{
+	struct rs_shown shown;
+	bool blocked = rs_trap_blocked();
+	rs_patch_show(uc, key & HAS_INFO ? info : NULL, &shown);
+	if (blocked)
+		uc->uc_sigmask.__val[0] |= TRAP_BIT;
+	((void (*)(int, siginfo_t *, void *))(key >> SHIFT))(sig, info, uc);
+	rs_patch_resume(uc, &shown);
+	if (rs_trapping) {
+		bool now = uc->uc_sigmask.__val[0] & TRAP_BIT;
+		uc->uc_sigmask.__val[0] &= ~(unsigned long)TRAP_BIT;
+		if (now != blocked)
+			rs_trap_block(now);
+	}
+}
+
 void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
-	struct rs_thread *t = rs_self();
+	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
 	if (t) {
 		int code = handlers[stub] & HAS_INFO ? info->si_code : 0;
 		bool sender = handlers[stub] & HAS_INFO && (code == SI_USER || code == SI_TKILL || code == SI_QUEUE);
 		RS_EMIT(t, SIGNAL_ENTER, signal_enter, (uint32_t)sig, (uint32_t)code, sender ? (uint32_t)info->si_pid : 0);
 	}
-	((void (*)(int, siginfo_t *, void *))(handlers[stub] >> SHIFT))(sig, info, context);
-	t = rs_self();
+	if (rs_patching)
+		patched_handler(sig, info, context, handlers[stub]);
+	else
+		((void (*)(int, siginfo_t *, void *))(handlers[stub] >> SHIFT))(sig, info, context);
+	t = rs_config.all ? rs_self() : NULL;
 	if (t)
 		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
 }
@@ -75,13 +98,41 @@ static void tell(struct rs_thread *t, int sig, int flags, rs_sighandler h)
 		RS_EMIT(t, SIGACTION, sigaction, (uint32_t)sig, (uint32_t)flags, (uintptr_t)h);
 }
 
+/* Handlers are entered by stubs. */
+static bool stubbed(void) { return rs_config.all || rs_patching; }
+
+/* Of which signals the program's actions block SIGTRAP, which the kernel is not told of. */
+static uint64_t trap_in_mask;
+
+static void mask_trap(int sig, const struct sigaction *act, bool *old)
+{
+	uint64_t bit = 1ull << ((sig - 1) & 63);
+	bool now = act && act->sa_mask.__val[0] & TRAP_BIT;
+	uint64_t before = !act ? __atomic_load_n(&trap_in_mask, __ATOMIC_RELAXED) : now ? __atomic_fetch_or(&trap_in_mask, bit, __ATOMIC_RELAXED) :
+		__atomic_fetch_and(&trap_in_mask, ~bit, __ATOMIC_RELAXED);
+	*old = before & bit;
+}
+
 RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
 {
 	struct rs_thread *t = act ? rs_self() : NULL;
-	struct sigaction ours;
-	if (t) {
-		tell(t, sig, act->sa_flags, act->sa_handler);
-		if (rs_config.all && is_function(act->sa_handler)) {
+	struct sigaction ours, filtered;
+	bool trap_blocked = false;
+	if (RS_UNLIKELY(rs_trapping)) {
+		if (sig == SIGTRAP)
+			return rs_trap_action(act, old);
+		if (sig >= 1 && sig <= 64)
+			mask_trap(sig, act, &trap_blocked);
+		if (act && act->sa_mask.__val[0] & TRAP_BIT) {
+			filtered = *act;
+			filtered.sa_mask.__val[0] &= ~(unsigned long)TRAP_BIT;
+			act = &filtered;
+		}
+	}
+	if (act && (t || rs_patching)) {
+		if (t)
+			tell(t, sig, act->sa_flags, act->sa_handler);
+		if (stubbed() && is_function(act->sa_handler)) {
 			ours = *act;
 			/* The stub wants to know the sender. But flags outlive the handler that SA_RESETHAND takes away. */
 			if (!(ours.sa_flags & (int)SA_RESETHAND))
@@ -93,8 +144,11 @@ RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *
 		}
 	}
 	int r = RS_REAL(sigaction)(sig, act, old);
-	if (r == 0 && old)
+	if (r == 0 && old) {
 		unstub(old);
+		if (trap_blocked)
+			old->sa_mask.__val[0] |= TRAP_BIT;
+	}
 	return r;
 }
 RS_ALIAS(__sigaction, sigaction);
@@ -123,7 +177,7 @@ static rs_sighandler install(int sig, rs_sighandler h, int flags, bool mask_itse
 RS_EXPORT rs_sighandler signal(int sig, rs_sighandler h)
 {
 	struct rs_thread *t = rs_self();
-	if (!t || !rs_config.all || !is_function(h) || !settable(sig)) {
+	if (!(rs_patching || (t && rs_config.all)) || (!is_function(h) && sig != SIGTRAP) || !settable(sig)) {
 		if (h != SIG_ERR)
 			tell(t, sig, 0, h);
 		return unstubbed(RS_REAL(signal)(sig, h));
@@ -137,7 +191,7 @@ RS_ALIAS(ssignal, signal);
 RS_EXPORT rs_sighandler __sysv_signal(int sig, rs_sighandler h)
 {
 	struct rs_thread *t = rs_self();
-	if (!t || !rs_config.all || !is_function(h) || !settable(sig)) {
+	if (!(rs_patching || (t && rs_config.all)) || (!is_function(h) && sig != SIGTRAP) || !settable(sig)) {
 		if (h != SIG_ERR)
 			tell(t, sig, 0, h);
 		return unstubbed(RS_REAL(__sysv_signal)(sig, h));
@@ -149,6 +203,13 @@ RS_ALIAS(sysv_signal, __sysv_signal);
 /* Obsolete; what it installs is not wrapped. */
 RS_EXPORT rs_sighandler sigset(int sig, rs_sighandler h)
 {
+	if (rs_trapping && sig == SIGTRAP && h != SIG_ERR) {
+		bool was = rs_trap_blocked();
+		struct sigaction sa = {.sa_handler = h}, old;
+		rs_trap_action(h == SIG_HOLD ? NULL : &sa, &old);
+		rs_trap_block(h == SIG_HOLD);
+		return was ? SIG_HOLD : old.sa_handler;
+	}
 	if (h != SIG_ERR && h != SIG_HOLD)
 		tell(rs_self(), sig, 0, h);
 	rs_sighandler before = unstubbed(RS_REAL(sigset)(sig, h));
@@ -160,6 +221,8 @@ RS_EXPORT rs_sighandler sigset(int sig, rs_sighandler h)
 RS_EXPORT int sigignore(int sig)
 {
 	tell(rs_self(), sig, 0, SIG_IGN);
+	if (rs_trapping && sig == SIGTRAP)
+		return rs_trap_action(&(struct sigaction){.sa_handler = SIG_IGN}, NULL);
 	return RS_REAL(sigignore)(sig);
 }
 

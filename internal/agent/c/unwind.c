@@ -4,6 +4,7 @@
  * Nothing that is read can fault: between the innermost frame's stack pointer and the upper end of the thread's own stack all is mapped; anywhere
  * else (coroutines, alternate signal stacks, garbage) the kernel reads for us, into a window of the thread's own. */
 #include "core.h"
+#include "patch.h"
 #include <sys/uio.h>
 
 enum { RULES = 1024, WINDOW = 4096, DEEPEST = 1 << 16 };
@@ -332,6 +333,8 @@ static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, 
 	}
 	if (depth == 0)
 		return 0;
+	if (exact)
+		f->pc = rs_patch_pc(f->pc);
 	pcs[n++] = exact ? f->pc : f->pc - 1;
 	if (RS_UNLIKELY(!k.cache)) {
 		if (!(k.cache = t->unwind_cache = rs_os_map(sizeof *k.cache)))

@@ -16,6 +16,11 @@
 #define RS_STACK_LATER 0xffffffffu
 #define RS_ROW_START 0x80000000u
 
+#define RS_PATCH_OPS 1024
+#define RS_PATCH_BYTES 65536
+#define RS_PATCH_RUNS 64
+#define RS_PATCH_SAVES 16
+
 /* what kind of thing an address is */
 enum {
 	RS_OBJECT_MUTEX = 1,
@@ -1198,6 +1203,56 @@ _Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 156, "PatchPage.
 _Static_assert(offsetof(struct rs_patch_page, function) == 160, "PatchPage.Function");
 _Static_assert(offsetof(struct rs_patch_page, bytes) == 416, "PatchPage.Bytes");
 _Static_assert(offsetof(struct rs_patch_page, op) == 65952, "PatchPage.Op");
+
+/* Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change. */
+struct rs_trampoline_run {
+	uint64_t count; /*  */
+	uint64_t lo; /* no trampoline of the run lies below */
+	uint64_t hi; /* nor at or above */
+};
+_Static_assert(sizeof(struct rs_trampoline_run) == 24, "TrampolineRun");
+_Static_assert(offsetof(struct rs_trampoline_run, count) == 0, "TrampolineRun.Count");
+_Static_assert(offsetof(struct rs_trampoline_run, lo) == 8, "TrampolineRun.Lo");
+_Static_assert(offsetof(struct rs_trampoline_run, hi) == 16, "TrampolineRun.Hi");
+
+/* Any address in [At, At+Bytes) is of this trampoline, or of the jump to it inside another instruction. */
+struct rs_trampoline {
+	uint64_t at; /*  */
+	uint32_t states; /* where its first TrampolineState is, from the start of the run */
+	uint16_t bytes; /*  */
+	uint16_t count; /* states */
+};
+_Static_assert(sizeof(struct rs_trampoline) == 16, "Trampoline");
+_Static_assert(offsetof(struct rs_trampoline, at) == 0, "Trampoline.At");
+_Static_assert(offsetof(struct rs_trampoline, states) == 8, "Trampoline.States");
+_Static_assert(offsetof(struct rs_trampoline, bytes) == 12, "Trampoline.Bytes");
+_Static_assert(offsetof(struct rs_trampoline, count) == 14, "Trampoline.Count");
+
+/* patch.State: from Off on, up to the next, a thread is for the program at At + Pc. Moves follow it. */
+struct rs_trampoline_state {
+	int32_t pc; /* less At */
+	uint16_t off; /*  */
+	uint16_t resume; /* offset at which a thread goes on that the program lets go on there; 0xffff: there */
+	uint32_t moves; /* number of TrampolineMove that follow */
+};
+_Static_assert(sizeof(struct rs_trampoline_state) == 12, "TrampolineState");
+_Static_assert(offsetof(struct rs_trampoline_state, pc) == 0, "TrampolineState.Pc");
+_Static_assert(offsetof(struct rs_trampoline_state, off) == 4, "TrampolineState.Off");
+_Static_assert(offsetof(struct rs_trampoline_state, resume) == 6, "TrampolineState.Resume");
+_Static_assert(offsetof(struct rs_trampoline_state, moves) == 8, "TrampolineState.Moves");
+
+/* patch.Move. */
+struct rs_trampoline_move {
+	int32_t n; /*  */
+	uint8_t reg; /*  */
+	uint8_t from; /*  */
+	uint16_t spare; /*  */
+};
+_Static_assert(sizeof(struct rs_trampoline_move) == 8, "TrampolineMove");
+_Static_assert(offsetof(struct rs_trampoline_move, n) == 0, "TrampolineMove.N");
+_Static_assert(offsetof(struct rs_trampoline_move, reg) == 4, "TrampolineMove.Reg");
+_Static_assert(offsetof(struct rs_trampoline_move, from) == 5, "TrampolineMove.From");
+_Static_assert(offsetof(struct rs_trampoline_move, spare) == 6, "TrampolineMove.Spare");
 
 /* Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time. */
 struct rs_unwind_header {

@@ -55,7 +55,8 @@ var layouts = map[string]any{
 	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Moment": wire.Moment{}, "Slot": wire.Slot{}, "Region": wire.Region{},
 	"Hello": wire.Hello{}, "Welcome": wire.Welcome{}, "ModuleRequest": wire.ModuleRequest{}, "Tables": wire.Tables{},
 	"UnwindHeader": wire.UnwindHeader{}, "UnwindRow": wire.UnwindRow{}, "UnwindRule": wire.UnwindRule{},
-	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{}, "CallCount": wire.CallCount{}, "Calls": wire.Calls{},
+	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{},
+	"TrampolineRun": wire.TrampolineRun{}, "Trampoline": wire.Trampoline{}, "TrampolineState": wire.TrampolineState{}, "TrampolineMove": wire.TrampolineMove{}, "CallCount": wire.CallCount{}, "Calls": wire.Calls{},
 }
 
 // What the C compiler makes of the structures and constants of zz_wire.h is, to the byte, what Go makes of them; and every writer of
@@ -72,6 +73,10 @@ func TestCAndGoAgree(t *testing.T) {
 	say("RS_THREADS_PER_REGION", wire.ThreadsPerRegion)
 	say("RS_HELD_IN_SLOT", wire.HeldInSlot)
 	say("RS_MOMENT_WORDS", wire.MomentWords)
+	say("RS_PATCH_OPS", wire.PatchOps)
+	say("RS_PATCH_BYTES", wire.PatchBytes)
+	say("RS_PATCH_RUNS", wire.PatchRuns)
+	say("RS_PATCH_SAVES", wire.PatchSaves)
 	say("RS_STACK_LATER", wire.StackLater)
 	say("RS_ROW_START", wire.RowStart)
 	say("RS_MAX_MODULES", wire.MaxModules)

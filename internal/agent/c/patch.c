@@ -1,0 +1,397 @@
+/* patch.c: the engine's hands in the process: asks it, maps memory, makes processors see changed code; knows what trampolines are to the program.
+ *
+ * Nothing here plans. A request is a conversation in a page of shared memory (wire.PatchPage): the thread that asks does what it is told until there is no more to
+ * do. One thread at a time; all signals are blocked meanwhile, so that a handler never meets the lock of its own thread. Text and trampolines are private memory of the process,
+ * so a forked child has both as they were; so are the tables here. */
+#include "patch.h"
+#include <cpuid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+bool rs_patching;
+__thread uint64_t rs_patch_saves[RS_PATCH_SAVES];
+__thread uint64_t rs_patch_pointers[8];
+
+static struct rs_patch_page *page; /* NULL: not patched, or nobody answers any more */
+static struct rs_lock lock;
+static bool synced; /* registered for membarrier */
+
+/* Newest last; a run that was replaced is unmapped when no reader may be in it. */
+static const struct rs_trampoline_run *runs[RS_PATCH_RUNS];
+static uint32_t readers;
+
+/* --- requests ------------------------------------------------------------------------------------------------------------------ */
+
+/* What C functions may change of the processor's extended state, for recipes that call some: all but protection keys, which calls leave alone, and tiles,
+ * which the agent has no code for. Intel SDM vol. 1, 13.4. */
+static void describe_xsave(struct rs_patch_page *p)
+{
+	unsigned a, b, c, d;
+	if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+		return;
+	__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+	uint64_t mask = ((uint64_t)d << 32 | a) & ~(1ull << 9 | 3ull << 17);
+	unsigned size = 576, end = 576, features;
+	if (!__get_cpuid_count(0xd, 1, &features, &b, &c, &d))
+		return;
+	for (unsigned i = 2; i < 63; i++) {
+		if (!(mask >> i & 1) || !__get_cpuid_count(0xd, i, &a, &b, &c, &d))
+			continue;
+		size = (c & 2 ? (size + 63) & ~63u : size) + a;
+		end = b + a > end ? b + a : end;
+	}
+	p->xsave_mask = mask;
+	p->xsave_compact = features >> 1 & 1;
+	p->xsave_size = p->xsave_compact ? size : end;
+}
+
+void rs_patch_open(int sock)
+{
+	int fds[2];
+	long r = rs_session_patch(sock, fds);
+	if (r < 0)
+		return;
+	long p = RS_SYS6(SYS_mmap, 0, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
+	struct stat st;
+	long bytes = RS_SYS2(SYS_fstat, fds[1], &st) == 0 ? st.st_size : 0;
+	long shared = bytes > 0 ? RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_32BIT, fds[1], 0) : -EINVAL;
+	RS_SYS1(SYS_close, fds[0]);
+	RS_SYS1(SYS_close, fds[1]);
+	if (shared > 0)
+		RS_SYS3(SYS_madvise, shared, bytes, MADV_DONTDUMP);
+	if (p < 0)
+		return;
+	RS_SYS3(SYS_madvise, p, sizeof *page, MADV_DONTDUMP);
+	struct rs_patch_page *q = (void *)p;
+	uintptr_t fs;
+	__asm__("mov %%fs:0, %0" : "=r"(fs));
+	/* cppcheck-suppress nullPointerRedundantCheck ; mmap does not return 0 */
+	q->save_offset = (int32_t)((intptr_t)rs_patch_saves - (intptr_t)fs);
+	q->thread_offset = (int32_t)((intptr_t)rs_patch_pointers - (intptr_t)fs);
+	if (shared > 0) {
+		q->shared_at = (uint64_t)shared;
+		q->shared_bytes = (uint64_t)bytes;
+	}
+	describe_xsave(q);
+	page = q;
+}
+
+/* True when answered. */
+static bool answered(uint32_t asked)
+{
+	for (int i = 0; i < 1000; i++) {
+		if (__atomic_load_n(&page->answered, __ATOMIC_ACQUIRE) == asked)
+			return true;
+		__builtin_ia32_pause();
+	}
+	uint32_t beat = 0, since = 0, seen;
+	while ((seen = __atomic_load_n(&page->answered, __ATOMIC_ACQUIRE)) != asked) {
+		if (rs_go_gone(&beat, &since))
+			return false;
+		__atomic_store_n(&page->waiting, 1, __ATOMIC_SEQ_CST);
+		if (__atomic_load_n(&page->answered, __ATOMIC_SEQ_CST) == seen)
+			rs_os_wait(&page->answered, seen, true, 100);
+		__atomic_store_n(&page->waiting, 0, __ATOMIC_RELAXED);
+	}
+	return true;
+}
+
+static bool post(unsigned request)
+{
+	page->request = request;
+	uint32_t asked = __atomic_add_fetch(&page->asked, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&page->sleeping, __ATOMIC_SEQ_CST))
+		rs_os_wake(&page->asked, true);
+	return answered(asked);
+}
+
+static long map_at(uintptr_t at, size_t bytes)
+{
+	long p = RS_SYS6(SYS_mmap, at, bytes, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	if (p < 0)
+		return p;
+	if ((uintptr_t)p != at) { /* a kernel that does not know the flag takes it for a wish */
+		RS_SYS2(SYS_munmap, p, bytes);
+		return -EEXIST;
+	}
+	RS_SYS3(SYS_madvise, at, bytes, MADV_NOHUGEPAGE); /* mostly holes */
+	return 0;
+}
+
+/* Every thread of the process, on whichever processor, sees the code as it is now. membarrier(2). */
+static long sync_core(void)
+{
+	if (!synced) {
+		long r = RS_SYS3(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
+		if (r < 0)
+			return r;
+		synced = true;
+	}
+	return RS_SYS3(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
+}
+
+struct writing { const void *from; uintptr_t to; size_t bytes; long error; };
+
+static void write_aside(void *arg)
+{
+	struct writing *w = arg;
+	long fd = RS_SYS4(SYS_openat, AT_FDCWD, "/proc/self/mem", O_RDWR | O_CLOEXEC, 0);
+	if (fd < 0) {
+		w->error = fd;
+		return;
+	}
+	while (w->error == 0 && w->bytes) {
+		long n = RS_SYS4(SYS_pwrite64, fd, w->from, w->bytes, w->to);
+		if (n <= 0) {
+			w->error = n ? n : -EIO;
+			break;
+		}
+		w->from = (const char *)w->from + n;
+		w->to += (uintptr_t)n;
+		w->bytes -= (size_t)n;
+	}
+	RS_SYS1(SYS_close, fd);
+}
+
+/* A reader in a handler may be preempted for long; then the run stays for another time. */
+static long unmap_run(uintptr_t at, size_t bytes)
+{
+	for (int i = 0; __atomic_load_n(&readers, __ATOMIC_SEQ_CST); i++) {
+		if (i == 1000)
+			return -EBUSY;
+		RS_SYS0(SYS_sched_yield);
+	}
+	return RS_SYS2(SYS_munmap, at, bytes);
+}
+
+static long do_op(struct rs_patch_op *op)
+{
+	switch (op->kind) {
+	case RS_PATCH_DO_MAP:
+		return map_at(op->address, op->value);
+	case RS_PATCH_DO_UNMAP:
+		return unmap_run(op->address, op->value);
+	case RS_PATCH_DO_SYNC:
+		return sync_core();
+	case RS_PATCH_DO_TRAP:
+		return rs_trap_set(op->address, op->value);
+	case RS_PATCH_DO_HANDLER:
+		return rs_trap_begin();
+	case RS_PATCH_DO_WRITE: {
+		struct writing w = {page->bytes + op->arg % RS_PATCH_BYTES, op->address, op->value, 0};
+		if (op->value > RS_PATCH_BYTES - op->arg % RS_PATCH_BYTES)
+			return -EINVAL;
+		rs_os_apart(write_aside, &w);
+		return w.error;
+	}
+	case RS_PATCH_DO_RUN:
+		if (op->arg >= RS_PATCH_RUNS)
+			return -EINVAL;
+		__atomic_store_n(&runs[op->arg], (const void *)(uintptr_t)op->address, __ATOMIC_SEQ_CST);
+		return 0;
+	case RS_PATCH_DO_RESERVE: {
+		long p = RS_SYS6(SYS_mmap, 0, op->value, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p < 0)
+			return p;
+		op->address = (uint64_t)p;
+		return 0;
+	}
+	}
+	return -ENOSYS;
+}
+
+/* Locked, signals blocked. */
+static long converse(unsigned request, uintptr_t at)
+{
+	if (!page)
+		return -ESRCH;
+	page->address = at;
+	page->tid = rs_os_tid();
+	page->threads = rs_live_threads;
+	if (!post(request)) {
+		page = NULL;
+		return -ESRCH;
+	}
+	for (;;) {
+		uint32_t count = page->count, done = 0;
+		long error = 0;
+		for (; error == 0 && done < count && done < RS_PATCH_OPS; done += error == 0)
+			error = do_op(&page->op[done]);
+		if (!page->more)
+			return page->result;
+		page->done = done;
+		page->error = (int32_t)-error;
+		page->threads = rs_live_threads;
+		if (!post(RS_PATCH_ASK_MORE)) {
+			page = NULL;
+			return -ESRCH;
+		}
+	}
+}
+
+long rs_patch_ask(unsigned request, uintptr_t at)
+{
+	if (!page || !rs_active)
+		return -ESRCH;
+	if (rs_sandboxed || rs_in_vfork())
+		return -EPERM;
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&lock);
+	long r = converse(request, at);
+	rs_unlock(&lock);
+	rs_os_signals(mask);
+	return r;
+}
+
+void rs_patch_start(void)
+{
+	if (!page)
+		return;
+	rs_patching = true;
+	rs_patch_ask(RS_PATCH_ASK_START, 0);
+}
+
+void rs_patch_modules(void)
+{
+	if (page)
+		rs_patch_ask(RS_PATCH_ASK_MODULES, 0);
+}
+
+/* The page is the parent's. */
+void rs_patch_after_fork(void)
+{
+	page = NULL;
+	lock.word = 0;
+	readers = 0;
+	synced = false;
+}
+
+/* For the engine's own tests: has the engine do what its client wants at an address. */
+RS_EXPORT int ripstop_patch_test(uintptr_t at);
+RS_EXPORT int ripstop_patch_test(uintptr_t at) { return (int)rs_patch_ask(RS_PATCH_ASK_TEST, at); }
+
+/* --- what a trampoline is to the program -------------------------------------------------------------------------------------- */
+
+static const struct rs_trampoline *find_in(const struct rs_trampoline_run *run, uintptr_t pc)
+{
+	const struct rs_trampoline *list = (const void *)(run + 1);
+	size_t lo = 0, hi = run->count;
+	if (pc < run->lo || pc >= run->hi)
+		return NULL;
+	while (lo < hi) {
+		size_t mid = (lo + hi) / 2;
+		if (list[mid].at + list[mid].bytes <= pc)
+			lo = mid + 1;
+		else
+			hi = mid;
+	}
+	return lo < run->count && list[lo].at <= pc ? &list[lo] : NULL;
+}
+
+/* The state at pc, its trampoline's address in *at. The readers' count must be up. */
+static const struct rs_trampoline_state *find(uintptr_t pc, uintptr_t *at)
+{
+	for (int i = RS_PATCH_RUNS - 1; i >= 0; i--) {
+		const struct rs_trampoline_run *run = __atomic_load_n(&runs[i], __ATOMIC_SEQ_CST);
+		const struct rs_trampoline *t = run ? find_in(run, pc) : NULL;
+		if (!t)
+			continue;
+		const struct rs_trampoline_state *s = (const void *)((const char *)run + t->states), *here = s;
+		for (unsigned n = 0; n < t->count && s->off <= pc - t->at; n++) {
+			here = s;
+			s = (const void *)((const struct rs_trampoline_move *)(s + 1) + s->moves);
+		}
+		*at = t->at;
+		return here;
+	}
+	return NULL;
+}
+
+static void begin_read(void) { __atomic_add_fetch(&readers, 1, __ATOMIC_SEQ_CST); }
+static void end_read(void) { __atomic_sub_fetch(&readers, 1, __ATOMIC_SEQ_CST); }
+
+uintptr_t rs_patch_pc(uintptr_t pc)
+{
+	if (RS_LIKELY(!rs_patching))
+		return pc;
+	uintptr_t at;
+	begin_read();
+	const struct rs_trampoline_state *s = find(pc, &at);
+	if (s)
+		pc = at + (uintptr_t)(intptr_t)s->pc;
+	end_read();
+	return pc;
+}
+
+/* Registers by their number in instructions. */
+static const uint8_t greg_of[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
+				    REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+enum { FLAGS_AH = 16, FLAGS_ALL = 17, FROM_REG = 0, FROM_SLOT, FROM_STACK, FROM_SUM, FROM_FOR, CARRY = 1, OVERFLOW = 1 << 11 };
+
+static void move(const struct rs_trampoline_move *m, uintptr_t rip, const greg_t *was, greg_t *g)
+{
+	uint64_t v = 0;
+	switch (m->from) {
+	case FROM_REG:
+		v = (uint64_t)was[greg_of[m->n & 15]];
+		break;
+	case FROM_SLOT:
+		v = rs_patch_saves[(unsigned)m->n % RS_PATCH_SAVES];
+		break;
+	case FROM_STACK:
+		v = *(const uint64_t *)(was[REG_RSP] + m->n);
+		break;
+	case FROM_SUM:
+		v = (uint64_t)(was[greg_of[m->reg & 15]] + m->n);
+		break;
+	case FROM_FOR:
+		v = rip;
+		break;
+	}
+	if (m->reg < 16)
+		g[greg_of[m->reg]] = (greg_t)v;
+	else if (m->reg == FLAGS_ALL)
+		g[REG_EFL] = (greg_t)v;
+	else
+		g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(0xd5 | OVERFLOW)) | (greg_t)(v >> 8 & 0xd5) | (v & 1 ? OVERFLOW : 0);
+}
+
+void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
+{
+	s->moved = s->inside = false;
+	if (!rs_patching)
+		return;
+	greg_t *g = uc->uc_mcontext.gregs;
+	uintptr_t pc = (uintptr_t)g[REG_RIP], at;
+	begin_read();
+	const struct rs_trampoline_state *st = find(pc, &at);
+	if (st) {
+		rs_os_copy(s->was, g, sizeof s->was);
+		s->moved = true;
+		s->rip = at + (uintptr_t)(intptr_t)st->pc;
+		s->resume = st->resume == 0xffff ? s->rip : at + st->resume;
+		const struct rs_trampoline_move *m = (const void *)(st + 1);
+		for (unsigned i = 0; i < st->moves; i++)
+			move(&m[i], s->rip, s->was, g);
+		g[REG_RIP] = (greg_t)s->rip;
+		/* Where an instruction as such is at fault, its address is told. */
+		if (info && (uintptr_t)info->si_addr == pc && info->si_code > 0 && info->si_code != SI_KERNEL)
+			info->si_addr = (void *)s->rip;
+	}
+	end_read();
+}
+
+void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s)
+{
+	greg_t *g = uc->uc_mcontext.gregs;
+	if (s->moved && (uintptr_t)g[REG_RIP] == s->rip)
+		g[REG_RIP] = (greg_t)s->resume;
+}

@@ -1,0 +1,49 @@
+/* patch.h: what the rest of the agent asks of patch.c (the engine's requests, trampolines) and trap.c (SIGTRAP). */
+#ifndef RS_PATCH_H
+#define RS_PATCH_H
+#include "core.h"
+#include <ucontext.h>
+
+#define RS_INITIAL_EXEC __attribute__((tls_model("initial-exec"), visibility("hidden")))
+
+/* --- patch.c --------------------------------------------------------------------------------------------------------------- */
+
+/* Code of this process is patched, or is about to be. Once true it stays so, in forked children too. */
+extern bool rs_patching RS_HIDDEN;
+/* What trampolines find from fs: slots to save registers in, and pointers by enum rs_patch_thread. */
+extern __thread uint64_t rs_patch_saves[RS_PATCH_SAVES] RS_INITIAL_EXEC;
+extern __thread uint64_t rs_patch_pointers[8] RS_INITIAL_EXEC;
+
+/* On an open session, signals blocked: asks for the process's page and maps it. */
+void rs_patch_open(int sock) RS_HIDDEN;
+/* Asks the engine, and does what it says: 0, or a negative errno; -ESRCH: nobody answers. What was begun then is left in a state in which the program runs. Works in handlers. */
+long rs_patch_ask(unsigned request, uintptr_t at) RS_HIDDEN;
+/* At the start of the process, and when modules have come or gone. */
+void rs_patch_start(void) RS_HIDDEN;
+void rs_patch_modules(void) RS_HIDDEN;
+/* In the child of fork, whose code is patched as its parent's was. */
+void rs_patch_after_fork(void) RS_HIDDEN;
+
+/* The program's instruction for a pc in a trampoline; else pc itself. */
+uintptr_t rs_patch_pc(uintptr_t pc) RS_HIDDEN;
+
+/* A context of a signal is shown to the program as if it had been interrupted in its own code, and goes back to what it was if it is still the same after the handler. */
+struct rs_shown { bool moved, inside; uintptr_t rip, resume; greg_t was[23], seen[23]; };
+void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s) RS_HIDDEN;
+void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s) RS_HIDDEN;
+
+/* --- trap.c ------------------------------------------------------------------------------------------------------------------ */
+
+/* SIGTRAP is ours, and must not be blocked; the program's own action and mask are kept beside. */
+extern bool rs_trapping RS_HIDDEN;
+long rs_trap_begin(void) RS_HIDDEN;
+/* A thread that meets int3 at `at` goes on at `to`; 0: it is no longer ours. Under the lock of requests. */
+long rs_trap_set(uintptr_t at, uintptr_t to) RS_HIDDEN;
+/* The program's SIGTRAP. */
+int rs_trap_action(const struct sigaction *act, struct sigaction *old) RS_HIDDEN;
+/* The set without SIGTRAP, in *room. */
+const sigset_t *rs_trap_filter(const sigset_t *set, sigset_t *room) RS_HIDDEN;
+/* Whether the program has SIGTRAP blocked on this thread; and that it has, or not, from now on. */
+bool rs_trap_blocked(void) RS_HIDDEN;
+void rs_trap_block(bool blocked) RS_HIDDEN;
+#endif

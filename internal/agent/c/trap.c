@@ -1,0 +1,203 @@
+/* trap.c: SIGTRAP. An int3 of ours sends the thread to its trampoline; every other SIGTRAP does what it would do to the program without us.
+ *
+ * From the first int3 on the kernel's action is ours, and the signal is never blocked: a trap that is blocked kills. The program's own action and whether it has SIGTRAP
+ * blocked are kept here and shown to it wherever it looks. A thread may come here from an int3 that is gone by now; so entries are never deleted, only emptied, and
+ * then the byte in the text says whose the trap is. */
+#include "patch.h"
+#include <errno.h>
+#include <sys/mman.h>
+
+enum { INT3 = 0xcc, FIRST = 256, TRAP_BIT = 1 << (SIGTRAP - 1) };
+
+bool rs_trapping;
+RS_TLS bool blocked, pending;
+RS_TLS uintptr_t inside; /* where on the stack the program's handler runs, which has the signal blocked; one that was left by longjmp lies below whatever runs then */
+RS_TLS siginfo_t pending_info;
+
+/* --- the table ---------------------------------------------------------------------------------------------------------------- */
+
+struct entry { uintptr_t at, to; };
+struct table { size_t mask, count; struct entry entry[]; };
+static struct table *traps;
+
+static struct entry *slot(struct table *t, uintptr_t at)
+{
+	size_t i = (size_t)((at * 0x9e3779b97f4a7c15ull) >> 20) & t->mask;
+	while (t->entry[i].at != at && t->entry[i].at)
+		i = (i + 1) & t->mask;
+	return &t->entry[i];
+}
+
+/* A handler may be reading the old table: it stays. All old ones together are smaller than the new one. */
+static bool grow(void)
+{
+	size_t n = traps ? 2 * (traps->mask + 1) : FIRST;
+	struct table *t = rs_os_map(sizeof *t + n * sizeof t->entry[0]);
+	if (!t)
+		return false;
+	t->mask = n - 1;
+	for (size_t i = 0; traps && i <= traps->mask; i++)
+		if (traps->entry[i].at) {
+			*slot(t, traps->entry[i].at) = traps->entry[i];
+			t->count++;
+		}
+	__atomic_store_n(&traps, t, __ATOMIC_RELEASE);
+	return true;
+}
+
+long rs_trap_set(uintptr_t at, uintptr_t to)
+{
+	if ((!traps || traps->count > traps->mask / 2) && !grow())
+		return -ENOMEM;
+	struct entry *e = slot(traps, at);
+	__atomic_store_n(&e->to, to, __ATOMIC_RELEASE);
+	if (!e->at) {
+		traps->count++;
+		__atomic_store_n(&e->at, at, __ATOMIC_RELEASE);
+	}
+	return 0;
+}
+
+/* Where to go on; 0: the trap is not ours. */
+static uintptr_t destination(uintptr_t at)
+{
+	struct table *t = __atomic_load_n(&traps, __ATOMIC_ACQUIRE);
+	struct entry *e = t ? slot(t, at) : NULL;
+	if (!e || e->at != at)
+		return 0;
+	uintptr_t to = __atomic_load_n(&e->to, __ATOMIC_ACQUIRE);
+	if (!to && *(volatile uint8_t *)at != INT3)
+		return at; /* it was, when the thread met it */
+	return to;
+}
+
+/* --- the handler ------------------------------------------------------------------------------------------------------------------ */
+
+static struct sigaction own; /* the program's */
+static struct rs_lock lock;
+
+static void kernel_default(void)
+{
+	struct { void *handler; uint64_t flags; void *restorer; uint64_t mask; } dfl = {0};
+	RS_SYS4(SYS_rt_sigaction, SIGTRAP, &dfl, NULL, 8);
+}
+
+/* Comes again, to what is the action then, when the handler has returned or the mask allows. */
+static void again(siginfo_t *info) { RS_SYS4(SYS_rt_tgsigqueueinfo, rs_os_pid(), rs_os_tid(), SIGTRAP, info); }
+
+static void not_here(void)
+{
+	uint64_t set = TRAP_BIT;
+	RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &set, NULL, 8);
+}
+
+static void deliver(siginfo_t *info, ucontext_t *uc)
+{
+	greg_t *g = uc->uc_mcontext.gregs;
+	bool instruction = info->si_code == SI_KERNEL, sent = info->si_code <= 0;
+	bool refused = blocked || (inside && (uintptr_t)g[REG_RSP] < inside);
+	struct sigaction sa = own;
+	if (refused && sent) {
+		pending_info = *info;
+		pending = true;
+		return;
+	}
+	if (sa.sa_handler == SIG_IGN && sent)
+		return;
+	if (refused || sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN) {
+		kernel_default();
+		if (instruction && ((uint8_t *)g[REG_RIP])[-1] == INT3) {
+			g[REG_RIP]--;
+		} else {
+			not_here();
+			again(info);
+		}
+		return;
+	}
+	if (sa.sa_flags & (int)SA_RESETHAND)
+		own.sa_handler = SIG_DFL;
+	uintptr_t outer = inside;
+	inside = sa.sa_flags & SA_NODEFER && sigismember(&sa.sa_mask, SIGTRAP) != 1 ? 0 : (uintptr_t)__builtin_frame_address(0);
+	struct rs_shown shown;
+	rs_patch_show(uc, info, &shown);
+	sa.sa_sigaction(SIGTRAP, info, uc);
+	rs_patch_resume(uc, &shown);
+	rs_trap_block(uc->uc_sigmask.__val[0] & TRAP_BIT);
+	inside = outer;
+	uc->uc_sigmask.__val[0] &= ~(unsigned long)TRAP_BIT;
+}
+
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	ucontext_t *uc = context;
+	greg_t *g = uc->uc_mcontext.gregs;
+	uintptr_t to = info->si_code == SI_KERNEL ? destination((uintptr_t)g[REG_RIP] - 1) : 0;
+	if (to)
+		g[REG_RIP] = (greg_t)to;
+	else
+		deliver(info, uc);
+}
+
+/* The kernel's action: ours, with what the program asked for as far as it shows: where the handler runs, what is blocked meanwhile, what is restarted. */
+static int install(const struct sigaction *as)
+{
+	struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART};
+	if (as->sa_handler != SIG_DFL && as->sa_handler != SIG_IGN) {
+		sa.sa_flags = (as->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO | SA_NODEFER;
+		sa.sa_mask = as->sa_mask;
+		sigdelset(&sa.sa_mask, SIGTRAP);
+	}
+	return rs_real.sigaction(SIGTRAP, &sa, NULL);
+}
+
+long rs_trap_begin(void)
+{
+	if (rs_trapping)
+		return 0;
+	if (rs_real.sigaction(SIGTRAP, NULL, &own) < 0 || install(&own) < 0)
+		return -EINVAL;
+	rs_trapping = true;
+	return 0;
+}
+
+/* --- what the program sees -------------------------------------------------------------------------------------------------------- */
+
+int rs_trap_action(const struct sigaction *act, struct sigaction *old)
+{
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&lock);
+	struct sigaction before = own;
+	int r = 0;
+	if (act && (r = install(act)) == 0)
+		own = *act;
+	if (r == 0 && old)
+		*old = before;
+	rs_unlock(&lock);
+	rs_os_signals(mask & ~(uint64_t)TRAP_BIT);
+	return r;
+}
+
+const sigset_t *rs_trap_filter(const sigset_t *set, sigset_t *room)
+{
+	/* What cannot be read is for the kernel to refuse; it reads a set before it refuses this `how`. */
+	if (RS_LIKELY(!rs_trapping) || !set || RS_SYS4(SYS_rt_sigprocmask, -1, set, NULL, 8) != -EINVAL || !(set->__val[0] & TRAP_BIT))
+		return set;
+	*room = *set;
+	room->__val[0] &= ~(unsigned long)TRAP_BIT;
+	return room;
+}
+
+bool rs_trap_blocked(void) { return blocked || inside; }
+
+void rs_trap_block(bool b)
+{
+	blocked = b;
+	if (!b)
+		inside = 0;
+	if (!b && pending) {
+		siginfo_t info = pending_info;
+		pending = false;
+		again(&info);
+	}
+}
