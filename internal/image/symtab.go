@@ -439,3 +439,25 @@ func cString(b []byte, limit int) string {
 	}
 	return string(b[:min(len(b), limit)])
 }
+
+// Functions lists the functions of the symbol tables that have a size, in order of address: their first bytes and the bytes behind them, link-time addresses. Several may
+// begin at one address, and some may overlap.
+func (m *Image) Functions() (list [][2]uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil
+	}
+	err := m.guard(func() error {
+		for _, s := range m.symbols().code {
+			if s.kind == symFunc && s.size != 0 && s.addr+s.size > s.addr {
+				list = append(list, [2]uint64{s.addr, s.addr + s.size})
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		m.note("%v", err)
+	}
+	return list
+}
