@@ -45,7 +45,9 @@ var policy = map[string]string{
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor golang.org/x/sys/unix golang.org/x/term",
 	"internal/record": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run golang.org/x/sys/unix golang.org/x/term",
-	"cmd/ripstop": "internal/run internal/record internal/report internal/doctor " +
+	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
+		"github.com/google/pprof/profile",
+	"cmd/ripstop": "internal/run internal/record internal/count internal/report internal/doctor " +
 		"github.com/spf13/cobra github.com/spf13/cobra/doc github.com/spf13/pflag golang.org/x/term",
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,8 +14,8 @@ import (
 const optionsVariable = "RIPSTOP_OPTIONS"
 
 // applyEnvironment sets the flags that RIPSTOP_OPTIONS names and the command line does not. A flag of another command is skipped, so
-// that one setting serves run, record and report; one that no command has is an error.
-func applyEnvironment(cmd *cobra.Command) error {
+// that one setting serves run, record and report; one that no command has is an error. The flags of except, which mean something else here, are left alone.
+func applyEnvironment(cmd *cobra.Command, except ...string) error {
 	text, ok := os.LookupEnv(optionsVariable)
 	if !ok {
 		return nil
@@ -30,7 +31,7 @@ func applyEnvironment(cmd *cobra.Command) error {
 	byUser := map[string]bool{}
 	cmd.Flags().Visit(func(f *pflag.Flag) { byUser[f.Name] = true })
 	for _, s := range settings {
-		if byUser[s.name] || cmd.Flags().Lookup(s.name) == nil {
+		if byUser[s.name] || slices.Contains(except, s.name) || cmd.Flags().Lookup(s.name) == nil {
 			continue
 		}
 		if err := cmd.Flags().Set(s.name, s.value); err != nil {

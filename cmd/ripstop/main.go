@@ -122,10 +122,11 @@ gives source lines.
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("ripstop {{.Version}}\n")
-	root.AddGroup(&cobra.Group{ID: "find", Title: "Finding:"}, &cobra.Group{ID: "trace", Title: "Traces:"}, &cobra.Group{ID: "other", Title: "Other:"})
+	root.AddGroup(&cobra.Group{ID: "find", Title: "Finding:"}, &cobra.Group{ID: "trace", Title: "Traces:"}, &cobra.Group{ID: "measure", Title: "Measuring:"},
+		&cobra.Group{ID: "other", Title: "Other:"})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newRun(), newRecord(), newReport(), newDump(), newDoctor(), newVersion(), newAgent(), newCompletion(), newMan())
+	root.AddCommand(newRun(), newRecord(), newReport(), newDump(), newCount(), newDoctor(), newVersion(), newAgent(), newCompletion(), newMan())
 	root.AddCommand(topics()...)
 	root.Flags().SetInterspersed(false) // ripstop ./prog -x: what is told is the missing "run"
 	setUsage(root)
