@@ -17,6 +17,7 @@ var (
 	ErrOrder   = errors.New("an operation behind one that ends the recipe")
 	ErrFlow    = errors.New("an instruction that controls where the program goes on cannot be replaced")
 	ErrEnv     = errors.New("the thread has not what the operation needs")
+	ErrOp      = errors.New("no such operation")
 )
 
 // An Op is an operation: Count, Call, Check, GS, Emulate or Hook.
@@ -88,19 +89,20 @@ type Site struct {
 
 // Env is what each thread has. Offsets are from its FS base, as those of variables in the initial-exec model are. An offset of 0 says that there is none.
 type Env struct {
-	// Save is the first of Slots save slots of 8 bytes. A recipe without calls needs at most MaxSlots. They hold nothing when code of the program runs.
+	// Save is the first of Slots save slots of 8 bytes. MaxSlots do for any recipe. They hold nothing when code of the program runs.
 	Save  int32
 	Slots int
 	// Cells is a number that is added to cells that are PerThread.
 	Cells int32
-	// Context is where the address of the context lies while a function called by a recipe runs; 0 otherwise. See Context.
+	// Context is where the address of the Context lies while a function called by a recipe runs; 0 otherwise. A thread that is in a trampoline, not in a function, runs none
+	// of that trampoline's: if what lies there is the thread's rsp, whoever takes it out of the trampoline (patch.State) puts the context's Outer there.
 	Context int32
 	// XSave is how vector state is saved around functions that are not General. The zero value: not at all, and such calls give ErrEnv.
 	XSave XSave
 }
 
 // MaxSlots is the most save slots that a recipe uses.
-const MaxSlots = 6
+const MaxSlots = 3
 
 // XSave says how a processor saves extended state (Intel SDM vol. 1, chapter 13).
 type XSave struct {
