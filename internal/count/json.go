@@ -113,13 +113,13 @@ func (p *Profile) WriteJSON(w io.Writer, n Namer) error {
 				}
 				sums[place][in.Access.Kind] += in.Count
 			}
-			j.Instructions = append(j.Instructions, jsonInst{hex(in.Addr), in.Op, in.Access.Kind.String(), in.Access.Size, in.Tier.String(), in.Count, place})
+			j.Instructions = append(j.Instructions, jsonInst{address(in.Addr), in.Op, in.Access.Kind.String(), in.Access.Size, in.Tier.String(), in.Count, place})
 		}
 		for _, place := range slices.Sorted(maps.Keys(sums)) {
 			out.Places[place].Counts = sums[place].byKind()
 		}
 		for _, x := range m.Missed {
-			j.Missed = append(j.Missed, jsonMissed{hex(x.Addr), x.Op, x.Access.Kind.String(), x.Access.Size, x.Why})
+			j.Missed = append(j.Missed, jsonMissed{address(x.Addr), x.Op, x.Access.Kind.String(), x.Access.Size, x.Why})
 		}
 		out.Modules = append(out.Modules, j)
 	}
@@ -129,4 +129,4 @@ func (p *Profile) WriteJSON(w io.Writer, n Namer) error {
 	return e.Encode(out)
 }
 
-func hex(n uint64) string { return fmt.Sprintf("%#x", n) }
+func address(n uint64) string { return fmt.Sprintf("%#x", n) }

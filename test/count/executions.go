@@ -141,7 +141,7 @@ func byModule(mappings []tracee.Mapping, counts map[uint64]uint64) (Executions, 
 	var mods []loaded
 	biases := map[string]uint64{}
 	for _, m := range mappings {
-		if !strings.HasPrefix(m.Path, "/") || m.Offset != 0 && biases[m.Path] == 0 {
+		if !strings.HasPrefix(m.Path, "/") {
 			continue
 		}
 		if m.Offset == 0 {

@@ -1,0 +1,167 @@
+package count
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/patch"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// names knows a program with an inlined function, and a library without debug information.
+type names struct{}
+
+func (names) Frames(module, _ string, addr uint64) []finding.Frame {
+	switch {
+	case module == "/bin/prog" && addr < 0x1100:
+		return []finding.Frame{{Func: "main", File: "src/main.c", Line: int(addr & 0xff)}}
+	case module == "/bin/prog":
+		return []finding.Frame{{Func: "get", File: "src/table.h", Line: 7, Inlined: true}, {Func: "main", File: "src/main.c", Line: 3}}
+	case addr < 0x2100:
+		return []finding.Frame{{Func: "lookup\x1b[2J", Symbol: "_Z6lookupv"}}
+	}
+	return []finding.Frame{{}}
+}
+
+// sample is a profile of two modules that were counted and one that was not.
+func sample() *Profile {
+	p := &Profile{Command: []string{"prog", "-x"}, Version: "1.2.3", Ended: "exit status 0", Processes: []Process{{10, "/bin/prog"}, {11, "/bin/prog"}},
+		NotCounted: []string{"what prog does after the program's end"}}
+	add := func(m *Module, addr uint64, op string, k Kind, size uint16, tier patch.Tier, n uint64) {
+		m.add(Inst{addr, op, Access{k, size}, tier, n})
+	}
+	lib := p.module("/lib/libx.so", "bb")
+	lib.start, lib.end, lib.off = 0x2000, 0x3000, 0x2000
+	add(lib, 0x2008, "add", ReadWrite, 4, patch.TierTrap, 1)
+	add(lib, 0x2000, "mov", Load, 8, patch.TierPun, 70)
+	add(lib, 0x2200, "mov", Store, 8, patch.TierPun, 2)
+	lib.Missed = []Missed{{0x2400, "cmpxchg", Access{Locked, 8}, "a call"}, {0x2300, "mov", Access{Load, 8}, "no memory"}, {0x2300, "mov", Access{Load, 8}, "no memory"}}
+	lib.Undecoded = 12
+	prog := p.module("/bin/prog", "aa")
+	prog.start, prog.end, prog.off = 0x1000, 0x2000, 0x1000
+	add(prog, 0x1001, "mov", Load, 8, patch.TierJump, 1000)
+	add(prog, 0x1001, "mov", Load, 8, patch.TierJump, 234567) // of the second process
+	add(prog, 0x1002, "movsb", String, 1, patch.TierJump, 5)
+	add(prog, 0x1003, "mov", Store, 4, patch.TierJump, 0)
+	add(prog, 0x1100, "mov", Store, 4, patch.TierJump, 300)
+	add(prog, 0x1108, "xchg", Locked, 4, patch.TierJump, 20)
+	p.module("/lib/libc.so.6", "cc").Why = "of libc: --libc counts it"
+	p.sort()
+	return p
+}
+
+// The text is what the golden file shows; -update rewrites it.
+func TestText(t *testing.T) {
+	for _, top := range []int{0, 1} {
+		var b bytes.Buffer
+		if err := sample().WriteText(&b, names{}, top); err != nil {
+			t.Fatal(err)
+		}
+		golden := filepath.Join("testdata", fmt.Sprintf("text%d.golden", top))
+		if *update {
+			if err := os.WriteFile(golden, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(b.Bytes(), want) {
+			t.Errorf("%s:\n%s", golden, b.Bytes())
+		}
+	}
+	var b bytes.Buffer
+	if err := (&Profile{}).WriteText(&b, names{}, 0); err != nil || !strings.Contains(b.String(), "0 memory instructions ran in 0 modules of 0 processes") {
+		t.Errorf("of nothing: %v\n%s", err, b.String())
+	}
+}
+
+// The JSON has every instruction with its count, and its sums fit.
+func TestJSON(t *testing.T) {
+	var b bytes.Buffer
+	if err := sample().WriteJSON(&b, names{}); err != nil {
+		t.Fatal(err)
+	}
+	var got jsonProfile
+	d := json.NewDecoder(&b)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Type != "count" || got.Version != 1 || len(got.Modules) != 3 || got.Modules[1].NotCounted == "" || len(got.Modules[2].Missed) != 2 {
+		t.Errorf("%+v", got)
+	}
+	total, places := map[string]uint64{}, map[string]uint64{}
+	for i, m := range got.Modules {
+		for _, in := range m.Instructions {
+			total[in.Kind] += in.Count
+			if (in.Count > 0) != (in.Place >= 0) || in.Place >= 0 && got.Places[in.Place].Module != i {
+				t.Errorf("instruction %+v of module %d has another's place", in, i)
+			}
+		}
+	}
+	for _, p := range got.Places {
+		for k, n := range p.Counts {
+			places[k] += n
+		}
+	}
+	if got.Counts["load"] != 235637 || fmt.Sprint(total) != fmt.Sprint(map[string]uint64{"load": 235637, "store": 302, "read-write": 1, "locked": 20, "string": 5}) {
+		t.Errorf("counts %v, of instructions %v", got.Counts, total)
+	}
+	if fmt.Sprint(places) != fmt.Sprint(got.Counts) || fmt.Sprint(total) != fmt.Sprint(got.Counts) {
+		t.Errorf("counts %v, of instructions %v, of places %v", got.Counts, total, places)
+	}
+	inlined := false
+	for _, p := range got.Places {
+		inlined = inlined || len(p.Stack) == 2 && p.Stack[0].Function == "get" && p.Stack[1].Line == 3 && p.Counts["store"] == 300
+	}
+	if !inlined {
+		t.Errorf("no place in an inlined function: %+v", got.Places)
+	}
+}
+
+// The profile is valid, pprof's own tool reads it, and shows the inlined function, kind by kind.
+func TestPprof(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "p.pb.gz")
+	var b bytes.Buffer
+	if err := sample().WritePprof(&b, names{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.ParseData(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Mapping) != 2 || p.Mapping[0].BuildID != "aa" || p.Mapping[0].File != "/bin/prog" || len(p.Sample) != 7 {
+		t.Errorf("%v", p)
+	}
+	for _, c := range []struct{ index, want string }{
+		{"", "235572 99.83% 99.83%     235892   100%  main"}, {"store", "300 99.34% 99.34%        300 99.34%  get (inline)"}, {"locked", "20   100%   100%         20   100%  get (inline)"},
+	} {
+		args := []string{"tool", "pprof", "-top", "-sample_index=" + c.index, file}
+		if c.index == "" {
+			args = []string{"tool", "pprof", "-top", file}
+		}
+		out, err := exec.Command("go", args...).CombinedOutput()
+		if err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("pprof %v: %v\n%s", args, err, out)
+		}
+	}
+}
