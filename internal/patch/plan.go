@@ -42,8 +42,19 @@ type Write struct {
 // ErrPending says that another transaction is neither committed nor aborted.
 var ErrPending = errors.New("a transaction is under way")
 
+// A SiteError says which site could not be planned.
+type SiteError struct {
+	At  uint64
+	Err error
+}
+
+func (e *SiteError) Error() string { return fmt.Sprintf("site %#x: %v", e.At, e.Err) }
+
+// Unwrap gives the reason.
+func (e *SiteError) Unwrap() error { return e.Err }
+
 // Plan plans to put recipes in front of instructions and to take others away, and anew all patches that these overlap. Its changes count as made for what Bytes and At
-// give; Commit makes them so, Abort takes them back. On an error nothing has changed. A site both removed and added gets the new recipe.
+// give; Commit makes them so, Abort takes them back. On an error, a SiteError or ErrPending, nothing has changed. A site both removed and added gets the new recipe.
 func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 	if p.pending != nil {
 		return nil, ErrPending
@@ -52,7 +63,7 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 	p.pending = tx
 	fail := func(at uint64, err error) (*Transaction, error) {
 		p.Abort(tx)
-		return nil, fmt.Errorf("site %#x: %w", at, err)
+		return nil, &SiteError{at, err}
 	}
 	for _, a := range remove {
 		if p.sites[a] == nil {
