@@ -130,7 +130,7 @@ type Group struct {
 	Leader, Members uint32
 }
 
-// AuxIndexEntry is where in the file an AUXTRACE record is, and its size with its data.
+// AuxIndexEntry is where in the file an AUXTRACE record is, and its size without the data that follows it.
 type AuxIndexEntry struct{ Offset, Size uint64 }
 
 // Cache is one of the caches.

@@ -177,7 +177,7 @@ func (w *Writer) Write(e *Entry) error {
 	switch r := e.Record.(type) {
 	case *Auxtrace:
 		follows = r.Size
-		w.aux = append(w.aux, AuxIndexEntry{at, uint64(len(b)) + r.Size})
+		w.aux = append(w.aux, AuxIndexEntry{at, uint64(len(b))})
 	case *TracingData:
 		follows = (uint64(r.Size) + 7) &^ 7
 	}
