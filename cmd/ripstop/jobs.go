@@ -22,6 +22,10 @@ type flags struct {
 	stackDepth  int
 	stats       bool
 	dir         string // the trace
+	sample      string
+	period      int
+	filter      []string
+	steps       int
 }
 
 // dumpFlags choose what dump prints.
@@ -47,7 +51,8 @@ var jobs = jobTable{
 	record: func(o *flags) (int, error) {
 		return record.Record(record.Options{
 			Program: o.program, Dir: o.dir, Version: versionString(), Follow: o.follow, StackDepth: o.stackDepth, Stats: o.stats,
-			WaitFor: run.WaitFor(o.waitFor),
+			WaitFor:  run.WaitFor(o.waitFor),
+			Sampling: record.Sampling{Mode: record.SampleMode(o.sample), Period: uint64(o.period), Filter: o.filter, Steps: uint64(o.steps)},
 		})
 	},
 	report: func(o *flags) (int, error) {

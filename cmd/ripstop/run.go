@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ripstop/ripstop/internal/record"
 	"github.com/ripstop/ripstop/internal/run"
 )
 
@@ -66,6 +67,18 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	return cmd
 }
 
+// samplingFlags are those of samples of memory accesses.
+func (fs *flagSet) samplingFlags(o *flags) {
+	fs.under("Samples of memory accesses")
+	fs.oneOf(&o.sample, "sample", "", []string{"auto", "pmu", "timer", "step"},
+		"sample by the processor (pmu: PEBS and Intel PT), by a clock and breakpoints (timer), the better of these (auto), or step every instruction (step: very slow, and exact)")
+	fs.number(&o.period, "period", record.DefaultPeriod, 1, 1<<31, "of pmu and step: `N` loads and N stores of a thread from one sample to the next")
+	cmd := fs.cmd
+	cmd.Flags().StringSliceVar(&o.filter, "filter", nil, "trace control flow only in these `FILES`, base names, comma-separated; main is the program's own (default), all is everywhere")
+	fs.note("filter")
+	fs.number(&o.steps, "steps", 0, 0, 1<<40, "of step: let the program go after `N` instructions; 0 steps all")
+}
+
 func newRecord() *cobra.Command {
 	o := &flags{}
 	cmd := &cobra.Command{
@@ -90,6 +103,7 @@ reported now, and the exit status is the program's.`,
 	fs.under("The trace")
 	fs.text(&o.dir, "dir", "o", "", "`DIR` to write; it must not exist or be an older trace")
 	fs.targetFlags(o)
+	fs.samplingFlags(o)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return applyEnvironment(cmd) }
 	return cmd
 }

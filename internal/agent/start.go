@@ -59,7 +59,11 @@ type Target struct {
 
 // Start starts p with the environment env, and otherwise as whoever started ripstop would have: process group, descriptors, working
 // directory, limits, signal mask and ignored signals. package os cannot do that: with it the child has what Go made of them.
-func Start(p *Program, env []string) (*Target, error) {
+func Start(p *Program, env []string) (*Target, error) { return StartHeld(p, env, nil) }
+
+// StartHeld is Start, but when the new process is about to execute the program it waits until held has returned, which gets its pid. An error of held
+// ends the process and is returned.
+func StartHeld(p *Program, env []string, held func(pid int) error) (*Target, error) {
 	path, err := syscall.BytePtrFromString(p.Path)
 	if err != nil {
 		return nil, refuse(ExitNotFound, "%q: no such file", p.Path)
@@ -100,6 +104,14 @@ func Start(p *Program, env []string) (*Target, error) {
 	}
 	// Where 0 to 2 were closed Go has put /dev/null, so that the pipe is none of those that the child closes.
 	c.report = pipe[1]
+	c.gate = [2]int{-1, -1}
+	if held != nil {
+		if err := unix.Pipe2(c.gate[:], unix.O_CLOEXEC); err != nil {
+			unix.Close(pipe[0])
+			unix.Close(pipe[1])
+			return nil, refuse(ExitOurs, "cannot start %s: pipe: %v", p.Path, err)
+		}
+	}
 	syscall.ForkLock.Lock()
 	pid, errno := fork(c)
 	syscall.ForkLock.Unlock()
@@ -108,7 +120,23 @@ func Start(p *Program, env []string) (*Target, error) {
 	unix.Close(pipe[1])
 	defer unix.Close(pipe[0])
 	if errno != 0 {
+		if held != nil {
+			unix.Close(c.gate[0])
+			unix.Close(c.gate[1])
+		}
 		return nil, refuse(ExitOurs, "cannot start %s: fork: %v", p.Path, errno)
+	}
+	if held != nil {
+		unix.Close(c.gate[0])
+		err := held(int(pid))
+		if err != nil {
+			_ = unix.Kill(int(pid), unix.SIGKILL)
+		}
+		unix.Close(c.gate[1]) // its end is what the process waits for
+		if err != nil {
+			reap(int(pid))
+			return nil, err
+		}
 	}
 	var b [4]byte
 	n := 0
@@ -119,12 +147,7 @@ func Start(p *Program, env []string) (*Target, error) {
 		}
 	}
 	if n == len(b) {
-		var ws unix.WaitStatus
-		for {
-			if _, err := unix.Wait4(int(pid), &ws, 0, nil); err != unix.EINTR {
-				break
-			}
-		}
+		reap(int(pid))
 		return nil, execError(p, syscall.Errno(*(*uint32)(unsafe.Pointer(&b))))
 	}
 	t := &Target{PID: int(pid), pidfd: -1}
@@ -132,6 +155,16 @@ func Start(p *Program, env []string) (*Target, error) {
 		t.pidfd = fd
 	}
 	return t, nil
+}
+
+// reap takes the status of a child that has ended or will at once.
+func reap(pid int) {
+	var ws unix.WaitStatus
+	for {
+		if _, err := unix.Wait4(pid, &ws, 0, nil); err != unix.EINTR {
+			return
+		}
+	}
 }
 
 func execError(p *Program, errno syscall.Errno) error {
@@ -181,7 +214,9 @@ type child struct {
 	closed        [3]bool
 	nofile        syscall.Rlimit
 	limits        []origin.Limit
-	report        int       // gets the errno if nothing could be executed
+	report        int    // gets the errno if nothing could be executed
+	gate          [2]int // a pipe whose end is awaited before the program is executed; -1: none
+	scratch       byte
 	action        sigaction // scratch of the new process
 	failure       uint32    // likewise
 }
@@ -237,6 +272,16 @@ func inChild(c *child) {
 	if c.setMask {
 		const sigSetmask = 2
 		syscall.RawSyscall6(syscall.SYS_RT_SIGPROCMASK, sigSetmask, uintptr(unsafe.Pointer(&c.mask)), 0, 8, 0, 0)
+	}
+	if c.gate[0] >= 0 {
+		syscall.RawSyscall(syscall.SYS_CLOSE, uintptr(c.gate[1]), 0, 0)
+		for {
+			_, _, e := syscall.RawSyscall(syscall.SYS_READ, uintptr(c.gate[0]), uintptr(unsafe.Pointer(&c.scratch)), 1)
+			if e != syscall.EINTR {
+				break
+			}
+		}
+		syscall.RawSyscall(syscall.SYS_CLOSE, uintptr(c.gate[0]), 0, 0)
 	}
 	_, _, e := syscall.RawSyscall(syscall.SYS_EXECVE, uintptr(unsafe.Pointer(c.path)), uintptr(unsafe.Pointer(c.argv)), uintptr(unsafe.Pointer(c.envp)))
 	if e == syscall.ENOEXEC && c.shell != nil {

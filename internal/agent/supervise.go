@@ -16,6 +16,8 @@ type Hooks struct {
 	Quit func()
 	// OurStop tells whether a stop of the target is our own doing (ptrace), and no news.
 	OurStop func(pid int, ws unix.WaitStatus) bool
+	// Wait, if not nil, gives the target's changes instead of wait4: for a tracer, which takes them all.
+	Wait func() (unix.WaitStatus, error)
 }
 
 // Supervise waits for the target to end. Meanwhile it passes on the signals that are sent to us, stops when the target stops and lets
@@ -23,6 +25,10 @@ type Hooks struct {
 func (t *Target) Supervise(s *Signals, h Hooks) Status {
 	beside := newSentinel()
 	defer beside.close()
+	wait := h.Wait
+	if wait == nil {
+		wait = func() (unix.WaitStatus, error) { return t.wait(h.OurStop) }
+	}
 	type change struct {
 		ws  unix.WaitStatus
 		err error
@@ -33,7 +39,7 @@ func (t *Target) Supervise(s *Signals, h Hooks) Status {
 	defer func() { quit <- struct{}{} }()
 	go func() {
 		for {
-			ws, err := t.wait(h.OurStop)
+			ws, err := wait()
 			changes <- change{ws, err}
 			if err != nil || ws.Exited() || ws.Signaled() {
 				return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/run"
+	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/trace"
 	"github.com/ripstop/ripstop/internal/tsc"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -29,6 +30,7 @@ type Options struct {
 	WaitFor    run.WaitFor
 	StackDepth int  // frames of a stack; 0: no stacks
 	Stats      bool // say at the end what the recording cost
+	Sampling   Sampling
 	Messages   io.Writer
 }
 
@@ -54,20 +56,33 @@ func Record(o Options) (exit int, err error) {
 	if o.Follow {
 		cfg.Follow = 1
 	}
-	out, err := trace.Create(o.Dir, meta(&o, cfg))
+	if err := o.Sampling.choose(); err != nil {
+		return agent.ExitOurs, err
+	}
+	out, err := trace.Create(o.Dir, meta(&o, cfg), sample.Files()...)
 	if err != nil {
 		return agent.ExitOurs, err
 	}
 	w := &warnings{}
-	sess, err := agent.New(agent.Options{Config: cfg, Recorder: out, Warn: w.add})
+	sampler, err := o.sampler(w.add)
 	if err != nil {
 		out.Close()
 		return agent.ExitOurs, err
 	}
-	status, err := run.Launch(sess, prog, env, o.WaitFor, func() {
+	sess, err := agent.New(agent.Options{Config: cfg, Recorder: out, Warn: w.add})
+	if err != nil {
+		out.Close()
+		sampler.Close()
+		return agent.ExitOurs, err
+	}
+	status, err := sampler.launch(sess, prog, env, o.WaitFor, func() {
 		o.say("SIGQUIT: while recording there is nothing to show; 'ripstop run' shows all threads")
 	})
+	sampleErr := sampler.Close()
 	left, traceErr := sess.Close()
+	if traceErr == nil {
+		traceErr = sampleErr
+	}
 	if err != nil {
 		out.Close()
 		return run.Code(err), err

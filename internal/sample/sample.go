@@ -66,7 +66,7 @@ const (
 var ErrNoSamples = errors.New("no samples were recorded; record with --sample")
 
 // Files lists what a sampled recording may put into a trace's directory.
-func Files() []string { return []string{PerfFile, TruthFile, InfoFile, VDSOFile} }
+func Files() []string { return []string{PerfFile, TruthFile, InfoFile, InfoFile + ".new", VDSOFile} }
 
 // ReadInfo reads sample.json of a trace directory. The error is ErrNoSamples, wrapped, if there is none.
 func ReadInfo(dir string) (Info, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"github.com/ripstop/ripstop/internal/wire"
@@ -26,12 +27,13 @@ const writerBuffer = 1 << 20
 
 // Create makes the trace directory dir, or begins it anew if it holds a trace or nothing. It refuses a directory with anything else
 // in it rather than write there.
-func Create(dir string, meta Meta) (*Writer, error) {
+// Files of these names beside the trace are removed with an older one.
+func Create(dir string, meta Meta, beside ...string) (*Writer, error) {
 	if err := os.Mkdir(dir, 0o777); err == nil {
 		// Ours, and empty.
 	} else if !os.IsExist(err) {
 		return nil, fmt.Errorf("trace directory: %w", err)
-	} else if err := emptyTrace(dir); err != nil {
+	} else if err := emptyTrace(dir, beside); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, eventsName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
@@ -52,7 +54,7 @@ func Create(dir string, meta Meta) (*Writer, error) {
 }
 
 // emptyTrace takes the files of an earlier trace out of dir.
-func emptyTrace(dir string) error {
+func emptyTrace(dir string, beside []string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("trace directory: %w", err)
@@ -61,6 +63,10 @@ func emptyTrace(dir string) error {
 		switch e.Name() {
 		case metaName, metaName + ".new", eventsName:
 			if e.Type().IsRegular() {
+				continue
+			}
+		default:
+			if e.Type().IsRegular() && slices.Contains(beside, e.Name()) {
 				continue
 			}
 		}
