@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/patch"
 )
 
 // JSONVersion is the version of the JSON form, described in docs/formats.md. Added members do not raise it; a member that goes or changes its meaning does.
@@ -21,6 +22,7 @@ type (
 		Command    []string          `json:"command"`
 		Ended      string            `json:"ended"`
 		Counts     map[string]uint64 `json:"counts"`
+		Tiers      []jsonTier        `json:"tiers"`
 		Processes  []jsonProcess     `json:"processes"`
 		Modules    []jsonModule      `json:"modules"`
 		Places     []jsonPlace       `json:"places"`
@@ -29,6 +31,11 @@ type (
 	jsonProcess struct {
 		PID        int    `json:"pid"`
 		Executable string `json:"executable"`
+	}
+	jsonTier struct {
+		Tier     string `json:"tier"`
+		Sites    uint64 `json:"sites"`
+		Executed uint64 `json:"executed"`
 	}
 	jsonModule struct {
 		Path         string            `json:"path"`
@@ -91,6 +98,10 @@ func (p *Profile) WriteJSON(w io.Writer, n Namer) error {
 	total := p.Counts()
 	out := jsonProfile{Type: "count", Version: JSONVersion, Ripstop: p.Version, Command: p.Command, Ended: p.Ended, Counts: total.byKind(),
 		Processes: []jsonProcess{}, Modules: []jsonModule{}, Places: []jsonPlace{}, NotCounted: append([]string{}, p.NotCounted...)}
+	sites, executed := p.Tiers()
+	for t := range patch.Tiers {
+		out.Tiers = append(out.Tiers, jsonTier{t.String(), sites[t], executed[t]})
+	}
 	for _, x := range p.Processes {
 		out.Processes = append(out.Processes, jsonProcess(x))
 	}
@@ -125,7 +136,6 @@ func (p *Profile) WriteJSON(w io.Writer, n Namer) error {
 	}
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", " ")
 	return e.Encode(out)
 }
 

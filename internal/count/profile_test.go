@@ -103,6 +103,9 @@ func TestJSON(t *testing.T) {
 	if got.Type != "count" || got.Version != 1 || len(got.Modules) != 3 || got.Modules[1].NotCounted == "" || len(got.Modules[2].Missed) != 2 {
 		t.Errorf("%+v", got)
 	}
+	if fmt.Sprint(got.Tiers) != "[{jump 5 235892} {pun 2 72} {padded 0 0} {evicted successor 0 0} {evicted neighbour 0 0} {int3 1 1}]" {
+		t.Errorf("tiers %v", got.Tiers)
+	}
 	total, places := map[string]uint64{}, map[string]uint64{}
 	for i, m := range got.Modules {
 		for _, in := range m.Instructions {

@@ -60,6 +60,28 @@ func pigz(ctx context.Context, j *Job) (Outcome, error) {
 	return both(ctx, j, j.Size.pick(16, 160, 400)<<20, "pigz", []string{"-p", "4", "-n", "-c"}, []string{"-p", "4", "-d", "-c"})
 }
 
+func xz(ctx context.Context, j *Job) (Outcome, error) {
+	return both(ctx, j, j.Size.pick(2, 40, 100)<<20, "xz", []string{"-T2", "-2", "--block-size=512KiB", "-c"}, []string{"-d", "-c"})
+}
+
+// cc1 is gcc's compiler proper, without the driver, on one large file.
+func cc1(ctx context.Context, j *Job) (Outcome, error) {
+	path, err := j.tool(ctx, "gcc", "-print-prog-name=cc1")
+	if err != nil {
+		return Outcome{}, err
+	}
+	in, err := j.program(j.Size.pick(60, 1500, 4000))
+	if err != nil {
+		return Outcome{}, err
+	}
+	out, err := j.batch(ctx, "", string(bytes.TrimSpace(path)), "-quiet", "-O2", "-fverbose-asm", in, "-o", "-")
+	if err != nil {
+		return out, err
+	}
+	digest(&out)
+	return out, nil
+}
+
 // x264's progress and its figures of speed differ from run to run.
 var x264Speed = regexp.MustCompile(`(?m)[0-9.]+ fps|\[[0-9.]+%\].*?\r|eta [0-9:]+|^.*\r`)
 

@@ -1,5 +1,5 @@
 // Package drive runs real programs, each with a load that ends by itself and results that can be compared: natively, under
-// `ripstop run` and under `ripstop record`. Package real judges what comes of it, bench times it. Nothing here knows what a finding
+// `ripstop run`, under `ripstop record` and under `ripstop count`. Package real judges what comes of it, bench times it. Nothing here knows what a finding
 // is, and no program is treated differently because of what ripstop says of it.
 package drive
 
@@ -23,9 +23,10 @@ const (
 	Native Mode = iota
 	Run
 	Record
+	Count
 )
 
-func (m Mode) String() string { return [...]string{"native", "run", "record"}[m] }
+func (m Mode) String() string { return [...]string{"native", "run", "record", "count"}[m] }
 
 // Size is how much work a program gets.
 type Size int
@@ -44,7 +45,7 @@ type Job struct {
 	Mode    Mode
 	Size    Size
 	Ripstop string        // the binary; not needed natively
-	Flags   []string      // further flags of ripstop run or record
+	Flags   []string      // further flags of ripstop run, record or count
 	Shared  string        // directory for inputs that all runs of a program share, kept between runs
 	Dir     string        // directory of this run, empty at the beginning; also the program's TMPDIR
 	Limit   time.Duration // after which everything is killed and the run has failed
@@ -55,6 +56,9 @@ func (j *Job) Findings() string { return filepath.Join(j.Dir, "findings.json") }
 
 // Trace is the trace directory of a run in mode Record.
 func (j *Job) Trace() string { return filepath.Join(j.Dir, "trace") }
+
+// Counts is the JSON profile of a run in mode Count.
+func (j *Job) Counts() string { return filepath.Join(j.Dir, "counts.json") }
 
 // Outcome is what came of a run.
 type Outcome struct {
@@ -91,6 +95,14 @@ func Programs() []Program {
 	}
 }
 
+// Single is programs that have nothing to do with threads, for what concerns all code alike.
+func Single() []Program {
+	return []Program{
+		{Name: "xz", Run: xz},
+		{Name: "cc1", Run: cc1},
+	}
+}
+
 // command is how the program's command line is started in this job, in a process group of its own. A name is looked up as a shell
 // of root would, since Debian keeps servers in /usr/sbin.
 func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
@@ -102,6 +114,8 @@ func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.C
 	switch j.Mode {
 	case Run:
 		argv = append(append([]string{j.Ripstop, "run", "--format", "json=" + j.Findings()}, append(j.Flags, "--")...), argv...)
+	case Count:
+		argv = append(append([]string{j.Ripstop, "count", "--format", "json=" + j.Counts()}, append(j.Flags, "--")...), argv...)
 	case Record:
 		argv = append(append([]string{j.Ripstop, "record", "-o", j.Trace()}, append(j.Flags, "--")...), argv...)
 	}

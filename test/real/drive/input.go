@@ -56,6 +56,27 @@ func (j *Job) text(size int) (string, error) {
 	})
 }
 
+// program gives a C file of so many functions, with loops, switches, floating point and calls.
+func (j *Job) program(functions int) (string, error) {
+	return j.input(fmt.Sprintf("program-%d.c", functions), func(w *bufio.Writer) {
+		r := rand.New(rand.NewSource(3))
+		w.WriteString("struct node { struct node *next; int key; double weight; char name[16]; };\nextern int out(const char *, ...);\n")
+		for f := range functions {
+			fmt.Fprintf(w, "int f%d(struct node *n, int *a, int k)\n{\n\tint s = %d;\n\tdouble d = %d.5;\n\tfor (int i = 0; i < k; i++) {\n", f, r.Intn(100), r.Intn(100))
+			fmt.Fprintf(w, "\t\tswitch ((a[i] + s) & 7) {\n")
+			for c := range 7 {
+				fmt.Fprintf(w, "\t\tcase %d: s %s= a[(i * %d + %d) %% k]; break;\n", c, []string{"+", "-", "^", "*", "|"}[r.Intn(5)], r.Intn(9)+1, r.Intn(9))
+			}
+			fmt.Fprintf(w, "\t\tdefault: d = d * %d.25 + s;\n\t\t}\n\t}\n\tfor (struct node *p = n; p; p = p->next) {\n", r.Intn(5)+1)
+			fmt.Fprintf(w, "\t\tp->weight += d / (p->key + %d);\n\t\tfor (int c = 0; p->name[c]; c++)\n\t\t\ts = s * 31 + p->name[c];\n\t}\n", r.Intn(9)+1)
+			if f > 0 {
+				fmt.Fprintf(w, "\tif (s > %d)\n\t\ts += f%d(n ? n->next : n, a, k / 2);\n", r.Intn(1000), r.Intn(f))
+			}
+			fmt.Fprintf(w, "\treturn s + (int)d + out(\"%%d\\n\", s);\n}\n")
+		}
+	})
+}
+
 // film gives a Y4M file of moving shapes over noise.
 func (j *Job) film(width, height, frames int) (string, error) {
 	return j.input(fmt.Sprintf("film-%dx%d-%d.y4m", width, height, frames), func(w *bufio.Writer) {
