@@ -421,6 +421,9 @@ func (s *Session) finish(p *process) {
 		s.count() // before anybody hears of the end
 		s.opts.Handler.End(p.id)
 	}
+	if s.opts.Patcher != nil {
+		s.opts.Patcher.Gone(p.id)
+	}
 	s.mu.Lock()
 	s.stats.add(p)
 	delete(s.processes, p.id)
@@ -440,6 +443,9 @@ func (s *Session) release() {
 	defer s.mu.Unlock()
 	for _, p := range s.order {
 		s.stats.add(p)
+		if s.opts.Patcher != nil {
+			s.opts.Patcher.Gone(p.id)
+		}
 		p.free()
 	}
 	clear(s.processes)

@@ -2,35 +2,42 @@
 //
 // All that happens in a process happens because one of its threads asks and waits: in the agent's constructor, before the program runs; after dlopen and dlclose; at an
 // instruction that is to be patched now. It asks in a page of shared memory (wire.PatchPage) and does what is answered; text, trampolines and tables are
-// written by Go through /proc/PID/mem, or by the asking thread where that is refused.
+// written by Go through /proc/PID/mem, or by the asking thread where that is refused. All three are private memory of the process, as its text always was: so a
+// forked child has what its parent had at that moment, whatever the parent changes later.
 package engine
 
 import (
-	"errors"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
+	"unsafe"
 
-	"github.com/ripstop/ripstop/internal/image"
+	"golang.org/x/sys/unix"
+
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/wire"
-	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // A Client says what is patched and with what. All calls about one process come from one goroutine, and the thread that asked waits for them; those about
 // different processes may come at the same time.
 type Client interface {
-	// Start is called when a process (from its exec on) asks for the first time, before Sites. What it allocates by p.Share stays valid as long as the engine.
-	// An error leaves the process as it is, and is told by Options.Warn.
+	// Start is called when a process (from its exec on) asks for the first time, before Sites. An error leaves the process as it is, and is told by Options.Warn.
 	Start(p *Process) error
-	// Sites gives what is to be patched in a module that has come: at the start, all that the program is linked with; then what dlopen brings. Sites that cannot be
-	// patched are left out and counted; p.Why tells afterwards.
+	// Sites gives what is to be patched in a module that has come: at the start, all that the program is linked with; then what dlopen brings. It is asked of every
+	// module but the agent; libc, ld.so and the vdso are for the client to leave out. Sites that cannot be patched are left out and counted; p.Why tells afterwards.
 	Sites(p *Process, m *Module) []patch.Site
 	// Patched is called when the sites of a module are in place. at gives how an instruction was patched, nil: it was not.
 	Patched(p *Process, m *Module, at func(addr uint64) *patch.Patch)
-	// Site gives the recipe for one instruction that a thread asks for (RS_PATCH_ASK_SITE), and false if it stays as it is.
+	// Site gives the recipe for one instruction that a thread asks for (PatchAskSite), and false if it stays as it is.
 	Site(p *Process, m *Module, at uint64) (patch.Recipe, bool)
 	// End is called when the process has ended, or has become another program. Its memory is gone; what it shared is still there.
 	End(p *Process)
+}
+
+// A Tester is a Client that also gets PatchAskTest: what tests have a process ask.
+type Tester interface {
+	Test(p *Process, at uint64) error
 }
 
 // Options of an engine.
@@ -38,8 +45,10 @@ type Options struct {
 	Client Client
 	// SharedBytes is how much each process may share by Process.Share; at most 1 GiB. It costs memory as far as it is used.
 	SharedBytes uint64
-	// Warn is told what could not be done. May be called from several goroutines.
+	// Warn is told what could not be done. May be called from several goroutines. May be nil.
 	Warn func(text string)
+	// NoMemory has the processes write to their memory by themselves, as where /proc/PID/mem is refused; for tests.
+	NoMemory bool
 }
 
 // An Engine patches the processes of a session. It is the session's agent.Patcher.
@@ -47,20 +56,21 @@ type Engine struct {
 	opts  Options
 	mu    sync.Mutex
 	procs map[uint64]*Process
-	ended []*Process
+	all   []*Process
 	stats Stats
+	times [requests][]time.Duration
 	serve sync.WaitGroup
 }
 
 // Stats of an engine, over all processes.
 type Stats struct {
 	Sites     uint64                  // asked for
-	Patched   [patch.Tiers]uint64     // of them, by tier; as of each process's end
+	Patched   [patch.Tiers]uint64     // of them, by tier
 	Displaced uint64                  // instructions displaced on behalf of a site
 	Unpatched map[Why]uint64          // of them, not patched
 	Undecoded uint64                  // bytes of functions that are no instructions as far as is known: sites in them are not known
 	Code      uint64                  // bytes of trampolines
-	Pages     uint64                  // bytes of the memory that they lie in
+	Pages     uint64                  // bytes of the pages that they lie in
 	Tables    uint64                  // bytes of tables in the processes
 	Requests  [requests]uint64        // by wire.PatchAsk
 	Median    [requests]time.Duration // from when Go saw a request to its answer
@@ -75,101 +85,140 @@ type Why string
 const (
 	WhyUnknown Why = "no known instruction"
 	WhyShared  Why = "other code runs through its bytes"
-	WhyCall    Why = "a call"
+	WhyMoved   Why = "an instruction that cannot be moved"
 	WhySpace   Why = "no memory for a trampoline within reach"
-	WhyTrap    Why = "needs int3 where signals may be blocked" // in libc
-	WhyRefused Why = "the process's memory could not be changed"
+	WhyTrap    Why = "needs int3 where signals may be blocked" // in libc and ld.so
 	WhyRecipe  Why = "the recipe could not be made"
+	WhyRefused Why = "the process's memory could not be changed"
 )
-
-// Kind says what a module is to the engine.
-type Kind uint8
-
-// Kinds of modules.
-const (
-	Program Kind = iota
-	Library
-	Libc   // libc.so.6, and what else of glibc runs with all signals blocked
-	Loader // ld.so: never patched
-	VDSO   // patched only by its entries
-	Agent  // never patched
-)
-
-// A Module is an ELF object in a process.
-type Module struct {
-	Path    string // as the process has it mapped; "[vdso]"
-	BuildID string // hexadecimal, "" if it has none
-	Kind    Kind
-	Base    uint64 // of the lowest mapping
-	End     uint64
-	Bias    uint64 // address in the process less link-time address
-	Image   *image.Image
-
-	texts []*text
-}
-
-// A text is one executable segment.
-type text struct {
-	at      uint64
-	code    []byte // as it was when the process began
-	planner *patch.Planner
-	plan    *patch.Text
-}
-
-// An Insn is an instruction that is known to begin at At.
-type Insn struct {
-	At   uint64
-	Inst x86.Inst
-	Code []byte // its bytes and what follows it in the segment: for x86.Block
-}
-
-// Instructions calls f for every known instruction, by address, until f returns false. The Insn is the callee's only until it returns.
-func (m *Module) Instructions(f func(*Insn) bool) {}
-
-// A Process is an address space whose code is patched.
-type Process struct {
-	ID  uint64 // in the session
-	PID int
-
-	page *wire.PatchPage
-	mods []*Module
-}
-
-// Modules lists what is loaded.
-func (p *Process) Modules() []*Module { return p.mods }
-
-// Share takes n bytes of the memory that the process shares with us: zero, aligned to 64 bytes, at an address below 2 GiB, so that every instruction reaches it
-// by a 32-bit displacement (x86.Abs). A forked child shares it with its parent.
-func (p *Process) Share(n int) (addr uint64, mem []byte, err error) {
-	return 0, nil, errors.New("engine: not made yet")
-}
-
-// SaveOffset is where, from the base of fs, each thread has wire.PatchSaves slots of 8 bytes for trampolines to save registers in.
-func (p *Process) SaveOffset() int32 { return p.page.SaveOffset }
-
-// ThreadOffset is where, from the base of fs, each thread has the pointer w. It is set by the agent (internal/agent/c/patch.c) when the thread starts.
-func (p *Process) ThreadOffset(w wire.PatchThread) int32 { return p.page.ThreadOffset + 8*int32(w) }
-
-// Func is the address of a function of the agent.
-func (p *Process) Func(f wire.PatchFunc) uint64 { return p.page.Function[f] }
-
-// Why tells why a site that Sites asked for is not patched, "" if it is.
-func (p *Process) Why(at uint64) Why { return "" }
 
 // New makes an engine.
-func New(o Options) *Engine { return &Engine{opts: o, procs: map[uint64]*Process{}} }
+func New(o Options) *Engine {
+	if o.Client == nil {
+		panic("BUG: an engine without Client")
+	}
+	return &Engine{opts: o, procs: map[uint64]*Process{}}
+}
+
+// sharedMemory makes a memfd of size bytes that cannot be shrunk, and maps it.
+func sharedMemory(name string, size int) (fd int, mem []byte, err error) {
+	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, nil, fmt.Errorf("cannot make shared memory (memfd_create): %w", err)
+	}
+	if err = unix.Ftruncate(fd, int64(size)); err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	}
+	if err == nil {
+		mem, err = unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_NORESERVE)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, nil, fmt.Errorf("cannot make shared memory of %d bytes: %w", size, err)
+	}
+	return fd, mem, nil
+}
 
 // Attach is called when a process asks for the first time, and gives two descriptors for it: the PatchPage and the memory to share. They stay ours. It fails if the
-// process is not to be patched.
+// process cannot be patched.
 func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
-	return fds, errors.New("engine: not made yet")
+	if pid <= 0 {
+		return fds, fmt.Errorf("it cannot be seen from here (another pid namespace)")
+	}
+	p := &Process{ID: process, PID: pid, e: e, dead: map[*patch.Patch]bool{}}
+	if fds[0], p.pageMem, err = sharedMemory("ripstop-patch", wire.SizePatchPage); err != nil {
+		return fds, err
+	}
+	size := max(e.opts.SharedBytes, patch.PageSize)
+	if fds[1], p.shared, err = sharedMemory("ripstop-shared", int((size+patch.PageSize-1)&^(patch.PageSize-1))); err != nil {
+		unix.Close(fds[0])
+		unix.Munmap(p.pageMem)
+		return fds, err
+	}
+	p.fds = fds
+	p.page = (*wire.PatchPage)(unsafe.Pointer(&p.pageMem[0]))
+	p.page.Magic, p.page.Version = wire.Magic, wire.Version
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.procs[process] != nil {
+		p.free()
+		return fds, fmt.Errorf("it asks again")
+	}
+	e.procs[process] = p
+	e.all = append(e.all, p)
+	e.serve.Add(1)
+	go p.serve()
+	return fds, nil
 }
 
 // Gone says that a process has ended or has become another program.
-func (e *Engine) Gone(process uint64) {}
+func (e *Engine) Gone(process uint64) {
+	e.mu.Lock()
+	p := e.procs[process]
+	delete(e.procs, process)
+	e.mu.Unlock()
+	if p != nil {
+		p.close()
+	}
+}
 
-// Close ends the service of all processes. What is patched stays patched.
-func (e *Engine) Close() {}
+// Close ends the service of all processes and takes back what they shared with us. What is patched stays patched.
+func (e *Engine) Close() {
+	e.mu.Lock()
+	all := e.all
+	e.all, e.procs = nil, map[uint64]*Process{}
+	e.mu.Unlock()
+	for _, p := range all {
+		p.close()
+	}
+	e.serve.Wait()
+	for _, p := range all {
+		p.free()
+	}
+}
 
 // Stats are the figures so far.
-func (e *Engine) Stats() Stats { return Stats{} }
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st := e.stats
+	st.Unpatched = map[Why]uint64{}
+	for _, p := range e.all {
+		s := &p.said
+		st.Sites += s.Sites
+		for i, n := range s.Patched {
+			st.Patched[i] += n
+		}
+		for w, n := range s.Unpatched {
+			st.Unpatched[w] += n
+		}
+		st.Displaced += s.Displaced
+		st.Undecoded += s.Undecoded
+		st.Code += s.Code
+		st.Pages += s.Pages
+		st.Tables += s.Tables
+	}
+	for i, list := range e.times {
+		if len(list) > 0 {
+			list = slices.Clone(list)
+			slices.Sort(list)
+			st.Median[i] = list[len(list)/2]
+		}
+	}
+	return st
+}
+
+// maxTimes bounds the times that are kept for a median; when there are more the older half goes.
+const maxTimes = 1 << 14
+
+// served notes a request.
+func (e *Engine) served(ask wire.PatchAsk, d time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.Requests[ask]++
+	list := append(e.times[ask], d)
+	if len(list) > maxTimes {
+		list = slices.Delete(list, 0, maxTimes/2)
+	}
+	e.times[ask] = list
+}

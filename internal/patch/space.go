@@ -333,3 +333,6 @@ func (s *rangeSet) find(w *want, size uint64, limit int) (uint64, bool) {
 	}
 	return 0, false
 }
+
+// InUse gives the number of pages in use.
+func (s *Space) InUse() int { return len(s.used) }

@@ -235,7 +235,7 @@ func init() {
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
 			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
-			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}}},
+			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
 			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{

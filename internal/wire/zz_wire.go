@@ -236,6 +236,7 @@ const (
 	PatchDoWrite   PatchDo = 6
 	PatchDoRun     PatchDo = 7
 	PatchDoReserve PatchDo = 8
+	PatchDoFreed   PatchDo = 9
 )
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }

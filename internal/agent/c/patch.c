@@ -27,6 +27,7 @@ static bool synced; /* registered for membarrier */
 /* Newest last; a run that was replaced is unmapped when no reader may be in it. */
 static const struct rs_trampoline_run *runs[RS_PATCH_RUNS];
 static uint32_t readers;
+static uint32_t generation; /* raised when memory of trampolines is used again */
 
 /* --- requests ------------------------------------------------------------------------------------------------------------------ */
 
@@ -204,6 +205,9 @@ static long do_op(struct rs_patch_op *op)
 		op->address = (uint64_t)p;
 		return 0;
 	}
+	case RS_PATCH_DO_FREED:
+		__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
+		return 0;
 	}
 	return -ENOSYS;
 }
@@ -376,6 +380,7 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 	if (st) {
 		rs_os_copy(s->was, g, sizeof s->was);
 		s->moved = true;
+		s->generation = __atomic_load_n(&generation, __ATOMIC_SEQ_CST);
 		s->rip = at + (uintptr_t)(intptr_t)st->pc;
 		s->resume = st->resume == 0xffff ? s->rip : at + st->resume;
 		const struct rs_trampoline_move *m = (const void *)(st + 1);
@@ -392,6 +397,7 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
-	if (s->moved && (uintptr_t)g[REG_RIP] == s->rip)
+	/* Where the trampoline may be gone, what it does is done once more. */
+	if (s->moved && (uintptr_t)g[REG_RIP] == s->rip && s->generation == __atomic_load_n(&generation, __ATOMIC_SEQ_CST))
 		g[REG_RIP] = (greg_t)s->resume;
 }

@@ -199,6 +199,7 @@ enum {
 	RS_PATCH_DO_WRITE = 6,
 	RS_PATCH_DO_RUN = 7,
 	RS_PATCH_DO_RESERVE = 8,
+	RS_PATCH_DO_FREED = 9,
 };
 
 /* functions and data of the agent that trampolines use */

@@ -1,0 +1,315 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// A change is a transaction of one text.
+type change struct {
+	t      *text
+	add    []patch.Site
+	remove []uint64
+	tx     *patch.Transaction
+}
+
+// attempts is how often a change is planned anew because somebody else has mapped memory where trampolines were to lie.
+const attempts = 5
+
+// apply plans changes and carries them out: all of them, or none if there is an error other than errGone.
+func (p *Process) apply(list []*change) error {
+	var err error
+	for range attempts {
+		if err = p.plan(list); err != nil {
+			return err
+		}
+		if err = p.prepare(list); err == nil {
+			break
+		}
+		p.abort(list)
+		if !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		if _, err := p.survey(); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	alone := p.page.Threads == 1
+	for _, c := range list {
+		if alone {
+			err = p.rewrite(c)
+		} else {
+			err = p.edit(c)
+		}
+		if err != nil {
+			return fail(list, err)
+		}
+	}
+	if alone {
+		if err := p.do(op(wire.PatchDoSync, 0, 0)); err != nil {
+			return fail(list, err)
+		}
+	}
+	for _, c := range list {
+		c.t.planner.Commit(c.tx)
+		for _, x := range c.tx.New {
+			p.count(x, 1)
+		}
+		for _, x := range c.tx.Old {
+			p.count(x, -1)
+			p.garbageBytes += len(x.Trampoline.Code)
+		}
+		if len(c.tx.Old) > 0 {
+			p.garbage = append(p.garbage, c)
+		}
+	}
+	return nil
+}
+
+// fail notes that texts are not as planned, since something failed in the middle. What int3 there are stay; the program runs on.
+func fail(list []*change, err error) error {
+	for _, c := range list {
+		c.t.planner.Commit(c.tx)
+		c.t.broken = err
+	}
+	return err
+}
+
+// plan plans all, or none.
+func (p *Process) plan(list []*change) error {
+	for i, c := range list {
+		err := c.t.broken
+		if err == nil && c.t.planner == nil {
+			err = errors.New("its code was patched before the process was forked")
+		}
+		if err != nil {
+			p.abort(list[:i])
+			return err
+		}
+		if c.tx, err = c.t.planner.Plan(c.add, c.remove); err != nil {
+			p.abort(list[:i])
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Process) abort(list []*change) {
+	for _, c := range list {
+		c.t.planner.Abort(c.tx)
+	}
+}
+
+// prepare puts in place what must be there before the first byte of a text changes.
+func (p *Process) prepare(list []*change) error {
+	var pages []uint64
+	var all []*patch.Patch
+	for _, c := range list {
+		for _, x := range c.tx.New {
+			for a := x.Trampoline.At &^ (patch.PageSize - 1); a < x.Trampoline.End(); a += patch.PageSize {
+				pages = append(pages, a)
+			}
+			all = append(all, x)
+		}
+	}
+	slices.Sort(pages)
+	if err := p.mapPages(slices.Compact(pages)); err != nil {
+		return err
+	}
+	if err := p.writeTrampolines(all); err != nil {
+		return err
+	}
+	if err := p.index(all); err != nil {
+		return err
+	}
+	alone := p.page.Threads == 1
+	var ops []wire.PatchOp
+	for _, c := range list {
+		for i := range c.tx.Edits {
+			e := &c.tx.Edits[i]
+			if !alone || e.New[0] == opTrap || straddles(e) {
+				ops = append(ops, op(wire.PatchDoTrap, e.At, e.To))
+			}
+		}
+	}
+	return p.do(ops...)
+}
+
+const opTrap = 0xcc
+
+// straddles says whether the edit, or a jump that it is the beginning of, may lie on two pages.
+func straddles(e *patch.Edit) bool {
+	const reach = 128 + 16 // a short jump to a jump
+	return e.At/patch.PageSize != (e.At+reach)/patch.PageSize
+}
+
+func (p *Process) writeTrampolines(list []*patch.Patch) error {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b *patch.Patch) int {
+		if a.Trampoline.At < b.Trampoline.At {
+			return -1
+		}
+		return 1
+	})
+	var w writer
+	for _, x := range list {
+		if err := w.add(p, x.Trampoline.At, x.Trampoline.Code); err != nil {
+			return err
+		}
+	}
+	return w.flush(p)
+}
+
+// A writer joins writes that follow each other.
+type writer struct {
+	at  uint64
+	buf []byte
+}
+
+func (w *writer) add(p *Process, at uint64, b []byte) error {
+	if w.at+uint64(len(w.buf)) != at || len(w.buf) > 1<<16 {
+		if err := w.flush(p); err != nil {
+			return err
+		}
+		w.at = at
+	}
+	w.buf = append(w.buf, b...)
+	return nil
+}
+
+func (w *writer) flush(p *Process) error {
+	if len(w.buf) == 0 {
+		return nil
+	}
+	err := p.write(w.at, w.buf)
+	w.buf = w.buf[:0]
+	return err
+}
+
+// rewrite changes a text while only the thread that asks is there to run it. Each page is written at once; where a jump may lie on two pages its head is int3 until both are,
+// so that the text is right at all times: we may be killed.
+func (p *Process) rewrite(c *change) error {
+	edits := c.tx.Edits
+	var across []*patch.Edit
+	for i := range edits {
+		if e := &edits[i]; straddles(e) {
+			across = append(across, e)
+			if err := p.write(e.At, []byte{opTrap}); err != nil {
+				return err
+			}
+		}
+	}
+	for i := 0; i < len(edits); {
+		lo, page := edits[i].At, edits[i].At/patch.PageSize
+		hi := lo
+		for ; i < len(edits) && edits[i].At/patch.PageSize == page; i++ {
+			hi = edits[i].At + uint64(len(edits[i].New))
+		}
+		b := slices.Clone(c.t.plan.Bytes(lo, hi))
+		for _, e := range across {
+			if e.At >= lo && e.At < hi {
+				b[e.At-lo] = opTrap
+			}
+		}
+		if err := p.write(lo, b); err != nil {
+			return err
+		}
+	}
+	for _, e := range across {
+		if err := p.write(e.At, e.New[:1]); err != nil {
+			return err
+		}
+	}
+	for i := range edits {
+		copy(c.t.live[edits[i].At-c.t.at:], edits[i].New)
+	}
+	return nil
+}
+
+// edit changes a text while other threads run it.
+func (p *Process) edit(c *change) error {
+	steps := c.tx.Steps()
+	for i, step := range steps {
+		if err := p.step(c.t, step); err != nil {
+			return err
+		}
+		if err := p.do(op(wire.PatchDoSync, 0, 0)); err != nil {
+			return err
+		}
+		if next := i + 1; next < len(steps) && len(c.tx.Vacate) > 0 && tails(steps[next], c.tx) {
+			if err := p.vacate(c.tx.Vacate); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// tails says whether a step writes other bytes than heads.
+func tails(step []patch.Write, tx *patch.Transaction) bool {
+	_, head := slices.BinarySearchFunc(tx.Edits, step[0].At, func(e patch.Edit, at uint64) int {
+		switch {
+		case e.At < at:
+			return -1
+		case e.At > at:
+			return 1
+		}
+		return 0
+	})
+	return !head
+}
+
+// near is how far apart writes of a step may be that are made as one, with what is between them as it is.
+const near = 64
+
+func (p *Process) step(t *text, step []patch.Write) error {
+	for i := 0; i < len(step); {
+		lo, hi := step[i].At, step[i].At
+		for ; i < len(step) && step[i].At < hi+near && step[i].At/patch.PageSize == lo/patch.PageSize; i++ {
+			hi = step[i].At + uint64(len(step[i].Bytes))
+			copy(t.live[step[i].At-t.at:], step[i].Bytes)
+		}
+		if err := p.write(lo, t.live[lo-t.at:hi-t.at]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// --- threads in what changes ---------------------------------------------------------------------------------------------------
+
+// vacateTries and vacateWait bound how long a thread is waited for that stands in a jump inside a displaced instruction.
+const (
+	vacateTries = 1000
+	vacateWait  = time.Millisecond
+)
+
+// vacate waits until no thread stands at an address.
+func (p *Process) vacate(at []uint64) error {
+	for range vacateTries {
+		stands := false
+		err := p.threads(func(pc uint64) {
+			for _, a := range at {
+				stands = stands || pc == a
+			}
+		})
+		if err != nil {
+			return err
+		}
+		if !stands {
+			return nil
+		}
+		time.Sleep(vacateWait)
+	}
+	return fmt.Errorf("a thread stands at %#x and does not go on", at)
+}

@@ -1,0 +1,218 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/tracee"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// openMemory opens the process's memory for writing, which does not ask for the permissions of mappings, and stays possible until its next exec.
+func (p *Process) openMemory() {
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", p.PID), os.O_RDWR, 0)
+	if err != nil {
+		var errno unix.Errno
+		errors.As(err, &errno)
+		p.page.Refused = uint32(errno) + 1
+		return
+	}
+	p.mem = f
+}
+
+// read reads the process's memory.
+func (p *Process) read(at uint64, b []byte) error {
+	if p.mem != nil {
+		if _, err := p.mem.ReadAt(b, int64(at)); err != nil {
+			return fmt.Errorf("reading %d bytes at %#x: %w", len(b), at, err)
+		}
+		return nil
+	}
+	_, err := tracee.Memory(p.PID).ReadAt(b, int64(at))
+	return err
+}
+
+// write writes to the process's memory, whatever its permissions.
+func (p *Process) write(at uint64, b []byte) error {
+	if p.mem != nil {
+		if _, err := p.mem.WriteAt(b, int64(at)); err != nil {
+			return fmt.Errorf("writing %d bytes at %#x: %w", len(b), at, err)
+		}
+		return nil
+	}
+	for len(b) > 0 { // the thread that asks does it
+		n := copy(p.page.Bytes[:], b)
+		if err := p.do(op(wire.PatchDoWrite, at, uint64(n))); err != nil {
+			return err
+		}
+		at, b = at+uint64(n), b[n:]
+	}
+	return nil
+}
+
+// --- where trampolines may lie -------------------------------------------------------------------------------------------
+
+const (
+	lowest   = 1 << 20       // below, accesses by null pointers to big things must fault
+	highest  = 1<<47 - 1<<32 // above are the stack and what the kernel puts beside it
+	heapRoom = 1 << 30       // what brk may still want
+	stackGap = 256 << 20     // what lies between mappings and the stack; the kernel leaves about that
+)
+
+// foreign gives what is not ours to use: what others have mapped, and what they may want.
+func (p *Process) foreign() ([]patch.Range, []tracee.Mapping, error) {
+	maps, err := tracee.Maps(p.PID)
+	if err != nil {
+		return nil, nil, err
+	}
+	list := []patch.Range{{Lo: 0, Hi: lowest}, {Lo: highest, Hi: 1 << 47}}
+	if p.brk == 0 {
+		p.brk = startBrk(p.PID)
+	}
+	if p.brk != 0 {
+		list = append(list, patch.Range{Lo: p.brk, Hi: p.brk + heapRoom})
+	}
+	for i := range maps {
+		m := &maps[i]
+		r := patch.Range{Lo: uint64(m.Start), Hi: uint64(m.End)}
+		if m.Path == "[stack]" {
+			r.Lo -= min(r.Lo, stackGap)
+		}
+		list = append(list, r)
+	}
+	return subtract(union(list), p.blocks), maps, nil
+}
+
+// startBrk is where the heap begins, 0 if that cannot be told; proc(5), stat, field 47.
+func startBrk(pid int) uint64 {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(f) < 45 {
+		return 0
+	}
+	v, _ := strconv.ParseUint(f[44], 10, 64)
+	return v
+}
+
+// union sorts ranges and joins those that touch.
+func union(list []patch.Range) []patch.Range {
+	slices.SortFunc(list, func(a, b patch.Range) int {
+		if a.Lo < b.Lo {
+			return -1
+		}
+		return 1
+	})
+	out := list[:0]
+	for _, r := range list {
+		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi {
+			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
+		} else if r.Lo < r.Hi {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// subtract gives what of a is not in b; both are sorted, and their ranges do not touch.
+func subtract(a, b []patch.Range) (out []patch.Range) {
+	for _, r := range a {
+		i, _ := slices.BinarySearchFunc(b, r.Lo, func(x patch.Range, lo uint64) int {
+			if x.Hi > lo {
+				return 1
+			}
+			return -1
+		})
+		for ; i < len(b) && b[i].Lo < r.Hi; i++ {
+			if r.Lo < b[i].Lo {
+				out = append(out, patch.Range{Lo: r.Lo, Hi: b[i].Lo})
+			}
+			r.Lo = max(r.Lo, b[i].Hi)
+		}
+		if r.Lo < r.Hi {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// survey reads the process's map, and brings the space up to date with it.
+func (p *Process) survey() ([]tracee.Mapping, error) {
+	now, maps, err := p.foreign()
+	if err != nil {
+		return nil, err
+	}
+	if p.space == nil {
+		p.space = patch.NewSpace(subtract([]patch.Range{{Lo: 0, Hi: 1 << 47}}, now))
+	} else {
+		for _, r := range subtract(p.others, now) {
+			p.space.Unmapped(r)
+		}
+		for _, r := range subtract(now, p.others) {
+			if err := p.space.Mapped(r); err != nil {
+				return nil, err
+			}
+		}
+	}
+	p.others = now
+	return maps, nil
+}
+
+// Sizes of mappings for trampolines. Many pages with holes between them are mapped in one piece, since the kernel limits the number of mappings (vm.max_map_count).
+const (
+	fewPages   = 64
+	smallBlock = 64 << 10
+	largeBlock = 2 << 20
+)
+
+// mapPages has the pages mapped that are not yet.
+func (p *Process) mapPages(pages []uint64) error {
+	size := uint64(smallBlock)
+	if len(pages) > fewPages {
+		size = largeBlock
+	}
+	var ops []wire.PatchOp
+	var blocks []patch.Range
+	have := p.blocks
+	for _, a := range pages {
+		if within(have, a) || within(blocks, a) {
+			continue
+		}
+		r := patch.Range{Lo: a &^ (size - 1), Hi: a&^(size-1) + size}
+		// What is free of it around the page.
+		for _, part := range subtract([]patch.Range{r}, union(slices.Concat(p.others, have, blocks))) {
+			if a >= part.Lo && a < part.Hi {
+				blocks = union(append(blocks, part))
+				ops = append(ops, op(wire.PatchDoMap, part.Lo, part.Hi-part.Lo))
+			}
+		}
+	}
+	for i, o := range ops {
+		// One at a time: what was mapped must be known when the next fails. They are few.
+		if err := p.do(ops[i]); err != nil {
+			return err
+		}
+		p.blocks = union(append(slices.Clone(p.blocks), patch.Range{Lo: o.Address, Hi: o.Address + o.Value}))
+	}
+	return nil
+}
+
+func within(list []patch.Range, a uint64) bool {
+	i, _ := slices.BinarySearchFunc(list, a, func(x patch.Range, a uint64) int {
+		if x.Hi > a {
+			return 1
+		}
+		return -1
+	})
+	return i < len(list) && list[i].Lo <= a
+}

@@ -1,0 +1,269 @@
+package engine
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/tracee"
+	"github.com/ripstop/ripstop/internal/unwind"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// Kind says what a module is to the engine.
+type Kind uint8
+
+// Kinds of modules.
+const (
+	Program Kind = iota
+	Library
+	Libc   // libc.so.6, and what else of glibc runs with all signals blocked
+	Loader // ld.so: never patched
+	VDSO
+	Agent // never patched
+)
+
+// A Module is an ELF object in a process.
+type Module struct {
+	Path    string // as the process has it mapped; "[vdso]"
+	BuildID string // hexadecimal, "" if it has none
+	Kind    Kind
+	Base    uint64 // of its lowest executable mapping
+	End     uint64 // of its highest
+	Bias    uint64 // address in the process less link-time address
+	Image   *image.Image
+
+	texts     []*text
+	undecoded uint64
+	inherited bool // patched by the parent, before the fork that the process began with
+	why       map[uint64]Why
+	sites     uint64
+}
+
+// A text is one executable segment.
+type text struct {
+	at      uint64
+	code    []byte // as it was when the module came
+	plan    *patch.Text
+	planner *patch.Planner
+	live    []byte // as it is now
+	broken  error  // a change of it failed in the middle: it stays as it is
+}
+
+func (t *text) end() uint64 { return t.at + uint64(len(t.code)) }
+
+// An Insn is an instruction that is known to begin at At.
+type Insn struct {
+	At   uint64
+	Inst x86.Inst
+	Code []byte // its bytes and what follows it in the segment: for x86.Block
+}
+
+// Instructions calls f for every known instruction, by address, until f returns false. The Insn is the callee's only until it returns.
+func (m *Module) Instructions(f func(*Insn) bool) {
+	for _, t := range m.texts {
+		for a := t.at; a < t.end(); a++ {
+			if !t.plan.Begins(a) {
+				continue
+			}
+			code := t.code[a-t.at:]
+			in, err := x86.Decode(code)
+			if err != nil {
+				continue
+			}
+			if !f(&Insn{a, in, code}) {
+				return
+			}
+		}
+	}
+}
+
+// Instruction gives the known instruction that begins at an address.
+func (m *Module) Instruction(at uint64) (Insn, bool) {
+	t := m.text(at)
+	if t == nil || !t.plan.Begins(at) {
+		return Insn{}, false
+	}
+	in, err := x86.Decode(t.code[at-t.at:])
+	return Insn{at, in, t.code[at-t.at:]}, err == nil
+}
+
+func (m *Module) text(at uint64) *text {
+	for _, t := range m.texts {
+		if at >= t.at && at < t.end() {
+			return t
+		}
+	}
+	return nil
+}
+
+// A mapped is an executable mapping of a module that is not known yet.
+type mapped struct {
+	tracee.Mapping
+	image *image.Image
+	bias  uint64
+}
+
+// find gives the modules whose executable mappings are in maps and not among known ones, and says which of those are gone.
+func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
+	byKey := map[string]*Module{}
+	seen := map[*Module]bool{}
+	for i := range maps {
+		m := &maps[i]
+		if !m.Exec || m.Inode == 0 && m.Path != "[vdso]" {
+			continue
+		}
+		if old := p.at(uint64(m.Start)); old != nil {
+			seen[old] = true
+			continue
+		}
+		img, err := p.open(m)
+		if err != nil {
+			p.warn("%s is not patched: %v", m.Path, err)
+			continue
+		}
+		bias, ok := biasOf(img, m)
+		if !ok {
+			img.Close()
+			continue // not a program's segment: data that somebody mapped executable
+		}
+		key := fmt.Sprintf("%s %d %x", m.Dev, m.Inode, bias)
+		mod := byKey[key]
+		if mod == nil {
+			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, why: map[uint64]Why{}}
+			byKey[key] = mod
+			come = append(come, mod)
+		} else {
+			img.Close()
+		}
+		mod.End = uint64(m.End)
+		if m.Write || !m.Read || m.Shared {
+			continue // what can change by itself is not patched
+		}
+		code := make([]byte, m.End-m.Start)
+		if err := p.read(uint64(m.Start), code); err != nil {
+			p.warn("%s is not patched: %v", m.Path, err)
+			continue
+		}
+		mod.texts = append(mod.texts, &text{at: uint64(m.Start), code: code})
+	}
+	for _, m := range p.mods {
+		if !seen[m] {
+			gone = append(gone, m)
+		}
+	}
+	return come, gone
+}
+
+// at gives the known module that an address lies in.
+func (p *Process) at(addr uint64) *Module {
+	for _, m := range p.mods {
+		if addr >= m.Base && addr < m.End {
+			return m
+		}
+	}
+	return nil
+}
+
+// open opens the very file that is mapped.
+func (p *Process) open(m *tracee.Mapping) (*image.Image, error) {
+	if m.Path == "[vdso]" {
+		b := make([]byte, m.End-m.Start)
+		if err := p.read(uint64(m.Start), b); err != nil {
+			return nil, err
+		}
+		return image.FromMemory(m.Path, b)
+	}
+	var first error
+	for _, path := range []string{fmt.Sprintf("/proc/%d/root%s", p.PID, m.Path), fmt.Sprintf("/proc/%d/map_files/%x-%x", p.PID, uint64(m.Start), uint64(m.End))} {
+		var st unix.Stat_t
+		err := unix.Stat(path, &st)
+		if err == nil && st.Ino != m.Inode {
+			err = fmt.Errorf("%s is not the file that is mapped", path)
+		}
+		if err == nil {
+			img, err := image.Open(path)
+			if err == nil {
+				return img, nil
+			}
+			return nil, err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return nil, first
+}
+
+// biasOf gives by how much the image lies elsewhere than it says, if the mapping is one of its executable segments.
+func biasOf(img *image.Image, m *tracee.Mapping) (uint64, bool) {
+	for _, s := range img.Segments() {
+		if s.Flags&elf.PF_X == 0 {
+			continue
+		}
+		off, addr := s.Offset&^(patch.PageSize-1), s.Addr&^(patch.PageSize-1)
+		// A mapping may have been cut by mprotect.
+		if m.Offset >= off && m.Offset < s.Offset+s.FileSize {
+			return uint64(m.Start) - (addr + m.Offset - off), true
+		}
+	}
+	return 0, false
+}
+
+func (p *Process) kind(m *tracee.Mapping, img *image.Image) Kind {
+	base := filepath.Base(m.Path)
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+	switch {
+	case m.Path == "[vdso]":
+		return VDSO
+	case err == nil && strings.TrimSuffix(exe, " (deleted)") == m.Path:
+		return Program
+	case base == "libripstop.so":
+		return Agent
+	case strings.HasPrefix(base, "ld-linux") || strings.HasPrefix(base, "ld-2."):
+		return Loader
+	case strings.HasPrefix(base, "libc.so.") || strings.HasPrefix(base, "libc-2.") || strings.HasPrefix(base, "libpthread"):
+		return Libc
+	}
+	return Library
+}
+
+// learn makes known where instructions begin: in functions that symbols or frames describe. One that cannot be decoded to its end may hold data: what follows it is not known.
+func (m *Module) learn() {
+	list := m.Image.Functions()
+	more, _ := unwind.Ranges(m.Image)
+	list = append(list, more...)
+	slices.SortFunc(list, func(a, b [2]uint64) int {
+		switch {
+		case a[0] < b[0]:
+			return -1
+		case a[0] > b[0]:
+			return 1
+		case a[1] > b[1]: // the longer one first
+			return -1
+		}
+		return 1
+	})
+	for _, t := range m.texts {
+		t.plan = patch.NewText(t.at, t.code)
+		var done uint64 // up to here all is known
+		for _, f := range list {
+			lo, hi := f[0]+m.Bias, f[1]+m.Bias
+			if lo < t.at || hi > t.end() || hi <= done && t.plan.Begins(lo) {
+				continue
+			}
+			reached := t.plan.AddFunction(lo, hi)
+			if reached < hi {
+				m.undecoded += hi - reached
+			}
+			done = max(done, reached)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// errGone says that the process is no more, or no longer asks.
+var errGone = errors.New("the process is gone")
+
+// An opError says which of the operations that the process was told to do failed.
+type opError struct {
+	op    wire.PatchOp
+	errno unix.Errno
+}
+
+func (e *opError) Error() string {
+	return fmt.Sprintf("the process could not %v %#x, %#x: %v", wire.PatchDo(e.op.Kind), e.op.Address, e.op.Value, e.errno)
+}
+
+func (e *opError) Unwrap() error { return e.errno }
+
+// look is how often a server that waits looks whether its process is still there.
+const look = time.Second
+
+// await waits until something is asked that was not answered yet.
+func (p *Process) await() (wire.PatchAsk, error) {
+	for {
+		if asked := atomic.LoadUint32(&p.page.Asked); asked != p.asked {
+			p.asked = asked
+			return wire.PatchAsk(atomic.LoadUint32(&p.page.Request)), nil
+		}
+		if p.closed.Load() {
+			return 0, errGone
+		}
+		atomic.StoreUint32(&p.page.Sleeping, 1)
+		if atomic.LoadUint32(&p.page.Asked) == p.asked {
+			ts := unix.NsecToTimespec(int64(look))
+			unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&p.page.Asked)), futexWait, uintptr(p.asked), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		}
+		atomic.StoreUint32(&p.page.Sleeping, 0)
+	}
+}
+
+// Shared (not private) futex operations: the other side is another process.
+const (
+	futexWait = 0
+	futexWake = 1
+)
+
+func wake(word *uint32) {
+	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
+}
+
+// answer answers what was asked last.
+func (p *Process) answer() {
+	atomic.StoreUint32(&p.page.Answered, p.asked)
+	if atomic.LoadUint32(&p.page.Waiting) != 0 {
+		wake(&p.page.Answered)
+	}
+}
+
+// finish ends the conversation.
+func (p *Process) finish(result unix.Errno) {
+	p.page.Count, p.page.More, p.page.Result = 0, 0, -int32(result)
+	p.answer()
+}
+
+// do has the thread that asked do operations, in their order up to the first that fails. The addresses that reserve gives are in ops afterwards.
+func (p *Process) do(ops ...wire.PatchOp) error {
+	for len(ops) > 0 {
+		n := min(len(ops), wire.PatchOps)
+		copy(p.page.Op[:], ops[:n])
+		p.page.Count, p.page.More = uint32(n), 1
+		p.answer()
+		ask, err := p.await()
+		if err != nil {
+			return err
+		}
+		if ask != wire.PatchAskMore {
+			return fmt.Errorf("the process asks for %v in the middle of a request", ask)
+		}
+		done, errno := p.page.Done, unix.Errno(p.page.Error)
+		copy(ops[:n], p.page.Op[:n])
+		if errno != 0 || done != uint32(n) {
+			return &opError{ops[min(done, uint32(n-1))], errno}
+		}
+		ops = ops[n:]
+	}
+	return nil
+}
+
+func op(kind wire.PatchDo, address, value uint64) wire.PatchOp {
+	return wire.PatchOp{Kind: uint32(kind), Address: address, Value: value}
+}

@@ -1,0 +1,402 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/recipe"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// A Process is an address space whose code is patched. Its methods are for the calls of Client.
+type Process struct {
+	ID  uint64 // in the session
+	PID int
+
+	e       *Engine
+	fds     [2]int
+	pageMem []byte
+	page    *wire.PatchPage
+	asked   uint32 // value of page.Asked that was seen last
+	closed  atomic.Bool
+	mem     *os.File // /proc/PID/mem; nil: refused
+
+	shared []byte
+	used   int // of shared
+
+	mods   []*Module
+	brk    uint64
+	space  *patch.Space
+	others []patch.Range // what is mapped that is not ours, as the space knows it
+	blocks []patch.Range // what we have mapped for trampolines
+
+	runs         []*run
+	dead         map[*patch.Patch]bool // in runs, and freed
+	garbage      []*change             // committed, their old trampolines not freed
+	garbageBytes int
+	tolerate     int // garbage that could not be freed when we last tried
+
+	patched         [patch.Tiers]int64
+	displaced, code int64
+	tables          uint64
+	said            Stats // as of the last request; under e.mu
+}
+
+// Modules lists what is loaded.
+func (p *Process) Modules() []*Module { return p.mods }
+
+// Module gives the module whose code an address lies in, nil if there is none.
+func (p *Process) Module(at uint64) *Module { return p.at(at) }
+
+// Share takes n bytes of the memory that the process shares with us: zero, aligned to 64 bytes, at an address below 2 GiB, so that every instruction reaches it
+// by a 32-bit displacement (x86.Abs). A forked child shares it with its parent. It stays valid until Engine.Close.
+func (p *Process) Share(n int) (addr uint64, mem []byte, err error) {
+	if p.page.SharedAt == 0 {
+		return 0, nil, errors.New("the process could not map memory to share below 2 GiB")
+	}
+	at := (p.used + 63) &^ 63
+	if n < 0 || n > len(p.shared)-at {
+		return 0, nil, fmt.Errorf("%d bytes of shared memory are left, not %d", len(p.shared)-at, n)
+	}
+	p.used = at + n
+	return p.page.SharedAt + uint64(at), p.shared[at : at+n : at+n], nil
+}
+
+// Env is what each thread has for recipes.
+func (p *Process) Env() recipe.Env {
+	return recipe.Env{
+		Save: p.SaveOffset(), Slots: wire.PatchSaves, Cells: p.ThreadOffset(wire.PatchThreadCells), Context: p.ThreadOffset(wire.PatchThreadContext),
+		XSave: recipe.XSave{Mask: p.page.XsaveMask, Size: p.page.XsaveSize, Compact: p.page.XsaveCompact != 0},
+	}
+}
+
+// SaveOffset is where, from the base of fs, each thread has wire.PatchSaves slots of 8 bytes for trampolines to save registers in.
+func (p *Process) SaveOffset() int32 { return p.page.SaveOffset }
+
+// ThreadOffset is where, from the base of fs, each thread has the pointer w. It is set by the agent (internal/agent/c/patch.c).
+func (p *Process) ThreadOffset(w wire.PatchThread) int32 { return p.page.ThreadOffset + 8*int32(w) }
+
+// Func is the address of a function of the agent.
+func (p *Process) Func(f wire.PatchFunc) uint64 { return p.page.Function[f] }
+
+// Why tells why a site that Sites asked for is not patched, "" if it is.
+func (p *Process) Why(at uint64) Why {
+	if m := p.at(at); m != nil {
+		return m.why[at]
+	}
+	return ""
+}
+
+func (p *Process) warn(format string, args ...any) {
+	if p.e.opts.Warn != nil {
+		p.e.opts.Warn(fmt.Sprintf("process %d: ", p.PID) + fmt.Sprintf(format, args...))
+	}
+}
+
+func (p *Process) close() {
+	p.closed.Store(true)
+	wake(&p.page.Asked)
+}
+
+// free takes back what the process shared with us. Nobody serves it any more.
+func (p *Process) free() {
+	for _, fd := range p.fds {
+		unix.Close(fd)
+	}
+	unix.Munmap(p.pageMem)
+	unix.Munmap(p.shared)
+	for _, m := range p.mods {
+		m.Image.Close()
+	}
+	if p.mem != nil {
+		p.mem.Close()
+	}
+}
+
+// serve answers the process until it is gone.
+func (p *Process) serve() {
+	defer p.e.serve.Done()
+	started := false
+	for {
+		ask, err := p.await()
+		if err != nil {
+			break
+		}
+		began := time.Now()
+		switch {
+		case ask == wire.PatchAskStart && !started:
+			started = true
+			err = p.start()
+		case ask == wire.PatchAskModules && started:
+			err = p.modules()
+		case ask == wire.PatchAskSite && started:
+			err = p.site(p.page.Address)
+		case ask == wire.PatchAskTest && started:
+			err = unix.ENOSYS
+			if t, ok := p.e.opts.Client.(Tester); ok {
+				err = t.Test(p, p.page.Address)
+			}
+		default:
+			err = unix.EINVAL
+		}
+		if err == nil {
+			err = p.collect()
+		}
+		if errors.Is(err, errGone) {
+			break
+		}
+		var result unix.Errno
+		if err != nil && !errors.As(err, &result) {
+			result = unix.EINVAL
+		}
+		if err != nil && ask != wire.PatchAskTest {
+			p.warn("%v", err)
+		}
+		p.say()
+		p.finish(result)
+		if int(ask) < requests {
+			p.e.served(ask, time.Since(began))
+		}
+	}
+	p.say()
+	p.e.opts.Client.End(p)
+}
+
+// say makes the figures known to Stats.
+func (p *Process) say() {
+	s := Stats{Unpatched: map[Why]uint64{}, Displaced: uint64(p.displaced), Code: uint64(p.code), Tables: p.tables}
+	for i, n := range p.patched {
+		s.Patched[i] = uint64(n)
+	}
+	for _, m := range p.mods {
+		s.Sites += m.sites
+		s.Undecoded += m.undecoded
+		for _, w := range m.why {
+			s.Unpatched[w]++
+		}
+	}
+	if p.space != nil {
+		s.Pages = uint64(p.space.InUse()) * patch.PageSize
+	}
+	p.e.mu.Lock()
+	p.said = s
+	p.e.mu.Unlock()
+}
+
+// start patches what the client wants before the program runs.
+func (p *Process) start() error {
+	if !p.e.opts.NoMemory {
+		p.openMemory()
+	}
+	if err := p.e.opts.Client.Start(p); err != nil {
+		return err
+	}
+	// From now on SIGTRAP is never blocked: later there may be other threads, and it is too late.
+	if err := p.do(op(wire.PatchDoHandler, 0, 0)); err != nil {
+		return err
+	}
+	return p.modules()
+}
+
+// modules patches modules that have come, and forgets those that are gone.
+func (p *Process) modules() error {
+	maps, err := p.survey()
+	if err != nil {
+		return err
+	}
+	come, gone := p.find(maps)
+	for _, m := range gone {
+		if err := p.forget(m); err != nil {
+			return err
+		}
+	}
+	p.mods = append(p.mods, come...)
+	for _, m := range come {
+		if m.Kind == Agent {
+			m.Image.Close()
+			continue
+		}
+		m.learn()
+		for _, t := range m.texts {
+			t.planner = patch.NewPlanner(t.plan, p.space)
+		}
+		sites := p.e.opts.Client.Sites(p, m)
+		if err := p.install(m, sites); err != nil {
+			return fmt.Errorf("%s: %w", m.Path, err)
+		}
+		p.e.opts.Client.Patched(p, m, m.patch)
+	}
+	return nil
+}
+
+// patch gives the patch of an instruction that is a site.
+func (m *Module) patch(at uint64) *patch.Patch {
+	t := m.text(at)
+	if t == nil || t.planner == nil {
+		return nil
+	}
+	x := t.planner.At(at)
+	if x == nil || x.For != 0 {
+		return nil
+	}
+	return x
+}
+
+// forget lets a module go that is unmapped, with its trampolines.
+func (p *Process) forget(m *Module) error {
+	for i, x := range p.mods {
+		if x == m {
+			p.mods = append(p.mods[:i:i], p.mods[i+1:]...)
+		}
+	}
+	m.Image.Close()
+	return nil
+}
+
+// install patches sites of a module, as many as can be.
+func (p *Process) install(m *Module, sites []patch.Site) error {
+	m.sites += uint64(len(sites))
+	for _, t := range m.texts {
+		c := &change{t: t}
+		for _, s := range sites {
+			if s.At < t.at || s.At >= t.end() {
+				continue
+			}
+			if why := check(t, &s); why != "" {
+				m.why[s.At] = why
+				continue
+			}
+			c.add = append(c.add, s)
+		}
+		if t.live == nil {
+			t.live = append([]byte(nil), t.code...)
+		}
+		if err := p.try(m, c); err != nil {
+			return err
+		}
+	}
+	for _, s := range sites {
+		if m.text(s.At) == nil {
+			m.why[s.At] = WhyUnknown
+		}
+	}
+	if m.Kind == Libc || m.Kind == Loader {
+		return p.withoutTraps(m, sites)
+	}
+	return nil
+}
+
+func check(t *text, s *patch.Site) Why {
+	switch err := t.planner.Check(s.At); {
+	case err == nil:
+		return ""
+	case errors.Is(err, patch.ErrNoInstruction):
+		return WhyUnknown
+	case errors.Is(err, patch.ErrShared):
+		return WhyShared
+	case s.Recipe.Replaces():
+		return ""
+	}
+	return WhyMoved
+}
+
+// try applies a change without the sites that cannot be planned.
+func (p *Process) try(m *Module, c *change) error {
+	for len(c.add) > 0 {
+		err := p.apply([]*change{c})
+		var bad *patch.SiteError
+		if !errors.As(err, &bad) {
+			return err
+		}
+		n := 0
+		for _, s := range c.add {
+			if s.At != bad.At {
+				c.add[n] = s
+				n++
+			}
+		}
+		if n == len(c.add) {
+			return err
+		}
+		c.add = c.add[:n]
+		m.why[bad.At] = WhyRecipe
+		if errors.Is(err, patch.ErrSpace) || errors.Is(err, x86.ErrReach) {
+			m.why[bad.At] = WhySpace
+		}
+	}
+	return nil
+}
+
+// withoutTraps takes sites away again that got int3, where code runs with all signals blocked.
+func (p *Process) withoutTraps(m *Module, sites []patch.Site) error {
+	for _, t := range m.texts {
+		c := &change{t: t}
+		for _, s := range sites {
+			if s.At < t.at || s.At >= t.end() {
+				continue
+			}
+			if x := t.planner.At(s.At); x != nil && x.Tier == patch.TierTrap {
+				c.remove = append(c.remove, s.At)
+				m.why[s.At] = WhyTrap
+			}
+		}
+		if len(c.remove) > 0 {
+			if err := p.apply([]*change{c}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// site patches one instruction.
+func (p *Process) site(at uint64) error {
+	m := p.at(at)
+	if m == nil || m.inherited || m.text(at) == nil {
+		return unix.ENOENT
+	}
+	if m.patch(at) != nil {
+		return nil
+	}
+	r, ok := p.e.opts.Client.Site(p, m, at)
+	if !ok {
+		return unix.ENOENT
+	}
+	return p.Change(m, []patch.Site{{At: at, Recipe: r}}, nil)
+}
+
+// Change patches instructions of a module, and takes the patches of others away: all or nothing. A site in both is given the new recipe.
+func (p *Process) Change(m *Module, add []patch.Site, remove []uint64) error {
+	if _, err := p.survey(); err != nil {
+		return err
+	}
+	var list []*change
+	for _, t := range m.texts {
+		c := &change{t: t}
+		for _, s := range add {
+			if s.At >= t.at && s.At < t.end() {
+				c.add = append(c.add, s)
+			}
+		}
+		for _, a := range remove {
+			if a >= t.at && a < t.end() {
+				c.remove = append(c.remove, a)
+			}
+		}
+		if len(c.add)+len(c.remove) > 0 {
+			list = append(list, c)
+		}
+	}
+	if err := p.apply(list); err != nil {
+		return err
+	}
+	m.sites += uint64(len(add)) - uint64(len(remove))
+	return nil
+}
