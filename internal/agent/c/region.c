@@ -1,6 +1,7 @@
 /* region.c: shared memory: regions with their slots and rings, and who has which slot. Rare paths only; signals are blocked in all that takes the
  * lock. A store to a region never fails: pages are made to be there (MADV_POPULATE_WRITE) before they are written, since a memfd
  * page that cannot be had would kill the program with SIGBUS. */
+#include "calls.h"
 #include "core.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -31,9 +32,14 @@ static uint64_t rings_offset(unsigned slots)
 	return (sizeof(struct rs_region) + slots * sizeof(struct rs_slot) + RS_PAGE - 1) & -RS_PAGE;
 }
 
-static uint64_t region_bytes(unsigned slots)
+static uint64_t rings_end(unsigned slots)
 {
 	return (rings_offset(slots) + slots * (lane_bytes(0) + lane_bytes(1)) + RS_PAGE - 1) & -RS_PAGE;
+}
+
+static uint64_t region_bytes(unsigned slots)
+{
+	return rings_end(slots) + (rs_config.calls ? (slots + 1) * sizeof(struct rs_calls) : 0);
 }
 
 /* A kernel that does not know the request faults pages in by and by, which works as long as there is memory. */
@@ -48,6 +54,8 @@ static long populate(void *p, uint64_t bytes)
 		r = RS_SYS3(SYS_madvise, lo, hi - lo, MADV_POPULATE_WRITE);
 	return r == -ENOMEM || r == -EFAULT || r == -EHWPOISON ? -ENOMEM : 0;
 }
+
+long rs_region_present(void *p, uint64_t bytes) { return populate(p, bytes); }
 
 long rs_region_populate(struct rs_thread *t, unsigned lane, uint64_t words)
 {
@@ -104,6 +112,7 @@ static void lay_out(struct rs_region *shm, unsigned slots, uint64_t bytes)
 	shm->bytes = bytes;
 	shm->slots_offset = sizeof *shm;
 	shm->slots = slots;
+	shm->calls_offset = rs_config.calls ? rings_end(slots) : 0;
 	struct rs_slot *s = (struct rs_slot *)(shm + 1);
 	uint64_t at = rings_offset(slots);
 	for (unsigned i = 0; i < slots; i++)
@@ -133,6 +142,8 @@ static long make_region(struct rs_home *h, int sock, const struct rs_thread *own
 	/* With the beginning of the first ring, if it will be written at once. */
 	bool ring = (!own || own->index == 0) && lane_bytes(0) > FIRST_WORDS * 8;
 	long r = populate(shm, rings_offset(h->slots) + (ring ? FIRST_WORDS * 8 : 0));
+	if (r == 0 && rs_config.calls)
+		r = populate((char *)shm + rings_end(h->slots) + h->slots * sizeof(struct rs_calls), sizeof(struct rs_calls));
 	if (r == 0) {
 		h->populated[0][0] = ring ? FIRST_WORDS : 0;
 		lay_out(shm, h->slots, h->bytes);
@@ -185,6 +196,7 @@ static void become_counters(struct rs_region *shm)
 	shm->stack_drops = no_region.stack_drops;
 	shm->locks_taken = no_region.locks_taken;
 	__atomic_store_n(&shm->agent_bytes, rs_agent_bytes, __ATOMIC_RELAXED);
+	rs_calls_region(shm);
 }
 
 static long add_home(int sock)
@@ -318,6 +330,7 @@ static void forget(struct rs_thread *t, bool own)
 void rs_region_after_fork(struct rs_thread *t)
 {
 	lock.word = 0;
+	rs_calls_after_fork_forget();
 	rs_counters = &no_region;
 	rs_os_clear(&no_region, sizeof no_region);
 	no_region.agent_bytes = rs_agent_bytes;

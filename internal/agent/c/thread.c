@@ -3,6 +3,7 @@
  * A thread's last event must come after the program's own destructors. It is sent from the destructor of a key of ours, which arms itself
  * again until the last of the PTHREAD_DESTRUCTOR_ITERATIONS rounds; C++'s thread_local destructors, cleanup handlers and unwinding all come
  * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
+#include "calls.h"
 #include "core.h"
 #include "thread.h"
 #include <errno.h>
@@ -73,6 +74,7 @@ static void fill(struct rs_thread *t, uint32_t number)
 	t->slot->wait_obj = 0;
 	t->slot->held_count = 0;
 	t->slot->number = number;
+	rs_calls_claim(t);
 }
 
 /* On the thread itself, until rs_leave: its signal handlers are not seen, above all not before its first event or after its last one. */
@@ -99,6 +101,7 @@ static void go_live(struct rs_thread *t, bool with_key)
 	t->slot->tid = t->tid;
 	__atomic_store_n(&t->slot->state, 1, __ATOMIC_RELEASE);
 	rs_thread_tls = t;
+	rs_calls_enter(t);
 	if (have_key && with_key)
 		real_setspecific(end_key, t);
 	rs_sync_new_segment(t);
@@ -245,6 +248,7 @@ static void end(struct rs_thread *t)
 	if (h)
 		rs_handle_change(h, t->number, ENDED, 0, 0);
 	over = true;
+	rs_calls_leave();
 	rs_thread_tls = NULL;
 	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&t->slot->state, 2, __ATOMIC_RELEASE);

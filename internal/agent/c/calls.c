@@ -1,0 +1,143 @@
+/* calls.c: counts of system calls, which the hook keeps. Each thread counts in its own block in its region, without locks; threads that have none count in
+ * the process's, the last block of its first region; and where no region may be written (in a child between clone and our atfork handler: rs_active is wiped by
+ * the fork) in private memory, which is added when there is one.
+ *
+ * Ground rules: what the hook calls is compiled for general registers only, and makes no system call through libc. */
+#include "calls.h"
+#include "core.h"
+
+#define PR_SET_TSC 26
+#define PR_TSC_SIGSEGV 2
+
+__thread struct rs_calls *rs_calls_tls;
+uint32_t rs_calls_on;
+struct rs_calls rs_calls_pending __attribute__((visibility("hidden")));
+struct rs_calls *rs_calls_shared __attribute__((visibility("hidden"))) = &rs_calls_pending; /* the process's */
+
+RS_GENERAL static inline void add(struct rs_call_count *row, uint64_t calls, uint64_t errors, uint64_t ticks)
+{
+	__atomic_fetch_add(&row->calls, calls, __ATOMIC_RELAXED);
+	if (errors)
+		__atomic_fetch_add(&row->errors, errors, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&row->ticks, ticks, __ATOMIC_RELAXED);
+}
+
+/* A handler may come at any instruction, and count in the same row. */
+RS_GENERAL static void count(uint32_t row, uint64_t calls, uint64_t errors, uint64_t ticks)
+{
+	if (!rs_calls_on)
+		return;
+	bool known = __atomic_load_n(&rs_active, __ATOMIC_RELAXED);
+	struct rs_calls *own = known ? rs_calls_tls : NULL;
+	add(&(own ? own : known ? rs_calls_shared : &rs_calls_pending)->row[row], calls, errors, ticks);
+}
+
+RS_GENERAL static uint64_t failed(int64_t result) { return (uint64_t)result > -4096ull; }
+
+RS_GENERAL void rs_calls_add(struct rs_call *c) { count(c->row, 1, failed(c->result), c->ticks); }
+
+/* --- calls that are looked at ---------------------------------------------------------------------------------------------------------------- */
+
+RS_GENERAL static uint64_t now(void)
+{
+	uint32_t lo, hi;
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+	return (uint64_t)hi << 32 | lo;
+}
+
+RS_GENERAL static bool becomes_another(const struct rs_call *c) { return c->number == SYS_execve || c->number == SYS_execveat; }
+
+RS_GENERAL long rs_call_before(struct rs_call *c)
+{
+	if (becomes_another(c))
+		count(c->row, 1, 0, 0); /* it does not come back */
+	if (c->number == SYS_prctl && c->arg[0] == PR_SET_TSC && c->arg[1] == PR_TSC_SIGSEGV) {
+		/* The time stamp counter will kill who reads it: from now on nothing is counted in this process. */
+		for (unsigned i = 0; i < RS_CALL_ROWS; i++)
+			__atomic_store_n(&rs_call_class[i], RS_CALL_PASS, __ATOMIC_RELAXED);
+		c->start = 0;
+		return 1;
+	}
+	c->start = now();
+	return 1;
+}
+
+RS_GENERAL void rs_call_after(struct rs_call *c)
+{
+	if (c->start)
+		count(c->row, !becomes_another(c), failed(c->result), now() - c->start);
+}
+
+/* --- where they are counted --------------------------------------------------------------------------------------------------------------------- */
+
+void rs_calls_begin(void)
+{
+	static const struct { uint16_t number; uint8_t class; } others[] = {
+		/* The child goes on with another stack, or on this one while the parent waits. */
+		{SYS_clone, RS_CALL_COUNT_PASS}, {SYS_clone3, RS_CALL_COUNT_PASS}, {SYS_vfork, RS_CALL_COUNT_PASS}, {SYS_fork, RS_CALL_COUNT_PASS},
+		/* fs may be another when it comes back. */
+		{SYS_arch_prctl, RS_CALL_COUNT_PASS},
+		/* They do not come back; strace -c does not count the first two either. The kernel looks for the frame at rsp. */
+		{SYS_exit, RS_CALL_PASS}, {SYS_exit_group, RS_CALL_PASS}, {SYS_rt_sigreturn, RS_CALL_PASS},
+		{SYS_execve, RS_CALL_SEE}, {SYS_execveat, RS_CALL_SEE}, {SYS_prctl, RS_CALL_SEE},
+	};
+	rs_calls_on = rs_config.calls;
+	for (unsigned i = 0; rs_calls_on && i < RS_CALL_ROWS; i++)
+		rs_call_class[i] = RS_CALL_COUNT;
+	for (unsigned i = 0; rs_calls_on && i < sizeof others / sizeof *others; i++)
+		rs_call_class[others[i].number] = others[i].class;
+}
+
+static struct rs_calls *block(struct rs_region *shm, uint32_t index)
+{
+	return shm->calls_offset ? (struct rs_calls *)((char *)shm + shm->calls_offset) + index : NULL;
+}
+
+static void move(struct rs_calls *from, struct rs_calls *to)
+{
+	for (unsigned i = 0; i < RS_CALL_ROWS; i++) {
+		struct rs_call_count *f = &from->row[i];
+		if (!(f->calls | f->errors | f->ticks))
+			continue;
+		uint64_t calls = __atomic_exchange_n(&f->calls, 0, __ATOMIC_RELAXED);
+		uint64_t errors = __atomic_exchange_n(&f->errors, 0, __ATOMIC_RELAXED);
+		add(&to->row[i], calls, errors, __atomic_exchange_n(&f->ticks, 0, __ATOMIC_RELAXED));
+	}
+}
+
+void rs_calls_region(struct rs_region *shm)
+{
+	struct rs_calls *rest = block(shm, shm->slots);
+	if (!rest || !rs_calls_on)
+		return;
+	__atomic_store_n(&rs_calls_shared, rest, __ATOMIC_RELEASE);
+	move(&rs_calls_pending, rest);
+}
+
+void rs_calls_claim(struct rs_thread *t)
+{
+	struct rs_calls *own = block(t->home->shm, t->index);
+	/* Where the memory cannot be had, the thread counts with the others. */
+	if (own && rs_calls_on && rs_region_present(own, sizeof *own) == 0)
+		move(own, rs_calls_shared);
+}
+
+void rs_calls_enter(struct rs_thread *t)
+{
+	if (rs_calls_on)
+		rs_calls_tls = block(t->home->shm, t->index);
+}
+
+void rs_calls_leave(void) { rs_calls_tls = NULL; }
+
+void rs_calls_after_fork_forget(void)
+{
+	rs_calls_tls = NULL;
+	rs_calls_shared = &rs_calls_pending;
+}
+
+void rs_calls_after_fork_join(struct rs_thread *t)
+{
+	if (rs_calls_on && t && rs_region_attach(t))
+		rs_calls_enter(t);
+}

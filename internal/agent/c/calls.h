@@ -1,0 +1,80 @@
+/* calls.h: the hook of system-call sites (syshook.c) and the counts that it keeps (calls.c). See docs/architecture.md, 'System calls'. */
+#ifndef RS_CALLS_H
+#define RS_CALLS_H
+#include "agent.h"
+
+/* What the hook does with a system call, by its row: its number, or RS_CALL_OTHER for those that are too high. */
+enum {
+	RS_CALL_PASS,       /* nothing: the call is made in the trampoline */
+	RS_CALL_COUNT,      /* counts and times it */
+	RS_CALL_COUNT_PASS, /* counts it, and it is made in the trampoline: it returns on another stack or not at all, or changes where fs is */
+	RS_CALL_SEE,        /* rs_call_before and rs_call_after are called; counts and times it as well if rs_calls_on */
+};
+#define RS_CALL_ROW(v) (RS_CALL_ROWS - 8u + (v))
+#define RS_CALL_OTHER RS_CALL_ROW(RS_CALL_ROW_OTHER)
+extern uint8_t rs_call_class[RS_CALL_ROWS] __attribute__((visibility("hidden")));
+
+/* The hook's frame, below the caller's red zone. rs_call_before may change arg, which the kernel gets, and the program's registers stay as they
+ * were; rs_call_after may change result. */
+struct rs_call {
+	uint64_t start;            /* TSC */
+	uint64_t number;           /* rax */
+	uint64_t at;               /* the syscall instruction in the trampoline */
+	uint64_t rdx;
+	uint16_t flags, pad;       /* as lahf and seto give them */
+	uint32_t row;
+	int64_t result;
+	uint64_t next;             /* behind the site */
+	uint64_t r11;              /* as the kernel left it */
+	uint64_t see;              /* class SEE: 1, and the program's registers are these: */
+	uint64_t rdi, rsi, r10, r8, r9;
+	uint64_t arg[6];
+	uint64_t ticks;
+	uint64_t spare;
+};
+#define RS_CALL_FRAME 304 /* bytes of the hook's frame, with the red zone */
+_Static_assert(sizeof(struct rs_call) + 128 == RS_CALL_FRAME, "");
+
+/* Both are called on the program's stack, with the program's vector state in the registers: they, and what they call, are compiled for general
+ * registers only (RS_GENERAL), and make system calls through os.h alone. before: 0 makes no call, and result is what is returned. */
+#define RS_GENERAL __attribute__((target("general-regs-only")))
+long rs_call_before(struct rs_call *c) __attribute__((visibility("hidden")));
+void rs_call_after(struct rs_call *c) __attribute__((visibility("hidden")));
+
+/* Not C functions. A trampoline jumps to the hook with rcx = the address in it of these ten bytes, all other registers as at the site:
+ *	syscall
+ *	lea next(%rip), %rcx
+ * The hook jumps to the second when the call was made, to the first when it leaves that to the trampoline. */
+extern char rs_syscall_hook[] __attribute__((visibility("hidden")));
+extern char rs_syscall_hook_end[] __attribute__((visibility("hidden")));
+/* With r11 = where to go on, r10 = the offset in struct rs_calls of the count that is raised. Changes rax and flags. */
+extern char rs_vdso_hook[] __attribute__((visibility("hidden")));
+
+/* A thread was interrupted, g are its registers as the kernel keeps them in a signal's ucontext (REG_RIP …). If it is inside the hook, g becomes what it would be
+ * without, at the site or behind it; true. When nobody has changed g since, rs_hook_back puts the thread where it was. */
+struct rs_hook_was { int64_t real[23], shown[23]; };
+bool rs_hook_view(int64_t *g, struct rs_hook_was *was) __attribute__((visibility("hidden")));
+void rs_hook_back(int64_t *g, const struct rs_hook_was *was) __attribute__((visibility("hidden")));
+
+/* For walks of stacks: if *pc is in the hook and *rsp the stack pointer there, both become the site's. */
+bool rs_hook_frame(uintptr_t *pc, uintptr_t *rsp) __attribute__((visibility("hidden")));
+
+/* --- calls.c --- */
+
+extern __thread struct rs_calls *rs_calls_tls __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern uint32_t rs_calls_on __attribute__((visibility("hidden"))); /* counting was asked for */
+/* Counts c->row, c->result, c->ticks where the thread has no counts of its own. */
+void rs_calls_add(struct rs_call *c) __attribute__((visibility("hidden")));
+/* At the start of the process, before there are other threads. */
+void rs_calls_begin(void) __attribute__((visibility("hidden")));
+/* The thread that is about to have t's slot counts from zero; what its last thread counted goes to the process's. */
+void rs_calls_claim(struct rs_thread *t) __attribute__((visibility("hidden")));
+/* On the thread itself: from here on, up to rs_calls_leave, it counts in t's slot. */
+void rs_calls_enter(struct rs_thread *t) __attribute__((visibility("hidden")));
+void rs_calls_leave(void) __attribute__((visibility("hidden")));
+/* The process's first region is known to Go. */
+void rs_calls_region(struct rs_region *shm) __attribute__((visibility("hidden")));
+/* In the child of fork: at first nothing may be written to the parent's region (forget), then the child has its own (join). */
+void rs_calls_after_fork_forget(void) __attribute__((visibility("hidden")));
+void rs_calls_after_fork_join(struct rs_thread *t) __attribute__((visibility("hidden")));
+#endif

@@ -1,0 +1,330 @@
+/* syshook.c: what system-call sites of libc jump to. Sees number and arguments before, and the result after, keeps every register and the flags as the kernel
+ * would, and makes the call itself by a `syscall` instruction that the kernel may restart (SA_RESTART sets RIP back onto it).
+ *
+ * Ground rules: no vector registers; the stack only below the red zone; nothing is saved anywhere but in the frame, so that a handler that interrupts us may come
+ * here too, and may leave by longjmp. The frame's CFI says that our caller is the site, with all its registers: unwinding passes (cancellation), and the
+ * call is made with rsp - RS_CALL_FRAME, which no system call looks at but those that are left to the trampoline. */
+#include "calls.h"
+#include "core.h"
+#include <ucontext.h>
+
+#define STR(x) #x
+#define XSTR(x) STR(x)
+
+/* Offsets in struct rs_call. */
+#define START "0"
+#define NUMBER "8"
+#define AT "16"
+#define RDX "24"
+#define FLAGS "32"
+#define ROW "36"
+#define RESULT "40"
+#define NEXT "48"
+#define R11 "56"
+#define SEE "64"
+#define RDI "72"
+#define RSI "80"
+#define R10 "88"
+#define R8 "96"
+#define R9 "104"
+#define ARG0 "112"
+#define ARG1 "120"
+#define ARG2 "128"
+#define ARG3 "136"
+#define ARG4 "144"
+#define ARG5 "152"
+#define TICKS "160"
+#define OFFSET(o, member) _Static_assert(offsetof(struct rs_call, member) == o, #member)
+OFFSET(0, start); OFFSET(8, number); OFFSET(16, at); OFFSET(24, rdx); OFFSET(32, flags); OFFSET(36, row); OFFSET(40, result); OFFSET(48, next); OFFSET(56, r11);
+OFFSET(64, see); OFFSET(72, rdi); OFFSET(80, rsi); OFFSET(88, r10); OFFSET(96, r8); OFFSET(104, r9); OFFSET(112, arg); OFFSET(160, ticks);
+#define FRAME XSTR(RS_CALL_FRAME)
+
+uint8_t rs_call_class[RS_CALL_ROWS];
+
+/* CF and the like as before: al gave OF (127 + 1 overflows), ah the others. Changes rax. */
+#define RESTORE_FLAGS "	movzwl " FLAGS "(%rsp), %eax\n	addb $127, %al\n	sahf\n"
+#define READ_TSC "	rdtsc\n	shlq $32, %rdx\n	orq %rdx, %rax\n"
+#define CALL_C(f) "	leaq " #f "(%rip), %r11\n	call rs_hook_c\n"
+
+__asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.type rs_syscall_hook, @function\n"
+	"rs_syscall_hook:\n"
+	".cfi_startproc\n"
+	".cfi_def_cfa %rsp, 0\n"
+	".cfi_register %rip, %rcx\n"
+	"	leaq -" FRAME "(%rsp), %rsp\n"
+	".cfi_def_cfa_offset " FRAME "\n"
+	"rs_hook_framed:\n"
+	/* rcx + 2 is `lea next(%rip), %rcx`, seven bytes, of which the last four are the distance. */
+	"	movslq 5(%rcx), %r11\n"
+	"	leaq 9(%rcx,%r11), %r11\n"
+	"	movq %r11, " NEXT "(%rsp)\n"
+	".cfi_offset %rip, " NEXT " - " FRAME "\n"
+	"	movq %rcx, " AT "(%rsp)\n"
+	"	movq %rdx, " RDX "(%rsp)\n"
+	"	movq $0, " SEE "(%rsp)\n"
+	"	movq %rax, " NUMBER "(%rsp)\n"
+	"rs_hook_number:\n"
+	"	lahf\n"
+	"	seto %al\n"
+	"	movw %ax, " FLAGS "(%rsp)\n"
+	"rs_hook_flags:\n"
+	"	movl " NUMBER "(%rsp), %ecx\n" /* the kernel looks at 32 bits */
+	"	movl $" XSTR(RS_CALL_ROWS) " - 1, %edx\n"
+	"	cmpl $" XSTR(RS_CALL_ROWS) " - 8, %ecx\n"
+	"	cmovael %edx, %ecx\n"
+	"	movl %ecx, " ROW "(%rsp)\n"
+	"	leaq rs_call_class(%rip), %rdx\n"
+	"	movzbl (%rdx,%rcx), %edx\n"
+	"	cmpl $1, %edx\n"
+	"	jne 5f\n"
+	READ_TSC
+	"	movq %rax, " START "(%rsp)\n"
+	RESTORE_FLAGS
+	"	movq " RDX "(%rsp), %rdx\n"
+	"2:	movq " NUMBER "(%rsp), %rax\n"
+	"	syscall\n"
+	/* From here to rs_hook_unmade the call is made. */
+	"rs_hook_made:\n"
+	"	movq %r11, " R11 "(%rsp)\n"
+	"	movq %rax, " RESULT "(%rsp)\n"
+	"rs_hook_result:\n"
+	"	cmpq $0, " SEE "(%rsp)\n"
+	"	jne 8f\n"
+	READ_TSC
+	"	subq " START "(%rsp), %rax\n"
+	"	movl " ROW "(%rsp), %ecx\n"
+	"	cmpl $0, rs_active(%rip)\n"
+	"	je 4f\n"
+	"	movq rs_calls_tls@gottpoff(%rip), %rdx\n"
+	"	movq %fs:(%rdx), %rdx\n"
+	"	testq %rdx, %rdx\n"
+	"	jz 4f\n"
+	"	leaq (%rcx,%rcx,2), %rcx\n"
+	"	leaq (%rdx,%rcx,8), %rcx\n"
+	/* An error is -4095 to -1: only then this does not borrow. */
+	"	cmpq $-4095, " RESULT "(%rsp)\n"
+	"	cmc\n"
+	"	adcq $0, 8(%rcx)\n"
+	"	addq %rax, 16(%rcx)\n"
+	"	incq (%rcx)\n"
+	"3:\n"
+	RESTORE_FLAGS
+	"	movq " RDX "(%rsp), %rdx\n"
+	"	movq " R11 "(%rsp), %r11\n"
+	"	movq " RESULT "(%rsp), %rax\n"
+	"	movq " AT "(%rsp), %rcx\n"
+	".cfi_remember_state\n"
+	"	leaq " FRAME "(%rsp), %rsp\n"
+	".cfi_def_cfa_offset 0\n"
+	".cfi_register %rip, %rcx\n"
+	"rs_hook_left:\n"
+	"	leaq 2(%rcx), %rcx\n"
+	"rs_hook_leaving:\n"
+	"	jmp *%rcx\n"
+	"rs_hook_gone:\n"
+	".cfi_restore_state\n"
+	"4:	movq %rax, " TICKS "(%rsp)\n"
+	CALL_C(rs_calls_add)
+	"	jmp 3b\n"
+	"8:\n"
+	CALL_C(rs_call_after)
+	"	movq " RDI "(%rsp), %rdi\n	movq " RSI "(%rsp), %rsi\n	movq " R10 "(%rsp), %r10\n	movq " R8 "(%rsp), %r8\n	movq " R9 "(%rsp), %r9\n"
+	"	jmp 3b\n"
+	/* rs_call_before has made it, or what stands for it: r11 as the kernel would leave it. RFLAGS are in rdx. */
+	"9:	andq $~0x8d5, %rdx\n"
+	"	movzwl " FLAGS "(%rsp), %eax\n"
+	"	movl %eax, %ecx\n"
+	"	shrl $8, %eax\n"
+	"	andl $0xd5, %eax\n"
+	"	orq %rax, %rdx\n"
+	"	andl $1, %ecx\n"
+	"	shll $11, %ecx\n"
+	"	orq %rcx, %rdx\n"
+	"	movq %rdx, " R11 "(%rsp)\n"
+	"	jmp 3b\n"
+	"rs_hook_unmade:\n"
+	/* Other classes, in edx. */
+	"5:	cmpl $2, %edx\n"
+	"	ja 7f\n"
+	"	jb 6f\n"
+	"	movq $0, " RESULT "(%rsp)\n"
+	"	movq $0, " TICKS "(%rsp)\n"
+	CALL_C(rs_calls_add)
+	/* On to the trampoline's own call. */
+	"6:\n"
+	RESTORE_FLAGS
+	"	movq " RDX "(%rsp), %rdx\n"
+	"	movq " NUMBER "(%rsp), %rax\n"
+	"	movq " AT "(%rsp), %rcx\n"
+	".cfi_remember_state\n"
+	"	leaq " FRAME "(%rsp), %rsp\n"
+	".cfi_def_cfa_offset 0\n"
+	".cfi_register %rip, %rcx\n"
+	"rs_hook_passed:\n"
+	"	jmp *%rcx\n"
+	"rs_hook_pass_gone:\n"
+	".cfi_restore_state\n"
+	"7:	movq " RDX "(%rsp), %rdx\n"
+	"	movq %rdi, " ARG0 "(%rsp)\n	movq %rsi, " ARG1 "(%rsp)\n	movq %rdx, " ARG2 "(%rsp)\n"
+	"	movq %r10, " ARG3 "(%rsp)\n	movq %r8, " ARG4 "(%rsp)\n	movq %r9, " ARG5 "(%rsp)\n"
+	CALL_C(rs_call_before)
+	"	testq %rax, %rax\n"
+	"	jz 9b\n"
+	"	movq $1, " SEE "(%rsp)\n"
+	"	movq " ARG0 "(%rsp), %rdi\n	movq " ARG1 "(%rsp), %rsi\n"
+	"	movq " ARG3 "(%rsp), %r10\n	movq " ARG4 "(%rsp), %r8\n	movq " ARG5 "(%rsp), %r9\n"
+	RESTORE_FLAGS
+	"	movq " ARG2 "(%rsp), %rdx\n"
+	"	jmp 2b\n"
+	".cfi_endproc\n"
+	".globl rs_syscall_hook_end\n.hidden rs_syscall_hook_end\nrs_syscall_hook_end:\n"
+	".size rs_syscall_hook, .-rs_syscall_hook\n");
+
+/* Calls the C function r11 with the frame, all but rax, rcx, rdx and r11 kept; rdx is RFLAGS. */
+__asm__(".p2align 4\n.type rs_hook_c, @function\n"
+	"rs_hook_c:\n"
+	".cfi_startproc\n"
+	"	movq %rdi, 8+" RDI "(%rsp)\n	movq %rsi, 8+" RSI "(%rsp)\n	movq %r10, 8+" R10 "(%rsp)\n	movq %r8, 8+" R8 "(%rsp)\n	movq %r9, 8+" R9 "(%rsp)\n"
+	"rs_hook_c_saved:\n"
+	"	leaq 8(%rsp), %rdi\n"
+	/* The program's stack may be aligned to 8 bytes only; functions for general registers do not care, but for what they may one day call. */
+	"	pushq %rbp\n"
+	".cfi_adjust_cfa_offset 8\n"
+	".cfi_rel_offset %rbp, 0\n"
+	"	movq %rsp, %rbp\n"
+	".cfi_def_cfa_register %rbp\n"
+	"	pushfq\n"
+	"	andq $-16, %rsp\n"
+	"	cld\n"
+	"	call *%r11\n"
+	"	movq -8(%rbp), %rdx\n"
+	"	leaq -8(%rbp), %rsp\n"
+	"	popfq\n"
+	"	popq %rbp\n"
+	".cfi_def_cfa %rsp, 8\n"
+	".cfi_restore %rbp\n"
+	"	movq 8+" RDI "(%rsp), %rdi\n	movq 8+" RSI "(%rsp), %rsi\n	movq 8+" R10 "(%rsp), %r10\n	movq 8+" R8 "(%rsp), %r8\n	movq 8+" R9 "(%rsp), %r9\n"
+	"rs_hook_c_loaded:\n"
+	"	ret\n"
+	".cfi_endproc\n"
+	"rs_hook_c_end:\n"
+	".size rs_hook_c, .-rs_hook_c\n");
+
+/* At the first instruction of a function of the vdso: r10, r11, rax and the flags are the callee's to change. */
+__asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_hook, @function\n"
+	"rs_vdso_hook:\n"
+	".cfi_startproc\n"
+	".cfi_register %rip, %r11\n"
+	".cfi_def_cfa %rsp, 0\n"
+	"	cmpl $0, rs_active(%rip)\n"
+	"	je 1f\n"
+	"	movq rs_calls_tls@gottpoff(%rip), %rax\n"
+	"	movq %fs:(%rax), %rax\n"
+	"	testq %rax, %rax\n"
+	"	jz 1f\n"
+	"	incq (%rax,%r10)\n"
+	"	jmp *%r11\n"
+	"1:	movq rs_calls_shared(%rip), %rax\n"
+	"	cmpl $0, rs_active(%rip)\n"
+	"	jne 2f\n"
+	"	leaq rs_calls_pending(%rip), %rax\n"
+	"2:	lock incq (%rax,%r10)\n"
+	"	jmp *%r11\n"
+	".cfi_endproc\n"
+	".size rs_vdso_hook, .-rs_vdso_hook\n");
+
+#define LABEL(name) extern char name[] __attribute__((visibility("hidden")))
+LABEL(rs_hook_framed); LABEL(rs_hook_number); LABEL(rs_hook_flags); LABEL(rs_hook_made); LABEL(rs_hook_result); LABEL(rs_hook_left); LABEL(rs_hook_leaving);
+LABEL(rs_hook_gone); LABEL(rs_hook_unmade); LABEL(rs_hook_passed); LABEL(rs_hook_pass_gone);
+LABEL(rs_hook_c); LABEL(rs_hook_c_saved); LABEL(rs_hook_c_loaded); LABEL(rs_hook_c_end);
+
+/* --- seen from outside -------------------------------------------------------------------------------------------------------------------- */
+
+static bool within(uintptr_t pc, const char *lo, const char *hi) { return pc - (uintptr_t)lo < (uintptr_t)(hi - lo); }
+
+static uintptr_t next_of(uintptr_t at)
+{
+	struct __attribute__((packed)) code { char syscall[2], lea[3]; int32_t distance; };
+	return at + 9 + (uintptr_t)(intptr_t)((const struct code *)at)->distance;
+}
+
+bool rs_hook_frame(uintptr_t *pc, uintptr_t *rsp)
+{
+	if (!within(*pc, rs_hook_number, rs_syscall_hook_end) || within(*pc, rs_hook_left, rs_hook_gone) || within(*pc, rs_hook_passed, rs_hook_pass_gone))
+		return false;
+	const struct rs_call *c = (const struct rs_call *)*rsp;
+	*pc = c->next;
+	*rsp += RS_CALL_FRAME;
+	return true;
+}
+
+/* Where there is a frame: what the program would see. */
+static void view(int64_t *g, const struct rs_call *c, bool made, bool saved, bool flags)
+{
+	enum { AH = 0xd5, OF = 0x800 };
+	uintptr_t pc = (uintptr_t)g[REG_RIP];
+	if (!made)
+		g[REG_RAX] = (int64_t)c->number;
+	else if (!within(pc, rs_hook_made, rs_hook_result))
+		g[REG_RAX] = c->result;
+	g[REG_RDX] = (int64_t)c->rdx;
+	if (saved) {
+		g[REG_RDI] = (int64_t)c->rdi;
+		g[REG_RSI] = (int64_t)c->rsi;
+		g[REG_R10] = (int64_t)c->r10;
+		g[REG_R8] = (int64_t)c->r8;
+		g[REG_R9] = (int64_t)c->r9;
+	}
+	if (flags)
+		g[REG_EFL] = (g[REG_EFL] & ~(int64_t)(AH | OF)) | (c->flags >> 8 & AH) | (c->flags & 1 ? OF : 0);
+	if (made) {
+		g[REG_RCX] = (int64_t)c->next;
+		g[REG_R11] = g[REG_EFL]; /* as the kernel leaves it */
+	}
+	g[REG_RSP] = (int64_t)(uintptr_t)c + RS_CALL_FRAME;
+	g[REG_RIP] = (int64_t)(made ? c->next : c->next - 2);
+}
+
+static bool show(int64_t *g)
+{
+	uintptr_t pc = (uintptr_t)g[REG_RIP], sp = (uintptr_t)g[REG_RSP];
+	if (within(pc, rs_hook_c, rs_hook_c_end)) {
+		/* rbp is pushed for some of it: then we are as good as in a C function of the agent. */
+		if (!within(pc, rs_hook_c, rs_hook_c_saved) && !within(pc, rs_hook_c_loaded, rs_hook_c_end))
+			return false;
+		uintptr_t from = *(const uintptr_t *)sp;
+		const struct rs_call *c = (const struct rs_call *)(sp + 8);
+		view(g, c, within(from, rs_hook_made, rs_hook_unmade), c->see, true);
+		return true;
+	}
+	if (!within(pc, rs_syscall_hook, rs_syscall_hook_end))
+		return false;
+	bool leaving = within(pc, rs_hook_left, rs_hook_gone), passed = within(pc, rs_hook_passed, rs_hook_pass_gone);
+	if (leaving) {
+		uintptr_t at = (uintptr_t)g[REG_RCX] - (pc == (uintptr_t)rs_hook_leaving ? 2 : 0);
+		g[REG_RCX] = g[REG_RIP] = (int64_t)next_of(at);
+	} else if (passed || within(pc, rs_syscall_hook, rs_hook_number)) {
+		if (within(pc, rs_hook_framed, rs_hook_number))
+			g[REG_RSP] += RS_CALL_FRAME;
+		g[REG_RIP] = (int64_t)next_of((uintptr_t)g[REG_RCX]) - 2;
+	} else {
+		const struct rs_call *c = (const struct rs_call *)sp;
+		view(g, c, within(pc, rs_hook_made, rs_hook_unmade), c->see, !within(pc, rs_hook_number, rs_hook_flags));
+	}
+	return true;
+}
+
+bool rs_hook_view(int64_t *g, struct rs_hook_was *was)
+{
+	rs_os_copy(was->real, g, sizeof was->real);
+	if (!show(g))
+		return false;
+	rs_os_copy(was->shown, g, sizeof was->shown);
+	return true;
+}
+
+void rs_hook_back(int64_t *g, const struct rs_hook_was *was)
+{
+	if (rs_os_equal(g, was->shown, sizeof was->shown))
+		rs_os_copy(g, was->real, sizeof was->real);
+}
