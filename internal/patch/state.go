@@ -20,7 +20,7 @@ const Restart = -1
 
 // A Move says where a register of the program is.
 type Move struct {
-	Reg  uint8 // 0 to 15 as encoded, FlagsAH or FlagsAll
+	Reg  uint8 // 0 to 15 as encoded, FlagsAH, FlagsAll or Extended
 	From Source
 	N    int32
 }
@@ -29,7 +29,10 @@ type Move struct {
 const (
 	FlagsAH  = 16 // SF, ZF, AF, PF and CF from bits 15 to 8 of the value, as lahf leaves them there, OF from bit 0; the other flags are in place
 	FlagsAll = 17 // RFLAGS
-	moveRegs = 18
+	// Extended are vector, mask and x87 registers: not the 8 bytes at the source but an XSAVE area there has them, in the form and with the components that recipe.Env names.
+	// Those that its XSTATE_BV leaves out are in their initial state.
+	Extended = 18
+	moveRegs = 19
 )
 
 // A Source says what the value is.

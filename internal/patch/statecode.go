@@ -10,7 +10,7 @@ import (
 // trampoline lie: many trampolines have the same.
 //
 // A reader keeps For, which begins as the address of the instruction that the trampoline is for (Patch.At), Resume, which begins as "restart", and for each of 16 general
-// registers and for the flags in two forms a source, which begins as "in place". It reads entries, each of which says what changes and how many bytes of code it covers from
+// registers, for the flags in two forms and for the extended state a source, which begins as "in place". It reads entries, each of which says what changes and how many bytes of code it covers from
 // the end of the one before on, until the offset that it looks for lies in one. An entry:
 //
 //	n       1 byte: the bytes of code covered, 1 to 255; 0: the end, nothing follows

@@ -23,8 +23,8 @@ type assembler struct {
 
 // track is where things are. The zero value: everything is in place.
 type track struct {
-	away   [patch.FlagsAll + 1]bool
-	moves  [patch.FlagsAll + 1]patch.Move
+	away   [patch.Extended + 1]bool
+	moves  [patch.Extended + 1]patch.Move
 	held   x86.RegSet // scratch in use
 	lost   x86.RegSet // dead registers that were overwritten
 	slots  uint32     // in use
@@ -265,13 +265,11 @@ func (a *assembler) address(t, u x86.Reg, m *x86.Mem) (more bool) {
 		}
 		return r - x86.Reg(r.Num()) + x86.Reg(into.Num())
 	}
-	if m.Base != x86.RIP && m.Base != x86.EIP {
-		x.Base = get(m.Base, t)
-	}
+	x.Base = get(m.Base, t)
 	switch {
 	case m.Index == m.Base:
 		x.Index = x.Base
-	case x.Base != m.Base:
+	case m.Base != x86.NoReg && a.away[m.Base.Num()]:
 		x.Index = get(m.Index, u)
 	default:
 		x.Index = get(m.Index, t)

@@ -8,8 +8,11 @@ import (
 // Registers that a function may change (System V psABI, 3.2.1).
 var callerSaved = []x86.Reg{x86.RAX, x86.RCX, x86.RDX, x86.RSI, x86.RDI, x86.R8, x86.R8 + 1, x86.R8 + 2, x86.R11}
 
-// xsaveHeader is where the header of an XSAVE area lies, which xsave does not write whole and xrstor reads (Intel SDM vol. 1, 13.4.2).
-const xsaveHeader = 512
+// The header of an XSAVE area, of which xsave writes the first word and xsavec the second too, and xrstor wants the others to be zero (Intel SDM vol. 1, 13.7 to 13.10).
+const (
+	xsaveHeader     = 512
+	xsaveHeaderSize = 64
+)
 
 // call writes a Call, or an Emulate. Everything is in place before it and behind it.
 func (a *assembler) call(o Call, emulate bool) {
@@ -96,13 +99,14 @@ func (a *assembler) call(o Call, emulate bool) {
 		clobber(x86.RDX)
 	}
 	if xs > 0 {
+		a.op().MovImm(x86.EAX, 0)
+		for i := 0; i < xsaveHeaderSize; i += 8 {
+			a.op().Store(ctx(ContextSize+xsaveHeader+i), x86.RAX)
+		}
 		mask()
 		if env.XSave.Compact {
 			a.op().Xsavec(ctx(ContextSize))
 		} else {
-			for i := range 8 {
-				a.op().StoreImm(ctx(ContextSize+xsaveHeader+8*i), 0)
-			}
 			a.op().Xsave(ctx(ContextSize))
 		}
 	}
@@ -130,8 +134,10 @@ func (a *assembler) call(o Call, emulate bool) {
 		a.effect()
 	}
 	if xs > 0 {
+		a.move(patch.Extended, patch.FromStack, ContextSize)
 		mask()
 		a.op().Xrstor(ctx(ContextSize))
+		a.back(patch.Extended)
 	}
 	a.op().Load(x86.RAX, ctx(ctxOuter))
 	a.op().Store(fs(env.Context), x86.RAX)
