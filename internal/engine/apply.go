@@ -89,9 +89,6 @@ func fail(list []*change, err error) error {
 func (p *Process) plan(list []*change) error {
 	for i, c := range list {
 		err := c.t.broken
-		if err == nil && c.t.planner == nil {
-			err = errors.New("its code was patched before the process was forked")
-		}
 		if err != nil {
 			p.abort(list[:i])
 			return err

@@ -42,6 +42,8 @@ type Module struct {
 
 	texts     []*text
 	undecoded uint64
+	learnt    bool
+	space     *patch.Space
 	inherited bool // patched by the parent, before the fork that the process began with
 	why       map[uint64]Why
 	sites     uint64
@@ -68,6 +70,7 @@ type Insn struct {
 
 // Instructions calls f for every known instruction, by address, until f returns false. The Insn is the callee's only until it returns.
 func (m *Module) Instructions(f func(*Insn) bool) {
+	m.learn()
 	for _, t := range m.texts {
 		for a := t.at; a < t.end(); a++ {
 			if !t.plan.Begins(a) {
@@ -87,6 +90,7 @@ func (m *Module) Instructions(f func(*Insn) bool) {
 
 // Instruction gives the known instruction that begins at an address.
 func (m *Module) Instruction(at uint64) (Insn, bool) {
+	m.learn()
 	t := m.text(at)
 	if t == nil || !t.plan.Begins(at) {
 		return Insn{}, false
@@ -137,7 +141,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		key := fmt.Sprintf("%s %d %x", m.Dev, m.Inode, bias)
 		mod := byKey[key]
 		if mod == nil {
-			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, why: map[uint64]Why{}}
+			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, space: p.space, why: map[uint64]Why{}}
 			byKey[key] = mod
 			come = append(come, mod)
 		} else {
@@ -237,6 +241,10 @@ func (p *Process) kind(m *tracee.Mapping, img *image.Image) Kind {
 
 // learn makes known where instructions begin: in functions that symbols or frames describe. One that cannot be decoded to its end may hold data: what follows it is not known.
 func (m *Module) learn() {
+	if m.learnt {
+		return
+	}
+	m.learnt = true
 	list := m.Image.Functions()
 	more, _ := unwind.Ranges(m.Image)
 	list = append(list, more...)
@@ -253,6 +261,8 @@ func (m *Module) learn() {
 	})
 	for _, t := range m.texts {
 		t.plan = patch.NewText(t.at, t.code)
+		t.planner = patch.NewPlanner(t.plan, m.space)
+		t.live = slices.Clone(t.code)
 		var done uint64 // up to here all is known
 		for _, f := range list {
 			lo, hi := f[0]+m.Bias, f[1]+m.Bias

@@ -223,10 +223,6 @@ func (p *Process) modules() error {
 			m.Image.Close()
 			continue
 		}
-		m.learn()
-		for _, t := range m.texts {
-			t.planner = patch.NewPlanner(t.plan, p.space)
-		}
 		sites := p.e.opts.Client.Sites(p, m)
 		if err := p.install(m, sites); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
@@ -262,6 +258,10 @@ func (p *Process) forget(m *Module) error {
 
 // install patches sites of a module, as many as can be.
 func (p *Process) install(m *Module, sites []patch.Site) error {
+	if len(sites) == 0 {
+		return nil
+	}
+	m.learn()
 	m.sites += uint64(len(sites))
 	for _, t := range m.texts {
 		c := &change{t: t}
@@ -274,9 +274,6 @@ func (p *Process) install(m *Module, sites []patch.Site) error {
 				continue
 			}
 			c.add = append(c.add, s)
-		}
-		if t.live == nil {
-			t.live = append([]byte(nil), t.code...)
 		}
 		if err := p.try(m, c); err != nil {
 			return err
@@ -362,6 +359,7 @@ func (p *Process) site(at uint64) error {
 	if m == nil || m.inherited || m.text(at) == nil {
 		return unix.ENOENT
 	}
+	m.learn()
 	if m.patch(at) != nil {
 		return nil
 	}
@@ -377,6 +375,7 @@ func (p *Process) Change(m *Module, add []patch.Site, remove []uint64) error {
 	if _, err := p.survey(); err != nil {
 		return err
 	}
+	m.learn()
 	var list []*change
 	for _, t := range m.texts {
 		c := &change{t: t}

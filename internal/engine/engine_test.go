@@ -1,0 +1,235 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// empty is a recipe that does nothing.
+type empty struct{}
+
+func (empty) Size() int      { return 0 }
+func (empty) Replaces() bool { return false }
+func (empty) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
+	return dst, nil, nil
+}
+
+// everywhere patches every memory instruction that is no plain stack traffic.
+type everywhere struct {
+	t    *testing.T
+	libc bool
+
+	mu    sync.Mutex
+	procs int
+	ends  int
+	tiers [patch.Tiers]int
+}
+
+func (c *everywhere) Start(p *engine.Process) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.procs++
+	return nil
+}
+
+// wanted says whether a memory instruction is none of plain stack traffic.
+func wanted(in *x86.Inst) bool {
+	for _, m := range in.Mems() {
+		if m.Kind&x86.MemAddress == 0 && m.Base != x86.RSP && in.Flow == x86.FlowNone {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *everywhere) Sites(p *engine.Process, m *engine.Module) (list []patch.Site) {
+	switch m.Kind {
+	case engine.Program, engine.Library:
+	case engine.Libc:
+		if !c.libc {
+			return nil
+		}
+	default:
+		return nil
+	}
+	m.Instructions(func(in *engine.Insn) bool {
+		if wanted(&in.Inst) {
+			list = append(list, patch.Site{At: in.At, Recipe: empty{}})
+		}
+		return true
+	})
+	return list
+}
+
+func (c *everywhere) Patched(p *engine.Process, m *engine.Module, at func(uint64) *patch.Patch) {
+	n := 0
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m.Instructions(func(in *engine.Insn) bool {
+		if x := at(in.At); x != nil {
+			c.tiers[x.Tier]++
+			n++
+		}
+		return true
+	})
+	c.t.Logf("process %d: %s: %d sites", p.PID, m.Path, n)
+}
+
+func (c *everywhere) Site(*engine.Process, *engine.Module, uint64) (patch.Recipe, bool) {
+	return nil, false
+}
+
+func (c *everywhere) End(*engine.Process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ends++
+}
+
+type deaf struct{}
+
+func (deaf) Event(uint64, *wire.Event) {}
+func (deaf) Batch()                    {}
+func (deaf) End(uint64)                {}
+
+var library = sync.OnceValues(func() ([]byte, error) {
+	cmd := exec.Command("make", "-s", "-C", "../agent/c")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return out, err
+	}
+	return os.ReadFile("../agent/lib/libripstop.so")
+})
+
+// compile builds testdata/name.c (or .cc) with extra flags and returns the program's path.
+func compile(t *testing.T, name string, flags ...string) string {
+	t.Helper()
+	compiler := "gcc"
+	if strings.HasSuffix(name, ".cc") {
+		compiler = "g++"
+	}
+	bin := filepath.Join(t.TempDir(), strings.TrimSuffix(name, filepath.Ext(name)))
+	args := append([]string{"-g", "-Wall", "-pthread", "-o", bin, filepath.Join("testdata", name)}, flags...)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %v: %v\n%s", compiler, args, err, out)
+	}
+	return bin
+}
+
+// result is how a program ended.
+type result struct{ stdout, stderr, state string }
+
+const limit = 5 * time.Minute
+
+func run(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if _, exit := err.(*exec.ExitError); err != nil && !exit {
+		t.Fatal(err)
+	}
+	return result{out.String(), errs.String(), cmd.ProcessState.String()}
+}
+
+func native(t *testing.T, in string, argv ...string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Stdin = strings.NewReader(in)
+	return run(t, cmd)
+}
+
+// patched runs argv with an engine.
+func patched(t *testing.T, o engine.Options, in string, argv ...string) (result, engine.Stats) {
+	t.Helper()
+	lib, err := library()
+	if err != nil {
+		t.Fatalf("make: %v\n%s", err, lib)
+	}
+	o.Warn = func(text string) { t.Errorf("engine: %s", text) }
+	eng := engine.New(o)
+	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: eng,
+		Warn: func(text string) { t.Logf("warning: %s", text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = s.Environ(os.Environ())
+	cmd.Stdin = strings.NewReader(in)
+	r := run(t, cmd)
+	if _, err = s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	st := eng.Stats()
+	eng.Close()
+	return r, st
+}
+
+func same(t *testing.T, o engine.Options, in string, argv ...string) engine.Stats {
+	t.Helper()
+	want := native(t, in, argv...)
+	got, st := patched(t, o, in, argv...)
+	if got != want {
+		cut := func(r result) result {
+			r.stdout, r.stderr = r.stdout[:min(400, len(r.stdout))], r.stderr[:min(2000, len(r.stderr))]
+			return r
+		}
+		t.Errorf("%v:\nnative:  %+v\npatched: %+v", argv, cut(want), cut(got))
+	}
+	t.Logf("%v: %+v", argv, st)
+	return st
+}
+
+func words(n int) string {
+	var b strings.Builder
+	x := uint64(1)
+	for range n {
+		x = x*6364136223846793005 + 1442695040888963407
+		b.WriteString([]string{"alpha", "beta", "gamma", "delta"}[x>>62])
+		b.WriteByte(byte('a' + x>>40%26))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// Real programs give native results with an empty recipe at every memory instruction that is no plain stack traffic, in the program and its libraries but libc and ld.so.
+func TestPrograms(t *testing.T) {
+	text := words(20000)
+	for _, argv := range [][]string{
+		{"/bin/true"},
+		{"gzip", "-c"},
+		{"sort"},
+		{"xz", "-c", "-T1"},
+		{"sqlite3", ":memory:", "create table t(a,b); with recursive c(x) as (select 1 union all select x+1 from c where x<20000) insert into t select x, x*x%997 from c; " +
+			"select b, count(*), sum(a) from t group by b order by 2 desc, 1 limit 20;"},
+		{"pigz", "-c", "-p", "4"},
+		{"/usr/bin/python3", "-c", "import threading\nr=[]\ndef f(n):\n  s=0\n  for i in range(20000): s=(s*31+i)%1000003\n  r.append((n,s))\n" +
+			"t=[threading.Thread(target=f,args=(i,)) for i in range(4)]\n[x.start() for x in t]\n[x.join() for x in t]\nprint(sorted(r))"},
+	} {
+		t.Run(filepath.Base(argv[0]), func(t *testing.T) {
+			c := &everywhere{t: t}
+			st := same(t, engine.Options{Client: c}, text, argv...)
+			if c.procs == 0 || c.procs != c.ends {
+				t.Errorf("%d processes began, %d ended", c.procs, c.ends)
+			}
+			if st.Sites == 0 {
+				t.Error("no sites")
+			}
+		})
+	}
+}
