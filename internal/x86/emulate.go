@@ -133,7 +133,7 @@ type Op struct {
 	run, undo func(*Emulator, *Op)
 
 	imm     uint64
-	args    [3]operand
+	args    [4]operand
 	mems    [maxMems]memRef
 	nargs   uint8
 	nmems   uint8
@@ -141,15 +141,17 @@ type Op struct {
 	ordered uint8          // how many
 	length  uint8
 	size    uint8 // of the operation, in bytes
-	cond    uint8 // for jcc and the like: as in the opcode
+	cond    uint8 // of selectors
 	flow    Flow
 	same    bool // both operands are one register
 	rep     uint8
-	exact   bool // there are semantics
+	exact   bool  // there are semantics
+	vex     bool  // zeroes the rest of the vector registers that it writes
+	unit    uint8 // bytes of a vector's element
 
-	target                  uint64 // relative to pc
-	writes                  RegSet // without the GPRs that are operands
-	flagsWritten, undefined Flags
+	target       uint64 // relative to pc
+	writes       RegSet // without the GPRs that are operands
+	flagsWritten Flags
 }
 
 // Values of Op.rep.
@@ -282,17 +284,7 @@ func (e *Emulator) report(op *Op) {
 // clobber makes unknown what the facts say that the instruction writes.
 func (e *Emulator) clobber(op *Op) {
 	e.forgetRegisters(op)
-	for i := range op.nmems {
-		m := &op.mems[i]
-		if m.access&Write == 0 {
-			continue
-		}
-		if !e.known[i] || m.kind&everywhere != 0 || m.kind&MemString != 0 && op.rep != noRep || m.size == 0 {
-			e.Mem.ForgetAll()
-		} else {
-			e.Mem.Forget(e.addrs[i], uint64(m.size))
-		}
-	}
+	e.forgetMemory(op)
 	switch op.flow {
 	case FlowNone:
 	case FlowSyscall:
@@ -304,6 +296,21 @@ func (e *Emulator) clobber(op *Op) {
 		if op.flow == FlowFar || op.flow == FlowTrap {
 			e.State = State{}
 			e.Mem.ForgetAll()
+		}
+	}
+}
+
+// forgetMemory makes unknown the memory that the facts say is written.
+func (e *Emulator) forgetMemory(op *Op) {
+	for i := range op.nmems {
+		m := &op.mems[i]
+		if m.access&Write == 0 {
+			continue
+		}
+		if !e.known[i] || m.kind&everywhere != 0 || m.kind&MemString != 0 && op.rep != noRep || m.size == 0 {
+			e.Mem.ForgetAll()
+		} else {
+			e.Mem.Forget(e.addrs[i], uint64(m.size))
 		}
 	}
 }

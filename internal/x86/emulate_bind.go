@@ -10,7 +10,7 @@ type semantics struct {
 func Bind(in *Inst) *Op {
 	op := &Op{
 		run: (*Emulator).clobber, length: uint8(in.Len), flow: in.Flow,
-		writes: in.Writes, flagsWritten: in.FlagsWritten, undefined: in.FlagsUndefined,
+		writes: in.Writes, flagsWritten: in.FlagsWritten, vex: in.Op[0] == 'v', unit: unitOf(in.Op),
 	}
 	fits := in.nargs <= uint8(len(op.args)) && in.Mask == NoReg
 	vector := false
@@ -66,7 +66,7 @@ func Bind(in *Inst) *Op {
 		if s.run != nil && (op.rep == noRep || in.mems[0].Kind&MemString != 0) {
 			op.run, op.exact = s.run, true
 		}
-		op.cond = conditionOf(in.Op)
+		op.cond = selectors[in.Op]
 	}
 	return op
 }

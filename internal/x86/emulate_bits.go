@@ -58,7 +58,7 @@ func shiftedLeft(v Value, n, size uint8) Value {
 
 func shiftedRight(v Value, n, size uint8) Value {
 	m := widthMask(size)
-	return Value{v.Bits & m >> n, (v.Known | ^m) >> n & m}
+	return Value{v.Bits & m >> n, (v.Known&m>>n | ^(m >> n)) & m}
 }
 
 func shiftedRightSigned(v Value, n, size uint8) Value {

@@ -4,7 +4,12 @@ import "math/bits"
 
 func nothing(e *Emulator, op *Op) {}
 
-func move(e *Emulator, op *Op) { e.write(op, &op.args[0], e.read(op, &op.args[1])) }
+// move extends by zeros, if the destination is larger.
+func move(e *Emulator, op *Op) {
+	v := e.read(op, &op.args[1])
+	v.Known |= ^widthMask(op.args[1].size)
+	e.write(op, &op.args[0], v)
+}
 
 func moveSigned(e *Emulator, op *Op) {
 	src := &op.args[1]

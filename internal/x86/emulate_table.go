@@ -2,7 +2,7 @@ package x86
 
 import "strings"
 
-// semanticsTable has the operations that Exec and Reverse know, by name. Those of vectors are in vectorTable.
+// semanticsTable has the operations that Exec and Reverse know, by name.
 var semanticsTable = func() map[string]*semantics {
 	t := map[string]*semantics{}
 	add := func(names string, s semantics) {
@@ -20,7 +20,7 @@ var semanticsTable = func() map[string]*semantics {
 		add(r.names, semantics{run: r.run, undo: r.undo, vector: true})
 	}
 	for cc := range conditions {
-		add("j"+cc, semantics{run: jcc})
+		add("j"+cc, semantics{run: jcc, undo: undoBranch})
 		add("set"+cc, semantics{run: setcc})
 		add("cmov"+cc, semantics{run: cmovcc})
 	}
@@ -34,41 +34,41 @@ type semanticsRow struct {
 }
 
 var integerSemantics = []semanticsRow{
-	{"mov movzx movnti movdiri", move, nil},
-	{"movsx movsxd", moveSigned, nil},
+	{"mov movzx movnti movdiri", move, undoMove},
+	{"movsx movsxd", moveSigned, undoMove},
 	{"movbe", moveSwapped, nil},
-	{"lea", lea, nil},
-	{"xchg", exchange, nil},
-	{"add", add, nil},
+	{"lea", lea, undoLea},
+	{"xchg", exchange, undoExchange},
+	{"add", add, undoAdd},
 	{"adc", addCarry, nil},
-	{"sub", subtract, nil},
+	{"sub", subtract, undoSubtract},
 	{"sbb", subtractBorrow, nil},
-	{"cmp", compare, nil},
-	{"inc", increment, nil},
-	{"dec", decrement, nil},
-	{"neg", negate, nil},
-	{"not", complement, nil},
+	{"cmp", compare, undoCompare},
+	{"inc", increment, undoIncrement},
+	{"dec", decrement, undoDecrement},
+	{"neg", negate, undoNegate},
+	{"not", complement, undoNot},
 	{"and", and, nil},
 	{"or", or, nil},
-	{"xor", xor, nil},
-	{"test", test, nil},
+	{"xor", xor, undoXor},
+	{"test", test, undoTest},
 	{"andn", andNot, nil},
-	{"xadd", exchangeAdd, nil},
+	{"xadd", exchangeAdd, undoExchangeAdd},
 	{"cmpxchg", compareExchange, nil},
 	{"cmpxchg8b cmpxchg16b", compareExchangeTwo, nil},
 	{"mul", multiply, nil},
-	{"imul", multiplySigned, nil},
+	{"imul", multiplySigned, undoMultiply},
 	{"mulx", multiplyNoFlags, nil},
 	{"div", divide, nil},
 	{"idiv", divideSigned, nil},
 	{"adcx", addCarryCF, nil},
 	{"adox", addCarryOF, nil},
 
-	{"shl", shiftLeft, nil},
-	{"shr", shiftRight, nil},
-	{"sar", shiftRightSigned, nil},
-	{"rol", rotateLeft, nil},
-	{"ror", rotateRight, nil},
+	{"shl", shiftLeft, undoShiftLeft},
+	{"shr", shiftRight, undoShiftRight},
+	{"sar", shiftRightSigned, undoShiftRight},
+	{"rol", rotateLeft, undoRotateLeft},
+	{"ror", rotateRight, undoRotateRight},
 	{"rcl", rotateLeftCarry, nil},
 	{"rcr", rotateRightCarry, nil},
 	{"shld", shiftLeftDouble, nil},
@@ -83,7 +83,7 @@ var integerSemantics = []semanticsRow{
 	{"tzcnt", trailingZeros, nil},
 	{"lzcnt", leadingZeros, nil},
 	{"popcnt", countBits, nil},
-	{"bswap", byteSwap, nil},
+	{"bswap", byteSwap, undoByteSwap},
 	{"blsi", lowestBit, nil},
 	{"blsr", lowestBitReset, nil},
 	{"blsmsk", lowestBitMask, nil},
@@ -93,12 +93,12 @@ var integerSemantics = []semanticsRow{
 	{"pext", extract, nil},
 	{"crc32", crc32c, nil},
 
-	{"cbw cwde cdqe", extendAccumulator, nil},
+	{"cbw cwde cdqe", extendAccumulator, undoExtendAccumulator},
 	{"cwd cdq cqo", extendToDX, nil},
 	{"lahf", loadFlags, nil},
 	{"sahf", storeFlags, nil},
-	{"pushf pushfd pushfq", pushFlags, nil},
-	{"popf popfd popfq", popFlags, nil},
+	{"pushf pushfd pushfq", pushFlags, undoPushFlags},
+	{"popf popfd popfq", popFlags, undoPopFlags},
 	{"clc", setOne(CF, false), nil},
 	{"stc", setOne(CF, true), nil},
 	{"cmc", complementCarry, nil},
@@ -110,37 +110,32 @@ var integerSemantics = []semanticsRow{
 	{"wrfsbase", writeFS, nil},
 	{"wrgsbase", writeGS, nil},
 
-	{"push", push, nil},
-	{"pop", pop, nil},
-	{"leave", leave, nil},
-	{"call", call, nil},
-	{"ret", ret, nil},
-	{"jmp", jump, nil},
+	{"push", push, undoPush},
+	{"pop", pop, undoPop},
+	{"leave", leave, undoLeave},
+	{"call", call, undoCall},
+	{"ret", ret, undoRet},
+	{"jmp", jump, undoJump},
 	{"jrcxz jecxz", jumpRCX, nil},
-	{"loop loope loopne", loop, nil},
-	{"syscall", systemCall, nil},
+	{"loop loope loopne", loop, undoLoop},
+	{"syscall", systemCall, undoSystemCall},
 
-	{"movsb movsw movsd movsq", moveString, nil},
-	{"stosb stosw stosd stosq", storeString, nil},
-	{"lodsb lodsw lodsd lodsq", loadString, nil},
-	{"cmpsb cmpsw cmpsd cmpsq", compareString, nil},
-	{"scasb scasw scasd scasq", scanString, nil},
+	{"movsb movsw movsd movsq", moveString, undoString},
+	{"stosb stosw stosd stosq", storeString, undoString},
+	{"lodsb lodsw lodsd lodsq", loadString, undoString},
+	{"cmpsb cmpsw cmpsd cmpsq", compareString, undoString},
+	{"scasb scasw scasd scasq", scanString, undoString},
 	{"clzero", zeroLine, nil},
 
-	{"nop endbr64 endbr32 pause lfence mfence sfence fwait serialize prefetch prefetchw prefetchwt1 prefetchnta prefetcht0 prefetcht1 prefetcht2", nothing, nil},
-	{"clflush clflushopt clwb cldemote ptwrite", nothing, nil},
+	{"nop endbr64 endbr32 pause lfence mfence sfence fwait serialize prefetch prefetchw prefetchwt1 prefetchnta prefetcht0 prefetcht1 prefetcht2", nothing, nothing},
+	{"clflush clflushopt clwb cldemote ptwrite", nothing, nothing},
 }
 
-// conditionOf gives the condition of jcc, setcc and cmovcc as in the opcode.
-func conditionOf(op string) uint8 {
-	for _, p := range []string{"j", "set", "cmov"} {
-		if cc, ok := strings.CutPrefix(op, p); ok {
-			for i, name := range strings.Fields("o no b ae e ne be a s ns p np l ge le g") {
-				if cc == name {
-					return uint8(i)
-				}
-			}
-		}
+// selectors tell apart the operations that share a function: jcc, setcc and cmovcc by the condition as in the opcode, others by a number of their own.
+var selectors = func() map[string]uint8 {
+	m := map[string]uint8{"bts": 1, "btr": 2, "btc": 3, "loope": 1, "loopne": 2, "movhps": 1, "movhpd": 1, "vmovhps": 1, "vmovhpd": 1}
+	for i, cc := range strings.Fields("o no b ae e ne be a s ns p np l ge le g") {
+		m["j"+cc], m["set"+cc], m["cmov"+cc] = uint8(i), uint8(i), uint8(i)
 	}
-	return map[string]uint8{"bts": 1, "btr": 2, "btc": 3, "loope": 1, "loopne": 2}[op]
-}
+	return m
+}()
