@@ -253,6 +253,7 @@ static int try(pthread_mutex_t *m, int kind)
 static __attribute__((noinline)) int take(struct rs_thread *t, pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
 	rs_sync_ready(t);
+	t->slow = !__atomic_load_n(&rs_quick, __ATOMIC_ACQUIRE);
 	int kind = kind_of(m);
 	unsigned how = op == LOCK ? RS_HOW_BLOCK : op == TRYLOCK ? RS_HOW_TRY : RS_HOW_TIMED;
 	if (op == CLOCKLOCK && !rs_valid_clock(clock))
@@ -325,8 +326,7 @@ static __attribute__((noinline)) int quick_taken(struct rs_thread *t, pthread_mu
 /* 1: taken and done; 0: taken, quick_taken has the rest; -1: not taken. */
 static inline __attribute__((always_inline)) int quick_lock(struct rs_thread *t, pthread_mutex_t *m)
 {
-	uint32_t quick = rs_quick;
-	if (RS_UNLIKELY(t == NULL || quick == 0 || t->inside || t->held_count >= t->held_cap))
+	if (RS_UNLIKELY(t == NULL || !rs_may_be_quick(t) || t->held_count >= t->held_cap))
 		return -1;
 	int kind = m->__data.__kind;
 	if (RS_UNLIKELY(kind != 0)) {
@@ -342,9 +342,9 @@ static inline __attribute__((always_inline)) int quick_lock(struct rs_thread *t,
 	}
 	if (RS_UNLIKELY(!quick_take(m, t->tid)))
 		return -1;
-	if (RS_LIKELY(quick != 2 || t->held_count != 0))
+	if (RS_LIKELY(rs_config.stack_depth != 0 || t->held_count != 0))
 		return 0;
-	rs_held_put(t, (uintptr_t)m, RS_INFO(0, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
+	rs_held_first(t, (uintptr_t)m, RS_INFO(0, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
 	t->locks_taken++;
 	return 1;
 }
@@ -405,7 +405,7 @@ static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 }
 
 /* As the end of quick_unlock, where the moment has something to say of its site. */
-static __attribute__((noinline)) bool judged_unlock(struct rs_thread *t, pthread_mutex_t *m, void *fp)
+static __attribute__((noinline)) int judged_unlock(struct rs_thread *t, pthread_mutex_t *m, void *fp)
 {
 	uint32_t n = t->held_count;
 	rs_moment_give(rs_sync_of(t), n - 1, t->held[n - 1].info, (uintptr_t)fp + 16);
@@ -413,35 +413,45 @@ static __attribute__((noinline)) bool judged_unlock(struct rs_thread *t, pthread
 	if (QUICK_RECURSIVE(m->__data.__kind))
 		m->__data.__count = 0;
 	quick_give(m);
-	return true;
+	return 0;
 }
 
-/* The newest on the held list, a kind that the quick path takes, and ours by its own bytes; or one that stays ours. */
-static inline __attribute__((always_inline)) bool quick_unlock(struct rs_thread *t, pthread_mutex_t *m, void *fp)
+/* The newest on the held list, a kind that the quick path takes, and ours by its own bytes; or one that stays ours. 1: given back; 0: judged_unlock will; -1: not so. */
+static inline __attribute__((always_inline)) int quick_unlock(struct rs_thread *t, pthread_mutex_t *m, void *fp)
 {
 	uint32_t n;
-	if (RS_UNLIKELY(t == NULL || rs_quick == 0 || t->inside || (uint32_t)m->__data.__owner != t->tid))
-		return false;
+	if (RS_UNLIKELY(t == NULL || !rs_may_be_quick(t) || (uint32_t)m->__data.__owner != t->tid))
+		return -1;
 	int kind = m->__data.__kind;
 	if (RS_UNLIKELY(kind != 0)) {
 		if (!QUICK(kind))
-			return false;
+			return -1;
 		if (quick_back(m, t->tid))
-			return true;
+			return 1;
 	}
-	if (RS_UNLIKELY((n = t->held_count) == 0 || t->held[n - 1].obj != (uintptr_t)m))
-		return false;
-	uint64_t info = t->held[n - 1].info;
+	if (RS_UNLIKELY((n = t->held_count) == 0))
+		return -1;
+	const struct rs_held_slot *top = &t->held[n - 1];
+	if (RS_UNLIKELY(top->obj != (uintptr_t)m))
+		return -1;
+	uint64_t info = top->info;
 	if (RS_STACK_LATER == RS_INFO_STACK(info) ? RS_UNLIKELY(rs_moment_strays(&rs_sync_of(t)->moment[n - 1], (uintptr_t)fp + 16)) : (info & RS_INFO_TRIAL) != 0)
-		return judged_unlock(t, m, fp);
+		return 0;
 	rs_held_count(t, n - 1);
 	if (RS_UNLIKELY(QUICK_RECURSIVE(kind)))
 		m->__data.__count = 0;
 	quick_give(m);
-	return true;
+	return 1;
 }
 
-int rs_mutex_unlock(pthread_mutex_t *m, struct rs_site at) { return quick_unlock(rs_thread_tls, m, at.fp) ? 0 : give(m, at); }
+static inline __attribute__((always_inline)) int unlock(pthread_mutex_t *m, struct rs_site at)
+{
+	struct rs_thread *t = rs_thread_tls;
+	int q = quick_unlock(t, m, at.fp);
+	return RS_LIKELY(q > 0) ? 0 : q < 0 ? give(m, at) : judged_unlock(t, m, at.fp);
+}
+
+int rs_mutex_unlock(pthread_mutex_t *m, struct rs_site at) { return unlock(m, at); }
 
 /* --- life ----------------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -522,10 +532,7 @@ RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
 	return q == 0 ? quick_taken(t, m, RS_HOW_BLOCK, RS_SITE) : lock_rest(m, RS_SITE);
 }
 
-RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m)
-{
-	return RS_LIKELY(quick_unlock(rs_thread_tls, m, __builtin_frame_address(0))) ? 0 : give(m, RS_SITE);
-}
+RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m) { return unlock(m, RS_SITE); }
 RS_EXPORT int pthread_mutex_trylock(pthread_mutex_t *m) { return rs_mutex_trylock(m, RS_SITE); }
 RS_EXPORT int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *abstime) { return rs_mutex_timedlock(m, -1, abstime, RS_SITE); }
 

@@ -55,7 +55,7 @@ void rs_sync_prepare(struct rs_thread *t)
 	if (__atomic_load_n(&checked, __ATOMIC_RELAXED) == 0
 	    && __atomic_compare_exchange_n(&checked, &zero, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)
 	    && !rs_config.all && rs_mutex_verify(t))
-		__atomic_store_n(&rs_quick, rs_config.stack_depth ? 1 : 2, __ATOMIC_RELEASE);
+		__atomic_store_n(&rs_quick, 1, __ATOMIC_RELEASE);
 }
 
 void rs_sync_new_segment(struct rs_thread *t)

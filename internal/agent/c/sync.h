@@ -144,6 +144,22 @@ static inline void rs_held_put(struct rs_thread *t, uintptr_t obj, uint64_t info
 	if (RS_UNLIKELY(*(volatile uint64_t *)&t->held[n].obj != obj))
 		rs_held_write(t, n, obj, info);
 }
+/* The same for the first of an empty list. */
+static inline void rs_held_first(struct rs_thread *t, uintptr_t obj, uint64_t info)
+{
+	struct rs_slot *slot = t->slot;
+	do { /* again if a handler used the same place, or moved the list */
+		struct rs_held_slot *own = t->held;
+		own->obj = obj;
+		own->info = info;
+		slot->held[0].obj = obj;
+		slot->held[0].info = info;
+		__asm__ volatile("" ::: "memory");
+		t->held_count = 1;
+		slot->held_count = 1;
+		__asm__ volatile("" ::: "memory");
+	} while (RS_UNLIKELY(t->held[0].obj != obj));
+}
 /* Index of the newest entry of obj, -1 if none. */
 static inline int rs_held_find(const struct rs_thread *t, uintptr_t obj)
 {
@@ -278,10 +294,11 @@ static inline bool rs_on_own_stack(const struct rs_thread *t, uintptr_t p) { ret
 /* Emits misuse if rs_config.misuse. */
 void rs_misuse(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned what, int result, uint32_t stack, uint32_t stack2, uint64_t aux, uint32_t other);
 
+/* 1: what the quick paths rely on holds. Set by rs_sync_prepare. */
+extern uint32_t rs_quick __attribute__((visibility("hidden")));
+
 /* --- nouns ------------------------------------------------------------------------------------------------------------------ */
 
-/* 0: no quick path; 1: quick, stacks are taken; 2: quick, no stacks. Set by rs_sync_prepare. */
-extern uint32_t rs_quick __attribute__((visibility("hidden")));
 /* mutex.c: does glibc lay out and keep mutexes as the quick path does? */
 bool rs_mutex_verify(struct rs_thread *t);
 unsigned rs_mutex_flags(uintptr_t m);

@@ -64,6 +64,7 @@ static void fill(struct rs_thread *t, uint32_t number)
 {
 	t->number = number;
 	t->emit_sp = t->nested = t->inside = t->vfork_depth = t->end_rounds = 0;
+	t->slow = 1;
 	t->held_count = 0;
 	t->locks_taken = 0;
 	t->exit_value = (uint64_t)PTHREAD_CANCELED; /* unless it returns or calls pthread_exit */
