@@ -17,6 +17,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // A Client says what is patched and with what. All calls about one process come from one goroutine, and the thread that asked waits for them; those about
@@ -43,6 +44,8 @@ type Tester interface {
 // Options of an engine.
 type Options struct {
 	Client Client
+	// Calls says what becomes of sites that are calls: refused, or moved with their return address kept.
+	Calls x86.Calls
 	// SharedBytes is how much each process may share by Process.Share; at most 1 GiB. It costs memory as far as it is used.
 	SharedBytes uint64
 	// Warn is told what could not be done. May be called from several goroutines. May be nil.

@@ -44,6 +44,7 @@ type Module struct {
 	undecoded uint64
 	learnt    bool
 	space     *patch.Space
+	calls     x86.Calls
 	inherited bool // patched by the parent, before the fork that the process began with
 	why       map[uint64]Why
 	sites     uint64
@@ -141,7 +142,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		key := fmt.Sprintf("%s %d %x", m.Dev, m.Inode, bias)
 		mod := byKey[key]
 		if mod == nil {
-			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, space: p.space, why: map[uint64]Why{}}
+			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, why: map[uint64]Why{}}
 			byKey[key] = mod
 			come = append(come, mod)
 		} else {
@@ -275,5 +276,11 @@ func (m *Module) learn() {
 			}
 			done = max(done, reached)
 		}
+		t.planner.Calls = m.calls
+		entered := roots(m.Image)
+		for i := range entered {
+			entered[i] += m.Bias
+		}
+		t.follow(entered)
 	}
 }

@@ -170,6 +170,9 @@ func (m *Image) Path() string { return m.path }
 // BuildID is the build-id in hexadecimal, or "".
 func (m *Image) BuildID() string { return m.buildID }
 
+// Entry is the link-time address at which the kernel or the loader enters the image, 0 if there is none.
+func (m *Image) Entry() uint64 { return m.file.Entry }
+
 // Type is ET_EXEC, ET_DYN, …
 func (m *Image) Type() elf.Type { return m.file.Type }
 
