@@ -17,6 +17,7 @@ import (
 	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/run"
 	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // Formats are the names that an Output may have.
@@ -105,7 +106,7 @@ func Count(o Options) (exit int, err error) {
 	}
 	c := newCounter(o.Select)
 	notes := &notes{}
-	eng := engine.New(engine.Options{Client: c, SharedBytes: sharedBytes, Warn: notes.add})
+	eng := engine.New(engine.Options{Client: c, Calls: x86.PushReturn, SharedBytes: sharedBytes, Warn: notes.add})
 	cfg := wire.Config{}
 	if o.Follow {
 		cfg.Follow = 1

@@ -12,7 +12,6 @@ import (
 	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/recipe"
-	"github.com/ripstop/ripstop/internal/wire"
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
@@ -139,10 +138,11 @@ func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) ([]patch.
 	}
 	k.mem, k.tiers = mem, make([]bool, len(list))
 	sites := make([]patch.Site, 0, len(list))
+	env := p.Env()
 	for i := range list {
 		f := &list[i]
 		ops := []recipe.Op{recipe.Count{Cell: at + 8*uint64(i), Of: recipe.Shared}}
-		r, err := recipe.Compile(ops, recipe.Site{At: f.at, Inst: f.in, Code: f.code}, recipe.Live(f.code, assume), recipe.Env{Save: p.SaveOffset(), Slots: slots})
+		r, err := recipe.Compile(ops, recipe.Site{At: f.at, Inst: f.in, Code: f.code}, recipe.Live(f.code, assume), env)
 		if err != nil {
 			k.missed = append(k.missed, Missed{f.at - m.Bias, f.in.Op, k.insts[i].Access, err.Error()})
 			continue
@@ -154,9 +154,6 @@ func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) ([]patch.
 
 // assume is what liveness may take for granted; see docs/decisions.md on recipes.
 const assume = 0
-
-// slots are those that each thread has.
-const slots = wire.PatchSaves
 
 // Patched takes note of what was patched, and of what was not.
 func (c *counter) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
