@@ -433,6 +433,7 @@ func (s *Session) finish(p *process) {
 			break
 		}
 	}
+	s.keepCalls(p)
 	p.free()
 	s.mu.Unlock()
 }
@@ -446,6 +447,7 @@ func (s *Session) release() {
 		if s.opts.Patcher != nil {
 			s.opts.Patcher.Gone(p.id)
 		}
+		s.keepCalls(p)
 		p.free()
 	}
 	clear(s.processes)

@@ -14,8 +14,9 @@ import (
 // process is one traced process: one address space from exec or fork to exec or end.
 type process struct {
 	id      uint64
-	pid     int // as we see it; 0 when it is not visible to us
-	pidfd   int // -1: none
+	pid     int    // as we see it; 0 when it is not visible to us
+	exe     string // where calls are counted
+	pidfd   int    // -1: none
 	regions []*region
 	ended   bool // superseded by an exec: to be finished by the next pass
 
@@ -101,6 +102,9 @@ func (s *Session) addRegion(fd int, pid int, id uint64) error {
 		return nil
 	}
 	p = &process{id: id, pid: pid, pidfd: pidfd, regions: []*region{r}, threads: map[uint32]*slot{}}
+	if s.opts.Config.Calls != 0 {
+		p.exe = exeOf(pid)
+	}
 	if s.opts.Handler != nil {
 		p.merger = trace.NewMerger(func(e *wire.Event) { s.hand(p, e) })
 		p.clock = p.merger.Lane(clockKey)

@@ -22,6 +22,7 @@ type region struct {
 	mem   []byte
 	head  *wire.Region
 	slots []slot
+	calls []wire.Calls // one for each slot, and one for the process's others; none where calls are not counted
 }
 
 // slot is our view of one wire.Slot.
@@ -109,12 +110,12 @@ func (r *region) layout() error {
 			ln.tail = atomic.LoadUint64(&ln.shared.Tail)
 		}
 	}
-	return nil
+	return r.layoutCalls(&h)
 }
 
 func (r *region) unmap() {
 	unix.Munmap(r.mem)
-	r.mem, r.head, r.slots = nil, nil, nil
+	r.mem, r.head, r.slots, r.calls = nil, nil, nil, nil
 }
 
 // drain copies what is in the ring to buf (reusing its memory) and gives the room back. An error says that the counters are

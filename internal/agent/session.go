@@ -87,9 +87,10 @@ type Session struct {
 	order     []*process // by id: a parent comes before its children
 	warned    map[string]bool
 	closed    bool
-	stats     Stats    // of processes that are gone, and counters
-	queue     []func() // run by the loop between passes
-	forked    bool     // a process has said that it made another
+	stats     Stats          // of processes that are gone, and counters
+	calls     []ProcessCalls // of processes that are gone
+	queue     []func()       // run by the loop between passes
+	forked    bool           // a process has said that it made another
 
 	conns    map[*net.UnixConn]bool
 	settling bool

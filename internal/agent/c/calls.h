@@ -2,6 +2,7 @@
 #ifndef RS_CALLS_H
 #define RS_CALLS_H
 #include "agent.h"
+#include <ucontext.h>
 
 /* What the hook does with a system call, by its row: its number, or RS_CALL_OTHER for those that are too high. */
 enum {
@@ -52,9 +53,10 @@ extern char rs_vdso_hook[] __attribute__((visibility("hidden")));
 
 /* A thread was interrupted, g are its registers as the kernel keeps them in a signal's ucontext (REG_RIP …). If it is inside the hook, g becomes what it would be
  * without, at the site or behind it; true. When nobody has changed g since, rs_hook_back puts the thread where it was. */
-struct rs_hook_was { int64_t real[23], shown[23]; };
-bool rs_hook_view(int64_t *g, struct rs_hook_was *was) __attribute__((visibility("hidden")));
-void rs_hook_back(int64_t *g, const struct rs_hook_was *was) __attribute__((visibility("hidden")));
+bool rs_hook_view(greg_t *g, greg_t *real, greg_t *shown) __attribute__((visibility("hidden")));
+void rs_hook_back(greg_t *g, const greg_t *real, const greg_t *shown) __attribute__((visibility("hidden")));
+/* In rs_vdso_hook. */
+bool rs_hook_of_vdso(uintptr_t pc) __attribute__((visibility("hidden")));
 
 /* For walks of stacks: if *pc is in the hook and *rsp the stack pointer there, both become the site's. */
 bool rs_hook_frame(uintptr_t *pc, uintptr_t *rsp) __attribute__((visibility("hidden")));

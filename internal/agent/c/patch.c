@@ -4,6 +4,7 @@
  * do. One thread at a time; all signals are blocked meanwhile, so that a handler never meets the lock of its own thread. Text and trampolines are private memory of the process,
  * so a forked child has both as they were; so are the tables here. */
 #include "patch.h"
+#include "calls.h"
 #include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -82,6 +83,8 @@ void rs_patch_open(int sock)
 		q->shared_bytes = (uint64_t)bytes;
 	}
 	describe_xsave(q);
+	q->function[RS_PATCH_FUNC_SYSCALL_HOOK] = (uintptr_t)rs_syscall_hook;
+	q->function[RS_PATCH_FUNC_VDSO_HOOK] = (uintptr_t)rs_vdso_hook;
 	page = q;
 }
 
@@ -370,19 +373,23 @@ static void move(const struct rs_trampoline_move *m, uintptr_t rip, const greg_t
 
 void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 {
-	s->moved = s->inside = false;
+	s->moved = s->inside = s->hooked = false;
 	if (!rs_patching)
 		return;
 	greg_t *g = uc->uc_mcontext.gregs;
-	uintptr_t pc = (uintptr_t)g[REG_RIP], at;
+	s->hooked = rs_hook_view(g, s->was, s->seen);
+	if (s->hooked)
+		return;
+	/* The vdso's hook uses registers that are dead where it came from, which r11 says. */
+	uintptr_t pc = (uintptr_t)g[REG_RIP], at, from = rs_hook_of_vdso(pc) ? (uintptr_t)g[REG_R11] : pc;
 	begin_read();
-	const struct rs_trampoline_state *st = find(pc, &at);
+	const struct rs_trampoline_state *st = find(from, &at);
 	if (st) {
 		rs_os_copy(s->was, g, sizeof s->was);
 		s->moved = true;
 		s->generation = __atomic_load_n(&generation, __ATOMIC_SEQ_CST);
 		s->rip = at + (uintptr_t)(intptr_t)st->pc;
-		s->resume = st->resume == 0xffff ? s->rip : at + st->resume;
+		s->resume = from != pc ? pc : st->resume == 0xffff ? s->rip : at + st->resume;
 		const struct rs_trampoline_move *m = (const void *)(st + 1);
 		for (unsigned i = 0; i < st->moves; i++)
 			move(&m[i], s->rip, s->was, g);
@@ -397,6 +404,8 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
+	if (s->hooked)
+		rs_hook_back(g, s->was, s->seen);
 	/* Where the trampoline may be gone, what it does is done once more. */
 	if (s->moved && (uintptr_t)g[REG_RIP] == s->rip && s->generation == __atomic_load_n(&generation, __ATOMIC_SEQ_CST))
 		g[REG_RIP] = (greg_t)s->resume;

@@ -28,7 +28,7 @@ void rs_patch_after_fork(void) RS_HIDDEN;
 uintptr_t rs_patch_pc(uintptr_t pc) RS_HIDDEN;
 
 /* A context of a signal is shown to the program as if it had been interrupted in its own code, and goes back to what it was if it is still the same after the handler. */
-struct rs_shown { bool moved, inside; uint32_t generation; uintptr_t rip, resume; greg_t was[23], seen[23]; };
+struct rs_shown { bool moved, inside, hooked; uint32_t generation; uintptr_t rip, resume; greg_t was[23], seen[23]; };
 void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s) RS_HIDDEN;
 void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s) RS_HIDDEN;
 

@@ -6,7 +6,6 @@
  * call is made with rsp - RS_CALL_FRAME, which no system call looks at but those that are left to the trampoline. */
 #include "calls.h"
 #include "core.h"
-#include <ucontext.h>
 
 #define STR(x) #x
 #define XSTR(x) STR(x)
@@ -231,11 +230,12 @@ __asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_ho
 	"2:	lock incq (%rax,%r10)\n"
 	"	jmp *%r11\n"
 	".cfi_endproc\n"
+	"rs_vdso_hook_end:\n"
 	".size rs_vdso_hook, .-rs_vdso_hook\n");
 
 #define LABEL(name) extern char name[] __attribute__((visibility("hidden")))
 LABEL(rs_hook_framed); LABEL(rs_hook_number); LABEL(rs_hook_flags); LABEL(rs_hook_made); LABEL(rs_hook_result); LABEL(rs_hook_left); LABEL(rs_hook_leaving);
-LABEL(rs_hook_gone); LABEL(rs_hook_unmade); LABEL(rs_hook_passed); LABEL(rs_hook_pass_gone);
+LABEL(rs_hook_gone); LABEL(rs_vdso_hook_end); LABEL(rs_hook_unmade); LABEL(rs_hook_passed); LABEL(rs_hook_pass_gone);
 LABEL(rs_hook_c); LABEL(rs_hook_c_saved); LABEL(rs_hook_c_loaded); LABEL(rs_hook_c_end);
 
 /* --- seen from outside -------------------------------------------------------------------------------------------------------------------- */
@@ -259,33 +259,33 @@ bool rs_hook_frame(uintptr_t *pc, uintptr_t *rsp)
 }
 
 /* Where there is a frame: what the program would see. */
-static void view(int64_t *g, const struct rs_call *c, bool made, bool saved, bool flags)
+static void view(greg_t *g, const struct rs_call *c, bool made, bool saved, bool flags)
 {
 	enum { AH = 0xd5, OF = 0x800 };
 	uintptr_t pc = (uintptr_t)g[REG_RIP];
 	if (!made)
-		g[REG_RAX] = (int64_t)c->number;
+		g[REG_RAX] = (greg_t)c->number;
 	else if (!within(pc, rs_hook_made, rs_hook_result))
 		g[REG_RAX] = c->result;
-	g[REG_RDX] = (int64_t)c->rdx;
+	g[REG_RDX] = (greg_t)c->rdx;
 	if (saved) {
-		g[REG_RDI] = (int64_t)c->rdi;
-		g[REG_RSI] = (int64_t)c->rsi;
-		g[REG_R10] = (int64_t)c->r10;
-		g[REG_R8] = (int64_t)c->r8;
-		g[REG_R9] = (int64_t)c->r9;
+		g[REG_RDI] = (greg_t)c->rdi;
+		g[REG_RSI] = (greg_t)c->rsi;
+		g[REG_R10] = (greg_t)c->r10;
+		g[REG_R8] = (greg_t)c->r8;
+		g[REG_R9] = (greg_t)c->r9;
 	}
 	if (flags)
-		g[REG_EFL] = (g[REG_EFL] & ~(int64_t)(AH | OF)) | (c->flags >> 8 & AH) | (c->flags & 1 ? OF : 0);
+		g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(AH | OF)) | (c->flags >> 8 & AH) | (c->flags & 1 ? OF : 0);
 	if (made) {
-		g[REG_RCX] = (int64_t)c->next;
+		g[REG_RCX] = (greg_t)c->next;
 		g[REG_R11] = g[REG_EFL]; /* as the kernel leaves it */
 	}
-	g[REG_RSP] = (int64_t)(uintptr_t)c + RS_CALL_FRAME;
-	g[REG_RIP] = (int64_t)(made ? c->next : c->next - 2);
+	g[REG_RSP] = (greg_t)(uintptr_t)c + RS_CALL_FRAME;
+	g[REG_RIP] = (greg_t)(made ? c->next : c->next - 2);
 }
 
-static bool show(int64_t *g)
+static bool show(greg_t *g)
 {
 	uintptr_t pc = (uintptr_t)g[REG_RIP], sp = (uintptr_t)g[REG_RSP];
 	if (within(pc, rs_hook_c, rs_hook_c_end)) {
@@ -302,11 +302,11 @@ static bool show(int64_t *g)
 	bool leaving = within(pc, rs_hook_left, rs_hook_gone), passed = within(pc, rs_hook_passed, rs_hook_pass_gone);
 	if (leaving) {
 		uintptr_t at = (uintptr_t)g[REG_RCX] - (pc == (uintptr_t)rs_hook_leaving ? 2 : 0);
-		g[REG_RCX] = g[REG_RIP] = (int64_t)next_of(at);
+		g[REG_RCX] = g[REG_RIP] = (greg_t)next_of(at);
 	} else if (passed || within(pc, rs_syscall_hook, rs_hook_number)) {
 		if (within(pc, rs_hook_framed, rs_hook_number))
 			g[REG_RSP] += RS_CALL_FRAME;
-		g[REG_RIP] = (int64_t)next_of((uintptr_t)g[REG_RCX]) - 2;
+		g[REG_RIP] = (greg_t)next_of((uintptr_t)g[REG_RCX]) - 2;
 	} else {
 		const struct rs_call *c = (const struct rs_call *)sp;
 		view(g, c, within(pc, rs_hook_made, rs_hook_unmade), c->see, !within(pc, rs_hook_number, rs_hook_flags));
@@ -314,17 +314,24 @@ static bool show(int64_t *g)
 	return true;
 }
 
-bool rs_hook_view(int64_t *g, struct rs_hook_was *was)
+#define GREGS (NGREG * sizeof(greg_t))
+
+bool rs_hook_view(greg_t *g, greg_t *real, greg_t *shown)
 {
-	rs_os_copy(was->real, g, sizeof was->real);
+	uintptr_t pc = (uintptr_t)g[REG_RIP];
+	if (RS_LIKELY(!within(pc, rs_syscall_hook, rs_hook_c_end)))
+		return false;
+	rs_os_copy(real, g, GREGS);
 	if (!show(g))
 		return false;
-	rs_os_copy(was->shown, g, sizeof was->shown);
+	rs_os_copy(shown, g, GREGS);
 	return true;
 }
 
-void rs_hook_back(int64_t *g, const struct rs_hook_was *was)
+void rs_hook_back(greg_t *g, const greg_t *real, const greg_t *shown)
 {
-	if (rs_os_equal(g, was->shown, sizeof was->shown))
-		rs_os_copy(g, was->real, sizeof was->real);
+	if (rs_os_equal(g, shown, GREGS))
+		rs_os_copy(g, real, GREGS);
 }
+
+bool rs_hook_of_vdso(uintptr_t pc) { return within(pc, rs_vdso_hook, rs_vdso_hook_end); }

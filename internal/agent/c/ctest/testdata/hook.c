@@ -183,12 +183,11 @@ static bool in_hook;
 static void stepped(int sig, siginfo_t *info, void *context)
 {
 	(void)sig; (void)info;
-	int64_t *g = (int64_t *)((ucontext_t *)context)->uc_mcontext.gregs, real[23];
+	greg_t *g = ((ucontext_t *)context)->uc_mcontext.gregs, real[NGREG], was[NGREG], shown[NGREG];
 	memcpy(real, g, sizeof real);
 	uintptr_t pc = (uintptr_t)g[REG_RIP];
-	struct rs_hook_was was;
 	steps++;
-	bool view = rs_hook_view(g, &was);
+	bool view = rs_hook_view(g, was, shown);
 	in_hook = (pc >= (uintptr_t)rs_syscall_hook && pc < (uintptr_t)rs_syscall_hook_end);
 	if (in_hook && !view) {
 		fprintf(stderr, "not shown at hook+%#lx\n", pc - (uintptr_t)rs_syscall_hook);
@@ -198,7 +197,7 @@ static void stepped(int sig, siginfo_t *info, void *context)
 		g[REG_EFL] &= ~0x100ll;
 	if (!view)
 		return;
-	bool site = g[REG_RIP] == (int64_t)hooked_next - 2, next = g[REG_RIP] == (int64_t)hooked_next;
+	bool site = g[REG_RIP] == (greg_t)hooked_next - 2, next = g[REG_RIP] == (greg_t)hooked_next;
 	shown_site += site;
 	shown_next += next;
 	uint64_t flags = (uint64_t)g[REG_EFL] & (ARITH | DIRECTION);
@@ -212,7 +211,7 @@ static void stepped(int sig, siginfo_t *info, void *context)
 			site ? "site" : next ? "next" : "?", g[REG_RAX], g[REG_RDX], g[REG_RDI], g[REG_RCX], g[REG_R11], flags, entry.flags & (ARITH | DIRECTION), entry.rax, entry.rdx, entry.rdi);
 		bad++;
 	}
-	rs_hook_back(g, &was);
+	rs_hook_back(g, was, shown);
 	if (memcmp(g, real, sizeof real) != 0) {
 		fprintf(stderr, "hook+%#lx: not put back\n", pc - (uintptr_t)rs_syscall_hook);
 		bad++;
