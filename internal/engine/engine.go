@@ -28,7 +28,7 @@ type Client interface {
 	// Sites gives what is to be patched in a module that has come: at the start, all that the program is linked with; then what dlopen brings. It is asked of every
 	// module but the agent; libc, ld.so and the vdso are for the client to leave out. Sites that cannot be patched are left out and counted; p.Why tells afterwards.
 	Sites(p *Process, m *Module) []patch.Site
-	// Patched is called when the sites of a module are in place. at gives how an instruction was patched, nil: it was not.
+	// Patched is called when the sites of a module, if there are some, are in place. at gives how an instruction was patched, nil: it was not.
 	Patched(p *Process, m *Module, at func(addr uint64) *patch.Patch)
 	// Site gives the recipe for one instruction that a thread asks for (PatchAskSite), and false if it stays as it is.
 	Site(p *Process, m *Module, at uint64) (patch.Recipe, bool)

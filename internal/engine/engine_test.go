@@ -130,7 +130,7 @@ func compile(t *testing.T, name string, flags ...string) string {
 // result is how a program ended.
 type result struct{ stdout, stderr, state string }
 
-const limit = 5 * time.Minute
+const limit = 20 * time.Minute
 
 func run(t *testing.T, cmd *exec.Cmd) result {
 	t.Helper()
@@ -207,6 +207,27 @@ func words(n int) string {
 	return b.String()
 }
 
+// Likewise with libc too.
+func TestLibc(t *testing.T) {
+	text := words(5000)
+	for _, argv := range [][]string{
+		{"/bin/true"},
+		{"gzip", "-c"},
+		{"sort"},
+		{"pigz", "-c", "-p", "4"},
+		{"/bin/bash", "-c", "for i in 1 2 3; do echo $i | tr 1 x; done; (sleep 0; echo $$ | wc -w); x=$(seq 100 | sort -rn | head -3); echo $x; kill -USR1 $$ 2>/dev/null || true"},
+		{"/usr/bin/python3", "-c", "import threading,subprocess,signal,os\nsignal.signal(signal.SIGUSR1,lambda *a: print('usr1'))\nr=[]\ndef f(n):\n  r.append(sum(i*n for i in range(5000)))\n" +
+			"t=[threading.Thread(target=f,args=(i,)) for i in range(4)]\n[x.start() for x in t]\n[x.join() for x in t]\nprint(sorted(r))\n" +
+			"os.kill(os.getpid(),signal.SIGUSR1)\nprint(subprocess.run(['/bin/echo','hi'],capture_output=True))\npid=os.fork()\nif pid==0: os._exit(7)\nprint(os.waitpid(pid,0)[1])"},
+	} {
+		t.Run(filepath.Base(argv[0]), func(t *testing.T) {
+			c := &everywhere{t: t, libc: true}
+			same(t, engine.Options{Client: c}, text, argv...)
+			t.Logf("tiers %v", c.tiers)
+		})
+	}
+}
+
 // Real programs give native results with an empty recipe at every memory instruction that is no plain stack traffic, in the program and its libraries but libc and ld.so.
 func TestPrograms(t *testing.T) {
 	text := words(20000)
@@ -224,6 +245,7 @@ func TestPrograms(t *testing.T) {
 		t.Run(filepath.Base(argv[0]), func(t *testing.T) {
 			c := &everywhere{t: t}
 			st := same(t, engine.Options{Client: c}, text, argv...)
+			t.Logf("tiers %v", c.tiers)
 			if c.procs == 0 || c.procs != c.ends {
 				t.Errorf("%d processes began, %d ended", c.procs, c.ends)
 			}

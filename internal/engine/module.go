@@ -284,3 +284,10 @@ func (m *Module) learn() {
 		t.follow(entered)
 	}
 }
+
+// Patchable says whether an instruction may be a site, by itself and with a recipe that does not replace it.
+func (m *Module) Patchable(at uint64) bool {
+	m.learn()
+	t := m.text(at)
+	return t != nil && t.planner.Check(at) == nil
+}

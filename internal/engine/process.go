@@ -227,7 +227,9 @@ func (p *Process) modules() error {
 		if err := p.install(m, sites); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
-		p.e.opts.Client.Patched(p, m, m.patch)
+		if len(sites) > 0 {
+			p.e.opts.Client.Patched(p, m, m.patch)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,115 @@
+package engine_test
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+)
+
+// padding is a recipe of instructions without effect, of any length, so that trampolines move.
+type padding int
+
+func (n padding) Size() int    { return int(n) }
+func (padding) Replaces() bool { return false }
+func (n padding) Append(dst []byte, at uint64) (b []byte, states []patch.State, err error) {
+	for i := range int(n) {
+		dst = append(dst, 0x90)
+		states = append(states, patch.State{Off: i, Resume: patch.Restart})
+	}
+	return dst, states, nil
+}
+
+// flips patches and unpatches sites of the program at random, some at each request.
+type flips struct {
+	everywhere
+	r        *rand.Rand
+	all      []uint64
+	in       map[uint64]bool
+	changes  int
+	refused  int
+	atOnce   int
+	patchAll bool // any instruction that can be moved, not only those with memory
+}
+
+func (c *flips) Sites(p *engine.Process, m *engine.Module) []patch.Site {
+	if m.Kind != engine.Program {
+		return nil
+	}
+	m.Instructions(func(in *engine.Insn) bool {
+		if c.patchAll || wanted(&in.Inst) {
+			c.all = append(c.all, in.At)
+		}
+		return true
+	})
+	return nil
+}
+
+type at struct {
+	patch.Recipe
+	for_ uint64
+}
+
+func (a at) Append(dst []byte, pc uint64) ([]byte, []patch.State, error) {
+	dst, states, err := a.Recipe.Append(dst, pc)
+	for i := range states {
+		states[i].For = a.for_
+	}
+	return dst, states, err
+}
+
+func (c *flips) Test(p *engine.Process, _ uint64) error {
+	var m *engine.Module
+	for _, x := range p.Modules() {
+		if x.Kind == engine.Program {
+			m = x
+		}
+	}
+	var add []patch.Site
+	var remove []uint64
+	seen := map[uint64]bool{}
+	for range 1 + c.r.IntN(c.atOnce) {
+		a := c.all[c.r.IntN(len(c.all))]
+		if seen[a] {
+			continue
+		}
+		seen[a] = true
+		if c.in[a] {
+			remove = append(remove, a)
+		} else if m.Patchable(a) {
+			add = append(add, patch.Site{At: a, Recipe: at{padding(c.r.IntN(12)), a}})
+		}
+	}
+	if err := p.Change(m, add, remove); err != nil {
+		return err
+	}
+	for _, s := range add {
+		c.in[s.At] = true
+	}
+	for _, a := range remove {
+		delete(c.in, a)
+	}
+	c.changes += len(add) + len(remove)
+	return nil
+}
+
+// Threads run code, and handlers interrupt them, while sites of it are patched, planned anew and removed at random: no result is wrong, no trap strays.
+func TestLive(t *testing.T) {
+	seconds := "3"
+	if os.Getenv("RIPSTOP_SOAK") != "" {
+		seconds = "600"
+	}
+	for _, opt := range []string{"-O0", "-O2"} {
+		t.Run(opt, func(t *testing.T) {
+			prog := compile(t, "hot.c", opt)
+			c := &flips{everywhere: everywhere{t: t}, r: rand.New(rand.NewPCG(1, 2)), in: map[uint64]bool{}, atOnce: 200, patchAll: true}
+			st := same(t, engine.Options{Client: c}, "", prog, seconds, "3")
+			t.Logf("%d of %d sites changed", c.changes, len(c.all))
+			if c.changes == 0 || st.Requests[4] == 0 {
+				t.Error("nothing was changed")
+			}
+		})
+	}
+}
