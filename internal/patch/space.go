@@ -17,6 +17,8 @@ type Space struct {
 	part rangeSet // of it, what lies in pages in use and is worth looking at
 	used map[uint64]int
 	near uint64 // where memory without further wishes was given last
+
+	frames frames
 }
 
 // smallHole is the least that is looked at in pages in use.
@@ -176,10 +178,12 @@ func (s *Space) take(lo, hi uint64) {
 	s.part.remove(lo, hi)
 	for page := lo &^ (PageSize - 1); page < hi; page += PageSize {
 		n := s.used[page]
-		s.used[page] = n + int(min(hi, page+PageSize)-max(lo, page))
+		from, to := max(lo, page), min(hi, page+PageSize)
+		s.used[page] = n + int(to-from)
 		if n == 0 {
 			s.holes(page)
 		}
+		s.shared(page, int(from-page), int(to-page), true)
 	}
 }
 
@@ -208,13 +212,16 @@ func (s *Space) give(lo, hi uint64) {
 	}
 	s.free.add(lo, hi)
 	for page := lo &^ (PageSize - 1); page < hi; page += PageSize {
-		s.used[page] -= int(min(hi, page+PageSize) - max(lo, page))
+		from, to := max(lo, page), min(hi, page+PageSize)
+		s.used[page] -= int(to - from)
+		s.shared(page, int(from-page), int(to-page), false)
 		switch {
 		case s.used[page] < 0:
 			panic("BUG: patch: memory given back twice")
 		case s.used[page] == 0:
 			delete(s.used, page)
 			s.part.remove(page, page+PageSize)
+			s.leave(page)
 		default:
 			s.part.remove(page, page+PageSize)
 			s.holes(page)
