@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/count"
 	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/unwind"
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
@@ -154,7 +156,8 @@ func deterministic(t *testing.T) map[string]*Program {
 	}
 }
 
-// resolvers gives the ranges of functions that choose an implementation (STT_GNU_IFUNC). The loader calls them while it relocates, before there is anything that could count.
+// resolvers gives the ranges of functions that choose an implementation, which relocations of type IRELATIVE or symbols of type STT_GNU_IFUNC name. The loader calls them while it
+// relocates, before there is anything that could count.
 func resolvers(t *testing.T, module string) (list [][2]uint64) {
 	t.Helper()
 	f, err := elf.Open(module)
@@ -162,13 +165,43 @@ func resolvers(t *testing.T, module string) (list [][2]uint64) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	img, err := image.Open(module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	functions, err := unwind.Ranges(img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(addr uint64) {
+		for _, r := range functions {
+			if addr == r[0] {
+				list = append(list, r)
+			}
+		}
+	}
 	symbols, err := f.DynamicSymbols()
 	if err != nil && !errors.Is(err, elf.ErrNoSymbols) {
 		t.Fatal(err)
 	}
 	for _, s := range symbols {
 		if elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC && s.Section != elf.SHN_UNDEF {
-			list = append(list, [2]uint64{s.Value, s.Value + s.Size})
+			add(s.Value)
+		}
+	}
+	for _, s := range f.Sections {
+		if s.Type != elf.SHT_RELA {
+			continue
+		}
+		b, err := s.Data()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; len(b) >= 24; b = b[24:] {
+			if elf.R_X86_64(binary.LittleEndian.Uint32(b[8:])) == elf.R_X86_64_IRELATIVE {
+				add(binary.LittleEndian.Uint64(b[16:]))
+			}
 		}
 	}
 	return list
