@@ -145,10 +145,10 @@ func (m *SparseMemory) Forget(addr, size uint64) {
 	if size/sparsePageSize > uint64(len(m.pages)) { // more pages than there are
 		for _, p := range m.pages {
 			from := p.number*sparsePageSize - addr
-			switch {
-			case from < size:
+			if from < size {
 				m.forget(p.number, 0, min(size-from, sparsePageSize))
-			case -from < sparsePageSize:
+			}
+			if -from < sparsePageSize {
 				m.forget(p.number, -from, min(size, sparsePageSize+from))
 			}
 		}

@@ -428,7 +428,7 @@ func TestEmulateFindsWrongSemantics(t *testing.T) {
 		{"c5f828c1", func(op *Op) { op.vex = false }, "state"},                // vmovaps xmm0, xmm1
 		{"660fd7c1", func(op *Op) { op.run = signs(8) }, "state"},             // pmovmskb eax, xmm1
 		{"488d4408f8", func(op *Op) { op.mems[0].disp += 8 }, "state before"}, // lea rax, [rax+rcx-8]
-		{"9c", func(op *Op) { op.run = popFlags }, "state"},                     // pushfq
+		{"9c", func(op *Op) { op.run = popFlags }, "state"},                   // pushfq
 		{"0f58c1", func(op *Op) { op.writes = 0 }, "state"},                   // addps xmm0, xmm1
 		{"f7f1", func(op *Op) { op.run = multiply }, "state"},                 // div ecx
 		{"0fb111", func(op *Op) { op.run = exchangeAdd }, "state"},            // cmpxchg [rcx], edx
