@@ -35,6 +35,7 @@ var policy = map[string]string{
 	"internal/truth":        "",
 	"internal/sample":       "internal/image internal/pt internal/perf",
 	"internal/step":         "internal/tsc internal/image internal/tracee internal/x86 internal/pt internal/perf internal/truth internal/sample golang.org/x/sys/unix",
+	"internal/syscalls":     "internal/wire internal/x86 internal/patch",
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",
 	"internal/detect":       "internal/wire internal/finding",
@@ -48,12 +49,13 @@ var policy = map[string]string{
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step golang.org/x/sys/unix golang.org/x/term",
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
 		"github.com/google/pprof/profile",
-	"cmd/ripstop": "internal/run internal/record internal/count internal/report internal/doctor " +
+	"internal/calls": "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/agent internal/run",
+	"cmd/ripstop": "internal/run internal/record internal/count internal/calls internal/syscalls internal/report internal/doctor " +
 		"github.com/spf13/cobra github.com/spf13/cobra/doc github.com/spf13/pflag golang.org/x/term",
 }
 
 // pure packages know nothing of the machine: the same events give the same answers everywhere, and tests need nothing but events.
-var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/target", "internal/x86", "internal/pt", "internal/perf", "internal/truth"}
+var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/target", "internal/x86", "internal/pt", "internal/perf", "internal/syscalls", "internal/truth"}
 
 var machine = []string{"os", "os/exec", "os/signal", "net", "syscall", "golang.org/x/sys/unix"}
 

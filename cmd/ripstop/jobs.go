@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ripstop/ripstop/internal/calls"
 	"github.com/ripstop/ripstop/internal/count"
 	"github.com/ripstop/ripstop/internal/record"
 	"github.com/ripstop/ripstop/internal/report"
@@ -39,6 +40,7 @@ type jobTable struct {
 	run, record, report func(*flags) (exit int, err error)
 	dump                func(dir string, o *dumpFlags, w io.Writer) (exit int, err error)
 	count               func(*count.Options) (exit int, err error)
+	syscalls            func(*calls.Options) (exit int, err error)
 }
 
 var jobs = jobTable{
@@ -61,5 +63,6 @@ var jobs = jobTable{
 	dump: func(dir string, o *dumpFlags, w io.Writer) (int, error) {
 		return record.Dump(dir, record.Filter{Process: uint64(o.process), Thread: uint32(o.thread), Types: o.types}, w)
 	},
-	count: func(o *count.Options) (int, error) { return count.Count(*o) },
+	count:    func(o *count.Options) (int, error) { return count.Count(*o) },
+	syscalls: func(o *calls.Options) (int, error) { return calls.Count(*o) },
 }
