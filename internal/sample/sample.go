@@ -15,10 +15,11 @@ import (
 
 // Names in the directory of a trace.
 const (
-	PerfFile  = "perf.data"   // samples, control flow, mappings; package perf
-	TruthFile = "truth.rst"   // of a stepped program: everything it did; package truth
-	InfoFile  = "sample.json" // Info
-	VDSOFile  = "vdso.so"     // the image of [vdso], which is no file
+	PerfFile  = "perf.data"     // samples, control flow, mappings; package perf
+	TruthFile = "truth.rst"     // of a stepped program: everything it did; package truth
+	InfoFile  = "sample.json"   // Info
+	VDSOFile  = "vdso.so"       // the image of [vdso], which is no file
+	AgentFile = "libripstop.so" // the agent's, whose own is gone with its session
 )
 
 // A Mode says where samples come from.
@@ -66,7 +67,9 @@ const (
 var ErrNoSamples = errors.New("no samples were recorded; record with --sample")
 
 // Files lists what a sampled recording may put into a trace's directory.
-func Files() []string { return []string{PerfFile, TruthFile, InfoFile, InfoFile + ".new", VDSOFile} }
+func Files() []string {
+	return []string{PerfFile, TruthFile, InfoFile, InfoFile + ".new", VDSOFile, AgentFile}
+}
 
 // ReadInfo reads sample.json of a trace directory. The error is ErrNoSamples, wrapped, if there is none.
 func ReadInfo(dir string) (Info, error) {

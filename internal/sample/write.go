@@ -165,9 +165,7 @@ func (w *Writer) Trace(index uint32, pid, tid int32, b []byte, last bool, tsc ui
 		w.aux[index] = a
 	}
 	a.rest = append(a.rest, b...)
-	if last {
-		a.rest = append(a.rest, make([]byte, -len(a.rest)&7)...)
-	}
+	a.rest = append(a.rest, make([]byte, -len(a.rest)&7)...)
 	n := len(a.rest) &^ 7
 	if n == 0 {
 		return w.err

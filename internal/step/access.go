@@ -49,6 +49,9 @@ func elementOf(op string) int {
 	if strings.HasPrefix(op, "maskmov") || strings.HasPrefix(op, "vmaskmovdqu") {
 		return 1
 	}
+	if strings.HasPrefix(op, "vp") && !strings.HasSuffix(op, "ps") && !strings.HasSuffix(op, "pd") { // vpcompressd is no scalar
+		op = op[len(op)-1:]
+	}
 	for _, e := range []struct {
 		suffix string
 		size   int

@@ -45,6 +45,10 @@ func (s *Stepper) loop() error {
 func (s *Stepper) await() error {
 	var ws unix.WaitStatus
 	tid, err := wait4(&ws)
+	if errors.Is(err, unix.ECHILD) && len(s.order) == 0 { // it could not be executed, and whoever started it has its status
+		clear(s.threads)
+		return nil
+	}
 	if errors.Is(err, unix.ECHILD) {
 		return fmt.Errorf("BUG: stepping %d threads, the kernel knows none of them", len(s.threads))
 	}
@@ -113,8 +117,11 @@ func (s *Stepper) step(t *thread) error {
 // resume lets a thread go on up to its next stop. One that was killed meanwhile is no error: its end will be told.
 func (s *Stepper) resume(t *thread) error {
 	how := unix.PTRACE_SINGLESTEP
-	if t.p == nil { // the program is not executed yet
+	switch {
+	case t.p == nil: // the program is not executed yet
 		how = unix.PTRACE_CONT
+	case t.syscall && t.sig == 0: // with a signal only a step stops at its handler
+		how = unix.PTRACE_SYSCALL
 	}
 	err := ptrace(how, t.tid, 0, uintptr(t.sig))
 	if errors.Is(err, unix.ESRCH) {
@@ -155,6 +162,9 @@ func (s *Stepper) stopped(tid int, ws unix.WaitStatus) error {
 	case t.p == nil:
 		t.sig = int(ws.StopSignal())
 		return s.goOn(t)
+	case int(ws.StopSignal()) == callStop && !t.inside:
+		t.inside = true
+		return s.goOn(t)
 	}
 	return s.trapped(t, int(ws.StopSignal()))
 }
@@ -175,7 +185,10 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 		return nil
 	}
 	ran := now.Rip != t.ip && !t.restart
-	if sig == int(unix.SIGTRAP) {
+	switch sig {
+	case callStop:
+		ran, sig = true, 0
+	case int(unix.SIGTRAP):
 		again := t.in != nil && t.in.repeats && t.sig == 0
 		code := int32(trapTrace)
 		if t.sig != 0 || !again && (now.Rip == t.ip || t.in == nil || t.in.Flow == x86.FlowTrap || t.restart) {
@@ -189,6 +202,7 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 			s.truth.Add(&truth.Step{PID: uint32(t.p.pid), TID: uint32(t.tid), Kind: truth.Handler, IP: t.ip, Value: uint64(t.sig)})
 			t.flow.left(t.ip)
 			ran, sig, t.syscall = false, 0, false
+			unblockTrap(t.tid)
 		}
 	}
 	t.sig, t.state = sig, ready
@@ -197,7 +211,7 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 			return err
 		}
 	}
-	t.regs = now
+	t.regs, t.inside = now, false
 	if t.syscall && ran {
 		if err := s.returned(t); err != nil && !errors.Is(err, unix.ESRCH) {
 			return err
@@ -272,10 +286,6 @@ func (s *Stepper) begin(t *thread) error {
 	if err := getRegisters(t.tid, &t.regs); err != nil {
 		return nil // killed
 	}
-	if t.regs.R11&trapFlag != 0 {
-		t.regs.R11 &^= trapFlag
-		_ = setRegisters(t.tid, &t.regs) // killed, else
-	}
 	t.state = ready
 	s.introduce(t, maker)
 	return s.out.TraceStart(int32(t.p.pid), int32(t.tid), s.now)
@@ -319,7 +329,7 @@ func (s *Stepper) execed(t *thread, former int) error {
 	}
 	p := newProcess(t.tid)
 	s.processes[t.tid] = p
-	t.p, t.born, t.syscall, t.execed, t.restart, t.rep.on = p, true, true, true, false, false
+	t.p, t.born, t.syscall, t.inside, t.execed, t.restart, t.rep.on = p, true, true, true, true, false, false
 	if first {
 		s.order = append(s.order, t)
 	}

@@ -54,15 +54,16 @@ const (
 
 // Stops that tracers of seized threads see (ptrace(2)).
 const (
-	eventStop = 128 // PTRACE_EVENT_STOP
-	options   = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC
+	eventStop = 128                      // PTRACE_EVENT_STOP
+	callStop  = int(unix.SIGTRAP) | 0x80 // PTRACE_O_TRACESYSGOOD: a system call begins or is over
+	options   = unix.PTRACE_O_TRACECLONE | unix.PTRACE_O_TRACEEXEC | unix.PTRACE_O_TRACESYSGOOD
 	following = unix.PTRACE_O_TRACEFORK | unix.PTRACE_O_TRACEVFORK
 )
 
 // si_code of SIGTRAP.
 const (
 	trapNotify = 5 // ptrace_notify: a handler was set up
-	trapBrkpt  = 1 // a step over a system call
+	trapBrkpt  = 1 // a step over a system call, which is stepped only to deliver a signal before it
 	trapTrace  = 2 // a step
 )
 
@@ -79,10 +80,6 @@ func getRegisters(tid int, r *registers) error {
 	return ptrace(unix.PTRACE_GETREGS, tid, 0, uintptr(unsafe.Pointer(&r.PtraceRegs)))
 }
 
-func setRegisters(tid int, r *registers) error {
-	return ptrace(unix.PTRACE_SETREGS, tid, 0, uintptr(unsafe.Pointer(&r.PtraceRegs)))
-}
-
 // vector reads the XSAVE image of a thread, in the standard form; less than buf if the machine has less.
 func vector(tid int, buf []byte) ([]byte, error) {
 	const ntXstate = 0x202
@@ -91,6 +88,18 @@ func vector(tid int, buf []byte) ([]byte, error) {
 		return nil, fmt.Errorf("thread %d: reading its vector registers: %w", tid, err)
 	}
 	return buf[:v.Len], nil
+}
+
+// unblockTrap takes SIGTRAP out of a thread's mask: the kernel forces the signal of a step on a thread that blocks it, and takes away the program's handler
+// for it.
+func unblockTrap(tid int) {
+	const getMask, setMask = 0x420a, 0x420b
+	const trap = 1 << (unix.SIGTRAP - 1)
+	var mask uint64
+	if ptrace(getMask, tid, 8, uintptr(unsafe.Pointer(&mask))) == nil && mask&trap != 0 {
+		mask &^= trap
+		_ = ptrace(setMask, tid, 8, uintptr(unsafe.Pointer(&mask))) // it was killed, else
+	}
 }
 
 // signalCode gives si_code of the signal for which a thread stands; 0 if it does not stand for one.

@@ -66,7 +66,8 @@ type Stepper struct {
 	truth     *truth.Writer
 	out       *sample.Writer
 	buildID   func(string) string
-	vdso      bool
+	vdso      bool // it is written
+	agent     bool // likewise
 	steps     uint64
 	passing   bool // threads are let go where they stop
 	buffers   uint32

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -39,6 +40,7 @@ type thread struct {
 	tsc      uint64
 	accesses []truth.Access
 	syscall  bool // the instruction is a system call, which may take long
+	inside   bool // and has begun
 	nr       uint64
 	restart  bool // the kernel may run the system call before ip again
 	execed   bool // the system call was an execve that succeeded
@@ -69,7 +71,8 @@ func restarts(r *registers) bool {
 
 // prepare notes what a thread is about to do.
 func (s *Stepper) prepare(t *thread) {
-	t.ip, t.tsc, t.accesses, t.syscall, t.restart, t.execed = t.regs.Rip, s.now, t.accesses[:0], false, false, false
+	t.ip, t.tsc, t.accesses = t.regs.Rip, s.now, t.accesses[:0]
+	t.syscall, t.inside, t.restart, t.execed = false, false, false, false
 	if restarts(&t.regs) {
 		t.in, t.nr, t.syscall, t.restart = t.p.at(t.ip-2), t.regs.Orig_rax, true, true
 		return
@@ -181,16 +184,13 @@ func (s *Stepper) hideTrapFlag(t *thread, now *registers) {
 func (s *Stepper) returned(t *thread) error {
 	t.flow.left(t.ip)
 	t.syscall = false
-	if t.regs.R11&trapFlag != 0 { // syscall put the flags there
-		t.regs.R11 &^= trapFlag
-		if err := setRegisters(t.tid, &t.regs); err != nil {
-			return err
-		}
-	}
 	s.truth.Add(&truth.Step{PID: uint32(t.p.pid), TID: uint32(t.tid), Kind: truth.Resumed, IP: t.regs.Rip, Value: t.regs.Rax})
 	switch t.nr {
 	case unix.SYS_MMAP, unix.SYS_MPROTECT, unix.SYS_MUNMAP, unix.SYS_MREMAP, unix.SYS_SHMAT, unix.SYS_SHMDT, unix.SYS_PKEY_MPROTECT, unix.SYS_REMAP_FILE_PAGES:
 		return s.remap(t)
+	case unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_RT_SIGSUSPEND, unix.SYS_PSELECT6, unix.SYS_PPOLL, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_PWAIT2,
+		unix.SYS_EXECVE, unix.SYS_EXECVEAT:
+		unblockTrap(t.tid)
 	case unix.SYS_PRCTL:
 		return s.out.Comm(int32(t.p.pid), int32(t.tid), comm(t.tid), false, s.now)
 	}
@@ -207,6 +207,7 @@ func (s *Stepper) remap(t *thread) error {
 		if added[i].Path == "[vdso]" && !s.vdso {
 			s.vdso = t.p.dumpVDSO(&added[i], s.o.Dir) == nil
 		}
+		added[i].Path = s.kept(added[i].Path)
 		if err := s.out.Map(added[i], int32(t.tid)); err != nil {
 			return err
 		}
@@ -220,6 +221,26 @@ func (s *Stepper) remap(t *thread) error {
 		}
 	}
 	return nil
+}
+
+// kept gives the name of a mapped file for the recording: of the agent's, which goes with its session, that of a copy beside the trace.
+func (s *Stepper) kept(path string) string {
+	if filepath.Base(path) != sample.AgentFile {
+		return path
+	}
+	dir, err := filepath.Abs(s.o.Dir)
+	if err != nil {
+		return path
+	}
+	to := filepath.Join(dir, sample.AgentFile)
+	if !s.agent {
+		b, err := os.ReadFile(path)
+		if err != nil || os.WriteFile(to, b, 0o666) != nil {
+			return path
+		}
+		s.agent = true
+	}
+	return to
 }
 
 // comm gives the name of a thread.
