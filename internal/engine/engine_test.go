@@ -186,7 +186,7 @@ func same(t *testing.T, o engine.Options, in string, argv ...string) engine.Stat
 	got, st := patched(t, o, in, argv...)
 	if got != want {
 		cut := func(r result) result {
-			r.stdout, r.stderr = r.stdout[:min(400, len(r.stdout))], r.stderr[:min(2000, len(r.stderr))]
+			r.stdout, r.stderr = r.stdout[:min(3000, len(r.stdout))], r.stderr[:min(2000, len(r.stderr))]
 			return r
 		}
 		t.Errorf("%v:\nnative:  %+v\npatched: %+v", argv, cut(want), cut(got))

@@ -113,3 +113,43 @@ func TestLive(t *testing.T) {
 		})
 	}
 }
+
+// What handlers see of interrupted threads is the program's code, with its registers there and stacks that lead to main; faults are at the instruction that faults;
+// siglongjmp, asynchronous cancellation and the default action work.
+func TestShown(t *testing.T) {
+	for _, opt := range []string{"-O0", "-O2"} {
+		t.Run(opt, func(t *testing.T) {
+			prog := compile(t, "show.c", opt)
+			same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog)
+		})
+	}
+}
+
+// everything patches each instruction that can be moved, of the program and its libraries but libc, so that most interruptions are in trampolines.
+type everything struct{ everywhere }
+
+func (c *everything) Sites(p *engine.Process, m *engine.Module) (list []patch.Site) {
+	if m.Kind != engine.Program && m.Kind != engine.Library {
+		return nil
+	}
+	m.Instructions(func(in *engine.Insn) bool {
+		if m.Patchable(in.At) {
+			list = append(list, patch.Site{At: in.At, Recipe: at{padding(3), in.At}})
+		}
+		return true
+	})
+	return list
+}
+
+// SIGTRAP is the program's as it is natively, though int3 of ours lies all over its code: handlers, masks, pending signals, death.
+func TestTraps(t *testing.T) {
+	prog := compile(t, "trap.c", "-O1")
+	for _, what := range []string{"handler", "blocked", "int3", "raise", "ignored", "mask"} {
+		t.Run(what, func(t *testing.T) {
+			st := same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog, what)
+			if st.Patched[patch.TierTrap] == 0 {
+				t.Error("no int3")
+			}
+		})
+	}
+}

@@ -61,10 +61,11 @@ func (p *Process) write(at uint64, b []byte) error {
 // --- where trampolines may lie -------------------------------------------------------------------------------------------
 
 const (
-	lowest   = 1 << 20       // below, accesses by null pointers to big things must fault
-	highest  = 1<<47 - 1<<32 // above are the stack and what the kernel puts beside it
-	heapRoom = 1 << 30       // what brk may still want
-	stackGap = 256 << 20     // what lies between mappings and the stack; the kernel leaves about that
+	lowest      = 1 << 20       // below, accesses by null pointers to big things must fault
+	highest     = 1<<47 - 1<<32 // above are the stack and what the kernel puts beside it
+	heapRoom    = 1 << 30       // what brk may still want
+	heapRoomLow = 256 << 20     // likewise, where all space is above: malloc can do without brk
+	stackGap    = 256 << 20     // what lies between mappings and the stack; the kernel leaves about that
 )
 
 // foreign gives what is not ours to use: what others have mapped, and what they may want.
@@ -78,7 +79,11 @@ func (p *Process) foreign() ([]patch.Range, []tracee.Mapping, error) {
 		p.brk = startBrk(p.PID)
 	}
 	if p.brk != 0 {
-		list = append(list, patch.Range{Lo: p.brk, Hi: p.brk + heapRoom})
+		room := uint64(heapRoom)
+		if p.brk < 1<<31 {
+			room = heapRoomLow
+		}
+		list = append(list, patch.Range{Lo: p.brk, Hi: p.brk + room})
 	}
 	for i := range maps {
 		m := &maps[i]
