@@ -68,10 +68,14 @@ type counted struct {
 
 // cells are the counts of a module in a process.
 type cells struct {
-	mem    []byte
-	insts  []Inst // that were asked for; cell i counts insts[i]
-	tiers  []bool // whether insts[i] is patched
-	missed []Missed
+	module  *engine.Module
+	env     recipe.Env
+	addr    uint64 // of the cells in the process
+	mem     []byte // the same here
+	insts   []Inst // that were asked for; cell i counts insts[i]
+	patched []bool
+	lives   []x86.Live // before them
+	missed  []Missed
 }
 
 func newCounter(sel Selection) *counter {
@@ -113,47 +117,40 @@ func (c *counter) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site
 }
 
 // sites makes a cell and a recipe for each memory instruction.
-func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) ([]patch.Site, error) {
-	type found struct {
-		at   uint64
-		in   x86.Inst
-		code []byte
-	}
-	var list []found
+func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) (sites []patch.Site, err error) {
 	m.Instructions(func(i *engine.Insn) bool {
-		a, ok := Classify(&i.Inst)
-		if !ok || a.Kind == Stack && !c.sel.Stack {
-			return true
+		if a, ok := Classify(&i.Inst); ok && (a.Kind != Stack || c.sel.Stack) {
+			k.insts = append(k.insts, Inst{Addr: i.At - m.Bias, Op: i.Inst.Op, Access: a})
 		}
-		list = append(list, found{i.At, i.Inst, i.Code})
-		k.insts = append(k.insts, Inst{Addr: i.At - m.Bias, Op: i.Inst.Op, Access: a})
 		return true
 	})
-	if len(list) == 0 {
+	if len(k.insts) == 0 {
 		return nil, nil
 	}
-	at, mem, err := p.Share(8 * len(list))
-	if err != nil {
-		return nil, fmt.Errorf("no memory for %d counts: %w", len(list), err)
+	if k.addr, k.mem, err = p.Share(8 * len(k.insts)); err != nil {
+		return nil, fmt.Errorf("no memory for %d counts: %w", len(k.insts), err)
 	}
-	k.mem, k.tiers = mem, make([]bool, len(list))
-	sites := make([]patch.Site, 0, len(list))
-	env := p.Env()
-	for i := range list {
-		f := &list[i]
-		ops := []recipe.Op{recipe.Count{Cell: at + 8*uint64(i), Of: recipe.Shared}}
-		r, err := recipe.Compile(ops, recipe.Site{At: f.at, Inst: f.in, Code: f.code}, recipe.Live(f.code, assume), env)
-		if err != nil {
-			k.missed = append(k.missed, Missed{f.at - m.Bias, f.in.Op, k.insts[i].Access, err.Error()})
-			continue
+	k.module, k.env, k.patched, k.lives = m, p.Env(), make([]bool, len(k.insts)), make([]x86.Live, len(k.insts))
+	sites = make([]patch.Site, 0, len(k.insts))
+	recipes := make([]site, len(k.insts))
+	var live liveness
+	n := 0
+	m.Instructions(func(i *engine.Insn) bool {
+		if i.At-m.Bias != k.insts[n].Addr {
+			return true
 		}
-		sites = append(sites, patch.Site{At: f.at, Recipe: r})
-	}
+		k.lives[n] = live.before(i)
+		if code, err := k.compile(n, i); err != nil {
+			k.missed = append(k.missed, Missed{i.At - m.Bias, i.Inst.Op, k.insts[n].Access, err.Error()})
+		} else {
+			recipes[n] = site{k, uint32(n), uint16(code.Size())}
+			sites = append(sites, patch.Site{At: i.At, Recipe: &recipes[n]})
+		}
+		n++
+		return n < len(k.insts)
+	})
 	return sites, nil
 }
-
-// assume is what liveness may take for granted; see docs/decisions.md on recipes.
-const assume = 0
 
 // Patched takes note of what was patched, and of what was not.
 func (c *counter) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
@@ -173,7 +170,7 @@ func (c *counter) Patched(p *engine.Process, m *engine.Module, at func(addr uint
 			continue
 		}
 		if x := at(in.Addr + m.Bias); x != nil {
-			in.Tier, k.tiers[i] = x.Tier, true
+			in.Tier, k.patched[i] = x.Tier, true
 			continue
 		}
 		why := string(p.Why(in.Addr + m.Bias))
@@ -197,7 +194,7 @@ func (c *counter) take(q *counted) {
 	for m, k := range q.mods {
 		pm := c.profile.module(m.Path, m.BuildID)
 		for i := range k.insts {
-			if k.tiers[i] {
+			if k.patched[i] {
 				in := k.insts[i]
 				in.Count = atomic.LoadUint64((*uint64)(unsafe.Pointer(&k.mem[8*i])))
 				pm.add(in)
