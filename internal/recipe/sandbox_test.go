@@ -19,11 +19,12 @@ const pageSize = 4096
 // An area is memory of the sandbox that is ours too.
 type area struct {
 	at   uint64
-	mem  []byte
+	size int
 	prot uint64
+	mem  []byte
 }
 
-func (a *area) end() uint64 { return a.at + uint64(len(a.mem)) }
+func (a *area) end() uint64 { return a.at + uint64(a.size) }
 
 // A sandbox is a process that runs code of ours in memory that it shares with us. It may make no system call; nothing but its areas is mapped.
 type sandbox struct {
@@ -71,7 +72,7 @@ func newSandbox(tb testing.TB, areas []*area) *sandbox {
 	s := &sandbox{areas: areas}
 	total := 0
 	for _, a := range areas {
-		total += len(a.mem)
+		total += a.size
 	}
 	fd, err := unix.MemfdCreate("recipe-sandbox", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -120,7 +121,7 @@ func newSandbox(tb testing.TB, areas []*area) *sandbox {
 	}
 	at := 0
 	for _, a := range areas {
-		n := len(a.mem)
+		n := a.size
 		a.mem = ours[at : at+n]
 		call(unix.SYS_MMAP, a.at, uint64(n), a.prot, unix.MAP_SHARED|unix.MAP_FIXED_NOREPLACE, 0, uint64(at))
 		at += n

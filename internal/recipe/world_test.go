@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -25,7 +26,7 @@ type world struct {
 	text, tramp, refs, agent, farAgent *area
 	data                               *area // of which the first half is data, the second its mirror by GS
 	stack, tls, cells, farCells        *area
-	table, farTable, log               *area
+	table, farTable, log, many         *area
 	env                                Env
 	funcs                              [4][]uint64      // the agent's: those that change their context are odd, those that destroy vectors 2 and 3
 	was                                map[*area][]byte // memory as it is before a run
@@ -42,13 +43,13 @@ func newWorld(tb testing.TB, base uint64, more ...*area) *world {
 	w := &world{base: base}
 	var areas []*area
 	mk := func(at uint64, pages int, prot uint64) *area {
-		a := &area{at: at, mem: make([]byte, pages*pageSize), prot: prot}
+		a := &area{at: at, size: pages * pageSize, prot: prot}
 		areas = append(areas, a)
 		return a
 	}
 	w.text, w.tramp, w.refs, w.agent = mk(base+0x10000000, 16, rx), mk(base+0x12000000, 16, rx), mk(base+0x13000000, 4, rx), mk(base+0x14000000, 1, rx)
 	w.data, w.stack, w.tls, w.cells = mk(base+0x20000000, 4, rw), mk(base+0x22000000, 8, rw), mk(base+0x24000000, 1, rw), mk(base+0x26000000, 1, rw)
-	w.table, w.log = mk(base+0x28000000, 16, rw), mk(base+0x2a000000, 4, rw)
+	w.table, w.log, w.many = mk(base+0x28000000, 16, rw), mk(base+0x2a000000, 4, rw), mk(base+0x2a800000, 32, rw)
 	const far = 0x600000000000
 	w.farAgent, w.farCells, w.farTable = mk(far, 1, rx), mk(far+0x10000000, 1, rw), mk(far+0x20000000, 16, rw)
 	w.sandbox = newSandbox(tb, append(areas, more...))
@@ -207,11 +208,13 @@ func textOf(tb testing.TB, file string) (code []byte, at uint64) {
 	return code, s.Addr
 }
 
+// volatile are the operations whose result differs from run to run, or which touch more than is known.
+var volatile = []string{"rdtsc", "rdtscp", "rdrand", "rdseed", "cpuid", "xgetbv", "rdpid", "rdpmc", "wait", "fwait", "pause", "tpause", "umwait", "umonitor"}
+
 // unusable says whether an instruction is not for sandboxes: it does what differs from run to run, or needs privileges, or waits.
 func unusable(in *x86.Inst) bool {
 	const state = x86.SetSeg | x86.SetSys | x86.SetPKRU | x86.SetSSP | x86.SetMXCSR | x86.SetX87
-	switch in.Op {
-	case "rdtsc", "rdtscp", "rdrand", "rdseed", "cpuid", "xgetbv", "rdpid", "enter", "leave":
+	if slices.Contains(volatile, in.Op) || in.Op == "enter" || in.Op == "leave" {
 		return true
 	}
 	for _, m := range in.Mems() {
