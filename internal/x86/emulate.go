@@ -87,9 +87,9 @@ type MemAccess struct {
 	Known  bool   // the address is known
 	Down   bool   // the elements follow each other downwards (DF)
 	Access Access
-	Kind   MemKind
-	Size   uint16 // bytes, as in Mem; 0 when only the processor knows
-	// Elements of Size one after the other; 1 but for string instructions under a rep prefix, gathers and scatters. 0: not known, maybe none. Of
+	Kind   MemKind // with MemMasked only some of the bytes may have been touched
+	Size   uint16  // bytes, as in Mem; 0 when only the processor knows
+	// Elements of Size, one after the other; 1 but for string instructions under a rep prefix, gathers and scatters. 0: not known, maybe none. Of
 	// scasb and the like those that were looked at.
 	Count uint64
 }
@@ -97,7 +97,8 @@ type MemAccess struct {
 // An Emulator runs instructions on what is known of a thread. One belongs to one goroutine.
 //
 // What it says is known after an instruction is what the processor gives from any state that agrees with what was known before, if the instruction
-// completes and no other thread or signal handler changed the memory in between. Flags that the manual leaves undefined are never known.
+// completes and no other thread or signal handler changed the memory in between. Flags that the manual leaves undefined are never known. Where control
+// does not go from one instruction to the next as they say (a signal, the abort of a transaction), the caller sets State and Mem to what is known there.
 type Emulator struct {
 	State
 	Mem Memory // must be set

@@ -299,6 +299,7 @@ func (e *Emulator) counted(op *Op, v Value, n int, known bool) {
 	e.write(op, &op.args[0], r)
 }
 
+// trailingZeros is tzcnt, and leadingZeros lzcnt, as processors have them since 2013; older ones run bsf and bsr instead.
 func trailingZeros(e *Emulator, op *Op) {
 	v := e.read(op, &op.args[1])
 	n := min(bits.TrailingZeros64(v.Bits), int(8*op.size))

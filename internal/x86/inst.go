@@ -1,7 +1,8 @@
 // Package x86 decodes 64-bit x86 instructions and states the facts that instrumenting them needs: which registers and flags an
 // instruction reads and writes, which memory it touches and how, where control goes, and where displacement and immediate lie in its
-// encoding. It encodes what trampolines need, relocates instructions, redirects their accesses by GS, and tells which registers and flags are dead in a
-// block. It knows code bytes only: no process, no file, no symbols.
+// encoding. It encodes what trampolines need, relocates instructions, redirects their accesses by GS, tells which registers and flags are dead in a
+// block, and runs instructions, forwards and backwards, on registers and memory of which only some is known. It knows code bytes only: no process,
+// no file, no symbols.
 //
 // The instruction's shape (prefixes, ModRM, displacement, immediate, hence its length) is parsed here. A table of our own names operation and operands of
 // the instructions that most code consists of; golang.org/x/arch's x86asm does of the others, and another table of those that it does not know. The
