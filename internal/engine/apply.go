@@ -236,14 +236,17 @@ func (p *Process) rewrite(c *change) error {
 // edit changes a text while other threads run it.
 func (p *Process) edit(c *change) error {
 	steps := c.tx.Steps()
+	// A jump inside a displaced instruction is made of heads, too: of lower rank than the one that leads to it. So it must be vacant before each step up to the tails.
+	standing := len(c.tx.Vacate) > 0
 	for i, step := range steps {
+		standing = standing && (i == 0 || !tails(step, c.tx))
 		if err := p.step(c.t, step); err != nil {
 			return err
 		}
 		if err := p.do(op(wire.PatchDoSync, 0, 0)); err != nil {
 			return err
 		}
-		if next := i + 1; next < len(steps) && len(c.tx.Vacate) > 0 && tails(steps[next], c.tx) {
+		if standing && i+1 < len(steps) {
 			if err := p.vacate(c.tx.Vacate); err != nil {
 				return err
 			}

@@ -16,7 +16,7 @@ type Transaction struct {
 	New []*Patch
 	// Old are the patches that are no more. Their trampolines stay valid until no thread is in them; then Free takes their memory.
 	Old []*Patch
-	// Vacate are addresses inside instructions where a thread may stand in the jump of an old patch; none may when bytes other than heads are changed.
+	// Vacate are addresses inside instructions where a thread may stand in the jump of an old patch; none may while Steps change its bytes.
 	Vacate []uint64
 
 	before map[uint64]Recipe // the sites that it changes, as they were; nil: it was none
@@ -220,7 +220,8 @@ func (tx *Transaction) edits(t *Text) {
 }
 
 // Steps gives the writes in their order; behind each step all processors must have seen it before the next. At first every head becomes int3, those before whose bytes
-// they are made of; then all other bytes change, and here no thread may stand at Vacate; then the heads, in the opposite order. While this goes on a thread that traps at
+// they are made of; then all other bytes change; then the heads, in the opposite order. Before each step from the second up to that of the other bytes no thread may stand at
+// Vacate: a jump there is made of heads as well. While this goes on a thread that traps at
 // an edit goes on at its To.
 func (tx *Transaction) Steps() (steps [][]Write) {
 	ranks := 0

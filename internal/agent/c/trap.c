@@ -166,6 +166,8 @@ long rs_trap_begin(void)
 int rs_trap_action(const struct sigaction *act, struct sigaction *old)
 {
 	uint64_t mask = rs_os_no_signals();
+	if (!act)
+		RS_PROGRAM4(SYS_rt_sigaction, SIGTRAP, NULL, NULL, 8); /* to be counted */
 	rs_lock(&lock);
 	struct sigaction before = own;
 	int r = 0;
