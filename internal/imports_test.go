@@ -36,6 +36,7 @@ var policy = map[string]string{
 	"internal/sample":       "internal/image internal/pt internal/perf",
 	"internal/step":         "internal/tsc internal/image internal/tracee internal/x86 internal/pt internal/perf internal/truth internal/sample golang.org/x/sys/unix",
 	"internal/syscalls":     "internal/wire internal/x86 internal/patch",
+	"internal/pmu":          "internal/tsc internal/tracee internal/x86 internal/perf internal/sample golang.org/x/sys/unix",
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",
 	"internal/detect":       "internal/wire internal/finding",
@@ -46,7 +47,7 @@ var policy = map[string]string{
 	"internal/run": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor golang.org/x/sys/unix golang.org/x/term",
 	"internal/record": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
-		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step golang.org/x/sys/unix golang.org/x/term",
+		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu golang.org/x/sys/unix golang.org/x/term",
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
 		"github.com/google/pprof/profile",
 	"internal/calls": "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/agent internal/run",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,6 +67,20 @@ func (n number) Set(s string) error {
 		return fmt.Errorf("it takes a number from %d to %d", n.min, n.max)
 	}
 	*n.value = v
+	return nil
+}
+
+// share is a part of something, given in per cent.
+type share float64
+
+func (s *share) String() string { return strconv.FormatFloat(float64(*s)*100, 'g', -1, 64) + "%" }
+func (s *share) Type() string   { return "N%" }
+func (s *share) Set(text string) error {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
+	if err != nil || v < 0 || v > 100 {
+		return fmt.Errorf("it takes a percentage from 0%% to 100%%")
+	}
+	*s = share(v / 100)
 	return nil
 }
 

@@ -27,6 +27,7 @@ type flags struct {
 	period      int
 	filter      []string
 	steps       int
+	budget      float64
 }
 
 // dumpFlags choose what dump prints.
@@ -54,7 +55,7 @@ var jobs = jobTable{
 		return record.Record(record.Options{
 			Program: o.program, Dir: o.dir, Version: versionString(), Follow: o.follow, StackDepth: o.stackDepth, Stats: o.stats,
 			WaitFor:  run.WaitFor(o.waitFor),
-			Sampling: record.Sampling{Mode: record.SampleMode(o.sample), Period: uint64(o.period), Filter: o.filter, Steps: uint64(o.steps)},
+			Sampling: record.Sampling{Mode: record.SampleMode(o.sample), Period: uint64(o.period), Filter: o.filter, Steps: uint64(o.steps), Budget: o.budget},
 		})
 	},
 	report: func(o *flags) (int, error) {

@@ -76,6 +76,9 @@ func (fs *flagSet) samplingFlags(o *flags) {
 	cmd := fs.cmd
 	cmd.Flags().StringSliceVar(&o.filter, "filter", nil, "trace control flow only in these `FILES`, base names, comma-separated; main is the program's own (default), all is everywhere")
 	fs.note("filter")
+	o.budget = 0.02
+	cmd.Flags().Var((*share)(&o.budget), "budget", "of timer: the share of the program's CPU time that sampling may take; 0% is no limit")
+	fs.note("budget")
 	fs.number(&o.steps, "steps", 0, 0, 1<<40, "of step: let the program go after `N` instructions; 0 steps all")
 }
 

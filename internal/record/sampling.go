@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/pmu"
 	"github.com/ripstop/ripstop/internal/run"
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/step"
@@ -18,6 +21,9 @@ type Sampling struct {
 	Filter []string // files in which control flow is traced: "main", base names; "all" is everywhere; none: "main"
 	Steps  uint64   // of mode step: instructions after which the program is let go; 0: none
 	Seed   uint64   // of what is random; 0: any
+	Budget float64  // of mode timer: the share of the program's CPU time that sampling may take; 0: no limit
+
+	why string // the mode was chosen
 }
 
 // SampleMode says where samples come from.
@@ -47,7 +53,7 @@ func (s *Sampling) choose() error {
 		}
 	}
 	switch s.Mode {
-	case sample.None, sample.Step:
+	case sample.None, sample.Step, sample.Timer:
 		return nil
 	}
 	return fmt.Errorf("--sample=%s is not there yet", s.Mode)
@@ -61,11 +67,17 @@ type sampler interface {
 
 func (o *Options) sampler(warn func(string)) (sampler, error) {
 	s := &o.Sampling
-	if s.Mode == sample.Step {
+	switch s.Mode {
+	case sample.Step:
 		st, err := step.New(step.Options{
 			Dir: o.Dir, Period: s.Period, Seed: s.Seed, Filter: s.Filter, Limit: s.Steps, Follow: o.Follow, Command: o.Program, Version: o.Version, Warn: warn,
 		})
-		return stepped{st}, err
+		return sampled{st, st.Wait}, err
+	case sample.Timer:
+		t, err := pmu.NewTimer(pmu.TimerOptions{
+			Dir: o.Dir, Budget: s.Budget, Seed: s.Seed, Why: s.why, Command: o.Program, Version: o.Version, Warn: warn,
+		})
+		return sampled{t, nil}, err
 	}
 	return unsampled{}, nil
 }
@@ -78,21 +90,30 @@ func (unsampled) launch(sess *agent.Session, prog *agent.Program, env []string, 
 
 func (unsampled) Close() error { return nil }
 
-type stepped struct{ *step.Stepper }
+// sampled is a program that something is attached to before it begins.
+type sampled struct {
+	attached interface {
+		Attach(pid int) error
+		Close() error
+	}
+	wait func() (unix.WaitStatus, error) // nil: as without
+}
 
-// launch is run.Launch for a program whose changes its tracer is told.
-func (s stepped) launch(sess *agent.Session, prog *agent.Program, env []string, wait run.WaitFor, quit func()) (agent.Status, error) {
+func (s sampled) Close() error { return s.attached.Close() }
+
+// launch is run.Launch with that.
+func (s sampled) launch(sess *agent.Session, prog *agent.Program, env []string, wait run.WaitFor, quit func()) (agent.Status, error) {
 	signals, err := agent.CatchSignals()
 	if err != nil {
 		return agent.Status{}, err
 	}
 	defer signals.Stop()
-	t, err := agent.StartHeld(prog, sess.Environ(env), s.Attach)
+	t, err := agent.StartHeld(prog, sess.Environ(env), s.attached.Attach)
 	if err != nil {
 		return agent.Status{}, err
 	}
 	defer t.Release()
-	status := t.Supervise(signals, agent.Hooks{Quit: quit, OurStop: tracee.TracerStop, Wait: s.Wait})
+	status := t.Supervise(signals, agent.Hooks{Quit: quit, OurStop: tracee.TracerStop, Wait: s.wait})
 	if wait == run.All {
 		sess.AwaitAll(signals, quit)
 	}

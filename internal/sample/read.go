@@ -1,11 +1,14 @@
 package sample
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/perf"
 	"github.com/ripstop/ripstop/internal/pt"
@@ -74,6 +77,11 @@ type reading struct {
 	writes  []bool             // of breakpoints
 	living  map[int32]*Thread  // by thread id
 	buffers map[uint32]*Thread // by number of the AUX buffer
+
+	// Records come from several buffers of the kernel; they are sorted by time as perf does: what is older than the newest before the last
+	// FINISHED_ROUND is complete.
+	pending       []*perf.Entry
+	newest, limit uint64
 }
 
 func (r *Recording) read(size int64) error {
@@ -87,7 +95,7 @@ func (r *Recording) read(size int64) error {
 	for {
 		e, err := in.Next()
 		if errors.Is(err, io.EOF) {
-			return nil
+			return d.flush(math.MaxUint64)
 		}
 		if len(d.kinds) != len(in.Events) {
 			r.Events = in.Events
@@ -96,17 +104,56 @@ func (r *Recording) read(size int64) error {
 		switch {
 		case e == nil && in.Unfinished:
 			r.Damage = append(r.Damage, err) // a killed recorder: it ends in the middle of a record
-			return nil
+			return d.flush(math.MaxUint64)
 		case e == nil:
 			return err
 		case err != nil:
 			r.Damage = append(r.Damage, err)
 		default:
-			if err := d.entry(e); err != nil {
+			if err := d.take(e); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// take puts a record in order; those without time are taken at once.
+func (d *reading) take(e *perf.Entry) error {
+	switch r := e.Record.(type) {
+	case *perf.FinishedRound:
+		limit := d.limit
+		d.limit = d.newest
+		return d.flush(limit)
+	case *perf.Sample:
+		e.Identity = r.Identity
+	case *perf.Auxtrace:
+		e.Identity.Time = d.Clock.Time(r.Reference)
+	default:
+		if e.Record.Type() >= perf.TypeHeaderAttr {
+			return d.entry(e)
+		}
+	}
+	d.newest = max(d.newest, e.Identity.Time)
+	d.pending = append(d.pending, e)
+	return nil
+}
+
+// flush takes what is not younger than a time.
+func (d *reading) flush(limit uint64) error {
+	slices.SortStableFunc(d.pending, func(a, b *perf.Entry) int { return cmp.Compare(a.Identity.Time, b.Identity.Time) })
+	n, _ := slices.BinarySearchFunc(d.pending, limit, func(e *perf.Entry, limit uint64) int {
+		if e.Identity.Time <= limit {
+			return -1
+		}
+		return 1
+	})
+	for _, e := range d.pending[:n] {
+		if err := d.entry(e); err != nil {
+			return err
+		}
+	}
+	d.pending = slices.Delete(d.pending, 0, n)
+	return nil
 }
 
 // Attribute types of the kernel (perf_event.h).

@@ -214,6 +214,12 @@ func (w *Writer) Raw(event int, misc perf.Misc, t perf.Type, body []byte, time u
 	return w.err
 }
 
+// Reclock tells how times convert from here on; the clocks drift against each other.
+func (w *Writer) Reclock(c perf.TimeConv) {
+	w.o.Clock = c
+	w.user(&c)
+}
+
 // Round tells that nothing older than what was written follows.
 func (w *Writer) Round() { w.user(&perf.FinishedRound{}) }
 

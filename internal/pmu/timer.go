@@ -1,0 +1,468 @@
+package pmu
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/perf"
+	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/tsc"
+)
+
+// TimerOptions say how mode timer samples.
+type TimerOptions struct {
+	Dir     string  // of the trace
+	Budget  float64 // the share of the program's CPU time that sampling may take; 0: no limit
+	Seed    uint64
+	Why     string // why this mode was chosen
+	Command []string
+	Version string
+	Warn    func(string)
+}
+
+// A Timer samples a program by a clock and breakpoints.
+type Timer struct {
+	o     TimerOptions
+	costs costs
+	attrs []perf.Event
+	freq  uint64
+	ours  bool // the clock is compared with the TSC by us
+
+	clocks, tasks, sides []event
+	rings                []*ring
+	ids                  map[uint64]int // number in attrs of an event's id
+	out                  *sample.Writer
+	info                 sample.Info
+	begin                pair
+	told                 pair // the conversion that was written last holds here
+	purse                purse
+	paused               bool
+	watch                *watchpoints
+	stop                 *os.File // a pipe that is closed to end the draining
+	stopped              *os.File
+	done                 chan error
+	body                 []byte  // of a record
+	cpuTime              float64 // of the draining thread, as accounted
+}
+
+// Numbers of the events.
+const (
+	eventSide = iota
+	eventClock
+	eventWatchAll
+	eventWatchWrites
+)
+
+const (
+	userRegisters = 1<<perf.RegAX | 1<<perf.RegBX | 1<<perf.RegCX | 1<<perf.RegDX | 1<<perf.RegSI | 1<<perf.RegDI | 1<<perf.RegBP | 1<<perf.RegSP |
+		1<<perf.RegIP | 1<<perf.RegFlags | 0xff<<perf.RegR8
+	stackBytes   = 256 // of a sample: the frame and its caller's
+	ringPages    = 32  // of each processor: less than an ordinary user may lock
+	slowest      = 20  // Hz of CPU time
+	fastest      = 10_000
+	unlimited    = 1000 // without a budget
+	clockShare   = 0.6  // of the budget is the clock's; the rest is for breakpoints and for what is written
+	tick         = 20   // ms between two looks at the buffers
+	idleTick     = 100  // when nothing comes
+	conversionNs = 1_000_000_000
+)
+
+const identity = perf.SampleIdentifier | perf.SampleIP | perf.SampleTID | perf.SampleTime
+
+// timerEvents gives the events of the mode; their ids are those in the file, which stand for those of all events of a kind.
+func timerEvents(period uint64, ours bool) []perf.Event {
+	base := perf.Attr{Type: typeSoftware, SampleType: identity, Flags: perf.FlagExcludeKernel | perf.FlagExcludeHV | perf.FlagSampleIDAll | perf.FlagDisabled}
+	if ours {
+		base.Flags |= perf.FlagUseClockID
+		base.ClockID = clockID
+	}
+	side, clock := base, base
+	side.Config = dummy
+	side.Flags |= perf.FlagInherit | perf.FlagEnableOnExec | perf.FlagMmap | perf.FlagMmap2 | perf.FlagComm | perf.FlagCommExec | perf.FlagTask |
+		perf.FlagBuildID | perf.FlagWatermark
+	side.WakeupEvents = uint32(ringPages * unix.Getpagesize() / 4)
+	clock.Config, clock.SamplePeriod = cpuClock, period
+	clock.Flags |= perf.FlagInherit | perf.FlagEnableOnExec
+	clock.SampleType |= perf.SampleRegsUser | perf.SampleStackUser
+	clock.SampleRegsUser, clock.SampleStackUser = userRegisters, stackBytes
+	return []perf.Event{
+		{Attr: side, IDs: []uint64{1}, Name: "dummy:u"},
+		{Attr: clock, IDs: []uint64{2}, Name: "cpu-clock:u"},
+		{Attr: watchAttr(0, watchAll, &clock), IDs: []uint64{3}, Name: "mem:watched:rw:u"},
+		{Attr: watchAttr(0, watchWrites, &clock), IDs: []uint64{4}, Name: "mem:watched:w:u"},
+	}
+}
+
+// watchAttr is a breakpoint on eight bytes, with the clock of another event.
+func watchAttr(addr uint64, kind uint32, like *perf.Attr) perf.Attr {
+	return perf.Attr{
+		Type: typeBreakpoint, BPType: kind, Config1: addr, Config2: 8, SamplePeriod: 1, SampleType: identity | perf.SampleAddr | perf.SampleRegsUser,
+		SampleRegsUser: userRegisters, ClockID: like.ClockID,
+		Flags: perf.FlagExcludeKernel | perf.FlagExcludeHV | perf.FlagSampleIDAll | perf.FlagDisabled | like.Flags&perf.FlagUseClockID,
+	}
+}
+
+// NewTimer finds out what sampling costs here, and fails where it is refused.
+func NewTimer(o TimerOptions) (*Timer, error) {
+	t := &Timer{o: o, done: make(chan error, 1), ids: map[uint64]int{}}
+	if err := t.probe(); err != nil {
+		return nil, err
+	}
+	attrs := timerEvents(1, t.ours)
+	t.costs = measure(&attrs[eventClock].Attr)
+	t.freq = unlimited
+	if o.Budget > 0 {
+		t.freq = min(max(uint64(o.Budget*clockShare/t.costs.sample), slowest), fastest)
+	}
+	t.attrs = timerEvents(1_000_000_000/t.freq, t.ours)
+	t.purse = purse{share: o.Budget}
+	t.info = sample.Info{
+		Mode: sample.Timer, Why: o.Why, Seed: o.Seed, Frequency: t.freq, Hz: tsc.Frequency(), Budget: o.Budget,
+		MissedStart: fmt.Sprintf("the clock misses nothing; breakpoints are set on a thread up to %d ms after its start, and on at most %d threads", idleTick, mostWatched),
+	}
+	return t, sample.WriteInfo(o.Dir, t.info)
+}
+
+// probe opens the clock on the calling thread.
+func (t *Timer) probe() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	a := timerEvents(1_000_000, false)[eventClock].Attr
+	a.Flags &^= perf.FlagInherit | perf.FlagEnableOnExec
+	e, err := open(&a, 0, -1)
+	if err != nil {
+		return refused("sampling by a clock (--sample=timer)", err)
+	}
+	defer e.close()
+	r, err := mapRing(e, 1)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	_, known := r.clock()
+	t.ours = !known
+	return nil
+}
+
+// online gives the processors that threads may run on.
+func online() (cpus []int, err error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	return parseCPUs(strings.TrimSpace(string(b)))
+}
+
+// parseCPUs reads a list such as 0-3,8.
+func parseCPUs(s string) (cpus []int, err error) {
+	for _, part := range strings.Split(s, ",") {
+		lo, hi, ranged := strings.Cut(part, "-")
+		first, err := strconv.ParseUint(lo, 10, 16)
+		last := first
+		if err == nil && ranged {
+			last, err = strconv.ParseUint(hi, 10, 16)
+		}
+		if err != nil || last < first {
+			return nil, fmt.Errorf("%q is no list of processors", s)
+		}
+		for ; first <= last; first++ {
+			cpus = append(cpus, int(first))
+		}
+	}
+	return cpus, nil
+}
+
+// Attach opens the events on a process that is about to execute the program; they count from its first instruction on.
+func (t *Timer) Attach(pid int) error {
+	cpus, err := online()
+	if err != nil {
+		return err
+	}
+	for _, cpu := range cpus {
+		if err := t.openOn(pid, cpu); err != nil {
+			t.closeAll()
+			return err
+		}
+	}
+	counter := perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagDisabled | perf.FlagInherit | perf.FlagEnableOnExec}
+	e, err := open(&counter, pid, -1)
+	if err != nil {
+		t.closeAll()
+		return refused("counting the program's CPU time", err)
+	}
+	t.tasks = append(t.tasks, e)
+	t.begin = moment()
+	clock, known := t.rings[0].clock()
+	if !known {
+		unix.Nanosleep(&unix.Timespec{Nsec: 5_000_000}, nil) // long enough to tell the clock's speed to some parts in a million
+		t.told = moment()
+		clock = conversion(t.begin, t.told)
+	}
+	if t.out, err = sample.Create(t.o.Dir, sample.WriterOptions{
+		Events: t.attrs, PMUs: []perf.PMU{{Type: typeSoftware, Name: "software"}, {Type: typeBreakpoint, Name: "breakpoint"}}, Clock: clock, PT: -1,
+		Command: t.o.Command, Version: t.o.Version,
+	}); err != nil {
+		t.closeAll()
+		return err
+	}
+	t.watch = newWatchpoints(&t.attrs[eventWatchAll].Attr, rand.New(rand.NewPCG(t.o.Seed, 0x7173)))
+	if err := dumpVDSO(t.o.Dir); err != nil && t.o.Warn != nil {
+		t.o.Warn("the code of [vdso] is not in the recording: " + err.Error())
+	}
+	if t.stopped, t.stop, err = os.Pipe(); err != nil {
+		t.closeAll()
+		return err
+	}
+	go t.run()
+	return nil
+}
+
+func (t *Timer) openOn(pid, cpu int) error {
+	side, err := open(&t.attrs[eventSide].Attr, pid, cpu)
+	if err != nil {
+		return refused("sampling by a clock", err)
+	}
+	t.sides = append(t.sides, side)
+	r, err := mapRing(side, ringPages)
+	if err != nil {
+		return err
+	}
+	t.rings = append(t.rings, r)
+	clock, err := open(&t.attrs[eventClock].Attr, pid, cpu)
+	if err != nil {
+		return refused("sampling by a clock", err)
+	}
+	t.clocks = append(t.clocks, clock)
+	if err := clock.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(side)); err != nil {
+		return fmt.Errorf("sampling by a clock: joining two events: %w", err)
+	}
+	for e, n := range map[event]int{side: eventSide, clock: eventClock} {
+		id, err := e.id()
+		if err != nil {
+			return err
+		}
+		t.ids[id] = n
+	}
+	return nil
+}
+
+func (e event) id() (id uint64, err error) {
+	if err := e.ioctl(unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id))); err != nil {
+		return 0, fmt.Errorf("the id of an event: %w", err)
+	}
+	return id, nil
+}
+
+func (t *Timer) closeAll() {
+	for _, r := range t.rings {
+		r.close()
+	}
+	for _, list := range [][]event{t.clocks, t.sides, t.tasks} {
+		for _, e := range list {
+			e.close()
+		}
+	}
+	if t.watch != nil {
+		t.watch.close()
+	}
+	t.rings, t.clocks, t.sides, t.tasks = nil, nil, nil, nil
+}
+
+// Close takes what is left in the buffers and completes the files.
+func (t *Timer) Close() error {
+	if t.stop == nil { // nothing was attached
+		return nil
+	}
+	t.stop.Close()
+	err := <-t.done
+	t.stopped.Close()
+	t.stop = nil
+	t.closeAll()
+	if e := t.out.Close(); err == nil {
+		err = e
+	}
+	t.info.Complete, t.info.Samples, t.info.Cost = true, t.out.Samples, t.purse.cost()
+	if e := sample.WriteInfo(t.o.Dir, t.info); err == nil {
+		err = e
+	}
+	return err
+}
+
+// Info says how the sampling went; after Close.
+func (t *Timer) Info() sample.Info { return t.info }
+
+// run looks at the buffers until it is stopped.
+func (t *Timer) run() {
+	runtime.LockOSThread() // its CPU time is part of the cost
+	defer runtime.UnlockOSThread()
+	t.cpuTime = threadTime()
+	fds := []unix.PollFd{{Fd: int32(t.stopped.Fd()), Events: unix.POLLIN}}
+	for _, e := range t.sides {
+		fds = append(fds, unix.PollFd{Fd: int32(e), Events: unix.POLLIN})
+	}
+	wait, idle := tick, 0
+	for {
+		_, err := unix.Poll(fds, wait)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			t.done <- fmt.Errorf("waiting for samples: %w", err)
+			return
+		}
+		last := fds[0].Revents != 0
+		for i := range fds[1:] {
+			if fds[1+i].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
+				fds[1+i].Fd = -1 // all that it was for have ended
+			}
+		}
+		n, err := t.pass()
+		if last || err != nil {
+			t.done <- err
+			return
+		}
+		if idle++; n > 0 {
+			idle = 0
+		}
+		if wait = tick; idle > 10 {
+			wait = idleTick
+		}
+	}
+}
+
+// pass drains all buffers, moves breakpoints, and keeps the budget. It tells how many records there were.
+func (t *Timer) pass() (records int, err error) {
+	samples, hits := 0, 0
+	each := func(kind perf.Type, misc perf.Misc, body []byte) error {
+		records++
+		return t.record(kind, misc, body, &samples, &hits)
+	}
+	for _, r := range t.rings {
+		if err := r.drain(each); err != nil {
+			return records, err
+		}
+	}
+	for _, w := range t.watch.threads {
+		if w.ring == nil {
+			continue
+		}
+		if err := w.ring.drain(each); err != nil {
+			return records, err
+		}
+	}
+	if records > 0 {
+		t.out.Round()
+	}
+	if t.ours {
+		if now := moment(); now.ns-t.told.ns > conversionNs {
+			t.out.Reclock(conversion(t.begin, now))
+			t.told = now
+		}
+	}
+	t.info.Hits += uint64(hits)
+	t.account(samples, hits)
+	if !t.paused {
+		t.watch.move()
+	}
+	return records, nil
+}
+
+// account pays for what was sampled since the last time; sampling pauses while the purse is empty.
+func (t *Timer) account(samples, hits int) {
+	cpu := threadTime()
+	cost := float64(samples)*t.costs.sample + float64(hits)*t.costs.hit + cpu - t.cpuTime
+	t.cpuTime = cpu
+	t.purse.earn(float64(t.tasks[0].count()) * 1e-9)
+	if ok := t.purse.spend(cost); ok == t.paused {
+		t.paused = !ok
+		for _, e := range t.clocks {
+			e.enable(ok)
+		}
+		if t.paused {
+			t.watch.rest()
+		}
+	}
+}
+
+// record takes a record out of a buffer and writes it, with the id of its kind of event.
+func (t *Timer) record(kind perf.Type, misc perf.Misc, body []byte, samples, hits *int) error {
+	le := binary.LittleEndian
+	if len(body) < 8 {
+		return fmt.Errorf("BUG: a record %v of %d bytes", kind, len(body))
+	}
+	at := len(body) - 8
+	if kind == perf.TypeSample {
+		at = 0
+	}
+	n, known := t.ids[le.Uint64(body[at:])]
+	if !known {
+		n, known = t.watch.ids[le.Uint64(body[at:])]
+	}
+	if !known {
+		return nil // of an event that was closed
+	}
+	t.body = append(t.body[:0], body...) // the kernel lets nobody write to the buffer
+	body = t.body
+	id := t.attrs[n].IDs[0]
+	le.PutUint64(body[at:], id)
+	time := uint64(0)
+	switch kind {
+	case perf.TypeSample:
+		const timeAt = 24 // behind identifier, ip, pid and tid
+		time = le.Uint64(body[timeAt:])
+		if n == eventClock {
+			*samples++
+			t.watch.consider(body)
+		} else {
+			*hits++
+			t.watch.hit(int(le.Uint32(body[20:])), le.Uint64(body[32:]))
+		}
+	case perf.TypeLost: // id, count
+		le.PutUint64(body, id)
+		t.info.Lost += le.Uint64(body[8:])
+	case perf.TypeThrottle, perf.TypeUnthrottle: // time, id, stream id
+		le.PutUint64(body[8:], id)
+		le.PutUint64(body[16:], id)
+		if kind == perf.TypeThrottle {
+			t.info.Throttled++
+		}
+	case perf.TypeFork, perf.TypeComm, perf.TypeExit:
+		t.watch.task(kind, misc, body)
+	}
+	return t.out.Raw(n, misc, kind, body, time)
+}
+
+// dumpVDSO writes the code of our own vdso, which is everybody's.
+func dumpVDSO(dir string) error {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Split(string(maps), "\n") {
+		if !strings.HasSuffix(line, "[vdso]") {
+			continue
+		}
+		var lo, hi int64
+		if _, err := fmt.Sscanf(line, "%x-%x", &lo, &hi); err != nil {
+			return err
+		}
+		mem, err := os.Open("/proc/self/mem")
+		if err != nil {
+			return err
+		}
+		defer mem.Close()
+		b := make([]byte, hi-lo)
+		if _, err := mem.ReadAt(b, lo); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, sample.VDSOFile), b, 0o666)
+	}
+	return errors.New("there is no [vdso]")
+}
