@@ -128,7 +128,7 @@ func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
 	if pid <= 0 {
 		return fds, fmt.Errorf("it cannot be seen from here (another pid namespace)")
 	}
-	p := &Process{ID: process, PID: pid, e: e, dead: map[*patch.Patch]bool{}}
+	p := &Process{ID: process, PID: pid, e: e, dead: map[*patch.Patch]bool{}, gone: Stats{Unpatched: map[Why]uint64{}}}
 	if fds[0], p.pageMem, err = sharedMemory("ripstop-patch", wire.SizePatchPage); err != nil {
 		return fds, err
 	}

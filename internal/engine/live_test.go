@@ -1,9 +1,15 @@
 package engine_test
 
 import (
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/wire"
+	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/patch"
@@ -151,5 +157,87 @@ func TestTraps(t *testing.T) {
 				t.Error("no int3")
 			}
 		})
+	}
+}
+
+// When ripstop is killed at any moment, in the middle of a request too, the program runs on to its end.
+func TestKilled(t *testing.T) {
+	kills := 6
+	if os.Getenv("RIPSTOP_SOAK") != "" {
+		kills = 200
+	}
+	prog := compile(t, "hot.c", "-O2")
+	if _, err := library(); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for range kills {
+		out, err := os.CreateTemp(t.TempDir(), "out")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ripstop := exec.Command(os.Args[0])
+		ripstop.Env = append(os.Environ(), "RIPSTOP_TEST_TARGET="+prog)
+		ripstop.Stdout, ripstop.Stderr = out, os.Stderr
+		ripstop.ExtraFiles = []*os.File{theirs}
+		if err := ripstop.Start(); err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		time.Sleep(time.Duration(r.IntN(1500)) * time.Millisecond)
+		ripstop.Process.Kill()
+		ripstop.Wait()
+		// The program has the other end of the pipe until it ends.
+		io.Copy(io.Discard, ours)
+		ours.Close()
+		b, err := os.ReadFile(out.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// It may have been killed before it started the program.
+		if s := string(b); s != "" && (!strings.HasPrefix(s, "begins\nbad 0, ") || !strings.HasSuffix(s, ", ran\n")) {
+			t.Errorf("the program says %q", s)
+		}
+		out.Close()
+	}
+}
+
+// TestMain is ripstop itself for TestKilled.
+func TestMain(m *testing.M) {
+	prog := os.Getenv("RIPSTOP_TEST_TARGET")
+	if prog == "" {
+		os.Exit(m.Run())
+	}
+	lib, err := library()
+	if err != nil {
+		panic(err)
+	}
+	c := &flips{everywhere: everywhere{}, r: rand.New(rand.NewPCG(5, 6)), in: map[uint64]bool{}, atOnce: 100, patchAll: true}
+	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: engine.New(engine.Options{Client: c})})
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(prog, "2", "3", "say")
+	cmd.Env = s.Environ(os.Environ())
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.ExtraFiles = []*os.File{os.NewFile(3, "pipe")}
+	err = cmd.Run()
+	s.Close()
+	if err != nil {
+		panic(err)
+	}
+}
+
+// dlopen and dlclose while other threads run, fork, vfork, posix_spawn, exec, contexts: all as natively, and the memory of trampolines goes with the module.
+func TestLoad(t *testing.T) {
+	prog := compile(t, "load.c", "-O1")
+	plugin := compile(t, "plugin.c", "-O1", "-shared", "-fPIC")
+	st := same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog, plugin)
+	if st.Requests[wire.PatchAskModules] < 60 {
+		t.Errorf("only %d requests for modules", st.Requests[wire.PatchAskModules])
 	}
 }

@@ -3,7 +3,9 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +48,7 @@ type Process struct {
 	patched         [patch.Tiers]int64
 	displaced, code int64
 	tables          uint64
+	gone            Stats // of modules that are gone
 	said            Stats // as of the last request; under e.mu
 }
 
@@ -171,7 +174,7 @@ func (p *Process) serve() {
 
 // say makes the figures known to Stats.
 func (p *Process) say() {
-	s := Stats{Unpatched: map[Why]uint64{}, Displaced: uint64(p.displaced), Code: uint64(p.code), Tables: p.tables}
+	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Displaced: uint64(p.displaced), Code: uint64(p.code), Tables: p.tables}
 	for i, n := range p.patched {
 		s.Patched[i] = uint64(n)
 	}
@@ -207,11 +210,11 @@ func (p *Process) start() error {
 
 // modules patches modules that have come, and forgets those that are gone.
 func (p *Process) modules() error {
-	maps, err := p.survey()
+	mapped, err := p.survey()
 	if err != nil {
 		return err
 	}
-	come, gone := p.find(maps)
+	come, gone := p.find(mapped)
 	for _, m := range gone {
 		if err := p.forget(m); err != nil {
 			return err
@@ -247,14 +250,35 @@ func (m *Module) patch(at uint64) *patch.Patch {
 	return x
 }
 
-// forget lets a module go that is unmapped, with its trampolines.
+// forget lets a module go that is unmapped, with its trampolines: no thread is in them, since none is in the module.
 func (p *Process) forget(m *Module) error {
-	for i, x := range p.mods {
-		if x == m {
-			p.mods = append(p.mods[:i:i], p.mods[i+1:]...)
+	p.mods = slices.DeleteFunc(slices.Clone(p.mods), func(x *Module) bool { return x == m })
+	m.Image.Close()
+	p.gone.Sites += m.sites
+	p.gone.Undecoded += m.undecoded
+	for _, w := range m.why {
+		p.gone.Unpatched[w]++
+	}
+	var ops []wire.PatchOp
+	for _, r := range p.runs {
+		for _, x := range r.list {
+			if t := m.text(x.At); t == nil || p.dead[x] {
+				continue
+			} else if t.planner.At(x.At) == x {
+				p.dead[x] = true
+				ops = append(ops, op(wire.PatchDoTrap, x.At, 0))
+			}
 		}
 	}
-	m.Image.Close()
+	// The agent forgets traps only where there is one; and what it remembers of trampolines is void.
+	if err := p.do(append(ops, op(wire.PatchDoFreed, 0, 0))...); err != nil {
+		return err
+	}
+	for _, t := range m.texts {
+		if t.planner != nil {
+			t.planner.Close()
+		}
+	}
 	return nil
 }
 

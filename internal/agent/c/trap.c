@@ -50,6 +50,8 @@ long rs_trap_set(uintptr_t at, uintptr_t to)
 	if ((!traps || traps->count > traps->mask / 2) && !grow())
 		return -ENOMEM;
 	struct entry *e = slot(traps, at);
+	if (!to && !e->at)
+		return 0;
 	__atomic_store_n(&e->to, to, __ATOMIC_RELEASE);
 	if (!e->at) {
 		traps->count++;

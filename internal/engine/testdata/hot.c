@@ -128,6 +128,8 @@ int main(int argc, char **argv)
 {
 	int seconds = argc > 1 ? atoi(argv[1]) : 1, threads = argc > 2 ? atoi(argv[2]) : 3;
 	pthread_t t[64];
+	if (argc > 3)
+		puts("begins"), fflush(stdout);
 	patch = (int (*)(uintptr_t))dlsym(RTLD_DEFAULT, "ripstop_patch_test");
 	for (int i = 0; i < 16; i++)
 		right[i] = work(i);
