@@ -192,7 +192,7 @@ const sigset_t *rs_trap_filter(const sigset_t *set, sigset_t *room)
 	return room;
 }
 
-bool rs_trap_blocked(void) { return blocked || inside; }
+bool rs_trap_blocked(void) { return blocked || (uintptr_t)__builtin_frame_address(0) < inside; }
 
 void rs_trap_block(bool b)
 {
