@@ -54,10 +54,14 @@ struct rs_thread {
 	uint32_t tid;              /* kernel tid, as in a mutex's __owner */
 	uint32_t nested;           /* 1 while a record is written to lane 1: then signals are blocked */
 	uint32_t vfork_depth;      /* reserved to proc.c */
-	/* Neither, so that quick paths may be taken, is one comparison: rs_may_be_quick. */
-	uint32_t inside __attribute__((aligned(8))); /* > 0: inside the agent or in a real function called by it that may call back; see rs_enter */
-	uint32_t slow;             /* 1: rs_quick was not set when the thread last looked (sync.c) */
-	uint32_t held_count;       /* locks held; mirrors slot->held_count */
+	union {
+		struct {
+			uint16_t inside;     /* > 0: inside the agent or in a real function called by it that may call back; see rs_enter */
+			uint16_t slow;       /* 1: rs_quick was not set when the thread last looked (sync.c), or there is no list */
+			uint32_t held_count; /* locks held; mirrors slot->held_count */
+		};
+		uint64_t quick; /* all three, where one comparison must do: 0, or RS_QUICK_ONE with one lock held. Stored as a whole, or the load waits. */
+	};
 	uint32_t held_cap;
 	struct rs_held_slot *held; /* all of them, oldest first; the first RS_HELD_IN_SLOT are mirrored in the slot */
 	uintptr_t stack_lo, stack_hi;
@@ -103,12 +107,8 @@ static inline struct rs_thread *rs_self(void)
 		return t;
 	return rs_self_slow();
 }
-static inline bool rs_may_be_quick(const struct rs_thread *t)
-{
-	typedef uint64_t both __attribute__((may_alias));
-	_Static_assert(offsetof(struct rs_thread, slow) == offsetof(struct rs_thread, inside) + 4 && offsetof(struct rs_thread, inside) % 8 == 0, "one word");
-	return *(const volatile both *)&t->inside == 0;
-}
+#define RS_QUICK_ONE (1ull << 32)
+static inline bool rs_may_be_quick(const struct rs_thread *t) { return (uint32_t)t->quick == 0; }
 /* Between these, interposed functions called on this thread pass straight through (for real functions that call public ones). */
 static inline void rs_enter(struct rs_thread *t)
 {

@@ -253,7 +253,7 @@ static int try(pthread_mutex_t *m, int kind)
 static __attribute__((noinline)) int take(struct rs_thread *t, pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
 	rs_sync_ready(t);
-	t->slow = !__atomic_load_n(&rs_quick, __ATOMIC_ACQUIRE);
+	t->slow = !__atomic_load_n(&rs_quick, __ATOMIC_ACQUIRE) || !t->held;
 	int kind = kind_of(m);
 	unsigned how = op == LOCK ? RS_HOW_BLOCK : op == TRYLOCK ? RS_HOW_TRY : RS_HOW_TIMED;
 	if (op == CLOCKLOCK && !rs_valid_clock(clock))
@@ -300,20 +300,14 @@ static __attribute__((noinline)) int take(struct rs_thread *t, pthread_mutex_t *
 	return r;
 }
 
-static __attribute__((noinline)) int lock_rest(pthread_mutex_t *m, struct rs_site at)
-{
-	struct rs_thread *t = rs_self();
-	return t ? take(t, m, LOCK, -1, NULL, at) : REAL(pthread_mutex_lock)(m);
-}
-
 /* Taken by the quick path; stack, held list and order as for any other. */
-static __attribute__((noinline)) int quick_taken(struct rs_thread *t, pthread_mutex_t *m, unsigned how, struct rs_site at)
+static inline __attribute__((always_inline)) int quick_taken(struct rs_thread *t, pthread_mutex_t *m, unsigned how, struct rs_site at)
 {
 	struct rs_sync_state *s = rs_sync_of(t);
 	/* What rs_acquired_at does in most cases. */
-	if (RS_LIKELY(t->held_count == 0 && s && s->number == t->number && rs_moment_trusted(at.pc) && rs_moment_fits(t, 0, at))) {
+	if (RS_LIKELY(t->quick == 0 && s && s->number == t->number && rs_moment_trusted(at.pc) && rs_moment_fits(t, 0, at))) {
 		rs_moment_note(&s->moment[0], at);
-		rs_held_put(t, (uintptr_t)m, RS_INFO(RS_STACK_LATER, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
+		rs_held_first(t, (uintptr_t)m, RS_INFO(RS_STACK_LATER, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
 		if (RS_UNLIKELY(*(volatile uintptr_t *)&s->moment[0].rsp != (uintptr_t)at.fp + 16))
 			rs_moment_again(t, s, 0, at);
 		t->locks_taken++;
@@ -340,21 +334,20 @@ static inline __attribute__((always_inline)) int quick_lock(struct rs_thread *t,
 			m->__data.__count = 1;
 		return 0;
 	}
-	if (RS_UNLIKELY(!quick_take(m, t->tid)))
-		return -1;
-	if (RS_LIKELY(rs_config.stack_depth != 0 || t->held_count != 0))
-		return 0;
-	rs_held_first(t, (uintptr_t)m, RS_INFO(0, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
-	t->locks_taken++;
-	return 1;
+	return quick_take(m, t->tid) ? 0 : -1;
 }
 
-int rs_mutex_lock(pthread_mutex_t *m, struct rs_site at)
+static inline __attribute__((always_inline)) int lock(pthread_mutex_t *m, struct rs_site at)
 {
 	struct rs_thread *t = rs_thread_tls;
 	int q = quick_lock(t, m);
-	return RS_LIKELY(q > 0) ? 0 : q == 0 ? quick_taken(t, m, RS_HOW_BLOCK, at) : lock_rest(m, at);
+	if (RS_LIKELY(q >= 0))
+		return q ? 0 : quick_taken(t, m, RS_HOW_BLOCK, at);
+	t = rs_self();
+	return t ? take(t, m, LOCK, -1, NULL, at) : REAL(pthread_mutex_lock)(m);
 }
+
+int rs_mutex_lock(pthread_mutex_t *m, struct rs_site at) { return lock(m, at); }
 
 int rs_mutex_trylock(pthread_mutex_t *m, struct rs_site at)
 {
@@ -523,16 +516,48 @@ int rs_mutex_destroy(pthread_mutex_t *m, struct rs_site at)
 
 /* --- interposed ------------------------------------------------------------------------------------------------------------------------------------------ */
 
+/* The first lock of a thread and the giving back of its only one are most of all; these two have no frame. The others are reached by a jump, so
+ * that they too have the program for their caller: compilers must know nothing of their results, or they would rather call them. */
+#if __has_attribute(musttail)
+#define JUMP __attribute__((musttail)) return
+#define APART __attribute__((noinline))
+#else
+#define JUMP return
+#define APART __attribute__((noipa))
+#endif
+static APART int lock_any(pthread_mutex_t *m) { return lock(m, RS_SITE); }
+static APART int lock_noting(pthread_mutex_t *m) { return quick_taken(rs_thread_tls, m, RS_HOW_BLOCK, RS_SITE); }
+static APART int unlock_any(pthread_mutex_t *m) { return unlock(m, RS_SITE); }
+
 RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
 {
 	struct rs_thread *t = rs_thread_tls;
-	int q = quick_lock(t, m);
-	if (RS_LIKELY(q > 0))
-		return 0;
-	return q == 0 ? quick_taken(t, m, RS_HOW_BLOCK, RS_SITE) : lock_rest(m, RS_SITE);
+	if (RS_UNLIKELY(t == NULL || t->quick != 0 || m->__data.__kind != 0))
+		JUMP lock_any(m);
+	if (RS_LIKELY(rs_config.stack_depth)) {
+		if (RS_LIKELY(quick_take(m, t->tid)))
+			JUMP lock_noting(m);
+		JUMP lock_any(m);
+	}
+	if (RS_UNLIKELY(!quick_take(m, t->tid)))
+		JUMP lock_any(m);
+	t->locks_taken++;
+	rs_held_first(t, (uintptr_t)m, RS_INFO(0, RS_MODE_EXCLUSIVE, RS_OBJECT_MUTEX));
+	return 0;
 }
 
-RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m) { return unlock(m, RS_SITE); }
+RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m)
+{
+	struct rs_thread *t = rs_thread_tls;
+	if (RS_UNLIKELY(t == NULL || t->quick != RS_QUICK_ONE || m->__data.__kind != 0 || (uint32_t)m->__data.__owner != t->tid || t->held->obj != (uintptr_t)m))
+		JUMP unlock_any(m);
+	uint64_t info = t->held->info;
+	if (RS_STACK_LATER == RS_INFO_STACK(info) ? RS_UNLIKELY(rs_moment_strays(&rs_sync_of(t)->moment[0], (uintptr_t)__builtin_dwarf_cfa())) : (info & RS_INFO_TRIAL) != 0)
+		JUMP unlock_any(m);
+	rs_held_none(t);
+	quick_give(m);
+	return 0;
+}
 RS_EXPORT int pthread_mutex_trylock(pthread_mutex_t *m) { return rs_mutex_trylock(m, RS_SITE); }
 RS_EXPORT int pthread_mutex_timedlock(pthread_mutex_t *m, const struct timespec *abstime) { return rs_mutex_timedlock(m, -1, abstime, RS_SITE); }
 

@@ -320,6 +320,7 @@ static void forget(struct rs_thread *t, bool own)
 		return;
 	/* Its thread is not here, and may have been in the middle of changing what these point to. */
 	t->held = NULL;
+	t->slow = 1;
 	t->held_count = t->held_cap = 0;
 	t->order_cache = t->unwind_cache = t->heap_recent = t->stack_memory = NULL;
 	rs_os_clear(t->spare, sizeof t->spare);

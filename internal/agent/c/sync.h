@@ -130,7 +130,7 @@ static inline void rs_held_write(struct rs_thread *t, uint32_t n, uintptr_t obj,
 static inline void rs_held_count(struct rs_thread *t, uint32_t n)
 {
 	__asm__ volatile("" ::: "memory");
-	t->held_count = n;
+	t->quick = (uint64_t)n << 32 | (uint32_t)t->quick;
 	t->slot->held_count = n;
 	__asm__ volatile("" ::: "memory");
 }
@@ -144,7 +144,7 @@ static inline void rs_held_put(struct rs_thread *t, uintptr_t obj, uint64_t info
 	if (RS_UNLIKELY(*(volatile uint64_t *)&t->held[n].obj != obj))
 		rs_held_write(t, n, obj, info);
 }
-/* The same for the first of an empty list. */
+/* The same where t->quick is 0, so that this is the first. */
 static inline void rs_held_first(struct rs_thread *t, uintptr_t obj, uint64_t info)
 {
 	struct rs_slot *slot = t->slot;
@@ -155,10 +155,18 @@ static inline void rs_held_first(struct rs_thread *t, uintptr_t obj, uint64_t in
 		slot->held[0].obj = obj;
 		slot->held[0].info = info;
 		__asm__ volatile("" ::: "memory");
-		t->held_count = 1;
+		t->quick = RS_QUICK_ONE;
 		slot->held_count = 1;
 		__asm__ volatile("" ::: "memory");
 	} while (RS_UNLIKELY(t->held[0].obj != obj));
+}
+/* The list, with one entry and t->quick RS_QUICK_ONE, is empty again. */
+static inline void rs_held_none(struct rs_thread *t)
+{
+	__asm__ volatile("" ::: "memory");
+	t->quick = 0;
+	t->slot->held_count = 0;
+	__asm__ volatile("" ::: "memory");
 }
 /* Index of the newest entry of obj, -1 if none. */
 static inline int rs_held_find(const struct rs_thread *t, uintptr_t obj)
