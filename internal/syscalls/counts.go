@@ -197,7 +197,7 @@ type Profile struct {
 	Calls      []Row     `json:"calls"` // of all processes
 	Processes  []Process `json:"processes"`
 	Sites      []Sites   `json:"sites"`
-	NotCounted []string  `json:"notCounted"`
+	NotCounted []string  `json:"not_counted"`
 }
 
 // Finish makes the tables of the counts.

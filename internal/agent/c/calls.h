@@ -2,6 +2,7 @@
 #ifndef RS_CALLS_H
 #define RS_CALLS_H
 #include "agent.h"
+#include "os.h"
 #include <ucontext.h>
 
 /* What the hook does with a system call, by its row: its number, or RS_CALL_OTHER for those that are too high. */
@@ -64,8 +65,7 @@ bool rs_hook_frame(uintptr_t *pc, uintptr_t *rsp) __attribute__((visibility("hid
 /* --- calls.c --- */
 
 extern __thread struct rs_calls *rs_calls_tls __attribute__((tls_model("initial-exec"), visibility("hidden")));
-extern uint32_t rs_calls_on __attribute__((visibility("hidden"))); /* counting was asked for */
-/* Counts c->row, c->result, c->ticks where the thread has no counts of its own. */
+/* rs_calls_on (os.h): counting was asked for. Counts c->row, c->result, c->ticks where the thread has no counts of its own. */
 void rs_calls_add(struct rs_call *c) __attribute__((visibility("hidden")));
 /* At the start of the process, before there are other threads. */
 void rs_calls_begin(void) __attribute__((visibility("hidden")));

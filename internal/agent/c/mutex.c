@@ -95,7 +95,7 @@ static inline void quick_give(pthread_mutex_t *m)
 		*(volatile int *)&m->__data.__lock = 0;
 	else if (__atomic_exchange_n(&m->__data.__lock, 0, __ATOMIC_RELEASE) > 1)
 		/* As in glibc the memory may be gone by now; then the wake-up goes nowhere or is spurious. */
-		RS_SYS3(SYS_futex, &m->__data.__lock, 1 /* FUTEX_WAKE */ | 128 /* PRIVATE */, 1);
+		RS_PROGRAM3(SYS_futex, &m->__data.__lock, 1 /* FUTEX_WAKE */ | 128 /* PRIVATE */, 1);
 }
 
 /* A recursive mutex that this thread holds, taken once more or given back so that it is still held; false: it is not that, or its count is full. */

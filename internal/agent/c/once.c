@@ -119,14 +119,14 @@ static int own_acquire(uint32_t *g)
 			if (was == 0)
 				continue;
 		}
-		RS_SYS6(SYS_futex, g, 0 /* FUTEX_WAIT */, GUARD_PENDING | GUARD_WAITING, 0, 0, 0);
+		RS_PROGRAM6(SYS_futex, g, 0 /* FUTEX_WAIT */, GUARD_PENDING | GUARD_WAITING, 0, 0, 0);
 	}
 }
 
 static void own_end(uint32_t *g, uint32_t value)
 {
 	if (__atomic_exchange_n(g, value, __ATOMIC_ACQ_REL) & GUARD_WAITING)
-		RS_SYS3(SYS_futex, g, 1 /* FUTEX_WAKE */, 0x7fffffff);
+		RS_PROGRAM3(SYS_futex, g, 1 /* FUTEX_WAKE */, 0x7fffffff);
 }
 
 static int real_acquire(uint64_t *g) { return REAL(__cxa_guard_acquire) ? rs_real.__cxa_guard_acquire(g) : own_acquire((uint32_t *)g); }

@@ -23,6 +23,20 @@ static inline long rs_sys6(long n, long a, long b, long c, long d, long e, long 
 #define RS_SYS5(n, a, b, c, d, e) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 #define RS_SYS6(n, a, b, c, d, e, f) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
+/* The program's own calls, where a function of ours makes them in place of libc's: they go by the hook of patched sites where that is in use (syshook.c). */
+extern uint32_t rs_calls_on __attribute__((visibility("hidden")));
+long rs_hooked_sys6(long n, long a, long b, long c, long d, long e, long f) __attribute__((visibility("hidden")));
+static inline long rs_program_sys6(long n, long a, long b, long c, long d, long e, long f)
+{
+	return __builtin_expect(!!rs_calls_on, 0) ? rs_hooked_sys6(n, a, b, c, d, e, f) : rs_sys6(n, a, b, c, d, e, f);
+}
+#define RS_PROGRAM1(n, a) rs_program_sys6(n, (long)(a), 0, 0, 0, 0, 0)
+#define RS_PROGRAM2(n, a, b) rs_program_sys6(n, (long)(a), (long)(b), 0, 0, 0, 0)
+#define RS_PROGRAM3(n, a, b, c) rs_program_sys6(n, (long)(a), (long)(b), (long)(c), 0, 0, 0)
+#define RS_PROGRAM4(n, a, b, c, d) rs_program_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+#define RS_PROGRAM5(n, a, b, c, d, e) rs_program_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
+#define RS_PROGRAM6(n, a, b, c, d, e, f) rs_program_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
 /* Anonymous private memory, zeroed, counted as the agent's; NULL on failure. */
 void *rs_os_map(size_t bytes);
 void rs_os_unmap(void *p, size_t bytes);

@@ -110,24 +110,24 @@ RS_EXPORT FILE *popen(const char *command, const char *mode)
 		/* dup2 of a descriptor to itself would leave it close-on-exec. */
 		int moved = fcntl(theirs, F_DUPFD_CLOEXEC, 0);
 		if (moved >= 0)
-			RS_SYS1(SYS_close, theirs);
+			RS_PROGRAM1(SYS_close, theirs);
 		theirs = moved;
 	}
 	FILE *file = theirs < 0 ? NULL : fdopen(ours, read ? "r" : "w");
 	if (!file || start_shell(s, command, file, theirs, child_fd, RS_CALLER(), __builtin_frame_address(0)) < 0) {
-		RS_SYS1(SYS_close, theirs < 0 ? child_fd : theirs);
+		RS_PROGRAM1(SYS_close, theirs < 0 ? child_fd : theirs);
 		if (file)
 			RS_REAL(fclose)(file);
 		else
-			RS_SYS1(SYS_close, ours);
+			RS_PROGRAM1(SYS_close, ours);
 		give_back(s);
 		errno = ENOMEM;
 		return NULL;
 	}
-	RS_SYS1(SYS_close, theirs);
+	RS_PROGRAM1(SYS_close, theirs);
 	rs_channel_forget(theirs);
-	if (!cloexec)
-		fcntl(ours, F_SETFD, 0);
+	if (!cloexec) /* not counted as the program's; fdopen's F_GETFL is */
+		RS_SYS3(SYS_fcntl, ours, F_SETFD, 0);
 	return file;
 }
 

@@ -201,21 +201,21 @@ RS_EXPORT int daemon(int nochdir, int noclose)
 		emit_copy(t, pid, stack);
 		_exit(0);
 	}
-	long r = pid < 0 ? -errno : RS_SYS0(SYS_setsid), fd = -1;
+	long r = pid < 0 ? -errno : RS_PROGRAM1(SYS_setsid, 0), fd = -1;
 	if (r >= 0 && !nochdir)
-		RS_SYS1(SYS_chdir, "/");
+		RS_PROGRAM1(SYS_chdir, "/");
 	if (r >= 0 && !noclose) {
 		struct stat st;
-		fd = RS_SYS4(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
-		r = fd < 0 ? -EBADF /* by glibc's own close of it */ : RS_SYS2(SYS_fstat, fd, &st);
+		fd = RS_PROGRAM4(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR, 0);
+		r = fd < 0 ? -EBADF /* by glibc's own close of it */ : RS_PROGRAM2(SYS_fstat, fd, &st);
 		if (r >= 0 && (!S_ISCHR(st.st_mode) || st.st_rdev != makedev(1, 3)))
 			r = -ENODEV;
 		for (int i = 0; r >= 0 && i < 3; i++) {
 			rs_channel_forget(i);
-			RS_SYS2(SYS_dup2, fd, i);
+			RS_PROGRAM2(SYS_dup2, fd, i);
 		}
 		if (fd > 2 || (fd >= 0 && r < 0))
-			RS_SYS1(SYS_close, fd);
+			RS_PROGRAM1(SYS_close, fd);
 	}
 	if (r < 0)
 		errno = (int)-r;
@@ -286,8 +286,11 @@ __asm__(".text\n.p2align 4\n.globl vfork\n.type vfork, @function\nvfork:\n"
 	".cfi_adjust_cfa_offset -8\n"
 	".cfi_register %rip, %rdi\n"
 	"	movl $58, %eax\n"
-	"	syscall\n"
-	"	pushq %rdi\n"
+	"	cmpl $0, rs_calls_on(%rip)\n"
+	"	jne 3f\n"
+	"2:	syscall\n"
+	"	leaq 4f(%rip), %rcx\n" /* a trampoline as those of patched sites (syshook.c) */
+	"4:	pushq %rdi\n"
 	".cfi_adjust_cfa_offset 8\n"
 	".cfi_rel_offset %rip, 0\n"
 	"	testq %rax, %rax\n"
@@ -305,6 +308,10 @@ __asm__(".text\n.p2align 4\n.globl vfork\n.type vfork, @function\nvfork:\n"
 	".cfi_def_cfa %rsp, 8\n"
 	".cfi_restore %rbp\n"
 	"1:	ret\n"
+	".cfi_def_cfa %rsp, 0\n"
+	".cfi_register %rip, %rdi\n"
+	"3:	leaq 2b(%rip), %rcx\n"
+	"	jmp rs_syscall_hook\n"
 	".cfi_endproc\n"
 	".size vfork, .-vfork\n"
 	".globl __vfork\n.set __vfork, vfork\n");

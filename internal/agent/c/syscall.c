@@ -43,8 +43,10 @@ __asm__(".text\n.p2align 4\n.globl syscall\n.type syscall, @function\nsyscall:\n
 	"	movq %r8, %r10\n"
 	"	movq %r9, %r8\n"
 	"	movq 8(%rsp), %r9\n"
+	"	cmpl $0, rs_calls_on(%rip)\n"
+	"	jne 5f\n"
 	"	syscall\n"
-	"	cmpq $-4095, %rax\n"
+	"6:	cmpq $-4095, %rax\n"
 	"	jae 3f\n"
 	"	ret\n"
 	"2:	cmpb $2, (%r11,%rdi)\n"
@@ -66,6 +68,12 @@ __asm__(".text\n.p2align 4\n.globl syscall\n.type syscall, @function\nsyscall:\n
 	"	ret\n"
 	"3:	movq %rax, %rdi\n"
 	"	jmp rs_syscall_error\n"
+	/* A trampoline as those of patched sites (syshook.c). */
+	"5:	leaq 7f(%rip), %rcx\n"
+	"	jmp rs_syscall_hook\n"
+	"7:	syscall\n"
+	"	leaq 6b(%rip), %rcx\n"
+	"	jmp 6b\n"
 	".cfi_endproc\n"
 	".size syscall, .-syscall\n");
 
@@ -99,7 +107,7 @@ long rs_syscall_clone(long n, unsigned long a, unsigned long b)
 /* The child of such a fork has glibc's thread storage for its parent's tid: owners of locks would be told wrongly. */
 static long unseen_fork(struct rs_thread *t, long n, long a, long b, long c, long d, long e)
 {
-	long r = RS_SYS5(n, a, b, c, d, e);
+	long r = RS_PROGRAM5(n, a, b, c, d, e);
 	if (r == 0)
 		rs_proc_unseen();
 	else if (r > 0 && t)
@@ -111,7 +119,7 @@ static long unseen_fork(struct rs_thread *t, long n, long a, long b, long c, lon
 static long futex(struct rs_thread *t, long n, long a, long b, long c, long d, long e, long f)
 {
 	if (!t || !rs_config.all)
-		return finish(RS_SYS6(n, a, b, c, d, e, f));
+		return finish(RS_PROGRAM6(n, a, b, c, d, e, f));
 	uint32_t op = n == SYS_futex ? (uint32_t)b & OP_MASK : 0;
 	bool wake = n == 454 || n == 456;
 	uintptr_t obj = (uintptr_t)a;
@@ -124,7 +132,7 @@ static long futex(struct rs_thread *t, long n, long a, long b, long c, long d, l
 	}
 	if (wake)
 		RS_EMIT(t, FUTEX_WAKE, futex_wake, obj, op, 0);
-	long r = RS_SYS6(n, a, b, c, d, e, f);
+	long r = RS_PROGRAM6(n, a, b, c, d, e, f);
 	if (!wake) {
 		if (n == 449 && r >= 0)
 			obj = (uintptr_t)((const struct futex_wait_on *)a)[r].address;
@@ -137,7 +145,7 @@ static long exec(long n, int dirfd, const char *path, char *const *argv, char *c
 {
 	struct rs_plan plan;
 	if (!path)
-		return finish(n == SYS_execve ? RS_SYS3(n, path, argv, envp) : RS_SYS5(n, dirfd, path, argv, envp, flags));
+		return finish(n == SYS_execve ? RS_PROGRAM3(n, path, argv, envp) : RS_PROGRAM5(n, dirfd, path, argv, envp, flags));
 	rs_plan_make(&plan, dirfd, path, false, argv, envp);
 	char *const *env = RS_PLAN_ENV(&plan);
 	struct rs_thread *t = rs_self();
@@ -148,7 +156,7 @@ static long exec(long n, int dirfd, const char *path, char *const *argv, char *c
 	}
 	long r = -E2BIG;
 	for (int go = 0; go < 2 && r == -E2BIG; go++, env = envp)
-		r = n == SYS_execve ? RS_SYS3(n, path, argv, env) : RS_SYS5(n, dirfd, path, argv, env, flags);
+		r = n == SYS_execve ? RS_PROGRAM3(n, path, argv, env) : RS_PROGRAM5(n, dirfd, path, argv, env, flags);
 	r = finish(r);
 	rs_exec_failed(t, &plan);
 	return r;
@@ -178,7 +186,7 @@ static long sandbox(long n, long a, long b, long c, long d, long e, bool strict)
 	uint32_t before = __atomic_load_n(&rs_sandboxed, __ATOMIC_RELAXED);
 	if (rs_ctl)
 		rs_sandbox(rs_self(), strict);
-	long r = RS_SYS5(n, a, b, c, d, e);
+	long r = RS_PROGRAM5(n, a, b, c, d, e);
 	if (r < 0 && rs_ctl && !before)
 		not_sandboxed(strict);
 	return finish(r);
@@ -198,7 +206,7 @@ static long do_prctl(long option, long a, long b, long c, long d)
 		return sandbox(SYS_prctl, option, a, b, c, d, a == 1);
 	if (option == PR_SET_TSC && a == PR_TSC_SIGSEGV && rs_active)
 		leave_clock(rs_self());
-	long r = RS_SYS5(SYS_prctl, option, a, b, c, d);
+	long r = RS_PROGRAM5(SYS_prctl, option, a, b, c, d);
 	struct rs_thread *t;
 	if (option == PR_SET_NAME && r == 0 && (t = rs_self())) {
 		size_t n = 0;
@@ -223,7 +231,7 @@ RS_EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long 
 
 static long set_mask(struct rs_thread *t, long how, const uint64_t *set, uint64_t *old, long size)
 {
-	long r = RS_SYS4(SYS_rt_sigprocmask, how, set, old, size);
+	long r = RS_PROGRAM4(SYS_rt_sigprocmask, how, set, old, size);
 	if (r == 0 && set && t && rs_config.all)
 		rs_sigmask_changed(t, how == 0 ? RS_MASK_HOW_BLOCK : how == 1 ? RS_MASK_HOW_UNBLOCK : RS_MASK_HOW_SET, set == old ? 0 : *set);
 	return finish(r);
@@ -273,5 +281,5 @@ long rs_syscall_seen(long n, long a, long b, long c, long d, long e, long f)
 	default:
 		return futex(t, n, a, b, c, d, e, f);
 	}
-	return finish(RS_SYS6(n, a, b, c, d, e, f));
+	return finish(RS_PROGRAM6(n, a, b, c, d, e, f));
 }

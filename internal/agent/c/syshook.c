@@ -233,6 +233,17 @@ __asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_ho
 	"rs_vdso_hook_end:\n"
 	".size rs_vdso_hook, .-rs_vdso_hook\n");
 
+long rs_hooked_sys6(long n, long a, long b, long c, long d, long e, long f)
+{
+	long r;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	__asm__ volatile("	leaq 1f(%%rip), %%rcx\n	jmp rs_syscall_hook\n1:	syscall\n	leaq 2f(%%rip), %%rcx\n2:\n"
+		: "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory", "cc");
+	return r;
+}
+
 #define LABEL(name) extern char name[] __attribute__((visibility("hidden")))
 LABEL(rs_hook_framed); LABEL(rs_hook_number); LABEL(rs_hook_flags); LABEL(rs_hook_made); LABEL(rs_hook_result); LABEL(rs_hook_left); LABEL(rs_hook_leaving);
 LABEL(rs_hook_gone); LABEL(rs_vdso_hook_end); LABEL(rs_hook_unmade); LABEL(rs_hook_passed); LABEL(rs_hook_pass_gone);
