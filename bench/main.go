@@ -58,7 +58,7 @@ func run(ripstop string, budget time.Duration, rounds int, only string) error {
 	}
 	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re}
 	ctx := context.Background()
-	for _, part := range []func(context.Context) error{b.micro, b.memory, b.patches, b.programs} {
+	for _, part := range []func(context.Context) error{b.micro, b.memory, b.calls, b.patches, b.programs} {
 		if err := part(ctx); err != nil {
 			return err
 		}
