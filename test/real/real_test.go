@@ -90,7 +90,7 @@ func directory(t *testing.T) string {
 func once(t *testing.T, p drive.Program, job drive.Job) drive.Outcome {
 	t.Helper()
 	job.Limit = 3 * time.Minute
-	if job.Size == drive.Large {
+	if job.Size == drive.Large || job.Mode == drive.Count {
 		job.Limit = 20 * time.Minute
 	}
 	if job.Dir == "" {
