@@ -105,6 +105,10 @@ func newSandbox(tb testing.TB, areas []*area) *sandbox {
 	if err := unix.PtraceSetOptions(s.pid, unix.PTRACE_O_EXITKILL); err != nil {
 		tb.Fatal(err)
 	}
+	// What loops forever ends in SIGXCPU. The time is the process's own, not the clock's.
+	if err := unix.Prlimit(s.pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: 200, Max: 300}, nil); err != nil {
+		tb.Fatal(err)
+	}
 	if err := unix.PtraceGetRegs(s.pid, &s.regs); err != nil {
 		tb.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func newWorld(tb testing.TB, base uint64, more ...*area) *world {
 		a.mem[0] = 0xcc
 		c := x86.Code{At: a.at + 64}
 		for kind := range 4 {
-			for len(c.Bytes)%64 != 0 {
+			for len(c.Bytes)%128 != 0 {
 				c.Int3()
 			}
 			at := c.PC()
@@ -90,6 +90,12 @@ func (w *world) function(c *x86.Code, emulate, wide bool) {
 	c.Load(rcx, fs(w.env.Context))
 	c.Store(at(rdi, 0), rcx)
 	c.ArithImm(x86.Add, rdi, 8)
+	c.MovImm(rcx, w.log.end()-ContextSize-8)
+	c.Arith(x86.Cmp, rdi, rcx)
+	var fits x86.Label
+	c.JccTo(x86.CondBE, &fits)
+	c.MovImm(rdi, w.log.at+logStart) // a program may call often: then the log is not looked at
+	c.Bind(&fits)
 	c.Store(at(rax, 0), rdi)
 	if emulate {
 		c.ArithImm(x86.Sub, rsi, ContextSize)
