@@ -170,6 +170,11 @@ func (p *Process) serve() {
 	}
 	p.say()
 	p.e.opts.Client.End(p)
+	// A run may have thousands of processes: of those that have ended only figures and what they shared are kept.
+	for _, m := range p.mods {
+		m.texts, m.why = nil, nil
+	}
+	p.runs, p.dead, p.garbage, p.space = nil, nil, nil, nil
 }
 
 // say makes the figures known to Stats.
