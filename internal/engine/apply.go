@@ -126,11 +126,11 @@ func (p *Process) prepare(list []*change) error {
 	if err := p.writeTrampolines(all); err != nil {
 		return err
 	}
-	if err := p.index(all); err != nil {
+	ops, err := p.index(all)
+	if err != nil {
 		return err
 	}
 	alone := p.page.Threads == 1
-	var ops []wire.PatchOp
 	for _, c := range list {
 		for i := range c.tx.Edits {
 			e := &c.tx.Edits[i]

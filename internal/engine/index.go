@@ -10,8 +10,8 @@ import (
 
 // A run is a part of the process's index of trampolines, by which the agent shows interrupted threads to the program (internal/agent/c/patch.c).
 type run struct {
-	at, bytes uint64
-	list      []*patch.Patch
+	at   uint64
+	list []*patch.Patch
 }
 
 // entries gives what of a patch is in the index: its trampoline, and the jump inside a neighbour.
@@ -75,34 +75,47 @@ func encodeRun(list []*patch.Patch) []byte {
 	return append(b, states...)
 }
 
-// index makes trampolines known to the agent, before the first jump leads there.
-func (p *Process) index(list []*patch.Patch) error {
+// An arena is memory of the process for runs; they are laid out in it one after the other.
+type arena struct{ at, used, bytes uint64 }
+
+// arenaBytes is the least that is reserved at once.
+const arenaBytes = 64 << 10
+
+// index makes trampolines known to the agent, before the first jump leads there: by the operations that it gives, once they are done.
+func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 	if len(list) == 0 {
-		return nil
+		return nil, nil
 	}
-	slot := len(p.runs)
-	if slot == wire.PatchRuns {
-		return p.merge(list)
+	if len(p.runs) == wire.PatchRuns {
+		return nil, p.merge(list)
 	}
 	r, err := p.makeRun(list)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	o := op(wire.PatchDoRun, r.at, uint64(slot))
-	o.Arg = uint32(slot)
+	o := op(wire.PatchDoRun, r.at, 0)
+	o.Arg = uint32(len(p.runs))
 	p.runs = append(p.runs, r)
-	return p.do(o)
+	return []wire.PatchOp{o}, nil
 }
 
 func (p *Process) makeRun(list []*patch.Patch) (*run, error) {
 	b := encodeRun(list)
-	r := &run{bytes: (uint64(len(b)) + patch.PageSize - 1) &^ (patch.PageSize - 1), list: list}
-	ops := []wire.PatchOp{op(wire.PatchDoReserve, 0, r.bytes)}
-	if err := p.do(ops...); err != nil {
-		return nil, err
+	n := len(p.arenas)
+	if n == 0 || uint64(len(b)) > p.arenas[n-1].bytes-p.arenas[n-1].used {
+		size := max(arenaBytes, (uint64(len(b))+patch.PageSize-1)&^(patch.PageSize-1))
+		ops := []wire.PatchOp{op(wire.PatchDoReserve, 0, size)}
+		if err := p.do(ops...); err != nil {
+			return nil, err
+		}
+		p.arenas = append(p.arenas, &arena{at: ops[0].Address, bytes: size})
+		p.tables += size
+		n++
 	}
-	r.at = ops[0].Address
-	p.tables += r.bytes
+	a := p.arenas[n-1]
+	r := &run{at: a.at + a.used, list: list}
+	a.used += (uint64(len(b)) + 15) &^ 15
+	a.used = min(a.used, a.bytes)
 	return r, p.write(r.at, b)
 }
 
@@ -116,12 +129,13 @@ func (p *Process) merge(list []*patch.Patch) error {
 			}
 		}
 	}
-	// Where a trampoline lies on a dead one that is not freed yet, nothing jumps to the dead one any more, but a thread may be in it: those stay until they are freed.
+	old := p.arenas
+	p.arenas = nil
 	m, err := p.makeRun(all)
 	if err != nil {
+		p.arenas = append(old, p.arenas...)
 		return err
 	}
-	old := p.runs
 	var ops []wire.PatchOp
 	for slot := range wire.PatchRuns { // the new one first: what is in it is in the old ones too
 		o := op(wire.PatchDoRun, 0, 0)
@@ -135,10 +149,10 @@ func (p *Process) merge(list []*patch.Patch) error {
 	if err := p.do(ops...); err != nil {
 		return err
 	}
-	for _, r := range old {
+	for _, a := range old {
 		// A reader in a handler may keep it; then it stays for good.
-		if err := p.do(op(wire.PatchDoUnmap, r.at, r.bytes)); err == nil {
-			p.tables -= r.bytes
+		if err := p.do(op(wire.PatchDoUnmap, a.at, a.bytes)); err == nil {
+			p.tables -= a.bytes
 		}
 	}
 	return nil

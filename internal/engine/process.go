@@ -40,6 +40,7 @@ type Process struct {
 	blocks []patch.Range // what we have mapped for trampolines
 
 	runs         []*run
+	arenas       []*arena              // in which they lie
 	dead         map[*patch.Patch]bool // in runs, and freed
 	garbage      []*change             // committed, their old trampolines not freed
 	garbageBytes int
@@ -403,9 +404,6 @@ func (p *Process) site(at uint64) error {
 
 // Change patches instructions of a module, and takes the patches of others away: all or nothing. A site in both is given the new recipe.
 func (p *Process) Change(m *Module, add []patch.Site, remove []uint64) error {
-	if _, err := p.survey(); err != nil {
-		return err
-	}
 	m.learn()
 	var list []*change
 	for _, t := range m.texts {
