@@ -19,9 +19,7 @@ func (p *Profile) WritePprof(w io.Writer, n Namer) error {
 		}
 	}
 	out.SampleType = append(out.SampleType, &profile.ValueType{Type: "executed", Unit: "count"})
-	for _, s := range append(p.missed(), "ended: "+p.Ended) {
-		out.Comments = append(out.Comments, s)
-	}
+	out.Comments = append(p.missed(), "ended: "+p.Ended)
 	type name struct{ fn, symbol, file string }
 	functions := map[name]*profile.Function{}
 	for _, m := range p.Modules {

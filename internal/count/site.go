@@ -49,9 +49,8 @@ func (s *site) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 
 // A liveness tells what is live before instructions that are asked for by address.
 type liveness struct {
-	at   uint64 // of the block that was looked at last
-	ends uint64
-	sets map[uint64]x86.Live
+	sets map[uint64]x86.Live // of the block that was looked at last
+	ends uint64              // what is before it is known as well as can be
 }
 
 // lookahead is how many instructions are looked at, at most: nearly all that is dead is overwritten sooner.
