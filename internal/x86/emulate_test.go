@@ -372,8 +372,11 @@ func TestEmulateAgainstProcessor(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	d := &differential{s: newSandbox(t), rnd: rand.New(rand.NewPCG(3, 4)), missing: map[string]int{}, unrun: map[string]int{}}
 	trials, hidings, others := 4, 4, 1
-	if soak {
+	switch {
+	case soak:
 		trials, hidings, others = 100, 8, 20
+	case testing.Short():
+		trials, hidings, others = 1, 2, 0
 	}
 	inexact := map[string]int{}
 	list := programForms(t)
@@ -443,7 +446,7 @@ func TestEmulateFindsWrongSemantics(t *testing.T) {
 		}
 		for _, right := range []bool{true, false} {
 			d := &differential{s: s, rnd: rand.New(rand.NewPCG(5, 6))}
-			for range 20 {
+			for range 10 {
 				p := s.prepare(subject{in: in, code: code, rip: codeAt}, d.rnd, nil, false)
 				out, sig := s.once(t, p)
 				if sig != unix.SIGTRAP {
@@ -453,7 +456,7 @@ func TestEmulateFindsWrongSemantics(t *testing.T) {
 				if !right {
 					x.wrong(op)
 				}
-				for hidden := range 4 {
+				for hidden := range 2 {
 					d.forwards(p, op, out, hidden > 0)
 					d.backwards(p, op, out, hidden > 0)
 				}
