@@ -207,9 +207,9 @@ func resolvers(t *testing.T, module string) (list [][2]uint64) {
 	return list
 }
 
-// expected gives what of an oracle's executions of a module `ripstop count` must have counted: memory instructions that are no stack traffic, and
+// expected gives what of an oracle's executions of a module `ripstop count` must have counted: memory instructions, of stack traffic only if asked for, that
 // do not run before there is anything that could count.
-func expected(t *testing.T, module string, ran map[uint64]uint64) map[uint64]uint64 {
+func expected(t *testing.T, module string, ran map[uint64]uint64, stack bool) map[uint64]uint64 {
 	t.Helper()
 	img, err := image.Open(module)
 	if err != nil {
@@ -227,7 +227,7 @@ func expected(t *testing.T, module string, ran map[uint64]uint64) map[uint64]uin
 			t.Errorf("%s+%#x ran and cannot be decoded: %v", module, addr, err)
 			continue
 		}
-		if a, ok := count.Classify(&in); ok && a.Kind != count.Stack {
+		if a, ok := count.Classify(&in); ok && (stack || a.Kind != count.Stack) {
 			want[addr] = n
 		}
 	}
@@ -239,57 +239,72 @@ func expected(t *testing.T, module string, ran map[uint64]uint64) map[uint64]uin
 func TestExact(t *testing.T) {
 	so := plugin(t)
 	for name, p := range deterministic(t) {
-		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-			defer cancel()
-			dir := t.TempDir()
-			native, err := p.Run(ctx, dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ran, emulated, err := Emulated(ctx, p, dir, so)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, sites, hits, stdout := counted(ctx, t, p, dir)
-			if !bytes.Equal(native, stdout) || !bytes.Equal(native, emulated) {
-				t.Errorf("natively %d bytes of output, counted %d, emulated %d: not the same", len(native), len(stdout), len(emulated))
-			}
-			for _, module := range slices.Sorted(maps.Keys(ran)) {
-				if module == libc || module == loader {
-					continue
-				}
-				want := expected(t, module, ran[module])
-				y, ok := got[module]
-				if !ok || y.why != "" {
-					t.Errorf("%s was not counted: %s", module, y.why)
-					continue
-				}
-				var executed uint64
-				for addr, n := range want {
-					executed += n
-					if _, counted := y.counts[addr]; counted {
-						continue
-					}
-					why, said := y.missed[addr]
-					if !said {
-						why = "not known to be an instruction"
-					}
-					t.Errorf("%s+%#x ran %d times and was not counted: %s", module, addr, n, why)
-					delete(want, addr)
-				}
-				ranOurs := maps.Clone(y.counts)
-				maps.DeleteFunc(ranOurs, func(_, n uint64) bool { return n == 0 })
-				diff := differences(module, want, ranOurs)
-				t.Logf("%s: %d memory instructions ran, %d times, %d differ; %d more were counted and never ran, %d could not be", module, len(want), executed, len(diff),
-					len(y.counts)-len(ranOurs), len(y.missed))
-				for _, line := range diff {
-					t.Errorf("emulated, counted: %s", line)
-				}
-			}
-			t.Logf("sites %v, hits %v", sites, hits)
-		})
+		t.Run(name, func(t *testing.T) { exact(t, p, so, false) })
 	}
+}
+
+// Likewise with stack traffic.
+func TestExactStack(t *testing.T) {
+	so := plugin(t)
+	programs := deterministic(t)
+	for _, name := range []string{"kernel", "gzip"} {
+		t.Run(name, func(t *testing.T) { exact(t, programs[name], so, true) })
+	}
+}
+
+func exact(t *testing.T, p *Program, so string, stack bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	native, err := p.Run(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran, emulated, err := Emulated(ctx, p, dir, so)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var flags []string
+	if stack {
+		flags = []string{"--stack"}
+	}
+	got, sites, hits, stdout := counted(ctx, t, p, dir, flags...)
+	if !bytes.Equal(native, stdout) || !bytes.Equal(native, emulated) {
+		t.Errorf("natively %d bytes of output, counted %d, emulated %d: not the same", len(native), len(stdout), len(emulated))
+	}
+	for _, module := range slices.Sorted(maps.Keys(ran)) {
+		if module == libc || module == loader {
+			continue
+		}
+		want := expected(t, module, ran[module], stack)
+		y, ok := got[module]
+		if !ok || y.why != "" {
+			t.Errorf("%s was not counted: %s", module, y.why)
+			continue
+		}
+		var executed uint64
+		for addr, n := range want {
+			executed += n
+			if _, counted := y.counts[addr]; counted {
+				continue
+			}
+			why, said := y.missed[addr]
+			if !said {
+				why = "not known to be an instruction"
+			}
+			t.Errorf("%s+%#x ran %d times and was not counted: %s", module, addr, n, why)
+			delete(want, addr)
+		}
+		ranOurs := maps.Clone(y.counts)
+		maps.DeleteFunc(ranOurs, func(_, n uint64) bool { return n == 0 })
+		diff := differences(module, want, ranOurs)
+		t.Logf("%s: %d memory instructions ran, %d times, %d differ; %d more were counted and never ran, %d could not be", module, len(want), executed, len(diff),
+			len(y.counts)-len(ranOurs), len(y.missed))
+		for _, line := range diff {
+			t.Errorf("emulated, counted: %s", line)
+		}
+	}
+	t.Logf("sites %v, hits %v", sites, hits)
 }
 
 // What an oracle says of the programs of TestExact is the same in every run: else equality would be luck.
