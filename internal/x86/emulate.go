@@ -47,6 +47,9 @@ func (s *State) Learn(o *State) bool {
 	s.FlagsKnown |= o.FlagsKnown
 	for i := range s.Vec {
 		a, b := &s.Vec[i], &o.Vec[i]
+		if b.Known == 0 {
+			continue
+		}
 		for j := range a.Q {
 			both := byteMasks[uint8(a.Known>>(8*j))] & byteMasks[uint8(b.Known>>(8*j))]
 			agree = agree && (a.Q[j]^b.Q[j])&both == 0
@@ -301,6 +304,9 @@ func (e *Emulator) clobber(op *Op) {
 	}
 }
 
+// largestState is more than any processor's XSAVE area has, 11,008 bytes with AMX (CPUID leaf 0xd). The run-time linker saves one when it binds a function.
+const largestState = 1 << 14
+
 // forgetMemory makes unknown the memory that the facts say is written.
 func (e *Emulator) forgetMemory(op *Op) {
 	for i := range op.nmems {
@@ -308,9 +314,12 @@ func (e *Emulator) forgetMemory(op *Op) {
 		if m.access&Write == 0 {
 			continue
 		}
-		if !e.known[i] || m.kind&everywhere != 0 || m.kind&MemString != 0 && op.rep != noRep || m.size == 0 {
+		switch {
+		case !e.known[i] || m.kind&everywhere != 0 || m.kind&MemString != 0 && op.rep != noRep:
 			e.Mem.ForgetAll()
-		} else {
+		case m.size == 0:
+			e.Mem.Forget(e.addrs[i], largestState)
+		default:
 			e.Mem.Forget(e.addrs[i], uint64(m.size))
 		}
 	}

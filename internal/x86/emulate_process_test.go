@@ -151,11 +151,18 @@ func contradicts(e *Emulator, r *unix.PtraceRegs) string {
 // Along what a real program did, from samples of its registers, with nothing known of memory and vectors: whatever the emulator knows on the way forwards and
 // backwards is so.
 func TestEmulateAlongProcess(t *testing.T) {
-	n := 100_000
-	if soak {
-		n = 3_000_000
+	sql := []string{"/usr/bin/sqlite3", ":memory:", "create table t(a, b); insert into t values (1, 'x'), (2, 'y'); select * from t order by b desc;"}
+	if !soak {
+		along(t, 100_000, sql...)
+		return
 	}
-	s := stepped(t, n, "/usr/bin/sqlite3", ":memory:", "create table t(a, b); insert into t values (1, 'x'), (2, 'y'); select * from t order by b desc;")
+	for _, args := range [][]string{sql, {"/usr/bin/python3", "-S", "-c", "print(sorted(range(1000)))"}, {"/usr/bin/gzip", "-c", "/usr/bin/gzip"}, {"/usr/sbin/mariadbd", "--version"}} {
+		along(t, 500_000, args...)
+	}
+}
+
+func along(t *testing.T, n int, args ...string) {
+	s := stepped(t, n, args...)
 	rnd := rand.New(rand.NewPCG(11, 12))
 	truth := &Emulator{Mem: NewSparseMemory()}
 	for _, period := range []int{30, 300, 3000} {
@@ -224,8 +231,8 @@ func TestEmulateAlongProcess(t *testing.T) {
 			from = to
 		}
 		share := func(n int) float64 { return float64(n) / float64(max(all, 1)) }
-		t.Logf("a sample every %d instructions: of %d accesses neither on the stack nor at fixed addresses, known forwards %.2f, backwards %.2f, either %.2f",
-			period, all, share(ahead), share(back), share(either))
+		t.Logf("%s, a sample every %d instructions: of %d accesses neither on the stack nor at fixed addresses, known forwards %.2f, backwards %.2f, either %.2f",
+			args[0], period, all, share(ahead), share(back), share(either))
 		if period == 30 && share(either) < 0.5 {
 			t.Errorf("only %.2f of the accesses are known close to samples", share(either))
 		}

@@ -27,7 +27,7 @@ func (e *Emulator) undoByFacts(op *Op) {
 	}
 }
 
-// Follow adds what control's way says after an Exec of the instruction: it went on at next. Flags that a condition tested, and what a jump's or call's operand held, may be
+// Follow adds what control's way says right after an Exec of the instruction: it went on at next. Flags that a condition tested, and what a jump's or call's operand held, may be
 // known by it.
 func (e *Emulator) Follow(op *Op, next uint64) {
 	switch {
