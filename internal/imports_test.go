@@ -40,6 +40,7 @@ var policy = map[string]string{
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",
 	"internal/detect":       "internal/wire internal/finding",
+	"internal/race":         "internal/wire internal/finding",
 	"internal/report":       "internal/finding golang.org/x/term",
 	"internal/agent":        "internal/agent/origin internal/wire internal/tsc internal/image internal/unwind internal/trace golang.org/x/sys/unix",
 	"internal/agent/origin": "",
@@ -56,7 +57,7 @@ var policy = map[string]string{
 }
 
 // pure packages know nothing of the machine: the same events give the same answers everywhere, and tests need nothing but events.
-var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/target", "internal/x86", "internal/pt", "internal/perf", "internal/syscalls", "internal/truth"}
+var pure = []string{"internal/wire", "internal/finding", "internal/detect", "internal/race", "internal/target", "internal/x86", "internal/pt", "internal/perf", "internal/syscalls", "internal/truth"}
 
 var machine = []string{"os", "os/exec", "os/signal", "net", "syscall", "golang.org/x/sys/unix"}
 

@@ -61,17 +61,18 @@ const suppressionsText = `A suppression file has one suppression a line, in Thre
   called_from_lib:libbar.so
   lock-order-inversion:server+0x4c1b
 
-Before the colon stands a class of findings (deadlock, mutex, thread, heap), the
-name of one rule ('ripstop help rules' lists them), or called_from_lib. Behind it
+Before the colon stands a class of findings (deadlock, mutex, thread, heap,
+race), the name of one rule ('ripstop help rules' lists them), race_top, or called_from_lib. Behind it
 stands a pattern: part of a name, in which * stands for anything, ^ at the beginning
 and $ at the end tie it to the ends of the name.
 
 A class or rule matches when the pattern fits the function, the source file, the
 module (library or program) or module+0xoffset of any frame of the finding, or the
 symbol of one of its objects. called_from_lib matches when the call that was wrong,
-or the one that took a lock, was made by that module itself.
+or the one that took a lock, was made by that module itself. race_top matches a race
+one of whose two accesses was made by that very function, not by what it called.
 
-ThreadSanitizer's race, race_top and signal are accepted and match nothing here.
+ThreadSanitizer's signal is accepted and matches nothing here.
 
   ripstop run --gen-suppressions -- ./prog        prints one for each finding
   ripstop run --suppressions FILE -- ./prog       leaves out what FILE names

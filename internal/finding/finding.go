@@ -12,7 +12,8 @@ const (
 	ClassDeadlock Class = "deadlock" // deadlocks and lock-order inversions
 	ClassMutex    Class = "mutex"    // misuse of locks, conditions, barriers, semaphores
 	ClassThread   Class = "thread"   // misuse of threads
-	ClassHeap     Class = "heap"     // invalid and double free
+	ClassHeap     Class = "heap"     // invalid and double free, accesses to freed memory
+	ClassRace     Class = "race"     // data races
 )
 
 // RuleInfo is what is fixed about a rule. The table of rules is Rules.

@@ -32,6 +32,9 @@ const (
 	RuleDoubleDetach    Rule = "double-detach"
 	RuleInvalidFree     Rule = "invalid-free"
 	RuleDoubleFree      Rule = "double-free"
+	RuleDataRace        Rule = "data-race"
+	RuleDataRaceMov     Rule = "data-race-mov"
+	RuleUseAfterFree    Rule = "use-after-free-access"
 )
 
 // Rules is the table of all rules, in the order in which help lists them.
@@ -97,6 +100,13 @@ var Rules = []RuleInfo{
 		"An address was freed that no allocation returned: inside of a block, on a stack, global, or from another allocator. The heap is damaged or the program aborts. Free exactly what malloc returned.", "error"},
 	{RuleDoubleFree, ClassHeap, "double free",
 		"A block was freed twice. In between it may have been given to someone else, who then loses it. Find out who owns the block; set the pointer to NULL when it is freed; in threads, make sure that two of them do not race to the same cleanup.", "error"},
+
+	{RuleDataRace, ClassRace, "data race",
+		"Two threads accessed the same bytes, at least one of them wrote, not both accesses were atomic, and nothing ordered one before the other: no lock that both held, no join, signal, message or atomic between them. In C, C++ and Rust that is undefined behaviour; what is read may be old, new or torn, and the compiler may have assumed that it cannot happen. Take one lock around both accesses, or make the location an atomic. A free of a block that another thread's access is not ordered with is told in the same way: wait for that thread first.", "error"},
+	{RuleDataRaceMov, ClassRace, "data race, unless the location is an atomic in the source",
+		"A data race of which every part is a plain mov of 1, 2, 4 or 8 aligned bytes, or that such movs would order if they were atomics. Compilers make the same instructions of C11 and C++ atomics with relaxed, acquire or release order, and of ordinary variables, volatile ones included; only the source tells which it is. If it is an ordinary variable, make it an atomic or take a lock. If it is an atomic already, nothing is wrong: suppress it, or leave out the whole class with --mov-atomics=hide.", "warning"},
+	{RuleUseAfterFree, ClassHeap, "access to freed memory",
+		"A thread read or wrote a block of the heap after it was freed. What it reads is whatever the allocator or the block's next owner put there; what it writes damages that. Find out who owns the block: all that use it must be done, and known to be done (joined, reference count at zero), before it is freed.", "error"},
 }
 
 // RuleOf is the table's row for rule.
@@ -114,7 +124,7 @@ var kinds = map[string]struct{ words, prefix string }{
 	"mutex": {"mutex", "M"}, "rwlock": {"rwlock", "RW"}, "spin": {"spin lock", "SP"}, "cond": {"condition variable", "C"},
 	"barrier": {"barrier", "B"}, "sem": {"semaphore", "S"}, "once": {"once control", "O"}, "guard": {"guard of a static variable", "G"},
 	"thread": {"thread", "T"}, "key": {"thread-specific key", "K"}, "futex": {"futex", "F"}, "fd": {"file descriptor", "FD"},
-	"heap": {"heap block", "H"},
+	"heap": {"heap block", "H"}, "location": {"location", "L"},
 }
 
 // KindWords is what an object whose kind is called word in wire's enum Object is called in a report: "rwlock", "spin lock".

@@ -86,12 +86,34 @@ func stripped() finding.Finding {
 	}
 }
 
-func fixtures() []finding.Finding { return []finding.Finding{inversion(), deadlock(), stripped()} }
+func fixtures() []finding.Finding {
+	return []finding.Finding{inversion(), deadlock(), stripped(), dataRace()}
+}
 
 func exampleSummary() Summary {
 	return Summary{
 		Exited: true, ExitCode: 3, DurationMS: 1234,
 		NotSeen: []string{"child process 4720 (/usr/bin/ping) was not followed: setuid"},
 		Stats:   []Stat{{"events", "1204"}, {"agent memory", "2.1 MiB"}},
+	}
+}
+
+// dataRace is one of an int in a global struct, one side under a lock.
+func dataRace() finding.Finding {
+	created := finding.Stack{frameMain}
+	return finding.Finding{
+		Rule: finding.RuleDataRace, PID: 4711, Exe: bankExe, Count: 1,
+		Message: "L1 is written by T3 and read by the main thread, and nothing orders the two",
+		Parts: []finding.Part{
+			{Text: "Write of size 4 at 0x55d0c0004084", Thread: 3, Stack: finding.Stack{at(0x1210, "audit", bankSrc, 20, 2), at(0x1310, "auditor", bankSrc, 30, 0)},
+				Held: []finding.Held{{Object: "M1", Stack: finding.Stack{at(0x1200, "audit", bankSrc, 19, 2)}}, {Object: "RW1", Shared: true}}},
+			{Text: "Previous read of size 4 at 0x55d0c0004084", Thread: 1, Stack: finding.Stack{at(0x1330, "close_account", bankSrc, 0, 0), frameMain}},
+		},
+		Objects: []finding.Object{
+			{ID: "L1", Kind: "location", Addr: 0x55d0c0004084, Where: finding.Global, Module: bankExe, Symbol: "totals", SymOffset: 4},
+			{ID: "M1", Kind: "mutex", Addr: 0x55d0c0004040, Where: finding.Global, Module: bankExe, Symbol: "audit_lock", Size: 40},
+			{ID: "RW1", Kind: "rwlock", Addr: 0x55d0c0004060, Where: finding.Global, Module: bankExe, Symbol: "table"},
+		},
+		Threads: []finding.Thread{{Number: 3, Tid: 4714, Creator: 1, Created: created}, {Number: 1, Tid: 4711}},
 	}
 }

@@ -271,7 +271,7 @@ func TestConcurrentAdd(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if res, err := r.Close(Summary{}); err != nil || res.New != 3 || res.Repeats != 7+7+7*3+2 {
+	if res, err := r.Close(Summary{}); err != nil || res.New != 4 || res.Repeats != 7+7+7*3+2+7 {
 		t.Errorf("%+v, %v", res, err)
 	}
 }

@@ -15,10 +15,11 @@ import (
 
 // Suppressions are lines `type:pattern` in ThreadSanitizer's syntax. A finding that one of them matches is not reported.
 //
-// type is a class (mutex, deadlock, thread, heap), the id of a rule, or called_from_lib. pattern is matched against the function
+// type is a class (mutex, deadlock, thread, heap, race), the id of a rule, race_top, or called_from_lib. pattern is matched against the function
 // (demangled and as in the symbol table), source file, module and `module+0xoffset` of every frame of the finding and against the
-// symbols of its objects; called_from_lib only against the modules that made the offending calls. `*` stands for anything, `^` at
-// the beginning and `$` at the end anchor the pattern, which otherwise may lie anywhere in the name. '#' begins a comment line.
+// symbols of its objects; race_top only against the innermost frames of the two accesses of a race; called_from_lib only against the modules that made
+// the offending calls. `*` stands for anything, `^` at the beginning and `$` at the end anchor the pattern, which otherwise may lie anywhere in the
+// name. '#' begins a comment line.
 type Suppressions struct {
 	list []suppression
 	// Ignored lists lines whose type is one of ThreadSanitizer's that ripstop has no findings for.
@@ -26,16 +27,19 @@ type Suppressions struct {
 }
 
 type suppression struct {
-	kind    string // class, rule id or called_from_lib
+	kind    string // class, rule id, race_top or called_from_lib
 	pattern string
 	at      string // file:line
 	used    int
 }
 
-const calledFromLib = "called_from_lib"
+const (
+	calledFromLib = "called_from_lib"
+	raceTop       = "race_top"
+)
 
 // foreignTypes are types of ThreadSanitizer's that we accept, so that one file serves both, and that match nothing here.
-var foreignTypes = []string{"race", "race_top", "signal"}
+var foreignTypes = []string{"signal"}
 
 const maxSuppressionFile = 16 << 20
 
@@ -107,7 +111,7 @@ func classTypes() []string {
 			types = append(types, string(info.Class))
 		}
 	}
-	return append(types, calledFromLib)
+	return append(types, raceTop, calledFromLib)
 }
 
 func suppressionTypes() []string {
@@ -146,6 +150,9 @@ func (sup *suppression) matches(f *finding.Finding, rule finding.RuleInfo) bool 
 			}
 		}
 		return false
+	}
+	if sup.kind == raceTop {
+		return rule.Class == finding.ClassRace && slices.ContainsFunc(f.Parts, func(p finding.Part) bool { return len(p.Stack) > 0 && sup.fitsFrame(&p.Stack[0]) })
 	}
 	if sup.kind != string(rule.Rule) && sup.kind != string(rule.Class) {
 		return false

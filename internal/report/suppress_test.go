@@ -51,6 +51,12 @@ func TestSuppressionsMatch(t *testing.T) {
 		{"called_from_lib:^/opt/lib/", fromLib, true},
 		{"called_from_lib:libc.so.6", inversion(), false}, // in a stack, but not what called
 		{"called_from_lib:bank", inversion(), true},
+		{"race:auditor", dataRace(), true},
+		{"race:totals", dataRace(), true},
+		{"race_top:^audit$", dataRace(), true},
+		{"race_top:close_account", dataRace(), true},
+		{"race_top:auditor", dataRace(), false}, // it called
+		{"race_top:audit", inversion(), false},
 	} {
 		s, err := ParseSuppressions("t", []byte(tc.line))
 		if err != nil {
@@ -78,7 +84,7 @@ func TestSuppressionsErrors(t *testing.T) {
 			t.Errorf("%q: error %v, want my.supp:3: … %s", line, err, want)
 		}
 	}
-	s, err := ParseSuppressions("my.supp", []byte("race:f\r\ndeadlock:g\r\n"))
+	s, err := ParseSuppressions("my.supp", []byte("signal:f\r\ndeadlock:g\r\n"))
 	if err != nil || len(s.Ignored) != 1 || len(s.list) != 1 || s.list[0].pattern != "g" {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -87,7 +93,7 @@ func TestSuppressionsErrors(t *testing.T) {
 // Suppressed findings are neither shown nor counted as findings; what matched and what did not is told at the end.
 func TestSuppressionsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s.supp")
-	if err := os.WriteFile(path, []byte("deadlock:audit\nmutex:nothing_like_it\nrace:x\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("deadlock:audit\nmutex:nothing_like_it\nsignal:x\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for _, verbose := range []bool{false, true} {
@@ -109,7 +115,7 @@ func TestSuppressionsAreCounted(t *testing.T) {
 		if strings.Contains(s, "lock-order") || !strings.Contains(s, "     3  deadlock:audit ("+path+":1)") {
 			t.Errorf("text:\n%s", s)
 		}
-		if strings.Contains(s, "nothing_like_it") != verbose || strings.Contains(s, "race:x") != verbose {
+		if strings.Contains(s, "nothing_like_it") != verbose || strings.Contains(s, "signal:x") != verbose {
 			t.Errorf("verbose %v:\n%s", verbose, s)
 		}
 	}

@@ -121,11 +121,26 @@ func isWord(c byte) bool {
 	return c == '_' || c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z' || c >= 0x80
 }
 
-// partText is the sentence of a part, with its thread.
+// partText is the sentence of a part, with its thread; of accesses to memory as ThreadSanitizer words it.
 func partText(f *finding.Finding, p *finding.Part) string {
 	s := clean(p.Text)
-	if p.Thread != 0 {
-		s += " in " + threadName(f, p.Thread)
+	if p.Thread == 0 {
+		return s
+	}
+	if ruleOf(f.Rule).Class != finding.ClassRace && f.Rule != finding.RuleUseAfterFree {
+		return s + " in " + threadName(f, p.Thread)
+	}
+	s += " by " + threadName(f, p.Thread)
+	if len(p.Held) > 0 {
+		var held []string
+		for _, h := range p.Held {
+			how := "write "
+			if h.Shared {
+				how = "read "
+			}
+			held = append(held, how+clean(h.Object))
+		}
+		s += " (mutexes: " + strings.Join(held, ", ") + ")"
 	}
 	return s
 }

@@ -1,0 +1,243 @@
+package race
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// maxRaces bounds how many different races are remembered.
+const maxRaces = 1 << 14
+
+// new reports whether a race of that key is told for the first time.
+func (d *Detector) isNew(key string) bool {
+	if r := d.races[key]; r != nil {
+		r.Finding.Count++
+		return false
+	}
+	if len(d.races) >= maxRaces {
+		d.note("more than 16384 different races; the later ones are left out")
+		return false
+	}
+	return true
+}
+
+// pairKey is the same for two places of code whichever came first.
+func pairKey(process uint64, what string, a, b uint64) string {
+	return fmt.Sprintf("%d %s %x %x", process, what, min(a, b), max(a, b))
+}
+
+// race is reached when x does not follow q, of which s has bytes in mask. kind is what q did there.
+func (d *Detector) race(x *access, q *point, mask uint8, kind Kind, atomic bool) {
+	s := &d.sites[q.site]
+	mov := x.mov && !atomic && kind&Locked == 0 && (s.kind == Read || s.kind == Write) && s.size == x.Size && q.addr == x.Addr
+	if mov {
+		d.suspect(x)
+	}
+	key := pairKey(x.p.id, "race", x.PC, s.pc)
+	if !d.isNew(key) {
+		if r := d.races[key]; r.Mov && !mov {
+			r.Mov = false
+		}
+		return
+	}
+	r := &Race{Key: key, Seq: d.seq, Addr: x.Addr, Mov: mov}
+	d.races[key] = r
+	if d.w == nil {
+		return
+	}
+	b := d.newTeller(x.p, finding.RuleDataRace)
+	addr := max(x.Addr, q.addr)
+	id := b.object(addr, 0, "location")
+	b.access(accessText(x.Kind, atomic, false), x.Addr, &site{t: x.t, pc: x.PC, size: x.Size, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()})
+	b.previous(q, s)
+	verb := "accessed"
+	if s.t != nil {
+		verb = fmt.Sprintf("%s by %s and %s by %s", done(x.Kind), b.thread(x.t.number), done(s.kind), b.thread(s.t.number))
+	}
+	b.f.Message = fmt.Sprintf("%s is %s, and nothing orders the two", id, verb)
+	r.Finding = b.f
+}
+
+func (b *teller) previous(q *point, s *site) {
+	if s.t == nil {
+		b.f.Parts = append(b.f.Parts, finding.Part{Text: fmt.Sprintf("Previous access, including byte 0x%x", q.addr)})
+		b.f.Notes = append(b.f.Notes, "where the earlier access was is not remembered")
+		return
+	}
+	b.access(accessText(s.kind, s.atomic, true), q.addr, s)
+}
+
+// freeRace is reached when a free does not follow q.
+func (d *Detector) freeRace(x *access, q *point, blk *block, ev wire.EvFree, kind Kind) {
+	s := &d.sites[q.site]
+	key := fmt.Sprintf("%d free %x S%d", x.p.id, s.pc, ev.Stack)
+	if !d.isNew(key) {
+		return
+	}
+	r := &Race{Key: key, Seq: d.seq, Addr: blk.addr}
+	d.races[key] = r
+	if d.w == nil {
+		return
+	}
+	b := d.newTeller(x.p, finding.RuleDataRace)
+	id := b.object(blk.addr, wire.ObjectHeap, finding.KindWords("heap"))
+	b.access("Free ("+freeWord(ev.Kind)+") of a block", blk.addr, &site{t: x.t, stack: ev.Stack, size: blk.size, held: x.t.heldNow()})
+	b.previous(q, s)
+	b.f.Message = fmt.Sprintf("%s is freed by %s, and nothing orders that after the access by %s", id, b.thread(x.t.number), b.threadOf(s))
+	r.Finding = b.f
+}
+
+func (b *teller) threadOf(s *site) string {
+	if s.t == nil {
+		return "another thread"
+	}
+	return b.thread(s.t.number)
+}
+
+// freedAccess is reached when x touches a block that was freed.
+func (d *Detector) freedAccess(x *access, cell uint64, mask uint8) {
+	var blk *block
+	for _, o := range x.p.mem.within(cell*8, cell*8+8) {
+		if o.freed && maskOf(cell, o.addr, o.end())&mask != 0 {
+			blk = o
+			break
+		}
+	}
+	if blk == nil {
+		return
+	}
+	key := fmt.Sprintf("%d freed %x S%d", x.p.id, x.PC, blk.freeStack)
+	if !d.isNew(key) {
+		return
+	}
+	r := &Race{Key: key, Seq: d.seq, Addr: x.Addr}
+	d.races[key] = r
+	if d.w == nil {
+		return
+	}
+	b := d.newTeller(x.p, finding.RuleUseAfterFree)
+	id := b.object(blk.addr, wire.ObjectHeap, finding.KindWords("heap"))
+	b.access(accessText(x.Kind, x.Kind&Locked != 0, false), x.Addr, &site{t: x.t, pc: x.PC, size: x.Size, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()})
+	b.part(finding.Part{Text: fmt.Sprintf("Block %s freed (%s)", id, freeWord(blk.freeKind)), Thread: blk.freeThread, Stack: d.w.Stack(x.p.id, blk.freeStack)})
+	b.f.Message = fmt.Sprintf("%s was freed before %s accessed it", id, b.thread(x.t.number))
+	r.Finding = b.f
+}
+
+func freeWord(kind wire.Alloc) string {
+	switch kind {
+	case wire.AllocDelete:
+		return "operator delete"
+	case wire.AllocDeleteArray:
+		return "operator delete[]"
+	case wire.AllocRealloc, wire.AllocReallocarray:
+		return "realloc"
+	}
+	return "free"
+}
+
+func accessText(kind Kind, atomic, previous bool) string {
+	what := map[Kind]string{Read: "read", Write: "write", Read | Write: "read and write"}[kind&(Read|Write)]
+	if atomic {
+		what = "atomic " + what
+	}
+	if previous {
+		what = "previous " + what
+	}
+	return upper(what)
+}
+
+func done(kind Kind) string {
+	if kind&Write != 0 {
+		return "written"
+	}
+	return "read"
+}
+
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// teller puts a finding together.
+type teller struct {
+	d    *Detector
+	p    *process
+	f    finding.Finding
+	ids  map[uint64]string // of locks
+	last map[string]int    // by prefix
+}
+
+func (d *Detector) newTeller(p *process, rule finding.Rule) *teller {
+	b := &teller{d: d, p: p, ids: map[uint64]string{}, last: map[string]int{}}
+	b.f.Rule, b.f.Count = rule, 1
+	b.f.PID, b.f.Exe, _ = d.w.Process(p.id)
+	return b
+}
+
+// object adds an object and gives its ID.
+func (b *teller) object(addr uint64, kind wire.Object, words string) string {
+	o := b.d.w.Object(b.p.id, addr, kind)
+	prefix := finding.KindPrefix(words)
+	if kind != 0 {
+		prefix = finding.KindPrefix(kind.String())
+	}
+	b.last[prefix]++
+	o.Kind, o.ID = words, fmt.Sprintf("%s%d", prefix, b.last[prefix])
+	b.f.Objects = append(b.f.Objects, o)
+	if o.OwnerThread != 0 {
+		b.thread(o.OwnerThread)
+	}
+	return o.ID
+}
+
+// thread adds a thread to the finding and gives its name within a sentence.
+func (b *teller) thread(number uint32) string {
+	if number == 0 {
+		return "a thread"
+	}
+	if !slices.ContainsFunc(b.f.Threads, func(t finding.Thread) bool { return t.Number == number }) {
+		b.f.Threads = append(b.f.Threads, b.d.w.Thread(b.p.id, number))
+	}
+	if number == 1 {
+		return "the main thread"
+	}
+	return fmt.Sprintf("T%d", number)
+}
+
+func (b *teller) part(p finding.Part) {
+	if p.Thread != 0 {
+		b.thread(p.Thread)
+	}
+	b.f.Parts = append(b.f.Parts, p)
+}
+
+// access adds what a thread did at addr.
+func (b *teller) access(what string, addr uint64, s *site) {
+	p := finding.Part{Text: fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr), Thread: s.t.number}
+	switch {
+	case s.stack != 0:
+		p.Stack = b.d.w.Stack(b.p.id, s.stack)
+	case s.pc != 0:
+		p.Stack = finding.Stack{b.d.w.Frame(b.p.id, s.pc, false)}
+	}
+	for _, h := range b.d.held[s.held] {
+		id := b.ids[h.obj]
+		if id == "" {
+			id = b.object(h.obj, h.kind, finding.KindWords(h.kind.String()))
+			b.ids[h.obj] = id
+		}
+		p.Held = append(p.Held, finding.Held{Object: id, Shared: h.mode == wire.ModeShared, Stack: b.d.w.Stack(b.p.id, h.stack)})
+	}
+	if s.provenance != "" {
+		b.f.Notes = append(b.f.Notes, fmt.Sprintf("the %s: %s", strings.ToLower(what[:1])+what[1:], s.provenance))
+	}
+	b.part(p)
+}
+
+func sortRaces(races []Race) {
+	slices.SortFunc(races, func(a, b Race) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Key, b.Key))
+	})
+}
