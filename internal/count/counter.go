@@ -133,7 +133,7 @@ func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) (sites []
 	k.module, k.env, k.patched, k.lives = m, p.Env(), make([]bool, len(k.insts)), make([]x86.Live, len(k.insts))
 	sites = make([]patch.Site, 0, len(k.insts))
 	recipes := make([]site, len(k.insts))
-	var live liveness
+	live := liveness{assume: m.Assume()}
 	n := 0
 	m.Instructions(func(i *engine.Insn) bool {
 		if i.At-m.Bias != k.insts[n].Addr {

@@ -14,10 +14,6 @@ type site struct {
 	size uint16
 }
 
-// assume is what liveness may take for granted: flags mean nothing at calls and returns, and nobody looks at registers and flags that are about to be overwritten when the
-// instruction in between faults. What a handler is shown of them then may be the counting's.
-const assume = x86.AssumeABI | x86.AssumeNoHandler
-
 func (s *site) compile() (*recipe.Code, error) {
 	in, ok := s.c.module.Instruction(s.c.insts[s.i].Addr + s.c.module.Bias)
 	if !ok {
@@ -49,8 +45,9 @@ func (s *site) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 
 // A liveness tells what is live before instructions that are asked for by address.
 type liveness struct {
-	sets map[uint64]x86.Live // of the block that was looked at last
-	ends uint64              // what is before it is known as well as can be
+	assume x86.Assume
+	sets   map[uint64]x86.Live // of the block that was looked at last
+	ends   uint64              // what is before it is known as well as can be
 }
 
 // lookahead is how many instructions are looked at, at most: nearly all that is dead is overwritten sooner.
@@ -62,7 +59,7 @@ func (l *liveness) before(in *engine.Insn) x86.Live {
 		return live
 	}
 	block := x86.Block(in.Code, lookahead)
-	sets := x86.Liveness(block, assume)
+	sets := x86.Liveness(block, l.assume)
 	if l.sets == nil {
 		l.sets = map[uint64]x86.Live{}
 	}

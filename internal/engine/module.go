@@ -12,6 +12,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/unwind"
 	"github.com/ripstop/ripstop/internal/x86"
@@ -87,6 +88,16 @@ func (m *Module) Instructions(f func(*Insn) bool) {
 			}
 		}
 	}
+}
+
+// Assume says what liveness may take for granted of the module's code: see recipe.Assume.
+func (m *Module) Assume() x86.Assume {
+	m.learn()
+	assume := x86.AssumeABI | x86.AssumeNoHandler
+	for _, t := range m.texts {
+		assume &= recipe.Assume(t.code, t.at, t.plan.Begins)
+	}
+	return assume
 }
 
 // Instruction gives the known instruction that begins at an address.
