@@ -499,3 +499,24 @@ func TestWholeEngine(t *testing.T) {
 		t.Errorf("only %d programs ran, %d instructions", ran, steps)
 	}
 }
+
+// Any bytes as code, with random patches, do what they do without.
+func FuzzWholeEngine(f *testing.F) {
+	code, _ := textOf(f, libcFile)
+	for i := range uint64(4) {
+		f.Add(code[0x20000+i*0x8000:][:300], i)
+	}
+	f.Add([]byte{0x48, 0x8b, 0x03, 0x48, 0x89, 0x43, 0x08, 0x41, 0xff, 0xcf, 0x7f, 0xf4}, uint64(9)) // a loop
+	f.Fuzz(func(t *testing.T, code []byte, seed uint64) {
+		if len(code) == 0 || len(code) > 1000 {
+			return
+		}
+		rnd := rand.New(rand.NewPCG(seed, 12))
+		w, free := scattered(t, rnd, 40)
+		p := &program{w: w, code: bytes.Clone(code)}
+		w.tame(p.code, rnd)
+		p.prepare(rnd)
+		p.regs.R15 = rnd.Uint64N(20)
+		p.try(t, free, 2, rnd)
+	})
+}
