@@ -73,6 +73,7 @@ type Insn struct {
 // Instructions calls f for every known instruction, by address, until f returns false. The Insn is the callee's only until it returns.
 func (m *Module) Instructions(f func(*Insn) bool) {
 	m.learn()
+	var insn Insn
 	for _, t := range m.texts {
 		for a := t.at; a < t.end(); a++ {
 			if !t.plan.Begins(a) {
@@ -83,7 +84,7 @@ func (m *Module) Instructions(f func(*Insn) bool) {
 			if err != nil {
 				continue
 			}
-			if !f(&Insn{a, in, code}) {
+			if insn = (Insn{a, in, code}); !f(&insn) {
 				return
 			}
 		}
