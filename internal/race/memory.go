@@ -301,11 +301,9 @@ func (p *process) free(t *thread, ev wire.EvFree) {
 	p.mem.atoms.close(lo, hi, p.d.seq)
 	p.dropObjects(lo, hi)
 	b.freed, b.freeStack, b.freeKind, b.freeThread, b.freeSeq, b.clock = true, ev.Stack, ev.Kind, t.number, p.d.seq, t.release()
-	if b.size >= unmapsFrom || b.size == 0 {
-		p.mem.drop(b)
-		return
+	if b.size < unmapsFrom {
+		p.shadow.setFreed(lo, hi, true)
 	}
-	p.shadow.setFreed(lo, hi, true)
 	p.mem.gone = append(p.mem.gone, b)
 	if len(p.mem.gone) > p.d.cfg.MaxFreed {
 		p.d.note("more freed blocks than are remembered: accesses to those freed long ago are not seen")
