@@ -124,7 +124,7 @@ func Count(o Options) (exit int, err error) {
 		closeAll(files)
 		return run.Code(err), err
 	}
-	p := c.finish()
+	p, engineStats := c.finish(), eng.Stats()
 	eng.Close()
 	p.Command, p.Version, p.Ended = o.Program, o.Version, status.String()
 	if closeErr != nil {
@@ -139,7 +139,7 @@ func Count(o Options) (exit int, err error) {
 	p.NotCounted = append(p.NotCounted, notes.list()...)
 	err = o.write(p, files)
 	if o.Stats {
-		o.stats(p, eng.Stats(), sess.Stats())
+		o.stats(p, engineStats, sess.Stats())
 	}
 	if err != nil {
 		// The program ran to its end all the same; its status is said, since it cannot be given.
@@ -206,7 +206,7 @@ func (o *Options) write(p *Profile, files []*os.File) error {
 // stats says what counting cost.
 func (o *Options) stats(p *Profile, e engine.Stats, a agent.Stats) {
 	say := func(name, format string, args ...any) { o.say("stats: %-29s  %s", name, fmt.Sprintf(format, args...)) }
-	for _, line := range p.TierLines() {
+	for _, line := range p.tierLines() {
 		say("patched by", "%s", line)
 	}
 	say("instructions displaced", "%d", e.Displaced)

@@ -107,8 +107,8 @@ func (p *Profile) missed() (list []string) {
 	return append(list, p.NotCounted...)
 }
 
-// TierLines says how instructions were patched, for --stats.
-func (p *Profile) TierLines() (lines []string) {
+// tierLines says how instructions were patched, for --stats.
+func (p *Profile) tierLines() (lines []string) {
 	sites, executed := p.Tiers()
 	var allSites, all uint64
 	for t := range patch.Tiers {

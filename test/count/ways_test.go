@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -68,5 +69,48 @@ func TestWays(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// All three forms at once: the text on standard error, the others in their files; the program's own output and status are untouched. pprof's tool shows the function.
+func TestForms(t *testing.T) {
+	dir := t.TempDir()
+	prog := build(t, "ways.c", "-O2", "-pthread")
+	cmd := exec.Command(ripstop(t), "count", "--format", "text,pprof=p.pb.gz,json=c.json", "--stats", "--", prog, "exit")
+	cmd.Dir = dir
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if cmd.ProcessState.ExitCode() != 3 || stdout.Len() > 0 {
+		t.Errorf("%v, output %q", err, stdout.String())
+	}
+	for _, want := range []string{"1,000", "touch (ways)", "ways.c:20 touch", "libc.so.6: of libc: --libc counts it", "ld-linux-x86-64.so.2: the loader is never changed", "stats: patched by"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("the text has no %q:\n%s", want, stderr.String())
+		}
+	}
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-sample_index=locked", filepath.Join(dir, "p.pb.gz")).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "1000   100%   100%       1000   100%  touch") {
+		t.Errorf("pprof: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "c.json")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that cannot be written is said before the program runs.
+func TestBadFile(t *testing.T) {
+	out, err := exec.Command(ripstop(t), "count", "-o", "/nonexistent/x", "--", "/bin/echo", "ran").CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 125 || string(out) != "ripstop: open /nonexistent/x: no such file or directory\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// --modules counts what fits and nothing else, and says so.
+func TestModules(t *testing.T) {
+	out, err := exec.Command(ripstop(t), "count", "--modules", "libz.so*", "--", "/usr/bin/sqlite3", ":memory:", "select 1").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "memory instructions ran in 1 module of 1 process") || !strings.Contains(string(out), "sqlite3: --modules leaves it out") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
