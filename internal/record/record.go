@@ -97,6 +97,9 @@ func Record(o Options) (exit int, err error) {
 	for _, text := range w.list() {
 		o.say("not seen: %s", text)
 	}
+	if text := o.Sampling.told(o.Dir); text != "" {
+		o.say("%s", text)
+	}
 	stats := sess.Stats()
 	if stats.Processes == 0 {
 		o.say("not seen: the program did not load the agent (it clears LD_PRELOAD, or ended before the C library had started): the trace is empty")

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
@@ -23,7 +24,8 @@ type Sampling struct {
 	Seed   uint64   // of what is random; 0: any
 	Budget float64  // of mode timer: the share of the program's CPU time that sampling may take; 0: no limit
 
-	why string // the mode was chosen
+	why    string // the mode was chosen
+	chosen bool   // by us
 }
 
 // SampleMode says where samples come from.
@@ -53,10 +55,50 @@ func (s *Sampling) choose() error {
 		}
 	}
 	switch s.Mode {
-	case sample.None, sample.Step, sample.Timer:
-		return nil
+	case sample.None, sample.Step:
+	case sample.Timer:
+		s.why = "it was asked for"
+	case sample.PMU:
+		_, err := pmu.Here(s.Period, nil)
+		if err == nil {
+			err = errNoRecorder
+		}
+		return err
+	case sample.Auto:
+		_, err := pmu.Here(s.Period, nil)
+		if err == nil {
+			err = errNoRecorder
+		}
+		s.Mode, s.why, s.chosen = sample.Timer, err.Error(), true
+	default:
+		return fmt.Errorf("there is no mode %q of sampling", s.Mode)
 	}
-	return fmt.Errorf("--sample=%s is not there yet", s.Mode)
+	return nil
+}
+
+// errNoRecorder: what to ask of a PMU is known (package pmu, Plan), but nothing reads its answers yet.
+var errNoRecorder = errors.New("recording by the processor (--sample=pmu) is not there yet")
+
+// told says at the end what was chosen and what is missing, where the user must know; "" if nothing.
+func (s *Sampling) told(dir string) string {
+	if s.Mode == sample.None {
+		return ""
+	}
+	i, err := sample.ReadInfo(dir)
+	if err != nil {
+		return err.Error()
+	}
+	text := ""
+	if s.chosen {
+		text = fmt.Sprintf("sampled by %s: %s", i.Mode, i.Why)
+	}
+	if i.Lost > 0 || i.Throttled > 0 {
+		if text != "" {
+			text += "; "
+		}
+		text += fmt.Sprintf("%d records of samples were lost and sampling was throttled %d times by the kernel", i.Lost, i.Throttled)
+	}
+	return text
 }
 
 // A sampler samples the program of a recording.
