@@ -24,9 +24,6 @@ const (
 	watchAll       = 3 // HW_BREAKPOINT_RW
 )
 
-// Requests that x/sys/unix does not name.
-const ioctlModify = 0x4008240b // PERF_EVENT_IOC_MODIFY_ATTRIBUTES
-
 // kernelAttr gives an attribute as the kernel takes it; perf.AttrFlags have the bits of its bit fields.
 func kernelAttr(a *perf.Attr) unix.PerfEventAttr {
 	return unix.PerfEventAttr{

@@ -422,7 +422,6 @@ func (t *Timer) record(kind perf.Type, misc perf.Misc, body []byte, samples, hit
 			t.watch.consider(body)
 		} else {
 			*hits++
-			t.watch.hit(int(le.Uint32(body[20:])), le.Uint64(body[32:]))
 		}
 	case perf.TypeLost: // id, count
 		le.PutUint64(body, id)

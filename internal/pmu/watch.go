@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -27,7 +26,8 @@ type watchpoints struct {
 	attr    perf.Attr
 	random  *rand.Rand
 	threads map[int]*watched // by thread id
-	ids     map[uint64]int   // of open events
+	ids     map[uint64]int   // of open events, and of those below
+	stale   []uint64         // of events closed since the last move: their hits may still be in a buffer
 	slots   [slots]place
 	next    int // slot to move
 	free    int // slots that the machine has; found out
@@ -48,14 +48,13 @@ type state struct {
 	regs [16]uint64 // by number in instructions
 }
 
-// A watched thread has its breakpoints and their buffer.
+// A watched thread has its breakpoints and their buffer, which an event of its own holds.
 type watched struct {
 	pid    int
-	events [slots]event
-	open   int
-	left   [slots]int // hits until the kernel disables it
-	at     [slots]uint64
+	holder event
 	ring   *ring
+	events [slots]event // -1: none
+	ids    [slots]uint64
 	failed bool
 }
 
@@ -83,7 +82,7 @@ func (w *watchpoints) task(kind perf.Type, misc perf.Misc, body []byte) {
 
 func (w *watchpoints) know(pid, tid int) {
 	if len(w.threads) < mostWatched {
-		w.threads[tid] = &watched{pid: pid}
+		w.threads[tid] = &watched{pid: pid, holder: -1, events: [slots]event{-1, -1, -1, -1}}
 	}
 }
 
@@ -96,15 +95,23 @@ func (w *watchpoints) forget(tid int) {
 
 // shut closes a thread's breakpoints. What is in its buffer is lost: a few hits.
 func (w *watchpoints) shut(t *watched) {
-	for i := range t.open {
-		if id, err := t.events[i].id(); err == nil {
-			delete(w.ids, id)
-		}
-		t.events[i].close()
+	for i := range t.events {
+		w.drop(t, i)
 	}
-	t.open = 0
 	t.ring.close()
 	t.ring = nil
+	t.holder.close()
+	t.holder = -1
+}
+
+// drop closes the breakpoint of a slot. It is not enabled again: once its hits are used up, Linux 6.18 leaves it stopped but armed, so that each access
+// traps for nothing (hw_breakpoint_add keeps hw.state).
+func (w *watchpoints) drop(t *watched, slot int) {
+	if e := t.events[slot]; e >= 0 {
+		e.close()
+		t.events[slot] = -1
+		w.stale = append(w.stale, t.ids[slot])
+	}
 }
 
 func (w *watchpoints) close() {
@@ -140,21 +147,13 @@ func (w *watchpoints) consider(body []byte) {
 	w.tries[at] = s
 }
 
-// hit notes that a breakpoint of a thread was hit.
-func (w *watchpoints) hit(tid int, addr uint64) {
-	if t := w.threads[tid]; t != nil {
-		for i := range t.open {
-			if t.at[i] == addr&^7 && t.left[i] > 0 {
-				t.left[i]--
-				return
-			}
-		}
-	}
-}
-
 // move sets one slot's breakpoints to an address of this pass's samples.
 func (w *watchpoints) move() {
 	defer func() { w.seen, w.tries = 0, w.tries[:0] }()
+	for _, id := range w.stale { // the buffers have just been drained
+		delete(w.ids, id)
+	}
+	w.stale = w.stale[:0]
 	if w.free == 0 {
 		return
 	}
@@ -185,81 +184,59 @@ func (w *watchpoints) has(p place) bool {
 	return false
 }
 
-// set makes a thread's breakpoint of a slot what the slot says; those of other processes rest.
+// set makes a thread's breakpoint of a slot what the slot says; those of other processes have none there.
 func (w *watchpoints) set(tid int, t *watched, slot int) {
+	w.drop(t, slot)
 	p := w.slots[slot]
-	if t.pid != p.pid {
-		if slot < t.open {
-			t.events[slot].enable(false)
-		}
-		return
-	}
-	if t.open == 0 && !t.failed {
-		w.openAll(tid, t, p.addr)
-	}
-	if slot >= t.open {
+	if t.pid != p.pid || t.failed || t.ring == nil && !w.hold(tid, t) {
 		return
 	}
 	a := w.attr
 	a.Config1 = p.addr
-	k := kernelAttr(&a)
-	e := t.events[slot]
-	e.enable(false)
-	if e.ioctl(ioctlModify, uintptr(unsafe.Pointer(&k))) != nil {
+	e, err := open(&a, tid, -1)
+	if errors.Is(err, unix.ENOSPC) && slot < w.free { // somebody else has the others
+		w.free = slot
+	}
+	if err != nil {
 		return // the thread has ended, or the address is none
 	}
-	t.at[slot] = p.addr
-	if more := mostHits - t.left[slot]; more > 0 {
-		if e.ioctl(unix.PERF_EVENT_IOC_REFRESH, uintptr(more)) == nil {
-			t.left[slot] = mostHits
-		}
-		return
+	t.events[slot] = e
+	id, err := e.id()
+	if err == nil {
+		err = e.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(t.holder))
 	}
-	e.enable(true)
+	if err == nil {
+		w.ids[id], t.ids[slot] = eventWatchAll, id
+		err = e.ioctl(unix.PERF_EVENT_IOC_REFRESH, mostHits)
+	}
+	if err != nil {
+		w.drop(t, slot)
+	}
 }
 
-// openAll opens a thread's breakpoints, disabled, as many as there are.
-func (w *watchpoints) openAll(tid int, t *watched, addr uint64) {
+// hold opens what holds a thread's buffer.
+func (w *watchpoints) hold(tid int, t *watched) bool {
 	a := w.attr
-	a.Config1 = addr
-	for i := range w.free {
-		e, err := open(&a, tid, -1)
-		if errors.Is(err, unix.ENOSPC) { // somebody else has them
-			w.free = i
-			break
-		}
-		if err != nil {
-			break
-		}
-		if i == 0 {
-			if t.ring, err = mapRing(e, 1); err != nil {
-				e.close()
-				break
-			}
-		} else if err := e.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(t.events[0])); err != nil {
-			e.close()
-			break
-		}
-		id, err := e.id()
-		if err != nil {
-			e.close()
-			break
-		}
-		w.ids[id] = eventWatchAll
-		t.events[i] = e
-		t.open++
+	a.Type, a.Config, a.BPType, a.Config1, a.Config2 = typeSoftware, dummy, 0, 0, 0
+	e, err := open(&a, tid, -1)
+	if err != nil {
+		t.failed = true
+		return false
 	}
-	if t.failed = t.open == 0; t.failed {
-		t.ring.close()
-		t.ring = nil
+	if t.ring, err = mapRing(e, 1); err != nil {
+		e.close()
+		t.failed = true
+		return false
 	}
+	t.holder = e
+	return true
 }
 
-// rest disables all, for as long as the budget is spent.
+// rest drops all, for as long as the budget is spent.
 func (w *watchpoints) rest() {
 	for _, t := range w.threads {
-		for i := range t.open {
-			t.events[i].enable(false)
+		for i := range t.events {
+			w.drop(t, i)
 		}
 	}
 	w.slots = [slots]place{}

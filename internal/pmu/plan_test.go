@@ -1,0 +1,206 @@
+package pmu
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/ripstop/ripstop/internal/perf"
+)
+
+// iceLake is /sys/bus/event_source/devices of an Ice Lake server, as far as it matters.
+var iceLake = map[string]string{
+	"cpu/type": "4", "cpu/caps/max_precise": "3", "cpu/caps/pmu_name": "icelake", "cpu/format/event": "config:0-7", "cpu/format/umask": "config:8-15",
+	"intel_pt/type": "8", "intel_pt/nr_addr_filters": "2", "intel_pt/max_nonturbo_ratio": "24", "intel_pt/tsc_art_ratio": "96:1",
+	"intel_pt/caps/mtc": "1", "intel_pt/caps/mtc_periods": "249", "intel_pt/caps/psb_cyc": "1", "intel_pt/caps/num_address_ranges": "2", "intel_pt/caps/ip_filtering": "1",
+	"intel_pt/format/pt": "config:0", "intel_pt/format/cyc": "config:1", "intel_pt/format/mtc": "config:9", "intel_pt/format/tsc": "config:10",
+	"intel_pt/format/noretcomp": "config:11", "intel_pt/format/branch": "config:13", "intel_pt/format/mtc_period": "config:14-17",
+	"uncore_imc_0/type": "17",
+}
+
+var server = Processor{Vendor: "GenuineIntel", Family: 6, Model: 0x6a}
+
+// devices makes a tree with changes; an empty value removes a file.
+func devices(t *testing.T, changes map[string]string) Devices {
+	t.Helper()
+	files := maps.Clone(iceLake)
+	maps.Copy(files, changes)
+	tree := fstest.MapFS{}
+	for name, text := range files {
+		if text != "" {
+			tree[name] = &fstest.MapFile{Data: []byte(text + "\n")}
+		}
+	}
+	d, err := ReadDevices(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A plan asks for what the machine has, in a form that the processor buffers many records of.
+func TestPlan(t *testing.T) {
+	code := []Range{{"/bin/prog", 0x1000, 0x5000}}
+	p, err := MakePlan(server, devices(t, nil), 10_000, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := p.Events[0]
+	if flow.Attr.Type != 8 || flow.Attr.Config != 1|1<<9|1<<10|1<<13|3<<14 || p.Timing.MTCFreq != 3 || p.Timing.CrystalMul != 96 || p.Timing.Nominal != 24 {
+		t.Errorf("Intel PT: %+v, %+v", flow.Attr, p.Timing)
+	}
+	if p.Filter != "filter 0x1000/0x5000@/bin/prog" || len(p.Left) != 0 {
+		t.Errorf("filter %q, left %v", p.Filter, p.Left)
+	}
+	if len(p.Events) != 3 || p.Events[1].Name != "cpu/mem_inst_retired.all_loads/uppp" || p.Events[2].Name != "cpu/mem_inst_retired.all_stores/uppp" {
+		t.Fatalf("%+v", p.Events)
+	}
+	for i, e := range p.Events[1:] {
+		a := e.Attr
+		if a.Type != 4 || a.Config != []uint64{0x81d0, 0x82d0}[i] || a.SamplePeriod != 10_000 || a.Flags.PreciseIP() != 3 {
+			t.Errorf("%s: %+v", e.Name, a)
+		}
+		if a.SampleType&^largePEBS != 0 || a.Flags&(perf.FlagFreq|perf.FlagUseClockID|perf.FlagInherit) != 0 || a.WakeupEvents != 0 {
+			t.Errorf("%s: one interrupt a record: sample type %#x, flags %#x", e.Name, a.SampleType, a.Flags)
+		}
+		if a.SampleType&(perf.SampleAddr|perf.SampleRegsIntr|perf.SampleTime) != perf.SampleAddr|perf.SampleRegsIntr|perf.SampleTime {
+			t.Errorf("%s: sample type %#x", e.Name, a.SampleType)
+		}
+	}
+}
+
+// What a machine lacks is left out where it can be, and told where it cannot.
+func TestPlanOfOtherMachines(t *testing.T) {
+	haswell := Processor{"GenuineIntel", 6, 0x3c}
+	for _, c := range []struct {
+		name    string
+		cpu     Processor
+		changes map[string]string
+		check   func(*Plan) bool
+	}{
+		{"old names", haswell, nil, func(p *Plan) bool { return p.Events[1].Name == "cpu/mem_uops_retired.all_loads/uppp" }},
+		{"a longer period of MTC alone", server, map[string]string{"intel_pt/caps/mtc_periods": "241"}, func(p *Plan) bool { return p.Timing.MTCFreq == 6 }},
+		{"no MTC", server, map[string]string{"intel_pt/caps/mtc": "0"}, func(p *Plan) bool { return p.Events[0].Attr.Config == 1|1<<10|1<<13 && p.Timing.MTCFreq == 0 }},
+		{"no crystal ratio", server, map[string]string{"intel_pt/tsc_art_ratio": ""}, func(p *Plan) bool { return p.Events[0].Attr.Config&(1<<9) == 0 }},
+		{"Broadwell's format", server, map[string]string{"intel_pt/format/pt": "", "intel_pt/format/branch": ""}, func(p *Plan) bool { return p.Events[0].Attr.Config&(1|1<<13) == 0 }},
+		{"no filters", server, map[string]string{"intel_pt/nr_addr_filters": "0"}, func(p *Plan) bool { return p.Filter == "" && len(p.Left) == 3 }},
+		{"one filter", server, map[string]string{"intel_pt/nr_addr_filters": "1"}, func(p *Plan) bool {
+			return p.Filter == "filter 0x1000/0x10@/a" && len(p.Left) == 2 && p.Left[0].Path == "/b"
+		}},
+		{"less precise", server, map[string]string{"cpu/caps/max_precise": "2"}, func(p *Plan) bool { return p.Events[1].Attr.Flags.PreciseIP() == 2 }},
+		{"two kinds of cores", Processor{"GenuineIntel", 6, 0x97}, map[string]string{
+			"cpu/type": "", "cpu_core/type": "4", "cpu_core/caps/max_precise": "3", "cpu_atom/type": "10", "cpu_atom/caps/max_precise": "3",
+		}, func(p *Plan) bool {
+			return len(p.Events) == 5 && p.Events[3].Attr.Type == 10 && p.Events[3].Name == "cpu_atom/mem_uops_retired.all_loads/uppp"
+		}},
+	} {
+		p, err := MakePlan(c.cpu, devices(t, c.changes), 1000, []Range{{"/a", 0x1000, 0x10}, {"/b", 0x2000, 0x20}, {"/c", 0, 0x30}})
+		if err != nil || !c.check(p) {
+			t.Errorf("%s: %v, %+v", c.name, err, p)
+		}
+	}
+	for _, c := range []struct {
+		name, want string
+		cpu        Processor
+		changes    map[string]string
+	}{
+		{"a virtual machine", "hypervisor", server, map[string]string{"cpu/type": "", "intel_pt/type": ""}},
+		{"AMD", "IBS", Processor{"AuthenticAMD", 25, 1}, map[string]string{"ibs_op/type": "11"}},
+		{"no PT", "intel_pt", server, map[string]string{"intel_pt/type": ""}},
+		{"no PEBS", "max_precise", server, map[string]string{"cpu/caps/max_precise": "0"}},
+		{"no caps", "max_precise", server, map[string]string{"cpu/caps/max_precise": ""}},
+		{"Ivy Bridge", "model 0x3a", Processor{"GenuineIntel", 6, 0x3a}, nil},
+		{"no time", "time stamps", server, map[string]string{"intel_pt/format/tsc": ""}},
+	} {
+		if _, err := MakePlan(c.cpu, devices(t, c.changes), 1000, nil); !errors.Is(err, ErrNoPMU) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	if _, err := MakePlan(server, devices(t, nil), 1000, []Range{{"/a b", 0, 1}}); err == nil || !strings.Contains(err.Error(), "/a b") {
+		t.Errorf("a name with a space: %v", err)
+	}
+}
+
+// Trees that are not as they should be give errors or lack what they lack, whatever is in them.
+func FuzzDevices(f *testing.F) {
+	for name, text := range iceLake {
+		f.Add(name, text)
+		f.Add(name, "x")
+	}
+	f.Add("intel_pt/format/mtc_period", "config:60-99")
+	f.Add("intel_pt/format/tsc", "config:-1")
+	f.Fuzz(func(t *testing.T, name, text string) {
+		if !fs.ValidPath(name) {
+			return
+		}
+		tree := fstest.MapFS{}
+		for n, s := range iceLake {
+			tree[n] = &fstest.MapFile{Data: []byte(s)}
+		}
+		tree[name] = &fstest.MapFile{Data: []byte(text)}
+		d, err := ReadDevices(tree)
+		if err != nil {
+			return
+		}
+		if p, err := MakePlan(server, d, 1000, []Range{{"/a", 0, 1}}); err == nil && len(p.Events) < 3 {
+			t.Errorf("%+v", p)
+		}
+	})
+}
+
+// This machine's processor can be told.
+func TestCPUInfo(t *testing.T) {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ParseCPUInfo(string(b))
+	if err != nil || p.Vendor == "" || p.Family == 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if _, err := ParseCPUInfo("cpu family\t: many\n"); err == nil {
+		t.Error("many")
+	}
+}
+
+func TestParseCPUs(t *testing.T) {
+	for text, want := range map[string][]int{"0": {0}, "0-3": {0, 1, 2, 3}, "0-1,4,6-7": {0, 1, 4, 6, 7}} {
+		if got, err := parseCPUs(text); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "x", "3-1", "0-", "-1", "0,,1", "70000"} {
+		if _, err := parseCPUs(text); err == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+// The purse lets no more be spent than was earned, and keeps no more than a second's.
+func TestPurse(t *testing.T) {
+	p := purse{share: 0.02}
+	p.earn(10)
+	if p.left != 0.02 {
+		t.Errorf("after a long time %v is left", p.left)
+	}
+	if !p.spend(0.019) || p.spend(0.002) {
+		t.Error("the limit is not where it should be")
+	}
+	p.earn(10.04)
+	if p.spend(0) {
+		t.Error("too early")
+	}
+	p.earn(10.06)
+	if !p.spend(0) || p.cost() != 0.0021 {
+		t.Errorf("left %v, cost %v", p.left, p.cost())
+	}
+	free := purse{}
+	if !free.spend(100) {
+		t.Error("without a limit something is refused")
+	}
+}
