@@ -1,0 +1,210 @@
+package pmu
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/tsc"
+)
+
+// A timedRun is one that was sampled by a clock.
+type timedRun struct {
+	dir, exe   string
+	array      uint64  // its address
+	cpu        float64 // seconds
+	begin, end uint64  // TSC
+	info       sample.Info
+}
+
+// sampledRun runs testdata/watched.c.
+func sampledRun(t *testing.T, o TimerOptions) *timedRun {
+	t.Helper()
+	r := &timedRun{dir: t.TempDir(), exe: filepath.Join(t.TempDir(), "watched")}
+	if out, err := exec.Command("gcc", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", r.exe, "testdata/watched.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	o.Dir, o.Seed, o.Command = r.dir, 3, []string{r.exe}
+	o.Warn = func(s string) { t.Errorf("warned: %s", s) }
+	tm, err := NewTimer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(r.dir, "output")
+	prog, err := agent.Resolve([]string{"/bin/sh", "-c", `exec "$0" >"$1"`, r.exe, out}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.begin = tsc.Now()
+	target, err := agent.StartHeld(prog, []string{"PATH=/usr/bin:/bin"}, tm.Attach)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ws syscall.WaitStatus
+	var usage syscall.Rusage
+	for {
+		if _, err := syscall.Wait4(target.PID, &ws, 0, &usage); err != unix.EINTR {
+			break
+		}
+	}
+	target.Release()
+	if err := tm.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r.end = tsc.Now()
+	if !ws.Exited() || ws.ExitStatus() != 5 {
+		t.Fatalf("status %#x", ws)
+	}
+	r.cpu = float64(usage.Utime.Nano()+usage.Stime.Nano()) * 1e-9
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(string(b), "0x%x", &r.array); err != nil {
+		t.Fatal(err)
+	}
+	if r.info, err = sample.ReadInfo(r.dir); err != nil || !r.info.Complete || r.info.Mode != sample.Timer {
+		t.Fatalf("%+v, %v", r.info, err)
+	}
+	return r
+}
+
+// A clock of CPU time samples every thread, from its start, of children too; breakpoints are hit in the data that the threads share, by the code that works on
+// it; times are TSC. CPU time is what is counted, so that a busy machine changes nothing.
+func TestTimer(t *testing.T) {
+	r := sampledRun(t, TimerOptions{})
+	s, err := sample.Open(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if len(s.Damage) > 0 {
+		t.Fatal(s.Damage)
+	}
+	var clocks, hits, elsewhere, inWork int
+	busy := map[int32]int{}
+	for _, th := range s.Threads {
+		last := uint64(0)
+		inside := func(ip uint64) bool {
+			for _, e := range s.Epochs(th.PID) {
+				for _, m := range e.Mappings {
+					if m.Path == r.exe && m.Start <= ip && ip < m.End {
+						return true
+					}
+				}
+			}
+			return false
+		}
+		for _, sm := range th.Samples {
+			if sm.TSC < last || sm.TSC < r.begin || sm.TSC > r.end {
+				t.Fatalf("a sample at %d, after %d, in a run from %d to %d", sm.TSC, last, r.begin, r.end)
+			}
+			last = sm.TSC
+			if sm.Has != 1<<18-1 {
+				t.Fatalf("registers are missing: %#x", sm.Has)
+			}
+			switch sm.Kind {
+			case sample.ClockEvent:
+				clocks++
+				busy[th.TID]++
+				if inside(sm.IP) {
+					inWork++
+				}
+				if sm.IP != sm.Regs[sample.RIP] || len(sm.Stack) != stackBytes {
+					t.Fatalf("%+v", sm)
+				}
+			case sample.WatchEvent:
+				hits++
+				if sm.Addr-r.array >= 16*8 || !inside(sm.IP) {
+					elsewhere++
+				}
+			default:
+				t.Fatalf("%+v", sm)
+			}
+		}
+	}
+	want := r.cpu * float64(r.info.Frequency)
+	t.Logf("%d samples in %.2f s of CPU time at %d Hz, %d in the program; %d hits, %d elsewhere", clocks, r.cpu, r.info.Frequency, inWork, hits, elsewhere)
+	if float64(clocks) < want/2 || float64(clocks) > want*1.2 || inWork < clocks*8/10 {
+		t.Errorf("%d samples, %d of them in the program, at %d Hz in %v s", clocks, inWork, r.info.Frequency, r.cpu)
+	}
+	many := 0
+	for _, n := range busy {
+		if n > clocks/10 {
+			many++
+		}
+	}
+	if many != 3 {
+		t.Errorf("%d threads have many samples: %v", many, busy)
+	}
+	if hits == 0 || elsewhere > hits/10 || uint64(hits) != r.info.Hits || uint64(hits+clocks) != r.info.Samples {
+		t.Errorf("%d hits, %d elsewhere; the recorder counted %d", hits, elsewhere, r.info.Hits)
+	}
+	out, err := exec.Command("perf", "report", "-f", "-i", filepath.Join(r.dir, sample.PerfFile), "--stdio", "--sort", "sym").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "cpu-clock:u") || !strings.Contains(string(out), "mem:watched") || !strings.Contains(string(out), "work") {
+		t.Errorf("perf: %v\n%s", err, out)
+	}
+}
+
+// A small budget is kept by sampling less.
+func TestBudget(t *testing.T) {
+	r := sampledRun(t, TimerOptions{Budget: 1e-5})
+	if want := r.cpu * float64(r.info.Frequency); float64(r.info.Samples) > want/2 {
+		t.Errorf("%d samples, without a budget there would be %.0f", r.info.Samples, want)
+	}
+	t.Logf("%d samples of %.0f, cost %v", r.info.Samples, r.cpu*float64(r.info.Frequency), r.info.Cost)
+}
+
+// What the conversion says of two moments is what was read there, and between them it is even.
+func TestConversion(t *testing.T) {
+	a := pair{1_000_000_000_000, 5_000_000_000}
+	b := pair{a.tsc + 27_000_000, a.ns + 10_000_000} // 2.7 GHz
+	c := conversion(a, b)
+	for _, p := range []pair{a, b, {a.tsc + 13_500_000, a.ns + 5_000_000}} {
+		if d := int64(c.Time(p.tsc) - p.ns); d < -2 || d > 2 {
+			t.Errorf("TSC %d is %d, want %d", p.tsc, c.Time(p.tsc), p.ns)
+		}
+		if d := int64(c.TSC(p.ns) - p.tsc); d < -8 || d > 8 {
+			t.Errorf("time %d is TSC %d, want %d", p.ns, c.TSC(p.ns), p.tsc)
+		}
+	}
+	conversion(a, a) // two moments that are one give no division by zero
+}
+
+// The address that a thread is about to access is found in its code and registers, only where they tell it.
+func TestNextAccess(t *testing.T) {
+	var code [64]byte
+	for _, c := range []struct {
+		name string
+		code []byte
+		want uint64
+	}{
+		{"mov (%rbx),%rax", []byte{0x48, 0x8b, 0x03}, 0x7000_0000_0000},
+		{"add %eax,8(%rbx,%rcx,4)", []byte{0x01, 0x44, 0x8b, 0x08}, 0x7000_0000_0048},
+		{"inc %rdx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc2, 0x48, 0x8b, 0x03}, 0x7000_0000_0000},
+		{"inc %rbx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc3, 0x48, 0x8b, 0x03, 0xc3}, 0},
+		{"push %rax; ret", []byte{0x50, 0xc3}, 0},
+		{"mov 8(%rsp),%rax; ret", []byte{0x48, 0x8b, 0x44, 0x24, 0x08, 0xc3}, 0},
+		{"jmp .; mov (%rbx),%rax", []byte{0xeb, 0xfe, 0x48, 0x8b, 0x03}, 0},
+		{"lea (%rbx),%rax; ret", []byte{0x48, 0x8d, 0x03, 0xc3}, 0},
+		{"mov %fs:(%rbx),%rax; ret", []byte{0x64, 0x48, 0x8b, 0x03, 0xc3}, 0},
+	} {
+		clear(code[:])
+		copy(code[:], append(c.code, 0xc3))
+		s := state{pid: os.Getpid(), ip: uint64(uintptr(unsafe.Pointer(&code)))}
+		s.regs[3], s.regs[1], s.regs[4] = 0x7000_0000_0000, 16, 0x7fff_0000_0000
+		got, ok := s.nextAccess()
+		if ok != (c.want != 0) || got != c.want {
+			t.Errorf("%s: %#x, %t", c.name, got, ok)
+		}
+	}
+}
