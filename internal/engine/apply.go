@@ -160,8 +160,16 @@ func (p *Process) writeTrampolines(list []*patch.Patch) error {
 	})
 	var w writer
 	for _, x := range list {
-		if err := w.add(p, x.Trampoline.At, x.Trampoline.Code); err != nil {
-			return err
+		at, code := x.Trampoline.At, x.Trampoline.Code
+		for len(code) > 0 {
+			page := at &^ (patch.PageSize - 1)
+			n := min(uint64(len(code)), page+patch.PageSize-at)
+			if f := p.frame(page); f != nil {
+				copy(f[at-page:], code[:n])
+			} else if err := w.add(p, at, code[:n]); err != nil {
+				return err
+			}
+			at, code = at+n, code[n:]
 		}
 	}
 	return w.flush(p)

@@ -50,6 +50,8 @@ type Options struct {
 	SharedBytes uint64
 	// Warn is told what could not be done. May be called from several goroutines. May be nil.
 	Warn func(text string)
+	// NoFrames has each page of trampolines have memory of its own.
+	NoFrames bool
 	// NoMemory has the processes write to their memory by themselves, as where /proc/PID/mem is refused; for tests.
 	NoMemory bool
 }
@@ -103,6 +105,9 @@ func New(o Options) *Engine {
 	return &Engine{opts: o, procs: map[uint64]*Process{}}
 }
 
+// memoryName is the name of the page and of trampolines in the list of a process's mappings.
+const memoryName = "ripstop-patch"
+
 // sharedMemory makes a memfd of size bytes that cannot be shrunk, and maps it.
 func sharedMemory(name string, size int) (fd int, mem []byte, err error) {
 	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -128,8 +133,12 @@ func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
 	if pid <= 0 {
 		return fds, fmt.Errorf("it cannot be seen from here (another pid namespace)")
 	}
-	p := &Process{ID: process, PID: pid, e: e, dead: map[*patch.Patch]bool{}, gone: Stats{Unpatched: map[Why]uint64{}}}
-	if fds[0], p.pageMem, err = sharedMemory("ripstop-patch", wire.SizePatchPage); err != nil {
+	frames := maxFrames
+	if e.opts.NoFrames {
+		frames = 0
+	}
+	p := &Process{frames: map[uint64]int{}, ID: process, PID: pid, e: e, dead: map[*patch.Patch]bool{}, gone: Stats{Unpatched: map[Why]uint64{}}}
+	if fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+frames*patch.PageSize); err != nil {
 		return fds, err
 	}
 	size := max(e.opts.SharedBytes, patch.PageSize)

@@ -209,7 +209,65 @@ func (p *Process) mapPages(pages []uint64) error {
 		}
 		p.blocks = union(append(slices.Clone(p.blocks), patch.Range{Lo: o.Address, Hi: o.Address + o.Value}))
 	}
+	return p.mapFrames()
+}
+
+// Bounds of frames: how many there are, and for how many pages they are used. Each page of one may be a mapping of its own, which fork copies and who reads the process's map
+// reads; the kernel allows 65,530.
+const (
+	maxFrames = 1 << 14
+	maxAreas  = 1 << 15
+)
+
+// mapFrames gives pages that have come into use their frames. A page without one has memory of its own; one that had a frame gets another.
+func (p *Process) mapFrames() error {
+	if p.page.Frames == 0 {
+		return nil
+	}
+	var ops []wire.PatchOp
+	for _, m := range p.space.Frames() {
+		_, had := p.frames[m.Page]
+		if m.Frame >= min(maxFrames, int(p.page.Frames)) || !had && (len(p.frames) >= maxAreas || p.ownPages) {
+			if had {
+				return fmt.Errorf("trampolines take more than %d pages", maxFrames)
+			}
+			continue
+		}
+		p.frames[m.Page] = m.Frame
+		if n := len(ops); !had && n > 0 && ops[n-1].Address+uint64(ops[n-1].Arg)*patch.PageSize == m.Page && ops[n-1].Value+uint64(ops[n-1].Arg) == uint64(m.Frame) {
+			ops[n-1].Arg++
+			continue
+		}
+		o := op(wire.PatchDoFrame, m.Page, uint64(m.Frame))
+		o.Arg = 1
+		ops = append(ops, o)
+	}
+	err := p.do(ops...)
+	var bad *opError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	// Too many mappings, most likely. What was not mapped is memory of its own yet, unless it shows another frame.
+	p.ownPages = true
+	failed := false
+	for _, o := range ops {
+		if failed = failed || o.Address == bad.op.Address; !failed {
+			continue
+		}
+		for i := range uint64(o.Arg) {
+			delete(p.frames, o.Address+i*patch.PageSize)
+		}
+	}
 	return nil
+}
+
+// frame gives the memory that a page of trampolines shows, nil if it has no frame.
+func (p *Process) frame(page uint64) []byte {
+	n, ok := p.frames[page]
+	if !ok {
+		return nil
+	}
+	return p.pageMem[wire.SizePatchPage+n*patch.PageSize:][:patch.PageSize]
 }
 
 func within(list []patch.Range, a uint64) bool {

@@ -134,7 +134,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 	seen := map[*Module]bool{}
 	for i := range maps {
 		m := &maps[i]
-		if !m.Exec || m.Inode == 0 && m.Path != "[vdso]" {
+		if !m.Exec || m.Inode == 0 && m.Path != "[vdso]" || m.Path == "/memfd:"+memoryName {
 			continue
 		}
 		if old := p.at(uint64(m.Start)); old != nil {

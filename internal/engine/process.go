@@ -33,11 +33,13 @@ type Process struct {
 	shared []byte
 	used   int // of shared
 
-	mods   []*Module
-	brk    uint64
-	space  *patch.Space
-	others []patch.Range // what is mapped that is not ours, as the space knows it
-	blocks []patch.Range // what we have mapped for trampolines
+	mods     []*Module
+	brk      uint64
+	space    *patch.Space
+	frames   map[uint64]int // by page: which frame it shows
+	ownPages bool           // no more pages get frames
+	others   []patch.Range  // what is mapped that is not ours, as the space knows it
+	blocks   []patch.Range  // what we have mapped for trampolines
 
 	runs         []*run
 	arenas       []*arena              // in which they lie
@@ -192,7 +194,11 @@ func (p *Process) say() {
 		}
 	}
 	if p.space != nil {
-		s.Pages = uint64(p.space.InUse()) * patch.PageSize
+		used := map[int]bool{}
+		for _, n := range p.frames {
+			used[n] = true
+		}
+		s.Pages = uint64(max(0, p.space.InUse()-len(p.frames))+len(used)) * patch.PageSize
 	}
 	p.e.mu.Lock()
 	p.said = s
@@ -281,12 +287,16 @@ func (p *Process) forget(m *Module) error {
 		return err
 	}
 	for _, t := range m.texts {
-		if t.planner != nil {
+		if t.planner != nil && !p.shares() {
 			t.planner.Close()
 		}
 	}
 	return nil
 }
+
+// shares says whether a forked child may be in trampolines whose memory we have: then it is never used for others. A child has its text as it was at the fork, and what was dead by
+// then it does not know.
+func (p *Process) shares() bool { return len(p.frames) > 0 && atomic.LoadUint32(&p.page.Forks) != 0 }
 
 // install patches sites of a module, as many as can be.
 func (p *Process) install(m *Module, sites []patch.Site) error {

@@ -79,6 +79,10 @@ func (p *Process) collect() error {
 	if p.garbageBytes < p.tolerate+tolerated {
 		return nil
 	}
+	if p.shares() {
+		p.tolerate = p.garbageBytes
+		return nil
+	}
 	busy := false
 	err := p.threads(func(pc uint64) {
 		if busy {

@@ -180,6 +180,9 @@ var Layouts = []Layout{
 		{"SharedBytes", "u64", 0, "its size"},
 		{"SaveOffset", "i32", 0, "of PatchSaves slots of 8 bytes in each thread, from fs"},
 		{"ThreadOffset", "i32", 0, "of a thread's pointers, one for each enum PatchThread, from fs"},
+		{"Frames", "u64", 0, "pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not"},
+		{"Forks", "u32", 0, "counter: forks of the process, before they are made; a child goes on in the same frames"},
+		{"Spare2", "u32", 0, ""},
 		{"XsaveMask", "u64", 0, "components of the processor's state that a call of a function may change; 0: not known"},
 		{"XsaveSize", "u32", 0, "bytes of an area for them"},
 		{"XsaveCompact", "u32", 0, "1: by xsavec"},
@@ -235,7 +238,7 @@ func init() {
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
 			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
-			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}}},
+			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
 			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{

@@ -237,6 +237,7 @@ const (
 	PatchDoRun     PatchDo = 7
 	PatchDoReserve PatchDo = 8
 	PatchDoFreed   PatchDo = 9
+	PatchDoFrame   PatchDo = 10
 )
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
@@ -2237,13 +2238,16 @@ type PatchPage struct {
 	SharedBytes  uint64        // its size
 	SaveOffset   int32         // of PatchSaves slots of 8 bytes in each thread, from fs
 	ThreadOffset int32         // of a thread's pointers, one for each enum PatchThread, from fs
+	Frames       uint64        // pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not
+	Forks        uint32        // counter: forks of the process, before they are made; a child goes on in the same frames
+	Spare2       uint32        //
 	XsaveMask    uint64        // components of the processor's state that a call of a function may change; 0: not known
 	XsaveSize    uint32        // bytes of an area for them
 	XsaveCompact uint32        // 1: by xsavec
 	Function     [32]uint64    // addresses in the agent, by enum PatchFunc
 	Bytes        [65536]uint8  // of op write
 	Op           [1024]PatchOp //
-	_            [3680]byte
+	_            [3664]byte
 }
 
 // SizePatchPage is the size of PatchPage in bytes.

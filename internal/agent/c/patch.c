@@ -2,7 +2,8 @@
  *
  * Nothing here plans. A request is a conversation in a page of shared memory (wire.PatchPage): the thread that asks does what it is told until there is no more to
  * do. One thread at a time; all signals are blocked meanwhile, so that a handler never meets the lock of its own thread. Text and trampolines are private memory of the process,
- * so a forked child has both as they were; so are the tables here. */
+ * so a forked child has both as they were; so are the tables here. Where trampolines share frames
+ * (patch/frame.go) the child shares them with its parent, which then never uses their memory again. */
 #include "patch.h"
 #include "calls.h"
 #include <cpuid.h>
@@ -24,6 +25,7 @@ __thread uint64_t rs_patch_pointers[8];
 static struct rs_patch_page *page; /* NULL: not patched, or nobody answers any more */
 static struct rs_lock lock;
 static bool synced; /* registered for membarrier */
+static uintptr_t frames; /* the file of trampolines, all of it: what is mapped at their addresses are more mappings of parts of it */
 
 /* Newest last; a run that was replaced is unmapped when no reader may be in it. */
 static const struct rs_trampoline_run *runs[RS_PATCH_RUNS];
@@ -55,6 +57,33 @@ static void describe_xsave(struct rs_patch_page *p)
 	p->xsave_size = p->xsave_compact ? size : end;
 }
 
+/* A security module may refuse memory that is shared and executable. */
+static void map_frames(struct rs_patch_page *p, int fd)
+{
+	struct stat st;
+	if (RS_SYS2(SYS_fstat, fd, &st) < 0 || st.st_size <= (long)sizeof *p)
+		return;
+	size_t bytes = (size_t)st.st_size - sizeof *p;
+	long at = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_NORESERVE, fd, sizeof *p);
+	if (at < 0)
+		return;
+	RS_SYS3(SYS_madvise, at, bytes, MADV_DONTDUMP);
+	frames = (uintptr_t)at;
+	p->frames = bytes / RS_PAGE;
+}
+
+/* In place of pages that map_at has mapped, which are ours: nobody can come in between. mremap(2): an old size of 0 makes another mapping of shared memory. */
+static long map_frame(uintptr_t at, uint64_t frame, uint64_t count)
+{
+	if (!frames || frame >= page->frames || count > page->frames - frame)
+		return -EINVAL;
+	long r = RS_SYS5(SYS_mremap, frames + frame * RS_PAGE, 0, count * RS_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+	if (r < 0)
+		return r;
+	RS_SYS3(SYS_madvise, at, count * RS_PAGE, MADV_DODUMP);
+	return 0;
+}
+
 void rs_patch_open(int sock)
 {
 	int fds[2];
@@ -65,6 +94,8 @@ void rs_patch_open(int sock)
 	struct stat st;
 	long bytes = RS_SYS2(SYS_fstat, fds[1], &st) == 0 ? st.st_size : 0;
 	long shared = bytes > 0 ? RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_32BIT, fds[1], 0) : -EINVAL;
+	if (p > 0)
+		map_frames((void *)p, fds[0]);
 	RS_SYS1(SYS_close, fds[0]);
 	RS_SYS1(SYS_close, fds[1]);
 	if (shared > 0)
@@ -208,6 +239,8 @@ static long do_op(struct rs_patch_op *op)
 		op->address = (uint64_t)p;
 		return 0;
 	}
+	case RS_PATCH_DO_FRAME:
+		return map_frame(op->address, op->value, op->arg);
 	case RS_PATCH_DO_FREED:
 		__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
 		return 0;
@@ -270,6 +303,13 @@ void rs_patch_modules(void)
 {
 	if (page)
 		rs_patch_ask(RS_PATCH_ASK_MODULES, 0);
+}
+
+/* The child's text leads to the trampolines that there are now: Go must not use their memory for others. */
+void rs_patch_before_fork(void)
+{
+	if (page)
+		__atomic_add_fetch(&page->forks, 1, __ATOMIC_SEQ_CST);
 }
 
 /* The page is the parent's. */

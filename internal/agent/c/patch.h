@@ -21,6 +21,7 @@ long rs_patch_ask(unsigned request, uintptr_t at) RS_HIDDEN;
 /* At the start of the process, and when modules have come or gone. */
 void rs_patch_start(void) RS_HIDDEN;
 void rs_patch_modules(void) RS_HIDDEN;
+void rs_patch_before_fork(void) RS_HIDDEN;
 /* In the child of fork, whose code is patched as its parent's was. */
 void rs_patch_after_fork(void) RS_HIDDEN;
 

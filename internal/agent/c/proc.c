@@ -71,6 +71,7 @@ void rs_proc_unseen(void)
 static void before_fork(void)
 {
 	struct rs_thread *t = rs_thread_tls;
+	rs_patch_before_fork();
 	if (rs_ctl)
 		__atomic_fetch_add(&rs_ctl->forks, 1, __ATOMIC_RELAXED);
 	if (!t)

@@ -200,6 +200,7 @@ enum {
 	RS_PATCH_DO_RUN = 7,
 	RS_PATCH_DO_RESERVE = 8,
 	RS_PATCH_DO_FREED = 9,
+	RS_PATCH_DO_FRAME = 10,
 };
 
 /* functions and data of the agent that trampolines use */
@@ -1168,13 +1169,16 @@ struct rs_patch_page {
 	uint64_t shared_bytes; /* its size */
 	int32_t save_offset; /* of PatchSaves slots of 8 bytes in each thread, from fs */
 	int32_t thread_offset; /* of a thread's pointers, one for each enum PatchThread, from fs */
+	uint64_t frames; /* pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not */
+	uint32_t forks; /* counter: forks of the process, before they are made; a child goes on in the same frames */
+	uint32_t spare2; /*  */
 	uint64_t xsave_mask; /* components of the processor's state that a call of a function may change; 0: not known */
 	uint32_t xsave_size; /* bytes of an area for them */
 	uint32_t xsave_compact; /* 1: by xsavec */
 	uint64_t function[32]; /* addresses in the agent, by enum PatchFunc */
 	uint8_t bytes[65536]; /* of op write */
 	struct rs_patch_op op[1024]; /*  */
-	uint8_t end_padding[3680];
+	uint8_t end_padding[3664];
 };
 _Static_assert(sizeof(struct rs_patch_page) == 94208, "PatchPage");
 _Static_assert(offsetof(struct rs_patch_page, magic) == 0, "PatchPage.Magic");
@@ -1198,12 +1202,15 @@ _Static_assert(offsetof(struct rs_patch_page, shared_at) == 120, "PatchPage.Shar
 _Static_assert(offsetof(struct rs_patch_page, shared_bytes) == 128, "PatchPage.SharedBytes");
 _Static_assert(offsetof(struct rs_patch_page, save_offset) == 136, "PatchPage.SaveOffset");
 _Static_assert(offsetof(struct rs_patch_page, thread_offset) == 140, "PatchPage.ThreadOffset");
-_Static_assert(offsetof(struct rs_patch_page, xsave_mask) == 144, "PatchPage.XsaveMask");
-_Static_assert(offsetof(struct rs_patch_page, xsave_size) == 152, "PatchPage.XsaveSize");
-_Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 156, "PatchPage.XsaveCompact");
-_Static_assert(offsetof(struct rs_patch_page, function) == 160, "PatchPage.Function");
-_Static_assert(offsetof(struct rs_patch_page, bytes) == 416, "PatchPage.Bytes");
-_Static_assert(offsetof(struct rs_patch_page, op) == 65952, "PatchPage.Op");
+_Static_assert(offsetof(struct rs_patch_page, frames) == 144, "PatchPage.Frames");
+_Static_assert(offsetof(struct rs_patch_page, forks) == 152, "PatchPage.Forks");
+_Static_assert(offsetof(struct rs_patch_page, spare2) == 156, "PatchPage.Spare2");
+_Static_assert(offsetof(struct rs_patch_page, xsave_mask) == 160, "PatchPage.XsaveMask");
+_Static_assert(offsetof(struct rs_patch_page, xsave_size) == 168, "PatchPage.XsaveSize");
+_Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 172, "PatchPage.XsaveCompact");
+_Static_assert(offsetof(struct rs_patch_page, function) == 176, "PatchPage.Function");
+_Static_assert(offsetof(struct rs_patch_page, bytes) == 432, "PatchPage.Bytes");
+_Static_assert(offsetof(struct rs_patch_page, op) == 65968, "PatchPage.Op");
 
 /* Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change. */
 struct rs_trampoline_run {
