@@ -2,9 +2,9 @@ package patch
 
 import "slices"
 
-// Trampolines of punned jumps lie where the program's bytes say, a page of the address space each in the worst case, and use a few dozen bytes of it. So pages share frames: a
-// frame is a page of a file (a memfd) that is mapped at several addresses, where the trampolines at one leave free what those at the others use. A page keeps its frame as
-// long as it is in use; what lies in the frame is taken in all its pages.
+// Trampolines of punned jumps lie where the program's bytes say, a page of the address space each in the worst case, and use a few dozen bytes of it. So pages
+// share frames: a frame is a page of a file (a memfd) that is mapped at several addresses, where the trampolines at one leave free what those at the others
+// use. A page keeps its frame as long as it is in use; what lies in the frame is taken in all its pages.
 
 // A Mapping says which frame a page of the address space is to show.
 type Mapping struct {
@@ -32,8 +32,8 @@ const (
 	fullFrame  = PageSize / 2 // from where on nothing is put into a frame, or a page into one that has others
 )
 
-// Frames gives each page in use that has none a frame, and tells which these are: they are to be mapped, in place of what Frames said before, if a page comes twice. It must be called
-// when a plan is made, before its trampolines are written; what is planned later keeps to the frames.
+// Frames gives each page in use that has none a frame, and tells which these are: they are to be mapped, in place of what Frames said before, if a page comes
+// twice. It must be called when a plan is made, before its trampolines are written; what is planned later keeps to the frames.
 func (s *Space) Frames() (fresh []Mapping) {
 	for page := range s.used {
 		if _, ok := s.frames.of[page]; !ok {
@@ -56,8 +56,8 @@ func (s *Space) Frame(page uint64) (int, bool) {
 // FrameCount is how many frames there are: the length of the file in pages.
 func (s *Space) FrameCount() int { return len(s.frames.list) }
 
-// Areas gives how many areas of memory the kernel keeps for the pages: of those beside each other it makes one where their frames are beside each other too. A process may
-// have vm.max_map_count of them, 65,530 if nobody has changed it.
+// Areas gives how many areas of memory the kernel keeps for the pages: of those beside each other it makes one where their frames are beside each other too. A
+// process may have vm.max_map_count of them, 65,530 if nobody has changed it.
 func (s *Space) Areas() int {
 	n := 0
 	for page, f := range s.frames.of {

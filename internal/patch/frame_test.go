@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Pages share frames and their trampolines do not meet there, whatever comes and goes; a page keeps its frame as long as it is in use; nothing is refused that would do; and when all
-// is gone all memory is free.
+// Pages share frames and their trampolines do not meet there, whatever comes and goes; a page keeps its frame as long as it is in use; nothing is refused that
+// would do; and when all is gone all memory is free.
 func TestFrames(t *testing.T) {
 	const pages, base = 40, 1 << 32
 	rnd := rand.New(rand.NewPCG(6, 6))

@@ -24,7 +24,8 @@ var (
 	ErrNoSite        = errors.New("there is no site")
 )
 
-// A Recipe is what is done in front of an instruction: code that falls through its end and leaves everything that matters as it was. Or it is done instead of it.
+// A Recipe is what is done in front of an instruction: code that falls through its end and leaves everything that matters as it was. Or it is done instead of
+// it.
 type Recipe interface {
 	// Size is the most bytes that Append appends, whatever the address.
 	Size() int
@@ -92,8 +93,8 @@ type Trampoline struct {
 // End gives the address behind the trampoline.
 func (t *Trampoline) End() uint64 { return t.At + uint64(len(t.Code)) }
 
-// A Part is a piece of a trampoline: a recipe, a copy of an instruction, or, last, the jump back. A thread that is stopped in a part is, as far as the program is concerned,
-// about to run the instruction at For, unless States says that it has run it.
+// A Part is a piece of a trampoline: a recipe, a copy of an instruction, or, last, the jump back. A thread that is stopped in a part is, as far as the program
+// is concerned, about to run the instruction at For, unless States says that it has run it.
 type Part struct {
 	Off    int // of its first byte
 	For    uint64

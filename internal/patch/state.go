@@ -2,12 +2,12 @@ package patch
 
 import "slices"
 
-// A State says what the program is to see of a thread whose RIP is in a piece of a trampoline: its instruction pointer and its registers, in terms of those that the thread has. It
-// holds for the boundaries between instructions from Off on, up to the next state; a thread cannot stand elsewhere.
+// A State says what the program is to see of a thread whose RIP is in a piece of a trampoline: its instruction pointer and its registers, in terms of those
+// that the thread has. It holds for the boundaries between instructions from Off on, up to the next state; a thread cannot stand elsewhere.
 //
-// Whoever shows the thread to the program (enters a handler of its, say) puts the registers in place and sets RIP to For. If the program then goes on at For, the thread is sent to
-// Resume instead: what the recipe does to the outside is done and must not be done again. So no thread goes on in the middle of a recipe with what was saved there; the save
-// slots may be used again as soon as the state was read.
+// Whoever shows the thread to the program (enters a handler of its, say) puts the registers in place and sets RIP to For. If the program then goes on at For,
+// the thread is sent to Resume instead: what the recipe does to the outside is done and must not be done again. So no thread goes on in the middle of a recipe
+// with what was saved there; the save slots may be used again as soon as the state was read.
 type State struct {
 	Off    int    // of the first byte, in the trampoline's code
 	For    uint64 // the program's RIP
@@ -29,8 +29,8 @@ type Move struct {
 const (
 	FlagsAH  = 16 // SF, ZF, AF, PF and CF from bits 15 to 8 of the value, as lahf leaves them there, OF from bit 0; the other flags are in place
 	FlagsAll = 17 // RFLAGS
-	// Extended are vector, mask and x87 registers: not the 8 bytes at the source but an XSAVE area there has them, in the form and with the components that recipe.Env names.
-	// Those that its XSTATE_BV leaves out are in their initial state.
+	// Extended are vector, mask and x87 registers: not the 8 bytes at the source but an XSAVE area there has them, in the form and with the components that
+	// recipe.Env names. Those that its XSTATE_BV leaves out are in their initial state.
 	Extended = 18
 	moveRegs = 19
 )

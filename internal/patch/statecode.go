@@ -9,9 +9,9 @@ import (
 // The states of a trampoline in bytes, for the agent's signal handler, which has no other way to know them. The bytes do not say where the site and the
 // trampoline lie: many trampolines have the same.
 //
-// A reader keeps For, which begins as the address of the instruction that the trampoline is for (Patch.At), Resume, which begins as "restart", and for each of 16 general
-// registers, for the flags in two forms and for the extended state a source, which begins as "in place". It reads entries, each of which says what changes and how many bytes of code it covers from
-// the end of the one before on, until the offset that it looks for lies in one. An entry:
+// A reader keeps For, which begins as the address of the instruction that the trampoline is for (Patch.At), Resume, which begins as "restart", and for each of
+// 16 general registers, for the flags in two forms and for the extended state a source, which begins as "in place". It reads entries, each of which says what
+// changes and how many bytes of code it covers from the end of the one before on, until the offset that it looks for lies in one. An entry:
 //
 //	n       1 byte: the bytes of code covered, 1 to 255; 0: the end, nothing follows
 //	head    1 byte: bits 0 to 4 how many moves follow; bit 5: For changes; bits 6 and 7 Resume: 0 restart, 1 this entry's first byte of code,
@@ -111,7 +111,8 @@ func (d *decoder) change(dst []byte, now *decoder, off int) []byte {
 // ErrStates says that bytes are not states.
 var ErrStates = errors.New("not the states of a trampoline")
 
-// ParseStates reads states from bytes as AppendStates writes them, for a trampoline of the instruction at an address. It also gives the length of the code that they cover.
+// ParseStates reads states from bytes as AppendStates writes them, for a trampoline of the instruction at an address. It also gives the length of the code that
+// they cover.
 func ParseStates(b []byte, at uint64) (states []State, code int, err error) {
 	d := decoder{at: at, resume: Restart}
 	bad := func(what string) ([]State, int, error) { return nil, 0, fmt.Errorf("%w: %s", ErrStates, what) }

@@ -5,7 +5,8 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// An assembler writes the code of a recipe and keeps track of where the program's registers are. Each instruction is written by op().…; what it changes is said behind it.
+// An assembler writes the code of a recipe and keeps track of where the program's registers are. Each instruction is written by op().…; what it changes is said
+// behind it.
 type assembler struct {
 	x86.Code
 	of *Code
@@ -117,8 +118,8 @@ func (a *assembler) save(r x86.Reg) {
 	a.move(r.Num(), patch.FromSlot, n)
 }
 
-// take gives a register to write to: a dead one, one that is saved already, or one that it saves. It leaves alone what the instruction's addresses are made of, and rax if
-// that is wanted for flags.
+// take gives a register to write to: a dead one, one that is saved already, or one that it saves. It leaves alone what the instruction's addresses are made of,
+// and rax if that is wanted for flags.
 func (a *assembler) take() x86.Reg {
 	never := a.of.site.addressed() | x86.RSP.Set() | a.held
 	if a.of.live.Flags&x86.FlagsArith != 0 {

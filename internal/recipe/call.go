@@ -8,7 +8,8 @@ import (
 // Registers that a function may change (System V psABI, 3.2.1).
 var callerSaved = []x86.Reg{x86.RAX, x86.RCX, x86.RDX, x86.RSI, x86.RDI, x86.R8, x86.R8 + 1, x86.R8 + 2, x86.R11}
 
-// The header of an XSAVE area, of which xsave writes the first word and xsavec the second too, and xrstor wants the others to be zero (Intel SDM vol. 1, 13.7 to 13.10).
+// The header of an XSAVE area, of which xsave writes the first word and xsavec the second too, and xrstor wants the others to be zero (Intel SDM vol. 1, 13.7
+// to 13.10).
 const (
 	xsaveHeader     = 512
 	xsaveHeaderSize = 64

@@ -8,8 +8,8 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// Compile makes the code of operations for an instruction. live is what is live before it (Live); everything else may be overwritten. The error wraps one of this package's or
-// x86's.
+// Compile makes the code of operations for an instruction. live is what is live before it (Live); everything else may be overwritten. The error wraps one of
+// this package's or x86's.
 func Compile(ops []Op, site Site, live x86.Live, env Env) (*Code, error) {
 	live.Regs |= site.addressed() | site.Inst.Reads | x86.RSP.Set()
 	live.Flags |= site.Inst.FlagsRead

@@ -462,7 +462,8 @@ func (w *world) randomTrial(tb testing.TB, code []byte, rnd *rand.Rand) (*trial,
 }
 
 func (t *trial) String() string {
-	return fmt.Sprintf("%v (% x) at %#x, live %#x flags %#x, recipe %+v, %d bytes of code at %#x", t.site.Inst, t.site.Code, t.site.At, uint64(t.live.Regs), uint32(t.live.Flags), t.ops, len(t.tramp), t.at)
+	return fmt.Sprintf("%v (% x) at %#x, live %#x flags %#x, recipe %+v, %d bytes of code at %#x",
+		t.site.Inst, t.site.Code, t.site.At, uint64(t.live.Regs), uint32(t.live.Flags), t.ops, len(t.tramp), t.at)
 }
 
 // trials runs f on random recipes for instructions of libraries, in worlds below 2 GiB and high up.
@@ -554,8 +555,8 @@ func (t *trial) stepTo(tb testing.TB, n int) (unix.PtraceRegs, bool) {
 	}
 }
 
-// interrupt checks what the program is to see at the n-th boundary, and goes on from there as after a handler: with anything in the save slots, in dead registers and below the
-// red zone. False: there is no such boundary.
+// interrupt checks what the program is to see at the n-th boundary, and goes on from there as after a handler: with anything in the save slots, in dead
+// registers and below the red zone. False: there is no such boundary.
 func (t *trial) interrupt(tb testing.TB, n int, want result, m *model, rnd *rand.Rand) (bool, error) {
 	w := t.w
 	r, ok := t.stepTo(tb, n)
@@ -624,8 +625,8 @@ func (t *trial) interrupt(tb testing.TB, n int, want result, m *model, rnd *rand
 	return true, nil
 }
 
-// Wherever in a recipe's code a thread is interrupted, the program sees the registers that it would have before the instruction, or behind it; and when the thread goes on
-// as the state says, everything ends as without, and every effect is there once.
+// Wherever in a recipe's code a thread is interrupted, the program sees the registers that it would have before the instruction, or behind it; and when the
+// thread goes on as the state says, everything ends as without, and every effect is there once.
 func TestStates(t *testing.T) {
 	n := 80
 	if soak {

@@ -2,8 +2,8 @@ package recipe
 
 import "github.com/ripstop/ripstop/internal/x86"
 
-// A Context is what a function called by a recipe gets the address of. In memory: ContextSize bytes at an address divisible by 64, words of 8 bytes in this order.
-// It lies on the program's stack below the red zone, with the function's own frames below it.
+// A Context is what a function called by a recipe gets the address of. In memory: ContextSize bytes at an address divisible by 64, words of 8 bytes in this
+// order. It lies on the program's stack below the red zone, with the function's own frames below it.
 type Context struct {
 	GPR   [16]uint64 // the program's registers by number, rsp included
 	Flags uint64     // RFLAGS
@@ -30,5 +30,6 @@ const (
 	ctxInfo
 )
 
-// accessInfo says of an access: bits 0 to 15 its size (of one element, if it is a string's or a vector of addresses), 16 and 17 x86.Access, 18 to 31 x86.MemKind.
+// accessInfo says of an access: bits 0 to 15 its size (of one element, if it is a string's or a vector of addresses), 16 and 17 x86.Access, 18 to 31
+// x86.MemKind.
 func accessInfo(m *x86.Mem) uint64 { return uint64(m.Size) | uint64(m.Access)<<16 | uint64(m.Kind)<<18 }

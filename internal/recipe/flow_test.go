@@ -13,8 +13,8 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// A hook is entered with the places to go on in rcx and r11 and everything else as it was; behind it rcx is what a system call leaves. At every boundary the program is before the system call or
-// behind it.
+// A hook is entered with the places to go on in rcx and r11 and everything else as it was; behind it rcx is what a system call leaves. At every boundary the
+// program is before the system call or behind it.
 func TestHook(t *testing.T) {
 	for _, base := range []uint64{0, 0x550000000000} {
 		w := newWorld(t, base)
@@ -73,14 +73,15 @@ func TestHook(t *testing.T) {
 	}
 }
 
-// Branches, calls and returns as sites, moved into trampolines, lead where they lead in place, with the same return address and registers, counted once; and at every boundary of the trampoline
-// the program is before them or behind them, and goes on from there to the same end.
+// Branches, calls and returns as sites, moved into trampolines, lead where they lead in place, with the same return address and registers, counted once; and at
+// every boundary of the trampoline the program is before them or behind them, and goes on from there to the same end.
 func TestFlow(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 9))
 	w := newWorld(t, wholeBase)
 	page := patch.Range{Lo: w.tramp.at, Hi: w.tramp.end()}
 	points := 0
-	for _, h := range strings.Fields("eb30 7430 0f8430000000 e210 e110 e310 67e310 67e210 ff5308 ffd0 ff6308 ffe0 c3 c20800 e830000000 41ff142c ff24eb ff7308 8f4308 5b") {
+	for _, h := range strings.Fields("eb30 7430 0f8430000000 e210 e110 e310 67e310 67e210 ff5308 ffd0 ff6308 ffe0 c3 c20800 e830000000 41ff142c ff24eb " +
+		"ff7308 8f4308 5b") {
 		code, err := hex.DecodeString(h)
 		if err != nil {
 			t.Fatal(err)

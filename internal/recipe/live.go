@@ -2,7 +2,8 @@ package recipe
 
 import "github.com/ripstop/ripstop/internal/x86"
 
-// Live gives what is live before the instruction that code begins with: code is what runs from there on, at most so much as is known. What may be assumed is said by Assume.
+// Live gives what is live before the instruction that code begins with: code is what runs from there on, at most so much as is known. What may be assumed is
+// said by Assume.
 func Live(code []byte, assume x86.Assume) x86.Live {
 	return x86.Liveness(x86.Block(code, blockLimit), assume)[0]
 }
@@ -12,9 +13,9 @@ const blockLimit = 32
 
 // Assume says what Live may take for granted in a text whose first byte lies at an address; begins says where instructions are known to begin.
 //
-// AssumeNoHandler always: a handler that is entered by a fault, or by a signal that comes just then, is shown dead registers and flags as the recipe left them, where it would natively see values
-// that the program has no use for. Without it nothing at all is dead before an instruction that may fault. AssumeABI only if no call in the text has flags read behind it that it
-// did not set, nor in front of what it calls: libx264's assembler returns conditions in ZF, for one.
+// AssumeNoHandler always: a handler that is entered by a fault, or by a signal that comes just then, is shown dead registers and flags as the recipe left them,
+// where it would natively see values that the program has no use for. Without it nothing at all is dead before an instruction that may fault. AssumeABI only if
+// no call in the text has flags read behind it that it did not set, nor in front of what it calls: libx264's assembler returns conditions in ZF, for one.
 func Assume(code []byte, at uint64, begins func(addr uint64) bool) x86.Assume {
 	targets := make([]uint64, len(code)/64+1)
 	var returns, entries []int
@@ -50,8 +51,8 @@ func Assume(code []byte, at uint64, begins func(addr uint64) bool) x86.Assume {
 	return x86.AssumeNoHandler | x86.AssumeABI
 }
 
-// readsFlags says whether code at an offset reads arithmetic flags before it writes them and before it comes to a place where others come in. That syscall keeps them in r11 does not
-// count.
+// readsFlags says whether code at an offset reads arithmetic flags before it writes them and before it comes to a place where others come in. That syscall
+// keeps them in r11 does not count.
 func readsFlags(code []byte, i int, others func(i int) bool) bool {
 	old := x86.FlagsArith
 	for n := 0; n < blockLimit && old != 0 && i < len(code) && !others(i); n++ {

@@ -8,8 +8,8 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// libx264's trellis code calls a function that ends in `and eax, 7; ret` and goes on with `je`: flags are returned, and to take them for dead before a return would change its results. So the
-// psABI's rule is assumed only of texts that do not break it themselves.
+// libx264's trellis code calls a function that ends in `and eax, 7; ret` and goes on with `je`: flags are returned, and to take them for dead before a return
+// would change its results. So the psABI's rule is assumed only of texts that do not break it themselves.
 func TestAssume(t *testing.T) {
 	const abi, plain = x86.AssumeNoHandler | x86.AssumeABI, x86.AssumeNoHandler
 	for _, x := range []struct {

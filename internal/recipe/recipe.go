@@ -1,6 +1,6 @@
-// Package recipe makes code for trampolines of what is to be done at an instruction: a list of typed operations becomes machine code that saves only what is live, never
-// touches the stack above the red zone's end, and says at each of its boundaries where the program's registers are. Run says in Go what the operations mean; the tests hold
-// the code against it, on the processor. A new analysis is a new list, not new assembly.
+// Package recipe makes code for trampolines of what is to be done at an instruction: a list of typed operations becomes machine code that saves only what is
+// live, never touches the stack above the red zone's end, and says at each of its boundaries where the program's registers are. Run says in Go what the
+// operations mean; the tests hold the code against it, on the processor. A new analysis is a new list, not new assembly.
 //
 // It knows one instruction at a time. Where trampolines lie and what the text becomes is package patch's; nothing here touches a process.
 package recipe
@@ -41,8 +41,8 @@ const (
 	PerThread
 )
 
-// Call calls a function of the agent's before the instruction: void f(struct context *) in the System V ABI (context.go). It may change nothing of the program's but through
-// its context, which is not looked at again.
+// Call calls a function of the agent's before the instruction: void f(struct context *) in the System V ABI (context.go). It may change nothing of the
+// program's but through its context, which is not looked at again.
 type Call struct {
 	Func uint64
 	// General says that the function and what it calls was compiled for general registers only: vector, mask, x87 and MMX state is not saved.
@@ -50,12 +50,12 @@ type Call struct {
 	Data    uint64 // for the context
 }
 
-// Emulate calls a function of the agent's instead of the instruction: void f(struct context *), which may change the registers and flags in its context; rsp too. The instruction must be
-// one that goes on to its successor.
+// Emulate calls a function of the agent's instead of the instruction: void f(struct context *), which may change the registers and flags in its context; rsp
+// too. The instruction must be one that goes on to its successor.
 type Emulate Call
 
-// Check looks a memory access up in a table of bytes: the byte at Table + (address & (1<<Bits - 1)) >> Shift. If it has a bit of Mask, Then is done in place of the operations
-// that follow.
+// Check looks a memory access up in a table of bytes: the byte at Table + (address & (1<<Bits - 1)) >> Shift. If it has a bit of Mask, Then is done in place of
+// the operations that follow.
 type Check struct {
 	Mem   int    // which of the instruction's Mems
 	Table uint64 // must be readable for all addresses
@@ -94,8 +94,9 @@ type Env struct {
 	Slots int
 	// Cells is a number that is added to cells that are PerThread.
 	Cells int32
-	// Context is where the address of the Context lies while a function called by a recipe runs; 0 otherwise. A thread that is in a trampoline, not in a function, runs none
-	// of that trampoline's: if what lies there is the thread's rsp, whoever takes it out of the trampoline (patch.State) puts the context's Outer there.
+	// Context is where the address of the Context lies while a function called by a recipe runs; 0 otherwise. A thread that is in a trampoline, not in a function,
+	// runs none of that trampoline's: if what lies there is the thread's rsp, whoever takes it out of the trampoline (patch.State) puts the context's Outer there.
+	// A handler that interrupted a function and left by longjmp leaves it as it was: what lies below the thread's rsp is no context any more.
 	Context int32
 	// XSave is how vector state is saved around functions that are not General. The zero value: not at all, and such calls give ErrEnv.
 	XSave XSave

@@ -17,8 +17,8 @@ func touches(in *x86.Inst) bool {
 	return false
 }
 
-// What recipes at all memory instructions of libc take, in memory of the process: frames that trampolines lie in, their states (once each, where many are the same), and 16 bytes for each in
-// an index. Also how many areas of memory the kernel keeps for them.
+// What recipes at all memory instructions of libc take, in memory of the process: frames that trampolines lie in, their states (once each, where many are the
+// same), and 16 bytes for each in an index. Also how many areas of memory the kernel keeps for them.
 func TestSize(t *testing.T) {
 	code, at := textOf(t, libcFile)
 	const base = 0x7f1234500000

@@ -73,7 +73,8 @@ func (w *world) tame(code []byte, rnd *rand.Rand) {
 		const kernel = x86.SetSeg | x86.SetSys | x86.SetPKRU | x86.SetSSP
 		here := code[at : at+in.Len]
 		switch {
-		case in.Flow == x86.FlowSyscall, in.Flow == x86.FlowTrap, in.Flow == x86.FlowHalt, in.Flow == x86.FlowFar, in.Flow == x86.FlowTransaction, slices.Contains(volatile, in.Op),
+		case in.Flow == x86.FlowSyscall, in.Flow == x86.FlowTrap, in.Flow == x86.FlowHalt, in.Flow == x86.FlowFar, in.Flow == x86.FlowTransaction,
+			slices.Contains(volatile, in.Op),
 			(in.Reads|in.Writes)&kernel != 0, (in.FlagsRead|in.FlagsWritten)&^(x86.FlagsArith|x86.DF) != 0, hasKind(&in, x86.MemState):
 			for i := range here {
 				here[i] = int3
@@ -454,8 +455,8 @@ func (w *world) synthetic(code []byte, rnd *rand.Rand) []byte {
 	return prog
 }
 
-// Programs made of random instructions with branches and loops, and functions of libraries, do with random patches what they do without: registers, flags, memory and the place and kind of
-// their end; and each recipe runs as often as its instruction does.
+// Programs made of random instructions with branches and loops, and functions of libraries, do with random patches what they do without: registers, flags,
+// memory and the place and kind of their end; and each recipe runs as often as its instruction does.
 func TestWholeEngine(t *testing.T) {
 	rounds, each := 6, 25
 	if soak {
@@ -508,7 +509,7 @@ func FuzzWholeEngine(f *testing.F) {
 	}
 	f.Add([]byte{0x48, 0x8b, 0x03, 0x48, 0x89, 0x43, 0x08, 0x41, 0xff, 0xcf, 0x7f, 0xf4}, uint64(9)) // a loop
 	f.Fuzz(func(t *testing.T, code []byte, seed uint64) {
-		if len(code) == 0 || len(code) > 1000 {
+		if len(code) == 0 || len(code) > 300 {
 			return
 		}
 		rnd := rand.New(rand.NewPCG(seed, 12))
@@ -517,6 +518,6 @@ func FuzzWholeEngine(f *testing.F) {
 		w.tame(p.code, rnd)
 		p.prepare(rnd)
 		p.regs.R15 = rnd.Uint64N(20)
-		p.try(t, free, 2, rnd)
+		p.try(t, free, 1, rnd)
 	})
 }

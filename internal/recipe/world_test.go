@@ -79,7 +79,8 @@ func (w *world) fs() uint64 { return w.tls.at + tlsMid }
 // changes is what a function that changes its context makes of it.
 const flagsChanged = uint64(x86.FlagsArith)
 
-// function writes a function of the agent's: it appends its context and what fs:Context says to the log, changes the context if it is to, and destroys what a function may.
+// function writes a function of the agent's: it appends its context and what fs:Context says to the log, changes the context if it is to, and destroys what a
+// function may.
 func (w *world) function(c *x86.Code, emulate, wide bool) {
 	const rax, rcx, rsi, rdi = x86.RAX, x86.RCX, x86.RSI, x86.RDI
 	c.Mov(rsi, rdi)
