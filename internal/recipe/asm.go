@@ -27,7 +27,6 @@ type track struct {
 	away   [patch.Extended + 1]bool
 	moves  [patch.Extended + 1]patch.Move
 	held   x86.RegSet // scratch in use
-	lost   x86.RegSet // dead registers that were overwritten
 	slots  uint32     // in use
 	forAt  uint64
 	resume *int // nil: restart

@@ -654,3 +654,81 @@ func TestStates(t *testing.T) {
 		t.Errorf("only %d places in %d recipes", points, ran)
 	}
 }
+
+// The test above sees wrong states: a register that is said to be in place and is not, one that is said to be elsewhere, an effect that is forgotten or done twice.
+func TestStatesSeesMutations(t *testing.T) {
+	mutations := map[string]func(s *patch.State) bool{
+		"a register left out": func(s *patch.State) bool {
+			if len(s.Moves) > 0 {
+				s.Moves = s.Moves[1:]
+				return true
+			}
+			return false
+		},
+		"another slot": func(s *patch.State) bool {
+			s.Moves = slices.Clone(s.Moves)
+			for i := range s.Moves {
+				if m := &s.Moves[i]; m.From == patch.FromSlot || m.From == patch.FromStack {
+					m.N ^= 1
+					return true
+				}
+			}
+			return false
+		},
+		"an effect done twice": func(s *patch.State) bool {
+			was := s.Resume
+			s.Resume = patch.Restart
+			return was != patch.Restart
+		},
+		"an effect left out": func(s *patch.State) bool {
+			if s.Resume != patch.Restart || s.Off > 0 {
+				return false
+			}
+			s.Resume = -2 // the instruction, below
+			return true
+		},
+	}
+	tried, seen := map[string]int{}, map[string]int{}
+	trials(t, 25, 3, func(x *trial, rnd *rand.Rand) {
+		if len(x.ops) == 0 || x.code.Replaces() {
+			return
+		}
+		if _, ok := x.ops[0].(Count); !ok {
+			return
+		}
+		want, m := x.expected(t)
+		right := x.plan.States
+		for name, mutate := range mutations {
+			for i := range right {
+				if right[i].For != x.site.At {
+					continue
+				}
+				x.plan.States = slices.Clone(right)
+				s := &x.plan.States[i]
+				if !mutate(s) {
+					continue
+				}
+				if s.Resume == -2 {
+					s.Resume = right[len(right)-2].Off
+				}
+				tried[name]++
+				for k := 0; ; k++ {
+					if ok, err := x.interrupt(t, k, want, m, rnd); err != nil {
+						seen[name]++
+						break
+					} else if !ok {
+						break
+					}
+				}
+				break
+			}
+		}
+		x.plan.States = right
+	})
+	t.Logf("tried %v, seen %v", tried, seen)
+	for name := range mutations {
+		if tried[name] == 0 || seen[name]*2 < tried[name] { // what is said to be elsewhere may still be in place as well
+			t.Errorf("%s: of %d seen %d", name, tried[name], seen[name])
+		}
+	}
+}

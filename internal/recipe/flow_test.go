@@ -107,11 +107,12 @@ func TestFlow(t *testing.T) {
 			if rnd.IntN(4) == 0 { // what cannot be read
 				p.regs.Rbx, p.regs.R12 = 0x1000, 0x1000
 			}
-			want := p.native(t, 1) // sets the text, the memory and the registers
+			p.native(t, 1) // puts text and memory in place, and the extended state
+			w.restore()
 			r := p.regs
 			r.Rip = w.text.at
 			sig := w.step(t, &r)
-			want = p.ended(t, r, sig)
+			want := p.ended(t, r, sig)
 			site := Site{At: w.text.at, Inst: in, Code: code}
 			c, err := Compile([]Op{Count{Cell: w.many.at, Of: Shared}}, site, x86.AllLive, w.env)
 			if err != nil {

@@ -135,7 +135,8 @@ func (w *world) randomMemory(rnd *rand.Rand) {
 	}
 	for _, a := range []*area{w.table, w.farTable} {
 		for i := range a.mem {
-			a.mem[i] = byte(rnd.Uint32()) & byte(rnd.Uint32())
+			v := rnd.Uint32()
+			a.mem[i] = byte(v & (v >> 8))
 		}
 	}
 	clear(w.log.mem)
