@@ -36,7 +36,7 @@ type program struct {
 func room(base uint64, rnd *rand.Rand, n int) (list []*area) {
 	for len(list) < n {
 		at := (base - 0x70000000 + rnd.Uint64N(0xd0000000)) &^ 0xfffff
-		clash := func(a *area) bool { return at < a.end() && a.at < at+roomSize }
+		clash := func(a *area) bool { return at < a.end()+pageSize && a.at < at+roomSize+pageSize }
 		if at+roomSize > base+0xf000000 && at < base+0x2b000000 || slices.ContainsFunc(list, clash) {
 			continue
 		}
