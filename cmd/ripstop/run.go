@@ -90,9 +90,13 @@ func newRecord() *cobra.Command {
 		Short:   "Run a program and keep all its events in a trace",
 		Long: `Runs program and writes every event of its threads to a trace, a directory that
 'ripstop report' judges and 'ripstop dump' shows, here or elsewhere. Nothing is
-reported now, and the exit status is the program's.`,
+reported now, and the exit status is the program's.
+
+With --sample the trace also gets samples of the program's memory accesses, in a
+perf.data file that perf reads: what races are recovered from.`,
 		Example: `  ripstop record -o trace -- ./server
-  ripstop report trace`,
+  ripstop report trace
+  ripstop record --sample=auto -o trace -- ./server`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if o.dir == "" {
 				return errors.New("no directory for the trace: give one with -o DIR")
