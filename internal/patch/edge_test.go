@@ -239,3 +239,48 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 		t.Fatal("something is left")
 	}
 }
+
+// What is kept is never changed and never runs elsewhere, whatever is patched beside it: the kernel aborts a restartable sequence by the thread's address, and the abort would be missed in a trampoline.
+func TestKeep(t *testing.T) {
+	libc := load(t, libcFile, 0x7f1234500000)
+	at := libc.at + 0x30000
+	text := NewText(at, libc.orig[at-libc.at:][:1200])
+	var kept []Range
+	for lo := at + 40; lo+20 < text.end(); lo += 60 {
+		kept = append(kept, Range{lo, lo + 20})
+		text.Keep(lo, lo+20)
+	}
+	for a := text.at; a < text.end(); a++ {
+		a = text.AddFunction(a, text.end())
+	}
+	b := newBench(text, around(text))
+	var add []Site
+	for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
+		if b.Check(a) == nil {
+			add = append(add, Site{a, mark{a, 5}})
+		}
+	}
+	tx, err := b.Plan(add, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(add) < 50 {
+		t.Errorf("only %d sites", len(add))
+	}
+	for _, r := range kept {
+		first := r.Lo // an instruction that begins before may reach in
+		if !bytes.Equal(text.Bytes(first+x86.MaxLen-1, r.Hi), text.orig[first+x86.MaxLen-1-text.at:r.Hi-text.at]) {
+			t.Errorf("%#x has changed", r)
+		}
+	}
+	for _, x := range tx.New {
+		for _, p := range x.Trampoline.Parts[:len(x.Trampoline.Parts)-1] {
+			if slices.ContainsFunc(kept, func(r Range) bool { return p.For >= r.Lo && p.For < r.Hi }) {
+				t.Errorf("the trampoline of %#x runs %#x", x.At, p.For)
+			}
+		}
+		if slices.ContainsFunc(kept, func(r Range) bool { return x.At >= r.Lo && x.At < r.Hi }) {
+			t.Errorf("%#x is patched", x.At)
+		}
+	}
+}

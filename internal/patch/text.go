@@ -2,6 +2,7 @@ package patch
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -15,11 +16,20 @@ type Text struct {
 	at        uint64
 	orig, now []byte
 	starts    []uint64 // a bit for each address
+	kept      []Range
 }
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
 	return &Text{at: at, orig: code, now: append([]byte(nil), code...), starts: make([]uint64, len(code)/64+1)}
+}
+
+// Keep says that nothing in [lo, hi) may be changed, nor run elsewhere, though instructions are known there: a restartable sequence, which the kernel aborts only if
+// it finds the thread between the sequence's ends (rseq(2)). It must be called before the instructions become known.
+func (t *Text) Keep(lo, hi uint64) { t.kept = append(t.kept, Range{lo, hi}) }
+
+func (t *Text) keeps(addr uint64) bool {
+	return slices.ContainsFunc(t.kept, func(r Range) bool { return addr >= r.Lo && addr < r.Hi })
 }
 
 // AddFunction makes known that instructions follow each other in [lo, hi). It gives the address up to which they could be decoded.
@@ -30,7 +40,9 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 		if err != nil {
 			break
 		}
-		t.starts[(lo-t.at)/64] |= 1 << ((lo - t.at) % 64)
+		if !t.keeps(lo) {
+			t.starts[(lo-t.at)/64] |= 1 << ((lo - t.at) % 64)
+		}
 		lo += uint64(in.Len)
 	}
 	return lo
