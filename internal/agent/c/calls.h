@@ -56,7 +56,8 @@ extern char rs_vdso_hook[] __attribute__((visibility("hidden")));
  * without, at the site or behind it; true. When nobody has changed g since, rs_hook_back puts the thread where it was. */
 bool rs_hook_view(greg_t *g, greg_t *real, greg_t *shown) __attribute__((visibility("hidden")));
 void rs_hook_back(greg_t *g, const greg_t *real, const greg_t *shown) __attribute__((visibility("hidden")));
-/* In rs_vdso_hook. */
+/* In the hook of system calls, or in rs_vdso_hook. */
+bool rs_hook_has(uintptr_t pc) __attribute__((visibility("hidden")));
 bool rs_hook_of_vdso(uintptr_t pc) __attribute__((visibility("hidden")));
 
 /* For walks of stacks: if *pc is in the hook and *rsp the stack pointer there, both become the site's. */

@@ -378,6 +378,34 @@ uintptr_t rs_patch_pc(uintptr_t pc)
 	return pc;
 }
 
+bool rs_patch_midway(uintptr_t pc)
+{
+	if (RS_LIKELY(!rs_patching))
+		return false;
+	if (rs_hook_has(pc) || rs_hook_of_vdso(pc))
+		return true;
+	bool midway = false;
+	begin_read();
+	for (int i = RS_PATCH_RUNS - 1; i >= 0; i--) {
+		const struct rs_trampoline_run *run = __atomic_load_n(&runs[i], __ATOMIC_SEQ_CST);
+		const struct rs_trampoline *t = run ? find_in(run, pc) : NULL;
+		if (!t)
+			continue;
+		/* A state begins the program's next instruction if it stands for another one than the state before, and all is in place. Behind a system call that is not
+		 * so; there no step ends natively either: sysret puts TF back, and the trap comes behind the next instruction. */
+		const struct rs_trampoline_state *s = (const void *)((const char *)run + t->states), *last = s;
+		midway = true;
+		for (unsigned n = 0; n < t->count && s->off <= pc - t->at; n++) {
+			midway = s->off != pc - t->at || s->pc == last->pc || s->moves;
+			last = s;
+			s = (const void *)((const struct rs_trampoline_move *)(s + 1) + s->moves);
+		}
+		break;
+	}
+	end_read();
+	return midway;
+}
+
 /* Registers by their number in instructions. */
 static const uint8_t greg_of[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
 				    REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};

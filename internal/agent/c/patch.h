@@ -27,6 +27,8 @@ void rs_patch_after_fork(void) RS_HIDDEN;
 
 /* The program's instruction for a pc in a trampoline; else pc itself. */
 uintptr_t rs_patch_pc(uintptr_t pc) RS_HIDDEN;
+/* pc is in code of ours, and not where one of the program's instructions begins that was not shown yet: no step that a program makes which steps itself. */
+bool rs_patch_midway(uintptr_t pc) RS_HIDDEN;
 
 /* A context of a signal is shown to the program as if it had been interrupted in its own code, and goes back to what it was if it is still the same after the handler. */
 struct rs_shown { bool moved, inside, hooked; uint32_t generation; uintptr_t rip, resume; greg_t was[23], seen[23]; };

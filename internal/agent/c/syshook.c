@@ -345,4 +345,6 @@ void rs_hook_back(greg_t *g, const greg_t *real, const greg_t *shown)
 		rs_os_copy(g, real, GREGS);
 }
 
+bool rs_hook_has(uintptr_t pc) { return within(pc, rs_syscall_hook, rs_hook_c_end); }
+
 bool rs_hook_of_vdso(uintptr_t pc) { return within(pc, rs_vdso_hook, rs_vdso_hook_end); }

@@ -137,7 +137,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	uintptr_t to = info->si_code == SI_KERNEL ? destination((uintptr_t)g[REG_RIP] - 1) : 0;
 	if (to)
 		g[REG_RIP] = (greg_t)to;
-	else
+	else if (info->si_code != TRAP_TRACE || !rs_patch_midway((uintptr_t)g[REG_RIP]))
 		deliver(info, uc);
 }
 
