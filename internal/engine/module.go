@@ -272,8 +272,12 @@ func (m *Module) learn() {
 		}
 		return 1
 	})
+	keep := restartable(m.Image)
 	for _, t := range m.texts {
 		t.plan = patch.NewText(t.at, t.code)
+		for _, r := range keep {
+			t.plan.Keep(r[0]+m.Bias, r[1]+m.Bias)
+		}
 		t.planner = patch.NewPlanner(t.plan, m.space)
 		t.live = slices.Clone(t.code)
 		var done uint64 // up to here all is known
