@@ -23,7 +23,7 @@ func (d *reading) mapping(m Mapping) {
 	if m.PID < 0 || m.End <= m.Start { // the kernel's, or nonsense
 		return
 	}
-	d.changes = append(d.changes, change{pid: m.PID, mapping: m, tsc: m.TSC})
+	d.change(change{pid: m.PID, mapping: m, tsc: m.TSC})
 }
 
 // An Epoch is a time in which no code of a process took the place of other code.
@@ -33,44 +33,40 @@ type Epoch struct {
 }
 
 // Epochs gives the address spaces that a process had, in order.
-func (r *Recording) Epochs(pid int32) []Epoch { return r.epochs(pid, len(r.changes)) }
+func (r *Recording) Epochs(pid int32) []Epoch { return r.spaces[pid] }
 
-func (r *Recording) epochs(pid int32, upTo int) (all []Epoch) {
-	add := func(from uint64, maps []Mapping) *Epoch {
-		all = append(all, Epoch{from, slices.Clone(maps)})
-		return &all[len(all)-1]
+// change applies a change to what is known so far.
+func (d *reading) change(c change) {
+	all := d.spaces[c.pid]
+	add := func(maps []Mapping) { d.spaces[c.pid] = append(all, Epoch{c.tsc, slices.Clone(maps)}) }
+	switch {
+	case c.fork: // a process id that is given out again begins anew, too
+		var have []Mapping
+		if before := d.spaces[c.from]; len(before) > 0 {
+			have = before[len(before)-1].Mappings
+		}
+		add(have)
+		return
+	case c.exec:
+		add(nil)
+		return
+	case len(all) == 0:
+		add([]Mapping{c.mapping})
+		return
 	}
-	for i, c := range r.changes[:upTo] {
-		if c.pid != pid {
-			continue
-		}
-		switch {
-		case c.fork: // a process id that is given out again begins anew, too
-			var have []Mapping
-			if before := r.epochs(c.from, i); len(before) > 0 {
-				have = before[len(before)-1].Mappings
-			}
-			add(c.tsc, have)
-			continue
-		case c.exec:
-			add(c.tsc, nil)
-			continue
-		case len(all) == 0:
-			add(c.tsc, nil)
-		}
-		now, m := &all[len(all)-1], c.mapping
-		over := func(o Mapping) bool { return o.Start < m.End && m.Start < o.End }
-		if slices.ContainsFunc(now.Mappings, func(o Mapping) bool { return over(o) && o.key() == m.key() }) {
-			continue // told again
-		}
-		if slices.ContainsFunc(now.Mappings, over) {
-			now = add(c.tsc, now.Mappings)
-			now.Mappings = slices.DeleteFunc(now.Mappings, over)
-		}
-		at, _ := slices.BinarySearchFunc(now.Mappings, m.Start, func(o Mapping, a uint64) int { return cmp.Compare(o.Start, a) })
-		now.Mappings = slices.Insert(now.Mappings, at, m)
+	now, m := &all[len(all)-1], c.mapping
+	over := func(o Mapping) bool { return o.Start < m.End && m.Start < o.End }
+	first := slices.IndexFunc(now.Mappings, over)
+	if first >= 0 && now.Mappings[first].key() == m.key() {
+		return // told again
 	}
-	return all
+	if first >= 0 {
+		add(slices.DeleteFunc(slices.Clone(now.Mappings), over))
+		all = d.spaces[c.pid]
+		now = &all[len(all)-1]
+	}
+	at, _ := slices.BinarySearchFunc(now.Mappings, m.Start, func(o Mapping, a uint64) int { return cmp.Compare(o.Start, a) })
+	now.Mappings = slices.Insert(now.Mappings, at, m)
 }
 
 // key is what makes a mapping the same when it is told again.

@@ -23,9 +23,10 @@ type Recording struct {
 	Threads []*Thread // in the order of their beginning
 	Damage  []error   // records that could not be understood; they are left out
 
-	dir     string
-	file    *os.File
-	changes []change // of address spaces, in the order of the file
+	dir    string
+	file   io.ReaderAt
+	close  func() error
+	spaces map[int32][]Epoch
 }
 
 // Open opens the recording in a trace's directory and reads all but the traces of control flow into memory.
@@ -41,8 +42,8 @@ func Open(dir string) (*Recording, error) {
 	}
 	fi, err := f.Stat()
 	if err == nil {
-		r := &Recording{Info: info, dir: dir, file: f}
-		if err = r.read(fi.Size()); err == nil {
+		r := &Recording{Info: info, dir: dir, close: f.Close}
+		if err = r.read(f, fi.Size()); err == nil {
 			return r, nil
 		}
 	}
@@ -51,7 +52,7 @@ func Open(dir string) (*Recording, error) {
 }
 
 // Close releases the file.
-func (r *Recording) Close() error { return r.file.Close() }
+func (r *Recording) Close() error { return r.close() }
 
 // Trace gives a thread's control flow trace, Intel PT packets; nil if there is none.
 func (r *Recording) Trace(t *Thread) ([]byte, error) {
@@ -62,7 +63,7 @@ func (r *Recording) Trace(t *Thread) ([]byte, error) {
 	at := int64(0)
 	for _, p := range t.parts {
 		if _, err := r.file.ReadAt(b[at:at+p.size], p.offset); err != nil {
-			return nil, fmt.Errorf("%s: control flow of thread %d: %w", r.file.Name(), t.TID, err)
+			return nil, fmt.Errorf("%s: control flow of thread %d: %w", filepath.Join(r.dir, PerfFile), t.TID, err)
 		}
 		at += p.size
 	}
@@ -84,8 +85,9 @@ type reading struct {
 	newest, limit uint64
 }
 
-func (r *Recording) read(size int64) error {
-	in, err := perf.NewReader(r.file, size)
+func (r *Recording) read(file io.ReaderAt, size int64) error {
+	r.file, r.spaces = file, map[int32][]Epoch{}
+	in, err := perf.NewReader(file, size)
 	if err != nil {
 		return err
 	}
@@ -230,7 +232,7 @@ func (d *reading) entry(e *perf.Entry) error {
 			t.Comm = p.Comm
 		}
 		if r.PID != r.PPID {
-			d.changes = append(d.changes, change{pid: r.PID, from: r.PPID, fork: true, tsc: d.Clock.TSC(r.Time)})
+			d.change(change{pid: r.PID, from: r.PPID, fork: true, tsc: d.Clock.TSC(r.Time)})
 		}
 	case *perf.Exit:
 		if t := d.living[r.TID]; t != nil {
@@ -240,7 +242,7 @@ func (d *reading) entry(e *perf.Entry) error {
 	case *perf.Comm:
 		d.thread(r.PID, r.TID, at).Comm = r.Comm
 		if e.Misc&perf.MiscCommExec != 0 {
-			d.changes = append(d.changes, change{pid: r.PID, exec: true, tsc: d.Clock.TSC(at)})
+			d.change(change{pid: r.PID, exec: true, tsc: d.Clock.TSC(at)})
 		}
 	case *perf.ItraceStart:
 		d.thread(r.PID, r.TID, at)
@@ -264,7 +266,7 @@ func (d *reading) entry(e *perf.Entry) error {
 			d.buffers[r.Index] = t
 		}
 		p := part{e.Offset + int64(e.Size), int64(r.Size)}
-		if p.offset+p.size > d.size || p.size < 0 {
+		if p.size < 0 || p.size > d.size-p.offset {
 			d.Damage = append(d.Damage, fmt.Errorf("byte %d: the control flow of thread %d is cut off", e.Offset, r.TID))
 			p.size = max(0, d.size-p.offset)
 		}

@@ -229,9 +229,14 @@ func regsOf(mask uint64, from *Registers) (r perf.Regs) {
 	}
 	r.ABI, r.Mask = perf.Regs64, mask
 	for reg := range registerOf {
-		if mask>>reg&1 != 0 {
-			r.Values = append(r.Values, from[registerOf[reg]])
+		if mask>>reg&1 == 0 {
+			continue
 		}
+		v := uint64(0) // of segments
+		if registerOf[reg] >= 0 {
+			v = from[registerOf[reg]]
+		}
+		r.Values = append(r.Values, v)
 	}
 	return r
 }
