@@ -29,14 +29,14 @@ type Selection struct {
 func (s *Selection) why(m *engine.Module) string {
 	switch m.Kind {
 	case engine.Agent:
-		return "it is ripstop's own"
+		return "ripstop's own"
 	case engine.Loader:
-		return "the loader is never changed"
+		return "the loader, which is never changed"
 	case engine.VDSO:
-		return "the kernel's"
+		return "the kernel's own"
 	case engine.Libc:
 		if !s.Libc {
-			return "of libc: --libc counts it"
+			return "libc: --libc counts it"
 		}
 	}
 	if len(s.Modules) == 0 {
@@ -49,7 +49,7 @@ func (s *Selection) why(m *engine.Module) string {
 			}
 		}
 	}
-	return "--modules leaves it out"
+	return "left out by --modules"
 }
 
 // A counter puts a cell in front of each memory instruction and reads the cells when a process has ended. It is the engine's client.

@@ -56,7 +56,7 @@ func sample() *Profile {
 	add(prog, 0x1003, "mov", Store, 4, patch.TierJump, 0)
 	add(prog, 0x1100, "mov", Store, 4, patch.TierJump, 300)
 	add(prog, 0x1108, "xchg", Locked, 4, patch.TierJump, 20)
-	p.module("/lib/libc.so.6", "cc").Why = "of libc: --libc counts it"
+	p.module("/lib/libc.so.6", "cc").Why = "libc: --libc counts it"
 	p.sort()
 	return p
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -81,23 +82,33 @@ func (p *Profile) table(w io.Writer, what string, top int, list []Place, total u
 	}
 }
 
+// listed is how many names a list shows.
+const listed = 6
+
 // missed says what was not counted.
 func (p *Profile) missed() (list []string) {
+	left := map[string][]string{} // modules of which nothing was counted, by reason
 	for _, m := range p.Modules {
 		if m.Why != "" {
-			list = append(list, fmt.Sprintf("%s: %s", m.name(), m.Why))
+			left[m.Why] = append(left[m.Why], m.name())
+		}
+	}
+	for _, why := range slices.Sorted(maps.Keys(left)) {
+		names := left[why]
+		if n := len(names); n > listed {
+			names = append(names[:listed:listed], fmt.Sprintf("%d more", n-listed))
+		}
+		list = append(list, fmt.Sprintf("%s: %s", strings.Join(names, ", "), why))
+	}
+	for _, m := range p.Modules {
+		if m.Why != "" {
 			continue
 		}
 		reasons := map[string]int{}
 		for i := range m.Missed {
 			reasons[m.Missed[i].Why]++
 		}
-		var why []string
-		for r := range reasons {
-			why = append(why, r)
-		}
-		slices.Sort(why)
-		for _, r := range why {
+		for _, r := range slices.Sorted(maps.Keys(reasons)) {
 			list = append(list, fmt.Sprintf("%s: %s of %d: %s", m.name(), plural(reasons[r], "memory instruction"), len(m.Insts)+len(m.Missed), r))
 		}
 		if m.Undecoded > 0 {

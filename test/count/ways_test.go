@@ -84,7 +84,7 @@ func TestForms(t *testing.T) {
 	if cmd.ProcessState.ExitCode() != 3 || stdout.Len() > 0 {
 		t.Errorf("%v, output %q", err, stdout.String())
 	}
-	for _, want := range []string{"1,000", "touch (ways)", "ways.c:20 touch", "libc.so.6: of libc: --libc counts it", "ld-linux-x86-64.so.2: the loader is never changed", "stats: patched by"} {
+	for _, want := range []string{"1,000", "touch (ways)", "ways.c:20 touch", "libc.so.6: libc: --libc counts it", "ld-linux-x86-64.so.2: the loader, which is never changed", "stats: patched by"} {
 		if !strings.Contains(stderr.String(), want) {
 			t.Errorf("the text has no %q:\n%s", want, stderr.String())
 		}
@@ -110,7 +110,7 @@ func TestBadFile(t *testing.T) {
 // --modules counts what fits and nothing else, and says so.
 func TestModules(t *testing.T) {
 	out, err := exec.Command(ripstop(t), "count", "--modules", "libz.so*", "--", "/usr/bin/sqlite3", ":memory:", "select 1").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "memory instructions ran in 1 module of 1 process") || !strings.Contains(string(out), "sqlite3: --modules leaves it out") {
+	if err != nil || !strings.Contains(string(out), "memory instructions ran in 1 module of 1 process") || !strings.Contains(string(out), ": left out by --modules") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
