@@ -80,7 +80,7 @@ func Count(o Options) (exit int, err error) {
 	if o.Follow {
 		cfg.Follow = 1
 	}
-	sess, err := agent.New(agent.Options{Config: cfg, Handler: deaf{}, Warn: notes.add, Patcher: eng})
+	sess, err := agent.New(agent.Options{Config: cfg, Handler: listener{notes}, Warn: notes.add, Patcher: eng})
 	if err != nil {
 		return agent.ExitOurs, err
 	}

@@ -27,9 +27,18 @@ func (n *notes) list() []string {
 	return slices.Clone(n.texts)
 }
 
-// deaf takes no interest in events.
-type deaf struct{}
+// listener hears what agents say of calls that are not counted.
+type listener struct{ notes *notes }
 
-func (deaf) Event(uint64, *wire.Event) {}
-func (deaf) Batch()                    {}
-func (deaf) End(uint64)                {}
+func (l listener) Event(_ uint64, e *wire.Event) {
+	if e.Type != wire.TypeNotice {
+		return
+	}
+	switch n := wire.DecodeNotice(e.Words); {
+	case n.What == wire.NoticeNoTsc, n.What == wire.NoticeSandboxed && n.Aux == 1:
+		l.notes.add("what a process called after it had forbidden itself the time stamp counter (PR_SET_TSC, strict seccomp)")
+	}
+}
+
+func (listener) Batch()     {}
+func (listener) End(uint64) {}

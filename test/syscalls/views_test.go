@@ -8,7 +8,7 @@ import (
 // Handlers see the program's own code: stepped through a call instruction by instruction, they see the same instructions, registers and flags as natively, in the same order;
 // wherever a timer interrupts, the instruction is one of the program's or of its libraries', and the stack can be unwound to main.
 func TestHandlersSeeTheSites(t *testing.T) {
-	views := build(t, "views.c", "-O1", "-fno-inline", "-rdynamic")
+	views := build(t, "views.c", "-O1", "-fno-inline", "-rdynamic", "-fexceptions")
 	native := run(t, "", views, "steps")
 	got, p := counted(t, "", views, "steps")
 	a, b := strings.Split(native.stdout, "\n"), strings.Split(got.stdout, "\n")
@@ -26,9 +26,11 @@ func TestHandlersSeeTheSites(t *testing.T) {
 	if n := p.counts()["lseek"]; n.calls != 2 || n.errors != 2 {
 		t.Errorf("lseek: %+v, want 2 calls that fail", n)
 	}
-	native = run(t, "", views, "storm")
-	got, _ = counted(t, "", views, "storm")
-	if got != native || got.stderr != "" {
-		t.Errorf("natively:\n%+v\ncounted:\n%+v", native, got)
+	for _, what := range []string{"storm", "cancel"} {
+		native = run(t, "", views, what)
+		got, _ = counted(t, "", views, what)
+		if got != native || got.stderr != "" {
+			t.Errorf("%s: natively:\n%+v\ncounted:\n%+v", what, native, got)
+		}
 	}
 }

@@ -5,7 +5,9 @@
  * Ground rules: what the hook calls is compiled for general registers only, and makes no system call through libc. */
 #include "calls.h"
 #include "core.h"
+#include "patch.h"
 
+#define PR_SET_SECCOMP 22
 #define PR_SET_TSC 26
 #define PR_TSC_SIGSEGV 2
 
@@ -45,32 +47,49 @@ RS_GENERAL static uint64_t now(void)
 	return (uint64_t)hi << 32 | lo;
 }
 
+/* --- glibc's handler for cancellation ------------------------------------------------------------------------------------------------------------
+ *
+ * It is installed past sigaction(), and unwinds from where it interrupted the thread (nptl/pthread_cancel.c): which must not be a trampoline, for which there is no
+ * unwind information. */
+
+#define SIGCANCEL 32
+struct kernel_action { void (*handler)(int, siginfo_t *, void *); uint64_t flags, restorer, mask; };
+static void (*real_cancel)(int, siginfo_t *, void *);
+
+static void cancel(int sig, siginfo_t *info, void *context)
+{
+	struct rs_shown shown;
+	rs_patch_show(context, info, &shown);
+	real_cancel(sig, info, context);
+	rs_patch_resume(context, &shown);
+}
+
+RS_GENERAL static void wrap_cancel(struct rs_call *c)
+{
+	static struct kernel_action ours;
+	const struct kernel_action *act = (const struct kernel_action *)c->arg[1];
+	/* What cannot be read is for the kernel to refuse; it reads a set before it refuses this `how`. */
+	if (!act || RS_SYS4(SYS_rt_sigprocmask, -1, act, NULL, 8) != -22 || (uintptr_t)act->handler <= 1 || act->handler == cancel)
+		return;
+	real_cancel = act->handler; /* always the same */
+	ours.flags = act->flags;
+	ours.restorer = act->restorer;
+	ours.mask = act->mask;
+	ours.handler = cancel;
+	c->arg[1] = (uintptr_t)&ours;
+}
+
 RS_GENERAL static bool becomes_another(const struct rs_call *c) { return c->number == SYS_execve || c->number == SYS_execveat; }
 
-RS_GENERAL long rs_call_before(struct rs_call *c)
+/* From now on the time stamp counter kills who reads it (strict seccomp: kernel/seccomp.c, disable_TSC): nothing is counted in this process any more. */
+RS_GENERAL static bool forbids_clock(const struct rs_call *c)
 {
-	if (becomes_another(c))
-		count(c->row, 1, 0, 0); /* it does not come back */
-	if (c->number == SYS_prctl && c->arg[0] == PR_SET_TSC && c->arg[1] == PR_TSC_SIGSEGV) {
-		/* The time stamp counter will kill who reads it: from now on nothing is counted in this process. */
-		for (unsigned i = 0; i < RS_CALL_ROWS; i++)
-			__atomic_store_n(&rs_call_class[i], RS_CALL_PASS, __ATOMIC_RELAXED);
-		c->start = 0;
-		return 1;
-	}
-	c->start = now();
-	return 1;
+	if (c->number == SYS_seccomp)
+		return c->arg[0] == 0;
+	return c->number == SYS_prctl && ((c->arg[0] == PR_SET_TSC && c->arg[1] == PR_TSC_SIGSEGV) || (c->arg[0] == PR_SET_SECCOMP && c->arg[1] == 1));
 }
 
-RS_GENERAL void rs_call_after(struct rs_call *c)
-{
-	if (c->start)
-		count(c->row, !becomes_another(c), failed(c->result), now() - c->start);
-}
-
-/* --- where they are counted --------------------------------------------------------------------------------------------------------------------- */
-
-void rs_calls_begin(void)
+RS_GENERAL static void classify(bool on)
 {
 	static const struct { uint16_t number; uint8_t class; } others[] = {
 		/* The child goes on with another stack, or on this one while the parent waits. */
@@ -79,13 +98,47 @@ void rs_calls_begin(void)
 		{SYS_arch_prctl, RS_CALL_COUNT_PASS},
 		/* They do not come back; strace -c does not count the first two either. The kernel looks for the frame at rsp. */
 		{SYS_exit, RS_CALL_PASS}, {SYS_exit_group, RS_CALL_PASS}, {SYS_rt_sigreturn, RS_CALL_PASS},
-		{SYS_execve, RS_CALL_SEE}, {SYS_execveat, RS_CALL_SEE}, {SYS_prctl, RS_CALL_SEE},
+		{SYS_execve, RS_CALL_SEE}, {SYS_execveat, RS_CALL_SEE}, {SYS_prctl, RS_CALL_SEE}, {SYS_seccomp, RS_CALL_SEE}, {SYS_rt_sigaction, RS_CALL_SEE},
 	};
+	for (unsigned i = 0; i < RS_CALL_ROWS; i++) {
+		uint8_t class = on ? RS_CALL_COUNT : RS_CALL_PASS;
+		for (unsigned j = 0; on && j < sizeof others / sizeof *others; j++)
+			if (others[j].number == i)
+				class = others[j].class;
+		__atomic_store_n(&rs_call_class[i], class, __ATOMIC_RELAXED);
+	}
+}
+
+RS_GENERAL long rs_call_before(struct rs_call *c)
+{
+	if (becomes_another(c))
+		count(c->row, 1, 0, 0); /* it does not come back */
+	c->start = 0;
+	if (forbids_clock(c)) {
+		classify(false);
+		return 1;
+	}
+	if (c->number == SYS_rt_sigaction && c->arg[0] == SIGCANCEL)
+		wrap_cancel(c);
+	c->start = now();
+	return 1;
+}
+
+RS_GENERAL void rs_call_after(struct rs_call *c)
+{
+	if (!c->start && c->result < 0)
+		classify(true); /* it was not forbidden after all */
+	if (c->start)
+		count(c->row, !becomes_another(c), failed(c->result), now() - c->start);
+}
+
+/* --- where they are counted --------------------------------------------------------------------------------------------------------------------- */
+
+void rs_calls_begin(void)
+{
 	rs_calls_on = rs_config.calls;
-	for (unsigned i = 0; rs_calls_on && i < RS_CALL_ROWS; i++)
-		rs_call_class[i] = RS_CALL_COUNT;
-	for (unsigned i = 0; rs_calls_on && i < sizeof others / sizeof *others; i++)
-		rs_call_class[others[i].number] = others[i].class;
+	if (rs_calls_on)
+		classify(true);
 }
 
 static struct rs_calls *block(struct rs_region *shm, uint32_t index)
