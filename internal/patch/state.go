@@ -7,7 +7,8 @@ import "slices"
 //
 // Whoever shows the thread to the program (enters a handler of its, say) puts the registers in place and sets RIP to For. If the program then goes on at For,
 // the thread is sent to Resume instead: what the recipe does to the outside is done and must not be done again. So no thread goes on in the middle of a recipe
-// with what was saved there; the save slots may be used again as soon as the state was read.
+// with what was saved there; the save slots may be used again as soon as the state was read. (A program that notes For, goes on elsewhere and comes back later,
+// as runtimes do that switch their threads in handlers, has the effect twice.)
 type State struct {
 	Off    int    // of the first byte, in the trampoline's code
 	For    uint64 // the program's RIP
