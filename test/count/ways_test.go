@@ -25,6 +25,7 @@ func TestWays(t *testing.T) {
 			{"plain", 1000, 0, 0},
 			{"threads", 1000 + 8*20000, 0, 0},
 			{"fork", 1000 + 3*500 + 50 + 1000 + 7 + 9, 0, 0},
+			{"libraries", 1000 + 5*10 + 20 + 30, 0, 0},
 			{"signals", 1000 + 300, 0, 0},
 			{"repair", 1000 + 10, 0, 0}, // the first of the ten begins once and ends after the handler
 			{"leave", 1000 + 10, 0, 0},

@@ -84,6 +84,29 @@ int main(int argc, char **argv)
 		touch(7);
 		wait_all();
 		touch(9);
+	} else if (!strcmp(way, "libraries")) {
+		// Opened and closed again and again, in the program and in a child, whose code is patched apart from then on.
+		for (int i = 0; i < 5; i++) {
+			void *lib = dlopen("libz.so.1", RTLD_NOW);
+			if (!lib)
+				return 1;
+			unsigned long (*crc)(unsigned long, const char *, unsigned) = dlsym(lib, "crc32");
+			if (crc(0, "abc", 3) != 0x352441c2)
+				return 1;
+			touch(10);
+			if (i == 3 && !fork()) {
+				touch(20);
+				void *second = dlopen("libm.so.6", RTLD_NOW);
+				double (*root)(double) = dlsym(second, "cbrt");
+				if (root(8) != 2 || crc(0, "abc", 3) != 0x352441c2)
+					_exit(1);
+				touch(30);
+				_exit(0);
+			}
+			if (i < 4)
+				dlclose(lib);
+		}
+		wait_all();
 	} else if (!strcmp(way, "signals")) {
 		signal(SIGUSR1, handler);
 		for (int i = 0; i < 100; i++)
