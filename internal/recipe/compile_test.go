@@ -468,6 +468,9 @@ func (t *trial) String() string {
 
 // trials runs f on random recipes for instructions of libraries, in worlds below 2 GiB and high up.
 func trials(tb testing.TB, n int, seed uint64, f func(t *trial, rnd *rand.Rand)) {
+	if testing.Short() { // under the race detector, which has nothing to see here
+		n = max(n/10, 20)
+	}
 	var list []byte
 	for _, file := range []string{libcFile, stdcppFile, pythonFile} {
 		code, _ := textOf(tb, file)
@@ -630,7 +633,7 @@ func (t *trial) interrupt(tb testing.TB, n int, want result, m *model, rnd *rand
 // Wherever in a recipe's code a thread is interrupted, the program sees the registers that it would have before the instruction, or behind it; and when the
 // thread goes on as the state says, everything ends as without, and every effect is there once.
 func TestStates(t *testing.T) {
-	n := 80
+	n := 50
 	if soak {
 		n = 20000
 	}

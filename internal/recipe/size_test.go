@@ -31,6 +31,10 @@ func TestSize(t *testing.T) {
 		{"count, shared", []Op{Count{Cell: 0x40000000, Of: Shared}}},
 		{"count, per thread", []Op{Count{Cell: 0x40000000, Of: PerThread}}},
 	} {
+		if testing.Short() && len(c.ops) > 0 {
+			t.Logf("%s: not with -short", c.name)
+			continue
+		}
 		text := patch.NewText(base+at, code)
 		end := base + at + uint64(len(code))
 		for a := base + at; a < end; a++ {

@@ -458,9 +458,12 @@ func (w *world) synthetic(code []byte, rnd *rand.Rand) []byte {
 // Programs made of random instructions with branches and loops, and functions of libraries, do with random patches what they do without: registers, flags,
 // memory and the place and kind of their end; and each recipe runs as often as its instruction does.
 func TestWholeEngine(t *testing.T) {
-	rounds, each := 6, 25
+	rounds, each := 6, 20
 	if soak {
 		rounds, each = 60, 1000
+	}
+	if testing.Short() {
+		rounds, each = 3, 5
 	}
 	var list [][]byte
 	for _, file := range []string{libcFile, stdcppFile, pythonFile} {
