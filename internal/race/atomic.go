@@ -191,7 +191,7 @@ type Suspect struct {
 // learner is the first pass: what is atomic is so for all of its life, also before the first locked instruction.
 type learner struct {
 	w        World
-	codes    map[codeKey]Code
+	codes    knownCode
 	procs    map[uint64]*memory
 	stores   map[[2]uint64]*lastStore
 	suspects []Suspect // by Seq
@@ -240,6 +240,8 @@ func (l *learner) event(process uint64, e *wire.Event) {
 			m.atoms.close(b.addr, b.end(), l.seq)
 			m.drop(b)
 		}
+	case guards:
+		m.atoms.learn(c.lo, c.lo+c.size, l.seq, m.at(c.lo))
 	case replaces, mapsShared:
 		for _, b := range m.within(c.lo, c.lo+c.size) {
 			m.drop(b)
@@ -252,7 +254,7 @@ func (l *learner) event(process uint64, e *wire.Event) {
 func (l *learner) access(a *Access) {
 	l.seq++
 	defer l.suspected()
-	if codeOf(l.w, l.codes, a) != Program {
+	if l.codes.of(l.w, a) != Program {
 		return
 	}
 	m := l.memory(a.Process)

@@ -66,15 +66,34 @@ func (t *thread) heldNow() uint32 {
 	return id
 }
 
-func codeOf(w World, codes map[codeKey]Code, a *Access) Code {
+// knownCode keeps what the world said of code.
+type knownCode struct {
+	all    map[codeKey]Code
+	recent [1024]struct {
+		codeKey
+		code Code
+	}
+}
+
+type codeKey struct{ process, pc uint64 }
+
+func (cs *knownCode) of(w World, a *Access) Code {
 	if w == nil {
 		return Program
 	}
 	k := codeKey{a.Process, a.PC}
-	c, ok := codes[k]
-	if !ok {
-		c = w.Code(a.Process, a.PC)
-		codes[k] = c
+	r := &cs.recent[(a.PC^a.PC>>10)%uint64(len(cs.recent))]
+	c := r.code
+	if r.codeKey != k {
+		ok := false
+		if c, ok = cs.all[k]; !ok {
+			c = w.Code(a.Process, a.PC)
+			if cs.all == nil {
+				cs.all = map[codeKey]Code{}
+			}
+			cs.all[k] = c
+		}
+		r.codeKey, r.code = k, c
 	}
 	if c == Runtime && a.Kind&(Locked|Fence) == 0 && w.Counts(a) {
 		return Program
@@ -96,7 +115,7 @@ type access struct {
 // Access takes the next access of a thread.
 func (d *Detector) Access(a *Access) {
 	d.seq++
-	if codeOf(d.w, d.codes, a) != Program {
+	if d.codes.of(d.w, a) != Program {
 		return
 	}
 	p := d.process(a.Process)

@@ -197,6 +197,7 @@ const (
 	frees                 // the block at lo ends
 	replaces              // the bytes are other memory from here on
 	mapsShared            // … shared with other processes
+	guards                // the byte is one of a guard of a static variable
 )
 
 // changeOf reads an event.
@@ -227,6 +228,11 @@ func changeOf(e *wire.Event) (c change) {
 		c = change{ev.Base, ev.End - ev.Base, replaces}
 		if ev.End < ev.Base {
 			c.size = 0
+		}
+	case wire.TypeOnceEnd:
+		// Compiled code looks at the first byte itself, and calls only if that is not set (Itanium C++ ABI 3.3.3): an acquire.
+		if ev := wire.DecodeOnceEnd(w); ev.Kind == wire.ObjectGuard {
+			c = change{ev.Obj, 1, guards}
 		}
 	case wire.TypeThreadStart:
 		if ev := wire.DecodeThreadStart(w); ev.Self != 1 && ev.StackHi > ev.StackLo {

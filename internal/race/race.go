@@ -124,7 +124,7 @@ type Detector struct {
 	segments slab
 	sites    []site
 	siteIDs  map[site]uint32
-	codes    map[codeKey]Code
+	codes    knownCode
 	held     [][]heldLock
 	heldIDs  map[string]uint32
 
@@ -141,14 +141,12 @@ type signalKey struct {
 	sig     uint32
 }
 
-type codeKey struct{ process, pc uint64 }
-
 // New returns a Detector that knows no atomic locations yet; Run is one that knows them all from the start.
 func New(cfg Config, w World) *Detector {
 	cfg = cfg.withDefaults()
 	return &Detector{
 		cfg: cfg, w: w, procs: map[uint64]*process{}, channels: map[uint64]stamp{}, signals: map[signalKey]stamp{}, forks: map[uint32]stamp{},
-		siteIDs: map[site]uint32{}, sites: make([]site, 1), codes: map[codeKey]Code{}, held: make([][]heldLock, 1), heldIDs: map[string]uint32{"": 0},
+		siteIDs: map[site]uint32{}, sites: make([]site, 1), held: make([][]heldLock, 1), heldIDs: map[string]uint32{"": 0},
 		suspects: map[suspectKey]Suspect{}, races: map[string]*Race{}, notes: map[string]bool{},
 	}
 }

@@ -179,6 +179,8 @@ func TestOrders(t *testing.T) {
 		{"semaphore", "T2 sem-post obj=0xa00", "T3 sem-wait obj=0xa00"},
 		{"once", "T2 once-end obj=0xa00 kind=once done=1", "T3 once-seen obj=0xa00 kind=once"},
 		{"guard", "T2 once-end obj=0xa00 kind=guard done=1", "T3 once-seen obj=0xa00 kind=guard"},
+		// Code that g++ compiles reads the guard's byte and makes no call: a program with a static variable in a function was reported for it.
+		{"a guard that is looked at", "T2 once-end obj=0xa00 kind=guard done=1", "T3 r1 0xa00 @9"},
 		{"an initialiser that failed", "T2 once-end obj=0xa00 kind=guard", "T3 once-begin obj=0xa00 kind=guard"},
 		{"signal", "T2 signal-send sig=10 target=T3", "T3 signal-enter sig=10 code=-6"},
 		{"sigaction", "T2 sigaction sig=11 handler=0x500", "T3 signal-enter sig=11 code=1"},

@@ -73,7 +73,7 @@ type Result struct {
 
 // Learn finds the atomic locations of a recording; suspects are taken for such too. w may be nil: all code is the program's.
 func Learn(in Input, w World, suspects []Suspect) (*Atomics, error) {
-	l := &learner{w: w, codes: map[codeKey]Code{}, procs: map[uint64]*memory{}, stores: map[[2]uint64]*lastStore{}, suspects: slices.Clone(suspects)}
+	l := &learner{w: w, procs: map[uint64]*memory{}, stores: map[[2]uint64]*lastStore{}, suspects: slices.Clone(suspects)}
 	slices.SortFunc(l.suspects, func(a, b Suspect) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Process, b.Process), cmp.Compare(a.Addr, b.Addr), cmp.Compare(a.Size, b.Size))
 	})

@@ -134,6 +134,10 @@ func (p *process) threadsEvent(t *thread, e *wire.Event) {
 		p.take(t, ev.Obj, ev.Kind, wire.ModeExclusive)
 	case wire.TypeOnceEnd:
 		ev := wire.DecodeOnceEnd(w)
+		if c := changeOf(e); c.what == guards && c.size > 0 {
+			p.mem.atoms.learn(c.lo, c.lo+c.size, p.d.seq, p.mem.at(c.lo))
+			p.mem.atoms.in(c.lo/8, maskOf(c.lo/8, c.lo, c.lo+c.size), p.d.seq, func(l *location, _ uint8) { l.clock = merge(l.clock, t.now()) })
+		}
 		p.give(t, ev.Obj, ev.Kind, wire.ModeExclusive)
 	case wire.TypeOnceSeen:
 		ev := wire.DecodeOnceSeen(w)

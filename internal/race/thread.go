@@ -18,6 +18,7 @@ type process struct {
 	replaced uint64 // how often memory other than blocks became other memory
 
 	threads map[uint32]*thread
+	recent  *thread // of the last access or event
 	objs    map[uint64]*object
 	keyed   map[keyedBy]stamp // keys, exit handlers, futexes, pids
 	mem     *memory
@@ -89,7 +90,7 @@ func (p *process) newThread(number uint32, v vector) *thread {
 		p.endThread(old)
 	}
 	t := &thread{p: p, number: number, v: v}
-	p.threads[number] = t
+	p.threads[number], p.recent = t, nil
 	for i := len(d.idle) - 1; i >= 0 && i >= len(d.idle)-64; i-- {
 		if s := d.idle[i]; v.at(s) >= d.slots[s].at {
 			d.idle = slices.Delete(d.idle, i, i+1)
@@ -167,6 +168,9 @@ func (p *process) self(number uint32) *thread {
 	if number == 0 {
 		return nil
 	}
+	if t := p.recent; t != nil && t.number == number && !t.ended {
+		return t
+	}
 	t := p.threads[number]
 	if t == nil {
 		if p.ended {
@@ -178,6 +182,7 @@ func (p *process) self(number uint32) *thread {
 	if t.ended {
 		return nil
 	}
+	p.recent = t
 	return t
 }
 
