@@ -173,7 +173,7 @@ type Thread struct {
 // A Process is a process and its calls.
 type Process struct {
 	PID int    `json:"pid"`
-	Exe string `json:"exe,omitempty"`
+	Exe string `json:"executable,omitempty"`
 	// Threads are those whose own counts are known. What others called is in Calls alone.
 	Threads []Thread `json:"threads"`
 	Counts  Counts   `json:"-"`
@@ -190,6 +190,7 @@ type Sites struct {
 
 // A Profile is all that was counted in a run.
 type Profile struct {
+	Type       string    `json:"type"`    // syscalls
 	Version    int       `json:"version"` // of this form: 1
 	Ripstop    string    `json:"ripstop"`
 	Command    []string  `json:"command"`
@@ -202,7 +203,7 @@ type Profile struct {
 
 // Finish makes the tables of the counts.
 func (p *Profile) Finish(hz uint64, by Order) {
-	p.Version = 1
+	p.Type, p.Version = "syscalls", 1
 	all := Counts{}
 	for i := range p.Processes {
 		q := &p.Processes[i]
