@@ -1,0 +1,182 @@
+package recover
+
+import (
+	"encoding/binary"
+
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// A Memory says what is believed of memory that the replay has written or read.
+type Memory uint8
+
+// The beliefs.
+const (
+	// Proved: the memory of a process while it has no other thread (nor the recording another process), and frames of the stack that no pointer has been made to
+	// since they were entered. It is taken for granted that programs do not write to the stack of others by pointers that are stray or dangling, and that neither
+	// the kernel, unasked, nor processes outside the recording write to the memory of a single-threaded process (io_uring, MAP_SHARED).
+	Proved Memory = iota
+	// Assumed: all memory, until an atomic instruction, a fence, a system call or an unknown store, as in ProRace. It is wrong where threads race or are
+	// synchronised by plain loads and stores. What turns out to be raced on goes into Options.Drop, and the recovery is done again.
+	Assumed
+	// None: read-only sections alone.
+	None
+)
+
+// A Range is addresses from Start up to End.
+type Range struct{ Start, End uint64 }
+
+// memory is an x86.Memory that keeps only what may be believed.
+type memory struct {
+	sparse *x86.SparseMemory
+	belief Memory
+	drop   []Range
+	consts []Constant // of the instruction that runs
+	alone  bool       // all may be believed here
+	frames frames
+	listed bool   // the slots' marks say what may be believed, not frames
+	slot   bool   // the mark
+	low    uint64 // lowest address stored to since the frames above were left; only with listed
+}
+
+func newMemory(o *Options) *memory {
+	return &memory{sparse: x86.NewSparseMemory(), belief: o.Memory, drop: o.Drop}
+}
+
+func (m *memory) believed(addr uint64, size int) bool {
+	for _, r := range m.drop {
+		if addr < r.End && r.Start-addr < uint64(size) || addr >= r.Start && addr < r.End {
+			return false
+		}
+	}
+	switch {
+	case m.belief == None:
+		return false
+	case m.belief == Assumed || m.alone:
+		return true
+	case m.listed:
+		return m.slot
+	}
+	return m.frames.private(addr, uint64(size))
+}
+
+// Load is x86.Memory's.
+func (m *memory) Load(addr uint64, size int) x86.Value {
+	for i := range m.consts {
+		if k := &m.consts[i]; addr-k.Addr < uint64(len(k.Bytes)) {
+			if b := k.Bytes[addr-k.Addr:]; len(b) >= size {
+				var word [8]byte
+				copy(word[:], b[:size])
+				return x86.Value{Bits: binary.LittleEndian.Uint64(word[:]), Known: ^uint64(0) >> (64 - 8*size)}
+			}
+		}
+	}
+	if !m.believed(addr, size) {
+		return x86.Value{}
+	}
+	return m.sparse.Load(addr, size)
+}
+
+// Store is x86.Memory's.
+func (m *memory) Store(addr uint64, size int, v x86.Value) {
+	if !m.believed(addr, size) {
+		v = x86.Value{}
+	} else if addr < m.low {
+		m.low = addr
+	}
+	m.sparse.Store(addr, size, v)
+}
+
+// Forget is x86.Memory's.
+func (m *memory) Forget(addr, size uint64) { m.sparse.Forget(addr, size) }
+
+// ForgetAll is x86.Memory's.
+func (m *memory) ForgetAll() {
+	m.sparse.ForgetAll()
+	m.low = ^uint64(0)
+}
+
+// left forgets, on the way backwards, what was known of frames that were not there yet when rsp was this.
+func (m *memory) left(rsp x86.Value) {
+	if !rsp.Whole() {
+		m.ForgetAll()
+	} else if m.low < rsp.Bits {
+		m.sparse.Forget(m.low, rsp.Bits-m.low)
+		m.low = ^uint64(0)
+	}
+}
+
+// frames are those of a stack that were entered by calls that the replay saw, the outermost first.
+type frames struct {
+	list []frame
+	rsp  uint64
+}
+
+// A frame is the stack from below the next one's return address up to its own return address, with that.
+type frame struct {
+	top     uint64 // where its return address lies
+	pointed bool   // a pointer to it may exist
+}
+
+const (
+	redZone   = 128 // bytes below rsp that a function may use (System V ABI, 'The Stack Frame')
+	maxFrames = 1 << 12
+)
+
+func (f *frames) reset() { f.list = f.list[:0] }
+
+// find gives the index of the frame that an address lies in; -1: none.
+func (f *frames) find(addr uint64) int {
+	n := len(f.list)
+	if n == 0 || addr < f.rsp-redZone || addr >= f.list[0].top+8 {
+		return -1
+	}
+	for n--; addr >= f.list[n].top+8; n-- {
+	}
+	return n
+}
+
+// private says whether nobody can have a pointer to the bytes.
+func (f *frames) private(addr, size uint64) bool {
+	i := f.find(addr)
+	return i >= 0 && !f.list[i].pointed && addr+size <= f.list[i].top+8
+}
+
+// entered notes a call, which left its return address at rsp. It returns false if there are too many frames: then it knows of this one alone.
+func (f *frames) entered(rsp uint64) bool {
+	room := len(f.list) < maxFrames
+	if !room {
+		f.reset()
+	}
+	f.list = append(f.list, frame{top: rsp})
+	return room
+}
+
+// moved drops the frames that rsp has left.
+func (f *frames) moved(rsp uint64) {
+	f.rsp = rsp
+	for n := len(f.list); n > 0 && f.list[n-1].top < rsp; n-- {
+		f.list = f.list[:n-1]
+	}
+}
+
+// point notes that there is a pointer to an address in frame i, and forgets what was known of the frame.
+func (f *frames) point(i int, m *x86.SparseMemory) {
+	if i < 0 || f.list[i].pointed {
+		return
+	}
+	f.list[i].pointed = true
+	low := f.rsp - redZone
+	if i+1 < len(f.list) {
+		low = f.list[i+1].top + 8
+	}
+	if top := f.list[i].top + 8; low < top {
+		m.Forget(low, top-low)
+	}
+}
+
+// pointAll notes that there may be pointers to anywhere.
+func (f *frames) pointAll(m *x86.SparseMemory) {
+	for i := range f.list {
+		f.point(i, m)
+	}
+}

@@ -1,0 +1,269 @@
+package recover
+
+import (
+	"errors"
+	"io"
+
+	"github.com/ripstop/ripstop/internal/pt"
+)
+
+// A path is the instructions of a piece of a trace, as indexes of code.insts, with what is known of their times.
+type path struct {
+	list  []int32
+	marks []mark
+	cuts  []int   // positions before which what ran is not known, or the kernel changed registers; ascending
+	gaps  []int   // those of cuts before which the trace lost what ran
+	holes []Range // the times that may belong to what was lost
+	own   [2]int  // the positions that belong to the shard; the others are there to learn from
+}
+
+// A mark begins the positions that one packet tells of: they ran at a TSC from `from` up to `to`.
+type mark struct {
+	pos      int
+	from, to uint64
+}
+
+const forever = ^uint64(0)
+
+// A pather decodes paths; it belongs to one goroutine.
+type pather struct {
+	code    *code
+	path    *path
+	steps   [256]pt.Step
+	times   []mark // pos, and in `to` the packet's own time
+	syscall bool   // the last instruction is a system call
+	next    uint64 // where execution stands
+	off     uint64 // where tracing went off; valid if
+	paused  bool   // it did so between two instructions
+	synced  int    // position of the last PSB
+	hidden  bool   // tracing has a filter: what runs while it is off is not all in the kernel
+	owned   bool   // the segment is the shard's own
+}
+
+// maxPath bounds the instructions of a shard; what comes behind is a gap.
+const maxPath = 16 << 20
+
+// decode reads the segments of a trace. Positions from segment `first` up to `behind` are the path's own.
+func (d *pather) decode(s *Shard, code *code) *path {
+	p := &path{}
+	*d = pather{code: code, path: p, times: d.times[:0], hidden: s.Filtered}
+	for i, seg := range s.Segments {
+		if i == s.First {
+			p.own[0] = len(p.list)
+		}
+		if i == s.Behind {
+			p.own[1] = len(p.list)
+		}
+		d.segment(s, seg)
+	}
+	if s.Behind == len(s.Segments) {
+		p.own[1] = len(p.list)
+	}
+	d.bound(s)
+	return p
+}
+
+func (d *pather) segment(s *Shard, seg pt.Segment) {
+	f := pt.NewFlow(s.Trace, seg, s.Config, d.code.flow)
+	first := true
+	d.synced = len(d.path.list)
+	for {
+		n, err := f.Read(d.steps[:])
+		for i := range d.steps[:n] {
+			st := &d.steps[i]
+			if st.Kind == pt.StepSync {
+				if first && !d.continues(st.To) { // the segment before was not decoded to its end
+					d.gap()
+				}
+				d.synced = len(d.path.list)
+			}
+			first = false
+			if s.Until != 0 && st.HasTime && st.Time >= s.Until {
+				d.gap() // other code may be mapped from here on
+				return
+			}
+			d.step(st)
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return
+		default:
+			if !errors.Is(err, pt.ErrNoCode) { // damage shows late
+				d.truncate(d.synced)
+			}
+			d.gap()
+		}
+	}
+}
+
+// truncate takes back what comes behind a position.
+func (d *pather) truncate(pos int) {
+	p := d.path
+	p.list = p.list[:pos]
+	for len(p.cuts) > 0 && p.cuts[len(p.cuts)-1] > pos {
+		p.cuts = p.cuts[:len(p.cuts)-1]
+	}
+	for len(p.gaps) > 0 && p.gaps[len(p.gaps)-1] > pos {
+		p.gaps = p.gaps[:len(p.gaps)-1]
+	}
+	for len(d.times) > 0 && d.times[len(d.times)-1].pos > pos {
+		d.times = d.times[:len(d.times)-1]
+	}
+}
+
+// continues says whether execution at an address follows what is in the path.
+func (d *pather) continues(to uint64) bool {
+	switch {
+	case len(d.path.list) == 0:
+		return false
+	case d.paused:
+		return d.off == to
+	}
+	return d.next == to
+}
+
+func (d *pather) time(s *pt.Step) {
+	if s.HasTime && (len(d.times) == 0 || d.times[len(d.times)-1].to != s.Time) {
+		d.times = append(d.times, mark{pos: len(d.path.list), to: s.Time})
+	}
+}
+
+func (d *pather) step(s *pt.Step) {
+	d.time(s)
+	switch s.Kind {
+	case pt.StepRun:
+		d.run(s)
+	case pt.StepDisable:
+		d.off, d.paused = s.From, true
+	case pt.StepEnable:
+		d.enable(s.To)
+	case pt.StepAsync:
+		d.cut()
+		d.next = s.To
+	case pt.StepOverflow, pt.StepTSX:
+		d.gap()
+	}
+}
+
+// enable goes on where the kernel left to, or behind what is not traced.
+func (d *pather) enable(to uint64) {
+	switch {
+	case len(d.path.list) == 0:
+		d.gap()
+	case d.syscall && !d.hidden:
+		if to != d.next { // a signal handler, or the way back from one, or another program
+			d.cut()
+		}
+	case d.hidden || !d.paused || to != d.off:
+		d.cut()
+	}
+	d.next, d.paused = to, false
+}
+
+func (d *pather) run(s *pt.Step) {
+	p := d.path
+	if len(p.list)+int(s.Count) > maxPath {
+		d.gap()
+		return
+	}
+	d.syscall, d.paused = false, false
+	pc := s.From
+	for range s.Count {
+		i, ok := d.code.at(pc)
+		if !ok {
+			d.gap()
+			return
+		}
+		p.list = append(p.list, i)
+		in := &d.code.insts[i]
+		pc = in.next
+		d.syscall = in.traits&isSyscall != 0
+	}
+	d.next = pc
+}
+
+// cut notes that nothing that was known holds from here on.
+func (d *pather) cut() {
+	if n := len(d.path.cuts); n == 0 || d.path.cuts[n-1] != len(d.path.list) {
+		d.path.cuts = append(d.path.cuts, len(d.path.list))
+	}
+	d.syscall, d.paused = false, false
+}
+
+// gap is cut where the trace lost something.
+func (d *pather) gap() {
+	if n := len(d.path.list); len(d.path.gaps) == 0 || d.path.gaps[len(d.path.gaps)-1] != n {
+		d.path.gaps = append(d.path.gaps, n)
+	}
+	d.cut()
+}
+
+// bound makes marks of the packets' times. What a packet tells ran after the packet before it was made, whose time is an estimate that is exact only where
+// cycles are counted, and before the next one's.
+func (d *pather) bound(s *Shard) {
+	t := d.times
+	p := d.path
+	p.marks = append(make([]mark, 0, len(t)+1), mark{0, 0, forever})
+	lowest := make([]uint64, len(t)+1) // of the packets from here on
+	lowest[len(t)] = forever
+	for i := len(t) - 1; i >= 0; i-- {
+		lowest[i] = min(lowest[i+1], t[i].to)
+	}
+	highest := uint64(0)
+	for i := range t {
+		m := mark{pos: t[i].pos, to: forever}
+		highest = max(highest, t[i].to)
+		if i+1 < len(t) {
+			m.to = max(highest, t[i+1].to)
+		}
+		if i > 0 {
+			m.from = lowest[i-1]
+		}
+		if i == 0 && m.pos > 0 {
+			p.marks[0].to = m.to
+		}
+		if last := len(p.marks) - 1; p.marks[last].pos == m.pos {
+			p.marks[last] = m // of several packets at one position the last one tells of it
+		} else {
+			p.marks = append(p.marks, m)
+		}
+	}
+	last := &p.marks[len(p.marks)-1]
+	if last.to = s.End; s.End == forever { // what came behind the last packet is lost
+		p.holes = append(p.holes, Range{last.from, forever})
+	}
+	for _, g := range p.gaps {
+		h := Range{0, forever}
+		if g > 0 {
+			h.Start = p.marks[p.at(g-1)].from
+		}
+		if g < len(p.list) {
+			h.End = p.marks[p.at(g)].to
+		}
+		p.holes = append(p.holes, h)
+	}
+}
+
+// lost says whether what ran at a time may be in a hole.
+func (p *path) lost(tsc, slack uint64) bool {
+	for _, h := range p.holes {
+		if (tsc >= h.Start || h.Start-tsc <= slack) && (tsc <= h.End || tsc-h.End <= slack) {
+			return true
+		}
+	}
+	return false
+}
+
+// at gives the index of the mark that a position belongs to.
+func (p *path) at(pos int) int {
+	lo, hi := 0, len(p.marks)
+	for hi-lo > 1 {
+		if m := (lo + hi) / 2; p.marks[m].pos <= pos {
+			lo = m
+		} else {
+			hi = m
+		}
+	}
+	return lo
+}

@@ -1,0 +1,214 @@
+package recover
+
+import (
+	"context"
+	"sync"
+
+	"github.com/ripstop/ripstop/internal/pt"
+	"github.com/ripstop/ripstop/internal/sample"
+)
+
+// A Reach says how far from samples accesses are recovered.
+type Reach uint8
+
+// The reaches. All but Both are there to be compared with.
+const (
+	Both        Reach = iota // forwards and backwards
+	ForwardOnly              // forwards
+	Block                    // within the basic block of a sample, as RaceZ did
+)
+
+// Options say how accesses are recovered.
+type Options struct {
+	Reach  Reach
+	Memory Memory
+	Drop   []Range // addresses whose memory is never believed: those that threads race on
+	Slack  uint64  // TSC ticks by which the times of samples and packets may be wrong; 0: DefaultSlack
+	Path   bool    // give the instructions as well
+}
+
+// DefaultSlack allows for the rounding of perf's nanoseconds and of crystal ticks.
+const DefaultSlack = 1000
+
+// A Shard is a piece of a thread's trace with what is needed to recover its accesses. It is made by Shards and is not changed.
+type Shard struct {
+	Thread   int // of Input
+	Trace    []byte
+	Config   pt.Config
+	Segments []pt.Segment
+	First    int // the shard's own segments are those from First up to Behind; the others are there to learn from
+	Behind   int
+	Image    int    // of Input
+	Until    uint64 // TSC from which on other code is mapped; 0: never
+	Start    uint64 // TSC of the first segment's PSB
+	OwnStart uint64 // TSC of the PSB of its own segments, and of the PSB behind them; as Start and End
+	OwnEnd   uint64
+	End      uint64          // TSC of the PSB behind the last segment; the largest number: the trace ends with it
+	Samples  []sample.Sample // of the thread, as many as may belong to the segments, in the order of time
+	Alone    []Range         // TSCs at which the recording has no other thread
+	Filtered bool            // tracing is off in some code
+	FS       uint64          // base of fs, with HasFS
+	HasFS    bool
+}
+
+// A Result is what a shard's instructions accessed, as far as it is known, in order.
+type Result struct {
+	Shard    *Shard
+	Accesses []Access // Index counts from the shard's first own instruction
+	Path     []uint64 // with Options.Path: the addresses of the shard's own instructions
+	Gaps     []uint64 // indexes before which the trace lost what ran, counted likewise; at the beginning of a thread there is one
+	Counts   Counts
+}
+
+// A Recoverer recovers shards, one after the other. It belongs to one goroutine.
+type Recoverer struct {
+	opt    Options
+	images []Image
+	codes  []*code
+	r      replay
+	p      pather
+}
+
+// An Image is code and the read-only memory that belongs to it.
+type Image struct {
+	pt.Image
+	Constants []Constant
+	Volatile  []Range // memory that the kernel changes by itself: vvar
+}
+
+// NewRecoverer gives a Recoverer for shards of these images.
+func NewRecoverer(images []Image, o Options) *Recoverer {
+	if o.Slack == 0 {
+		o.Slack = DefaultSlack
+	}
+	v := &Recoverer{opt: o, images: images, codes: make([]*code, len(images))}
+	v.r.opt, v.r.mem = &v.opt, newMemory(&v.opt)
+	v.r.e.Mem = v.r.mem
+	return v
+}
+
+// Recover recovers a shard. The result is the caller's.
+func (v *Recoverer) Recover(s *Shard) *Result {
+	c := v.codes[s.Image]
+	if c == nil {
+		c = newCode(v.images[s.Image].Image, v.images[s.Image].Constants)
+		v.codes[s.Image] = c
+	}
+	c.trim()
+	r := &v.r
+	r.shard, r.code, r.alone, r.counts = s, c, s.Alone, Counts{}
+	r.mem.drop = append(append([]Range(nil), v.opt.Drop...), v.images[s.Image].Volatile...)
+	r.mem.sparse.Reset()
+	r.path = v.p.decode(s, c)
+	r.run()
+	return r.result()
+}
+
+// result collects what is known of the shard's own instructions.
+func (r *replay) result() *Result {
+	p := r.path
+	out := &Result{Shard: r.shard, Counts: r.counts}
+	for _, at := range p.gaps {
+		if at >= p.own[0] && at < max(p.own[1], p.own[0]+1) {
+			out.Gaps = append(out.Gaps, uint64(at-p.own[0]))
+		}
+	}
+	out.Counts.Gaps = uint64(len(out.Gaps))
+	for i := range r.shard.Samples {
+		if s := &r.shard.Samples[i]; isMemory(s) && s.TSC >= r.shard.OwnStart && s.TSC < r.shard.OwnEnd {
+			out.Counts.Samples++
+		}
+	}
+	out.Counts.Placed = uint64(r.firstPlaced(p.own[1]) - r.firstPlaced(p.own[0]))
+	mark := p.at(p.own[0])
+	known := 0
+	for _, h := range r.how[r.first[p.own[0]]:r.first[p.own[1]]] {
+		if h != Unknown {
+			known++
+		}
+	}
+	out.Accesses = make([]Access, 0, known)
+	for i := p.own[0]; i < p.own[1]; i++ {
+		for mark+1 < len(p.marks) && p.marks[mark+1].pos <= i {
+			mark++
+		}
+		in := &r.code.insts[p.list[i]]
+		out.Counts.Instructions++
+		if r.opt.Path {
+			out.Path = append(out.Path, in.pc)
+		}
+		for k := range in.slots[:in.nslots] {
+			j := r.first[i] + int32(k)
+			out.Counts.Accesses++
+			out.Counts.By[r.how[j]]++
+			if r.how[j] != Unknown {
+				out.Accesses = append(out.Accesses, Access{
+					Index: uint64(i - p.own[0]), IP: in.pc, Addr: r.addrs[j], Size: r.sizes[j], From: p.marks[mark].from, To: p.marks[mark].to, Flags: in.slots[k].flags, How: r.how[j],
+				})
+			}
+		}
+	}
+	return out
+}
+
+// Run recovers shards with so many goroutines and gives the results to emit, in the order of the shards and never two at a time. Indexes of accesses count from
+// the first instruction of their thread. No more than four results a goroutine wait. It ends early with emit's error or the context's.
+func Run(ctx context.Context, images []Image, shards []*Shard, o Options, workers int, emit func(*Result) error) (total Counts, err error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	workers = max(workers, 1)
+	done := make([]chan *Result, len(shards))
+	for i := range done {
+		done[i] = make(chan *Result, 1)
+	}
+	room := make(chan struct{}, 4*workers)
+	work := make(chan int)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop() // before the wait
+	all.Add(1)
+	go func() {
+		defer all.Done()
+		defer close(work)
+		for i := range shards {
+			select {
+			case room <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case work <- i:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	for range workers {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			v := NewRecoverer(images, o)
+			for i := range work {
+				done[i] <- v.Recover(shards[i])
+			}
+		}()
+	}
+	base := map[int]uint64{}
+	for i, s := range shards {
+		select {
+		case r := <-done[i]:
+			<-room
+			for k := range r.Accesses {
+				r.Accesses[k].Index += base[s.Thread]
+			}
+			base[s.Thread] += r.Counts.Instructions
+			total.add(&r.Counts)
+			if err := emit(r); err != nil {
+				return total, err
+			}
+		case <-ctx.Done():
+			return total, ctx.Err()
+		}
+	}
+	return total, nil
+}
