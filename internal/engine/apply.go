@@ -33,6 +33,11 @@ func (p *Process) apply(list []*change) error {
 		if err = p.prepare(list); err == nil {
 			break
 		}
+		for _, c := range list {
+			for _, x := range c.tx.New {
+				p.dead[x] = true // if it is in a run already
+			}
+		}
 		p.abort(list)
 		if !errors.Is(err, unix.EEXIST) {
 			return err
@@ -60,6 +65,8 @@ func (p *Process) apply(list []*change) error {
 			return fail(list, err)
 		}
 	}
+	// Old trampolines are never given back while their module is there (Planner.Free). Nothing leads to them, but a thread may yet come back there: one that a signal interrupted
+	// in the agent, at the beginning or the end of another handler, when what goes back on its stack is out of anybody's sight.
 	for _, c := range list {
 		c.t.planner.Commit(c.tx)
 		for _, x := range c.tx.New {
@@ -67,10 +74,7 @@ func (p *Process) apply(list []*change) error {
 		}
 		for _, x := range c.tx.Old {
 			p.count(x, -1)
-			p.garbageBytes += len(x.Trampoline.Code)
-		}
-		if len(c.tx.Old) > 0 {
-			p.garbage = append(p.garbage, c)
+			p.old += uint64(len(x.Trampoline.Code))
 		}
 	}
 	return nil

@@ -75,6 +75,7 @@ type Stats struct {
 	Unpatched map[Why]uint64          // of them, not patched
 	Undecoded uint64                  // bytes of functions that are no instructions as far as is known: sites in them are not known
 	Code      uint64                  // bytes of trampolines
+	Old       uint64                  // bytes of trampolines that nothing leads to any more
 	Pages     uint64                  // bytes of the pages that they lie in
 	Tables    uint64                  // bytes of tables in the processes
 	Requests  [requests]uint64        // by wire.PatchAsk
@@ -207,6 +208,7 @@ func (e *Engine) Stats() Stats {
 		st.Displaced += s.Displaced
 		st.Undecoded += s.Undecoded
 		st.Code += s.Code
+		st.Old += s.Old
 		st.Pages += s.Pages
 		st.Tables += s.Tables
 	}

@@ -1,12 +1,14 @@
 package engine_test
 
 import (
+	"fmt"
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/wire"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -131,11 +133,11 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// everything patches each instruction that can be moved, of the program and its libraries but libc, so that most interruptions are in trampolines.
+// everything patches each instruction that can be moved, of the program and what it loads, so that most interruptions are in trampolines.
 type everything struct{ everywhere }
 
 func (c *everything) Sites(p *engine.Process, m *engine.Module) (list []patch.Site) {
-	if m.Kind != engine.Program && m.Kind != engine.Library {
+	if m.Kind != engine.Program && !strings.HasPrefix(filepath.Base(m.Path), "plugin") {
 		return nil
 	}
 	m.Instructions(func(in *engine.Insn) bool {
@@ -239,5 +241,61 @@ func TestLoad(t *testing.T) {
 	st := same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog, plugin)
 	if st.Requests[wire.PatchAskModules] < 60 {
 		t.Errorf("only %d requests for modules", st.Requests[wire.PatchAskModules])
+	}
+}
+
+// Exceptions through patched code, and exceptions out of handlers of its faults, find their way.
+func TestThrow(t *testing.T) {
+	prog := compile(t, "throw.cc", "-O1", "-fnon-call-exceptions")
+	same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog)
+}
+
+// Where /proc/PID/mem is refused the process writes to its memory by itself; and where frames are, each page has its own memory.
+func TestRefused(t *testing.T) {
+	prog := compile(t, "hot.c", "-O2")
+	for name, o := range map[string]engine.Options{"memory": {NoMemory: true}, "frames": {NoFrames: true}, "both": {NoMemory: true, NoFrames: true}} {
+		t.Run(name, func(t *testing.T) {
+			o.Client = &everywhere{t: t}
+			same(t, o, words(1000), "gzip", "-c")
+			c := &flips{everywhere: everywhere{t: t}, r: rand.New(rand.NewPCG(7, 8)), in: map[uint64]bool{}, atOnce: 50, patchAll: true}
+			o.Client = c
+			same(t, o, "", prog, "1", "2")
+			if c.changes == 0 {
+				t.Error("nothing was changed")
+			}
+		})
+	}
+}
+
+// tardy answers the first request for a site when the program has given up waiting for it.
+type tardy struct {
+	everywhere
+	gate *os.File
+}
+
+func (c *tardy) Sites(*engine.Process, *engine.Module) []patch.Site { return nil }
+
+func (c *tardy) Site(_ *engine.Process, m *engine.Module, at uint64) (patch.Recipe, bool) {
+	if c.gate != nil {
+		c.gate.Read(make([]byte, 1))
+		c.gate = nil
+	}
+	return empty{}, m.Patchable(at)
+}
+
+// A thread that asks for a patch does not wait for ever; what was planned for it is taken back, and the next request is served.
+func TestLate(t *testing.T) {
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	r, st := patched(t, engine.Options{Client: &tardy{everywhere{t: t}, ours}}, "", "/bin/sh", "-c", fmt.Sprintf("exec %s 3>/proc/%d/fd/%d", compile(t, "late.c", "-O1"), os.Getpid(), theirs.Fd()))
+	if want := (result{"first 1, 42, as it was\nthen 0, 42, changed\n", "", "exit status 0"}); r != want {
+		t.Errorf("%+v", r)
+	}
+	if st.Patched[patch.TierJump]+st.Patched[patch.TierPun] != 1 {
+		t.Errorf("patched: %v", st.Patched)
 	}
 }

@@ -41,12 +41,10 @@ type Process struct {
 	others   []patch.Range  // what is mapped that is not ours, as the space knows it
 	blocks   []patch.Range  // what we have mapped for trampolines
 
-	runs         []*run
-	arenas       []*arena              // in which they lie
-	dead         map[*patch.Patch]bool // in runs, and freed
-	garbage      []*change             // committed, their old trampolines not freed
-	garbageBytes int
-	tolerate     int // garbage that could not be freed when we last tried
+	runs   []*run
+	arenas []*arena              // in which they lie
+	dead   map[*patch.Patch]bool // in runs, and freed
+	old    uint64                // bytes of trampolines that nothing leads to any more
 
 	patched         [patch.Tiers]int64
 	displaced, code int64
@@ -152,9 +150,6 @@ func (p *Process) serve() {
 		default:
 			err = unix.EINVAL
 		}
-		if err == nil {
-			err = p.collect()
-		}
 		if errors.Is(err, errGone) {
 			break
 		}
@@ -162,7 +157,7 @@ func (p *Process) serve() {
 		if err != nil && !errors.As(err, &result) {
 			result = unix.EINVAL
 		}
-		if err != nil && ask != wire.PatchAskTest {
+		if err != nil && ask != wire.PatchAskTest && result != unix.ECANCELED { // nobody waits for it any more
 			p.warn("%v", err)
 		}
 		p.say()
@@ -177,12 +172,12 @@ func (p *Process) serve() {
 	for _, m := range p.mods {
 		m.texts, m.why = nil, nil
 	}
-	p.runs, p.dead, p.garbage, p.space = nil, nil, nil, nil
+	p.runs, p.dead, p.space = nil, nil, nil
 }
 
 // say makes the figures known to Stats.
 func (p *Process) say() {
-	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Displaced: uint64(p.displaced), Code: uint64(p.code), Tables: p.tables}
+	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Tables: p.tables}
 	for i, n := range p.patched {
 		s.Patched[i] = uint64(n)
 	}

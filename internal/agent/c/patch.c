@@ -119,33 +119,41 @@ void rs_patch_open(int sock)
 	page = q;
 }
 
-/* True when answered. */
-static bool answered(uint32_t asked)
+/* How long a fault waits for its instruction to be patched. It can do without; the next one may find it done. */
+#define SITE_MS 100
+
+/* An answer that somebody did not wait for is still to come; until then nobody can ask. */
+static bool late;
+
+/* 0 when answered; -ESRCH: nobody is there any more; -ETIMEDOUT: not within ms (0: for ever). */
+static long answered(uint32_t asked, unsigned ms)
 {
 	for (int i = 0; i < 1000; i++) {
 		if (__atomic_load_n(&page->answered, __ATOMIC_ACQUIRE) == asked)
-			return true;
+			return 0;
 		__builtin_ia32_pause();
 	}
-	uint32_t beat = 0, since = 0, seen;
+	uint32_t beat = 0, since = 0, seen, began = ms ? rs_os_ms() : 0;
 	while ((seen = __atomic_load_n(&page->answered, __ATOMIC_ACQUIRE)) != asked) {
 		if (rs_go_gone(&beat, &since))
-			return false;
+			return -ESRCH;
+		if (ms && rs_os_ms() - began > ms)
+			return -ETIMEDOUT;
 		__atomic_store_n(&page->waiting, 1, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(&page->answered, __ATOMIC_SEQ_CST) == seen)
-			rs_os_wait(&page->answered, seen, true, 100);
+			rs_os_wait(&page->answered, seen, true, ms ? ms : 100);
 		__atomic_store_n(&page->waiting, 0, __ATOMIC_RELAXED);
 	}
-	return true;
+	return 0;
 }
 
-static bool post(unsigned request)
+static long post(unsigned request, unsigned ms)
 {
 	page->request = request;
 	uint32_t asked = __atomic_add_fetch(&page->asked, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&page->sleeping, __ATOMIC_SEQ_CST))
 		rs_os_wake(&page->asked, true);
-	return answered(asked);
+	return answered(asked, ms);
 }
 
 static long map_at(uintptr_t at, size_t bytes)
@@ -248,33 +256,47 @@ static long do_op(struct rs_patch_op *op)
 	return -ENOSYS;
 }
 
+/* Tells Go that nobody does what it wants any more: it takes its plan back. */
+static long settle(unsigned ms)
+{
+	long r = answered(page->asked, ms);
+	while (r == 0 && page->more) {
+		page->done = 0;
+		page->error = ECANCELED;
+		r = post(RS_PATCH_ASK_MORE, ms);
+	}
+	late = r == -ETIMEDOUT;
+	return r;
+}
+
 /* Locked, signals blocked. */
 static long converse(unsigned request, uintptr_t at)
 {
-	if (!page)
-		return -ESRCH;
-	page->address = at;
-	page->tid = rs_os_tid();
-	page->threads = rs_live_threads;
-	if (!post(request)) {
-		page = NULL;
-		return -ESRCH;
+	unsigned ms = request == RS_PATCH_ASK_SITE ? SITE_MS : 0;
+	long r = page ? 0 : -ESRCH;
+	if (r == 0 && late)
+		r = settle(ms);
+	if (r == 0) {
+		page->address = at;
+		page->tid = rs_os_tid();
+		page->threads = rs_live_threads;
+		r = post(request, ms);
+		late = r == -ETIMEDOUT;
 	}
-	for (;;) {
+	/* From the first operation on it is seen through: the text is right at every moment, but slow in between. */
+	while (r == 0 && page->more) {
 		uint32_t count = page->count, done = 0;
 		long error = 0;
 		for (; error == 0 && done < count && done < RS_PATCH_OPS; done += error == 0)
 			error = do_op(&page->op[done]);
-		if (!page->more)
-			return page->result;
 		page->done = done;
 		page->error = (int32_t)-error;
 		page->threads = rs_live_threads;
-		if (!post(RS_PATCH_ASK_MORE)) {
-			page = NULL;
-			return -ESRCH;
-		}
+		r = post(RS_PATCH_ASK_MORE, 0);
 	}
+	if (r == -ESRCH)
+		page = NULL;
+	return r == 0 ? page->result : r;
 }
 
 long rs_patch_ask(unsigned request, uintptr_t at)
@@ -316,6 +338,7 @@ void rs_patch_before_fork(void)
 void rs_patch_after_fork(void)
 {
 	page = NULL;
+	late = false;
 	lock.word = 0;
 	readers = 0;
 	synced = false;
@@ -324,6 +347,9 @@ void rs_patch_after_fork(void)
 /* For the engine's own tests: has the engine do what its client wants at an address. */
 RS_EXPORT int ripstop_patch_test(uintptr_t at);
 RS_EXPORT int ripstop_patch_test(uintptr_t at) { return (int)rs_patch_ask(RS_PATCH_ASK_TEST, at); }
+/* Has the instruction at an address patched, as a fault there would. */
+RS_EXPORT int ripstop_patch_site(uintptr_t at);
+RS_EXPORT int ripstop_patch_site(uintptr_t at) { return (int)rs_patch_ask(RS_PATCH_ASK_SITE, at); }
 
 /* --- what a trampoline is to the program -------------------------------------------------------------------------------------- */
 
