@@ -135,7 +135,7 @@ func (plan *Plan) flow(d *Device, code []Range) (e perf.Event, err error) {
 		d.set(config, "pt", 1)
 	}
 	if !d.set(config, "tsc", 1) {
-		return e, errors.New("Intel PT has no time stamps here (no format/tsc)")
+		return e, errors.New("no time stamps in Intel PT here (no format/tsc)")
 	}
 	if d.Format["branch"] != "" {
 		d.set(config, "branch", 1)

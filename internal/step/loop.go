@@ -12,6 +12,9 @@ import (
 )
 
 const (
+	// With more repetitions than this it is cheaper to let them run up to a breakpoint than to step each.
+	fewRepetitions = 16
+
 	longestTurn = 200       // instructions that a thread runs while others are ready
 	flowChunk   = 256 << 10 // bytes of control flow after which they are written
 )
@@ -122,6 +125,9 @@ func (s *Stepper) resume(t *thread) error {
 		how = unix.PTRACE_CONT
 	case t.syscall && t.sig == 0: // with a signal only a step stops at its handler
 		how = unix.PTRACE_SYSCALL
+	case t.rep.on && t.sig == 0 && t.regs.Rcx > fewRepetitions && stopAt(t.tid, t.ip+uint64(t.in.Len)) == nil:
+		t.rep.runs = true
+		how = unix.PTRACE_CONT
 	}
 	err := ptrace(how, t.tid, 0, uintptr(t.sig))
 	if errors.Is(err, unix.ESRCH) {
@@ -183,6 +189,16 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 	if err := getRegisters(t.tid, &now); err != nil {
 		t.state = inKernel // it was killed
 		return nil
+	}
+	if t.rep.runs {
+		t.rep.runs = false
+		if err := stopAt(t.tid, 0); err != nil {
+			t.state = inKernel // it was killed
+			return nil
+		}
+		if sig == int(unix.SIGTRAP) && now.Rip != t.ip && signalCode(t.tid) == trapBreak {
+			sig = callStop // it ran, whole
+		}
 	}
 	ran := now.Rip != t.ip && !t.restart
 	switch sig {

@@ -387,7 +387,7 @@ func TestAccesses(t *testing.T) {
 	}{
 		{"at_load", "r8@word"}, {"at_store", "w1@a+3"}, {"at_modify", "rw4@a"}, {"at_locked", "rwl2@a+2"}, {"at_xchg", "rwl8@a+8"},
 		{"at_scaled", "r4@b+28"}, {"at_lea", ""}, {"at_prefetch", ""}, {"at_bit", "rw8@a+16"}, {"at_bit_below", "r4@a+56"},
-		{"at_movs", "w100@a r100@b"}, {"at_movs_down", "w80@a+128 r80@b+128"}, {"at_stos_none", ""}, {"at_scas", "r51@a"}, {"at_stos_one", "w2@a"},
+		{"at_movs", "w100@a r100@b"}, {"at_movs_down", "w80@a+128 r80@b+128"}, {"at_stos_long", "w67108864@big"}, {"at_stos_none", ""}, {"at_scas", "r51@a"}, {"at_stos_one", "w2@a"},
 		{"at_push", "ws8@top-8"}, {"at_pop_mem", "w8@top-64 rs8@top-8"}, {"at_call", "r8@target ws8@top-8"}, {"at_ret", "rs8@top-8"},
 		{"at_gather", "r4@b r4@b+4 r4@b+36 r4@b+28"}, {"at_masked", "w4@a w8@a+8 w4@a+28"}, {"at_mask_load", "r1@b r8@b+4"}, {"at_compress", "w36@a"},
 		{"at_mask_none", ""}, {"at_pushf", "ws8@?"},
@@ -422,7 +422,7 @@ func TestAccesses(t *testing.T) {
 
 // place names an address by the test's symbols.
 func place(sym map[string]uint64, top, addr uint64) string {
-	for name, at := range map[string]uint64{"a": sym["a"], "b": sym["b"], "word": sym["word"], "target": sym["target"], "top": top} {
+	for name, at := range map[string]uint64{"a": sym["a"], "b": sym["b"], "word": sym["word"], "big": sym["big"], "target": sym["target"], "top": top} {
 		switch d := int64(addr - at); {
 		case d == 0:
 			return name

@@ -55,6 +55,7 @@ type thread struct {
 type repetition struct {
 	on       bool
 	count    uint64 // rcx before
+	runs     bool   // it is not stepped, but runs up to a breakpoint behind it
 	down     bool
 	accesses []truth.Access // of the first
 }
@@ -89,7 +90,7 @@ func (s *Stepper) prepare(t *thread) {
 			return v
 		})
 		if t.in.repeats {
-			t.rep = repetition{true, t.regs.Rcx, t.regs.Eflags&directionFlag != 0, append(t.rep.accesses[:0], t.accesses...)}
+			t.rep = repetition{on: true, count: t.regs.Rcx, down: t.regs.Eflags&directionFlag != 0, accesses: append(t.rep.accesses[:0], t.accesses...)}
 			if len(t.in.Mems()) > 0 && countRegister(&t.in.Mems()[0]).Size() == 4 {
 				t.rep.count = uint64(uint32(t.rep.count))
 			}

@@ -6,6 +6,7 @@ uint8_t a[256] __attribute__((aligned(64)));
 uint8_t b[256] __attribute__((aligned(64)));
 int32_t indices[8] __attribute__((aligned(64))) = {0, 4, 1, 9, 2, 3, 5, 7};
 int32_t lanes[8] __attribute__((aligned(64))) = {-1, 0, -1, -1, 0, 0, 0, -1};
+uint8_t big[64 << 20];
 uint64_t word = 0x1122334455667788;
 
 #define AT(name) ".globl " name "\n" name ": "
@@ -26,6 +27,8 @@ int main(void) {
 	asm volatile(AT("at_movs") "rep movsb" : "+D"(d), "+S"(s), "+c"(c)::"memory");
 	d = (uint64_t)(a + 200), s = (uint64_t)(b + 200), c = 10;
 	asm volatile("std\n" AT("at_movs_down") "rep movsq\n cld" : "+D"(d), "+S"(s), "+c"(c)::"memory");
+	d = (uint64_t)big, c = sizeof big; // so many that they cannot be stepped one by one
+	asm volatile(AT("at_stos_long") "rep stosb" : "+D"(d), "+c"(c) : "a"(1) : "memory");
 	d = (uint64_t)a, c = 0;
 	asm volatile(AT("at_stos_none") "rep stosl" : "+D"(d), "+c"(c) : "a"(0) : "memory");
 	d = (uint64_t)a, c = 256;
