@@ -451,6 +451,7 @@ func TestPrograms(t *testing.T) {
 	}
 	for _, source := range sources {
 		t.Run(filepath.Base(source), func(t *testing.T) {
+			t.Parallel()
 			exe := build(t, source, "-O1")
 			r := open(t, record(t, runner, exe))
 			judge(t, source, r.run(t, Config{}).Findings, false)

@@ -449,6 +449,11 @@ func TestBytes(t *testing.T) {
 			T3 w3 0x200 @2
 			T3 w3 0x300 @2
 			T2 w3 0x300 @1`, `data-race 2 1`},
+		{"half of what was written is other memory now", twoThreads + `
+			T2 w8 0x8000 @1
+			T3 alloc addr=0x8000 size=3 stack=S5
+			T3 w3 0x8000 @2
+			T3 w3 0x8004 @3`, `data-race 3 1`},
 		{"code of the agent and the runtime", twoThreads + `
 			T2 w3 0x100 @3400
 			T3 w3 0x100 @3100
