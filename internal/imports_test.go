@@ -37,7 +37,7 @@ var policy = map[string]string{
 	"internal/step":         "internal/tsc internal/image internal/tracee internal/x86 internal/pt internal/perf internal/truth internal/sample golang.org/x/sys/unix",
 	"internal/recover":      "internal/x86 internal/pt internal/sample",
 	"internal/syscalls":     "internal/wire internal/x86 internal/patch",
-	"internal/pmu":          "internal/tsc internal/tracee internal/x86 internal/perf internal/sample golang.org/x/sys/unix",
+	"internal/pmu":          "internal/tsc internal/tracee internal/x86 internal/pt internal/perf internal/sample golang.org/x/sys/unix",
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",
 	"internal/detect":       "internal/wire internal/finding",

@@ -23,18 +23,23 @@ var testTiming = pt.Timing{CrystalMul: 256, CrystalDiv: 1, MTCFreq: 15, Nominal:
 func testEvents() []perf.Event {
 	id := perf.SampleIdentifier | perf.SampleIP | perf.SampleTID | perf.SampleTime
 	all := uint64(0xff0fff) // what PEBS gives, and cs and ss
+	flags := perf.FlagSampleIDAll
+	memory := perf.Attr{Type: 4, SampleType: id | perf.SampleAddr | perf.SampleRegsIntr, SampleRegsIntr: all, Flags: flags}
+	clock := perf.Attr{Type: 1, SampleType: id | perf.SampleRegsUser | perf.SampleStackUser, SampleRegsUser: 1 << perf.RegIP, SampleStackUser: 16, Flags: flags}
 	return []perf.Event{
-		{Attr: perf.Attr{Type: 8, Config: PTTSC | 15<<PTMTCFreq, SampleType: id, Flags: perf.FlagSampleIDAll}, IDs: []uint64{1}, Name: "intel_pt//u"},
-		{Attr: perf.Attr{Type: 4, SampleType: id | perf.SampleAddr | perf.SampleRegsIntr, SampleRegsIntr: all, Flags: perf.FlagSampleIDAll}, IDs: []uint64{2}, Name: "MEM_INST_RETIRED.ALL_LOADS"},
-		{Attr: perf.Attr{Type: 4, SampleType: id | perf.SampleAddr | perf.SampleRegsIntr, SampleRegsIntr: all, Flags: perf.FlagSampleIDAll}, IDs: []uint64{3}, Name: "mem_inst_retired.all_stores:uppp"},
-		{Attr: perf.Attr{Type: 1, SampleType: id | perf.SampleRegsUser | perf.SampleStackUser, SampleRegsUser: 1 << perf.RegIP, SampleStackUser: 16, Flags: perf.FlagSampleIDAll}, IDs: []uint64{4}, Name: "cpu-clock:u"},
+		{Attr: perf.Attr{Type: 8, Config: PTTSC | 15<<PTMTCFreq, SampleType: id, Flags: flags}, IDs: []uint64{1}, Name: "intel_pt//u"},
+		{Attr: memory, IDs: []uint64{2}, Name: "MEM_INST_RETIRED.ALL_LOADS"},
+		{Attr: memory, IDs: []uint64{3}, Name: "mem_inst_retired.all_stores:uppp"},
+		{Attr: clock, IDs: []uint64{4}, Name: "cpu-clock:u"},
 	}
 }
 
 // recorded writes a recording of two processes.
 func recorded(t testing.TB, dir string) {
 	t.Helper()
-	w, err := Create(dir, WriterOptions{Events: testEvents(), PMUs: []perf.PMU{{Type: 8, Name: "intel_pt"}}, Clock: ClockOf(hz), PT: 0, Timing: testTiming, Command: []string{"prog"}})
+	w, err := Create(dir, WriterOptions{
+		Events: testEvents(), PMUs: []perf.PMU{{Type: 8, Name: "intel_pt"}}, Clock: ClockOf(hz), PT: 0, Timing: testTiming, Command: []string{"prog"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +137,8 @@ func TestRoundTrip(t *testing.T) {
 	if got, want := text(10), "| 0x1000-0x3000 /bin/prog+0x1000 abcd 0x8000-0x9000 [vdso]+0x0 "; got != want {
 		t.Errorf("10: %q", got)
 	}
-	if got, want := text(20), "| 0x1000-0x3000 /bin/prog+0x1000 abcd 0x8000-0x9000 [vdso]+0x0 | 0x2000-0x4000 /lib/other+0x0  0x8000-0x9000 [vdso]+0x0 | 0x1000-0x2000 /bin/next+0x0 "; got != want {
+	if got, want := text(20), "| 0x1000-0x3000 /bin/prog+0x1000 abcd 0x8000-0x9000 [vdso]+0x0 | 0x2000-0x4000 /lib/other+0x0  0x8000-0x9000 [vdso]+0x0 "+
+		"| 0x1000-0x2000 /bin/next+0x0 "; got != want {
 		t.Errorf("20: %q", got)
 	}
 }
@@ -156,7 +162,9 @@ func TestImage(t *testing.T) {
 	if len(why) != 2 || !errors.Is(why[1], os.ErrNotExist) {
 		t.Errorf("%q", why)
 	}
-	for addr, want := range map[uint64]string{0xfff: "", 0x1000: "4567", 0x1003: "7", 0x1004: "", 0x2000: "89abcdef", 0x2008: "", 0xa000: "", 0xc001: "dso", 0xd000: "", 1 << 63: ""} {
+	for addr, want := range map[uint64]string{
+		0xfff: "", 0x1000: "4567", 0x1003: "7", 0x1004: "", 0x2000: "89abcdef", 0x2008: "", 0xa000: "", 0xc001: "dso", 0xd000: "", 1 << 63: "",
+	} {
 		if got := string(x.Code(addr)); got != want {
 			t.Errorf("%#x: %q, want %q", addr, got, want)
 		}

@@ -105,8 +105,11 @@ func events(period uint64) ([]perf.Event, []perf.PMU) {
 	loads, stores := memory, memory
 	loads.Config, stores.Config = 0x81d0, 0x82d0
 	side := perf.FlagMmap | perf.FlagMmap2 | perf.FlagComm | perf.FlagCommExec | perf.FlagTask
+	flow := perf.Attr{
+		Type: ptType, Config: ptConfig | uint64(timing.MTCFreq)<<sample.PTMTCFreq, SamplePeriod: 1, SampleType: identity, Flags: user | side,
+	}
 	return []perf.Event{
-		{Attr: perf.Attr{Type: ptType, Config: ptConfig | uint64(timing.MTCFreq)<<sample.PTMTCFreq, SamplePeriod: 1, SampleType: identity, Flags: user | side}, IDs: []uint64{1}, Name: "intel_pt//u"},
+		{Attr: flow, IDs: []uint64{1}, Name: "intel_pt//u"},
 		{Attr: loads, IDs: []uint64{2}, Name: "mem_inst_retired.all_loads:uppp"},
 		{Attr: stores, IDs: []uint64{3}, Name: "mem_inst_retired.all_stores:uppp"},
 	}, []perf.PMU{{Type: rawType, Name: "cpu"}, {Type: ptType, Name: "intel_pt"}}
