@@ -1,6 +1,7 @@
 package calls
 
 import (
+	"debug/elf"
 	"slices"
 	"strings"
 	"sync"
@@ -41,9 +42,7 @@ func (c *counter) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site
 	default:
 		return nil
 	}
-	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {
-		m.Instructions(func(i *engine.Insn) bool { return yield(i.At, &i.Inst) })
-	})
+	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) { near(m, yield) })
 	for _, s := range found {
 		list = append(list, asked{s.At, string(s.Left)})
 		if s.Left == "" {
@@ -60,6 +59,37 @@ func (c *counter) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site
 	defer c.mu.Unlock()
 	c.asked[m] = list
 	return sites
+}
+
+// window is how far before a site its number is looked for.
+const window = 24
+
+// near calls yield for the known instructions up to each that may be a site, by address. To decode all of libc takes longer than all else.
+func near(m *engine.Module, yield func(uint64, *x86.Inst) bool) {
+	for _, s := range m.Image.Segments() {
+		if s.Flags&elf.PF_X == 0 {
+			continue
+		}
+		code := m.Image.Bytes(s.Addr, s.FileSize)
+		next := uint64(0) // the first address that was not looked at
+		for i := 0; i+1 < len(code); i++ {
+			if !syscalls.MayBegin(code[i:]) {
+				continue
+			}
+			at := s.Addr + m.Bias + uint64(i)
+			for a := max(next, at-min(window, uint64(i))); a <= at; next = a {
+				in, ok := m.Instruction(a)
+				if !ok {
+					a++
+					continue
+				}
+				if !yield(a, &in.Inst) {
+					return
+				}
+				a += uint64(in.Inst.Len)
+			}
+		}
+	}
 }
 
 // entries gives the addresses of the vdso's functions, by row.

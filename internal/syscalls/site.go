@@ -26,7 +26,12 @@ const (
 // child goes on with whatever stack it has.
 var leftAlone = map[string]Reason{"rt_sigreturn": LeftSigreturn, "exit": LeftExit, "exit_group": LeftExit}
 
-// Find looks for sites among instructions, which each gives by address: their address and facts.
+// MayBegin says whether the bytes of a site may begin here. Two bytes at least.
+func MayBegin(code []byte) bool {
+	return code[0] == 0x0f && (code[1] == 0x05 || code[1] == 0x34) || code[0] == 0xcd && code[1] == 0x80
+}
+
+// Find looks for sites among instructions, which each gives by address: their address and facts. Those that are far from any site may be left out.
 func Find(each func(yield func(at uint64, in *x86.Inst) bool)) (sites []Site) {
 	number, end := -1, uint64(0) // what eax holds behind the instruction that ends at end
 	each(func(at uint64, in *x86.Inst) bool {

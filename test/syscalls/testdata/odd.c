@@ -25,6 +25,15 @@ static void *busy(void *arg)
 	return NULL;
 }
 
+/* Both live until both are done: neither is given the other's place. */
+static pthread_barrier_t done;
+static void *together(void *arg)
+{
+	busy(arg);
+	pthread_barrier_wait(&done);
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -67,8 +76,9 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(what, "own") == 0) {
 		pthread_t t[2];
+		pthread_barrier_init(&done, NULL, 2);
 		for (long i = 0; i < 2; i++)
-			pthread_create(&t[i], NULL, busy, (void *)(1000 * (i + 1)));
+			pthread_create(&t[i], NULL, together, (void *)(1000 * (i + 1)));
 		for (int i = 0; i < 2; i++)
 			pthread_join(t[i], NULL);
 	}
