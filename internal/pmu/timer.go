@@ -23,6 +23,7 @@ import (
 type TimerOptions struct {
 	Dir     string  // of the trace
 	Budget  float64 // the share of the program's CPU time that sampling may take; 0: no limit
+	Follow  bool    // sample child processes, too
 	Seed    uint64
 	Why     string // why this mode was chosen
 	Command []string
@@ -51,7 +52,8 @@ type Timer struct {
 	stop                 *os.File // a pipe that is closed to end the draining
 	stopped              *os.File
 	done                 chan error
-	body                 []byte  // of a record
+	body                 []byte // of a record
+	pid                  int
 	cpuTime              float64 // of the draining thread, as accounted
 }
 
@@ -184,6 +186,7 @@ func parseCPUs(s string) (cpus []int, err error) {
 
 // Attach opens the events on a process that is about to execute the program; they count from its first instruction on.
 func (t *Timer) Attach(pid int) error {
+	t.pid = pid
 	cpus, err := online()
 	if err != nil {
 		return err
@@ -407,6 +410,10 @@ func (t *Timer) record(kind perf.Type, misc perf.Misc, body []byte, samples, hit
 	}
 	if !known {
 		return nil // of an event that was closed
+	}
+	const pidAt = 16 // of a sample, behind identifier and ip
+	if kind == perf.TypeSample && !t.o.Follow && int(le.Uint32(body[pidAt:])) != t.pid {
+		return nil
 	}
 	t.body = append(t.body[:0], body...) // the kernel lets nobody write to the buffer
 	body = t.body

@@ -81,7 +81,7 @@ func sampledRun(t *testing.T, o TimerOptions) *timedRun {
 // A clock of CPU time samples every thread, from its start, of children too; breakpoints are hit in the data that the threads share, by the code that works on
 // it; times are TSC. CPU time is what is counted, so that a busy machine changes nothing.
 func TestTimer(t *testing.T) {
-	r := sampledRun(t, TimerOptions{})
+	r := sampledRun(t, TimerOptions{Follow: true})
 	s, err := sample.Open(r.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -155,9 +155,20 @@ func TestTimer(t *testing.T) {
 	}
 }
 
-// A small budget is kept by sampling less.
+// A small budget is kept by sampling less. Children are left out if they are not followed.
 func TestBudget(t *testing.T) {
-	r := sampledRun(t, TimerOptions{Budget: 1e-5})
+	r := sampledRun(t, TimerOptions{})
+	s, err := sample.Open(r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, th := range s.Threads {
+		if th.PID != s.Threads[0].PID && len(th.Samples) > 0 {
+			t.Errorf("%d samples of process %d", len(th.Samples), th.PID)
+		}
+	}
+	r = sampledRun(t, TimerOptions{Budget: 1e-5})
 	if want := r.cpu * float64(r.info.Frequency); float64(r.info.Samples) > want/2 {
 		t.Errorf("%d samples, without a budget there would be %.0f", r.info.Samples, want)
 	}

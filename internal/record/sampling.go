@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -116,8 +118,13 @@ func (o *Options) sampler(warn func(string)) (sampler, error) {
 		})
 		return sampled{st, st.Wait}, err
 	case sample.Timer:
+		if b, err := run.AgentLibrary(); err != nil {
+			return nil, err
+		} else if err := os.WriteFile(filepath.Join(o.Dir, sample.AgentFile), b, 0o666); err != nil {
+			return nil, fmt.Errorf("samples: %w", err)
+		}
 		t, err := pmu.NewTimer(pmu.TimerOptions{
-			Dir: o.Dir, Budget: s.Budget, Seed: s.Seed, Why: s.why, Command: o.Program, Version: o.Version, Warn: warn,
+			Dir: o.Dir, Budget: s.Budget, Follow: o.Follow, Seed: s.Seed, Why: s.why, Command: o.Program, Version: o.Version, Warn: warn,
 		})
 		return sampled{t, nil}, err
 	}

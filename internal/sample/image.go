@@ -105,6 +105,8 @@ func (r *Recording) contents(m Mapping) ([]byte, error) {
 	switch {
 	case path == "[vdso]":
 		path = filepath.Join(r.dir, VDSOFile)
+	case filepath.Base(path) == AgentFile: // the one that was mapped is gone with its session
+		path = filepath.Join(r.dir, AgentFile)
 	case path == "" || path[0] != '/' || path[:min(2, len(path))] == "//":
 		return nil, fmt.Errorf("it is in no file")
 	}

@@ -176,7 +176,7 @@ func (d *reading) events() {
 		case e.Attr.SampleType&perf.SampleAddr != 0 && e.Attr.Type == typeBreakpoint:
 			kind = WatchEvent
 		case e.Attr.SampleType&perf.SampleAddr != 0:
-			if kind = loadOrStore(e.Name); kind == OtherEvent {
+			if kind = loadOrStore(e.Name, e.Attr.Config); kind == OtherEvent {
 				d.Damage = append(d.Damage, fmt.Errorf("event %q has data addresses and is neither loads nor stores: its samples are left out", e.Name))
 			}
 		case e.Attr.Type == typeSoftware && e.Attr.SampleType&perf.SampleRegsUser != 0:

@@ -24,12 +24,14 @@ func testEvents() []perf.Event {
 	id := perf.SampleIdentifier | perf.SampleIP | perf.SampleTID | perf.SampleTime
 	all := uint64(0xff0fff) // what PEBS gives, and cs and ss
 	flags := perf.FlagSampleIDAll
-	memory := perf.Attr{Type: 4, SampleType: id | perf.SampleAddr | perf.SampleRegsIntr, SampleRegsIntr: all, Flags: flags}
+	loads := perf.Attr{Type: 4, Config: allLoads, SampleType: id | perf.SampleAddr | perf.SampleRegsIntr, SampleRegsIntr: all, Flags: flags}
+	stores := loads
+	stores.Config = allStores
 	clock := perf.Attr{Type: 1, SampleType: id | perf.SampleRegsUser | perf.SampleStackUser, SampleRegsUser: 1 << perf.RegIP, SampleStackUser: 16, Flags: flags}
 	return []perf.Event{
 		{Attr: perf.Attr{Type: 8, Config: PTTSC | 15<<PTMTCFreq, SampleType: id, Flags: flags}, IDs: []uint64{1}, Name: "intel_pt//u"},
-		{Attr: memory, IDs: []uint64{2}, Name: "MEM_INST_RETIRED.ALL_LOADS"},
-		{Attr: memory, IDs: []uint64{3}, Name: "mem_inst_retired.all_stores:uppp"},
+		{Attr: loads, IDs: []uint64{2}, Name: "MEM_INST_RETIRED.ALL_LOADS"},
+		{Attr: stores, IDs: []uint64{3}, Name: "mem_inst_retired.all_stores:uppp"},
 		{Attr: clock, IDs: []uint64{4}, Name: "cpu-clock:u"},
 	}
 }
@@ -140,6 +142,32 @@ func TestRoundTrip(t *testing.T) {
 	if got, want := text(20), "| 0x1000-0x3000 /bin/prog+0x1000 abcd 0x8000-0x9000 [vdso]+0x0 | 0x2000-0x4000 /lib/other+0x0  0x8000-0x9000 [vdso]+0x0 "+
 		"| 0x1000-0x2000 /bin/next+0x0 "; got != want {
 		t.Errorf("20: %q", got)
+	}
+}
+
+// A file whose recorder was killed gives what it has: samples with their kinds, though the names of the events are not there yet.
+func TestCutOff(t *testing.T) {
+	dir := t.TempDir()
+	recorded(t, dir)
+	path := filepath.Join(dir, PerfFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const dataAt, dataSizeAt, featuresAt = 40, 48, 72
+	end := binary.LittleEndian.Uint64(b[dataAt:]) + binary.LittleEndian.Uint64(b[dataSizeAt:])
+	clear(b[dataSizeAt:][:8])
+	clear(b[featuresAt:][:32])
+	if err := os.WriteFile(path, b[:end-20], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if len(r.Threads) < 2 || len(r.Threads[1].Samples) != 2 || r.Threads[1].Samples[0].Kind != LoadEvent || r.Threads[1].Samples[1].Kind != StoreEvent {
+		t.Fatalf("%+v, %v", r.Threads, r.Damage)
 	}
 }
 
