@@ -435,7 +435,7 @@ bool rs_patch_midway(uintptr_t pc)
 /* Registers by their number in instructions. */
 static const uint8_t greg_of[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
 				    REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-enum { FLAGS_AH = 16, FLAGS_ALL = 17, FROM_REG = 0, FROM_SLOT, FROM_STACK, FROM_SUM, FROM_FOR, CARRY = 1, OVERFLOW = 1 << 11 };
+enum { FLAGS_AH = 16, FLAGS_ALL = 17, FROM_REG = 0, FROM_SLOT, FROM_STACK, FROM_SUM, FROM_FOR, OVERFLOW = 1 << 11, CONTEXT_OUTER = 22 };
 
 static void move(const struct rs_trampoline_move *m, uintptr_t rip, const greg_t *was, greg_t *g)
 {
@@ -461,7 +461,7 @@ static void move(const struct rs_trampoline_move *m, uintptr_t rip, const greg_t
 		g[greg_of[m->reg]] = (greg_t)v;
 	else if (m->reg == FLAGS_ALL)
 		g[REG_EFL] = (greg_t)v;
-	else
+	else if (m->reg == FLAGS_AH)
 		g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(0xd5 | OVERFLOW)) | (greg_t)(v >> 8 & 0xd5) | (v & 1 ? OVERFLOW : 0);
 }
 
@@ -488,6 +488,10 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 		for (unsigned i = 0; i < st->moves; i++)
 			move(&m[i], s->rip, s->was, g);
 		g[REG_RIP] = (greg_t)s->rip;
+		/* A call that the trampoline was about to make, or came back from, is no longer under way (recipe.Context). */
+		uint64_t *context = &rs_patch_pointers[RS_PATCH_THREAD_CONTEXT];
+		if (*context && *context == (uint64_t)s->was[REG_RSP])
+			*context = ((const uint64_t *)*context)[CONTEXT_OUTER];
 		/* Where an instruction as such is at fault, its address is told. */
 		if (info && (uintptr_t)info->si_addr == pc && info->si_code > 0 && info->si_code != SI_KERNEL)
 			info->si_addr = (void *)s->rip;
