@@ -10,5 +10,5 @@
 // stepping makes it, some ten thousand times slower than natively, and its time packets are rarer than a processor's to match.
 //
 // What a stepped program can notice: the time, and that transactions (xbegin) always abort. Not the trap flag: what pushf and syscall show of it is taken
-// away. If ripstop is killed, it may die of SIGTRAP, which the kernel then delivers.
+// away. If ripstop is killed by SIGKILL, so is the program, by the SIGTRAP of the step under way, which the kernel then delivers.
 package step
