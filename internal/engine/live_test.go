@@ -37,7 +37,6 @@ type flips struct {
 	all      []uint64
 	in       map[uint64]bool
 	changes  int
-	refused  int
 	atOnce   int
 	patchAll bool // any instruction that can be moved, not only those with memory
 }

@@ -121,13 +121,6 @@ func (m *Module) text(at uint64) *text {
 	return nil
 }
 
-// A mapped is an executable mapping of a module that is not known yet.
-type mapped struct {
-	tracee.Mapping
-	image *image.Image
-	bias  uint64
-}
-
 // find gives the modules whose executable mappings are in maps and not among known ones, and says which of those are gone.
 func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 	byKey := map[string]*Module{}
