@@ -31,12 +31,20 @@ type memory struct {
 	belief Memory
 	drop   []Range
 	consts []Constant // of the instruction that runs
-	alone  bool       // all may be believed here
+	alone  bool       // all but the thread's own block may be believed here
+	fs     uint64     // where that block is, with hasFS
+	hasFS  bool
 	frames frames
 	listed bool   // the slots' marks say what may be believed, not frames
 	slot   bool   // the mark
 	low    uint64 // lowest address stored to since the frames above were left; only with listed
 }
+
+// What of a thread's own block may be rseq's: thread-local variables lie below the base of fs, glibc's struct pthread above it.
+const (
+	tlsBelow = 32 << 10
+	tlsAbove = 4 << 10
+)
 
 func newMemory(o *Options) *memory {
 	return &memory{sparse: x86.NewSparseMemory(), belief: o.Memory, drop: o.Drop}
@@ -51,7 +59,9 @@ func (m *memory) believed(addr uint64, size int) bool {
 	switch {
 	case m.belief == None:
 		return false
-	case m.belief == Assumed || m.alone:
+	case m.belief == Assumed:
+		return true
+	case m.alone && !(m.hasFS && addr-(m.fs-tlsBelow) < tlsBelow+tlsAbove): // the kernel writes the number of the processor somewhere there (rseq(2))
 		return true
 	case m.listed:
 		return m.slot
@@ -159,7 +169,7 @@ func (f *frames) moved(rsp uint64) {
 	}
 }
 
-// point notes that there is a pointer to an address in frame i, and forgets what was known of the frame.
+// point notes that there is a pointer to an address in frame i, and makes the memory, if not nil, forget the frame.
 func (f *frames) point(i int, m *x86.SparseMemory) {
 	if i < 0 || f.list[i].pointed {
 		return
@@ -169,7 +179,7 @@ func (f *frames) point(i int, m *x86.SparseMemory) {
 	if i+1 < len(f.list) {
 		low = f.list[i+1].top + 8
 	}
-	if top := f.list[i].top + 8; low < top {
+	if top := f.list[i].top + 8; low < top && m != nil {
 		m.Forget(low, top-low)
 	}
 }

@@ -36,9 +36,11 @@ type pather struct {
 	off     uint64 // where tracing went off; valid if
 	paused  bool   // it did so between two instructions
 	synced  int    // position of the last PSB
+	ends    []int  // of each gap, the first of times behind it; unsettled
 	hidden  bool   // tracing has a filter: what runs while it is off is not all in the kernel
-	owned   bool   // the segment is the shard's own
 }
+
+const unsettled = 1 << 62
 
 // maxPath bounds the instructions of a shard; what comes behind is a gap.
 const maxPath = 16 << 20
@@ -46,7 +48,7 @@ const maxPath = 16 << 20
 // decode reads the segments of a trace. Positions from segment `first` up to `behind` are the path's own.
 func (d *pather) decode(s *Shard, code *code) *path {
 	p := &path{}
-	*d = pather{code: code, path: p, times: d.times[:0], hidden: s.Filtered}
+	*d = pather{code: code, path: p, times: d.times[:0], ends: d.ends[:0], hidden: s.Filtered}
 	for i, seg := range s.Segments {
 		if i == s.First {
 			p.own[0] = len(p.list)
@@ -72,6 +74,9 @@ func (d *pather) segment(s *Shard, seg pt.Segment) {
 		for i := range d.steps[:n] {
 			st := &d.steps[i]
 			if st.Kind == pt.StepSync {
+				for i := len(d.ends) - 1; i >= 0 && d.ends[i] == unsettled; i-- {
+					d.ends[i] = len(d.times)
+				}
 				if first && !d.continues(st.To) { // the segment before was not decoded to its end
 					d.gap()
 				}
@@ -105,10 +110,10 @@ func (d *pather) truncate(pos int) {
 		p.cuts = p.cuts[:len(p.cuts)-1]
 	}
 	for len(p.gaps) > 0 && p.gaps[len(p.gaps)-1] > pos {
-		p.gaps = p.gaps[:len(p.gaps)-1]
+		p.gaps, d.ends = p.gaps[:len(p.gaps)-1], d.ends[:len(p.gaps)-1]
 	}
-	for len(d.times) > 0 && d.times[len(d.times)-1].pos > pos {
-		d.times = d.times[:len(d.times)-1]
+	for i := range d.times { // they remain times that nothing known belongs to
+		d.times[i].pos = min(d.times[i].pos, pos)
 	}
 }
 
@@ -137,12 +142,19 @@ func (d *pather) step(s *pt.Step) {
 	case pt.StepDisable:
 		d.off, d.paused = s.From, true
 	case pt.StepEnable:
+		if len(d.path.list) == 0 {
+			d.gap()
+			if s.HasTime {
+				d.ends[len(d.ends)-1]-- // it ends at this very time
+			}
+		}
 		d.enable(s.To)
 	case pt.StepAsync:
 		d.cut()
 		d.next = s.To
 	case pt.StepOverflow, pt.StepTSX:
 		d.gap()
+		d.ends[len(d.ends)-1] = unsettled // time is a lower bound until there is a TSC packet
 	}
 }
 
@@ -150,7 +162,6 @@ func (d *pather) step(s *pt.Step) {
 func (d *pather) enable(to uint64) {
 	switch {
 	case len(d.path.list) == 0:
-		d.gap()
 	case d.syscall && !d.hidden:
 		if to != d.next { // a signal handler, or the way back from one, or another program
 			d.cut()
@@ -193,8 +204,11 @@ func (d *pather) cut() {
 
 // gap is cut where the trace lost something.
 func (d *pather) gap() {
-	if n := len(d.path.list); len(d.path.gaps) == 0 || d.path.gaps[len(d.path.gaps)-1] != n {
-		d.path.gaps = append(d.path.gaps, n)
+	n := len(d.path.list)
+	if k := len(d.path.gaps); k > 0 && d.path.gaps[k-1] == n {
+		d.ends[k-1] = len(d.times)
+	} else {
+		d.path.gaps, d.ends = append(d.path.gaps, n), append(d.ends, len(d.times))
 	}
 	d.cut()
 }
@@ -233,13 +247,13 @@ func (d *pather) bound(s *Shard) {
 	if last.to = s.End; s.End == forever { // what came behind the last packet is lost
 		p.holes = append(p.holes, Range{last.from, forever})
 	}
-	for _, g := range p.gaps {
+	for i, g := range p.gaps {
 		h := Range{0, forever}
 		if g > 0 {
 			h.Start = p.marks[p.at(g-1)].from
 		}
-		if g < len(p.list) {
-			h.End = p.marks[p.at(g)].to
+		if d.ends[i] < len(t) {
+			h.End = t[d.ends[i]].to
 		}
 		p.holes = append(p.holes, h)
 	}

@@ -54,6 +54,7 @@ func (r *replay) prepare() {
 	r.first = resize(r.first, n+1)
 	at := int32(0)
 	r.fs = x86.Value{}
+	r.mem.fs, r.mem.hasFS = r.shard.FS, r.shard.HasFS
 	if r.shard.HasFS {
 		r.fs = x86.Exactly(r.shard.FS)
 	}
@@ -313,6 +314,9 @@ func (r *replay) stack(in *inst, old x86.Value) {
 		return
 	}
 	sparse := r.mem.sparse
+	if r.mem.alone || r.mem.belief == Assumed {
+		sparse = nil // nobody uses the pointer
+	}
 	if in.traits&takesBP != 0 {
 		bp := e.GPR[rbp] // as before the instruction, or it is no pointer any more
 		switch {
@@ -481,7 +485,7 @@ func (r *replay) found(i int, in *inst, how How) {
 			continue
 		}
 		if how == Forward {
-			r.trusted[j] = r.mem.alone || r.mem.frames.private(a.Addr, uint64(in.slots[k].size))
+			r.trusted[j] = r.mem.believed(a.Addr, max(1, int(in.slots[k].size)))
 		}
 		if in.slots[k].vague || a.Count == 0 {
 			continue
