@@ -497,7 +497,7 @@ func trials(tb testing.TB, n int, seed uint64, f func(t *trial, rnd *rand.Rand))
 func TestCodeAgainstProcessor(t *testing.T) {
 	n := 3000
 	if soak {
-		n = 200000
+		n = 100000
 	}
 	faults, ran, bad := 0, 0, 0
 	trials(t, n, 1, func(x *trial, rnd *rand.Rand) {
@@ -637,7 +637,7 @@ func (t *trial) interrupt(tb testing.TB, n int, want result, m *model, rnd *rand
 func TestStates(t *testing.T) {
 	n := 50
 	if soak {
-		n = 20000
+		n = 3000
 	}
 	ran, points, bad := 0, 0, 0
 	trials(t, n, 2, func(x *trial, rnd *rand.Rand) {

@@ -460,7 +460,7 @@ func (w *world) synthetic(code []byte, rnd *rand.Rand) []byte {
 func TestWholeEngine(t *testing.T) {
 	rounds, each := 6, 20
 	if soak {
-		rounds, each = 60, 1000
+		rounds, each = 12, 500
 	}
 	if testing.Short() {
 		rounds, each = 3, 5
