@@ -1,7 +1,12 @@
 package syscalls
 
 import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
+	"time"
 )
 
 // Whatever a program does, it does as natively, and what it called is counted.
@@ -63,6 +68,40 @@ func TestOddPrograms(t *testing.T) {
 			}
 		})
 	}
+}
+
+// When ripstop is killed the program goes on to its normal end, with its patched calls.
+func TestRipstopKilled(t *testing.T) {
+	odd, dir := build(t, "odd.c"), t.TempDir()
+	cmd := exec.Command(ripstop(t), "syscalls", "-o", "counts", "--", odd, "survive")
+	cmd.Dir = dir
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	begun, err := bufio.NewReader(out).ReadString('\n')
+	if begun != "begun\n" {
+		t.Fatalf("%q, %v", begun, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if b, err := os.ReadFile(filepath.Join(dir, "done")); err == nil {
+			if string(b) != "5" {
+				t.Errorf("the program's child ended with %s, not 5", b)
+			}
+			return
+		}
+	}
+	t.Error("the program did not come to its end")
 }
 
 // Nearly all sites of libc, ld.so and the vdso are patched, and the others have their reasons.
