@@ -104,7 +104,6 @@ type stepped struct {
 	where         code
 	depth         int // of calls inside the runtime; 0: in a function that the program called
 	stack         []uint64
-	stackID       uint32
 	tsc           uint64 // of the last access
 }
 
@@ -167,13 +166,13 @@ func (r *recording) read(t testing.TB, in *truth.Reader, samples *sample.Recordi
 			continue
 		case truth.Ran:
 		case truth.Handler:
-			th.stack, th.stackID = nil, 0
+			th.stack = nil
 			continue
 		default:
 			continue
 		}
 		in := codes.at(int32(s.PID), s.IP)
-		counts := th.enter(codes.where(int32(s.PID), s.IP), in)
+		counts := th.enter(codes.where(int32(s.PID), s.IP), s.IP)
 		for _, side := range []struct {
 			flag truth.Flags
 			list *[]sample.Sample
@@ -198,7 +197,7 @@ func (r *recording) read(t testing.TB, in *truth.Reader, samples *sample.Recordi
 }
 
 // enter notes whose code runs now and reports whether its accesses are the program's.
-func (th *stepped) enter(where code, in *x86.Inst) bool {
+func (th *stepped) enter(where code, ip uint64) bool {
 	if where == inLoader { // on its way from one to the other
 		return false
 	}
@@ -206,6 +205,14 @@ func (th *stepped) enter(where code, in *x86.Inst) bool {
 		th.depth = 0
 		if th.where == inAgent {
 			th.depth = 1
+		}
+	}
+	if where == inProgram && th.where != inProgram { // perhaps back from a call
+		for i := len(th.stack) - 1; i >= 0; i-- {
+			if th.stack[i] == ip {
+				th.stack = th.stack[:i]
+				break
+			}
 		}
 	}
 	th.where = where
@@ -223,9 +230,9 @@ func (th *stepped) call(in *x86.Inst, ip uint64) {
 	case th.where == inRuntime && in.Flow == x86.FlowRet:
 		th.depth--
 	case th.where == inProgram && (in.Flow == x86.FlowCall || in.Flow == x86.FlowIndirectCall):
-		th.stack, th.stackID = append(slices.Clip(th.stack), ip+uint64(in.Len)), 0
+		th.stack = append(slices.Clip(th.stack), ip+uint64(in.Len))
 	case th.where == inProgram && in.Flow == x86.FlowRet && len(th.stack) > 0:
-		th.stack, th.stackID = th.stack[:len(th.stack)-1], 0
+		th.stack = th.stack[:len(th.stack)-1]
 	}
 }
 
@@ -314,7 +321,7 @@ func codeOfModule(path string) code {
 		return inAgent
 	case strings.HasPrefix(base, "ld-linux"):
 		return inLoader
-	case strings.HasPrefix(base, "libc.so"), strings.HasPrefix(base, "libgcc_s"), strings.HasPrefix(base, "libstdc++"), base == "[vdso]":
+	case strings.HasPrefix(base, "libc.so"), strings.HasPrefix(base, "libgcc_s"), base == "[vdso]":
 		return inRuntime
 	}
 	return inProgram

@@ -36,7 +36,7 @@ type Code uint8
 
 const (
 	Program Code = iota
-	Runtime      // of the C library: counts where World.Counts says so, and orders nothing
+	Runtime      // of the C library: counts where World.Counts says so, and orders nothing. Not libstdc++, whose futures and guards are made of atomics
 	Ignored      // of the agent, the loader
 )
 

@@ -142,5 +142,9 @@ int main()
 	delete pointer;
 	std::thread([] { by_future++; }).join();
 	by_future++;
+	std::promise<int> promise; // libstdc++ makes it ready, compiled code looks
+	std::thread setter([&promise] { by_future++, promise.set_value_at_thread_exit(1); });
+	by_future += promise.get_future().get();
+	setter.join();
 	return 0;
 }
