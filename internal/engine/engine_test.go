@@ -214,7 +214,7 @@ func TestLibc(t *testing.T) {
 		{"/bin/true"},
 		{"gzip", "-c"},
 		{"sort"},
-		{"pigz", "-c", "-p", "4"},
+		{"pigz", "-c", "-n", "-m", "-p", "4"},
 		{"/bin/bash", "-c", "for i in 1 2 3; do echo $i | tr 1 x; done; (sleep 0; echo $$ | wc -w); x=$(seq 100 | sort -rn | head -3); echo $x; kill -USR1 $$ 2>/dev/null || true"},
 		{"/usr/bin/python3", "-c", "import threading,subprocess,signal,os\nsignal.signal(signal.SIGUSR1,lambda *a: print('usr1'))\nr=[]\ndef f(n):\n  r.append(sum(i*n for i in range(5000)))\n" +
 			"t=[threading.Thread(target=f,args=(i,)) for i in range(4)]\n[x.start() for x in t]\n[x.join() for x in t]\nprint(sorted(r))\n" +
@@ -238,7 +238,7 @@ func TestPrograms(t *testing.T) {
 		{"xz", "-c", "-T1"},
 		{"sqlite3", ":memory:", "create table t(a,b); with recursive c(x) as (select 1 union all select x+1 from c where x<20000) insert into t select x, x*x%997 from c; " +
 			"select b, count(*), sum(a) from t group by b order by 2 desc, 1 limit 20;"},
-		{"pigz", "-c", "-p", "4"},
+		{"pigz", "-c", "-n", "-m", "-p", "4"},
 		{"/usr/bin/python3", "-c", "import threading\nr=[]\ndef f(n):\n  s=0\n  for i in range(20000): s=(s*31+i)%1000003\n  r.append((n,s))\n" +
 			"t=[threading.Thread(target=f,args=(i,)) for i in range(4)]\n[x.start() for x in t]\n[x.join() for x in t]\nprint(sorted(r))"},
 	} {

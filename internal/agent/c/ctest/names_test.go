@@ -129,7 +129,8 @@ func TestAllNames(t *testing.T) {
 		}
 	}
 	for _, s := range ours {
-		if len(there[s.name]) == 0 {
+		// What tests of the patch engine call in their programs (patch.c).
+		if len(there[s.name]) == 0 && s.name != "ripstop_patch_test" && s.name != "ripstop_patch_site" {
 			t.Errorf("the agent exports %s, which no library does natively", s.name)
 		}
 	}
