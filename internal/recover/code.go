@@ -21,6 +21,7 @@ type inst struct {
 	consts   []Constant
 	slots    [maxSlots]slot
 	nslots   uint8
+	behind   int32  // index of the one behind it in memory; 0: not looked for
 	writes   uint16 // general registers, a bit each
 	traits   traits
 }
@@ -102,6 +103,21 @@ func (c *code) at(pc uint64) (int32, bool) {
 	c.insts = append(c.insts, c.bind(&in, pc))
 	c.index[pc] = i
 	return i, true
+}
+
+// behind is at for an address behind the instruction with index i, which then remembers it; -1: none.
+func (c *code) behind(i int32, pc uint64) (int32, bool) {
+	if i < 0 {
+		return c.at(pc)
+	}
+	if k := c.insts[i].behind; k != 0 {
+		return k, true
+	}
+	k, ok := c.at(pc)
+	if ok {
+		c.insts[i].behind = k // never 0 where it matters: that is the first one met
+	}
+	return k, ok
 }
 
 func (c *code) bind(in *x86.Inst, pc uint64) inst {

@@ -179,14 +179,14 @@ func (d *pather) run(s *pt.Step) {
 		return
 	}
 	d.syscall, d.paused = false, false
-	pc := s.From
+	pc, before := s.From, int32(-1)
 	for range s.Count {
-		i, ok := d.code.at(pc)
+		i, ok := d.code.behind(before, pc)
 		if !ok {
 			d.gap()
 			return
 		}
-		p.list = append(p.list, i)
+		p.list, before = append(p.list, i), i
 		in := &d.code.insts[i]
 		pc = in.next
 		d.syscall = in.traits&isSyscall != 0

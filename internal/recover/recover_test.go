@@ -283,12 +283,11 @@ func TestNotOneWrongAddress(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		gaps uint64 // that the trace has by itself: beginnings of threads and programs, and code that no file has
 		argv []string
 	}{
-		{"gzip", 4, []string{"/usr/bin/gzip", "-c", text}},
-		{"races", 20, []string{build(t, "races"), "40"}},
-		{"kernel", 30, []string{build(t, "kernel"), "10"}},
+		{"gzip", []string{"/usr/bin/gzip", "-c", text}},
+		{"races", []string{build(t, "races"), "40"}},
+		{"kernel", []string{build(t, "kernel"), "10"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := record(t, 100, c.argv...)
@@ -299,8 +298,13 @@ func TestNotOneWrongAddress(t *testing.T) {
 				in := prepared(t, rec, segmentBytes, shardSegments)
 				last = against(t, rec, in, all, Options{})
 				t.Logf("period %d: %v", 100*thin, last)
-				if last.counts.Misfits+last.counts.Contradicted > 0 || last.counts.Gaps > c.gaps {
-					t.Errorf("period %d: %+v", 100*thin, last.counts)
+				ran := 0
+				for _, d := range all {
+					ran += len(d.ips)
+				}
+				// What is lost is code that no file has, and what comes behind the last packet.
+				if last.counts.Misfits+last.counts.Contradicted > 0 || last.counts.Instructions < uint64(ran)*98/100 {
+					t.Errorf("period %d: %+v of %d instructions", 100*thin, last.counts, ran)
 				}
 				if thin > 1 {
 					continue
