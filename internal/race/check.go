@@ -104,12 +104,11 @@ func (cs *knownCode) of(w World, a *Access) Code {
 // access is one access on its way through the cells.
 type access struct {
 	*Access
-	t       *thread
-	p       *process
-	mov     bool
-	counted bool // the site is known
-	site    uint32
-	asAtom  uint32 // site of it as an access to an atomic
+	t      *thread
+	p      *process
+	mov    bool
+	site   uint32
+	asAtom uint32 // site of it as an access to an atomic
 }
 
 // Access takes the next access of a thread.
