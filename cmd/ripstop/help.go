@@ -61,10 +61,10 @@ const suppressionsText = `A suppression file has one suppression a line, in Thre
   called_from_lib:libbar.so
   lock-order-inversion:server+0x4c1b
 
-Before the colon stands a class of findings (deadlock, mutex, thread, heap,
-race), the name of one rule ('ripstop help rules' lists them), race_top, or called_from_lib. Behind it
-stands a pattern: part of a name, in which * stands for anything, ^ at the beginning
-and $ at the end tie it to the ends of the name.
+Before the colon stands a class of findings (deadlock, mutex, thread, heap, race),
+the name of one rule ('ripstop help rules' lists them), race_top, or
+called_from_lib. Behind it stands a pattern: part of a name, in which * stands for
+anything, ^ at the beginning and $ at the end tie it to the ends of the name.
 
 A class or rule matches when the pattern fits the function, the source file, the
 module (library or program) or module+0xoffset of any frame of the finding, or the
