@@ -136,9 +136,13 @@ func (p *Process) prepare(list []*change) error {
 	}
 	alone := p.page.Threads == 1
 	for _, c := range list {
+		across := map[uint64]bool{}
+		for _, e := range acrossPages(c.tx.Edits) {
+			across[e.At] = true
+		}
 		for i := range c.tx.Edits {
 			e := &c.tx.Edits[i]
-			if !alone || e.New[0] == opTrap || straddles(e) {
+			if !alone || e.New[0] == opTrap || across[e.At] {
 				ops = append(ops, op(wire.PatchDoTrap, e.At, e.To))
 			}
 		}
@@ -152,6 +156,19 @@ const opTrap = 0xcc
 func straddles(e *patch.Edit) bool {
 	const reach = 128 + 16 // a short jump to a jump
 	return e.At/patch.PageSize != (e.At+reach)/patch.PageSize
+}
+
+// acrossPages gives the edits that may lie on two pages, and those whose jumps may be made of their heads, in order.
+func acrossPages(edits []patch.Edit) (list []*patch.Edit) {
+	const pun = 15 + 5 // a jump behind the last byte of an instruction
+	for i := len(edits) - 1; i >= 0; i-- {
+		e := &edits[i]
+		if straddles(e) || len(list) > 0 && list[len(list)-1].At-e.At <= pun {
+			list = append(list, e)
+		}
+	}
+	slices.Reverse(list)
+	return list
 }
 
 func (p *Process) writeTrampolines(list []*patch.Patch) error {
@@ -209,13 +226,10 @@ func (w *writer) flush(p *Process) error {
 // so that the text is right at all times: we may be killed.
 func (p *Process) rewrite(c *change) error {
 	edits := c.tx.Edits
-	var across []*patch.Edit
-	for i := range edits {
-		if e := &edits[i]; straddles(e) {
-			across = append(across, e)
-			if err := p.write(e.At, []byte{opTrap}); err != nil {
-				return err
-			}
+	across := acrossPages(edits)
+	for _, e := range across {
+		if err := p.write(e.At, []byte{opTrap}); err != nil {
+			return err
 		}
 	}
 	for i := 0; i < len(edits); {
@@ -234,7 +248,8 @@ func (p *Process) rewrite(c *change) error {
 			return err
 		}
 	}
-	for _, e := range across {
+	// A jump is made of heads behind it.
+	for _, e := range slices.Backward(across) {
 		if err := p.write(e.At, e.New[:1]); err != nil {
 			return err
 		}

@@ -220,6 +220,9 @@ func TestLibc(t *testing.T) {
 			"t=[threading.Thread(target=f,args=(i,)) for i in range(4)]\n[x.start() for x in t]\n[x.join() for x in t]\nprint(sorted(r))\n" +
 			"os.kill(os.getpid(),signal.SIGUSR1)\nprint(subprocess.run(['/bin/echo','hi'],capture_output=True))\npid=os.fork()\nif pid==0: os._exit(7)\nprint(os.waitpid(pid,0)[1])"},
 	} {
+		if name := filepath.Base(argv[0]); testing.Short() && name != "gzip" && name != "pigz" {
+			continue // under the race detector planning takes minutes
+		}
 		t.Run(filepath.Base(argv[0]), func(t *testing.T) {
 			c := &everywhere{t: t, libc: true}
 			same(t, engine.Options{Client: c}, text, argv...)
@@ -242,6 +245,9 @@ func TestPrograms(t *testing.T) {
 		{"/usr/bin/python3", "-c", "import threading\nr=[]\ndef f(n):\n  s=0\n  for i in range(20000): s=(s*31+i)%1000003\n  r.append((n,s))\n" +
 			"t=[threading.Thread(target=f,args=(i,)) for i in range(4)]\n[x.start() for x in t]\n[x.join() for x in t]\nprint(sorted(r))"},
 	} {
+		if name := filepath.Base(argv[0]); testing.Short() && name != "gzip" && name != "pigz" {
+			continue // under the race detector planning takes minutes
+		}
 		t.Run(filepath.Base(argv[0]), func(t *testing.T) {
 			c := &everywhere{t: t}
 			st := same(t, engine.Options{Client: c}, text, argv...)
