@@ -293,12 +293,17 @@ func (tr *trial) report(trace, file string) (Outcome, error) {
 	return Do(tr.dir, slices.Concat([]string{tr.ripstop, "report", "--format", "json=" + file}, tr.flags(false), []string{trace}))
 }
 
-// endWhenStuck ends a recording as soon as its trace shows a process all of whose threads wait.
+// endWhenStuck ends a recording when its trace has shown for a while a process all of whose threads wait. Not at once: a thread that a barrier has let go
+// waits by its events until it gets a processor, and if the next one waits by then, all seem to.
 func endWhenStuck(r *Running, dir string) error {
+	const enough = 12
 	var err error
+	looks := 0
 	for begin := time.Now(); time.Since(begin) < patience/2; time.Sleep(20 * time.Millisecond) {
 		var stuck bool
-		if stuck, err = Stuck(dir); stuck { // an error: the trace has hardly begun
+		if stuck, err = Stuck(dir); !stuck { // an error: the trace has hardly begun
+			looks = 0
+		} else if looks++; looks == enough {
 			return r.Terminate()
 		}
 	}
