@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"github.com/ripstop/ripstop/internal/wire"
 )
@@ -24,7 +25,7 @@ type Reader struct {
 	limits    map[uint64]uint64 // of a truncated trace: events of a process are complete below this
 	gone      map[uint64]bool   // processes that ended while they were recorded
 	truncated string
-	leftOut   uint64
+	leftOut   atomic.Uint64
 }
 
 // chunkRef is what stays in memory of a chunk.
@@ -63,7 +64,7 @@ func (r *Reader) Gone(process uint64) bool { return r.gone[process] }
 
 // LeftOut is the number of events that the last call of Events left out because the trace is truncated: they lie beyond the point up to
 // which the events of all threads of their process are there.
-func (r *Reader) LeftOut() uint64 { return r.leftOut }
+func (r *Reader) LeftOut() uint64 { return r.leftOut.Load() }
 
 // Close releases the file.
 func (r *Reader) Close() error { return r.file.Close() }
@@ -199,19 +200,20 @@ func (r *Reader) sortChunks() {
 }
 
 // Events calls fn for every event, in order over all processes as a Merger orders. The event and its Words are fn's only until it
-// returns. An error of fn ends it and is returned. Events may be called again, and then begins anew. At any time it holds about one
+// returns. An error of fn ends it and is returned. Events may be called again, and then begins anew, by several goroutines at once, too. At any time it holds about one
 // chunk of every lane that has events at that time.
 func (r *Reader) Events(fn func(process uint64, e *wire.Event) error) error {
 	var m *Merger
 	var failed error // of fn
-	r.leftOut = 0
+	var leftOut uint64
+	defer func() { r.leftOut.Store(leftOut) }()
 	m = NewMerger(func(e *wire.Event) {
 		l := m.current
 		if failed != nil {
 			return
 		}
 		if limit, ok := r.limits[l.id.process]; ok && e.TS >= limit {
-			r.leftOut++
+			leftOut++
 			return
 		}
 		failed = fn(l.id.process, e)
