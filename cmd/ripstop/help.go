@@ -128,7 +128,8 @@ name of a file, %p stands for the process id of ripstop.`
 // rulesText is a paragraph for each rule.
 func rulesText() string {
 	var b strings.Builder
-	b.WriteString("The name is what stands in SUMMARY lines and what suppressions take; behind it its class.\n")
+	b.WriteString("The name is what stands in SUMMARY lines and what suppressions take; behind it its class.\n" +
+		"Rules of the class race are for what comes: no command looks for data races yet.\n")
 	for _, info := range report.Rules() {
 		fmt.Fprintf(&b, "\n%s (%s)\n", info.Rule, info.Class)
 		for _, line := range wrap(info.Help, 76) {
