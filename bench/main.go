@@ -21,6 +21,7 @@ type bench struct {
 	budget  time.Duration
 	rounds  int
 	only    *regexp.Regexp
+	modes   []drive.Mode // of programs; native is the first
 	missed  int
 }
 
@@ -29,14 +30,15 @@ func main() {
 	budget := flag.Duration("budget", 9*time.Minute, "about how long to measure")
 	rounds := flag.Int("rounds", 5, "at most so many rounds")
 	only := flag.String("only", "", "measure only what matches this regular expression")
+	record := flag.Bool("record", true, "measure programs under record, too")
 	flag.Parse()
-	if err := run(*ripstop, *budget, *rounds, *only); err != nil {
+	if err := run(*ripstop, *budget, *rounds, *only, *record); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ripstop string, budget time.Duration, rounds int, only string) error {
+func run(ripstop string, budget time.Duration, rounds int, only string, record bool) error {
 	path, err := filepath.Abs(ripstop)
 	if err != nil {
 		return err
@@ -56,7 +58,10 @@ func run(ripstop string, budget time.Duration, rounds int, only string) error {
 	if err := os.Chmod(shared, 0o755); err != nil {
 		return err
 	}
-	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re}
+	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, modes: []drive.Mode{drive.Native, drive.Run}}
+	if record {
+		b.modes = append(b.modes, drive.Record)
+	}
 	ctx := context.Background()
 	for _, part := range []func(context.Context) error{b.micro, b.memory, b.calls, b.patches, b.programs} {
 		if err := part(ctx); err != nil {
@@ -119,9 +124,9 @@ func (b *bench) programs(ctx context.Context) error {
 	}
 	all := map[string]*[3]figures{}
 	start := time.Now()
-	var longest time.Duration
+	var longest time.Duration // of a round, without what is not measured again
 	for round := 0; round < b.rounds && (round == 0 || time.Since(start)+longest < b.budget); round++ {
-		began := time.Now()
+		var took time.Duration
 		for _, p := range list {
 			if p.Sleeps && round > 0 {
 				continue // it would take as long as all others, and varies little
@@ -133,8 +138,9 @@ func (b *bench) programs(ctx context.Context) error {
 					return err
 				}
 			}
-			for i := range 3 {
-				mode := drive.Mode((i + round) % 3) // no mode is always the first
+			began := time.Now()
+			for i := range b.modes {
+				mode := b.modes[(i+round)%len(b.modes)] // no mode is always the first
 				out, err := b.once(ctx, p, mode)
 				if err != nil {
 					return err
@@ -143,8 +149,11 @@ func (b *bench) programs(ctx context.Context) error {
 				f.time = append(f.time, out.Time.Seconds())
 				f.cpu = append(f.cpu, out.CPU.Seconds())
 			}
+			if !p.Sleeps {
+				took += time.Since(began)
+			}
 		}
-		longest = max(longest, time.Since(began))
+		longest = max(longest, took)
 	}
 	fmt.Printf("\n%-16s %9s  %-22s %-22s %-9s %s\n", "program", "native", "run (min–max)", "record (min–max)", "CPU run", "CPU record")
 	var medians []float64
@@ -162,6 +171,9 @@ func (b *bench) programs(ctx context.Context) error {
 }
 
 func spread(v []float64) string {
+	if len(v) == 0 {
+		return "-"
+	}
 	return fmt.Sprintf("%.3f× (%.2f–%.2f)", median(v), slices.Min(v), slices.Max(v))
 }
 
