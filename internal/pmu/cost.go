@@ -12,7 +12,10 @@ import (
 )
 
 // costs are estimates of what is taken from a program, in seconds.
-type costs struct{ sample, hit float64 }
+type costs struct {
+	sample, hit float64
+	unwatched   string // why there are no breakpoints; empty: there are
+}
 
 // measure finds on the calling thread what a sample of the clock and a hit of a breakpoint cost here: work is timed with and without, by the thread's own
 // CPU time, several times, and the medians are compared. It takes some twenty milliseconds.
@@ -41,12 +44,18 @@ func measure(clock *perf.Attr) costs {
 		e.close()
 	}
 	watch := watchAttr(uint64(uintptr(unsafe.Pointer(&touched))), watchAll, clock)
-	if e, err := open(&watch, 0, -1); err == nil {
-		with, without := medians(rounds, e, touch)
-		if with > without {
-			c.hit = max((with-without)/touches, 1e-6)
-		}
-		e.close()
+	e, err := open(&watch, 0, -1)
+	if err != nil {
+		c.unwatched = err.Error()
+		return c
+	}
+	defer e.close()
+	with, without := medians(rounds, e, touch)
+	if with > without {
+		c.hit = max((with-without)/touches, 1e-6)
+	}
+	if e.count() == 0 {
+		c.unwatched = "they can be set, but an access does not hit them"
 	}
 	return c
 }

@@ -121,7 +121,9 @@ func NewTimer(o TimerOptions) (*Timer, error) {
 		return nil, err
 	}
 	attrs := timerEvents(1, t.ours)
-	t.costs = measure(&attrs[eventClock].Attr)
+	if t.costs = measure(&attrs[eventClock].Attr); t.costs.unwatched != "" && o.Warn != nil {
+		o.Warn("no breakpoints on this machine (" + t.costs.unwatched + "): sampled by the clock alone; see ripstop doctor")
+	}
 	t.freq = unlimited
 	if o.Budget > 0 {
 		t.freq = min(max(uint64(o.Budget*clockShare/t.costs.sample), slowest), fastest)
@@ -131,6 +133,9 @@ func NewTimer(o TimerOptions) (*Timer, error) {
 	t.info = sample.Info{
 		Mode: sample.Timer, Why: o.Why, Seed: o.Seed, Frequency: t.freq, Hz: tsc.Frequency(), Budget: o.Budget,
 		MissedStart: fmt.Sprintf("the clock misses nothing; breakpoints are set on a thread up to %d ms after its start, and on at most %d threads", idleTick, mostWatched),
+	}
+	if t.costs.unwatched != "" {
+		t.info.MissedStart = "the clock misses nothing; there are no breakpoints: " + t.costs.unwatched
 	}
 	return t, sample.WriteInfo(o.Dir, t.info)
 }
@@ -219,6 +224,9 @@ func (t *Timer) Attach(pid int) error {
 		return err
 	}
 	t.watch = newWatchpoints(&t.attrs[eventWatchAll].Attr, rand.New(rand.NewPCG(t.o.Seed, 0x7173)))
+	if t.costs.unwatched != "" {
+		t.watch.free = 0
+	}
 	if err := dumpVDSO(t.o.Dir); err != nil && t.o.Warn != nil {
 		t.o.Warn("the code of [vdso] is not in the recording: " + err.Error())
 	}

@@ -23,6 +23,7 @@ type timedRun struct {
 	array      uint64  // its address
 	cpu        float64 // seconds
 	begin, end uint64  // TSC
+	unwatched  bool    // the machine has no breakpoints
 	info       sample.Info
 }
 
@@ -34,7 +35,13 @@ func sampledRun(t *testing.T, o TimerOptions) *timedRun {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	o.Dir, o.Seed, o.Command = r.dir, 3, []string{r.exe}
-	o.Warn = func(s string) { t.Errorf("warned: %s", s) }
+	o.Warn = func(s string) {
+		if strings.HasPrefix(s, "no breakpoints on this machine") {
+			r.unwatched = true // as doctor says of such a machine
+			return
+		}
+		t.Errorf("warned: %s", s)
+	}
 	tm, err := NewTimer(o)
 	if err != nil {
 		t.Fatal(err)
@@ -146,11 +153,11 @@ func TestTimer(t *testing.T) {
 	if many != 3 {
 		t.Errorf("%d threads have many samples: %v", many, busy)
 	}
-	if hits == 0 || elsewhere > hits/10 || uint64(hits) != r.info.Hits || uint64(hits+clocks) != r.info.Samples {
+	if (hits == 0) != r.unwatched || elsewhere > hits/10 || uint64(hits) != r.info.Hits || uint64(hits+clocks) != r.info.Samples {
 		t.Errorf("%d hits, %d elsewhere; the recorder counted %d", hits, elsewhere, r.info.Hits)
 	}
 	out, err := exec.Command("perf", "report", "-f", "-i", filepath.Join(r.dir, sample.PerfFile), "--stdio", "--sort", "sym").CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "cpu-clock:u") || !strings.Contains(string(out), "mem:watched") || !strings.Contains(string(out), "work") {
+	if err != nil || !strings.Contains(string(out), "cpu-clock:u") || strings.Contains(string(out), "mem:watched") == r.unwatched || !strings.Contains(string(out), "work") {
 		t.Errorf("perf: %v\n%s", err, out)
 	}
 }
@@ -191,7 +198,8 @@ func TestConversion(t *testing.T) {
 	conversion(a, a) // two moments that are one give no division by zero
 }
 
-// The address that a thread is about to access is found in its code and registers, only where they tell it.
+// The address that a thread is about to access is found in its code and registers, only where they tell it. Once, while only the
+// next instructions were looked at and not run, no breakpoint was ever hit on a machine whose interrupts, it seems, all came right behind a loop's access.
 func TestNextAccess(t *testing.T) {
 	var code [64]byte
 	for _, c := range []struct {
@@ -202,7 +210,9 @@ func TestNextAccess(t *testing.T) {
 		{"mov (%rbx),%rax", []byte{0x48, 0x8b, 0x03}, 0x7000_0000_0000},
 		{"add %eax,8(%rbx,%rcx,4)", []byte{0x01, 0x44, 0x8b, 0x08}, 0x7000_0000_0048},
 		{"inc %rdx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc2, 0x48, 0x8b, 0x03}, 0x7000_0000_0000},
-		{"inc %rbx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc3, 0x48, 0x8b, 0x03, 0xc3}, 0},
+		{"inc %rbx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc3, 0x48, 0x8b, 0x03, 0xc3}, 0x7000_0000_0001},
+		{"jmp over nop; mov (%rbx),%rax", []byte{0xeb, 0x01, 0x90, 0x48, 0x8b, 0x03}, 0x7000_0000_0000},
+		{"mov (%rsp),%rcx; mov (%rcx),%rax", []byte{0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x01}, 0},
 		{"push %rax; ret", []byte{0x50, 0xc3}, 0},
 		{"mov 8(%rsp),%rax; ret", []byte{0x48, 0x8b, 0x44, 0x24, 0x08, 0xc3}, 0},
 		{"jmp .; mov (%rbx),%rax", []byte{0xeb, 0xfe, 0x48, 0x8b, 0x03}, 0},

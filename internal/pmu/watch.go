@@ -17,7 +17,7 @@ const (
 	mostWatched = 64 // threads
 	mostHits    = 4  // of a breakpoint on a thread before it is disabled: a hot address must not stop the program
 	tries       = 8  // samples of a pass that are looked at for an address
-	lookahead   = 8  // instructions behind a sample
+	lookahead   = 64 // instructions behind a sample
 	stackAbove  = 64 << 10
 )
 
@@ -43,9 +43,10 @@ type place struct {
 
 // A state is what a sample of the clock says of a thread.
 type state struct {
-	pid  int
-	ip   uint64
-	regs [16]uint64 // by number in instructions
+	pid   int
+	ip    uint64
+	flags uint64
+	regs  [16]uint64 // by number in instructions
 }
 
 // A watched thread has its breakpoints and their buffer, which an event of its own holds.
@@ -138,7 +139,7 @@ func (w *watchpoints) consider(body []byte) {
 		w.tries[at] = state{}
 		return
 	}
-	s := state{pid: int(le.Uint32(body[16:])), ip: le.Uint64(body[8:])}
+	s := state{pid: int(le.Uint32(body[16:])), ip: le.Uint64(body[8:]), flags: le.Uint64(body[registersAt+8*9:])}
 	for i, n := range []int{0, 3, 1, 2, 6, 7, 5, 4, -1, -1, 8, 9, 10, 11, 12, 13, 14, 15} { // ax bx cx dx si di bp sp ip flags r8 … r15
 		if n >= 0 {
 			s.regs[n] = le.Uint64(body[registersAt+8*i:])
@@ -242,42 +243,38 @@ func (w *watchpoints) rest() {
 	w.slots = [slots]place{}
 }
 
-// nextAccess gives an address that the thread is about to access or did a moment ago, as the code behind the sample says: of the next instructions that run one
-// after another, the first that accesses memory, other than the stack, at an address that the sample's registers give.
+// nextAccess gives an address that the thread is about to access or did a moment ago: the code behind the sample is run, from the sample's registers on, to
+// the first access to memory that is not the stack, at an address that the registers give. Interrupts do not come everywhere with the same chance (some
+// processors and hypervisors take them at few instructions of a loop), so that the sampled instruction alone would often tell nothing.
 func (s *state) nextAccess() (uint64, bool) {
-	var code [lookahead * x86.MaxLen]byte
-	n, _ := tracee.Memory(s.pid).ReadAt(code[:], int64(s.ip))
-	at, written := 0, x86.RegSet(0)
-	for _, in := range x86.Block(code[:n], lookahead) {
-		next := s.ip + uint64(at+in.Len)
-		at += in.Len
-		for _, m := range in.Mems() {
-			const strange = x86.MemStack | x86.MemGather | x86.MemScatter | x86.MemMasked | x86.MemState | x86.MemHint | x86.MemAddress | x86.MemBit
-			if m.Access == x86.None || m.Kind&strange != 0 || m.Seg != x86.NoReg || m.Base == x86.RSP {
-				continue
-			}
-			if addr, ok := s.address(&m, next, written); ok && addr>>47 == 0 && addr >= 1<<16 && (addr < s.regs[4]-128 || addr > s.regs[4]+stackAbove) {
-				return addr, true
+	e := x86.Emulator{Mem: x86.NewSparseMemory()}
+	for i, v := range s.regs {
+		e.GPR[i] = x86.Exactly(v)
+	}
+	e.Flags, e.FlagsKnown = x86.Flags(s.flags)&(x86.FlagsArith|x86.DF), x86.FlagsArith|x86.DF
+	var window [256]byte
+	var code []byte // from pc on
+	begin, pc := uint64(0), s.ip
+	for range lookahead {
+		if at := pc - begin; code == nil || at+x86.MaxLen > uint64(len(code)) {
+			n, _ := tracee.Memory(s.pid).ReadAt(window[:], int64(pc))
+			begin, code = pc, window[:n]
+		}
+		in, err := x86.Decode(code[pc-begin:])
+		if err != nil {
+			return 0, false
+		}
+		next, known := e.Exec(x86.Bind(&in), pc)
+		for _, a := range e.Accesses {
+			const strange = x86.MemStack | x86.MemGather | x86.MemScatter | x86.MemMasked | x86.MemState | x86.MemBit
+			if a.Known && a.Count != 0 && a.Kind&strange == 0 && a.Addr>>47 == 0 && a.Addr >= 1<<16 && a.Addr-s.regs[4]+128 > stackAbove+128 {
+				return a.Addr, true
 			}
 		}
-		written |= in.Writes
+		if !known || in.Flow == x86.FlowSyscall {
+			return 0, false
+		}
+		pc = next
 	}
 	return 0, false
-}
-
-func (s *state) address(m *x86.Mem, next uint64, written x86.RegSet) (uint64, bool) {
-	value := func(r x86.Reg) (uint64, bool) {
-		switch {
-		case r == x86.NoReg:
-			return 0, true
-		case r == x86.RIP:
-			return next, true
-		case r.Class() == x86.ClassGPR && r.Size() == 8 && !written.Has(r):
-			return s.regs[r.Num()], true
-		}
-		return 0, false
-	}
-	base, ok1 := value(m.Base)
-	index, ok2 := value(m.Index)
-	return base + index*uint64(m.Scale) + uint64(m.Disp) + uint64(int64(m.Bias)), ok1 && ok2
 }

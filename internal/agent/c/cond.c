@@ -54,6 +54,7 @@ static uint32_t entering;
  * - it is on its way into the wait, as we are: the two are at it at the same time, whoever begins first;
  * - waiters without a signal outnumber the threads that wait with m. Each thread shows its wait before glibc counts it and until after; and if
  *   as many waiters are without a signal before and after we look at the threads, and none came, they are the same ones. */
+enum { YIELDS = 200, NAPS = 10 };
 static struct rs_sync_state *waits_with_another(pthread_cond_t *c, pthread_mutex_t *m)
 {
 	unsigned with, without, before, after;
@@ -65,8 +66,9 @@ static struct rs_sync_state *waits_with_another(pthread_cond_t *c, pthread_mutex
 			return s;
 	}
 	/* Who has gone to glibc before us is counted there. One that shows its wait and is not is about to be, or has just left: for that a moment can
-	 * be waited, since only programs that do use two mutexes come here. */
-	for (int i = 0; i < 200 && wrefs_of(c) >> WAITERS != 0; i++) {
+	 * be waited, since only programs that do use two mutexes come here; and some milliseconds if nobody was counted since it showed its wait, as it
+	 * has then lost its processor on its way. */
+	for (int i = 0; i < YIELDS + NAPS; i++) {
 		bool still = unsignalled(c, &before, &ever_before);
 		rs_sync_cond_waiters((uintptr_t)c, (uintptr_t)m, &with, &without, &s);
 		if (without == 0)
@@ -76,8 +78,14 @@ static struct rs_sync_state *waits_with_another(pthread_cond_t *c, pthread_mutex
 			return s;
 		if (still && wrefs_of(c) >> WAITERS >= with + without)
 			return NULL;
-		if (!rs_sandboxed)
+		if (rs_sandboxed)
+			continue;
+		if (i < YIELDS)
 			RS_SYS0(SYS_sched_yield);
+		else if (__atomic_load_n(&s->wait_ever, __ATOMIC_RELAXED) == ever_before)
+			RS_SYS2(SYS_nanosleep, (long)&(struct timespec){.tv_nsec = 1000000}, 0);
+		else
+			return NULL;
 	}
 	return NULL;
 }
@@ -87,9 +95,8 @@ static struct rs_sync_state *waits_with_another(pthread_cond_t *c, pthread_mutex
 enum { PAIR_BITS = 8 };
 static uint64_t pairs[1 << PAIR_BITS];
 
-/* Looks for a thread that waits with another mutex, after rs_want has announced t's wait; and shows to others that t is on its way into it. What is missed is who comes and
- * looks in the few instructions between the end of this and glibc's count. Shared conditions are left alone: one mutex may be mapped at
- * two addresses. */
+/* Looks for a thread that waits with another mutex, after rs_want has announced t's wait; and shows to others that t is on its way into it. Shared
+ * conditions are left alone: one mutex may be mapped at two addresses. */
 static void check_mutex(struct rs_thread *t, pthread_cond_t *c, pthread_mutex_t *m, uint32_t stack)
 {
 	struct rs_sync_state *own = rs_sync_of(t);
@@ -97,6 +104,7 @@ static void check_mutex(struct rs_thread *t, pthread_cond_t *c, pthread_mutex_t 
 		return;
 	uint64_t key = (uintptr_t)c * 0x9e3779b97f4a7c15ull, pair = key ^ (uintptr_t)m * 0xff51afd7ed558ccdull;
 	uint64_t *place = &pairs[key >> (64 - PAIR_BITS)];
+	__atomic_store_n(&own->wait_ever, __atomic_load_n(&c->__data.__wseq.__value64, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST); /* of two, one sees the other's wait or its pair */
 	if (RS_LIKELY(__atomic_load_n(place, __ATOMIC_RELAXED) == pair))
 		return;

@@ -67,6 +67,7 @@ struct rs_sync_state {
 	uint32_t held_lost;    /* no memory for the held list: absence from it proves nothing */
 	uintptr_t wait_obj;    /* (others) conditions, barriers, semaphores; 0: none */
 	uintptr_t wait_mutex;  /* (others) */
+	uint64_t wait_ever;    /* (others) of a condition with private waiters: its __wseq before the wait */
 	uint32_t wait_stack;   /* (others) */
 	uint32_t misuses;
 	uint64_t segment;      /* raised by thread-create and join; part of the order hash, so that raising it clears the cache */
