@@ -3,6 +3,7 @@ package x86
 import (
 	"encoding/binary"
 	"strings"
+	"sync"
 
 	"golang.org/x/arch/x86/x86asm"
 )
@@ -10,6 +11,7 @@ import (
 // Decode decodes the instruction at the start of code, in 64-bit mode, and states its facts. It looks at no more than MaxLen bytes.
 // The error is ErrTruncated, ErrInvalid or ErrVendor.
 func Decode(code []byte) (Inst, error) {
+	tables.Do(makeTables)
 	var l layout
 	if err := l.parse(code); err != nil {
 		return Inst{}, err
@@ -236,10 +238,29 @@ type operation struct {
 	gprByW   bool
 }
 
-// operations are x86asm's, by number.
-var operations = func() (list [3000]operation) {
-	for op := range list {
-		o := &list[op]
+// The tables are made when they are first needed: that takes some ten milliseconds, and few commands decode.
+var (
+	tables      sync.Once
+	facts       map[string]*row
+	xopOnly     map[string]bool
+	operations  [3000]operation // x86asm's, by number
+	movRow      *row
+	encodingAt  [int(formEVEX) * opmaps << 8]uint16 // see encodingRows
+	encodings   [][]encoding
+	plainVector = parseRow([]string{"", "wrrrr", "", "", ""}) // the facts of most vector operations: the first operand is written, the others are read
+)
+
+func makeTables() {
+	xopOnly = xopOperations()
+	facts = factsRows()
+	fillOperations()
+	movRow = rowOf("mov", 2)
+	encodingAt, encodings = encodingRows(strings.TrimSpace(integerTable) + gapTable)
+}
+
+func fillOperations() {
+	for op := range operations {
+		o := &operations[op]
 		name, known := opNames[x86asm.Op(op)]
 		if !known {
 			name = strings.TrimSuffix(strings.ToLower(x86asm.Op(op).String()), "_c5")
@@ -255,7 +276,4 @@ var operations = func() (list [3000]operation) {
 			o.rows[n] = rowOf(name, n)
 		}
 	}
-	return list
-}()
-
-var movRow = rowOf("mov", 2)
+}

@@ -41,10 +41,7 @@ const opmaps = 16
 
 func encodingKey(f form, opmap, op uint8) int { return (int(f)*opmaps+int(opmap))<<8 | int(op) }
 
-// encodingsOf lists the encodings by opcode: encodings[encodingAt[encodingKey(…)]].
-var encodingAt, encodings = encodingRows(strings.TrimSpace(integerTable) + gapTable)
-
-// encodingRows reads a table of encodings, one a line: mandatory prefix (np: none of 66, f2, f3; any), opcode, and behind it a whole ModRM byte or
+// encodingRows lists encodings by opcode: lists[at[encodingKey(…)]]. It reads a table of encodings, one a line: mandatory prefix (np: none of 66, f2, f3; any), opcode, and behind it a whole ModRM byte or
 // /reg and m or r for memory or register; then the mnemonic and its operands. XOP encodings name their map. Of several mnemonics with | between them,
 // the first has the opcode or /reg that is written, the others those that follow, by the step behind the + of the opcode, or the /reg by one.
 //

@@ -53,8 +53,6 @@ var quirks = map[string]quirk{
 	"vpxor": quirkZeroes, "jrcxz": quirkJecxz,
 }
 
-var facts = factsRows()
-
 // rowOf gives the facts of an operation with a number of operands, nil if there are none.
 func rowOf(name string, args int) *row {
 	if r := facts[name+"/"+strconv.Itoa(args)]; r != nil {
@@ -69,8 +67,8 @@ func rowOf(name string, args int) *row {
 	return nil
 }
 
-// xopOnly are vector operations that x86asm does not know: no row is made of its list for them.
-var xopOnly = func() map[string]bool {
+// xopOperations are vector operations that x86asm does not know: no row is made of its list for them.
+func xopOperations() map[string]bool {
 	set := map[string]bool{}
 	for _, line := range strings.Split(strings.TrimSpace(gapTable), "\n") {
 		_, does, _ := strings.Cut(line, " = ")
@@ -79,10 +77,7 @@ var xopOnly = func() map[string]bool {
 		}
 	}
 	return set
-}()
-
-// plainVector are the facts of most vector operations: the first operand is written, the others are read.
-var plainVector = parseRow([]string{"", "wrrrr", "", "", ""})
+}
 
 func factsRows() map[string]*row {
 	rows := map[string]*row{}
