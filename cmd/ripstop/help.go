@@ -96,6 +96,7 @@ signal, so that the shell sees what it would have seen. Findings that a suppress
 or a baseline names do not count.
 
   ripstop report      0, or 66 when something was found
+  ripstop analyze     likewise
   ripstop doctor      0, or 1 when 'ripstop run' cannot work here`
 
 const optionsText = `RIPSTOP_OPTIONS holds flags, as on the command line and quoted as in a shell:
@@ -122,14 +123,14 @@ const formatsText = `--format takes one or more of these, each with a file of it
   ripstop run --format sarif -o report.sarif -- ./prog
   ripstop run --format text,junit=ripstop.xml,github -- ./prog
 
-What has no file goes to standard error (run) or standard output (report). In the
+What has no file goes to standard error (run) or standard output (report, analyze). In the
 name of a file, %p stands for the process id of ripstop.`
 
 // rulesText is a paragraph for each rule.
 func rulesText() string {
 	var b strings.Builder
 	b.WriteString("The name is what stands in SUMMARY lines and what suppressions take; behind it its class.\n" +
-		"Rules of the class race are for what comes: no command looks for data races yet.\n")
+		"Rules of the class race, and use-after-free-access, are found by 'ripstop analyze'.\n")
 	for _, info := range report.Rules() {
 		fmt.Fprintf(&b, "\n%s (%s)\n", info.Rule, info.Class)
 		for _, line := range wrap(info.Help, 76) {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/ripstop/ripstop/internal/analyze"
 	"github.com/ripstop/ripstop/internal/calls"
 	"github.com/ripstop/ripstop/internal/count"
 	"github.com/ripstop/ripstop/internal/record"
@@ -42,6 +43,7 @@ type jobTable struct {
 	dump                func(dir string, o *dumpFlags, w io.Writer) (exit int, err error)
 	count               func(*count.Options) (exit int, err error)
 	syscalls            func(*calls.Options) (exit int, err error)
+	analyze             func(*analyze.Options) (exit int, err error)
 }
 
 var jobs = jobTable{
@@ -65,5 +67,6 @@ var jobs = jobTable{
 		return record.Dump(dir, record.Filter{Process: uint64(o.process), Thread: uint32(o.thread), Types: o.types}, w)
 	},
 	count:    func(o *count.Options) (int, error) { return count.Count(*o) },
+	analyze:  func(o *analyze.Options) (int, error) { return analyze.Analyze(*o) },
 	syscalls: func(o *calls.Options) (int, error) { return calls.Count(*o) },
 }

@@ -96,6 +96,7 @@ type Part struct {
 	Thread uint32 // number in Threads, 0: none
 	Stack  Stack
 	Held   []Held
+	Known  string // of an access to memory: how it is known, such as "sampled"; empty where it was seen itself, or is none
 }
 
 // Finding is one thing that is wrong.

@@ -258,6 +258,12 @@ func (l *learner) access(a *Access) {
 		return
 	}
 	m := l.memory(a.Process)
+	if a.Kind&Order != 0 {
+		if a.Kind&Locked != 0 && a.fits() {
+			m.atoms.learn(a.Addr, a.Addr+a.Size, l.seq, m.at(a.Addr))
+		}
+		return
+	}
 	k := [2]uint64{a.Process, uint64(a.Thread)}
 	s := l.stores[k]
 	if s == nil {

@@ -122,6 +122,16 @@ func (d *Detector) Access(a *Access) {
 	if t == nil {
 		return
 	}
+	if a.Kind&Order != 0 {
+		t.store = lastStore{}
+		if a.Kind&Locked != 0 && a.fits() {
+			p.mem.atoms.learn(a.Addr, a.Addr+a.Size, d.seq, p.mem.at(a.Addr))
+		}
+		for _, o := range d.ordered() {
+			t.acquire(o.everything())
+		}
+		return
+	}
 	made := t.store.follow(a)
 	if made.size != 0 {
 		p.mem.atoms.learn(made.addr, made.addr+made.size, d.seq, p.mem.at(made.addr))

@@ -17,6 +17,9 @@ const (
 	Write       //
 	Locked      // with Read|Write: atomic, by a lock prefix or xchg
 	Fence       // alone: mfence or a locked instruction that only serves as one; Addr and Size mean nothing
+	// Order is for atomics that are not all known, or not when: with Locked or Fence, Time is the latest at which it can have been, and Size 0 says that the address
+	// is not known. It comes after all that anybody did before that time, and the bytes are atomic; it is no access.
+	Order
 )
 
 // Access is one access to memory by one instruction.
@@ -78,6 +81,10 @@ type Config struct {
 	// Shard and Shards: of the memory, this detector checks the part that ShardOf gives to Shard. Shards 0 and 1: all. All events and all accesses must be
 	// given, those of other parts too, since an access to an atomic orders threads; WantsAccess says which may be left out.
 	Shard, Shards int
+	// Jobs bounds the shards that Run works on at a time. 0: all.
+	Jobs int
+	// Partial says that not all accesses are given. Atomics may then be among those that are missing, so each race between accesses may rest on mov.
+	Partial bool
 }
 
 const (
@@ -103,6 +110,7 @@ type Race struct {
 	Seq     uint64 // number of the event or access that showed it
 	Addr    uint64
 	Mov     bool // it rests on mov alone
+	partial bool // it may, since not all accesses are known
 }
 
 // Detector takes events and accesses in order. It is for one goroutine.
@@ -131,6 +139,7 @@ type Detector struct {
 	atomics  *Atomics // known from the start; nil: none
 	suspects map[suspectKey]Suspect
 	races    map[string]*Race
+	racy     map[Cell]struct{}
 	notes    map[string]bool
 }
 
@@ -147,7 +156,7 @@ func New(cfg Config, w World) *Detector {
 	return &Detector{
 		cfg: cfg, w: w, procs: map[uint64]*process{}, channels: map[uint64]stamp{}, signals: map[signalKey]stamp{}, forks: map[uint32]stamp{},
 		siteIDs: map[site]uint32{}, sites: make([]site, 1), held: make([][]heldLock, 1), heldIDs: map[string]uint32{"": 0},
-		suspects: map[suspectKey]Suspect{}, races: map[string]*Race{}, notes: map[string]bool{},
+		suspects: map[suspectKey]Suspect{}, races: map[string]*Race{}, racy: map[Cell]struct{}{}, notes: map[string]bool{},
 	}
 }
 
@@ -181,6 +190,15 @@ func (d *Detector) all() []Race {
 	sortRaces(out)
 	return out
 }
+
+// A Cell is eight bytes of a process's memory, Number their address divided by 8.
+type Cell struct{ Process, Number uint64 }
+
+// maxRacy bounds Racy.
+const maxRacy = 1 << 20
+
+// Racy gives the cells of all accesses that raced, those of the same two places of code too, in no order; there are at most 1048576.
+func (d *Detector) Racy() []Cell { return slices.Collect(maps.Keys(d.racy)) }
 
 // Notes says what was not judged because a bound was hit, a sentence each.
 func (d *Detector) Notes() []string { return slices.Sorted(maps.Keys(d.notes)) }

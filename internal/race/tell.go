@@ -38,6 +38,11 @@ func (d *Detector) race(x *access, q *point, mask uint8, kind Kind, atomic bool)
 	if mov {
 		d.suspect(x)
 	}
+	if len(d.racy) < maxRacy {
+		for _, a := range []uint64{x.Addr, q.addr} {
+			d.racy[Cell{x.p.id, a / 8}] = struct{}{}
+		}
+	}
 	key := pairKey(x.p.id, "race", x.PC, s.pc)
 	if !d.isNew(key) {
 		if r := d.races[key]; r.Mov && !mov {
@@ -231,9 +236,16 @@ func (b *teller) access(what string, addr uint64, s *site) {
 		p.Held = append(p.Held, finding.Held{Object: id, Shared: h.mode == wire.ModeShared, Stack: b.d.w.Stack(b.p.id, h.stack)})
 	}
 	if s.provenance != "" {
-		b.f.Notes = append(b.f.Notes, fmt.Sprintf("the %s: %s", strings.ToLower(what[:1])+what[1:], s.provenance))
+		b.f.Notes = append(b.f.Notes, fmt.Sprintf("the %s: %s", strings.ToLower(what[:1])+what[1:], cmp.Or(provenances[s.provenance], s.provenance)))
+		p.Known = s.provenance
 	}
 	b.part(p)
+}
+
+// provenances are the words for how recovered accesses are known (recover.How); others stand for themselves.
+var provenances = map[string]string{
+	"sampled": "a sample told it", "path": "recovered, its address is part of the instruction", "forward": "recovered by running on from a sample",
+	"backward": "recovered by running back from a sample", "combined": "recovered by running both ways from samples",
 }
 
 func sortRaces(races []Race) {

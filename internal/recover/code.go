@@ -52,19 +52,21 @@ const (
 	unwinds                       // it moves rsp by an amount that is part of it
 	isLocked                      // atomic, or a fence
 	setsFS                        // it may change fs
+	isOutside                     // it is not the program's own; see Image
 )
 
 // code is the instructions of one image, as they were met.
 type code struct {
-	image  pt.Image
-	consts []Constant
-	index  map[uint64]int32
-	insts  []inst
-	flow   *pt.Cache
+	image   pt.Image
+	consts  []Constant
+	outside []Range
+	index   map[uint64]int32
+	insts   []inst
+	flow    *pt.Cache
 }
 
-func newCode(image pt.Image, consts []Constant) *code {
-	return &code{image: image, consts: consts, index: map[uint64]int32{}, flow: pt.NewCache(image)}
+func newCode(image *Image) *code {
+	return &code{image: image.Image, consts: image.Constants, outside: image.Outside, index: map[uint64]int32{}, flow: pt.NewCache(image.Image)}
 }
 
 // maxInsts bounds the memory of a code to some 200 MB; a full one begins anew.
@@ -122,6 +124,9 @@ func (c *code) behind(i int32, pc uint64) (int32, bool) {
 
 func (c *code) bind(in *x86.Inst, pc uint64) inst {
 	x := inst{op: x86.Bind(in), pc: pc, next: pc + uint64(in.Len), writes: uint16(in.Writes & x86.SetGPR), traits: traitsOf(in)}
+	if within(c.outside, pc) {
+		x.traits |= isOutside
+	}
 	for _, k := range c.consts {
 		if pc >= k.CodeStart && pc < k.CodeEnd {
 			x.consts = append(x.consts, k)

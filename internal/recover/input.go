@@ -40,7 +40,7 @@ func prepare(rec *sample.Recording, bytes uint64, segments int) (*Input, error) 
 				images[t.PID] = append(images[t.PID], len(in.Images))
 				x := in.image(rec, &epochs[t.PID][i])
 				in.Images = append(in.Images, x)
-				in.codes = append(in.codes, newCode(x.Image, x.Constants))
+				in.codes = append(in.codes, newCode(&x))
 			}
 		}
 		trace, err := rec.Trace(t)
@@ -56,7 +56,7 @@ func prepare(rec *sample.Recording, bytes uint64, segments int) (*Input, error) 
 func (in *Input) image(rec *sample.Recording, e *sample.Epoch) Image {
 	x, why := rec.Image(e)
 	in.Why = append(in.Why, why...)
-	v := Image{Image: x}
+	v := Image{Image: x, Mappings: e.Mappings}
 	for _, c := range rec.Constants(e) {
 		v.Constants = append(v.Constants, Constant(c))
 	}

@@ -1,7 +1,10 @@
 package recover
 
 import (
+	"cmp"
 	"encoding/binary"
+	"maps"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -29,10 +32,11 @@ type Range struct{ Start, End uint64 }
 type memory struct {
 	sparse *x86.SparseMemory
 	belief Memory
-	drop   []Range
-	consts []Constant // of the instruction that runs
-	alone  bool       // all but the thread's own block may be believed here
-	fs     uint64     // where that block is, with hasFS
+	drop   []Range             // as sortRanges leaves them
+	used   map[uint64]struct{} // as Result.Believed
+	consts []Constant          // of the instruction that runs
+	alone  bool                // all but the thread's own block may be believed here
+	fs     uint64              // where that block is, with hasFS
 	hasFS  bool
 	frames frames
 	listed bool   // the slots' marks say what may be believed, not frames
@@ -47,14 +51,51 @@ const (
 )
 
 func newMemory(o *Options) *memory {
-	return &memory{sparse: x86.NewSparseMemory(), belief: o.Memory, drop: o.Drop}
+	return &memory{sparse: x86.NewSparseMemory(), belief: o.Memory, drop: sortRanges(slices.Clone(o.Drop)), used: map[uint64]struct{}{}}
+}
+
+// maxBelieved bounds Result.Believed.
+const maxBelieved = 1 << 16
+
+// believes gives Result.Believed and Result.Many.
+func (m *memory) believes() (cells []uint64, many bool) {
+	return slices.Sorted(maps.Keys(m.used)), len(m.used) >= maxBelieved
+}
+
+// sortRanges puts ranges in order and joins those that touch; it keeps none without bytes.
+func sortRanges(all []Range) []Range {
+	all = slices.DeleteFunc(all, func(r Range) bool { return r.Start >= r.End })
+	slices.SortFunc(all, func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
+	n := 0
+	for _, r := range all {
+		if n > 0 && r.Start <= all[n-1].End {
+			all[n-1].End = max(all[n-1].End, r.End)
+			continue
+		}
+		all[n] = r
+		n++
+	}
+	return all[:n]
+}
+
+// within says whether an address is in one of a few ranges.
+func within(ranges []Range, addr uint64) bool {
+	for _, r := range ranges {
+		if addr >= r.Start && addr < r.End {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *memory) believed(addr uint64, size int) bool {
-	for _, r := range m.drop {
-		if addr < r.End && r.Start-addr < uint64(size) || addr >= r.Start && addr < r.End {
-			return false
+	if i, _ := slices.BinarySearchFunc(m.drop, addr, func(r Range, a uint64) int { // the first that ends behind the address
+		if r.End <= a {
+			return -1
 		}
+		return 1
+	}); i < len(m.drop) && m.drop[i].Start < addr+uint64(size) {
+		return false
 	}
 	switch {
 	case m.belief == None:
@@ -83,7 +124,12 @@ func (m *memory) Load(addr uint64, size int) x86.Value {
 	if !m.believed(addr, size) {
 		return x86.Value{}
 	}
-	return m.sparse.Load(addr, size)
+	v := m.sparse.Load(addr, size)
+	if v.Known != 0 && !m.alone && len(m.used) < maxBelieved {
+		m.used[addr/8] = struct{}{}
+		m.used[(addr+uint64(size)-1)/8] = struct{}{}
+	}
+	return v
 }
 
 // Store is x86.Memory's.

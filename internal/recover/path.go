@@ -14,6 +14,8 @@ type path struct {
 	cuts  []int   // positions before which what ran is not known, or the kernel changed registers; ascending
 	gaps  []int   // those of cuts before which the trace lost what ran
 	holes []Range // the times that may belong to what was lost
+	lost  []Range // those of gaps
+	outs  []out   // where it was outside of what is traced; ascending
 	own   [2]int  // the positions that belong to the shard; the others are there to learn from
 }
 
@@ -25,6 +27,14 @@ type mark struct {
 
 const forever = ^uint64(0)
 
+// An out is a time outside of what is traced, just before a position.
+type out struct {
+	pos      int
+	left     int // index of the first of pather.times that was made when it had been left
+	back     int // of the last that was made before it had come back
+	from, to uint64
+}
+
 // A pather decodes paths; it belongs to one goroutine.
 type pather struct {
 	code    *code
@@ -35,6 +45,7 @@ type pather struct {
 	next    uint64 // where execution stands
 	off     uint64 // where tracing went off; valid if
 	paused  bool   // it did so between two instructions
+	left    int    // as in out
 	synced  int    // position of the last PSB
 	ends    []int  // of each gap, the first of times behind it; unsettled
 	hidden  bool   // tracing has a filter: what runs while it is off is not all in the kernel
@@ -112,6 +123,9 @@ func (d *pather) truncate(pos int) {
 	for len(p.gaps) > 0 && p.gaps[len(p.gaps)-1] > pos {
 		p.gaps, d.ends = p.gaps[:len(p.gaps)-1], d.ends[:len(p.gaps)-1]
 	}
+	for len(p.outs) > 0 && p.outs[len(p.outs)-1].pos > pos {
+		p.outs = p.outs[:len(p.outs)-1]
+	}
 	for i := range d.times { // they remain times that nothing known belongs to
 		d.times[i].pos = min(d.times[i].pos, pos)
 	}
@@ -140,7 +154,7 @@ func (d *pather) step(s *pt.Step) {
 	case pt.StepRun:
 		d.run(s)
 	case pt.StepDisable:
-		d.off, d.paused = s.From, true
+		d.off, d.paused, d.left = s.From, true, max(0, len(d.times)-1)
 	case pt.StepEnable:
 		if len(d.path.list) == 0 {
 			d.gap()
@@ -149,13 +163,25 @@ func (d *pather) step(s *pt.Step) {
 			}
 		}
 		d.enable(s.To)
+		d.outside(d.left)
 	case pt.StepAsync:
 		d.cut()
+		d.outside(max(0, len(d.times)-1))
 		d.next = s.To
 	case pt.StepOverflow, pt.StepTSX:
 		d.gap()
 		d.ends[len(d.ends)-1] = unsettled // time is a lower bound until there is a TSC packet
 	}
+}
+
+// outside notes that it was outside up to here.
+func (d *pather) outside(left int) {
+	p, back := d.path, max(0, len(d.times)-1)
+	if n := len(p.outs); n > 0 && p.outs[n-1].pos == len(p.list) {
+		p.outs[n-1].back = back
+		return
+	}
+	p.outs = append(p.outs, out{pos: len(p.list), left: min(left, back), back: back})
 }
 
 // enable goes on where the kernel left to, or behind what is not traced.
@@ -247,6 +273,20 @@ func (d *pather) bound(s *Shard) {
 	if last.to = s.End; s.End == forever { // what came behind the last packet is lost
 		p.holes = append(p.holes, Range{last.from, forever})
 	}
+	highest = 0
+	for i, k := 0, 0; i < len(p.outs); i++ {
+		o := &p.outs[i]
+		for ; k < len(t) && k <= o.back+1; k++ {
+			highest = max(highest, t[k].to)
+		}
+		if o.to = highest; o.back+1 >= len(t) {
+			o.to = s.End
+		}
+		if o.left > 0 {
+			o.from = lowest[o.left-1]
+		}
+	}
+	p.lost = make([]Range, 0, len(p.gaps))
 	for i, g := range p.gaps {
 		h := Range{0, forever}
 		if g > 0 {
@@ -255,12 +295,12 @@ func (d *pather) bound(s *Shard) {
 		if d.ends[i] < len(t) {
 			h.End = t[d.ends[i]].to
 		}
-		p.holes = append(p.holes, h)
+		p.holes, p.lost = append(p.holes, h), append(p.lost, h)
 	}
 }
 
-// lost says whether what ran at a time may be in a hole.
-func (p *path) lost(tsc, slack uint64) bool {
+// isLost says whether what ran at a time may be in a hole.
+func (p *path) isLost(tsc, slack uint64) bool {
 	for _, h := range p.holes {
 		if (tsc >= h.Start || h.Start-tsc <= slack) && (tsc <= h.End || tsc-h.End <= slack) {
 			return true

@@ -25,7 +25,7 @@ func (r *replay) candidates() {
 	m := 0 // the first mark that may still allow the sample; samples are in the order of time
 	for i := range r.shard.Samples {
 		s := &r.shard.Samples[i]
-		if !isMemory(s) || !r.shard.within(s.TSC, r.opt.Slack) || p.lost(s.TSC, r.opt.Slack) {
+		if !isMemory(s) || !r.shard.within(s.TSC, r.opt.Slack) || p.isLost(s.TSC, r.opt.Slack) {
 			continue
 		}
 		for m < len(p.marks) && p.marks[m].to != forever && p.marks[m].to+r.opt.Slack < s.TSC {

@@ -2,6 +2,7 @@ package recover
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/ripstop/ripstop/internal/pt"
@@ -57,7 +58,20 @@ type Result struct {
 	Accesses []Access // Index counts from the shard's first own instruction
 	Path     []uint64 // with Options.Path: the addresses of the shard's own instructions
 	Gaps     []uint64 // indexes before which the trace lost what ran, counted likewise; at the beginning of a thread there is one
+	Lost     []Range  // the times in which what Gaps lack may have run
+	Atomics  []Access // the locked instructions and fences, all of them: Size is 0 and How Unknown where the address is not known
+	Loose    []Access // samples that are not placed, but tell an access of the program's own code: From and To are the sample's time, there is no Index
+	Outs     []Out    // when the thread was outside of the program's own code; in the order of Index
+	Believed []uint64 // cells of eight bytes (address / 8) that were written and then read in the replay while other threads lived; ascending
+	Many     bool     // there were more of Believed than are told
 	Counts   Counts
+}
+
+// An Out is a time that a thread spent outside of the program's own code: in what is not traced, in an Image's Outside, in the kernel. What it did by calls
+// of libraries falls into one of them.
+type Out struct {
+	Index    uint64 // of the first instruction behind it; as in Access
+	From, To uint64 // it began not before the TSC From and ended not after To
 }
 
 // A Recoverer recovers shards, one after the other. It belongs to one goroutine.
@@ -65,6 +79,7 @@ type Recoverer struct {
 	opt    Options
 	images []Image
 	codes  []*code
+	drops  [][]Range // of each image, what is never believed
 	r      replay
 	p      pather
 }
@@ -74,6 +89,8 @@ type Image struct {
 	pt.Image
 	Constants []Constant
 	Volatile  []Range // memory that the kernel changes by itself: vvar
+	Mappings  []sample.Mapping
+	Outside   []Range // code that is not the program's own: its accesses are used, and not given
 }
 
 // NewRecoverer gives a Recoverer for shards of these images.
@@ -82,6 +99,9 @@ func NewRecoverer(images []Image, o Options) *Recoverer {
 		o.Slack = DefaultSlack
 	}
 	v := &Recoverer{opt: o, images: images, codes: make([]*code, len(images))}
+	for i := range images {
+		v.drops = append(v.drops, sortRanges(append(slices.Clone(o.Drop), images[i].Volatile...)))
+	}
 	v.r.opt, v.r.mem = &v.opt, newMemory(&v.opt)
 	v.r.e.Mem = v.r.mem
 	return v
@@ -91,13 +111,14 @@ func NewRecoverer(images []Image, o Options) *Recoverer {
 func (v *Recoverer) Recover(s *Shard) *Result {
 	c := v.codes[s.Image]
 	if c == nil {
-		c = newCode(v.images[s.Image].Image, v.images[s.Image].Constants)
+		c = newCode(&v.images[s.Image])
 		v.codes[s.Image] = c
 	}
 	c.trim()
 	r := &v.r
 	r.shard, r.code, r.alone, r.counts = s, c, s.Alone, Counts{}
-	r.mem.drop = append(append([]Range(nil), v.opt.Drop...), v.images[s.Image].Volatile...)
+	r.mem.drop = v.drops[s.Image]
+	clear(r.mem.used)
 	r.mem.sparse.Reset()
 	r.path = v.p.decode(s, c)
 	r.run()
@@ -108,11 +129,12 @@ func (v *Recoverer) Recover(s *Shard) *Result {
 func (r *replay) result() *Result {
 	p := r.path
 	out := &Result{Shard: r.shard, Counts: r.counts}
-	for _, at := range p.gaps {
+	for i, at := range p.gaps {
 		if at >= p.own[0] && at < max(p.own[1], p.own[0]+1) {
-			out.Gaps = append(out.Gaps, uint64(at-p.own[0]))
+			out.Gaps, out.Lost = append(out.Gaps, uint64(at-p.own[0])), append(out.Lost, p.lost[i])
 		}
 	}
+	out.Believed, out.Many = r.mem.believes()
 	out.Counts.Gaps = uint64(len(out.Gaps))
 	for i := range r.shard.Samples {
 		if s := &r.shard.Samples[i]; isMemory(s) && s.TSC >= r.shard.OwnStart && s.TSC < r.shard.OwnEnd {
@@ -120,6 +142,7 @@ func (r *replay) result() *Result {
 		}
 	}
 	out.Counts.Placed = uint64(r.firstPlaced(p.own[1]) - r.firstPlaced(p.own[0]))
+	out.Loose = r.loose()
 	mark := p.at(p.own[0])
 	known := 0
 	for _, h := range r.how[r.first[p.own[0]]:r.first[p.own[1]]] {
@@ -128,6 +151,7 @@ func (r *replay) result() *Result {
 		}
 	}
 	out.Accesses = make([]Access, 0, known)
+	went := outing{p: p, out: out}
 	for i := p.own[0]; i < p.own[1]; i++ {
 		for mark+1 < len(p.marks) && p.marks[mark+1].pos <= i {
 			mark++
@@ -137,18 +161,53 @@ func (r *replay) result() *Result {
 		if r.opt.Path {
 			out.Path = append(out.Path, in.pc)
 		}
+		outside := in.traits&isOutside != 0
+		went.at(i, mark, outside)
+		a := Access{Index: uint64(i - p.own[0]), IP: in.pc, From: p.marks[mark].from, To: p.marks[mark].to}
+		if in.traits&isLocked != 0 && in.nslots == 0 && !outside {
+			out.Atomics = append(out.Atomics, a)
+		}
 		for k := range in.slots[:in.nslots] {
 			j := r.first[i] + int32(k)
 			out.Counts.Accesses++
 			out.Counts.By[r.how[j]]++
-			if r.how[j] != Unknown {
-				out.Accesses = append(out.Accesses, Access{
-					Index: uint64(i - p.own[0]), IP: in.pc, Addr: r.addrs[j], Size: r.sizes[j], From: p.marks[mark].from, To: p.marks[mark].to, Flags: in.slots[k].flags, How: r.how[j],
-				})
+			if outside {
+				continue
+			}
+			a.Addr, a.Size, a.Flags, a.How = r.addrs[j], r.sizes[j], in.slots[k].flags, r.how[j]
+			if a.How != Unknown {
+				out.Accesses = append(out.Accesses, a)
+			}
+			if in.traits&isLocked != 0 && a.Flags&Locked != 0 {
+				out.Atomics = append(out.Atomics, a)
 			}
 		}
 	}
+	went.end(p.own[1], r.shard)
 	return out
+}
+
+// loose gives Result.Loose.
+func (r *replay) loose() (all []Access) {
+	placed := make(map[*sample.Sample]bool, len(r.placed))
+	for _, p := range r.placed {
+		placed[p.Sample] = true
+	}
+	for i := range r.shard.Samples {
+		s := &r.shard.Samples[i]
+		if !isMemory(s) || s.TSC < r.shard.OwnStart || s.TSC >= r.shard.OwnEnd || placed[s] {
+			continue
+		}
+		n, ok := r.code.at(s.IP)
+		if !ok {
+			continue
+		}
+		in := &r.code.insts[n]
+		if k := sampledSlot(in, s); k >= 0 && in.traits&(isOutside|isLocked) == 0 {
+			all = append(all, Access{IP: s.IP, Addr: s.Addr, Size: uint64(in.slots[k].size), From: s.TSC, To: s.TSC, Flags: in.slots[k].flags, How: Sampled})
+		}
+	}
+	return all
 }
 
 // Run recovers shards with so many goroutines and gives the results to emit, in the order of the shards and never two at a time. Indexes of accesses count from

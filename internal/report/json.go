@@ -66,6 +66,7 @@ type (
 		Thread uint32      `json:"thread,omitempty"`
 		Stack  []jsonFrame `json:"stack"`
 		Held   []jsonHeld  `json:"held"`
+		Known  string      `json:"known,omitempty"`
 	}
 	jsonHeld struct {
 		Object string      `json:"object"`
@@ -179,7 +180,7 @@ func jsonOf(rec *record) *jsonFinding {
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]
-		jp := jsonPart{Text: p.Text, Thread: p.Thread, Stack: jsonStack(p.Stack), Held: []jsonHeld{}}
+		jp := jsonPart{Text: p.Text, Thread: p.Thread, Stack: jsonStack(p.Stack), Held: []jsonHeld{}, Known: p.Known}
 		for _, h := range p.Held {
 			jp.Held = append(jp.Held, jsonHeld{h.Object, h.Shared, jsonStack(h.Stack)})
 		}

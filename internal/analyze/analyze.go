@@ -1,0 +1,201 @@
+// Package analyze is what `ripstop analyze` means: it looks for data races in a sampled recording. The accesses that were not sampled are recovered (package
+// recover), put in order with the spine's events, and judged (package race).
+//
+// Memory is bounded whatever the length of a trace, but for what is said here: control flow is mapped from a file, accesses wait in temporary files, and the
+// history of accesses has a bound of its own (race.Config.MaxCells). In memory are all samples (some 200 bytes each), 24 bytes for each PSB of control flow, and what
+// recovery holds of 4 shards a worker.
+package analyze
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/race"
+	"github.com/ripstop/ripstop/internal/recover"
+	"github.com/ripstop/ripstop/internal/report"
+	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/target"
+	"github.com/ripstop/ripstop/internal/trace"
+)
+
+// Options is what the flags of `ripstop analyze` say.
+type Options struct {
+	Dir        string
+	Report     report.Options
+	ExitCode   int             // exit status when something was found
+	Jobs       int             // goroutines that recover and judge; 0: one for each processor
+	MovAtomics race.MovAtomics // "": race.DefaultMovAtomics
+	Memory     recover.Memory  // what is believed of memory that the replay wrote
+	Reach      recover.Reach   // how far from samples accesses are recovered
+	Stats      bool
+}
+
+// What race detection is divided into, whatever the number of workers: where a bound is hit the result depends on it.
+const (
+	shards   = 4
+	maxCells = 1 << 21 // of a shard: some 160 MB
+)
+
+// maxRounds bounds how often accesses are recovered anew.
+const maxRounds = 10
+
+// Analyze looks for races in a recording and reports them. The exit status is ExitCode if there are any, else 0.
+func Analyze(o Options) (exit int, err error) {
+	begin := time.Now()
+	tr, err := trace.Open(o.Dir)
+	if err != nil {
+		return agent.ExitOurs, err
+	}
+	defer tr.Close()
+	rec, err := sample.Open(o.Dir)
+	if err != nil {
+		return agent.ExitOurs, err
+	}
+	defer rec.Close()
+	o.Report.Command = tr.Meta().Command
+	rep, err := report.New(o.Report)
+	if err != nil {
+		return agent.ExitOurs, err
+	}
+	a := &analysis{o: o, trace: tr, rec: rec, rep: rep, sym: image.NewSymbolizer()}
+	defer a.sym.Close()
+	defer a.close()
+	var s report.Summary
+	if err = a.run(context.Background()); err == nil {
+		set := target.New(a.sym)
+		a.report(set, a.found.Findings)
+		s.NotSeen = a.notSeen()
+		if o.Stats {
+			s.Stats = a.stats()
+		}
+		if r := tr.Meta().Result; r != nil {
+			s.Exited, s.ExitCode = r.Signal == 0, r.Exit
+		}
+		s.DurationMS = time.Since(begin).Milliseconds()
+	}
+	res, closeErr := rep.Close(s)
+	switch {
+	case err != nil:
+		return agent.ExitOurs, err
+	case closeErr != nil:
+		return agent.ExitOurs, closeErr
+	case res.New > 0:
+		return o.ExitCode, nil
+	}
+	return 0, nil
+}
+
+// An analysis is one call of Analyze.
+type analysis struct {
+	o      Options
+	trace  *trace.Reader
+	rec    *sample.Recording
+	rep    *report.Reporter
+	sym    *image.Symbolizer
+	owners *owners
+	in     *recover.Input
+
+	drop       []recover.Range // memory that is not believed, since it is raced on
+	rounds     int
+	unsettled  bool // maxRounds were not enough
+	collection *collection
+	placer     *placer
+	placed     *runs
+	found      race.Result
+}
+
+func (a *analysis) close() {
+	if a.placed != nil {
+		_ = a.placed.Close()
+	}
+	a.placed = nil
+}
+
+func (a *analysis) jobs() int {
+	if a.o.Jobs > 0 {
+		return a.o.Jobs
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// run recovers and judges, and does so again without believing the memory that turned out to be raced on, until there is no more of that (ProRace, section 5.1).
+func (a *analysis) run(ctx context.Context) (err error) {
+	if a.owners, err = readOwners(a.trace, a.rec.Threads); err != nil {
+		return err
+	}
+	if a.in, err = recover.Prepare(a.rec); err != nil {
+		return err
+	}
+	for i := range a.in.Images {
+		x := &a.in.Images[i]
+		for _, m := range x.Mappings {
+			if codeOf(m.Path) != race.Program {
+				x.Outside = append(x.Outside, recover.Range{Start: m.Start, End: m.End})
+			}
+		}
+	}
+	for {
+		a.rounds++
+		if err := a.round(ctx); err != nil {
+			return err
+		}
+		more := a.emulated()
+		if len(more) == 0 {
+			return nil
+		}
+		if a.rounds == maxRounds {
+			a.unsettled = true
+			return nil
+		}
+		a.drop = append(a.drop, more...)
+	}
+}
+
+func (a *analysis) round(ctx context.Context) (err error) {
+	found, err := newRuns(2 * len(a.rec.Threads))
+	if err != nil {
+		return err
+	}
+	defer found.Close()
+	o := recover.Options{Reach: a.o.Reach, Memory: a.o.Memory, Drop: a.drop}
+	if a.collection, err = collect(ctx, a.rec, a.in, o, a.jobs(), found); err != nil {
+		return err
+	}
+	a.close()
+	if a.placed, err = newRuns(2 * len(a.rec.Threads)); err != nil {
+		return err
+	}
+	if a.placer, err = place(a.trace, a.owners, found, a.placed); err != nil {
+		return err
+	}
+	in := race.Input{Events: a.trace.Events, Accesses: a.source()}
+	newWorld := func() race.World { return world{target.New(a.sym)} }
+	cfg := race.Config{MovAtomics: a.o.MovAtomics, MaxCells: maxCells, Shards: shards, Jobs: a.jobs(), Partial: a.partial()}
+	a.found, err = race.Run(in, newWorld, cfg)
+	return err
+}
+
+// partial says whether accesses are missing that could order threads.
+func (a *analysis) partial() bool {
+	c := &a.collection.counts
+	return a.collection.sampled || len(a.rec.Info.Filter) > 0 || c.By[recover.Unknown] > 0 || c.Gaps > uint64(len(a.rec.Threads)) || !a.rec.Info.Complete
+}
+
+// emulated gives the cells that were believed although threads race on them.
+func (a *analysis) emulated() (more []recover.Range) {
+	dropped := map[uint64]bool{}
+	for _, r := range a.drop {
+		dropped[r.Start/8] = true
+	}
+	for _, c := range a.found.Racy {
+		_, believed := a.collection.believed[c.Number]
+		if (believed || a.collection.all && a.o.Memory != recover.None) && !dropped[c.Number] {
+			dropped[c.Number] = true
+			more = append(more, recover.Range{Start: c.Number * 8, End: c.Number*8 + 8})
+		}
+	}
+	return more
+}
