@@ -13,7 +13,7 @@ enum {
 	PROBES = 256,
 	PAGES = 1 << 16,          /* × 16 bytes */
 	PAGE_PROBES = 64,
-	CHUNK_BITS = 1 << 13,     /* one bit per 2 MiB of address space, hashed */
+	CHUNKS = 1 << 13,         /* of 2 MiB of address space, hashed; a bit per 64 KiB */
 };
 
 struct page { uint64_t number, mask; };
@@ -22,7 +22,7 @@ static struct rs_object *objects;
 static struct page *pages;
 static uint32_t objects_used;
 static uint32_t pages_full;
-static uint64_t chunks[CHUNK_BITS / 64];
+static uint32_t chunks[CHUNKS]; /* where objects may be: a buffer of megabytes must not cost a look at each of its pages */
 uint32_t rs_generations[1 << RS_GENERATION_BITS];
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
@@ -119,11 +119,13 @@ static struct page *page_find(uint64_t number, bool make)
 	return NULL;
 }
 
+static inline uint32_t *chunk_of(uintptr_t a) { return &chunks[scatter(a >> 21) >> 51]; }
+
 static void mark(uintptr_t obj)
 {
-	uint64_t chunk = scatter(obj >> 21) >> 51;
-	if (!(LOAD(chunks[chunk / 64]) >> chunk % 64 & 1))
-		__atomic_fetch_or(&chunks[chunk / 64], 1ull << chunk % 64, __ATOMIC_RELEASE);
+	uint32_t *chunk = chunk_of(obj), piece = 1u << (obj >> 16 & 31);
+	if (!(LOAD(*chunk) & piece))
+		__atomic_fetch_or(chunk, piece, __ATOMIC_RELEASE);
 	struct page *p = page_find(obj >> 12, true);
 	uint64_t bit = 1ull << (obj >> 6 & 63);
 	if (!p)
@@ -357,9 +359,9 @@ static void memory_gone(struct rs_thread *t, uintptr_t p, size_t n, uint32_t sta
 				any |= page_gone(t, &pages[i], p, end, stack, readable);
 	} else {
 		for (uintptr_t a = p; a < end;) {
-			uint64_t chunk = scatter(a >> 21) >> 51;
-			if (!(LOAD(chunks[chunk / 64]) >> chunk % 64 & 1)) {
-				a = ((a >> 21) + 1) << 21;
+			uint32_t pieces = LOAD(*chunk_of(a)) >> (a >> 16 & 31);
+			if (!(pieces & 1)) {
+				a = pieces ? ((a >> 16) + (uintptr_t)__builtin_ctz(pieces)) << 16 : ((a >> 21) + 1) << 21;
 				continue;
 			}
 			struct page *pg = page_find(a >> 12, false);
