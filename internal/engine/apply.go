@@ -35,7 +35,7 @@ func (p *Process) apply(list []*change) error {
 		}
 		for _, c := range list {
 			for _, x := range c.tx.New {
-				p.dead[x] = true // if it is in a run already
+				p.bury(x) // if it is in a run already
 			}
 		}
 		p.abort(list)
@@ -74,7 +74,7 @@ func (p *Process) apply(list []*change) error {
 		}
 		for _, x := range c.tx.Old {
 			p.count(x, -1)
-			p.old += uint64(len(x.Trampoline.Code))
+			p.old += uint64(x.Trampoline.Len())
 		}
 	}
 	return nil

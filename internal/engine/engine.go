@@ -138,7 +138,7 @@ func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
 	if e.opts.NoFrames {
 		frames = 0
 	}
-	p := &Process{frames: map[uint64]int{}, ID: process, PID: pid, e: e, dead: map[*patch.Patch]bool{}, gone: Stats{Unpatched: map[Why]uint64{}}}
+	p := &Process{frames: map[uint64]int{}, ID: process, PID: pid, e: e, dead: map[uint64]int{}, gone: Stats{Unpatched: map[Why]uint64{}}}
 	if fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+frames*patch.PageSize); err != nil {
 		return fds, err
 	}

@@ -2,38 +2,60 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"slices"
 
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
-// A run is a part of the process's index of trampolines, by which the agent shows interrupted threads to the program (internal/agent/c/patch.c).
-type run struct {
-	at   uint64
-	list []*patch.Patch
+// A run is a part of the process's index of trampolines, by which the agent shows interrupted threads to the program (internal/agent/c/patch.c). What is in it is in the
+// process only.
+type run struct{ at, bytes uint64 }
+
+// An indexed is an entry: a piece of code and its states in bytes, which hold wherever the entry lies.
+type indexed struct {
+	lo, hi uint64
+	n      int // states
+	states []byte
 }
 
-// entries gives what of a patch is in the index: its trampoline, and the jump inside a neighbour.
-func entries(x *patch.Patch) []indexed {
-	list := []indexed{{x.Trampoline.At, x.Trampoline.End(), x.Trampoline.States}}
+// entries appends what of a patch is in the index: its trampoline, and the jump inside a neighbour.
+func entries(list []indexed, x *patch.Patch) []indexed {
+	list = append(list, newIndexed(x.Trampoline.At, x.Trampoline.End(), x.Trampoline.States))
 	if x.Via != 0 {
-		list = append(list, indexed{x.Via, x.Via + 5, []patch.State{{For: x.At, Resume: patch.Restart}}})
+		list = append(list, newIndexed(x.Via, x.Via+5, []patch.State{{For: x.At, Resume: patch.Restart}}))
 	}
 	return list
 }
 
-type indexed struct {
-	lo, hi uint64
-	states []patch.State
+func newIndexed(lo, hi uint64, states []patch.State) indexed {
+	le := binary.LittleEndian
+	size := 0
+	for i := range states {
+		size += wire.SizeTrampolineState + len(states[i].Moves)*wire.SizeTrampolineMove
+	}
+	b := make([]byte, 0, size)
+	for i := range states {
+		s := &states[i]
+		b = le.AppendUint32(b, uint32(int32(s.For-lo)))
+		b = le.AppendUint16(b, uint16(s.Off))
+		resume := uint16(0xffff)
+		if s.Resume != patch.Restart {
+			resume = uint16(s.Resume)
+		}
+		b = le.AppendUint16(b, resume)
+		b = le.AppendUint32(b, uint32(len(s.Moves)))
+		for _, m := range s.Moves {
+			b = le.AppendUint32(b, uint32(m.N))
+			b = append(b, m.Reg, uint8(m.From), 0, 0)
+		}
+	}
+	return indexed{lo, hi, len(states), b}
 }
 
-// encodeRun makes a run of patches: wire.TrampolineRun.
-func encodeRun(list []*patch.Patch) []byte {
-	var all []indexed
-	for _, x := range list {
-		all = append(all, entries(x)...)
-	}
+// encodeRun makes a run: wire.TrampolineRun.
+func encodeRun(all []indexed) []byte {
 	slices.SortFunc(all, func(a, b indexed) int {
 		if a.lo < b.lo {
 			return -1
@@ -42,37 +64,66 @@ func encodeRun(list []*patch.Patch) []byte {
 	})
 	le := binary.LittleEndian
 	head := wire.SizeTrampolineRun + len(all)*wire.SizeTrampoline
-	b := make([]byte, 0, head+len(all)*64)
-	b = le.AppendUint64(b, uint64(len(all)))
-	b = le.AppendUint64(b, all[0].lo)
-	hi := uint64(0)
+	hi, size := uint64(0), head
 	for i := range all {
 		hi = max(hi, all[i].hi)
+		size += len(all[i].states)
 	}
+	b := make([]byte, 0, size)
+	b = le.AppendUint64(b, uint64(len(all)))
+	b = le.AppendUint64(b, all[0].lo)
 	b = le.AppendUint64(b, hi)
-	var states []byte
+	at := head
 	for i := range all {
 		e := &all[i]
 		b = le.AppendUint64(b, e.lo)
-		b = le.AppendUint32(b, uint32(head+len(states)))
+		b = le.AppendUint32(b, uint32(at))
 		b = le.AppendUint16(b, uint16(e.hi-e.lo))
-		b = le.AppendUint16(b, uint16(len(e.states)))
-		for _, s := range e.states {
-			states = le.AppendUint32(states, uint32(int32(s.For-e.lo)))
-			states = le.AppendUint16(states, uint16(s.Off))
-			resume := uint16(0xffff)
-			if s.Resume != patch.Restart {
-				resume = uint16(s.Resume)
-			}
-			states = le.AppendUint16(states, resume)
-			states = le.AppendUint32(states, uint32(len(s.Moves)))
-			for _, m := range s.Moves {
-				states = le.AppendUint32(states, uint32(m.N))
-				states = append(states, m.Reg, uint8(m.From), 0, 0)
-			}
-		}
+		b = le.AppendUint16(b, uint16(e.n))
+		at += len(e.states)
 	}
-	return append(b, states...)
+	for i := range all {
+		b = append(b, all[i].states...)
+	}
+	return b
+}
+
+// decodeRun appends the entries of a run that encodeRun made and that a process, which may write what it likes there, gave back.
+func decodeRun(list []indexed, b []byte) ([]indexed, error) {
+	le := binary.LittleEndian
+	if len(b) < wire.SizeTrampolineRun {
+		return list, errRun
+	}
+	n := le.Uint64(b)
+	if n > uint64(len(b))/wire.SizeTrampoline {
+		return list, errRun
+	}
+	head := wire.SizeTrampolineRun + n*wire.SizeTrampoline
+	if head > uint64(len(b)) {
+		return list, errRun
+	}
+	for i := range n {
+		e := b[wire.SizeTrampolineRun+i*wire.SizeTrampoline:]
+		lo, at, end := le.Uint64(e), uint64(le.Uint32(e[8:])), uint64(len(b))
+		if i+1 < n {
+			end = uint64(le.Uint32(e[wire.SizeTrampoline+8:]))
+		}
+		if at < head || end < at || end > uint64(len(b)) {
+			return list, errRun
+		}
+		list = append(list, indexed{lo, lo + uint64(le.Uint16(e[12:])), int(le.Uint16(e[14:])), b[at:end]})
+	}
+	return list, nil
+}
+
+var errRun = errors.New("the process's index of trampolines was overwritten")
+
+// bury says that what the runs so far say of a patch is void.
+func (p *Process) bury(x *patch.Patch) {
+	p.dead[x.Trampoline.At] = len(p.runs)
+	if x.Via != 0 {
+		p.dead[x.Via] = len(p.runs)
+	}
 }
 
 // An arena is memory of the process for runs; they are laid out in it one after the other.
@@ -89,7 +140,11 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 	if len(p.runs) == wire.PatchRuns {
 		return nil, p.merge(list)
 	}
-	r, err := p.makeRun(list)
+	var all []indexed
+	for _, x := range list {
+		all = entries(all, x)
+	}
+	r, err := p.makeRun(all)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +154,7 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 	return []wire.PatchOp{o}, nil
 }
 
-func (p *Process) makeRun(list []*patch.Patch) (*run, error) {
+func (p *Process) makeRun(list []indexed) (*run, error) {
 	b := encodeRun(list)
 	n := len(p.arenas)
 	if n == 0 || uint64(len(b)) > p.arenas[n-1].bytes-p.arenas[n-1].used {
@@ -113,7 +168,7 @@ func (p *Process) makeRun(list []*patch.Patch) (*run, error) {
 		n++
 	}
 	a := p.arenas[n-1]
-	r := &run{at: a.at + a.used, list: list}
+	r := &run{a.at + a.used, uint64(len(b))}
 	a.used += (uint64(len(b)) + 15) &^ 15
 	a.used = min(a.used, a.bytes)
 	return r, p.write(r.at, b)
@@ -121,13 +176,22 @@ func (p *Process) makeRun(list []*patch.Patch) (*run, error) {
 
 // merge makes one run of all that live.
 func (p *Process) merge(list []*patch.Patch) error {
-	var all []*patch.Patch
-	for _, r := range append(p.runs, &run{list: list}) {
-		for _, x := range r.list {
-			if !p.dead[x] {
-				all = append(all, x)
-			}
+	var all []indexed
+	for i, r := range p.runs {
+		b := make([]byte, r.bytes)
+		if err := p.read(r.at, b); err != nil {
+			return err
 		}
+		from := len(all)
+		var err error
+		if all, err = decodeRun(all, b); err != nil {
+			return err
+		}
+		live := slices.DeleteFunc(all[from:], func(e indexed) bool { died, dead := p.dead[e.lo]; return dead && i < died })
+		all = all[:from+len(live)]
+	}
+	for _, x := range list {
+		all = entries(all, x)
 	}
 	old := p.arenas
 	p.arenas = nil

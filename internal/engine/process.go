@@ -42,9 +42,9 @@ type Process struct {
 	blocks   []patch.Range  // what we have mapped for trampolines
 
 	runs   []*run
-	arenas []*arena              // in which they lie
-	dead   map[*patch.Patch]bool // in runs, and freed
-	old    uint64                // bytes of trampolines that nothing leads to any more
+	arenas []*arena       // in which they lie
+	dead   map[uint64]int // trampolines freed: in how many runs they may be
+	old    uint64         // bytes of trampolines that nothing leads to any more
 
 	patched         [patch.Tiers]int64
 	displaced, code int64
@@ -267,15 +267,14 @@ func (p *Process) forget(m *Module) error {
 		p.gone.Unpatched[w]++
 	}
 	var ops []wire.PatchOp
-	for _, r := range p.runs {
-		for _, x := range r.list {
-			if t := m.text(x.At); t == nil || p.dead[x] {
-				continue
-			} else if t.planner.At(x.At) == x {
-				p.dead[x] = true
-				ops = append(ops, op(wire.PatchDoTrap, x.At, 0))
-			}
+	for _, t := range m.texts {
+		if t.planner == nil {
+			continue
 		}
+		t.planner.Patches(func(x *patch.Patch) {
+			p.bury(x)
+			ops = append(ops, op(wire.PatchDoTrap, x.At, 0))
+		})
 	}
 	// The agent forgets traps only where there is one; and what it remembers of trampolines is void.
 	if err := p.do(append(ops, op(wire.PatchDoFreed, 0, 0))...); err != nil {
@@ -292,6 +291,9 @@ func (p *Process) forget(m *Module) error {
 // shares says whether a forked child may be in trampolines whose memory we have: then it is never used for others. A child has its text as it was at the fork, and what was dead by
 // then it does not know.
 func (p *Process) shares() bool { return len(p.frames) > 0 && atomic.LoadUint32(&p.page.Forks) != 0 }
+
+// batch is how many sites are planned at once: a plan takes a kilobyte for each until it is carried out.
+const batch = 1 << 15
 
 // install patches sites of a module, as many as can be.
 func (p *Process) install(m *Module, sites []patch.Site) error {
@@ -312,8 +314,13 @@ func (p *Process) install(m *Module, sites []patch.Site) error {
 			}
 			c.add = append(c.add, s)
 		}
-		if err := p.try(m, c); err != nil {
-			return err
+		// From behind to the front, as the planner goes: so little of what it makes is thrown away.
+		for hi := len(c.add); hi > 0; {
+			lo := max(0, hi-batch)
+			if err := p.try(m, &change{t: t, add: c.add[lo:hi:hi]}); err != nil {
+				return err
+			}
+			hi = lo
 		}
 	}
 	for _, s := range sites {

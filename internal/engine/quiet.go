@@ -67,7 +67,7 @@ func inKernel(pid, tid int) (pc uint64, ok bool) {
 
 // count counts a patch that came or went.
 func (p *Process) count(x *patch.Patch, n int64) {
-	p.code += n * int64(len(x.Trampoline.Code))
+	p.code += n * int64(x.Trampoline.Len())
 	if x.For != 0 {
 		p.displaced += n
 		return

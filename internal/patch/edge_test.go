@@ -106,7 +106,7 @@ func TestPlanErrors(t *testing.T) {
 		if _, err := b.Plan(add, remove); !errors.Is(err, x.want) {
 			t.Errorf("%#x, %#x: %v, want %v", x.add, x.remove, err, x.want)
 		}
-		if b.Planner.sites[at] == nil || b.Planner.sites[at+10] != nil || !bytes.Equal(before, text.now) || b.pending != nil {
+		if b.recipe(at) == nil || b.recipe(at+10) != nil || !bytes.Equal(before, text.now) || b.pending != nil {
 			t.Fatalf("%#x, %#x: something has changed", x.add, x.remove)
 		}
 	}
@@ -120,6 +120,13 @@ func TestPlanErrors(t *testing.T) {
 	}
 }
 
+func (p *Planner) recipe(at uint64) Recipe {
+	if r := p.records.at(at - p.text.at); r != nil {
+		return r.recipe
+	}
+	return nil
+}
+
 // A call beside a site stays where it is, and so do system calls and traps: the trampoline ends before them.
 func TestStaysInPlace(t *testing.T) {
 	for _, next := range []string{"e800000000", "ffd0", "0f05", "cc", "f4", "c7f800000000"} {
@@ -131,7 +138,7 @@ func TestStaysInPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.apply(t, tx, add, nil)
-		x := b.At(edgeAt)
+		x := tx.New[0]
 		if x.Tier != TierPun && x.Tier != TierPadded || !bytes.Equal(text.now[3:], text.orig[3:]) || x.Trampoline.Parts[len(x.Trampoline.Parts)-1].For != edgeAt+3 {
 			t.Errorf("%s: %v, % x, %v", next, x.Tier, text.now, x.Trampoline.Parts)
 		}
@@ -143,11 +150,12 @@ func TestMovedCall(t *testing.T) {
 	text := code(t, "ff10"+"488b17"+"c3"+"9090909090") // call [rax]
 	p := NewPlanner(text, NewSpace(around(text)))
 	p.Calls = x86.PushReturn
-	if _, err := p.Plan([]Site{{edgeAt, mark{edgeAt, 0}}}, nil); err != nil {
+	tx, err := p.Plan([]Site{{edgeAt, mark{edgeAt, 0}}}, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var ops []string
-	for c := p.At(edgeAt).Trampoline.Code; len(c) > 0; {
+	for c := tx.New[0].Trampoline.Code; len(c) > 0; {
 		in, err := x86.Decode(c)
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +172,7 @@ func TestMovedCall(t *testing.T) {
 func TestClose(t *testing.T) {
 	text := code(t, "488b07488b07488b07488b07488b07488b07c3")
 	space := NewSpace(around(text))
-	whole := space.free.total()
+	whole := space.total()
 	p := NewPlanner(text, space)
 	tx, err := p.Plan([]Site{{edgeAt, mark{edgeAt, 9}}, {edgeAt + 3, mark{edgeAt + 3, 9}}}, nil)
 	if err != nil {
@@ -175,7 +183,7 @@ func TestClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Close()
-	if n := space.free.total(); n != whole || len(space.used) > 0 {
+	if n := space.total(); n != whole || space.InUse() > 0 {
 		t.Errorf("%d of %d bytes are free", n, whole)
 	}
 }
@@ -206,7 +214,7 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 	if rnd.IntN(2) == 0 {
 		free = []Range{{edgeAt - 1<<30, edgeAt - 1<<30 + 1<<16}, {edgeAt + rnd.Uint64N(1<<30), edgeAt + 1<<30}}
 	}
-	for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
+	for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
 		in, _, _ := text.inst(a)
 		if to, ok := in.Target(a); ok && slices.ContainsFunc(free, func(r Range) bool { return to >= r.Lo && to < r.Hi }) {
 			return // a jump to where nothing is could become one to its own trampoline, unchanged
@@ -216,7 +224,7 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 	for n := range 5 {
 		var add []Site
 		var remove []uint64
-		for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
+		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
 			switch {
 			case p.sites[a] && (n == 4 || rnd.IntN(2) == 0):
 				remove = append(remove, a)
@@ -235,7 +243,7 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 		p.Commit(tx)
 		p.Free(tx)
 	}
-	if !bytes.Equal(text.now, text.orig) || len(p.space.used) > 0 {
+	if !bytes.Equal(text.now, text.orig) || p.space.InUse() > 0 {
 		t.Fatal("something is left")
 	}
 }
@@ -255,7 +263,7 @@ func TestKeep(t *testing.T) {
 	}
 	b := newBench(text, around(text))
 	var add []Site
-	for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
+	for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
 		if b.Check(a) == nil {
 			add = append(add, Site{a, mark{a, 5}})
 		}

@@ -1,7 +1,5 @@
 package patch
 
-import "github.com/ripstop/ripstop/internal/x86"
-
 // Bounds of the search for bytes that suit two jumps, in looks at the space: for one pair of places, and for a site's successor or neighbours.
 const (
 	triesPair = 3000
@@ -20,59 +18,83 @@ var (
 	}()
 )
 
-// A byteChoice is a byte that is not given, and what it may be.
+// A byteChoice is a byte that is not known, and what it may be.
 type byteChoice struct {
 	at   uint64
 	from []byte
 }
 
-// both looks for targets of two jumps that share the bytes of choices; given are those that are settled. It tries the last choices first: they weigh most in the distance.
-func (p *Planner) both(x, y *jump, given func(uint64) (byte, bool), choices []byteChoice) (chosen map[uint64]byte, ax, ay uint64, ok bool) {
-	chosen = map[uint64]byte{}
+// A pair is two jumps that share bytes, and what is known of them.
+type pair struct {
+	x, y    jump
+	k       known
+	choices []byteChoice
+	ax, ay  uint64 // their targets, when they are found
+}
+
+// within says whether a byte is one of the jump's distance.
+func (j *jump) within(a uint64) bool { return a > j.op && a < j.end() }
+
+// both looks for targets of two jumps. It tries the last choices first: they weigh most in the distance; and goes on only where both have a target as far as is chosen.
+func (p *Planner) both(c *pair) bool {
 	left := min(triesPair, p.tries)
 	defer func(had int) { p.tries -= had - left }(left)
-	now := func(a uint64) (byte, bool) {
-		if b, ok := chosen[a]; ok {
-			return b, true
-		}
-		return given(a)
+	find := func(j *jump) (uint64, bool) {
+		left--
+		return p.space.find(j.want(&c.k), j.l.size)
 	}
 	var rec func(n int) bool
-	rec = func(n int) bool {
-		if left <= 0 {
-			return false
-		}
-		left--
-		a, found := p.space.find(x.want(now), x.size)
-		if !found {
-			return false
-		}
+	rec = func(n int) (ok bool) {
 		if n == 0 {
-			b, found := p.space.apart(y.want(now), y.size, a, x.size)
-			ax, ay = a, b
-			return found
+			if left--; left < 0 {
+				return false
+			}
+			if c.ax, ok = p.space.find(c.x.want(&c.k), c.x.l.size); ok {
+				c.ay, ok = p.space.apart(c.y.want(&c.k), c.y.l.size, c.ax, c.x.l.size)
+			}
+			return ok
 		}
-		c := choices[n-1]
-		for _, b := range c.from {
-			chosen[c.at] = b
-			if rec(n - 1) {
+		b := c.choices[n-1]
+		for _, v := range b.from {
+			if left <= 0 {
+				break
+			}
+			c.k.set(b.at, v)
+			ok = true
+			if c.x.within(b.at) && n > 1 {
+				_, ok = find(&c.x)
+			}
+			if ok && c.y.within(b.at) && n > 1 {
+				_, ok = find(&c.y)
+			}
+			if ok && rec(n-1) {
 				return true
 			}
 		}
-		delete(chosen, c.at)
+		c.k.unset(b.at)
 		return false
 	}
-	ok = rec(len(choices))
-	return chosen, ax, ay, ok
+	if _, ok := find(&c.x); !ok {
+		return false
+	}
+	if _, ok := find(&c.y); !ok {
+		return false
+	}
+	return rec(len(c.choices))
 }
 
 // evictable says whether an instruction may be displaced on another one's behalf, and how many of its bytes may be overwritten.
-func (p *Planner) evictable(at uint64) (in x86.Inst, room int, ok bool) {
-	in, _, ok = p.text.inst(at)
-	if !ok || !movable(&in) || p.patches[at] != nil || p.sites[at] != nil || len(p.deps[at]) > 0 || p.text.shared(at) {
-		return in, 0, false
+func (p *Planner) evictable(at uint64) (room int, ok bool) {
+	if !p.text.Begins(at) || p.text.shared(at) {
+		return 0, false
 	}
-	return in, p.text.room(at, &in), true
+	if r := p.records.at(at - p.text.at); r != nil && (r.recipe != nil || r.patched()) || p.records.leant(at-p.text.at) {
+		return 0, false
+	}
+	if in, _, ok := p.text.inst(at); !ok || !movable(in) {
+		return 0, false
+	}
+	return p.text.room(at), true
 }
 
 // evict makes the patch of a displaced instruction.
@@ -85,76 +107,70 @@ func (p *Planner) evict(at, forSite uint64, tier Tier, l *layout, a uint64) *Pat
 }
 
 // successor displaces the successor by a jump of its own, whose bytes are chosen so that the jump here can be made of them.
-func (p *Planner) successor(at uint64, in *x86.Inst, room int) (bool, error) {
-	next := at + uint64(in.Len)
-	_, roomThere, ok := p.evictable(next)
+func (p *Planner) successor(at uint64, room int) (bool, error) {
+	next := at + uint64(p.text.Len(at))
+	roomThere, ok := p.evictable(next)
 	if !ok {
 		return false, nil
 	}
 	for padsThere := range min(roomThere, 3) {
-		y := jump{op: next + uint64(padsThere), room: next + uint64(roomThere)}
-		if y.end() > p.text.end() {
+		c := pair{y: jump{op: next + uint64(padsThere)}}
+		if c.y.end() > p.text.end() {
 			break
 		}
-		ly, err := p.layout(next, y.end())
-		if err != nil {
+		var lx, ly layout
+		if p.layout(&ly, next, c.y.end()) != nil {
 			break
 		}
-		y.l, y.size = &ly, ly.size
+		c.y.l, c.x.l = &ly, &lx
 		for pads := range room {
-			x := jump{op: at + uint64(pads), room: at + uint64(room)}
-			if x.end() <= next {
+			c.x.op = at + uint64(pads)
+			if c.x.end() <= next {
 				continue
 			}
-			lx, err := p.layout(at, x.end())
-			if err != nil {
+			if err := p.layout(&lx, at, c.x.end()); err != nil {
 				return false, err
 			}
-			x.l, x.size = &lx, lx.size
-			given := func(a uint64) (byte, bool) {
+			c.k = known{at: at}
+			c.k.text(p.text, at+uint64(room), next)
+			c.k.text(p.text, next+uint64(roomThere), max(c.x.end(), c.y.end()))
+			c.k.set(c.y.op, opJump)
+			c.choices = c.choices[:0]
+			for a := next; a < c.x.end() && a < next+uint64(roomThere); a++ {
 				switch {
-				case a == y.op:
-					return opJump, true
-				case a < x.room, a >= next && a < y.room:
-					return 0, false
-				}
-				return p.text.now[a-p.text.at], true
-			}
-			var choices []byteChoice
-			for a := next; a < x.end() && a < y.room; a++ {
-				switch {
-				case a+1 < y.op:
-					choices = append(choices, byteChoice{a, idle})
-				case a < y.op:
-					choices = append(choices, byteChoice{a, idleLast})
-				case a > y.op && a < y.end():
-					choices = append(choices, byteChoice{a, anyByte})
-				case a >= y.end():
-					choices = append(choices, byteChoice{a, p.text.now[a-p.text.at:][:1]})
+				case a+1 < c.y.op:
+					c.choices = append(c.choices, byteChoice{a, idle})
+				case a < c.y.op:
+					c.choices = append(c.choices, byteChoice{a, idleLast})
+				case a > c.y.op && a < c.y.end():
+					c.choices = append(c.choices, byteChoice{a, anyByte})
+				case a >= c.y.end():
+					c.choices = append(c.choices, byteChoice{a, p.text.now[a-p.text.at:][:1]})
 				}
 			}
-			chosen, ax, ay, ok := p.both(&x, &y, given, choices)
-			if !ok {
+			if !p.both(&c) {
 				continue
 			}
-			prefixes := ownPads(padsThere)
+			prefixes := p.slabs.bytes(padsThere)
 			for i := range prefixes {
-				if b, ok := chosen[next+uint64(i)]; ok {
-					prefixes[i] = b
+				prefixes[i] = pad
+				if a := next + uint64(i) - at; c.k.is[a] {
+					prefixes[i] = c.k.value[a]
 				}
 			}
-			there := p.evict(next, at, TierSuccessor, &ly, ay)
+			there := p.evict(next, at, TierSuccessor, &ly, c.ay)
 			if there == nil {
 				continue
 			}
-			p.install(p.jumpBytes(there, padsThere, roomThere, prefixes))
-			here := p.make(at, TierSuccessor, &lx, ax)
+			p.jump(there, padsThere, roomThere, prefixes)
+			p.install(there, &ly, padsThere+jumpLen)
+			here := p.make(at, TierSuccessor, &lx, c.ax)
 			if here == nil {
 				p.drop(there)
 				continue
 			}
-			here.evicts = []uint64{next}
-			p.install(p.jumpBytes(here, pads, room, ownPads(pads)))
+			p.jump(here, pads, room, ownPads(pads))
+			p.install(here, &lx, pads+jumpLen).evicts = uint8(next - at)
 			return true, nil
 		}
 	}
@@ -163,38 +179,41 @@ func (p *Planner) successor(at uint64, in *x86.Inst, room int) (bool, error) {
 
 // drop takes back the patch that was installed last.
 func (p *Planner) drop(x *Patch) {
-	p.uninstall(x)
-	p.space.give(x.Trampoline.At, x.Trampoline.End())
+	off := uint32(x.At - p.text.at)
+	p.uninstall(off)
+	p.records.drop(off)
+	p.free(&x.Trampoline)
 	p.pending.New = p.pending.New[:len(p.pending.New)-1]
 }
 
 // neighbour displaces an instruction further on, which has room for its own jump's first bytes and, among them, for those of another jump, to which a short jump leads.
-func (p *Planner) neighbour(at uint64, in *x86.Inst, room int) (bool, error) {
+func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 	if room < 2 {
 		return false, nil
 	}
-	lx, err := p.layout(at, at+2)
-	if err != nil {
+	var lx, ly layout
+	if err := p.layout(&lx, at, at+2); err != nil {
 		return false, err
 	}
 	last := at + 2 + 127
-	for v := p.text.next(at+uint64(in.Len), last); v < last; v = p.text.next(v+1, last) {
-		_, roomThere, ok := p.evictable(v)
+	for v := p.text.Next(at+uint64(p.text.Len(at)), last); v < last; v = p.text.Next(v+1, last) {
+		if p.text.Len(v) < 3 {
+			continue
+		}
+		roomThere, ok := p.evictable(v)
 		if !ok || roomThere < 3 {
 			continue
 		}
-		y := jump{op: v, room: v + uint64(roomThere)}
-		ly, err := p.layout(v, y.end())
-		if err != nil || y.end() > p.text.end() {
+		c := pair{x: jump{l: &lx}, y: jump{op: v, l: &ly}}
+		if c.y.end() > p.text.end() || p.layout(&ly, v, c.y.end()) != nil {
 			continue
 		}
-		y.l, y.size = &ly, ly.size
 		for k := roomThere - 1; k > 0; k-- {
-			x := jump{op: v + uint64(k), room: y.room, l: &lx, size: lx.size}
-			if x.op > last || x.end() > p.text.end() {
+			c.x.op = v + uint64(k)
+			if c.x.op > last || c.x.end() > p.text.end() {
 				continue
 			}
-			if p.meet(at, v, &x, &y, roomThere) {
+			if p.meet(at, v, &c, roomThere) {
 				return true, nil
 			}
 		}
@@ -203,46 +222,39 @@ func (p *Planner) neighbour(at uint64, in *x86.Inst, room int) (bool, error) {
 }
 
 // meet makes the patches of neighbour if both jumps find a target.
-func (p *Planner) meet(at, v uint64, x, y *jump, roomThere int) bool {
-	given := func(a uint64) (byte, bool) {
-		switch {
-		case a == x.op:
-			return opJump, true
-		case a < y.room:
-			return 0, false
-		}
-		return p.text.now[a-p.text.at], true
+func (p *Planner) meet(at, v uint64, c *pair, roomThere int) bool {
+	x, y, room := &c.x, &c.y, v+uint64(roomThere)
+	c.k = known{at: v}
+	c.k.text(p.text, room, max(x.end(), y.end()))
+	c.k.set(x.op, opJump)
+	c.choices = c.choices[:0]
+	for a := x.op + 1; a < y.end() && a < room; a++ {
+		c.choices = append(c.choices, byteChoice{a, anyByte})
 	}
-	var choices []byteChoice
-	for a := x.op + 1; a < y.end() && a < y.room; a++ {
-		choices = append(choices, byteChoice{a, anyByte})
-	}
-	_, ax, ay, ok := p.both(x, y, given, choices)
-	if !ok {
+	if !p.both(c) {
 		return false
 	}
-	there := p.evict(v, at, TierNeighbour, y.l, ay)
+	there := p.evict(v, at, TierNeighbour, y.l, c.ay)
 	if there == nil {
 		return false
 	}
-	here := p.make(at, TierNeighbour, x.l, ax)
+	here := p.make(at, TierNeighbour, x.l, c.ax)
 	if here == nil {
-		p.space.give(there.Trampoline.At, there.Trampoline.End())
+		p.free(&there.Trampoline)
 		return false
 	}
 	// The bytes of the inner jump belong to the patch of the instruction that they lie in.
 	inner := (&Patch{At: x.op, Trampoline: here.Trampoline})
-	p.jumpBytes(inner, 0, int(y.room-x.op), nil)
-	whole := append([]byte(nil), p.text.Bytes(v, v+uint64(roomThere))...)
+	p.jump(inner, 0, int(room-x.op), nil)
+	whole := append([]byte(nil), p.text.Bytes(v, room)...)
 	copy(whole[x.op-v:], inner.Bytes)
-	copy(p.text.Bytes(v, v+uint64(roomThere)), whole) // for jumpBytes to compare with
-	own := p.jumpBytes(there, 0, min(roomThere, int(x.op-v)), nil)
-	copy(whole, own.Bytes)
-	there.Bytes = whole[:max(len(own.Bytes), int(x.op-v)+len(inner.Bytes), min(roomThere, jumpLen))]
-	p.install(there)
-	here.Via, here.evicts = x.op, []uint64{v}
-	here.Bytes = []byte{opShort, byte(x.op - at - 2)}
-	here.lean(append([]uint64{v}, inner.puns...))
-	p.install(here)
+	copy(p.text.Bytes(v, room), whole) // for jump to compare with
+	p.jump(there, 0, min(roomThere, int(x.op-v)), nil)
+	copy(whole, there.Bytes)
+	there.Bytes = whole[:max(len(there.Bytes), int(x.op-v)+len(inner.Bytes), min(roomThere, jumpLen))]
+	p.install(there, y.l, jumpLen)
+	here.Via, here.Bytes = x.op, []byte{opShort, byte(x.op - at - 2)}
+	r := p.install(here, x.l, int(x.end()-at))
+	r.via, r.evicts = uint8(x.op-at), uint8(v-at)
 	return true
 }

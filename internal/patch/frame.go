@@ -12,19 +12,21 @@ type Mapping struct {
 	Frame int // the page of the file, from 0
 }
 
-// A frame is what is known of one.
+// A frame is what is known of one, or of a page that has none yet.
 type frame struct {
-	pages []uint64
-	taken [PageSize / 64]uint64 // a bit for each byte
-	bytes int
+	number int      // -1: it is none
+	pages  []uint64 // that show it
+	taken  [PageSize / 64]uint64
+	bytes  int
+	room   int // no hole is larger
 }
 
 // frames are those of a space.
 type frames struct {
 	list []*frame
-	of   map[uint64]int // by page
-	open []int          // where others may still go
-	idle []int          // without pages
+	open []int    // where others may still go
+	idle []int    // without pages
+	pool []*frame // of pages that have got others
 }
 
 const (
@@ -32,25 +34,40 @@ const (
 	fullFrame  = PageSize / 2 // from where on nothing is put into a frame, or a page into one that has others
 )
 
+// private gives what is known of a page that has no frame yet.
+func (s *frames) private(page uint64) (f *frame) {
+	if n := len(s.pool); n > 0 {
+		f, s.pool = s.pool[n-1], s.pool[:n-1]
+		*f = frame{pages: f.pages[:0]}
+	} else {
+		f = &frame{}
+	}
+	f.number, f.room = -1, PageSize
+	f.pages = append(f.pages, page)
+	return f
+}
+
 // Frames gives each page in use that has none a frame, and tells which these are: they are to be mapped, in place of what Frames said before, if a page comes
 // twice. It must be called when a plan is made, before its trampolines are written; what is planned later keeps to the frames.
 func (s *Space) Frames() (fresh []Mapping) {
-	for page := range s.used {
-		if _, ok := s.frames.of[page]; !ok {
-			fresh = append(fresh, Mapping{Page: page})
+	slices.Sort(s.fresh)
+	for _, page := range slices.Compact(s.fresh) {
+		if u := s.page(page); u != nil && u.frame.number < 0 {
+			u.frame = s.assign(page, u.frame)
+			fresh = append(fresh, Mapping{page, u.frame.number})
 		}
 	}
-	slices.SortFunc(fresh, func(a, b Mapping) int { return compare(a.Page, b.Page) })
-	for i := range fresh {
-		fresh[i].Frame = s.assign(fresh[i].Page)
-	}
+	s.fresh, s.frames.pool = nil, nil
 	return fresh
 }
 
 // Frame gives the frame of a page, and false if it has none.
 func (s *Space) Frame(page uint64) (int, bool) {
-	n, ok := s.frames.of[page&^(PageSize-1)]
-	return n, ok
+	f := s.frameAt(page)
+	if f == nil || f.number < 0 {
+		return 0, false
+	}
+	return f.number, true
 }
 
 // FrameCount is how many frames there are: the length of the file in pages.
@@ -59,35 +76,26 @@ func (s *Space) FrameCount() int { return len(s.frames.list) }
 // Areas gives how many areas of memory the kernel keeps for the pages: of those beside each other it makes one where their frames are beside each other too. A
 // process may have vm.max_map_count of them, 65,530 if nobody has changed it.
 func (s *Space) Areas() int {
-	n := 0
-	for page, f := range s.frames.of {
-		if before, ok := s.frames.of[page-PageSize]; !ok || before+1 != f {
+	n, before, last := 0, uint64(0), -1
+	for _, page := range s.Pages() {
+		f, ok := s.Frame(page)
+		if !ok {
+			continue
+		}
+		if last < 0 || page != before+PageSize || f != last+1 {
 			n++
 		}
+		before, last = page, f
 	}
 	return n
 }
 
-// assign gives a page a frame.
-func (s *Space) assign(page uint64) int {
-	var bits frame
-	for a := page; a < page+PageSize; {
-		lo := a // what is neither free nor anybody else's in the page is ours
-		r, ok := s.free.seek(a)
-		if !ok || r.Lo >= page+PageSize {
-			a = page + PageSize
-		} else {
-			a = max(a, r.Lo)
-		}
-		bits.set(int(lo-page), int(a-page), true)
-		if ok && r.Lo < page+PageSize {
-			a = min(r.Hi, page+PageSize)
-		}
-	}
+// assign gives a page a frame in place of its private one: what either uses is taken in both.
+func (s *Space) assign(page uint64, own *frame) *frame {
 	n := -1
-	if bits.bytes < fullFrame {
+	if own.bytes < fullFrame {
 		for _, k := range s.frames.open {
-			if !s.frames.list[k].clashes(&bits) {
+			if !s.frames.list[k].clashes(own) {
 				n = k
 				break
 			}
@@ -101,20 +109,16 @@ func (s *Space) assign(page uint64) int {
 		s.frames.open = append(s.frames.open, n)
 	default:
 		n = len(s.frames.list)
-		s.frames.list = append(s.frames.list, &frame{})
+		s.frames.list = append(s.frames.list, &frame{number: n, room: PageSize})
 		s.frames.open = append(s.frames.open, n)
 	}
 	f := s.frames.list[n]
-	for _, other := range f.pages { // what either uses is taken in both
-		bits.each(func(lo, hi int) { s.forbid(other+uint64(lo), other+uint64(hi)) })
+	for i, w := range own.taken {
+		f.taken[i] |= w
 	}
-	f.each(func(lo, hi int) { s.forbid(page+uint64(lo), page+uint64(hi)) })
-	bits.each(func(lo, hi int) { f.set(lo, hi, true) })
+	f.bytes += own.bytes
+	f.room = min(f.room, own.room)
 	f.pages = append(f.pages, page)
-	if s.frames.of == nil {
-		s.frames.of = map[uint64]int{}
-	}
-	s.frames.of[page] = n
 	if open := s.frames.open; f.bytes >= fullFrame || len(open) > openFrames {
 		i := slices.Index(open, n)
 		if f.bytes < fullFrame {
@@ -124,68 +128,58 @@ func (s *Space) assign(page uint64) int {
 			s.frames.open = slices.Delete(open, i, i+1)
 		}
 	}
-	return n
-}
-
-// forbid makes that nothing is given in a range that is free, and permit undoes it.
-func (s *Space) forbid(lo, hi uint64) {
-	s.free.remove(lo, hi)
-	s.part.remove(lo, hi)
-}
-
-func (s *Space) permit(lo, hi uint64) {
-	s.free.add(lo, hi)
-	page := lo &^ (PageSize - 1)
-	s.part.remove(page, page+PageSize)
-	s.holes(page)
-}
-
-// shared says to the other pages of a page's frame that a part of it is taken, or no longer.
-func (s *Space) shared(page uint64, lo, hi int, taken bool) {
-	n, ok := s.frames.of[page]
-	if !ok {
-		return
-	}
-	f := s.frames.list[n]
-	f.set(lo, hi, taken)
-	for _, other := range f.pages {
-		switch {
-		case other == page:
-		case taken:
-			s.forbid(other+uint64(lo), other+uint64(hi))
-		default:
-			s.permit(other+uint64(lo), other+uint64(hi))
-		}
-	}
+	s.frames.pool = append(s.frames.pool, own)
+	return f
 }
 
 // leave takes a page that is no longer in use out of its frame.
-func (s *Space) leave(page uint64) {
-	n, ok := s.frames.of[page]
-	if !ok {
+func (s *Space) leave(page uint64, f *frame) {
+	f.pages = slices.DeleteFunc(f.pages, func(p uint64) bool { return p == page })
+	if f.number < 0 || len(f.pages) > 0 {
 		return
 	}
-	f := s.frames.list[n]
-	delete(s.frames.of, page)
-	f.pages = slices.DeleteFunc(f.pages, func(p uint64) bool { return p == page })
-	f.each(func(lo, hi int) { s.free.add(page+uint64(lo), page+uint64(hi)) })
-	if len(f.pages) == 0 {
-		if i := slices.Index(s.frames.open, n); i >= 0 {
-			s.frames.open = slices.Delete(s.frames.open, i, i+1)
+	if i := slices.Index(s.frames.open, f.number); i >= 0 {
+		s.frames.open = slices.Delete(s.frames.open, i, i+1)
+	}
+	s.frames.idle = append(s.frames.idle, f.number)
+}
+
+// set takes bytes that are free, or frees them.
+func (f *frame) set(lo, hi int, taken bool) {
+	for i := lo; i < hi; {
+		n := min(64-i%64, hi-i)
+		mask := (uint64(1)<<n - 1) << (i % 64)
+		switch w := &f.taken[i/64]; {
+		case taken && *w&mask == 0, !taken && *w&mask == mask:
+			*w ^= mask
+		default:
+			panic("BUG: patch: memory is given twice, or given back twice")
 		}
-		s.frames.idle = append(s.frames.idle, n)
+		i += n
+	}
+	if f.bytes += hi - lo; !taken {
+		f.bytes -= 2 * (hi - lo)
+		f.room = PageSize
 	}
 }
 
-func (f *frame) set(lo, hi int, taken bool) {
-	for i := lo; i < hi; i++ {
-		if bit := uint64(1) << (i % 64); (f.taken[i/64]&bit != 0) != taken {
-			f.taken[i/64] ^= bit
-			if f.bytes++; !taken {
-				f.bytes -= 2
+// hole looks for the first place in [lo, hi] from which size bytes are free, or all to the frame's end.
+func (f *frame) hole(lo, hi, size int) (at int, ok bool) {
+	whole := lo == 0 && hi >= PageSize-1
+	for at = nextClear(f.taken[:], lo); at <= hi; {
+		end := nextSet(f.taken[:], at)
+		if end-at >= size || end == PageSize {
+			if whole && end == PageSize && end-at < size {
+				f.room = min(f.room, size-1)
 			}
+			return at, at < PageSize
 		}
+		at = nextClear(f.taken[:], end)
 	}
+	if whole {
+		f.room = min(f.room, size-1)
+	}
+	return 0, false
 }
 
 func (f *frame) clashes(g *frame) bool {
@@ -195,21 +189,4 @@ func (f *frame) clashes(g *frame) bool {
 		}
 	}
 	return false
-}
-
-// each calls back for each run of bytes that are taken.
-func (f *frame) each(run func(lo, hi int)) {
-	for i := 0; i < PageSize; i++ {
-		if f.taken[i/64] == 0 {
-			i |= 63
-			continue
-		}
-		lo := i
-		for i < PageSize && f.taken[i/64]>>(i%64)&1 != 0 {
-			i++
-		}
-		if i > lo {
-			run(lo, i)
-		}
-	}
 }

@@ -51,19 +51,19 @@ func TestFrames(t *testing.T) {
 				}
 			}
 			for page := range of {
-				if s.used[page] == 0 {
+				if s.page(page) == nil {
 					delete(of, page)
 				}
 			}
 			if rnd.IntN(8) == 0 {
 				for _, m := range s.Frames() {
-					if _, ok := of[m.Page]; ok || s.used[m.Page] == 0 {
+					if _, ok := of[m.Page]; ok || s.page(m.Page) == nil {
 						t.Fatalf("page %#x gets a frame again, or is not in use", m.Page)
 					}
 					of[m.Page] = m.Frame
 				}
-				if len(of) != len(s.used) {
-					t.Fatalf("%d pages of %d have frames", len(of), len(s.used))
+				if len(of) != s.InUse() {
+					t.Fatalf("%d pages of %d have frames", len(of), s.InUse())
 				}
 				list := map[int]bool{}
 				for _, f := range of {
@@ -90,12 +90,40 @@ func TestFrames(t *testing.T) {
 		for _, g := range given {
 			s.give(g.Lo, g.Hi)
 		}
-		if n := s.free.total(); n != pages*PageSize || s.part.total() != 0 || len(s.frames.of) != 0 || len(s.frames.open) != 0 || len(s.frames.idle) != s.FrameCount() {
-			t.Fatalf("round %d: %d bytes are free in the end, %d in pages in use; %+v", round, n, s.part.total(), s.frames)
+		if n := s.total(); n != pages*PageSize || s.InUse() != 0 || len(s.frames.open) != 0 || len(s.frames.idle) != s.FrameCount() {
+			t.Fatalf("round %d: %d bytes are free in the end, %d pages in use; %+v", round, n, s.InUse(), s.frames)
 		}
 	}
 	if shared < 10 {
 		t.Errorf("at most %d pages were in a frame with others", shared)
+	}
+}
+
+// The two trampolines of an eviction are looked for together. They once lay in different pages and in the same bytes of the frame that both pages showed, if the pages
+// had their frame before: one was written over the other.
+func TestFrameOfTwo(t *testing.T) {
+	const base = 1 << 32
+	s := NewSpace([]Range{{base, base + 2*PageSize}})
+	s.take(base+10, base+20)
+	s.take(base+PageSize+30, base+PageSize+40)
+	if s.Frames(); s.FrameCount() != 1 {
+		t.Fatalf("%d frames for two pages that do not clash", s.FrameCount())
+	}
+	before := s.total()
+	exactly := func(a uint64) want {
+		return want{base: base, mask: ^uint32(0), bits: uint32(a - base), lo: base, hi: base + 2*PageSize}
+	}
+	const x = base + 100
+	for _, c := range []struct {
+		at uint64
+		ok bool
+	}{{x, false}, {x + 19, false}, {x + 20, true}, {x + PageSize, false}, {x + PageSize + 19, false}, {x + PageSize - 20, true}, {x + PageSize + 20, true}, {base + PageSize + 10, false}} {
+		if _, ok := s.apart(exactly(c.at), 20, x, 20); ok != c.ok {
+			t.Errorf("beside %#x, %#x: %v", x, c.at, ok)
+		}
+	}
+	if s.total() != before {
+		t.Error("it took memory to look for some")
 	}
 }
 

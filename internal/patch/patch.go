@@ -11,6 +11,7 @@ package patch
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -68,18 +69,15 @@ func (t Tier) String() string {
 
 // A Patch is one instruction patched. It does not change.
 type Patch struct {
-	At         uint64
-	Tier       Tier
-	Bytes      []byte // what lies there instead of the instruction's own first bytes, never beyond its end
+	At    uint64
+	Tier  Tier
+	Bytes []byte // what lies there instead of the instruction's own first bytes, never beyond its end
+	// Trampoline has its place and its length always, its code, parts and states only in Transaction.New.
 	Trampoline Trampoline
 	// For is the site on whose behalf the instruction was displaced; 0 if it is a site itself.
 	For uint64
 	// Via is the place of the jump inside a displaced neighbour, 0 if there is none.
 	Via uint64
-
-	evicts []uint64 // displaced on its behalf
-	puns   []uint64 // instructions whose bytes are part of its jump
-	deps   []uint64 // instructions that it must be planned anew with: puns and what the trampoline copied
 }
 
 // A Trampoline is code outside the program's.
@@ -88,10 +86,15 @@ type Trampoline struct {
 	Code   []byte
 	Parts  []Part
 	States []State // of all of it, by Off, the first at 0
+
+	size int // if there is no code
 }
 
+// Len gives its length in bytes.
+func (t *Trampoline) Len() int { return max(t.size, len(t.Code)) }
+
 // End gives the address behind the trampoline.
-func (t *Trampoline) End() uint64 { return t.At + uint64(len(t.Code)) }
+func (t *Trampoline) End() uint64 { return t.At + uint64(t.Len()) }
 
 // A Part is a piece of a trampoline: a recipe, a copy of an instruction, or, last, the jump back. A thread that is stopped in a part is, as far as the program
 // is concerned, about to run the instruction at For, unless States says that it has run it.
@@ -108,28 +111,62 @@ type Planner struct {
 
 	text    *Text
 	space   *Space
-	sites   map[uint64]Recipe
-	patches map[uint64]*Patch
-	deps    map[uint64][]uint64 // from an instruction to the patches that must be planned anew when it changes
+	records records
 	pending *Transaction
 	tries   int // that the search for a tier has left
+	slabs   slabs
 }
 
 // NewPlanner makes a planner for a text that is as it was. Several planners may share a space.
 func NewPlanner(text *Text, space *Space) *Planner {
-	return &Planner{text: text, space: space, sites: map[uint64]Recipe{}, patches: map[uint64]*Patch{}, deps: map[uint64][]uint64{}}
+	return &Planner{text: text, space: space, records: records{blocks: make([][]record, (len(text.orig)+blockBytes-1)/blockBytes)}}
 }
 
 // At gives the patch of an instruction, nil if there is none.
-func (p *Planner) At(addr uint64) *Patch { return p.patches[addr] }
+func (p *Planner) At(addr uint64) *Patch {
+	if r := p.records.at(addr - p.text.at); r != nil && r.patched() {
+		return p.view(r)
+	}
+	return nil
+}
+
+// Patches calls back for each patch, by address.
+func (p *Planner) Patches(f func(*Patch)) {
+	p.records.each(0, uint64(len(p.text.orig)), func(r *record) bool {
+		if r.patched() {
+			f(p.view(r))
+		}
+		return true
+	})
+}
+
+// view gives what a record says of a patch.
+func (p *Planner) view(r *record) *Patch {
+	at := p.text.at + uint64(r.off)
+	x := &Patch{At: at, Tier: r.tier, Bytes: slices.Clone(p.text.Bytes(at, at+uint64(r.bytes)))}
+	x.Trampoline.At, x.Trampoline.size = p.trampoline(r), int(r.size)
+	if r.before != 0 {
+		x.For = at - uint64(r.before)
+	}
+	if r.via != 0 {
+		x.Via = at + uint64(r.via)
+	}
+	return x
+}
+
+// trampoline gives where a patch's trampoline lies.
+func (p *Planner) trampoline(r *record) uint64 { return p.text.at + r.from() + uint64(int64(r.dist)) }
+
+// free gives a patch's trampoline back to the space.
+func (p *Planner) free(t *Trampoline) { p.space.give(t.At, t.End()) }
 
 // Close forgets the text, which is unmapped, and frees its trampolines, but for those that Free was not yet told of.
 func (p *Planner) Close() {
 	if p.pending != nil {
 		p.Abort(p.pending)
 	}
-	for _, x := range p.patches {
-		p.space.give(x.Trampoline.At, x.Trampoline.End())
-	}
+	p.Patches(func(x *Patch) { p.free(&x.Trampoline) })
+	calls := p.Calls
 	*p = *NewPlanner(p.text, p.space)
+	p.Calls = calls
 }

@@ -3,8 +3,6 @@ package patch
 import (
 	"encoding/binary"
 	"fmt"
-
-	"github.com/ripstop/ripstop/internal/x86"
 )
 
 const (
@@ -18,50 +16,56 @@ const (
 
 // A jump is one of five bytes that is being planned.
 type jump struct {
-	op   uint64 // where its first byte lies
-	room uint64 // from where on bytes are given
-	l    *layout
-	size int
+	op uint64 // where its first byte lies
+	l  *layout
 }
 
 func (j *jump) end() uint64 { return j.op + jumpLen }
 
-// want gives what the jump asks of its target: the bytes that given knows stay.
-func (j *jump) want(given func(addr uint64) (byte, bool)) want {
+// want gives what the jump asks of its target: the bytes of its distance that are known stay.
+func (j *jump) want(k *known) want {
 	w := want{base: j.end(), lo: j.l.lo, hi: j.l.hi}
 	for i := range 4 {
-		if b, ok := given(j.op + 1 + uint64(i)); ok {
+		if a := j.op + 1 + uint64(i) - k.at; k.is[a] {
 			w.mask |= 0xff << (8 * i)
-			w.bits |= uint32(b) << (8 * i)
+			w.bits |= uint32(k.value[a]) << (8 * i)
 		}
 	}
 	return w
 }
 
-// beyond gives the bytes of the text from an address on, as planned: nothing is known before it.
-func (p *Planner) beyond(room uint64) func(uint64) (byte, bool) {
-	return func(a uint64) (byte, bool) {
-		if a < room {
-			return 0, false
-		}
-		return p.text.now[a-p.text.at], true
+// Known bytes from an address on; the others are to be chosen.
+type known struct {
+	at    uint64
+	is    [knownBytes]bool
+	value [knownBytes]byte
+}
+
+// knownBytes is how far two jumps reach, the second of which lies in the instruction behind that of the first.
+const knownBytes = 56
+
+func (k *known) set(a uint64, b byte) { k.is[a-k.at], k.value[a-k.at] = true, b }
+func (k *known) unset(a uint64)       { k.is[a-k.at] = false }
+
+// text makes the bytes in [lo, hi) known as they are planned.
+func (k *known) text(t *Text, lo, hi uint64) {
+	for a := lo; a < min(hi, t.end()); a++ {
+		k.set(a, t.now[a-t.at])
 	}
 }
 
 // place patches the instruction, by the first tier that works. What follows it must have been placed.
 func (p *Planner) place(at uint64) error {
-	in, _, ok := p.text.inst(at)
 	switch {
-	case !ok:
+	case !p.text.Begins(at):
 		return ErrNoInstruction
 	case p.text.shared(at):
 		return ErrShared
 	}
-	room := p.text.room(at, &in)
-	tiers := []func(uint64, *x86.Inst, int) (bool, error){p.direct, p.successor, p.neighbour, p.trap}
-	for _, try := range tiers {
+	room := p.text.room(at)
+	for _, try := range []func(*Planner, uint64, int) (bool, error){(*Planner).direct, (*Planner).successor, (*Planner).neighbour, (*Planner).trap} {
 		p.tries = triesSite
-		if ok, err := try(at, &in, room); ok || err != nil {
+		if ok, err := try(p, at, room); ok || err != nil {
 			return err
 		}
 	}
@@ -69,14 +73,14 @@ func (p *Planner) place(at uint64) error {
 }
 
 // direct places a jump, punned and padded as need be.
-func (p *Planner) direct(at uint64, in *x86.Inst, room int) (bool, error) {
+func (p *Planner) direct(at uint64, room int) (bool, error) {
 	for pads := range room {
-		j := jump{op: at + uint64(pads), room: at + uint64(room)}
+		j := jump{op: at + uint64(pads)}
 		if j.end() > p.text.end() {
 			break
 		}
-		l, err := p.layout(at, j.end())
-		if err != nil {
+		var l layout
+		if err := p.layout(&l, at, j.end()); err != nil {
 			return false, err
 		}
 		j.l = &l
@@ -87,9 +91,12 @@ func (p *Planner) direct(at uint64, in *x86.Inst, room int) (bool, error) {
 		case room >= jumpLen:
 			tier = TierJump
 		}
-		if a, ok := p.space.find(j.want(p.beyond(j.room)), l.size); ok {
+		k := known{at: at}
+		k.text(p.text, at+uint64(room), j.end())
+		if a, ok := p.space.find(j.want(&k), l.size); ok {
 			if x := p.make(at, tier, &l, a); x != nil {
-				p.install(p.jumpBytes(x, pads, room, ownPads(pads)))
+				p.jump(x, pads, room, ownPads(pads))
+				p.install(x, &l, pads+jumpLen)
 				return true, nil
 			}
 		}
@@ -100,19 +107,15 @@ func (p *Planner) direct(at uint64, in *x86.Inst, room int) (bool, error) {
 	return false, nil
 }
 
+var pads = [16]byte{pad, pad, pad, pad, pad, pad, pad, pad, pad, pad, pad, pad, pad, pad, pad, pad}
+
 // ownPads are so many prefixes.
-func ownPads(pads int) []byte {
-	b := make([]byte, pads)
-	for i := range b {
-		b[i] = pad
-	}
-	return b
-}
+func ownPads(n int) []byte { return pads[:n:n] }
 
 // trap places an int3, from which the agent's handler sends the thread to the trampoline.
-func (p *Planner) trap(at uint64, _ *x86.Inst, _ int) (bool, error) {
-	l, err := p.layout(at, at+1)
-	if err != nil {
+func (p *Planner) trap(at uint64, _ int) (bool, error) {
+	var l layout
+	if err := p.layout(&l, at, at+1); err != nil {
 		return false, err
 	}
 	a, ok := p.space.find(want{base: at, lo: l.lo, hi: l.hi}, l.size)
@@ -121,89 +124,100 @@ func (p *Planner) trap(at uint64, _ *x86.Inst, _ int) (bool, error) {
 	}
 	x := p.make(at, TierTrap, &l, a)
 	if x == nil {
-		_, err = l.build(a, p.Calls)
+		_, err := p.build(&l, a)
 		return false, fmt.Errorf("trampoline at %#x: %w", a, err)
 	}
-	x.Bytes = []byte{opTrap}
-	p.install(x)
+	x.Bytes = append(p.slabs.bytes(1)[:0], opTrap)
+	p.install(x, &l, 0)
 	return true, nil
 }
 
 // make makes the patch of an instruction with its trampoline, whose memory is taken; nil if it cannot lie there.
 func (p *Planner) make(at uint64, tier Tier, l *layout, a uint64) *Patch {
-	t, err := l.build(a, p.Calls)
+	t, err := p.build(l, a)
 	if err != nil {
 		return nil
 	}
 	p.space.take(t.At, t.End())
-	x := &Patch{At: at, Tier: tier, Trampoline: t}
-	x.deps = p.known(nil, at+1, l.back)
+	x := p.slabs.patch()
+	*x = Patch{At: at, Tier: tier, Trampoline: t}
 	return x
 }
 
-// known appends the known instructions that begin in [lo, hi).
-func (p *Planner) known(list []uint64, lo, hi uint64) []uint64 {
-	for a := p.text.next(lo, hi); a < hi; a = p.text.next(a+1, hi) {
-		list = append(list, a)
-	}
-	return list
-}
-
-// jumpBytes gives the patch its jump behind the prefixes; what lies beyond room must be in the text already.
-func (p *Planner) jumpBytes(x *Patch, pads, room int, prefixes []byte) *Patch {
+// jump gives the patch its jump behind the prefixes; what lies beyond room must be in the text already.
+func (p *Planner) jump(x *Patch, pads, room int, prefixes []byte) {
 	end := x.At + uint64(pads) + jumpLen
-	b := binary.LittleEndian.AppendUint32(append(append([]byte(nil), prefixes...), opJump), uint32(x.Trampoline.At-end))
+	b := append(append(p.slabs.bytes(pads + jumpLen)[:0], prefixes...), opJump)
+	b = binary.LittleEndian.AppendUint32(b, uint32(x.Trampoline.At-end))
 	for i := room; i < len(b); i++ {
 		if p.text.now[x.At+uint64(i)-p.text.at] != b[i] {
 			panic(fmt.Sprintf("BUG: patch: the jump at %#x changes bytes behind its instruction", x.At))
 		}
 	}
 	x.Bytes = b[:min(room, len(b))]
-	x.lean(p.known(nil, x.At+1, end))
-	return x
 }
 
-// lean notes instructions whose bytes the patch needs as they are now.
-func (x *Patch) lean(on []uint64) {
-	x.puns = append(x.puns, on...)
-next:
-	for _, a := range on {
-		for _, d := range x.deps {
-			if d == a {
-				continue next
-			}
-		}
-		x.deps = append(x.deps, a)
-	}
-}
-
-// install makes the patch part of the plan.
-func (p *Planner) install(x *Patch) {
+// install makes the patch part of the plan. Its jump ends so far behind its instruction's beginning.
+func (p *Planner) install(x *Patch, l *layout, end int) *record {
 	copy(p.text.Bytes(x.At, x.At+uint64(len(x.Bytes))), x.Bytes)
-	p.patches[x.At] = x
-	for _, d := range x.deps {
-		p.deps[d] = append(p.deps[d], x.At)
+	r := p.records.add(uint32(x.At - p.text.at))
+	r.tier, r.bytes, r.end, r.size, r.copies = x.Tier, uint8(len(x.Bytes)), uint8(end), uint16(x.Trampoline.Len()), uint16(l.back-x.At)
+	r.before, r.evicts, r.via = 0, 0, 0
+	if x.For != 0 {
+		r.before = uint8(x.At - x.For)
 	}
-	if p.pending != nil {
-		p.pending.New = append(p.pending.New, x)
+	r.dist = int32(x.Trampoline.At - p.text.at - r.from())
+	if p.trampoline(r) != x.Trampoline.At {
+		panic(fmt.Sprintf("BUG: patch: the trampoline of %#x is out of reach at %#x", x.At, x.Trampoline.At))
 	}
+	p.records.patched++
+	p.pending.New = append(p.pending.New, x)
+	return r
 }
 
-// uninstall takes it out again. Its memory stays taken.
-func (p *Planner) uninstall(x *Patch) {
-	p.text.restore(x.At, x.At+uint64(len(x.Bytes)))
-	delete(p.patches, x.At)
-	for _, d := range x.deps {
-		list := p.deps[d]
-		for i, a := range list {
-			if a == x.At {
-				list[i] = list[len(list)-1]
-				list = list[:len(list)-1]
-				break
-			}
-		}
-		if p.deps[d] = list; len(list) == 0 {
-			delete(p.deps, d)
-		}
+// reinstall makes an old patch part of it again.
+func (p *Planner) reinstall(r, old *record, bytes []byte) {
+	recipe := r.recipe
+	*r = *old
+	r.recipe, r.marked = recipe, false
+	at := p.text.at + uint64(r.off)
+	copy(p.text.Bytes(at, at+uint64(r.bytes)), bytes)
+	p.records.patched++
+}
+
+// uninstall takes a patch out of it. Its memory stays taken.
+func (p *Planner) uninstall(off uint32) {
+	r := p.records.at(uint64(off))
+	at := p.text.at + uint64(off)
+	p.text.restore(at, at+uint64(r.bytes))
+	*r = record{off: off, recipe: r.recipe, marked: r.marked}
+	p.records.patched--
+}
+
+// slabs are pieces of memory of which a transaction's small parts are cut, since there are millions.
+type slabs struct {
+	b       []byte
+	patches []Patch
+	parts   []Part
+	states  []State
+}
+
+const (
+	slabBytes = 1 << 16
+	slabItems = 1 << 9
+)
+
+// bytes gives n bytes.
+func (s *slabs) bytes(n int) []byte { return cut(&s.b, n, slabBytes) }
+
+func (s *slabs) patch() *Patch { return &cut(&s.patches, 1, slabItems)[0] }
+
+// cut cuts n items off a slab, or off a new one.
+func cut[T any](slab *[]T, n, size int) []T {
+	if n > len(*slab) {
+		*slab = make([]T, max(n, size))
 	}
+	list := (*slab)[:n:n]
+	*slab = (*slab)[n:]
+	return list
 }

@@ -3,7 +3,6 @@ package patch
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
@@ -19,7 +18,8 @@ type Transaction struct {
 	// Vacate are addresses inside instructions where a thread may stand in the jump of an old patch; none may while Steps change its bytes.
 	Vacate []uint64
 
-	before map[uint64]Recipe // the sites that it changes, as they were; nil: it was none
+	before []record // the sites that it changes, as they were, in the order of the changes
+	old    []record // the patches that are no more
 	done   bool
 }
 
@@ -59,20 +59,26 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 	if p.pending != nil {
 		return nil, ErrPending
 	}
-	tx := &Transaction{before: map[uint64]Recipe{}}
+	tx := &Transaction{before: make([]record, 0, len(add)+len(remove))}
 	p.pending = tx
+	p.text.remember()
+	defer p.text.forget()
+	defer func() { p.slabs = slabs{} }()
 	fail := func(at uint64, err error) (*Transaction, error) {
 		p.Abort(tx)
 		return nil, &SiteError{at, err}
 	}
 	for _, a := range remove {
-		if p.sites[a] == nil {
+		if r := p.records.at(a - p.text.at); r == nil || r.recipe == nil {
 			return fail(a, ErrNoSite)
 		}
 		p.setSite(a, nil)
 	}
+	if slices.IsSortedFunc(add, func(x, y Site) int { return compare(x.At, y.At) }) && len(add) > 0 && add[0].At >= p.text.at {
+		p.records.room(add, p.text.at)
+	}
 	for _, s := range add {
-		if p.sites[s.At] != nil {
+		if r := p.records.at(s.At - p.text.at); r != nil && r.recipe != nil {
 			return fail(s.At, ErrSite)
 		}
 		if err := p.check(s.At, s.Recipe.Replaces()); err != nil {
@@ -80,31 +86,33 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 		}
 		p.setSite(s.At, s.Recipe)
 	}
-	var todo []uint64
-	for a := range p.affected(maps.Keys(tx.before)) {
-		if x := p.patches[a]; x != nil {
+	todo := p.affected()
+	slices.Sort(todo)
+	for _, off := range todo {
+		if r := p.records.at(uint64(off)); r.patched() {
+			x := p.view(r)
 			tx.Old = append(tx.Old, x)
+			tx.old = append(tx.old, *r)
 			if x.Via != 0 {
 				tx.Vacate = append(tx.Vacate, x.Via)
 			}
 		}
-		if p.sites[a] != nil {
-			todo = append(todo, a)
-		}
 	}
-	for _, x := range tx.Old {
-		p.uninstall(x)
+	for i := range tx.old {
+		p.uninstall(tx.old[i].off)
 	}
-	slices.Sort(todo)
-	slices.SortFunc(tx.Old, func(x, y *Patch) int { return compare(x.At, y.At) })
 	slices.Sort(tx.Vacate)
-	for _, a := range slices.Backward(todo) {
-		if err := p.place(a); err != nil {
-			return fail(a, err)
+	tx.New = make([]*Patch, 0, len(todo)+len(todo)/64)
+	for _, off := range slices.Backward(todo) {
+		if p.records.at(uint64(off)).recipe == nil {
+			continue
+		}
+		if err := p.place(p.text.at + uint64(off)); err != nil {
+			return fail(p.text.at+uint64(off), err)
 		}
 	}
 	slices.SortFunc(tx.New, func(x, y *Patch) int { return compare(x.At, y.At) })
-	tx.edits(p.text)
+	p.edits(tx)
 	return tx, nil
 }
 
@@ -122,101 +130,123 @@ func compare(a, b uint64) int {
 func (p *Planner) Check(at uint64) error { return p.check(at, false) }
 
 func (p *Planner) check(at uint64, replaced bool) error {
-	in, code, ok := p.text.inst(at)
 	switch {
-	case !ok:
+	case !p.text.Begins(at):
 		return ErrNoInstruction
 	case p.text.shared(at):
 		return ErrShared
-	case replaced:
+	case replaced || !p.text.mayCall(at):
 		return nil
 	}
-	_, err := x86.Relocate(nil, &in, code, at, at, p.Calls)
+	in, code, ok := p.text.inst(at)
+	if !ok {
+		return ErrNoInstruction
+	}
+	_, err := x86.Relocate(nil, in, code, at, at, p.Calls)
 	return err
 }
 
 // setSite makes an instruction a site, or none, and remembers what it was.
-func (p *Planner) setSite(a uint64, r Recipe) {
-	if _, ok := p.pending.before[a]; !ok {
-		p.pending.before[a] = p.sites[a]
-	}
-	if r == nil {
-		delete(p.sites, a)
-	} else {
-		p.sites[a] = r
-	}
+func (p *Planner) setSite(a uint64, recipe Recipe) {
+	r := p.records.add(uint32(a - p.text.at))
+	p.pending.before = append(p.pending.before, record{off: r.off, recipe: r.recipe})
+	r.recipe = recipe
 }
 
-// affected gives the instructions whose patches must be planned anew when some change: those that their bytes are part of, and those that were patched together.
-func (p *Planner) affected(seeds func(func(uint64) bool)) map[uint64]bool {
-	set := map[uint64]bool{}
-	var list []uint64
-	reach := func(a uint64) {
-		if !set[a] {
-			set[a] = true
-			list = append(list, a)
+// affected gives the instructions whose patches must be planned anew: those that have changed, those that these are part of, and those that were patched together.
+func (p *Planner) affected() (list []uint32) {
+	mark := func(r *record) {
+		if !r.marked {
+			r.marked = true
+			list = append(list, r.off)
 		}
 	}
-	for a := range seeds {
-		reach(a)
+	for i := range p.pending.before {
+		mark(p.records.at(uint64(p.pending.before[i].off)))
 	}
-	for len(list) > 0 {
-		a := list[len(list)-1]
-		list = list[:len(list)-1]
-		for _, d := range p.deps[a] {
-			reach(d)
-		}
-		if x := p.patches[a]; x != nil {
-			if x.For != 0 {
-				reach(x.For)
+	for i := 0; i < len(list) && p.records.patched > 0; i++ {
+		off := uint64(list[i])
+		p.records.each(off-min(off, reach), off, func(r *record) bool {
+			if r.leans(off) || r.holds(off) {
+				mark(r)
 			}
-			for _, v := range x.evicts {
-				reach(v)
-			}
+			return true
+		})
+		r := p.records.at(off)
+		if r.patched() && r.before != 0 {
+			mark(p.records.at(off - uint64(r.before)))
+		}
+		if r.patched() && r.evicts != 0 {
+			mark(p.records.at(off + uint64(r.evicts)))
 		}
 	}
-	return set
+	for _, off := range list {
+		p.records.at(uint64(off)).marked = false
+	}
+	return list
 }
 
 // edits compares the old patches with the new ones.
-func (tx *Transaction) edits(t *Text) {
-	type change struct{ old, new *Patch }
-	changes := map[uint64]change{}
-	for _, x := range tx.Old {
-		changes[x.At] = change{old: x}
-	}
-	for _, x := range tx.New {
-		changes[x.At] = change{changes[x.At].old, x}
-	}
-	rank := map[uint64]int{}
-	for _, at := range slices.Backward(slices.Sorted(maps.Keys(changes))) {
-		c := changes[at]
-		e := Edit{At: at}
+func (p *Planner) edits(tx *Transaction) {
+	t := p.text
+	tx.Edits = make([]Edit, 0, len(tx.New))
+	for i, k := 0, 0; i < len(tx.Old) || k < len(tx.New); {
+		var sides [2]*Patch
+		switch {
+		case k == len(tx.New) || i < len(tx.Old) && tx.Old[i].At < tx.New[k].At:
+			sides[0] = tx.Old[i]
+		case i == len(tx.Old) || tx.New[k].At < tx.Old[i].At:
+			sides[1] = tx.New[k]
+		default:
+			sides = [2]*Patch{tx.Old[i], tx.New[k]}
+		}
+		var e Edit
 		n := 0
-		for _, x := range []*Patch{c.old, c.new} {
-			if x == nil {
-				continue
-			}
-			n = max(n, len(x.Bytes))
-			e.To = x.Trampoline.At
-			for _, a := range x.puns {
-				if _, ok := changes[a]; ok {
-					e.Rank = max(e.Rank, rank[a]+1)
+		for s, x := range sides {
+			if x != nil {
+				e.At, e.To = x.At, x.Trampoline.At
+				n = max(n, len(x.Bytes))
+				if s == 0 {
+					i++
+				} else {
+					k++
 				}
 			}
 		}
-		side := func(x *Patch) []byte {
-			b := slices.Clone(t.orig[at-t.at:][:n])
-			if x != nil {
-				copy(b, x.Bytes)
+		b := p.slabs.bytes(2 * n)
+		e.Old, e.New = b[:n:n], b[n:2*n:2*n]
+		for s, side := range [2][]byte{e.Old, e.New} {
+			copy(side, t.orig[e.At-t.at:])
+			if x := sides[s]; x != nil {
+				copy(side, x.Bytes)
 			}
-			return b
 		}
-		e.Old, e.New = side(c.old), side(c.new)
-		rank[at] = e.Rank
 		tx.Edits = append(tx.Edits, e)
 	}
-	slices.Reverse(tx.Edits)
+	// The heads that a jump is made of come before it.
+	old := len(tx.old)
+	for i := len(tx.Edits) - 1; i >= 0; i-- {
+		e := &tx.Edits[i]
+		lean := func(r *record) {
+			for k := i + 1; k < len(tx.Edits); k++ {
+				f := &tx.Edits[k]
+				off := f.At - t.at
+				if off >= r.from() {
+					break
+				}
+				if r.leans(off) {
+					e.Rank = max(e.Rank, f.Rank+1)
+				}
+			}
+		}
+		if old > 0 && tx.Old[old-1].At == e.At {
+			old--
+			lean(&tx.old[old])
+		}
+		if r := p.records.at(e.At - t.at); r != nil && r.patched() {
+			lean(r)
+		}
+	}
 }
 
 // Steps gives the writes in their order; behind each step all processors must have seen it before the next. At first every head becomes int3, those before whose bytes
@@ -258,28 +288,41 @@ func (p *Planner) finish(tx *Transaction) {
 }
 
 // Commit says that the transaction was applied.
-func (p *Planner) Commit(tx *Transaction) { p.finish(tx) }
+func (p *Planner) Commit(tx *Transaction) {
+	p.finish(tx)
+	p.tidy(tx)
+}
 
 // Abort takes a transaction back that was not applied.
 func (p *Planner) Abort(tx *Transaction) {
 	p.finish(tx)
 	for _, x := range tx.New {
-		p.uninstall(x)
-		p.space.give(x.Trampoline.At, x.Trampoline.End())
+		p.uninstall(uint32(x.At - p.text.at))
+		p.free(&x.Trampoline)
 	}
-	for _, x := range tx.Old {
-		if p.patches[x.At] == nil {
-			p.install(x)
+	for i, old := range tx.old {
+		if r := p.records.add(old.off); !r.patched() {
+			p.reinstall(r, &old, tx.Old[i].Bytes)
 		}
 	}
-	for a, r := range tx.before {
-		if r == nil {
-			delete(p.sites, a)
-		} else {
-			p.sites[a] = r
-		}
+	for i := len(tx.before) - 1; i >= 0; i-- {
+		p.records.add(tx.before[i].off).recipe = tx.before[i].recipe
 	}
+	p.tidy(tx)
 	tx.New = nil
+}
+
+// tidy removes the records that say nothing any more.
+func (p *Planner) tidy(tx *Transaction) {
+	for _, list := range [][]record{tx.before, tx.old} {
+		for i := range list {
+			p.records.drop(list[i].off)
+		}
+	}
+	for _, x := range tx.New {
+		p.records.drop(uint32(x.At - p.text.at))
+	}
+	tx.before, tx.old = nil, nil
 }
 
 // Free takes back the memory of the old trampolines of a committed transaction. No thread may be in them any more.
@@ -288,7 +331,7 @@ func (p *Planner) Free(tx *Transaction) {
 		panic("BUG: patch: the trampolines of a transaction under way are freed")
 	}
 	for _, x := range tx.Old {
-		p.space.give(x.Trampoline.At, x.Trampoline.End())
+		p.free(&x.Trampoline)
 	}
 	tx.Old = nil
 }

@@ -36,10 +36,10 @@ const libcFile, pythonFile = "/usr/lib/x86_64-linux-gnu/libc.so.6", "/usr/bin/py
 
 // slice gives a text of a piece of another one.
 func (t *Text) slice(lo, hi uint64) *Text {
-	lo, hi = t.next(lo, t.end()), t.next(hi, t.end())
+	lo, hi = t.Next(lo, t.end()), t.Next(hi, t.end())
 	s := NewText(lo, t.orig[lo-t.at:hi-t.at])
-	for a := t.next(lo, hi); a < hi; a = t.next(a+1, hi) {
-		s.starts[(a-lo)/64] |= 1 << ((a - lo) % 64)
+	for a := t.Next(lo, hi); a < hi; a = t.Next(a+1, hi) {
+		s.Add(a, t.Len(a))
 	}
 	return s
 }
@@ -74,7 +74,7 @@ func newBench(t *Text, free []Range) *bench {
 // check walks from every boundary.
 func (b *bench) check(changing map[uint64]bool) error {
 	t := b.text
-	for a := t.next(t.at, t.end()); a < t.end(); a = t.next(a+1, t.end()) {
+	for a := t.Next(t.at, t.end()); a < t.end(); a = t.Next(a+1, t.end()) {
 		if err := b.img.walk(a, func(a uint64) (bool, bool) { return b.sites[a], changing[a] }); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (b *bench) parts(x *Patch) error {
 			continue
 		}
 		o, oc, ok := b.text.inst(part.For)
-		n, err := b.img.same(&o, oc, part.For, &in, code[:in.Len], at)
+		n, err := b.img.same(o, oc, part.For, &in, code[:in.Len], at)
 		if !ok || err != nil {
 			return bad
 		}
@@ -187,9 +187,9 @@ func TestTransactions(t *testing.T) {
 			free = free[1:]
 		}
 		b := newBench(text, free)
-		whole := b.space.free.total()
+		whole := b.space.total()
 		var all []uint64
-		for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
+		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
 			if b.Check(a) == nil {
 				all = append(all, a)
 			}
@@ -233,10 +233,10 @@ func TestTransactions(t *testing.T) {
 				}
 			}
 		}
-		if !bytes.Equal(text.now, text.orig) || len(b.patches) > 0 || len(b.deps) > 0 {
-			t.Fatalf("round %d: after all sites are gone %d patches are left; text unchanged: %v", round, len(b.patches), bytes.Equal(text.now, text.orig))
+		if !bytes.Equal(text.now, text.orig) || b.records.count() > 0 {
+			t.Fatalf("round %d: after all sites are gone %d records are left; text unchanged: %v", round, b.records.count(), bytes.Equal(text.now, text.orig))
 		}
-		if now := b.space.free.total(); now != whole || len(b.space.used) > 0 {
+		if now := b.space.total(); now != whole || b.space.InUse() > 0 {
 			t.Fatalf("round %d: of %d free bytes %d are left", round, whole, now)
 		}
 	}
@@ -246,6 +246,25 @@ func TestTransactions(t *testing.T) {
 			t.Errorf("no patch of tier %v was tried", Tier(tier))
 		}
 	}
+}
+
+// count is how many records there are.
+func (s *records) count() (n int) {
+	for _, b := range s.blocks {
+		n += len(b)
+	}
+	return n
+}
+
+// total is how many bytes are free.
+func (s *Space) total() uint64 {
+	n := s.avail.total()
+	for _, r := range s.regions {
+		for _, u := range r.list {
+			n -= uint64(u.frame.bytes)
+		}
+	}
+	return n
 }
 
 func (s *rangeSet) total() (n uint64) {
@@ -263,10 +282,10 @@ func TestOracleSeesMutations(t *testing.T) {
 	text := libc.slice(libc.at+0x20000, libc.at+0x20000+3000)
 	fresh := func() (*bench, []*Patch) {
 		b := newBench(NewText(text.at, text.orig), around(text))
-		copy(b.text.starts, text.starts)
+		copy(b.text.lens, text.lens)
 		var add []Site
-		for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
-			if in, _, _ := text.inst(a); touches(&in) && b.Check(a) == nil {
+		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
+			if in, _, _ := text.inst(a); touches(in) && b.Check(a) == nil {
 				add = append(add, Site{a, mark{a, 3}})
 			}
 		}
@@ -310,9 +329,9 @@ func TestOracleSeesMutations(t *testing.T) {
 		"a recipe of a site that is none": func(b *bench, list []*Patch) { delete(b.sites, first(list, pun).At) },
 		"a successor's site left out": func(b *bench, list []*Patch) {
 			for _, x := range list {
-				for _, d := range x.deps {
-					if !b.sites[d] && b.At(d) == nil {
-						b.sites[d] = true
+				for _, part := range x.Trampoline.Parts[:len(x.Trampoline.Parts)-1] {
+					if !b.sites[part.For] && b.At(part.For) == nil {
+						b.sites[part.For] = true
 						return
 					}
 				}
@@ -405,8 +424,8 @@ func TestShares(t *testing.T) {
 		b := newBench(text, free)
 		var add []Site
 		shared := 0
-		for a := text.next(text.at, text.end()); a < text.end(); a = text.next(a+1, text.end()) {
-			if in, _, _ := text.inst(a); touches(&in) {
+		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
+			if in, _, _ := text.inst(a); touches(in) {
 				switch err := b.Check(a); err {
 				case nil:
 					add = append(add, Site{a, mark{a, 20}})
@@ -446,7 +465,7 @@ func TestShares(t *testing.T) {
 			}
 			last = page
 		}
-		t.Logf("%s: %d sites, %d refused as shared; %d bytes of trampolines in %d pages, %d runs of them", c.name, len(add), shared, size, len(b.space.used), runs)
+		t.Logf("%s: %d sites, %d refused as shared; %d bytes of trampolines in %d pages, %d runs of them", c.name, len(add), shared, size, b.space.InUse(), runs)
 		for tier, n := range tiers {
 			t.Logf("  %-18v %7d  %.3f%%", Tier(tier), n, 100*float64(n)/float64(len(add)))
 		}

@@ -2,7 +2,7 @@ package patch
 
 import (
 	"fmt"
-	"slices"
+	"math/bits"
 )
 
 // PageSize is the unit in which memory for trampolines is mapped.
@@ -13,76 +13,40 @@ type Range struct{ Lo, Hi uint64 }
 
 // A Space says which addresses are free for trampolines and which have them. It gives memory in pages that are in use already, where there is a choice.
 type Space struct {
-	free rangeSet // all that is free
-	part rangeSet // of it, what lies in pages in use and is worth looking at
-	used map[uint64]int
-	near uint64 // where memory without further wishes was given last
+	avail   rangeSet           // what nobody else has mapped, in whole pages: free, or with trampolines
+	regions map[uint64]*region // by number: those with pages in use
+	pages   int                // in use
+	near    uint64             // where memory without further wishes was given last
+	fresh   []uint64           // pages that have come into use since Frames was called
 
 	frames frames
 }
 
-// smallHole is the least that is looked at in pages in use.
-const smallHole = 24
-
 // NewSpace makes a space of ranges in which nothing is mapped. They are cut to whole pages.
 func NewSpace(free []Range) *Space {
-	s := &Space{used: map[uint64]int{}}
+	s := &Space{regions: map[uint64]*region{}}
 	for _, r := range free {
 		s.Unmapped(r)
 	}
 	return s
 }
 
-// Unmapped says that a mapping that was not ours has gone.
+// Unmapped says that a mapping that was not ours has gone. What is taken in it stays taken.
 func (s *Space) Unmapped(r Range) {
 	r.Lo, r.Hi = (r.Lo+PageSize-1)&^(PageSize-1), r.Hi&^(PageSize-1)
-	if r.Lo >= r.Hi {
-		return
+	if r.Lo < r.Hi {
+		s.avail.add(r.Lo, r.Hi)
 	}
-	for a := r.Lo; a < r.Hi; {
-		// what is taken in it stays taken
-		next := r.Hi
-		if len(s.used) > 0 {
-			if s.used[a] > 0 {
-				a += PageSize
-				continue
-			}
-			next = s.nextUsed(a, r.Hi)
-		}
-		s.free.add(a, next)
-		a = next
-	}
-}
-
-func (s *Space) nextUsed(a, hi uint64) uint64 {
-	least := hi
-	for page, n := range s.used {
-		if n > 0 && page >= a && page < least {
-			least = page
-		}
-	}
-	return least
 }
 
 // Mapped says that somebody else has mapped a range: nothing is given there from now on. The error says that trampolines lie there.
 func (s *Space) Mapped(r Range) error {
 	r.Lo, r.Hi = r.Lo&^(PageSize-1), (r.Hi+PageSize-1)&^(PageSize-1)
-	if a := s.nextUsed(r.Lo, r.Hi); a < r.Hi {
+	if a, ok := s.nextUsed(r.Lo, r.Hi); ok {
 		return fmt.Errorf("mapping %#x-%#x lies over trampolines at page %#x: read the process map again", r.Lo, r.Hi, a)
 	}
-	s.free.remove(r.Lo, r.Hi)
-	s.part.remove(r.Lo, r.Hi)
+	s.avail.remove(r.Lo, r.Hi)
 	return nil
-}
-
-// Pages gives the addresses of the pages in use, in order.
-func (s *Space) Pages() []uint64 {
-	pages := make([]uint64, 0, len(s.used))
-	for page := range s.used {
-		pages = append(pages, page)
-	}
-	slices.Sort(pages)
-	return pages
 }
 
 // A want is what a jump asks of its trampoline's address: that the distance from base has certain bits, and that it is in [lo, hi].
@@ -91,9 +55,6 @@ type want struct {
 	mask, bits uint32
 	lo, hi     uint64
 }
-
-// anywhere is a want without fixed bits.
-func (w *want) anywhere() bool { return w.mask == 0 }
 
 // next gives the least address at or above a that is wanted.
 func (w *want) next(a uint64) (uint64, bool) {
@@ -136,210 +97,164 @@ func nextMatch(u, mask, bits uint32) (uint32, bool) {
 	return u&^(top<<1-1) | top | bits&(top-1), true
 }
 
+// looks is how many pages in use are looked at before a fresh one is begun.
+const looks = 64
+
 // find looks for size free bytes at an address that is wanted.
 func (s *Space) find(w want, size int) (uint64, bool) {
-	if w.anywhere() {
+	if w.mask == 0 {
 		from := w
 		if from.lo = max(w.lo, s.near); s.near == 0 {
 			from.lo = max(w.lo, w.base)
 		}
-		for _, w := range []want{from, w} {
-			for _, set := range []*rangeSet{&s.part, &s.free} {
-				if a, ok := set.find(&w, uint64(size), 1<<6); ok {
-					s.near = a
-					return a, true
-				}
+		for _, w := range []*want{&from, &w} {
+			a, ok := s.inUse(w, size)
+			if !ok {
+				a, ok = s.unused(w, size)
 			}
-		}
-	}
-	if a, ok := s.part.find(&w, uint64(size), 1<<6); ok {
-		return a, true
-	}
-	return s.free.find(&w, uint64(size), 1<<30)
-}
-
-// apart is find for memory beside [a, a+n), which another one is to get.
-func (s *Space) apart(w want, size int, a uint64, n int) (uint64, bool) {
-	b, ok := s.find(w, size)
-	if !ok || b+uint64(size) <= a || a+uint64(n) <= b {
-		return b, ok
-	}
-	below, above := w, w
-	below.hi, above.lo = min(w.hi, a-uint64(size)), max(w.lo, a+uint64(n))
-	if b, ok = s.find(below, size); ok {
-		return b, ok
-	}
-	return s.find(above, size)
-}
-
-// take takes [lo, hi), which find gave.
-func (s *Space) take(lo, hi uint64) {
-	s.free.remove(lo, hi)
-	s.part.remove(lo, hi)
-	for page := lo &^ (PageSize - 1); page < hi; page += PageSize {
-		n := s.used[page]
-		from, to := max(lo, page), min(hi, page+PageSize)
-		s.used[page] = n + int(to-from)
-		if n == 0 {
-			s.holes(page)
-		}
-		s.shared(page, int(from-page), int(to-page), true)
-	}
-}
-
-// holes adds what is free in a page to the holes in pages in use.
-func (s *Space) holes(page uint64) {
-	for a := page; ; {
-		r, ok := s.free.seek(a)
-		if !ok || r.Lo >= page+PageSize {
-			return
-		}
-		lo, hi := max(r.Lo, page), min(r.Hi, page+PageSize)
-		if hi-lo >= smallHole {
-			s.part.add(lo, hi)
-		}
-		a = hi
-		if a >= page+PageSize {
-			return
-		}
-	}
-}
-
-// give gives [lo, hi) back.
-func (s *Space) give(lo, hi uint64) {
-	if lo >= hi {
-		return
-	}
-	s.free.add(lo, hi)
-	for page := lo &^ (PageSize - 1); page < hi; page += PageSize {
-		from, to := max(lo, page), min(hi, page+PageSize)
-		s.used[page] -= int(to - from)
-		s.shared(page, int(from-page), int(to-page), false)
-		switch {
-		case s.used[page] < 0:
-			panic("BUG: patch: memory given back twice")
-		case s.used[page] == 0:
-			delete(s.used, page)
-			s.part.remove(page, page+PageSize)
-			s.leave(page)
-		default:
-			s.part.remove(page, page+PageSize)
-			s.holes(page)
-		}
-	}
-}
-
-// A rangeSet is a set of addresses as ranges that do not touch, in order, in blocks of limited size.
-type rangeSet struct{ blocks [][]Range }
-
-const blockLen = 256
-
-// pos gives the place of the first range that ends behind an address.
-func (s *rangeSet) pos(a uint64) (b, i int) {
-	b, _ = slices.BinarySearchFunc(s.blocks, a, func(x []Range, a uint64) int {
-		if x[len(x)-1].Hi > a {
-			return 1
-		}
-		return -1
-	})
-	if b == len(s.blocks) {
-		return b, 0
-	}
-	i, _ = slices.BinarySearchFunc(s.blocks[b], a, func(x Range, a uint64) int {
-		if x.Hi > a {
-			return 1
-		}
-		return -1
-	})
-	return b, i
-}
-
-// seek gives the first range that ends behind an address.
-func (s *rangeSet) seek(a uint64) (Range, bool) {
-	b, i := s.pos(a)
-	if b == len(s.blocks) {
-		return Range{}, false
-	}
-	return s.blocks[b][i], true
-}
-
-func (s *rangeSet) delete(b, i int) {
-	if s.blocks[b] = slices.Delete(s.blocks[b], i, i+1); len(s.blocks[b]) == 0 {
-		s.blocks = slices.Delete(s.blocks, b, b+1)
-	}
-}
-
-// insert puts in a range that touches no other.
-func (s *rangeSet) insert(r Range) {
-	b, i := s.pos(r.Lo)
-	if b == len(s.blocks) {
-		if b == 0 {
-			s.blocks = [][]Range{{r}}
-			return
-		}
-		b--
-		i = len(s.blocks[b])
-	}
-	x := slices.Insert(s.blocks[b], i, r)
-	if s.blocks[b] = x; len(x) > blockLen {
-		s.blocks[b] = slices.Clone(x[:len(x)/2])
-		s.blocks = slices.Insert(s.blocks, b+1, slices.Clone(x[len(x)/2:]))
-	}
-}
-
-func (s *rangeSet) add(lo, hi uint64) {
-	for {
-		b, i := s.pos(max(lo, 1) - 1)
-		if b == len(s.blocks) || s.blocks[b][i].Lo > hi {
-			break
-		}
-		lo, hi = min(lo, s.blocks[b][i].Lo), max(hi, s.blocks[b][i].Hi)
-		s.delete(b, i)
-	}
-	s.insert(Range{lo, hi})
-}
-
-func (s *rangeSet) remove(lo, hi uint64) {
-	for {
-		b, i := s.pos(lo)
-		if b == len(s.blocks) || s.blocks[b][i].Lo >= hi {
-			return
-		}
-		r := s.blocks[b][i]
-		s.delete(b, i)
-		if r.Lo < lo {
-			s.insert(Range{r.Lo, lo})
-		}
-		if r.Hi > hi {
-			s.insert(Range{hi, r.Hi})
-		}
-	}
-}
-
-// find gives the least wanted address with size bytes in one range, looking at no more than limit ranges.
-func (s *rangeSet) find(w *want, size uint64, limit int) (uint64, bool) {
-	a, ok := w.next(0)
-	for ; ok && limit > 0; limit-- {
-		r, found := s.seek(a)
-		switch {
-		case !found:
-			return 0, false
-		case a < r.Lo:
-			a, ok = w.next(r.Lo)
-			if ok && a >= r.Lo && a+size <= r.Hi {
+			if ok {
+				s.near = a
 				return a, true
 			}
-			if ok && a < r.Hi {
-				a, ok = w.next(r.Hi)
-			}
-		case a+size <= r.Hi:
-			return a, true
-		default:
-			a, ok = w.next(r.Hi)
 		}
+		return s.least(&w, size)
+	}
+	if w.mask < 0xffffff00 { // otherwise there is hardly a choice of pages
+		if a, ok := s.inUse(&w, size); ok {
+			return a, true
+		}
+		if a, ok := s.unused(&w, size); ok {
+			return a, true
+		}
+	}
+	return s.least(&w, size)
+}
+
+// run gives the last address up to which all are wanted from a, which is.
+func (w *want) run(a uint64) uint64 {
+	if w.mask == 0 {
+		return min(w.base+1<<31-1, w.hi)
+	}
+	return min(w.base+((a-w.base)|(1<<bits.TrailingZeros32(w.mask)-1)), w.hi)
+}
+
+// inPage looks for wanted free bytes that begin in a page in use; if across, they may end behind it.
+func (s *Space) inPage(w *want, page uint64, f *frame, size int, across bool) (uint64, bool) {
+	if int(f.room) < size && !across {
+		return 0, false
+	}
+	for a, ok := w.next(page); ok && a < page+PageSize; {
+		end := min(w.run(a), page+PageSize-1)
+		at, found := f.hole(int(a-page), int(end-page), size)
+		if found && (at+size <= PageSize || across && s.clear(page+PageSize, at+size-PageSize)) {
+			return page + uint64(at), true
+		}
+		a, ok = w.next(end + 1)
 	}
 	return 0, false
 }
 
-// InUse gives the number of pages in use.
-func (s *Space) InUse() int { return len(s.used) }
+// clear says whether n bytes from a page's first on are free.
+func (s *Space) clear(page uint64, n int) bool {
+	for ; n > 0; n -= PageSize {
+		if f := s.frameAt(page); f != nil {
+			if _, ok := f.hole(0, 0, min(n, PageSize)); !ok {
+				return false
+			}
+		} else if r, ok := s.avail.seek(page); !ok || r.Lo > page {
+			return false
+		}
+		page += PageSize
+	}
+	return true
+}
+
+// inUse looks in pages in use, from the first on, but not everywhere.
+func (s *Space) inUse(w *want, size int) (uint64, bool) {
+	tries := looks
+	a, ok := w.next(0)
+	for ok && tries > 0 {
+		tries--
+		r := s.regions[a/regionSize]
+		if r == nil { // one that is not there costs little, and many are not
+			a, ok = w.next(a&^(regionSize-1) + regionSize)
+			continue
+		}
+		next := a&^(regionSize-1) + regionSize
+		for i := r.nextRoomy(int(a % regionSize / PageSize)); i < regionPages && tries > 0; i = r.nextRoomy(i + 1) {
+			page := a&^(regionSize-1) + uint64(i)*PageSize
+			f := r.list[r.rank(i)].frame
+			if f.room < smallHole {
+				r.roomy[i/64] &^= 1 << (i % 64)
+				continue
+			}
+			tries--
+			if at, found := s.inPage(w, page, f, size, false); found {
+				return at, true
+			}
+		}
+		a, ok = w.next(next)
+	}
+	return 0, false
+}
+
+// unused looks for the first page that is not in use in which the bytes may begin.
+func (s *Space) unused(w *want, size int) (uint64, bool) {
+	a, ok := w.next(0)
+	for ok {
+		r, found := s.avail.seek(a)
+		if !found {
+			return 0, false
+		}
+		if a < r.Lo {
+			a, ok = w.next(r.Lo)
+			continue
+		}
+		page := a &^ (PageSize - 1)
+		if next, used := s.nextUsed(page, page+1); used {
+			a, ok = w.next(next + PageSize)
+			continue
+		}
+		if over := int(a-page) + size - PageSize; over <= 0 || s.clear(page+PageSize, over) {
+			return a, true
+		}
+		a, ok = w.next(min(w.run(a), page+PageSize-1) + 1)
+	}
+	return 0, false
+}
+
+// least gives the least address that will do.
+func (s *Space) least(w *want, size int) (uint64, bool) {
+	a, ok := w.next(0)
+	for ok {
+		r, found := s.avail.seek(a)
+		if !found {
+			return 0, false
+		}
+		if a < r.Lo {
+			a, ok = w.next(r.Lo)
+			continue
+		}
+		page := a &^ (PageSize - 1)
+		if f := s.frameAt(page); f != nil {
+			if at, found := s.inPage(w, page, f, size, true); found {
+				return at, true
+			}
+			a, ok = w.next(page + PageSize)
+			continue
+		}
+		if over := int(a-page) + size - PageSize; over <= 0 || s.clear(page+PageSize, over) {
+			return a, true
+		}
+		a, ok = w.next(a + 1)
+	}
+	return 0, false
+}
+
+// apart is find for memory beside [a, a+n), which another one is to get: also where a page of its shows the same frame.
+func (s *Space) apart(w want, size int, a uint64, n int) (uint64, bool) {
+	s.take(a, a+uint64(n))
+	b, ok := s.find(w, size)
+	s.give(a, a+uint64(n))
+	return b, ok
+}

@@ -115,8 +115,8 @@ func TestSpace(t *testing.T) {
 		for _, r := range given {
 			s.give(r.Lo, r.Hi)
 		}
-		if len(s.used) != 0 || s.part.total() != 0 {
-			t.Fatalf("round %d: pages are in use and nothing is given: %v", round, s.used)
+		if s.InUse() != 0 || len(s.regions) != 0 {
+			t.Fatalf("round %d: pages are in use and nothing is given: %d", round, s.InUse())
 		}
 	}
 }
@@ -134,7 +134,7 @@ func TestSpaceMapped(t *testing.T) {
 	if err := s.Mapped(Range{base + 2*PageSize, base + 4*PageSize}); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.free.total(); n != 2*PageSize-100 {
+	if n := s.total(); n != 2*PageSize-100 {
 		t.Errorf("%d bytes free", n)
 	}
 	if b, ok := s.find(want{base: base, lo: base + 2*PageSize, hi: base + 1<<20}, 1); ok {

@@ -7,7 +7,8 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// A Text is executable memory of one module: its bytes and where instructions are known to begin. Bytes that are in no known instruction are never changed.
+// A Text is executable memory of one module: its bytes and where instructions are known to begin. Bytes that are in no known instruction are never changed. It is not for
+// several goroutines at once.
 type Text struct {
 	// Entered says whether code may jump to an address inside an instruction, as behind its lock prefix. Nil: nothing is known; then code
 	// may jump behind lock prefixes. Where known instructions overlap both are taken to be run, whatever it says.
@@ -15,13 +16,23 @@ type Text struct {
 
 	at        uint64
 	orig, now []byte
-	starts    []uint64 // a bit for each address
+	lens      []uint64 // four bits for each address: the length of the instruction that is known to begin there, 0 if none is
 	kept      []Range
+	recent    *[recent]decoded // nil while nothing is planned
 }
+
+// decoded is an instruction that was looked at lately. Planning goes from behind to the front, and comes to each several times.
+type decoded struct {
+	at uint64 // 0: none
+	in x86.Inst
+}
+
+// recent is how many of them are kept, by address.
+const recent = 64
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
-	return &Text{at: at, orig: code, now: append([]byte(nil), code...), starts: make([]uint64, len(code)/64+1)}
+	return &Text{at: at, orig: code, now: append([]byte(nil), code...), lens: make([]uint64, len(code)/16+1)}
 }
 
 // Keep says that nothing in [lo, hi) may be changed, nor run elsewhere, though instructions are known there: a restartable sequence, which the kernel aborts only if
@@ -29,7 +40,7 @@ func NewText(at uint64, code []byte) *Text {
 func (t *Text) Keep(lo, hi uint64) { t.kept = append(t.kept, Range{lo, hi}) }
 
 func (t *Text) keeps(addr uint64) bool {
-	return slices.ContainsFunc(t.kept, func(r Range) bool { return addr >= r.Lo && addr < r.Hi })
+	return len(t.kept) > 0 && slices.ContainsFunc(t.kept, func(r Range) bool { return addr >= r.Lo && addr < r.Hi })
 }
 
 // AddFunction makes known that instructions follow each other in [lo, hi). It gives the address up to which they could be decoded.
@@ -40,65 +51,111 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 		if err != nil {
 			break
 		}
-		if !t.keeps(lo) {
-			t.starts[(lo-t.at)/64] |= 1 << ((lo - t.at) % 64)
-		}
+		t.Add(lo, in.Len)
 		lo += uint64(in.Len)
 	}
 	return lo
 }
 
-func (t *Text) end() uint64 { return t.at + uint64(len(t.orig)) }
-
-// Begins says whether an instruction is known to begin at an address.
-func (t *Text) Begins(addr uint64) bool {
-	i := addr - t.at
-	return i < uint64(len(t.orig)) && t.starts[i/64]&(1<<(i%64)) != 0
+// Add makes known that an instruction of so many bytes begins at an address. It must be one: whoever has decoded it says so.
+func (t *Text) Add(at uint64, n int) {
+	if i := at - t.at; !t.keeps(at) {
+		t.lens[i/16] |= uint64(n) << (i % 16 * 4)
+	}
 }
 
-// next gives the first known beginning at or behind an address, or hi.
-func (t *Text) next(addr, hi uint64) uint64 {
+func (t *Text) end() uint64 { return t.at + uint64(len(t.orig)) }
+
+// Len gives the length of the instruction that is known to begin at an address, 0 if none is.
+func (t *Text) Len(addr uint64) int {
+	i := addr - t.at
+	if i >= uint64(len(t.orig)) {
+		return 0
+	}
+	return int(t.lens[i/16] >> (i % 16 * 4) & 15)
+}
+
+// Begins says whether an instruction is known to begin at an address.
+func (t *Text) Begins(addr uint64) bool { return t.Len(addr) != 0 }
+
+// Next gives the first known beginning at or behind an address, or hi.
+func (t *Text) Next(addr, hi uint64) uint64 {
 	for addr < min(hi, t.end()) {
 		i := addr - t.at
-		if w := t.starts[i/64] >> (i % 64); w != 0 {
-			return min(addr+uint64(bits.TrailingZeros64(w)), hi)
+		if w := t.lens[i/16] >> (i % 16 * 4); w != 0 {
+			return min(addr+uint64(bits.TrailingZeros64(w)/4), hi)
 		}
-		addr += 64 - i%64
+		addr += 16 - i%16
 	}
 	return hi
 }
 
-// inst gives the original instruction that begins at an address.
-func (t *Text) inst(addr uint64) (in x86.Inst, code []byte, ok bool) {
-	if !t.Begins(addr) {
-		return in, nil, false
+// inst gives the original instruction that begins at an address, until another one is asked for.
+func (t *Text) inst(addr uint64) (in *x86.Inst, code []byte, ok bool) {
+	n := t.Len(addr)
+	if n == 0 {
+		return nil, nil, false
+	}
+	var d *decoded
+	if t.recent != nil {
+		d = &t.recent[addr%recent]
+	} else {
+		d = &decoded{}
 	}
 	code = t.orig[addr-t.at:]
-	in, err := x86.Decode(code)
-	if err != nil {
-		return in, nil, false
+	if d.at != addr {
+		var err error
+		if d.in, err = x86.Decode(code); err != nil {
+			d.at = 0
+			return nil, nil, false
+		}
+		d.at = addr
 	}
-	return in, code[:in.Len], true
+	return &d.in, code[:n], true
+}
+
+// remember has instructions that were looked at kept until forget.
+func (t *Text) remember() { t.recent = new([recent]decoded) }
+func (t *Text) forget()   { t.recent = nil }
+
+// mayCall says whether the instruction may be a call, by its bytes: e8, ff/2 and ff/3 are, and 9a is none in 64-bit mode.
+func (t *Text) mayCall(addr uint64) bool {
+	for _, b := range t.orig[addr-t.at:][:t.Len(addr)] {
+		if b == 0xe8 || b == 0xff {
+			return true
+		}
+	}
+	return false
 }
 
 // room gives how many of an instruction's first bytes may be overwritten: up to the first that is jumped to.
-func (t *Text) room(addr uint64, in *x86.Inst) int {
-	for k := 1; k < in.Len; k++ {
-		a := addr + uint64(k)
-		switch {
-		case t.Begins(a), t.Entered != nil && t.Entered(a):
-			return k
-		case t.Entered == nil && in.Lock && k <= int(in.PrefixLen) && t.orig[a-1-t.at] == 0xf0:
-			return k
+func (t *Text) room(addr uint64) int {
+	n := t.Len(addr)
+	if next := t.Next(addr+1, addr+uint64(n)); next < addr+uint64(n) {
+		n = int(next - addr)
+	}
+	if t.Entered != nil {
+		for k := 1; k < n; k++ {
+			if t.Entered(addr + uint64(k)) {
+				return k
+			}
+		}
+		return n
+	}
+	for k := 1; k < n; k++ {
+		if t.orig[addr+uint64(k)-1-t.at] == 0xf0 {
+			if in, _, ok := t.inst(addr); ok && in.Lock && k <= int(in.PrefixLen) {
+				return k
+			}
 		}
 	}
-	return in.Len
+	return n
 }
 
 // shared says whether the instruction at an address lies inside another known one.
 func (t *Text) shared(addr uint64) bool {
-	for a := t.next(addr-min(addr-t.at, x86.MaxLen-1), addr); a < addr; a = t.next(a+1, addr) {
-		if in, _, ok := t.inst(a); ok && a+uint64(in.Len) > addr {
+	for k := 1; k < x86.MaxLen; k++ {
+		if t.Len(addr-uint64(k)) > k {
 			return true
 		}
 	}

@@ -9,16 +9,21 @@ import (
 // A copied instruction is one that a trampoline holds.
 type copied struct {
 	at     uint64
-	in     x86.Inst
-	code   []byte
 	recipe Recipe // nil if it is no site
 }
 
 func (c *copied) replaced() bool { return c.recipe != nil && c.recipe.Replaces() }
 
+// maxInsts is the most instructions that a trampoline holds: those that a jump overlaps, behind the prefixes of the first.
+const maxInsts = 20
+
+// maxCopies is the most bytes of instructions that it holds.
+const maxCopies = maxInsts * x86.MaxLen
+
 // A layout is a trampoline before it is known where it lies.
 type layout struct {
-	insts  []copied
+	list   [maxInsts]copied
+	n      int
 	back   uint64 // where the jump at its end leads, if goesOn
 	goesOn bool
 	size   int    // at most
@@ -45,23 +50,29 @@ func leaves(in *x86.Inst) bool {
 
 // layout lays out the trampoline of the instruction at an address whose jump ends at end: it goes on with the successors that the jump overlaps, since to return into
 // the bytes of a jump costs ten times as much as to return behind them.
-func (p *Planner) layout(at, end uint64) (l layout, err error) {
-	l = layout{back: at, goesOn: true, hi: math.MaxInt64}
-	for l.goesOn && (l.back < end || len(l.insts) == 0) {
+func (p *Planner) layout(l *layout, at, end uint64) error {
+	*l = layout{back: at, goesOn: true, hi: math.MaxInt64}
+	for l.goesOn && (l.back < end || l.n == 0) && l.n < maxInsts {
 		in, code, ok := p.text.inst(l.back)
-		first := len(l.insts) == 0
-		if !first && (!ok || !movable(&in)) {
+		first := l.n == 0
+		if !ok && first {
+			return ErrNoInstruction
+		}
+		if !first && (!ok || !movable(in)) {
 			break
 		}
-		c := copied{l.back, in, code, p.sites[l.back]}
+		c := copied{at: l.back}
+		if r := p.records.at(l.back - p.text.at); r != nil {
+			c.recipe = r.recipe
+		}
 		size := 0
 		if !c.replaced() {
-			size, err = relocatedSize(&c, p.Calls)
-			if err != nil {
+			var err error
+			if size, err = relocatedSize(in, code, c.at, p.Calls); err != nil {
 				if first {
-					return l, err
+					return err
 				}
-				return l, nil
+				break
 			}
 		}
 		if c.recipe != nil {
@@ -72,21 +83,25 @@ func (p *Planner) layout(at, end uint64) (l layout, err error) {
 		} else if m := in.Mems(); len(m) > 0 && m[0].Base == x86.RIP && in.Op != "lea" {
 			l.reach(c.at + uint64(in.Len) + uint64(m[0].Disp))
 		}
-		l.insts = append(l.insts, c)
+		l.list[l.n] = c
+		l.n++
 		l.size += size
 		l.back += uint64(in.Len)
-		l.goesOn = !leaves(&in)
+		l.goesOn = !leaves(in)
 	}
 	if l.goesOn {
 		l.size += 5
 		l.reach(l.back)
 	}
-	if l.hi < uint64(l.size) {
-		return l, ErrSpace
+	if l.hi < uint64(l.size) || l.size > maxTrampoline {
+		return ErrSpace
 	}
 	l.hi -= uint64(l.size)
-	return l, nil
+	return nil
 }
+
+// maxTrampoline is the most bytes that one has: the process's index counts in 16 bits.
+const maxTrampoline = 1<<16 - 1
 
 // reach narrows the addresses to those from all bytes of which a 32-bit distance leads to target.
 func (l *layout) reach(target uint64) {
@@ -97,26 +112,31 @@ func (l *layout) reach(target uint64) {
 }
 
 // relocatedSize gives the most bytes that the instruction takes anywhere.
-func relocatedSize(c *copied, calls x86.Calls) (int, error) {
-	var buf [x86.MaxRelocated]byte
-	code, err := x86.Relocate(buf[:0], &c.in, c.code, c.at, c.at, calls)
-	if c.in.Op == "lea" && len(c.in.Mems()) > 0 && c.in.Mems()[0].RIPRelative() {
-		return max(len(code), 10), err // mov r64, imm64
+func relocatedSize(in *x86.Inst, code []byte, at uint64, calls x86.Calls) (int, error) {
+	mems := in.Mems()
+	relative := len(mems) > 0 && mems[0].RIPRelative()
+	if in.Flow == x86.FlowNone && !relative {
+		return in.Len, nil
 	}
-	return len(code), err
+	var buf [x86.MaxRelocated]byte
+	moved, err := x86.Relocate(buf[:0], in, code, at, at, calls)
+	if in.Op == "lea" && relative {
+		return max(len(moved), 10), err // mov r64, imm64
+	}
+	return len(moved), err
 }
 
-// states appends the states of the copy of an instruction, which is code[start:].
-func (c *copied) states(list []State, code []byte, start int) []State {
+// copyStates appends the states of the copy of an instruction, which is code[start:].
+func (c *copied) copyStates(list []State, in *x86.Inst, code []byte, start int) []State {
 	s := State{Off: start, For: c.at, Resume: Restart}
 	if c.recipe != nil {
 		s.Resume = start
 	}
 	list = append(list, s)
-	switch target, _ := c.in.Target(c.at); {
-	case c.in.Flow == x86.FlowLoop: // loop +2; jmp +5; jmp target: behind the loop it is done
-		list = append(list, State{Off: len(code) - 7, For: c.at + uint64(c.in.Len), Resume: Restart}, State{Off: len(code) - 5, For: target, Resume: Restart})
-	case c.in.Flow == x86.FlowCall, c.in.Flow == x86.FlowIndirectCall: // push; mov to the stack, perhaps; jmp: nothing is done up to the jump
+	switch target, _ := in.Target(c.at); {
+	case in.Flow == x86.FlowLoop: // loop +2; jmp +5; jmp target: behind the loop it is done
+		list = append(list, State{Off: len(code) - 7, For: c.at + uint64(in.Len), Resume: Restart}, State{Off: len(code) - 5, For: target, Resume: Restart})
+	case in.Flow == x86.FlowCall, in.Flow == x86.FlowIndirectCall: // push; mov to the stack, perhaps; jmp: nothing is done up to the jump
 		s.Off += pushLen
 		s.Moves = []Move{{uint8(x86.RSP.Num()), FromSum, 8}}
 		list = append(list, s)
@@ -127,12 +147,17 @@ func (c *copied) states(list []State, code []byte, start int) []State {
 // pushLen is the length of the push of a call that was moved (x86.PushReturn).
 const pushLen = 5
 
-// build makes the trampoline for an address.
-func (l *layout) build(at uint64, calls x86.Calls) (t Trampoline, err error) {
-	t.At, t.Code = at, make([]byte, 0, l.size)
+// build makes the trampoline for an address. Its memory is the transaction's.
+func (p *Planner) build(l *layout, at uint64) (t Trampoline, err error) {
+	t.At, t.Code = at, p.slabs.bytes(l.size)[:0]
+	t.Parts = cut(&p.slabs.parts, 2*l.n+1, slabItems)[:0]
+	if len(p.slabs.states) < 4*l.n {
+		p.slabs.states = make([]State, max(4*l.n, slabItems))
+	}
+	t.States = p.slabs.states[:0]
 	pc := func() uint64 { return at + uint64(len(t.Code)) }
-	for i := range l.insts {
-		c := &l.insts[i]
+	for i := range l.list[:l.n] {
+		c := &l.list[i]
 		if c.recipe != nil {
 			start := len(t.Code)
 			t.Parts = append(t.Parts, Part{start, c.at, true})
@@ -153,10 +178,11 @@ func (l *layout) build(at uint64, calls x86.Calls) (t Trampoline, err error) {
 		}
 		start := len(t.Code)
 		t.Parts = append(t.Parts, Part{start, c.at, false})
-		if t.Code, err = x86.Relocate(t.Code, &c.in, c.code, c.at, pc(), calls); err != nil {
+		in, code, _ := p.text.inst(c.at)
+		if t.Code, err = x86.Relocate(t.Code, in, code, c.at, pc(), p.Calls); err != nil {
 			return t, err
 		}
-		t.States = c.states(t.States, t.Code, start)
+		t.States = c.copyStates(t.States, in, t.Code, start)
 	}
 	if l.goesOn {
 		t.Parts = append(t.Parts, Part{len(t.Code), l.back, false})
@@ -167,6 +193,9 @@ func (l *layout) build(at uint64, calls x86.Calls) (t Trampoline, err error) {
 	}
 	if len(t.Code) > l.size {
 		panic("BUG: patch: a trampoline is longer than was said: a recipe's Size is too small")
+	}
+	if n := len(t.States); n <= len(p.slabs.states) && n > 0 && &t.States[0] == &p.slabs.states[0] { // they grew in place
+		t.States, p.slabs.states = t.States[:n:n], p.slabs.states[n:]
 	}
 	return t, err
 }

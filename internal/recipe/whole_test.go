@@ -323,7 +323,9 @@ func (p *program) change(tb testing.TB, rnd *rand.Rand) {
 	for _, s := range add {
 		p.cells[s.At] = w.many.at + 8*(s.At-w.text.at)
 	}
-	p.patches = slices.DeleteFunc(p.patches, func(x *patch.Patch) bool { return slices.Contains(tx.Old, x) })
+	p.patches = slices.DeleteFunc(p.patches, func(x *patch.Patch) bool {
+		return slices.ContainsFunc(tx.Old, func(old *patch.Patch) bool { return old.At == x.At && old.Trampoline.At == x.Trampoline.At })
+	})
 	p.patches = append(p.patches, tx.New...)
 	p.plan.Free(tx)
 }

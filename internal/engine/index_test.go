@@ -1,0 +1,62 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/patch"
+)
+
+func someEntries() (list []indexed) {
+	states := []patch.State{
+		{For: 0x401000, Resume: patch.Restart},
+		{Off: 3, For: 0x401000, Resume: 3, Moves: []patch.Move{{Reg: 4, From: patch.FromSum, N: -8}, {Reg: patch.FlagsAH, From: patch.FromReg}}},
+		{Off: 9, For: 0x401004, Resume: patch.Restart},
+	}
+	for i, x := range []*patch.Patch{
+		{At: 0x401000, Trampoline: patch.Trampoline{At: 0x500100, Code: make([]byte, 20), States: states}},
+		{At: 0x401200, Via: 0x401250, Trampoline: patch.Trampoline{At: 0x300100, Code: make([]byte, 11), States: states[:1]}},
+		{At: 0x401300, Trampoline: patch.Trampoline{At: 0x700000, Code: make([]byte, 5), States: states[2:]}},
+	} {
+		if list = entries(list, x); len(list) < i+1 {
+			panic("no entry")
+		}
+	}
+	return list
+}
+
+// What a run was made of comes back out of it, in order.
+func TestRun(t *testing.T) {
+	list := someEntries()
+	b := encodeRun(slices.Clone(list))
+	got, err := decodeRun(nil, b)
+	if err != nil || len(got) != 4 {
+		t.Fatal(got, err)
+	}
+	slices.SortFunc(list, func(a, b indexed) int { return int(int64(a.lo - b.lo)) })
+	for i := range got {
+		if g, w := got[i], list[i]; g.lo != w.lo || g.hi != w.hi || g.n != w.n || !bytes.Equal(g.states, w.states) {
+			t.Errorf("entry %d: %+v, want %+v", i, g, w)
+		}
+	}
+	if again := encodeRun(got); !bytes.Equal(again, b) {
+		t.Error("made again it is another one")
+	}
+}
+
+// A process may have written anything to its index.
+func FuzzRun(f *testing.F) {
+	b := encodeRun(someEntries())
+	f.Add(b)
+	f.Add(b[:40])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		list, err := decodeRun(nil, b)
+		if err != nil || len(list) == 0 {
+			return
+		}
+		if again, err := decodeRun(nil, encodeRun(list)); err != nil || len(again) != len(list) {
+			t.Errorf("%d entries, then %d: %v", len(list), len(again), err)
+		}
+	})
+}
