@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/patch"
-	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
@@ -68,13 +68,13 @@ type counted struct {
 
 // cells are the counts of a module in a process.
 type cells struct {
-	module  *engine.Module
-	env     recipe.Env
+	bias    uint64
 	addr    uint64 // of the cells in the process
 	mem     []byte // the same here
 	insts   []Inst // that were asked for; cell i counts insts[i]
 	patched []bool
-	lives   []x86.Live // before them
+	forms   []form
+	states  []patch.State // of the site whose code was made last
 	missed  []Missed
 }
 
@@ -118,37 +118,53 @@ func (c *counter) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site
 
 // sites makes a cell and a recipe for each memory instruction.
 func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) (sites []patch.Site, err error) {
-	m.Instructions(func(i *engine.Insn) bool {
-		if a, ok := Classify(&i.Inst); ok && (a.Kind != Stack || c.sel.Stack) {
-			k.insts = append(k.insts, Inst{Addr: i.At - m.Bias, Op: i.Inst.Op, Access: a})
+	env := p.Env()
+	var forms []uint32 // by instruction
+	known := map[need]uint32{}
+	none := map[uint32]error{}
+	w := window{assume: m.Assume(), ready: func(i *engine.Insn, live x86.Live) {
+		a, ok := Classify(&i.Inst)
+		if !ok || a.Kind == Stack && !c.sel.Stack {
+			return
 		}
+		n := needOf(&i.Inst, live)
+		f, ok := known[n]
+		if !ok {
+			f = uint32(len(k.forms))
+			known[n] = f
+			made, err := makeForm(i, live, env)
+			if err != nil {
+				none[f] = err
+			}
+			k.forms = append(k.forms, made)
+		}
+		k.insts = append(k.insts, Inst{Addr: i.At - m.Bias, Op: i.Inst.Op, Access: a})
+		forms = append(forms, f)
+	}}
+	m.Instructions(func(i *engine.Insn) bool {
+		w.add(i)
 		return true
 	})
+	w.flush(len(w.insns))
 	if len(k.insts) == 0 {
 		return nil, nil
 	}
 	if k.addr, k.mem, err = p.Share(8 * len(k.insts)); err != nil {
 		return nil, fmt.Errorf("no memory for %d counts: %w", len(k.insts), err)
 	}
-	k.module, k.env, k.patched, k.lives = m, p.Env(), make([]bool, len(k.insts)), make([]x86.Live, len(k.insts))
+	k.insts = slices.Clip(k.insts)
+	k.bias, k.patched = m.Bias, make([]bool, len(k.insts))
 	sites = make([]patch.Site, 0, len(k.insts))
 	recipes := make([]site, len(k.insts))
-	live := liveness{assume: m.Assume()}
-	n := 0
-	m.Instructions(func(i *engine.Insn) bool {
-		if i.At-m.Bias != k.insts[n].Addr {
-			return true
+	for n, f := range forms {
+		in := &k.insts[n]
+		if err := none[f]; err != nil {
+			k.missed = append(k.missed, Missed{in.Addr, in.Op, in.Access, err.Error()})
+			continue
 		}
-		k.lives[n] = live.before(i)
-		if code, err := k.compile(n, i); err != nil {
-			k.missed = append(k.missed, Missed{i.At - m.Bias, i.Inst.Op, k.insts[n].Access, err.Error()})
-		} else {
-			recipes[n] = site{k, uint32(n), uint16(code.Size())}
-			sites = append(sites, patch.Site{At: i.At, Recipe: &recipes[n]})
-		}
-		n++
-		return n < len(k.insts)
-	})
+		recipes[n] = site{k, uint32(n), f}
+		sites = append(sites, patch.Site{At: in.Addr + m.Bias, Recipe: &recipes[n]})
+	}
 	return sites, nil
 }
 

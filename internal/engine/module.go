@@ -75,16 +75,10 @@ func (m *Module) Instructions(f func(*Insn) bool) {
 	m.learn()
 	var insn Insn
 	for _, t := range m.texts {
-		for a := t.at; a < t.end(); a++ {
-			if !t.plan.Begins(a) {
-				continue
-			}
-			code := t.code[a-t.at:]
-			in, err := x86.Decode(code)
-			if err != nil {
-				continue
-			}
-			if insn = (Insn{a, in, code}); !f(&insn) {
+		for a := t.plan.Next(t.at, t.end()); a < t.end(); a = t.plan.Next(a+1, t.end()) {
+			var err error
+			insn.At, insn.Code = a, t.code[a-t.at:]
+			if insn.Inst, err = x86.Decode(insn.Code); err == nil && !f(&insn) {
 				return
 			}
 		}

@@ -61,8 +61,8 @@ func roots(img *image.Image) (list []uint64) {
 func (t *text) follow(roots []uint64) {
 	todo := roots
 	branches := func(lo, hi uint64) {
-		for a := lo; a < hi; a++ {
-			if !t.plan.Begins(a) {
+		for a := t.plan.Next(lo, hi); a < hi; a = t.plan.Next(a+1, hi) {
+			if !x86.MayBranch(t.code[a-t.at:]) {
 				continue
 			}
 			if in, err := x86.Decode(t.code[a-t.at:]); err == nil {
@@ -108,10 +108,8 @@ func stops(in *x86.Inst) bool {
 // inside says whether an address lies inside a known instruction.
 func (t *text) inside(addr uint64) bool {
 	for a := addr - min(addr-t.at, x86.MaxLen-1); a < addr; a++ {
-		if t.plan.Begins(a) {
-			if in, err := x86.Decode(t.code[a-t.at:]); err == nil && a+uint64(in.Len) > addr {
-				return true
-			}
+		if a+uint64(t.plan.Len(a)) > addr {
+			return true
 		}
 	}
 	return false

@@ -33,7 +33,8 @@ type Recipe interface {
 	// Replaces says that the code stands for the instruction: the trampoline holds no copy of it, and the end of the code is where its successor goes on.
 	Replaces() bool
 	// Append appends the code as it is to lie at an address, and gives the states of each of its instructions; their Off and Resume count from the
-	// code's own start. Nothing may depend on when it is called: code is made more than once.
+	// code's own start; they are the caller's until Append is called again, for this recipe or another one. Nothing may depend on when it is called: code is made more
+	// than once.
 	Append(dst []byte, at uint64) ([]byte, []State, error)
 }
 

@@ -20,7 +20,7 @@ func Assume(code []byte, at uint64, begins func(addr uint64) bool) x86.Assume {
 	targets := make([]uint64, len(code)/64+1)
 	var returns, entries []int
 	for i := range code {
-		if !begins(at + uint64(i)) {
+		if !begins(at+uint64(i)) || !x86.MayBranch(code[i:]) {
 			continue
 		}
 		in, err := x86.Decode(code[i:])
