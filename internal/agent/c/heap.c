@@ -66,8 +66,9 @@ static void copy(void *to, const void *from, size_t n)
 #define BIG_SLOTS 256
 #define BIG_LEVELS 5
 #define SITE_SLOTS 512
-#define SITE_EXACT 32 /* so many allocations of a site are walked, then every SITE_EVERYth */
+#define SITE_EXACT 32 /* so many allocations of a site are walked, then every SITE_EVERYth, and fewer the longer all walks agree */
 #define SITE_EVERY 64
+#define SITE_DOUBLED 4
 
 /* In the low bits of an address. B_OBJECT: sync objects were seen in the block. B_NEW: an operator new handed it out that did not get it, as it is, from
  * malloc: it may lie in a block of malloc's, at its very beginning, too. */
@@ -93,8 +94,8 @@ static bool tombstones_hold;
 struct site {
 	uint64_t key;
 	uint32_t stack;
-	uint16_t walks;
-	uint16_t left; /* uses of this stack before the next walk */
+	uint16_t walks; /* to SITE_EXACT; above it how often SITE_EVERY is doubled */
+	uint16_t left;  /* uses of this stack before the next walk */
 };
 
 static inline union block *slot_of(uintptr_t p)
@@ -187,11 +188,17 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, bool *re
 		*reused = true;
 		return s->stack;
 	}
-	if (s->walks < SITE_EXACT)
+	uint32_t stack = rs_stack_from(t, pc, fp, rs_config.heap ? rs_config.alloc_depth : 0);
+	if (s->walks < SITE_EXACT) {
 		s->walks++;
-	else
-		s->left = SITE_EVERY - 1;
-	return s->stack = rs_stack_from(t, pc, fp, rs_config.heap ? rs_config.alloc_depth : 0);
+	} else {
+		if (stack != s->stack)
+			s->walks = SITE_EXACT;
+		else if (s->walks < SITE_EXACT + SITE_DOUBLED)
+			s->walks++;
+		s->left = (uint16_t)((SITE_EVERY << (s->walks - SITE_EXACT)) - 1);
+	}
+	return s->stack = stack;
 }
 
 /* Nearly all allocations under `run` end here: nothing but this thread's and the block's own memory is touched. False: not this one. No rs_self: the block
