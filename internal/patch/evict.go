@@ -118,17 +118,17 @@ func (p *Planner) successor(at uint64, room int) (bool, error) {
 		if c.y.end() > p.text.end() {
 			break
 		}
-		var lx, ly layout
-		if p.layout(&ly, next, c.y.end()) != nil {
+		lx, ly := &p.layouts[0], &p.layouts[1]
+		if p.layout(ly, next, c.y.end()) != nil {
 			break
 		}
-		c.y.l, c.x.l = &ly, &lx
+		c.y.l, c.x.l = ly, lx
 		for pads := range room {
 			c.x.op = at + uint64(pads)
 			if c.x.end() <= next {
 				continue
 			}
-			if err := p.layout(&lx, at, c.x.end()); err != nil {
+			if err := p.layout(lx, at, c.x.end()); err != nil {
 				return false, err
 			}
 			c.k = known{at: at}
@@ -158,19 +158,19 @@ func (p *Planner) successor(at uint64, room int) (bool, error) {
 					prefixes[i] = c.k.value[a]
 				}
 			}
-			there := p.evict(next, at, TierSuccessor, &ly, c.ay)
+			there := p.evict(next, at, TierSuccessor, ly, c.ay)
 			if there == nil {
 				continue
 			}
 			p.jump(there, padsThere, roomThere, prefixes)
-			p.install(there, &ly, padsThere+jumpLen)
-			here := p.make(at, TierSuccessor, &lx, c.ax)
+			p.install(there, ly, padsThere+jumpLen)
+			here := p.make(at, TierSuccessor, lx, c.ax)
 			if here == nil {
 				p.drop(there)
 				continue
 			}
 			p.jump(here, pads, room, ownPads(pads))
-			p.install(here, &lx, pads+jumpLen).evicts = uint8(next - at)
+			p.install(here, lx, pads+jumpLen).evicts = uint8(next - at)
 			return true, nil
 		}
 	}
@@ -191,8 +191,8 @@ func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 	if room < 2 {
 		return false, nil
 	}
-	var lx, ly layout
-	if err := p.layout(&lx, at, at+2); err != nil {
+	lx, ly := &p.layouts[0], &p.layouts[1]
+	if err := p.layout(lx, at, at+2); err != nil {
 		return false, err
 	}
 	last := at + 2 + 127
@@ -204,14 +204,17 @@ func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 		if !ok || roomThere < 3 {
 			continue
 		}
-		c := pair{x: jump{l: &lx}, y: jump{op: v, l: &ly}}
-		if c.y.end() > p.text.end() || p.layout(&ly, v, c.y.end()) != nil {
+		c := pair{x: jump{l: lx}, y: jump{op: v, l: ly}}
+		if c.y.end() > p.text.end() || p.layout(ly, v, c.y.end()) != nil {
 			continue
 		}
 		for k := roomThere - 1; k > 0; k-- {
 			c.x.op = v + uint64(k)
 			if c.x.op > last || c.x.end() > p.text.end() {
 				continue
+			}
+			if site, ok := p.vias[c.x.op]; ok && site != at {
+				continue // a thread that was interrupted there goes on at the site, however late its handler asks which
 			}
 			if p.meet(at, v, &c, roomThere) {
 				return true, nil
@@ -253,6 +256,7 @@ func (p *Planner) meet(at, v uint64, c *pair, roomThere int) bool {
 	copy(whole, there.Bytes)
 	there.Bytes = whole[:max(len(there.Bytes), int(x.op-v)+len(inner.Bytes), min(roomThere, jumpLen))]
 	p.install(there, y.l, jumpLen)
+	p.vias[x.op] = at
 	here.Via, here.Bytes = x.op, []byte{opShort, byte(x.op - at - 2)}
 	r := p.install(here, x.l, int(x.end()-at))
 	r.via, r.evicts = uint8(x.op-at), uint8(v-at)

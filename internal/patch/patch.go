@@ -77,7 +77,7 @@ type Patch struct {
 	Trampoline Trampoline
 	// For is the site on whose behalf the instruction was displaced; 0 if it is a site itself.
 	For uint64
-	// Via is the place of the jump inside a displaced neighbour, 0 if there is none.
+	// Via is the place of the jump inside a displaced neighbour, 0 if there is none. No other site of the planner ever has its jump there.
 	Via uint64
 }
 
@@ -113,14 +113,16 @@ type Planner struct {
 	text    *Text
 	space   *Space
 	records records
+	vias    map[uint64]uint64 // by the place of each jump inside a displaced neighbour that there ever was: its site
 	pending *Transaction
 	tries   int // that the search for a tier has left
 	slabs   slabs
+	layouts [2]layout // that are worked on
 }
 
 // NewPlanner makes a planner for a text that is as it was. Several planners may share a space.
 func NewPlanner(text *Text, space *Space) *Planner {
-	return &Planner{text: text, space: space, records: records{blocks: make([][]record, (len(text.orig)+blockBytes-1)/blockBytes)}}
+	return &Planner{text: text, space: space, vias: map[uint64]uint64{}, records: records{blocks: make([][]record, (len(text.orig)+blockBytes-1)/blockBytes)}}
 }
 
 // At gives the patch of an instruction, nil if there is none.

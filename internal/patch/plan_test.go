@@ -65,10 +65,11 @@ type bench struct {
 	*Planner
 	img   *image
 	sites map[uint64]bool
+	via   map[uint64]uint64 // whose jumps inside neighbours lie where
 }
 
 func newBench(t *Text, free []Range) *bench {
-	return &bench{NewPlanner(t, NewSpace(free)), &image{t.at, t.orig, bytes.Clone(t.orig), map[uint64][]byte{}, map[uint64]uint64{}}, map[uint64]bool{}}
+	return &bench{NewPlanner(t, NewSpace(free)), &image{t.at, t.orig, bytes.Clone(t.orig), map[uint64][]byte{}, map[uint64]uint64{}}, map[uint64]bool{}, map[uint64]uint64{}}
 }
 
 // check walks from every boundary.
@@ -95,6 +96,14 @@ func (b *bench) apply(tb testing.TB, tx *Transaction, add []Site, remove []uint6
 		b.sites[s.At] = true
 	}
 	for _, x := range tx.New {
+		// A thread that a signal interrupted at a jump inside a neighbour is sent to the site. Jumps of two sites once lay at one place, one after the other or in one
+		// transaction, and threads went on at the wrong site.
+		if x.Via != 0 {
+			if site, ok := b.via[x.Via]; ok && site != x.At {
+				tb.Fatalf("the jump at %#x was for the site %#x, and is for %#x now", x.Via, site, x.At)
+			}
+			b.via[x.Via] = x.At
+		}
 		b.img.load(&x.Trampoline)
 		if err := b.parts(x); err != nil {
 			tb.Fatal(err)
