@@ -44,6 +44,9 @@ func needOf(in *x86.Inst, live x86.Live) need {
 // anyCell stands for the cell in code that is made to be a form: an address below 2 GiB, as all cells have, whose bytes are in no other place of the code.
 const anyCell = 0x7a6b5c48
 
+// far is an address from which no cell is near: relative to the place code would be a byte shorter, and good for one place.
+const far = 1 << 46
+
 // makeForm makes the code of an instruction, and so of all that need the same.
 func makeForm(in *engine.Insn, live x86.Live, env recipe.Env) (f form, err error) {
 	ops := []recipe.Op{recipe.Count{Cell: anyCell, Of: recipe.Shared}}
@@ -51,7 +54,7 @@ func makeForm(in *engine.Insn, live x86.Live, env recipe.Env) (f form, err error
 	if err != nil {
 		return f, cmp.Or(errors.Unwrap(err), err) // without the one instruction
 	}
-	if f.code, f.states, err = code.Append(nil, in.At); err != nil {
+	if f.code, f.states, err = code.Append(nil, far); err != nil {
 		return f, err
 	}
 	cell := binary.LittleEndian.AppendUint32(nil, anyCell)
