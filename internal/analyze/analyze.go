@@ -101,6 +101,7 @@ type analysis struct {
 	drop       []recover.Range // memory that is not believed, since it is raced on
 	rounds     int
 	unsettled  bool // maxRounds were not enough
+	single     bool // one round only, for tests
 	collection *collection
 	placer     *placer
 	placed     *runs
@@ -143,7 +144,7 @@ func (a *analysis) run(ctx context.Context) (err error) {
 			return err
 		}
 		more := a.emulated()
-		if len(more) == 0 {
+		if len(more) == 0 || a.single {
 			return nil
 		}
 		if a.rounds == maxRounds {
@@ -168,7 +169,7 @@ func (a *analysis) round(ctx context.Context) (err error) {
 	if a.placed, err = newRuns(2 * len(a.rec.Threads)); err != nil {
 		return err
 	}
-	if a.placer, err = place(a.trace, a.owners, found, a.placed); err != nil {
+	if a.placer, err = place(a.trace.Events, a.owners, a.collection, found, a.placed); err != nil {
 		return err
 	}
 	in := race.Input{Events: a.trace.Events, Accesses: a.source()}

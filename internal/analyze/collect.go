@@ -28,6 +28,8 @@ type collection struct {
 	believed map[uint64]struct{} // as recover.Result.Believed, of all
 	all      bool                // there were too many: any memory may have been believed
 	sampled  bool                // watchpoints tell accesses
+	atomics  map[uint64]struct{} // cells of eight bytes (address / 8) that atomic instructions accessed, of any process
+	crowded  bool                // there are more than atomics holds
 	watched  watched
 }
 
@@ -36,12 +38,12 @@ const maxBelieved = 1 << 20
 
 // collect recovers accesses and writes what was done to runs, which have two lists for each thread.
 func collect(ctx context.Context, rec *sample.Recording, in *recover.Input, o recover.Options, jobs int, out *runs) (*collection, error) {
-	c := &collection{believed: map[uint64]struct{}{}}
+	c := &collection{believed: map[uint64]struct{}{}, atomics: map[uint64]struct{}{}}
 	slack := o.Slack
 	if slack == 0 {
 		slack = recover.DefaultSlack
 	}
-	w := &collector{collection: c, out: out, slack: slack, latest: make([]uint64, len(rec.Threads))}
+	w := &collector{collection: c, out: out, slack: slack, latest: make([]uint64, 2*len(rec.Threads))}
 	last := -1
 	var err error
 	c.counts, err = recover.Run(ctx, in.Images, in.Shards, o, jobs, func(r *recover.Result) error {
@@ -67,7 +69,7 @@ type collector struct {
 	*collection
 	out    *runs
 	slack  uint64
-	latest []uint64 // of each thread, the latest From on its path
+	latest []uint64 // of each list, its latest From
 	base   uint64   // index of the shard's first instruction
 }
 
@@ -82,12 +84,10 @@ func (w *collector) done(thread int) error {
 func (w *collector) add(list int, r *record) error {
 	r.From -= min(r.From, w.slack)
 	r.To += min(forever-r.To, w.slack)
-	if list%2 == 0 { // what comes later on the path was not earlier
-		at := &w.latest[list/2]
-		*at = max(*at, r.From)
-		r.From = *at
-		r.To = max(r.To, r.From)
-	}
+	at := &w.latest[list] // what comes later on the path was not earlier; samples are in the order of time
+	*at = max(*at, r.From)
+	r.From = *at
+	r.To = max(r.To, r.From)
 	return w.out.add(list, r)
 }
 
@@ -133,6 +133,7 @@ func (w *collector) result(r *recover.Result, first bool) error {
 		case 2:
 			rec = accessOf(&atomics[0])
 			rec.What = isOrder
+			w.atomic(&rec)
 			if rec.Kind |= race.Order; rec.Kind&race.Locked == 0 {
 				rec.Kind |= race.Fence
 			}
@@ -149,6 +150,33 @@ func (w *collector) result(r *recover.Result, first bool) error {
 			return err
 		}
 	}
+}
+
+// atomic notes the location of an atomic instruction.
+func (w *collector) atomic(r *record) {
+	if r.Size == 0 || r.Size > 64 {
+		return
+	}
+	if len(w.atomics) >= maxBelieved {
+		w.crowded = true
+		return
+	}
+	for cell := r.Addr / 8; cell <= (r.Addr+r.Size-1)/8; cell++ {
+		w.atomics[cell] = struct{}{}
+	}
+}
+
+// isAtomic says whether an access is to a location that atomic instructions accessed too.
+func (c *collection) isAtomic(r *record) bool {
+	if r.Size == 0 || r.Size > 64 || len(c.atomics) == 0 {
+		return false
+	}
+	for cell := r.Addr / 8; cell <= (r.Addr+r.Size-1)/8; cell++ {
+		if _, ok := c.atomics[cell]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // loosen writes the samples that have no place on the path.

@@ -20,6 +20,8 @@ type owners struct {
 	all   []owner
 	lives [][]life      // of each thread of the recording, ascending: after exec it is another one
 	index map[owner]int // the thread of the recording
+	// Of a process whose events are not all there, because the trace is cut off or the process was let go: the time up to which they are.
+	until map[uint64]uint64
 }
 
 // A life is the time from which a thread of the recording is an owner.
@@ -38,7 +40,9 @@ func readOwners(tr *trace.Reader, threads []*sample.Thread) (*owners, error) {
 	}
 	begins := map[kernelThread][]begin{}
 	pids := map[uint64]int32{}
+	until := map[uint64]uint64{}
 	err := tr.Events(func(process uint64, e *wire.Event) error {
+		until[process] = e.TS
 		switch e.Type {
 		case wire.TypeProcess:
 			ev := wire.DecodeProcess(e.Words)
@@ -57,7 +61,12 @@ func readOwners(tr *trace.Reader, threads []*sample.Thread) (*owners, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &owners{lives: make([][]life, len(threads)), index: map[owner]int{}}
+	for process := range until {
+		if tr.Truncated() == "" && tr.Gone(process) {
+			delete(until, process)
+		}
+	}
+	o := &owners{until: until, lives: make([][]life, len(threads)), index: map[owner]int{}}
 	for i, t := range threads {
 		for _, b := range begins[kernelThread{t.PID, t.TID}] {
 			if b.ts < t.Start || t.End != 0 && b.ts > t.End {

@@ -3,7 +3,7 @@ package analyze
 import (
 	"slices"
 
-	"github.com/ripstop/ripstop/internal/trace"
+	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -11,6 +11,9 @@ import (
 // which of two a thread did first, an access or an event, is known by their order on the path, as long as the event can only belong to one such time.
 // An access is given the earliest time it can have: then every order that it really has is one that the detector sees, provided that it is on the right side
 // of what its own thread acquires. An atomic instruction comes at the latest: it takes all that anybody did before. What cannot be put so is left out.
+//
+// Accesses to what atomic instructions access too are atomic, whatever they are made by. A load there is like an atomic instruction; a store need not be told, since
+// whoever sees it takes all that was done before.
 
 // left counts the accesses that are left out, by reason.
 type left struct {
@@ -19,11 +22,14 @@ type left struct {
 	Life    uint64 // of which block: memory was given to another in the time in which it was
 	Unknown uint64 // of a thread that no event names
 	Misfit  uint64 // its times contradict the events'
+	Cut     uint64 // the events of its process end before it
+	Stores  uint64 // it is a plain store to an atomic location
 }
 
 // A placer gives records their places in time. Both runs have two lists for each thread of the recording: what lies on its path, and samples that have no place on it.
 type placer struct {
 	owners  *owners
+	coll    *collection
 	in      *merge
 	out     *runs
 	left    left
@@ -59,14 +65,14 @@ func (i *item) notBefore(ts uint64) {
 
 func (i *item) notBehind(ts uint64) { i.latest = max(i.latest, ts) }
 
-// place reads in, which is ascending by From in each list, and writes out, ascending too.
-func place(tr *trace.Reader, o *owners, in, out *runs) (*placer, error) {
+// place reads in, which is ascending by From in each list, and writes out, ascending too. events are trace.Reader's.
+func place(events func(func(process uint64, e *wire.Event) error) error, o *owners, c *collection, in, out *runs) (*placer, error) {
 	m, err := in.merge()
 	if err != nil {
 		return nil, err
 	}
-	p := &placer{owners: o, in: m, out: out, threads: make([]placing, len(in.lists))}
-	if err := tr.Events(p.event); err != nil {
+	p := &placer{owners: o, coll: c, in: m, out: out, threads: make([]placing, len(in.lists))}
+	if err := events(p.event); err != nil {
 		return nil, err
 	}
 	if err := p.admit(forever); err != nil {
@@ -119,8 +125,16 @@ func (p *placer) admit(ts uint64) error {
 		if r == nil || r.From > ts {
 			return nil
 		}
+		it := item{record: *r}
+		if it.What == isAccess && p.coll.isAtomic(r) {
+			if it.What = isOrder; it.Kind&race.Read == 0 {
+				it.drop = &p.left.Stores
+			} else {
+				it.Kind = race.Order | race.Fence
+			}
+		}
 		t := &p.threads[list]
-		t.queue = append(t.queue, item{record: *r})
+		t.queue = append(t.queue, it)
 		if !t.busy {
 			t.busy = true
 			p.busy = append(p.busy, list)
@@ -251,6 +265,10 @@ func (p *placer) give(list int, t *placing, k int) error {
 		t.last = max(t.last, it.latest)
 		return nil
 	case isOrder:
+		if it.drop != nil {
+			*it.drop++
+			return nil
+		}
 		times := append(it.also, min(it.To, t.next(k)))
 		slices.Sort(times)
 		for _, ts := range times {
@@ -294,7 +312,7 @@ func (p *placer) floor(list int, it *item) uint64 {
 	t := &p.threads[list]
 	ts := t.floor
 	for i := range t.queue {
-		if o := &t.queue[i]; o.What == isOrder && o.From <= it.To {
+		if o := &t.queue[i]; o.What == isOrder && o.drop == nil && o.From <= it.To {
 			ts = max(ts, o.To)
 		}
 	}
@@ -304,9 +322,13 @@ func (p *placer) floor(list int, it *item) uint64 {
 func (p *placer) put(list int, t *placing, it *item, ts uint64) error {
 	w := p.owners.at(list/2, ts)
 	if w < 0 {
-		if it.What == isAccess {
+		if it.What == isAccess && len(p.owners.lives[list/2]) == 0 { // else it is from before the agent, when there was one thread
 			p.left.Unknown++
 		}
+		return nil
+	}
+	if end, ok := p.owners.until[p.owners.all[w].process]; ok && it.To > end && it.What == isAccess {
+		p.left.Cut++
 		return nil
 	}
 	t.final = ts

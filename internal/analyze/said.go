@@ -39,8 +39,10 @@ func (a *analysis) notSeen() (out []string) {
 	}{
 		{a.placer.left.Order, "whether they were before or behind an event of their own thread is not known"},
 		{a.placer.left.Atomic, "whether they were before or behind an atomic instruction, or a gap in the trace, is not known"},
+		{a.placer.left.Stores, "they are plain stores to atomic locations"},
 		{a.placer.left.Life, "whether they were to a block of memory or to the next one at its place is not known"},
 		{a.placer.left.Unknown, "no event names their thread"},
+		{a.placer.left.Cut, "the events of their process end before them"},
 		{a.placer.left.Misfit, "their times contradict those of the events"},
 	} {
 		if l.n > 0 {
@@ -73,6 +75,9 @@ func (a *analysis) notSeen() (out []string) {
 	}
 	if n := c.counts.Misfits; n > 0 && len(i.Filter) == 0 { // else they were taken where nothing was traced
 		say("%d samples fit nowhere in the control flow", n)
+	}
+	if c.crowded {
+		say("more than %d atomic locations: the later ones are taken for others", maxBelieved)
 	}
 	if a.unsettled {
 		say("after %d rounds there was still memory that is raced on and believed", a.rounds)

@@ -59,8 +59,8 @@ type Result struct {
 	Path     []uint64 // with Options.Path: the addresses of the shard's own instructions
 	Gaps     []uint64 // indexes before which the trace lost what ran, counted likewise; at the beginning of a thread there is one
 	Lost     []Range  // the times in which what Gaps lack may have run
-	Atomics  []Access // the locked instructions and fences, all of them: Size is 0 and How Unknown where the address is not known
-	Loose    []Access // samples that are not placed, but tell an access of the program's own code: From and To are the sample's time, there is no Index
+	Atomics  []Access // the locked instructions and fences, all of them: Size is 0 and How Unknown where the address is not known; of a fence it is that of the store just before
+	Loose    []Access // samples that are not placed, but tell an access by an instruction of the program's own code that the path has: From and To are the sample's time, there is no Index
 	Outs     []Out    // when the thread was outside of the program's own code; in the order of Index
 	Believed []uint64 // cells of eight bytes (address / 8) that were written and then read in the replay while other threads lived; ascending
 	Many     bool     // there were more of Believed than are told
@@ -152,6 +152,8 @@ func (r *replay) result() *Result {
 	}
 	out.Accesses = make([]Access, 0, known)
 	went := outing{p: p, out: out}
+	const fenceReach = 4 // instructions between a store and the fence that makes it sequentially consistent
+	var stored Access    // the last store
 	for i := p.own[0]; i < p.own[1]; i++ {
 		for mark+1 < len(p.marks) && p.marks[mark+1].pos <= i {
 			mark++
@@ -165,7 +167,11 @@ func (r *replay) result() *Result {
 		went.at(i, mark, outside)
 		a := Access{Index: uint64(i - p.own[0]), IP: in.pc, From: p.marks[mark].from, To: p.marks[mark].to}
 		if in.traits&isLocked != 0 && in.nslots == 0 && !outside {
-			out.Atomics = append(out.Atomics, a)
+			f := a
+			if stored.How != Unknown && stored.Index >= a.Index-min(a.Index, fenceReach) {
+				f.Addr, f.Size, f.How = stored.Addr, stored.Size, stored.How
+			}
+			out.Atomics = append(out.Atomics, f)
 		}
 		for k := range in.slots[:in.nslots] {
 			j := r.first[i] + int32(k)
@@ -177,6 +183,9 @@ func (r *replay) result() *Result {
 			a.Addr, a.Size, a.Flags, a.How = r.addrs[j], r.sizes[j], in.slots[k].flags, r.how[j]
 			if a.How != Unknown {
 				out.Accesses = append(out.Accesses, a)
+			}
+			if a.Flags&(Write|Stack) == Write {
+				stored = a
 			}
 			if in.traits&isLocked != 0 && a.Flags&Locked != 0 {
 				out.Atomics = append(out.Atomics, a)
@@ -193,13 +202,20 @@ func (r *replay) loose() (all []Access) {
 	for _, p := range r.placed {
 		placed[p.Sample] = true
 	}
+	var met map[int32]bool
 	for i := range r.shard.Samples {
 		s := &r.shard.Samples[i]
 		if !isMemory(s) || s.TSC < r.shard.OwnStart || s.TSC >= r.shard.OwnEnd || placed[s] {
 			continue
 		}
 		n, ok := r.code.at(s.IP)
-		if !ok {
+		if met == nil {
+			met = map[int32]bool{}
+			for _, x := range r.path.list {
+				met[x] = true
+			}
+		}
+		if !ok || !met[n] { // else the atomics around it are not known either
 			continue
 		}
 		in := &r.code.insts[n]

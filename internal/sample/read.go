@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"syscall"
 
 	"github.com/ripstop/ripstop/internal/perf"
 	"github.com/ripstop/ripstop/internal/pt"
@@ -27,6 +29,8 @@ type Recording struct {
 	file   io.ReaderAt
 	close  func() error
 	spaces map[int32][]Epoch
+	mu     sync.Mutex
+	maps   [][]byte // memory of Trace
 }
 
 // Open opens the recording in a trace's directory and reads all but the traces of control flow into memory.
@@ -51,22 +55,72 @@ func Open(dir string) (*Recording, error) {
 	return nil, fmt.Errorf("%s: %w", path, err)
 }
 
-// Close releases the file.
-func (r *Recording) Close() error { return r.close() }
+// Close releases the file and the traces.
+func (r *Recording) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.maps {
+		_ = syscall.Munmap(b)
+	}
+	r.maps = nil
+	return r.close()
+}
 
-// Trace gives a thread's control flow trace, Intel PT packets; nil if there is none.
+// Trace gives a thread's control flow trace, Intel PT packets; nil if there is none. It is valid until Close, and not to be written to. A long one is mapped from a
+// temporary file without a name, so that what is not used need not be in memory.
 func (r *Recording) Trace(t *Thread) ([]byte, error) {
 	if t.TraceBytes == 0 {
 		return nil, nil
 	}
+	read := r.inMemory
+	if t.TraceBytes >= mappedFrom {
+		read = r.mapped
+	}
+	b, err := read(t)
+	if err != nil {
+		return nil, fmt.Errorf("%s: control flow of thread %d: %w", filepath.Join(r.dir, PerfFile), t.TID, err)
+	}
+	return b, nil
+}
+
+// mappedFrom is the length from which a trace is mapped. Tests change it.
+var mappedFrom int64 = 4 << 20
+
+func (r *Recording) inMemory(t *Thread) ([]byte, error) {
 	b := make([]byte, t.TraceBytes)
 	at := int64(0)
 	for _, p := range t.parts {
 		if _, err := r.file.ReadAt(b[at:at+p.size], p.offset); err != nil {
-			return nil, fmt.Errorf("%s: control flow of thread %d: %w", filepath.Join(r.dir, PerfFile), t.TID, err)
+			return nil, err
 		}
 		at += p.size
 	}
+	return b, nil
+}
+
+func (r *Recording) mapped(t *Thread) ([]byte, error) {
+	f, err := os.CreateTemp("", "ripstop-trace-*")
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := os.Remove(f.Name()); err != nil {
+		return nil, err
+	}
+	for _, p := range t.parts {
+		if n, err := io.Copy(f, io.NewSectionReader(r.file, p.offset, p.size)); err != nil {
+			return nil, err
+		} else if n != p.size {
+			return nil, io.ErrUnexpectedEOF
+		}
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, int(t.TraceBytes), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	r.maps = append(r.maps, b)
+	r.mu.Unlock()
 	return b, nil
 }
 

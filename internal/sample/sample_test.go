@@ -244,3 +244,35 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// A trace that is mapped is the one that is read.
+func TestMappedTrace(t *testing.T) {
+	dir := t.TempDir()
+	recorded(t, dir)
+	r, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := mappedFrom
+	defer func() { mappedFrom = old }()
+	some := false
+	for _, th := range r.Threads {
+		mappedFrom = old
+		want, err := r.Trace(th)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mappedFrom = 1
+		got, err := r.Trace(th)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("thread %d: %x, %v; want %x", th.TID, got, err, want)
+		}
+		some = some || len(got) > 0
+	}
+	if !some || len(r.maps) == 0 {
+		t.Error("nothing was mapped")
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

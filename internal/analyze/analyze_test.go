@@ -1,0 +1,379 @@
+package analyze
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/race"
+	"github.com/ripstop/ripstop/internal/recover"
+	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/target"
+	"github.com/ripstop/ripstop/internal/trace"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// build compiles sources; those of C++ end in .cc.
+func build(t testing.TB, name string, sources []string, flags ...string) string {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), name)
+	compiler := "gcc"
+	if strings.HasSuffix(sources[0], ".cc") {
+		compiler = "g++"
+	}
+	args := slices.Concat([]string{"-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Wl,-z,now", "-o", exe}, sources, flags)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return exe
+}
+
+var runner = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "ripstop-analyze-test-*")
+	if err != nil {
+		return "", err
+	}
+	exe := filepath.Join(dir, "runner")
+	cmd := exec.Command("go", "build", "-ldflags", "-E ripstop_entry", "-o", exe, "../run/testdata/runner")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return exe, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if exe, err := runner(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(exe))
+	}
+	os.Exit(code)
+}
+
+// stepped steps a program, with a sample of each access.
+func stepped(t testing.TB, exe string, args ...string) (dir string) {
+	t.Helper()
+	run, err := runner()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(t.TempDir(), "trace")
+	o, _ := json.Marshal(map[string]any{"Dir": dir, "Follow": true, "StackDepth": 24, "Sampling": map[string]any{"Mode": "step", "Period": 1, "Seed": 1}})
+	if out, err := exec.Command(run, slices.Concat([]string{string(o), "record", exe}, args)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+var kept struct {
+	sync.Mutex
+	dirs map[bool]string
+}
+
+// races is the one recording of the programs of testdata/races; nobody may change it.
+func races(t testing.TB, clean bool) string {
+	t.Helper()
+	kept.Lock()
+	defer kept.Unlock()
+	if kept.dirs[clean] == "" {
+		var flags []string
+		if clean {
+			flags = append(flags, "-DCLEAN")
+		}
+		from := stepped(t, build(t, "races", racePrograms(t), flags...))
+		exe, _ := runner()
+		dir := filepath.Join(filepath.Dir(exe), fmt.Sprint(clean))
+		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+		if kept.dirs == nil {
+			kept.dirs = map[bool]string{}
+		}
+		kept.dirs[clean] = dir
+	}
+	return kept.dirs[clean]
+}
+
+// A recording is one that is analyzed several times, each time with other samples of those that it has.
+type recording struct {
+	trace *trace.Reader
+	rec   *sample.Recording
+	all   [][]sample.Sample
+	sym   *image.Symbolizer
+}
+
+func open(t testing.TB, dir string) *recording {
+	t.Helper()
+	r := &recording{sym: image.NewSymbolizer()}
+	t.Cleanup(r.sym.Close)
+	var err error
+	if r.trace, err = trace.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.trace.Close() })
+	if r.rec, err = sample.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.rec.Close() })
+	for _, th := range r.rec.Threads {
+		r.all = append(r.all, th.Samples)
+	}
+	return r
+}
+
+// thin keeps of the loads and of the stores of each thread one of so many, from a random one on.
+func (r *recording) thin(period int, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, uint64(period)))
+	r.rec.Info.Period = uint64(period)
+	for i, th := range r.rec.Threads {
+		var next [8]int
+		for k := range next {
+			next[k] = rnd.IntN(period)
+		}
+		th.Samples = nil
+		for _, s := range r.all[i] {
+			if next[s.Kind]--; next[s.Kind] < 0 {
+				next[s.Kind] = period - 1
+				th.Samples = append(th.Samples, s)
+			}
+		}
+	}
+}
+
+func (r *recording) analyze(t testing.TB, o Options) *analysis {
+	t.Helper()
+	a := &analysis{o: o, trace: r.trace, rec: r.rec, sym: r.sym}
+	t.Cleanup(a.close)
+	if err := a.run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	set := target.New(r.sym)
+	for i := range a.found.Findings {
+		set.Symbolize(&a.found.Findings[i])
+	}
+	return a
+}
+
+// placeOf is where the innermost frame is whose source is no header.
+func placeOf(s finding.Stack) string {
+	for _, f := range s {
+		if f.File != "" && filepath.Ext(f.File) != ".h" {
+			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		}
+	}
+	return "?"
+}
+
+var states = regexp.MustCompile(`(//|/\*) (race|race-mov|uaf)( [a-z0-9_]+)?( \*/|$)`)
+
+// stated gives the lines that sources state to have an access of a race.
+func stated(t testing.TB, sources []string) map[string]bool {
+	t.Helper()
+	lines := map[string]bool{}
+	for _, source := range sources {
+		b, err := os.ReadFile(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, line := range strings.Split(string(b), "\n") {
+			if states.MatchString(line) {
+				lines[fmt.Sprintf("%s:%d", filepath.Base(source), n+1)] = true
+			}
+		}
+	}
+	return lines
+}
+
+// judge says of which files races were found, and fails if a place of one is not stated.
+func judge(t *testing.T, a *analysis, lines map[string]bool) (files map[string]bool) {
+	t.Helper()
+	files = map[string]bool{}
+	for _, f := range a.found.Findings {
+		for _, p := range f.Parts[:2] {
+			at := placeOf(p.Stack)
+			if !lines[at] {
+				t.Errorf("%s (%s), period %d, which the source does not state: %s; the other place is %s (%s), %s", at, p.Known, a.rec.Info.Period, f.Message,
+					placeOf(f.Parts[0].Stack), f.Parts[0].Known, placeOf(f.Parts[1].Stack))
+			}
+			file, _, _ := strings.Cut(at, ":")
+			files[file] = true
+		}
+	}
+	return files
+}
+
+func racePrograms(t testing.TB) (sources []string) {
+	t.Helper()
+	sources, err := filepath.Glob("testdata/races/*.c")
+	if err != nil || len(sources) < 13 {
+		t.Fatal(sources, err)
+	}
+	return sources
+}
+
+// With a sample of a hundred accesses each program's race is found; nothing that is none is, in these or in the same programs made right.
+func TestRaces(t *testing.T) {
+	sources := racePrograms(t)
+	lines := stated(t, sources)
+	for _, clean := range []bool{false, true} {
+		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
+			r := open(t, races(t, clean))
+			found := map[string]bool{}
+			for seed := range uint64(4) {
+				for _, period := range []int{1, 100, 1000} {
+					r.thin(period, seed)
+					a := r.analyze(t, Options{})
+					if clean {
+						judge(t, a, nil)
+						continue
+					}
+					got := judge(t, a, lines)
+					if period == 100 {
+						maps.Copy(found, got)
+					}
+					if a.placer.left.Misfit > 0 {
+						t.Errorf("period %d: %+v", period, a.placer.left)
+					}
+				}
+			}
+			for _, source := range sources {
+				if name := filepath.Base(source); !clean && name != "main.c" && !found[name] {
+					t.Errorf("the race of %s is not found", name)
+				}
+			}
+		})
+	}
+}
+
+// The result does not depend on the number of workers, and every race says how its accesses are known.
+func TestJobs(t *testing.T) {
+	r := open(t, races(t, false))
+	r.thin(100, 7)
+	one := r.analyze(t, Options{Jobs: 1})
+	if len(one.found.Findings) < 12 {
+		t.Fatalf("%d findings", len(one.found.Findings))
+	}
+	for _, jobs := range []int{2, 7} {
+		if n := r.analyze(t, Options{Jobs: jobs}); !reflect.DeepEqual(n.found, one.found) || !reflect.DeepEqual(n.notSeen(), one.notSeen()) || !reflect.DeepEqual(n.stats(), one.stats()) {
+			t.Errorf("%d workers: %d findings, %q\none: %d findings, %q", jobs, len(n.found.Findings), n.stats(), len(one.found.Findings), one.stats())
+		}
+	}
+	known := map[string]bool{}
+	for _, f := range one.found.Findings {
+		for _, p := range f.Parts[:2] {
+			known[p.Known] = true
+		}
+	}
+	if !known["sampled"] || !known["path"] || !known["forward"] && !known["backward"] && !known["combined"] || known[""] {
+		t.Errorf("accesses are known by %v", known)
+	}
+	for _, f := range r.analyze(t, Options{MovAtomics: race.Hide}).found.Findings {
+		t.Errorf("though what atomics may order is hidden: %s", f.Message)
+	}
+}
+
+// Programs that state what races they have, all kinds of order among them; with samples some are not found, and no other ever is.
+func TestOthersPrograms(t *testing.T) {
+	sources, err := filepath.Glob("../race/testdata/*.c*")
+	if err != nil || len(sources) < 8 {
+		t.Fatal(sources, err)
+	}
+	for _, source := range sources {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() && !strings.Contains(source, "locks") {
+				t.Skip("one is enough with -short")
+			}
+			r := open(t, stepped(t, build(t, "prog", []string{source})))
+			lines := stated(t, []string{source})
+			for _, period := range []int{1, 10, 100, 1000} {
+				r.thin(period, 3)
+				judge(t, r.analyze(t, Options{}), lines)
+			}
+		})
+	}
+}
+
+// Two threads allocate in turns from one arena, and so get the same memory again and again: it is another block each time. Without the allocations' events the test's
+// own accesses race.
+func TestLives(t *testing.T) {
+	sources := []string{"testdata/lives.c"}
+	r := open(t, stepped(t, build(t, "lives", sources)))
+	lines := stated(t, sources)
+	r.thin(100, 1)
+	a := r.analyze(t, Options{})
+	judge(t, a, lines)
+	events := func(fn func(uint64, *wire.Event) error) error {
+		return r.trace.Events(func(process uint64, e *wire.Event) error {
+			if e.Type == wire.TypeAlloc || e.Type == wire.TypeFree {
+				return nil
+			}
+			return fn(process, e)
+		})
+	}
+	res, err := race.Run(race.Input{Events: events, Accesses: a.source()}, func() race.World { return world{target.New(r.sym)} }, race.Config{})
+	set := target.New(r.sym)
+	others := 0
+	for i := range res.Findings {
+		set.Symbolize(&res.Findings[i])
+		if !lines[placeOf(res.Findings[i].Parts[0].Stack)] {
+			others++
+		}
+	}
+	if err != nil || others == 0 {
+		t.Errorf("without allocations: %d findings, %v: the program does not show what it is for", len(res.Findings), err)
+	}
+}
+
+// Memory that the replay wrote is believed, as ProRace does it, and so it goes on with a pointer that another thread has changed: an access to an object that the
+// thread never touched, and a race that is none. The pointer itself is raced on, is dropped for that, and the accesses are recovered again.
+func TestEmulatedRace(t *testing.T) {
+	sources := []string{"testdata/swapped.c"}
+	r := open(t, stepped(t, build(t, "swapped", sources)))
+	lines := stated(t, sources)
+	wrong := func(a *analysis) (n int) {
+		for _, f := range a.found.Findings {
+			for _, p := range f.Parts[:2] {
+				if !lines[placeOf(p.Stack)] {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	seen := false
+	for seed := range uint64(8) {
+		r.thin(100, seed)
+		a := &analysis{o: Options{Memory: recover.Assumed}, trace: r.trace, rec: r.rec, sym: r.sym, single: true}
+		t.Cleanup(a.close)
+		if err := a.run(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		set := target.New(r.sym)
+		for i := range a.found.Findings {
+			set.Symbolize(&a.found.Findings[i])
+		}
+		seen = seen || wrong(a) > 0
+		for _, memory := range []recover.Memory{recover.Assumed, recover.Proved} {
+			if b := r.analyze(t, Options{Memory: memory}); wrong(b) > 0 || memory == recover.Assumed && (b.rounds < 2 || len(b.drop) == 0 || b.unsettled) {
+				t.Errorf("seed %d, memory %d: %d places that are not stated, %d rounds, dropped %v", seed, memory, wrong(b), b.rounds, b.drop)
+			}
+		}
+	}
+	if !seen {
+		t.Error("nothing was believed wrongly in the first round: the program does not show what it is for")
+	}
+}

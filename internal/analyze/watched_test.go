@@ -1,0 +1,102 @@
+package analyze
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/race"
+	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// What an instruction accessed that set off a breakpoint: by the registers behind it.
+func TestHit(t *testing.T) {
+	const rax, rcx = 0, 1
+	s := func(addr uint64, write bool) *sample.Sample {
+		v := &sample.Sample{IP: 0x401008, Addr: addr, Write: write, Has: 1<<18 - 1}
+		v.Regs[rax], v.Regs[rcx] = 0x1000, 2
+		return v
+	}
+	for _, c := range []struct {
+		name string
+		code []byte
+		s    *sample.Sample
+		addr uint64
+		size uint64
+		kind race.Kind // 0: it is not certain
+	}{
+		{"mov [rax+8],rcx", []byte{0x48, 0x89, 0x48, 0x08}, s(0x1008, true), 0x1008, 8, race.Write},
+		{"mov rcx,[rax+8]", []byte{0x48, 0x8b, 0x48, 0x08}, s(0x1008, false), 0x1008, 8, race.Read},
+		{"mov edx,[rax+rcx*4+4], in the middle of what is watched", []byte{0x8b, 0x54, 0x88, 0x04}, s(0x1008, false), 0x100c, 4, race.Read},
+		{"add [rax],ecx", []byte{0x01, 0x08}, s(0x1000, true), 0x1000, 4, race.Read | race.Write},
+		{"mov [rip+0x10],eax", []byte{0x89, 0x05, 0x10, 0, 0, 0}, s(0x401018, true), 0x401018, 4, race.Write},
+		{"mov rax,[rax]: the address is gone", []byte{0x48, 0x8b, 0x00}, s(0x1000, false), 0, 0, 0},
+		{"mov [rax+8],rcx, elsewhere", []byte{0x48, 0x89, 0x48, 0x08}, s(0x2000, true), 0, 0, 0},
+		{"mov rcx,[rax+8] for a write", []byte{0x48, 0x8b, 0x48, 0x08}, s(0x1008, true), 0, 0, 0},
+		{"lock add [rax],ecx", []byte{0xf0, 0x01, 0x08}, s(0x1000, true), 0, 0, 0},
+		{"rep stosb", []byte{0xf3, 0xaa}, s(0x1000, true), 0, 0, 0},
+		{"mov fs:[rax],ecx", []byte{0x64, 0x89, 0x08}, s(0x1000, true), 0, 0, 0},
+		{"push rax", []byte{0x50}, s(0x1000, true), 0, 0, 0},
+	} {
+		in, err := x86.Decode(c.code)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		r, ok := hit(&in, c.s)
+		if ok != (c.kind != 0) || ok && (r.Addr != c.addr || r.Size != c.size || r.Kind != c.kind || r.PC != c.s.IP-uint64(in.Len)) {
+			t.Errorf("%s: %+v, %v", c.name, r, ok)
+		}
+	}
+}
+
+// Each instruction of a program is found by the address behind it, and whether it has atomic ones is known.
+func TestBefore(t *testing.T) {
+	exe := build(t, "races", racePrograms(t))
+	w := &watched{modules: map[string]*watchedModule{}}
+	x := w.module(&sample.Mapping{Path: exe})
+	if x.img == nil || x.atomic {
+		t.Fatalf("%+v", x)
+	}
+	defer x.img.Close()
+	n := 0
+	for _, f := range x.funcs {
+		code := x.img.Bytes(f[0], f[1]-f[0])
+		for at := f[0]; len(code) > 0; n++ {
+			in, err := x86.Decode(code)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at, code = at+uint64(in.Len), code[in.Len:]
+			if got, ok := x.before(fileOffset(x.img, at)); !ok || got != in {
+				t.Fatalf("before %#x: %v, %v; want %v", at, got, ok, in)
+			}
+		}
+	}
+	if n < 500 {
+		t.Errorf("%d instructions", n)
+	}
+	source := filepath.Join(t.TempDir(), "atomic.c")
+	if err := os.WriteFile(source, []byte("long x; int main(void) { return __atomic_fetch_add(&x, 1, __ATOMIC_RELAXED) == 7; }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(t.TempDir(), "atomic")
+	if out, err := exec.Command("gcc", "-o", other, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !w.hasAtomics(&sample.Epoch{Mappings: []sample.Mapping{{Path: exe}, {Path: other}}}) || len(w.atomics) != 1 || w.atomics[0] != "atomic" {
+		t.Errorf("atomics: %v", w.atomics)
+	}
+	w.modules[other+"\x00"].img.Close()
+}
+
+func fileOffset(img *image.Image, addr uint64) uint64 {
+	for _, s := range img.Segments() {
+		if addr > s.Addr && addr-s.Addr <= s.FileSize {
+			return s.Offset + addr - s.Addr
+		}
+	}
+	return 0
+}
