@@ -20,11 +20,12 @@ type indexed struct {
 	states []byte
 }
 
-// entries appends what of a patch is in the index: its trampoline, and the jump inside a neighbour.
+// entries appends what of a patch is in the index: its trampoline, and the jump inside a neighbour, of which only the first byte is no place of the program's: the others may be
+// heads of instructions. What is in the index stays there when the patch goes, for threads in handlers; so neither address may ever mean something else (patch.Patch.Via).
 func entries(list []indexed, x *patch.Patch) []indexed {
 	list = append(list, newIndexed(x.Trampoline.At, x.Trampoline.End(), x.Trampoline.States))
 	if x.Via != 0 {
-		list = append(list, newIndexed(x.Via, x.Via+5, []patch.State{{For: x.At, Resume: patch.Restart}}))
+		list = append(list, newIndexed(x.Via, x.Via+1, []patch.State{{For: x.At, Resume: patch.Restart}}))
 	}
 	return list
 }

@@ -1,9 +1,8 @@
 package engine_test
 
 import (
+	"bytes"
 	"fmt"
-	"github.com/ripstop/ripstop/internal/agent"
-	"github.com/ripstop/ripstop/internal/wire"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -13,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
 )
 
 // padding is a recipe of instructions without effect, of any length, so that trampolines move.
@@ -146,6 +147,29 @@ func (c *everything) Sites(p *engine.Process, m *engine.Module) (list []patch.Si
 		return true
 	})
 	return list
+}
+
+// evicting patches the one instruction of step.c.
+type evicting struct{ everywhere }
+
+func (c *evicting) Sites(_ *engine.Process, m *engine.Module) (list []patch.Site) {
+	m.Instructions(func(in *engine.Insn) bool {
+		if m.Kind == engine.Program && bytes.HasPrefix(in.Code, []byte{0x89, 0x03, 0xe8}) {
+			list = append(list, patch.Site{At: in.At, Recipe: empty{}})
+		}
+		return true
+	})
+	return list
+}
+
+// A jump inside a displaced neighbour is made of the heads of instructions behind it. A thread that a signal interrupted at one of those was taken for one that stood at the
+// jump, and went on at the jump's site: loops ran over their end, and switches jumped to where nothing is. A program that steps itself is interrupted everywhere.
+func TestBesideNeighbour(t *testing.T) {
+	prog := compile(t, "step.c", "-O1", "-no-pie")
+	st := same(t, engine.Options{Client: &evicting{everywhere{t: t}}}, "", prog)
+	if st.Patched[patch.TierNeighbour] != 1 {
+		t.Errorf("patched: %v", st.Patched)
+	}
 }
 
 // SIGTRAP is the program's as it is natively, though int3 of ours lies all over its code: handlers, masks, pending signals, death.
