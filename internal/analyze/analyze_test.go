@@ -205,8 +205,8 @@ func judge(t *testing.T, a *analysis, lines map[string]bool) (files map[string]b
 		for _, p := range f.Parts[:2] {
 			at := placeOf(p.Stack)
 			if !lines[at] {
-				t.Errorf("%s (%s), period %d, which the source does not state: %s; the other place is %s (%s), %s", at, p.Known, a.rec.Info.Period, f.Message,
-					placeOf(f.Parts[0].Stack), f.Parts[0].Known, placeOf(f.Parts[1].Stack))
+				t.Errorf("%s (%s), period %d, which the source does not state: %s; the other place is %s (%s), %s", at, p.Provenance, a.rec.Info.Period, f.Message,
+					placeOf(f.Parts[0].Stack), f.Parts[0].Provenance, placeOf(f.Parts[1].Stack))
 			}
 			file, _, _ := strings.Cut(at, ":")
 			files[file] = true
@@ -274,7 +274,7 @@ func TestJobs(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range one.found.Findings {
 		for _, p := range f.Parts[:2] {
-			known[p.Known] = true
+			known[p.Provenance] = true
 		}
 	}
 	if !known["sampled"] || !known["path"] || !known["forward"] && !known["backward"] && !known["combined"] || known[""] {

@@ -56,7 +56,7 @@ func TestAnalyze(t *testing.T) {
 	}
 	for _, f := range findings {
 		for _, p := range f["parts"].([]any)[:2] {
-			if known, _ := p.(map[string]any)["known"].(string); !slices.Contains([]string{"sampled", "path", "forward", "backward", "combined"}, known) {
+			if known, _ := p.(map[string]any)["provenance"].(string); !slices.Contains([]string{"sampled", "path", "forward", "backward", "combined"}, known) {
 				t.Errorf("an access is known by %q: %v", known, f["message"])
 			}
 		}

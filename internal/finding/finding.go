@@ -96,7 +96,8 @@ type Part struct {
 	Thread uint32 // number in Threads, 0: none
 	Stack  Stack
 	Held   []Held
-	Known  string // of an access to memory: how it is known, such as "sampled"; empty where it was seen itself, or is none
+	// Provenance is, of an access to memory, how it is known, such as "sampled"; empty where it was seen itself, or is none.
+	Provenance string
 }
 
 // Finding is one thing that is wrong.

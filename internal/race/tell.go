@@ -237,7 +237,7 @@ func (b *teller) access(what string, addr uint64, s *site) {
 	}
 	if s.provenance != "" {
 		b.f.Notes = append(b.f.Notes, fmt.Sprintf("the %s: %s", strings.ToLower(what[:1])+what[1:], cmp.Or(provenances[s.provenance], s.provenance)))
-		p.Known = s.provenance
+		p.Provenance = s.provenance
 	}
 	b.part(p)
 }

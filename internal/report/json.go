@@ -62,11 +62,11 @@ type (
 		Inlined  bool   `json:"inlined,omitempty"`
 	}
 	jsonPart struct {
-		Text   string      `json:"text"`
-		Thread uint32      `json:"thread,omitempty"`
-		Stack  []jsonFrame `json:"stack"`
-		Held   []jsonHeld  `json:"held"`
-		Known  string      `json:"known,omitempty"`
+		Text       string      `json:"text"`
+		Thread     uint32      `json:"thread,omitempty"`
+		Stack      []jsonFrame `json:"stack"`
+		Held       []jsonHeld  `json:"held"`
+		Provenance string      `json:"provenance,omitempty"`
 	}
 	jsonHeld struct {
 		Object string      `json:"object"`
@@ -180,7 +180,7 @@ func jsonOf(rec *record) *jsonFinding {
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]
-		jp := jsonPart{Text: p.Text, Thread: p.Thread, Stack: jsonStack(p.Stack), Held: []jsonHeld{}, Known: p.Known}
+		jp := jsonPart{Text: p.Text, Thread: p.Thread, Stack: jsonStack(p.Stack), Held: []jsonHeld{}, Provenance: p.Provenance}
 		for _, h := range p.Held {
 			jp.Held = append(jp.Held, jsonHeld{h.Object, h.Shared, jsonStack(h.Stack)})
 		}
