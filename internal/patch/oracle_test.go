@@ -80,7 +80,7 @@ func (m *image) inText(a uint64) bool { return a-m.at < uint64(len(m.now)) }
 func (m *image) walk(start uint64, site func(uint64) (is, maybe bool)) error {
 	pc, next, seen := start, start, false
 	for steps := 0; ; steps++ {
-		if steps > 100 {
+		if steps > 500 {
 			return fmt.Errorf("entered at %#x it does not end", start)
 		}
 		bad := func(format string, args ...any) error {

@@ -72,18 +72,27 @@ func (p *Planner) place(at uint64) error {
 	return ErrSpace
 }
 
-// direct places a jump, punned and padded as need be.
+// direct places a jump, punned and padded as need be. Its trampoline holds the chain that begins there, if there is room for so much.
 func (p *Planner) direct(at uint64, room int) (bool, error) {
-	for pads := range room {
+	if chain := p.chain(at); chain > 0 && room >= chainRoom {
+		if ok, err := p.directTo(at, room, 1, chain); ok || err != nil {
+			return ok, err
+		}
+	}
+	return p.directTo(at, room, room, 0)
+}
+
+func (p *Planner) directTo(at uint64, room, maxPads int, chain uint64) (bool, error) {
+	for pads := range maxPads {
 		j := jump{op: at + uint64(pads)}
 		if j.end() > p.text.end() {
 			break
 		}
-		var l layout
-		if err := p.layout(&l, at, j.end()); err != nil {
+		l := &p.layouts[0]
+		if err := p.layout(l, at, max(j.end(), chain)); err != nil {
 			return false, err
 		}
-		j.l = &l
+		j.l = l
 		tier := TierPun
 		switch {
 		case pads > 0:
@@ -94,9 +103,9 @@ func (p *Planner) direct(at uint64, room int) (bool, error) {
 		k := known{at: at}
 		k.text(p.text, at+uint64(room), j.end())
 		if a, ok := p.space.find(j.want(&k), l.size); ok {
-			if x := p.make(at, tier, &l, a); x != nil {
+			if x := p.make(at, tier, l, a); x != nil {
 				p.jump(x, pads, room, ownPads(pads))
-				p.install(x, &l, pads+jumpLen)
+				p.install(x, l, pads+jumpLen)
 				return true, nil
 			}
 		}
@@ -114,21 +123,21 @@ func ownPads(n int) []byte { return pads[:n:n] }
 
 // trap places an int3, from which the agent's handler sends the thread to the trampoline.
 func (p *Planner) trap(at uint64, _ int) (bool, error) {
-	var l layout
-	if err := p.layout(&l, at, at+1); err != nil {
+	l := &p.layouts[0]
+	if err := p.layout(l, at, at+1); err != nil {
 		return false, err
 	}
 	a, ok := p.space.find(want{base: at, lo: l.lo, hi: l.hi}, l.size)
 	if !ok {
 		return false, ErrSpace
 	}
-	x := p.make(at, TierTrap, &l, a)
+	x := p.make(at, TierTrap, l, a)
 	if x == nil {
-		_, err := p.build(&l, a)
+		_, err := p.build(l, a)
 		return false, fmt.Errorf("trampoline at %#x: %w", a, err)
 	}
 	x.Bytes = append(p.slabs.bytes(1)[:0], opTrap)
-	p.install(x, &l, 0)
+	p.install(x, l, 0)
 	return true, nil
 }
 

@@ -17,6 +17,7 @@ type Text struct {
 	at        uint64
 	orig, now []byte
 	lens      []uint64 // four bits for each address: the length of the instruction that is known to begin there, 0 if none is
+	targets   []uint64 // a bit for each address that a known branch leads to
 	kept      []Range
 	recent    *[recent]decoded // nil while nothing is planned
 }
@@ -32,7 +33,7 @@ const recent = 64
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
-	return &Text{at: at, orig: code, now: append([]byte(nil), code...), lens: make([]uint64, len(code)/16+1)}
+	return &Text{at: at, orig: code, now: append([]byte(nil), code...), lens: make([]uint64, len(code)/16+1), targets: make([]uint64, len(code)/64+1)}
 }
 
 // Keep says that nothing in [lo, hi) may be changed, nor run elsewhere, though instructions are known there: a restartable sequence, which the kernel aborts only if
@@ -52,6 +53,9 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 			break
 		}
 		t.Add(lo, in.Len)
+		if to, ok := in.Target(lo); ok && to-t.at < uint64(len(t.orig)) {
+			t.targets[(to-t.at)/64] |= 1 << ((to - t.at) % 64)
+		}
 		lo += uint64(in.Len)
 	}
 	return lo
@@ -88,6 +92,22 @@ func (t *Text) Next(addr, hi uint64) uint64 {
 		addr += 16 - i%16
 	}
 	return hi
+}
+
+// target says whether a known branch leads to an address.
+func (t *Text) target(addr uint64) bool {
+	i := addr - t.at
+	return i < uint64(len(t.orig)) && t.targets[i/64]>>(i%64)&1 != 0
+}
+
+// before gives the known instruction that ends where one begins, 0 if there is none.
+func (t *Text) before(addr uint64) uint64 {
+	for k := uint64(1); k <= x86.MaxLen; k++ {
+		if t.Len(addr-k) == int(k) {
+			return addr - k
+		}
+	}
+	return 0
 }
 
 // inst gives the original instruction that begins at an address, until another one is asked for.

@@ -14,16 +14,15 @@ type copied struct {
 
 func (c *copied) replaced() bool { return c.recipe != nil && c.recipe.Replaces() }
 
-// maxInsts is the most instructions that a trampoline holds: those that a jump overlaps, behind the prefixes of the first.
-const maxInsts = 20
-
-// maxCopies is the most bytes of instructions that it holds.
-const maxCopies = maxInsts * x86.MaxLen
+// maxInsts is the most instructions that a trampoline holds, and maxCopies the most bytes of them: those of a chain, and those that the jump overlaps.
+const (
+	maxInsts  = chainBytes
+	maxCopies = chainBytes + 3*x86.MaxLen
+)
 
 // A layout is a trampoline before it is known where it lies.
 type layout struct {
-	list   [maxInsts]copied
-	n      int
+	list   []copied
 	back   uint64 // where the jump at its end leads, if goesOn
 	goesOn bool
 	size   int    // at most
@@ -51,10 +50,10 @@ func leaves(in *x86.Inst) bool {
 // layout lays out the trampoline of the instruction at an address whose jump ends at end: it goes on with the successors that the jump overlaps, since to return into
 // the bytes of a jump costs ten times as much as to return behind them.
 func (p *Planner) layout(l *layout, at, end uint64) error {
-	*l = layout{back: at, goesOn: true, hi: math.MaxInt64}
-	for l.goesOn && (l.back < end || l.n == 0) && l.n < maxInsts {
+	*l = layout{list: l.list[:0], back: at, goesOn: true, hi: math.MaxInt64}
+	for l.goesOn && (l.back < end || len(l.list) == 0) && len(l.list) < maxInsts {
 		in, code, ok := p.text.inst(l.back)
-		first := l.n == 0
+		first := len(l.list) == 0
 		if !ok && first {
 			return ErrNoInstruction
 		}
@@ -83,8 +82,7 @@ func (p *Planner) layout(l *layout, at, end uint64) error {
 		} else if m := in.Mems(); len(m) > 0 && m[0].Base == x86.RIP && in.Op != "lea" {
 			l.reach(c.at + uint64(in.Len) + uint64(m[0].Disp))
 		}
-		l.list[l.n] = c
-		l.n++
+		l.list = append(l.list, c)
 		l.size += size
 		l.back += uint64(in.Len)
 		l.goesOn = !leaves(in)
@@ -150,13 +148,13 @@ const pushLen = 5
 // build makes the trampoline for an address. Its memory is the transaction's.
 func (p *Planner) build(l *layout, at uint64) (t Trampoline, err error) {
 	t.At, t.Code = at, p.slabs.bytes(l.size)[:0]
-	t.Parts = cut(&p.slabs.parts, 2*l.n+1, slabItems)[:0]
-	if len(p.slabs.states) < 4*l.n {
-		p.slabs.states = make([]State, max(4*l.n, slabItems))
+	t.Parts = cut(&p.slabs.parts, 2*len(l.list)+1, slabItems)[:0]
+	if len(p.slabs.states) < 4*len(l.list) {
+		p.slabs.states = make([]State, max(4*len(l.list), slabItems))
 	}
 	t.States = p.slabs.states[:0]
 	pc := func() uint64 { return at + uint64(len(t.Code)) }
-	for i := range l.list[:l.n] {
+	for i := range l.list {
 		c := &l.list[i]
 		if c.recipe != nil {
 			start := len(t.Code)
