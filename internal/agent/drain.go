@@ -194,8 +194,8 @@ func (s *Session) count() {
 	s.stats.Events += s.events
 	s.stats.Words += s.words
 	s.stats.Threads += s.threads
-	s.mu.Unlock()
 	s.forked = s.forked || s.children
+	s.mu.Unlock()
 	s.events, s.words, s.threads = 0, 0, 0
 }
 
