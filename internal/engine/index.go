@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"sort"
 
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -11,7 +12,10 @@ import (
 
 // A run is a part of the process's index of trampolines, by which the agent shows interrupted threads to the program (internal/agent/c/patch.c). What is in it is in the
 // process only.
-type run struct{ at, bytes uint64 }
+type run struct {
+	at, bytes uint64
+	entries   int
+}
 
 // An indexed is an entry: a piece of code and its states in bytes, which hold wherever the entry lies.
 type indexed struct {
@@ -127,6 +131,27 @@ func (p *Process) bury(x *patch.Patch) {
 	}
 }
 
+// unindex makes void what runs say of places in a text that is gone, where other code may come to lie: the jumps inside neighbours. An entry of no length is met by nobody.
+func (p *Process) unindex(t *text) error {
+	for _, r := range p.runs {
+		var err error
+		place := func(i int) uint64 { return r.at + wire.SizeTrampolineRun + uint64(i)*wire.SizeTrampoline }
+		begins := func(i int) uint64 {
+			var b [8]byte
+			err = errors.Join(err, p.read(place(i), b[:]))
+			return binary.LittleEndian.Uint64(b[:])
+		}
+		first := sort.Search(r.entries, func(i int) bool { return begins(i) >= t.at })
+		for i := first; err == nil && i < r.entries && begins(i) < t.end(); i++ {
+			err = errors.Join(err, p.write(place(i)+12, []byte{0, 0}))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // An arena is memory of the process for runs; they are laid out in it one after the other.
 type arena struct{ at, used, bytes uint64 }
 
@@ -169,7 +194,7 @@ func (p *Process) makeRun(list []indexed) (*run, error) {
 		n++
 	}
 	a := p.arenas[n-1]
-	r := &run{a.at + a.used, uint64(len(b))}
+	r := &run{a.at + a.used, uint64(len(b)), len(list)}
 	a.used += (uint64(len(b)) + 15) &^ 15
 	a.used = min(a.used, a.bytes)
 	return r, p.write(r.at, b)
@@ -188,7 +213,10 @@ func (p *Process) merge(list []*patch.Patch) error {
 		if all, err = decodeRun(all, b); err != nil {
 			return err
 		}
-		live := slices.DeleteFunc(all[from:], func(e indexed) bool { died, dead := p.dead[e.lo]; return dead && i < died })
+		live := slices.DeleteFunc(all[from:], func(e indexed) bool {
+			died, dead := p.dead[e.lo]
+			return dead && i < died || e.lo == e.hi
+		})
 		all = all[:from+len(live)]
 	}
 	for _, x := range list {

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"bytes"
+	"os"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/ripstop/ripstop/internal/patch"
 )
@@ -42,6 +44,31 @@ func TestRun(t *testing.T) {
 	}
 	if again := encodeRun(got); !bytes.Equal(again, b) {
 		t.Error("made again it is another one")
+	}
+}
+
+// The jumps inside neighbours lie in the module's text. When it is gone another module may have instructions at their places: a thread interrupted there was sent to what had
+// been the jump's site.
+func TestUnindex(t *testing.T) {
+	mem, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	list := someEntries()
+	b := encodeRun(list)
+	p := &Process{mem: mem, runs: []*run{{uint64(uintptr(unsafe.Pointer(&b[0]))), uint64(len(b)), len(list)}}}
+	if err := p.unindex(&text{at: 0x401000, code: make([]byte, 0x1000)}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := decodeRun(nil, b)
+	if err != nil || len(got) != len(list) {
+		t.Fatal(got, err)
+	}
+	for i, e := range got {
+		if inside := e.lo == 0x401250; (e.hi == e.lo) != inside || !inside && e.hi != list[i].hi {
+			t.Errorf("%#x-%#x, was %#x-%#x", e.lo, e.hi, list[i].lo, list[i].hi)
+		}
 	}
 }
 

@@ -276,6 +276,11 @@ func (p *Process) forget(m *Module) error {
 			ops = append(ops, op(wire.PatchDoTrap, x.At, 0))
 		})
 	}
+	for _, t := range m.texts {
+		if err := p.unindex(t); err != nil {
+			return err
+		}
+	}
 	// The agent forgets traps only where there is one; and what it remembers of trampolines is void.
 	if err := p.do(append(ops, op(wire.PatchDoFreed, 0, 0))...); err != nil {
 		return err
