@@ -29,7 +29,12 @@ import (
 // build compiles sources; those of C++ end in .cc.
 func build(t testing.TB, name string, sources []string, flags ...string) string {
 	t.Helper()
-	exe := filepath.Join(t.TempDir(), name)
+	return buildIn(t, t.TempDir(), name, sources, flags...)
+}
+
+func buildIn(t testing.TB, dir, name string, sources []string, flags ...string) string {
+	t.Helper()
+	exe := filepath.Join(dir, name)
 	compiler := "gcc"
 	if strings.HasSuffix(sources[0], ".cc") {
 		compiler = "g++"
@@ -93,9 +98,13 @@ func races(t testing.TB, clean bool) string {
 		if clean {
 			flags = append(flags, "-DCLEAN")
 		}
-		from := stepped(t, build(t, "races", racePrograms(t), flags...))
-		exe, _ := runner()
-		dir := filepath.Join(filepath.Dir(exe), fmt.Sprint(clean))
+		run, err := runner()
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("clean=%v", clean) // the program must stay, for its code
+		from := stepped(t, buildIn(t, filepath.Dir(run), name, racePrograms(t), flags...))
+		dir := filepath.Join(filepath.Dir(run), name+".trace")
 		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 			t.Fatal(err)
 		}
@@ -232,8 +241,8 @@ func TestRaces(t *testing.T) {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
 			r := open(t, races(t, clean))
 			found := map[string]bool{}
-			for seed := range uint64(4) {
-				for _, period := range []int{1, 100, 1000} {
+			for seed := range uint64(3) {
+				for _, period := range []int{100, 1000} {
 					r.thin(period, seed)
 					a := r.analyze(t, Options{})
 					if clean {
@@ -294,12 +303,12 @@ func TestOthersPrograms(t *testing.T) {
 	for _, source := range sources {
 		t.Run(filepath.Base(source), func(t *testing.T) {
 			t.Parallel()
-			if testing.Short() && !strings.Contains(source, "locks") {
-				t.Skip("one is enough with -short")
+			if name := filepath.Base(source); os.Getenv("RIPSTOP_SOAK") != "1" && name != "locks.c" && name != "atomics.c" && name != "popular.cc" {
+				t.Skip("RIPSTOP_SOAK=1 does them all")
 			}
 			r := open(t, stepped(t, build(t, "prog", []string{source})))
 			lines := stated(t, []string{source})
-			for _, period := range []int{1, 10, 100, 1000} {
+			for _, period := range []int{1, 30, 1000} {
 				r.thin(period, 3)
 				judge(t, r.analyze(t, Options{}), lines)
 			}
@@ -355,7 +364,7 @@ func TestEmulatedRace(t *testing.T) {
 		return n
 	}
 	seen := false
-	for seed := range uint64(8) {
+	for seed := range uint64(4) {
 		r.thin(100, seed)
 		a := &analysis{o: Options{Memory: recover.Assumed}, trace: r.trace, rec: r.rec, sym: r.sym, single: true}
 		t.Cleanup(a.close)

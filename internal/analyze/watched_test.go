@@ -100,3 +100,42 @@ func fileOffset(img *image.Image, addr uint64) uint64 {
 	}
 	return 0
 }
+
+// A recording of mode timer is made of a stepped one: there is no control flow, and each tenth access is a hit of a breakpoint, told as the kernel would. Races are found, and
+// no others; in the programs made right there are none.
+func TestWatched(t *testing.T) {
+	lines := stated(t, racePrograms(t))
+	for _, clean := range []bool{false, true} {
+		r := open(t, races(t, clean))
+		r.thin(10, 5)
+		r.rec.Info.Mode, r.rec.Info.Filter = sample.Timer, nil
+		images := map[int32]*sample.Image{}
+		for _, th := range r.rec.Threads {
+			th.TraceBytes = 0
+			e := r.rec.Epochs(th.PID)
+			if images[th.PID] == nil {
+				images[th.PID], _ = r.rec.Image(&e[len(e)-1])
+			}
+			for i := range th.Samples {
+				s := &th.Samples[i]
+				in, err := x86.Decode(images[th.PID].Code(s.IP))
+				if err != nil {
+					continue
+				}
+				s.Write, s.Kind = s.Kind == sample.StoreEvent, sample.WatchEvent
+				s.IP += uint64(in.Len)
+				s.Addr &^= 7
+			}
+		}
+		a := r.analyze(t, Options{})
+		w := &a.collection.watched
+		if clean {
+			judge(t, a, nil)
+		} else if found := judge(t, a, lines); len(found) < 8 {
+			t.Errorf("found only %v", found)
+		}
+		if w.used < 1000 || w.outside == 0 || w.atomic > 0 || len(a.in.Shards) > 0 {
+			t.Errorf("%+v, %d shards", w, len(a.in.Shards))
+		}
+	}
+}

@@ -7,12 +7,12 @@
 #ifdef CLEAN
 #define LOCK(m) pthread_mutex_lock(m)
 #define UNLOCK(m) pthread_mutex_unlock(m)
+enum { ROUNDS = 25 };
 #else
 #define LOCK(m) ((void)(m))
 #define UNLOCK(m) ((void)(m))
-#endif
-
 enum { ROUNDS = 60 };
+#endif
 
 // work does something of a thread's own.
 long work(long *own, long n);
