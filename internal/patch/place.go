@@ -205,21 +205,20 @@ func (p *Planner) uninstall(off uint32) {
 
 // slabs are pieces of memory of which a transaction's small parts are cut, since there are millions.
 type slabs struct {
+	many    int // how many items a slab has
 	b       []byte
 	patches []Patch
 	parts   []Part
 	states  []State
 }
 
-const (
-	slabBytes = 1 << 16
-	slabItems = 1 << 9
-)
+// slabItems is the most.
+const slabItems = 1 << 9
 
 // bytes gives n bytes.
-func (s *slabs) bytes(n int) []byte { return cut(&s.b, n, slabBytes) }
+func (s *slabs) bytes(n int) []byte { return cut(&s.b, n, 64*s.many) }
 
-func (s *slabs) patch() *Patch { return &cut(&s.patches, 1, slabItems)[0] }
+func (s *slabs) patch() *Patch { return &cut(&s.patches, 1, s.many)[0] }
 
 // cut cuts n items off a slab, or off a new one.
 func cut[T any](slab *[]T, n, size int) []T {

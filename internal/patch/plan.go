@@ -62,7 +62,9 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 	tx := &Transaction{before: make([]record, 0, len(add)+len(remove))}
 	p.pending = tx
 	p.text.remember()
-	defer p.text.forget()
+	if len(add) > slabItems { // otherwise more may follow
+		defer p.text.forget()
+	}
 	defer func() { p.slabs = slabs{} }()
 	fail := func(at uint64, err error) (*Transaction, error) {
 		p.Abort(tx)
@@ -87,6 +89,7 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 		p.setSite(s.At, s.Recipe)
 	}
 	todo := p.affected()
+	p.slabs.many = min(2*len(todo)+4, slabItems)
 	slices.Sort(todo)
 	for _, off := range todo {
 		if r := p.records.at(uint64(off)); r.patched() {
@@ -254,31 +257,42 @@ func (p *Planner) edits(tx *Transaction) {
 // Vacate: a jump there is made of heads as well. While this goes on a thread that traps at
 // an edit goes on at its To.
 func (tx *Transaction) Steps() (steps [][]Write) {
-	ranks := 0
-	for _, e := range tx.Edits {
-		ranks = max(ranks, e.Rank+1)
-	}
-	of := func(rank int, b func(*Edit) Write) (step []Write) {
-		for i := range tx.Edits {
-			if e := &tx.Edits[i]; rank < 0 || e.Rank == rank {
-				if w := b(e); len(w.Bytes) > 0 {
-					step = append(step, w)
-				}
-			}
+	var count []int // edits by rank
+	tails := 0
+	for i := range tx.Edits {
+		e := &tx.Edits[i]
+		for e.Rank >= len(count) {
+			count = append(count, 0)
 		}
-		return step
+		count[e.Rank]++
+		if len(e.New) > 1 {
+			tails++
+		}
 	}
-	for r := ranks - 1; r >= 0; r-- {
-		steps = append(steps, of(r, func(e *Edit) Write { return Write{e.At, []byte{opTrap}} }))
+	ranks := len(count)
+	n := 2 * ranks
+	if tails > 0 {
+		n++
 	}
-	if tails := of(-1, func(e *Edit) Write { return Write{e.At + 1, e.New[1:]} }); len(tails) > 0 {
-		steps = append(steps, tails)
+	steps = make([][]Write, n)
+	for r, k := range count {
+		steps[ranks-1-r], steps[n-ranks+r] = make([]Write, 0, k), make([]Write, 0, k)
 	}
-	for r := range ranks {
-		steps = append(steps, of(r, func(e *Edit) Write { return Write{e.At, e.New[:1]} }))
+	if tails > 0 {
+		steps[ranks] = make([]Write, 0, tails)
+	}
+	for i := range tx.Edits {
+		e := &tx.Edits[i]
+		first, last := &steps[ranks-1-e.Rank], &steps[n-ranks+e.Rank]
+		*first, *last = append(*first, Write{e.At, trapByte}), append(*last, Write{e.At, e.New[:1]})
+		if len(e.New) > 1 {
+			steps[ranks] = append(steps[ranks], Write{e.At + 1, e.New[1:]})
+		}
 	}
 	return steps
 }
+
+var trapByte = []byte{opTrap}
 
 func (p *Planner) finish(tx *Transaction) {
 	if tx.done || p.pending != tx {

@@ -19,7 +19,7 @@ type Text struct {
 	lens      []uint64 // four bits for each address: the length of the instruction that is known to begin there, 0 if none is
 	targets   []uint64 // a bit for each address that a known branch leads to
 	kept      []Range
-	recent    *[recent]decoded // nil while nothing is planned
+	recent    *[recent]decoded // nil: they are not kept
 }
 
 // decoded is an instruction that was looked at lately. Planning goes from behind to the front, and comes to each several times.
@@ -29,7 +29,7 @@ type decoded struct {
 }
 
 // recent is how many of them are kept, by address.
-const recent = 64
+const recent = 128
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
@@ -135,8 +135,12 @@ func (t *Text) inst(addr uint64) (in *x86.Inst, code []byte, ok bool) {
 }
 
 // remember has instructions that were looked at kept until forget.
-func (t *Text) remember() { t.recent = new([recent]decoded) }
-func (t *Text) forget()   { t.recent = nil }
+func (t *Text) remember() {
+	if t.recent == nil {
+		t.recent = new([recent]decoded)
+	}
+}
+func (t *Text) forget() { t.recent = nil }
 
 // mayCall says whether the instruction may be a call, by its bytes: e8, ff/2 and ff/3 are, and 9a is none in 64-bit mode.
 func (t *Text) mayCall(addr uint64) bool {

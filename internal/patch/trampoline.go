@@ -148,9 +148,9 @@ const pushLen = 5
 // build makes the trampoline for an address. Its memory is the transaction's.
 func (p *Planner) build(l *layout, at uint64) (t Trampoline, err error) {
 	t.At, t.Code = at, p.slabs.bytes(l.size)[:0]
-	t.Parts = cut(&p.slabs.parts, 2*len(l.list)+1, slabItems)[:0]
+	t.Parts = cut(&p.slabs.parts, 2*len(l.list)+1, p.slabs.many)[:0]
 	if len(p.slabs.states) < 4*len(l.list) {
-		p.slabs.states = make([]State, max(4*len(l.list), slabItems))
+		p.slabs.states = make([]State, max(4*len(l.list), p.slabs.many))
 	}
 	t.States = p.slabs.states[:0]
 	pc := func() uint64 { return at + uint64(len(t.Code)) }
