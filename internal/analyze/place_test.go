@@ -216,3 +216,55 @@ func TestPlaceLives(t *testing.T) {
 		})
 	}
 }
+
+// What is in memory does not grow with the length of a trace: of 400,000 records no more wait at a time than may have happened around then.
+func TestPlaceBound(t *testing.T) {
+	const threads, each = 4, 100_000
+	o := &owners{index: map[owner]int{}}
+	in, err := newRuns(2 * threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := newRuns(2 * threads)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	for n := range threads {
+		o.all = append(o.all, owner{1, uint32(n + 1)})
+		o.lives = append(o.lives, []life{{0, n}})
+		o.index[o.all[n]] = n
+		for i := range uint64(each) {
+			r := record{From: 1000 + 10*i, To: 1100 + 10*i, Addr: 0x1000 + i, Size: 1, Kind: race.Write}
+			if i%20 == 0 {
+				r.What = isOut
+			}
+			if err := in.add(2*n, &r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := in.done(2 * n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	most, seen := 0, 0
+	p := &placer{owners: o, coll: &collection{}, out: out, threads: make([]placing, 2*threads)}
+	if p.in, err = in.merge(); err != nil {
+		t.Fatal(err)
+	}
+	for ts := uint64(1000); ts < 1000+10*each; ts += 50 {
+		e := wire.Event{TS: ts, Type: wire.TypeAcquire, Thread: uint32(1 + ts/50%threads)}
+		if err := p.event(1, &e); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for i := range p.threads {
+			n += len(p.threads[i].queue)
+		}
+		most, seen = max(most, n), seen+1
+	}
+	if most > 4000 || seen != each/5 || out.size < 100*writeBuffer {
+		t.Errorf("%d records waited at once, %d events, %d bytes written", most, seen, out.size)
+	}
+}

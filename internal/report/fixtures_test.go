@@ -107,7 +107,7 @@ func dataRace() finding.Finding {
 		Parts: []finding.Part{
 			{Text: "Write of size 4 at 0x55d0c0004084", Thread: 3, Stack: finding.Stack{at(0x1210, "audit", bankSrc, 20, 2), at(0x1310, "auditor", bankSrc, 30, 0)},
 				Held: []finding.Held{{Object: "M1", Stack: finding.Stack{at(0x1200, "audit", bankSrc, 19, 2)}}, {Object: "RW1", Shared: true}}},
-			{Text: "Previous read of size 4 at 0x55d0c0004084", Thread: 1, Stack: finding.Stack{at(0x1330, "close_account", bankSrc, 0, 0), frameMain}},
+			{Text: "Previous read of size 4 at 0x55d0c0004084", Thread: 1, Stack: finding.Stack{at(0x1330, "close_account", bankSrc, 0, 0), frameMain}, Provenance: "forward"},
 		},
 		Objects: []finding.Object{
 			{ID: "L1", Kind: "location", Addr: 0x55d0c0004084, Where: finding.Global, Module: bankExe, Symbol: "totals", SymOffset: 4},
