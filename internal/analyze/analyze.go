@@ -173,7 +173,7 @@ func (a *analysis) round(ctx context.Context) (err error) {
 		return err
 	}
 	in := race.Input{Events: a.trace.Events, Accesses: a.source()}
-	newWorld := func() race.World { return world{target.New(a.sym)} }
+	newWorld := func() race.World { return world{target.New(a.sym), a.collection.stacks} }
 	cfg := race.Config{MovAtomics: a.o.MovAtomics, MaxCells: maxCells, Shards: shards, Jobs: a.jobs(), Partial: a.partial()}
 	a.found, err = race.Run(in, newWorld, cfg)
 	return err

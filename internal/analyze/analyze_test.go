@@ -289,6 +289,10 @@ func TestJobs(t *testing.T) {
 	if !known["sampled"] || !known["path"] || !known["forward"] && !known["backward"] && !known["combined"] || known[""] {
 		t.Errorf("accesses are known by %v", known)
 	}
+	r.rec.Info.Mode = sample.PMU // what a processor samples is in the same files
+	if p := r.analyze(t, Options{}); !reflect.DeepEqual(p.found, one.found) || !strings.Contains(p.notSeen()[0], "mode pmu") {
+		t.Errorf("of mode pmu: %d findings, %q", len(p.found.Findings), p.notSeen())
+	}
 	for _, f := range r.analyze(t, Options{MovAtomics: race.Hide}).found.Findings {
 		t.Errorf("though what atomics may order is hidden: %s", f.Message)
 	}
@@ -333,7 +337,7 @@ func TestLives(t *testing.T) {
 			return fn(process, e)
 		})
 	}
-	res, err := race.Run(race.Input{Events: events, Accesses: a.source()}, func() race.World { return world{target.New(r.sym)} }, race.Config{})
+	res, err := race.Run(race.Input{Events: events, Accesses: a.source()}, func() race.World { return world{target.New(r.sym), a.collection.stacks} }, race.Config{})
 	set := target.New(r.sym)
 	others := 0
 	for i := range res.Findings {

@@ -26,6 +26,7 @@ type collection struct {
 	counts   recover.Counts
 	loose    uint64              // samples without a place that count as accesses
 	believed map[uint64]struct{} // as recover.Result.Believed, of all
+	stacks   *stacks
 	all      bool                // there were too many: any memory may have been believed
 	sampled  bool                // watchpoints tell accesses
 	atomics  map[uint64]struct{} // cells of eight bytes (address / 8) that atomic instructions accessed, of any process
@@ -38,7 +39,7 @@ const maxBelieved = 1 << 20
 
 // collect recovers accesses and writes what was done to runs, which have two lists for each thread.
 func collect(ctx context.Context, rec *sample.Recording, in *recover.Input, o recover.Options, jobs int, out *runs) (*collection, error) {
-	c := &collection{believed: map[uint64]struct{}{}, atomics: map[uint64]struct{}{}}
+	c := &collection{stacks: newStacks(), believed: map[uint64]struct{}{}, atomics: map[uint64]struct{}{}}
 	slack := o.Slack
 	if slack == 0 {
 		slack = recover.DefaultSlack
@@ -102,6 +103,7 @@ func (w *collector) result(r *recover.Result, first bool) error {
 	if first {
 		w.base = 0
 	}
+	w.stacks.begin(r.Calls)
 	outs, gaps, lost, atomics, accesses := r.Outs, r.Gaps, r.Lost, r.Atomics, r.Accesses
 	for {
 		// The next on the path. What is before an instruction comes first.
@@ -145,6 +147,7 @@ func (w *collector) result(r *recover.Result, first bool) error {
 				continue
 			}
 			rec = accessOf(a)
+			rec.Stack = w.stacks.of(a)
 		}
 		if err := w.add(2*r.Shard.Thread, &rec); err != nil {
 			return err

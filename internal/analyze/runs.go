@@ -20,6 +20,7 @@ type record struct {
 	What           what
 	Kind           race.Kind
 	How            recover.How
+	Stack          uint32 // in stacks; 0: PC is all that is known
 }
 
 type what uint8
@@ -30,13 +31,14 @@ const (
 	isOut         // the thread was outside of the program's code: its own events are here
 )
 
-const recordSize = 48
+const recordSize = 56
 
 func (r *record) append(b []byte) []byte {
 	for _, v := range []uint64{r.From, r.To, r.Addr, r.Size, r.PC} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	return binary.LittleEndian.AppendUint64(b, uint64(r.Owner)|uint64(r.What)<<32|uint64(r.Kind)<<40|uint64(r.How)<<48)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Owner)|uint64(r.What)<<32|uint64(r.Kind)<<40|uint64(r.How)<<48)
+	return binary.LittleEndian.AppendUint64(b, uint64(r.Stack))
 }
 
 func (r *record) decode(b []byte) {
@@ -45,6 +47,7 @@ func (r *record) decode(b []byte) {
 	}
 	v := binary.LittleEndian.Uint64(b[40:])
 	r.Owner, r.What, r.Kind, r.How = uint32(v), what(v>>32), race.Kind(v>>40), recover.How(v>>48)
+	r.Stack = uint32(binary.LittleEndian.Uint64(b[48:]))
 }
 
 // runs are lists of records in one temporary file, which has no name: nothing of it is left whatever ends ripstop. Each is read in the order in which it was written.

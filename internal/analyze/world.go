@@ -9,7 +9,18 @@ import (
 )
 
 // A world is the model of the recorded processes, as package race asks it.
-type world struct{ *target.Set }
+type world struct {
+	*target.Set
+	stacks *stacks
+}
+
+// Stack is race.World's.
+func (w world) Stack(process uint64, id uint32) finding.Stack {
+	if id < firstStack {
+		return w.Set.Stack(process, id)
+	}
+	return w.stacks.frames(id-firstStack, func(pc uint64, ret bool) finding.Frame { return w.Frame(process, pc, ret) })
+}
 
 // Code is race.World's.
 func (w world) Code(process, pc uint64) race.Code {
@@ -36,6 +47,9 @@ func (a *analysis) source() func() func() ([]race.Access, error) {
 				}
 				o := a.owners.all[r.Owner]
 				x := race.Access{Process: o.process, Thread: o.number, Time: r.From, Addr: r.Addr, Size: r.Size, PC: r.PC, Kind: r.Kind}
+				if r.Stack != 0 {
+					x.Stack = firstStack + r.Stack
+				}
 				if r.What == isAccess {
 					x.Provenance = r.How.String()
 				}

@@ -250,8 +250,8 @@ func (r *Race) classify() {
 	}
 	r.Finding.Rule = finding.RuleDataRaceMov
 	if r.partial {
-		r.Finding.Notes = append(slices.Clone(r.Finding.Notes), "not every access is known: if loads and stores of C11 atomics order the two (mov instructions, which look like others), "+
-			"and were not seen, this is no race; --mov-atomics=hide leaves such races out")
+		r.Finding.Notes = append(slices.Clone(r.Finding.Notes), "not every access is known: if atomics order the two that were not seen (loads and stores of C11 atomics are mov instructions, "+
+			"which look like others, and code that was not traced is not seen at all), this is no race; --mov-atomics=hide leaves such races out")
 		return
 	}
 	r.Finding.Notes = append(slices.Clone(r.Finding.Notes), "it rests on mov instructions that could be loads and stores of C11 atomics: if the location, or one that "+

@@ -41,6 +41,7 @@ type Access struct {
 	From, To uint64 // it happened at a TSC in this range; To is the largest number where nothing bounds it
 	Flags    Flags
 	How      How
+	Calls    uint32 // in Result.Calls: where its function was called from; 0: not known
 }
 
 // flagsOf gives the flags of a memory operand.

@@ -61,6 +61,7 @@ type Result struct {
 	Lost     []Range  // the times in which what Gaps lack may have run
 	Atomics  []Access // the locked instructions and fences, all of them: Size is 0 and How Unknown where the address is not known; of a fence it is that of the store just before
 	Loose    []Access // samples that are not placed, but tell an access by an instruction of the program's own code that the path has: From and To are the sample's time, there is no Index
+	Calls    []Call   // what Access.Calls means; the first is none
 	Outs     []Out    // when the thread was outside of the program's own code; in the order of Index
 	Believed []uint64 // cells of eight bytes (address / 8) that were written and then read in the replay while other threads lived; ascending
 	Many     bool     // there were more of Believed than are told
@@ -72,6 +73,12 @@ type Result struct {
 type Out struct {
 	Index    uint64 // of the first instruction behind it; as in Access
 	From, To uint64 // it began not before the TSC From and ended not after To
+}
+
+// A Call is a call that has not returned: what it returns to, and the call before it. Those from before the shard, and from code that is not the program's own, are not known.
+type Call struct {
+	Return uint64
+	Outer  uint32 // in Result.Calls; 0: none that is known
 }
 
 // A Recoverer recovers shards, one after the other. It belongs to one goroutine.
@@ -152,6 +159,7 @@ func (r *replay) result() *Result {
 	}
 	out.Accesses = make([]Access, 0, known)
 	went := outing{p: p, out: out}
+	calls, gap := newCalling(), 0
 	const fenceReach = 4 // instructions between a store and the fence that makes it sequentially consistent
 	var stored Access    // the last store
 	for i := p.own[0]; i < p.own[1]; i++ {
@@ -165,7 +173,13 @@ func (r *replay) result() *Result {
 		}
 		outside := in.traits&isOutside != 0
 		went.at(i, mark, outside)
-		a := Access{Index: uint64(i - p.own[0]), IP: in.pc, From: p.marks[mark].from, To: p.marks[mark].to}
+		for ; gap < len(p.gaps) && p.gaps[gap] <= i; gap++ {
+			calls.lost()
+		}
+		if !outside {
+			calls.at(in)
+		}
+		a := Access{Index: uint64(i - p.own[0]), IP: in.pc, Calls: calls.now, From: p.marks[mark].from, To: p.marks[mark].to}
 		if in.traits&isLocked != 0 && in.nslots == 0 && !outside {
 			f := a
 			if stored.How != Unknown && stored.Index >= a.Index-min(a.Index, fenceReach) {
@@ -193,6 +207,7 @@ func (r *replay) result() *Result {
 		}
 	}
 	went.end(p.own[1], r.shard)
+	out.Calls = calls.all
 	return out
 }
 
