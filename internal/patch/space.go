@@ -119,6 +119,11 @@ func (s *Space) find(w want, size int) (uint64, bool) {
 		}
 		return s.least(&w, size)
 	}
+	a, ok := s.available(&w, 0)
+	if !ok {
+		return 0, false
+	}
+	w.lo = a
 	if w.mask < 0xffffff00 { // otherwise there is hardly a choice of pages
 		if a, ok := s.inUse(&w, size); ok {
 			return a, true
@@ -136,6 +141,22 @@ func (w *want) run(a uint64) uint64 {
 		return min(w.base+1<<31-1, w.hi)
 	}
 	return min(w.base+((a-w.base)|(1<<bits.TrailingZeros32(w.mask)-1)), w.hi)
+}
+
+// available gives the first wanted address at or above a that nobody else has mapped.
+func (s *Space) available(w *want, a uint64) (uint64, bool) {
+	a, ok := w.next(a)
+	for ok {
+		r, found := s.avail.seek(a)
+		if !found {
+			return 0, false
+		}
+		if a >= r.Lo {
+			return a, true
+		}
+		a, ok = w.next(r.Lo)
+	}
+	return 0, false
 }
 
 // inPage looks for wanted free bytes that begin in a page in use; if across, they may end behind it.
@@ -200,53 +221,37 @@ func (s *Space) inUse(w *want, size int) (uint64, bool) {
 
 // unused looks for the first page that is not in use in which the bytes may begin.
 func (s *Space) unused(w *want, size int) (uint64, bool) {
-	a, ok := w.next(0)
+	a, ok := s.available(w, 0)
 	for ok {
-		r, found := s.avail.seek(a)
-		if !found {
-			return 0, false
-		}
-		if a < r.Lo {
-			a, ok = w.next(r.Lo)
-			continue
-		}
 		page := a &^ (PageSize - 1)
 		if next, used := s.nextUsed(page, page+1); used {
-			a, ok = w.next(next + PageSize)
+			a, ok = s.available(w, next+PageSize)
 			continue
 		}
 		if over := int(a-page) + size - PageSize; over <= 0 || s.clear(page+PageSize, over) {
 			return a, true
 		}
-		a, ok = w.next(min(w.run(a), page+PageSize-1) + 1)
+		a, ok = s.available(w, min(w.run(a), page+PageSize-1)+1)
 	}
 	return 0, false
 }
 
 // least gives the least address that will do.
 func (s *Space) least(w *want, size int) (uint64, bool) {
-	a, ok := w.next(0)
+	a, ok := s.available(w, 0)
 	for ok {
-		r, found := s.avail.seek(a)
-		if !found {
-			return 0, false
-		}
-		if a < r.Lo {
-			a, ok = w.next(r.Lo)
-			continue
-		}
 		page := a &^ (PageSize - 1)
 		if f := s.frameAt(page); f != nil {
 			if at, found := s.inPage(w, page, f, size, true); found {
 				return at, true
 			}
-			a, ok = w.next(page + PageSize)
+			a, ok = s.available(w, page+PageSize)
 			continue
 		}
 		if over := int(a-page) + size - PageSize; over <= 0 || s.clear(page+PageSize, over) {
 			return a, true
 		}
-		a, ok = w.next(a + 1)
+		a, ok = s.available(w, a+1)
 	}
 	return 0, false
 }
