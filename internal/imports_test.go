@@ -53,7 +53,7 @@ var policy = map[string]string{
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
 		"github.com/google/pprof/profile",
 	"internal/calls": "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/agent internal/run",
-	"internal/analyze": "internal/wire internal/finding internal/image internal/x86 internal/sample internal/recover internal/trace internal/target internal/race " +
+	"internal/analyze": "internal/wire internal/finding internal/image internal/unwind internal/x86 internal/sample internal/recover internal/trace internal/target internal/race " +
 		"internal/report internal/agent",
 	"cmd/ripstop": "internal/run internal/record internal/analyze internal/race internal/recover internal/count internal/calls internal/syscalls internal/report internal/doctor " +
 		"github.com/spf13/cobra github.com/spf13/cobra/doc github.com/spf13/pflag golang.org/x/term",

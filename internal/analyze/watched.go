@@ -1,6 +1,7 @@
 package analyze
 
 import (
+	"cmp"
 	"debug/elf"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/recover"
 	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/unwind"
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
@@ -139,6 +141,11 @@ func (v *watched) module(m *sample.Mapping) *watchedModule {
 		return x
 	}
 	x.img, x.funcs, x.segments = img, img.Functions(), img.Segments()
+	if more, err := unwind.Ranges(img); err == nil { // a stripped program has no others
+		x.funcs = append(x.funcs, more...)
+	}
+	slices.SortFunc(x.funcs, func(a, b [2]uint64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
+	x.funcs = slices.Compact(x.funcs)
 	for _, s := range x.segments {
 		if s.Flags&elf.PF_X != 0 {
 			x.atomic = x.atomic || hasLocked(img.Bytes(s.Addr, s.FileSize))

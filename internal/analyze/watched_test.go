@@ -78,6 +78,21 @@ func TestBefore(t *testing.T) {
 	if n < 500 {
 		t.Errorf("%d instructions", n)
 	}
+	stripped := filepath.Join(t.TempDir(), "stripped")
+	if out, err := exec.Command("strip", "-o", stripped, exe).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	y := w.module(&sample.Mapping{Path: stripped})
+	defer y.img.Close()
+	lost := 0
+	for _, f := range x.funcs {
+		if _, ok := y.before(fileOffset(x.img, f[1])); !ok {
+			lost++
+		}
+	}
+	if lost > len(x.funcs)/4 {
+		t.Errorf("of %d functions %d are not known in the stripped program", len(x.funcs), lost)
+	}
 	source := filepath.Join(t.TempDir(), "atomic.c")
 	if err := os.WriteFile(source, []byte("long x; int main(void) { return __atomic_fetch_add(&x, 1, __ATOMIC_RELAXED) == 7; }\n"), 0o600); err != nil {
 		t.Fatal(err)
