@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -26,11 +27,12 @@ const attempts = 5
 // apply plans changes and carries them out: all of them, or none if there is an error other than errGone.
 func (p *Process) apply(list []*change) error {
 	var err error
+	alone := p.alone()
 	for range attempts {
 		if err = p.plan(list); err != nil {
 			return err
 		}
-		if err = p.prepare(list); err == nil {
+		if err = p.prepare(list, alone); err == nil {
 			break
 		}
 		for _, c := range list {
@@ -49,7 +51,6 @@ func (p *Process) apply(list []*change) error {
 	if err != nil {
 		return err
 	}
-	alone := p.page.Threads == 1
 	for _, c := range list {
 		if alone {
 			err = p.rewrite(c)
@@ -112,7 +113,7 @@ func (p *Process) abort(list []*change) {
 }
 
 // prepare puts in place what must be there before the first byte of a text changes.
-func (p *Process) prepare(list []*change) error {
+func (p *Process) prepare(list []*change, alone bool) error {
 	var pages []uint64
 	var all []*patch.Patch
 	for _, c := range list {
@@ -134,7 +135,6 @@ func (p *Process) prepare(list []*change) error {
 	if err != nil {
 		return err
 	}
-	alone := p.page.Threads == 1
 	for _, c := range list {
 		across := map[uint64]bool{}
 		for _, e := range acrossPages(c.tx.Edits) {
@@ -315,28 +315,24 @@ func (p *Process) step(t *text, step []patch.Write) error {
 
 // --- threads in what changes ---------------------------------------------------------------------------------------------------
 
-// vacateTries and vacateWait bound how long a thread is waited for that stands in a jump inside a displaced instruction.
+// vacateFor and vacateWait bound how long a thread is waited for that stands in a jump inside a displaced instruction, or that a busy machine gives no time to say where it stands.
 const (
-	vacateTries = 1000
-	vacateWait  = time.Millisecond
+	vacateFor  = 30 * time.Second
+	vacateWait = time.Millisecond
 )
 
 // vacate waits until no thread stands at an address.
 func (p *Process) vacate(at []uint64) error {
-	for range vacateTries {
+	for end := time.Now().Add(vacateFor); ; time.Sleep(vacateWait) {
 		stands := false
-		err := p.threads(func(pc uint64) {
-			for _, a := range at {
-				stands = stands || pc == a
-			}
-		})
-		if err != nil {
-			return err
-		}
-		if !stands {
+		err := p.threads(func(pc uint64) { stands = stands || slices.Contains(at, pc) })
+		switch {
+		case err == nil && !stands:
 			return nil
+		case errors.Is(err, tracee.ErrNotAllowed), err != nil && time.Now().After(end):
+			return fmt.Errorf("whether a thread stands at %#x: %w", at, err)
+		case time.Now().After(end):
+			return fmt.Errorf("a thread stands at one of %#x and does not go on", at)
 		}
-		time.Sleep(vacateWait)
 	}
-	return fmt.Errorf("a thread stands at %#x and does not go on", at)
 }

@@ -37,6 +37,16 @@ func (p *Process) threads(f func(pc uint64)) error {
 	return nil
 }
 
+// alone says whether the thread that asks is the only one, so that nobody runs what changes. The agent does not know of threads that clone made, and takes leave of others before
+// their last destructors; the kernel counts a thread as long as it can run.
+func (p *Process) alone() bool {
+	if p.page.Threads != 1 {
+		return false
+	}
+	tids, err := tracee.Threads(p.PID)
+	return err == nil && len(tids) == 1
+}
+
 // asking is the thread that asks, in our pid namespace; 0 if that cannot be told, as in another pid namespace.
 func (p *Process) asking() int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
