@@ -134,3 +134,27 @@ func BenchmarkPlan(b *testing.B) {
 		})
 	}
 }
+
+// What a transaction of one site costs, of libc's in no order.
+func BenchmarkChange(b *testing.B) {
+	text := load(b, libcFile, 0x7f1234500000)
+	var at []uint64
+	p := NewPlanner(text, NewSpace(around(text)))
+	for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
+		if in, _, _ := text.inst(a); touches(in) && p.Check(a) == nil {
+			at = append(at, a)
+		}
+	}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		tx, err := p.Plan([]Site{{at[i*7919%len(at)], nops(8)}}, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.Commit(tx)
+		if i++; i == len(at) {
+			b.Fatal("no sites are left")
+		}
+	}
+}
