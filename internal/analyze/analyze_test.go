@@ -241,8 +241,11 @@ func TestRaces(t *testing.T) {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
 			r := open(t, races(t, clean))
 			found := map[string]bool{}
-			for seed := range uint64(3) {
+			for seed := range uint64(8) {
 				for _, period := range []int{100, 1000} {
+					if seed > 2 && (period != 100 || clean) {
+						continue
+					}
 					r.thin(period, seed)
 					a := r.analyze(t, Options{})
 					if clean {
@@ -367,9 +370,10 @@ func TestEmulatedRace(t *testing.T) {
 		}
 		return n
 	}
-	seen := false
-	for seed := range uint64(4) {
-		r.thin(100, seed)
+	var seen bool
+	// A sample of the register that holds the true pointer shows that what was believed is wrong, and then nothing is; so there are also few samples, and none.
+	for seed, period := range []int{100, 100, 1000, 1 << 30} {
+		r.thin(period, uint64(seed))
 		a := &analysis{o: Options{Memory: recover.Assumed}, trace: r.trace, rec: r.rec, sym: r.sym, single: true}
 		t.Cleanup(a.close)
 		if err := a.run(context.Background()); err != nil {
@@ -379,14 +383,13 @@ func TestEmulatedRace(t *testing.T) {
 		for i := range a.found.Findings {
 			set.Symbolize(&a.found.Findings[i])
 		}
-		seen = seen || wrong(a) > 0
+		if seen = wrong(a) > 0; period == 1<<30 && !seen {
+			t.Error("nothing was believed wrongly in the first round: the program does not show what it is for")
+		}
 		for _, memory := range []recover.Memory{recover.Assumed, recover.Proved} {
-			if b := r.analyze(t, Options{Memory: memory}); wrong(b) > 0 || memory == recover.Assumed && (b.rounds < 2 || len(b.drop) == 0 || b.unsettled) {
+			if b := r.analyze(t, Options{Memory: memory}); wrong(b) > 0 || memory == recover.Assumed && (seen && (b.rounds < 2 || len(b.drop) == 0) || b.unsettled) {
 				t.Errorf("seed %d, memory %d: %d places that are not stated, %d rounds, dropped %v", seed, memory, wrong(b), b.rounds, b.drop)
 			}
 		}
-	}
-	if !seen {
-		t.Error("nothing was believed wrongly in the first round: the program does not show what it is for")
 	}
 }
