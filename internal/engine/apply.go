@@ -143,6 +143,7 @@ func (p *Process) prepare(list []*change, alone bool) error {
 		for i := range c.tx.Edits {
 			e := &c.tx.Edits[i]
 			if !alone || e.New[0] == opTrap || across[e.At] {
+				c.t.traps.set(e.At-c.t.at, len(c.t.code))
 				ops = append(ops, op(wire.PatchDoTrap, e.At, e.To))
 			}
 		}

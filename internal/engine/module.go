@@ -58,6 +58,7 @@ type text struct {
 	plan    *patch.Text
 	planner *patch.Planner
 	live    []byte // as it is now
+	traps   bitmap // where the agent was ever told of an int3, from at on
 	broken  error  // a change of it failed in the middle: it stays as it is
 }
 

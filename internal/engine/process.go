@@ -271,17 +271,18 @@ func (p *Process) forget(m *Module) error {
 		if t.planner == nil {
 			continue
 		}
-		t.planner.Patches(func(x *patch.Patch) {
-			p.bury(x)
-			ops = append(ops, op(wire.PatchDoTrap, x.At, 0))
-		})
+		t.planner.Patches(p.bury)
+		// An int3 there will be somebody else's.
+		for off := range t.traps.all {
+			ops = append(ops, op(wire.PatchDoTrap, t.at+off, 0))
+		}
 	}
 	for _, t := range m.texts {
 		if err := p.unindex(t); err != nil {
 			return err
 		}
 	}
-	// The agent forgets traps only where there is one; and what it remembers of trampolines is void.
+	// What the agent remembers of trampolines is void.
 	if err := p.do(append(ops, op(wire.PatchDoFreed, 0, 0))...); err != nil {
 		return err
 	}
