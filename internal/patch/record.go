@@ -64,7 +64,6 @@ func (s *records) add(off uint32) *record {
 
 // room makes room for sites to come, which are in order, in one piece.
 func (s *records) room(sites []Site, at uint64) {
-	const displaced = 2 // per block, at most, mostly
 	count := func(i int) (n int) {
 		for b := (sites[i].At - at) / blockBytes; i+n < len(sites) && (sites[i+n].At-at)/blockBytes == b; n++ {
 		}
