@@ -202,6 +202,7 @@ func TestConversion(t *testing.T) {
 // next instructions were looked at and not run, no breakpoint was ever hit on a machine whose interrupts, it seems, all came right behind a loop's access.
 func TestNextAccess(t *testing.T) {
 	var code [64]byte
+	const before = 14 // bytes: mov (%rbx),%rax; ret
 	for _, c := range []struct {
 		name string
 		code []byte
@@ -211,6 +212,8 @@ func TestNextAccess(t *testing.T) {
 		{"add %eax,8(%rbx,%rcx,4)", []byte{0x01, 0x44, 0x8b, 0x08}, 0x7000_0000_0048},
 		{"inc %rdx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc2, 0x48, 0x8b, 0x03}, 0x7000_0000_0000},
 		{"inc %rbx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc3, 0x48, 0x8b, 0x03, 0xc3}, 0x7000_0000_0001},
+		{"inc %edx; jmp back", []byte{0xff, 0xc2, 0xeb, 0xfc}, 0}, // once, BUG: a slice out of bounds
+		{"jmp to the code before", []byte{0xeb, 0xf0}, 0x7000_0000_0000},
 		{"jmp over nop; mov (%rbx),%rax", []byte{0xeb, 0x01, 0x90, 0x48, 0x8b, 0x03}, 0x7000_0000_0000},
 		{"mov (%rsp),%rcx; mov (%rcx),%rax", []byte{0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x01}, 0},
 		{"push %rax; ret", []byte{0x50, 0xc3}, 0},
@@ -220,8 +223,9 @@ func TestNextAccess(t *testing.T) {
 		{"mov %fs:(%rbx),%rax; ret", []byte{0x64, 0x48, 0x8b, 0x03, 0xc3}, 0},
 	} {
 		clear(code[:])
-		copy(code[:], append(c.code, 0xc3))
-		s := state{pid: os.Getpid(), ip: uint64(uintptr(unsafe.Pointer(&code)))}
+		copy(code[:], []byte{0x48, 0x8b, 0x03, 0xc3})
+		copy(code[before:], append(c.code, 0xc3))
+		s := state{pid: os.Getpid(), ip: uint64(uintptr(unsafe.Pointer(&code))) + before}
 		s.regs[3], s.regs[1], s.regs[4] = 0x7000_0000_0000, 16, 0x7fff_0000_0000
 		got, ok := s.nextAccess()
 		if ok != (c.want != 0) || got != c.want {

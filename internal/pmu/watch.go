@@ -256,7 +256,7 @@ func (s *state) nextAccess() (uint64, bool) {
 	var code []byte // from pc on
 	begin, pc := uint64(0), s.ip
 	for range lookahead {
-		if at := pc - begin; code == nil || at+x86.MaxLen > uint64(len(code)) {
+		if code == nil || pc < begin || pc-begin+x86.MaxLen > uint64(len(code)) {
 			n, _ := tracee.Memory(s.pid).ReadAt(window[:], int64(pc))
 			begin, code = pc, window[:n]
 		}
