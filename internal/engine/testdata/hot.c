@@ -1,4 +1,4 @@
-/* hot.c: threads run functions whose instructions are patched and unpatched all the while, and check what comes of them. hot SECONDS THREADS. */
+/* hot.c: threads run functions whose instructions are patched and unpatched all the while and which signals interrupt, and check what comes of them. hot SECONDS THREADS. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -124,6 +124,20 @@ static void *worker(void *arg)
 	return NULL;
 }
 
+struct targets { pthread_t *t; int n; };
+
+/* Interrupts the threads all the time, wherever they are. */
+static void *shooter(void *arg)
+{
+	const struct targets *all = arg;
+	for (unsigned n = 0; !stop; n++) {
+		pthread_kill(all->t[n % (unsigned)all->n], SIGUSR1);
+		if (n % 4 == 0)
+			usleep(1000);
+	}
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	int seconds = argc > 1 ? atoi(argv[1]) : 1, threads = argc > 2 ? atoi(argv[2]) : 3;
@@ -136,18 +150,20 @@ int main(int argc, char **argv)
 	signal(SIGUSR1, on_signal);
 	for (int i = 0; i < threads; i++)
 		pthread_create(&t[i], NULL, worker, (void *)(uintptr_t)(i * 5));
+	struct targets all = {t, threads};
+	pthread_t shoots;
+	pthread_create(&shoots, NULL, shooter, &all);
 	time_t end = time(NULL) + seconds;
 	int failed = 0;
 	for (unsigned n = 0; time(NULL) < end; n++) {
 		int r = patch ? patch(n) : 0;
 		if (r)
 			failed = r;
-		if (n % 4 == 0)
-			pthread_kill(t[n / 4 % (unsigned)threads], SIGUSR1);
 		if (!patch)
 			usleep(1000);
 	}
 	stop = 1;
+	pthread_join(shoots, NULL);
 	for (int i = 0; i < threads; i++)
 		pthread_join(t[i], NULL);
 	printf("bad %lu, failed %d, %s\n", bad, failed, rounds && signals ? "ran" : "did not run");
