@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <ucontext.h>
 
 /* The instruction at `site` has room for two bytes; a jump made of what follows would lead below address 0 or into the program; and a call is not displaced. `neighbour` has
