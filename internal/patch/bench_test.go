@@ -84,7 +84,7 @@ func BenchmarkPlan(b *testing.B) {
 					at = append(at, a)
 				}
 			}
-			start, code, starts := text.at, text.orig, text.lens
+			start, code, lens, targets, loops := text.at, text.orig, text.lens, text.targets, text.loops
 			text, p = nil, nil
 			var spent time.Duration
 			var kept uint64
@@ -94,7 +94,9 @@ func BenchmarkPlan(b *testing.B) {
 				before := liveHeap()
 				began := cpu()
 				t := NewText(start, code)
-				copy(t.lens, starts)
+				copy(t.lens, lens)
+				copy(t.targets, targets)
+				copy(t.loops, loops)
 				p := NewPlanner(t, NewSpace(free))
 				add := make([]Site, len(at))
 				for i, a := range at {

@@ -5,7 +5,7 @@ import "github.com/ripstop/ripstop/internal/x86"
 // Sites that run one after the other cost two jumps each, into the trampoline and back, if each has its own. So the trampoline of the first goes on through the others to the
 // last: it holds the chain. The others have their jumps and trampolines all the same, for threads that stand there and jumps that nobody knows. A chain ends at an
 // instruction to which a known branch leads, which begins another one, at one that cannot be moved, and at fixed addresses: so what is a chain does not depend on what
-// is far away.
+// is far away. Only in loops: elsewhere what it saves is not worth the memory, a fourth more.
 
 // chainBytes is the distance of the addresses at which chains end.
 const chainBytes = 128
@@ -29,6 +29,9 @@ func (p *Planner) isSite(at uint64) bool {
 
 // chain gives the end of the last site of the chain that begins with a site; 0 if it begins none, or is alone.
 func (p *Planner) chain(at uint64) (end uint64) {
+	if !p.text.loop(at) {
+		return 0
+	}
 	lo := at &^ (chainBytes - 1)
 	for a := at; !p.text.target(a); {
 		before := p.text.before(a)

@@ -1,11 +1,13 @@
 package patch
 
 import (
+	"fmt"
+	"math/bits"
 	"slices"
 	"testing"
 )
 
-// The first of sites that run one after the other goes on through the others in its trampoline, up to the last; a branch target begins another chain, a call ends one, and so do fixed
+// In loops the first of sites that run one after the other goes on through the others in its trampoline, up to the last; a branch target begins another chain, a call ends one, and so do fixed
 // addresses. The others have trampolines of their own.
 func TestChain(t *testing.T) {
 	const load, add, call = "488b07", "4883c001", "e800000000" // mov rax, [rdi]; add rax, 1; call
@@ -27,7 +29,8 @@ func TestChain(t *testing.T) {
 		{"alone", load + add + add, []uint64{0}, []uint64{0, 3}},
 		{"too far", load + nops(chainBytes) + load, []uint64{0, 3 + chainBytes}, []uint64{0, 3, 4}},
 	} {
-		text := code(t, c.code+"9090909090909090909090")
+		back := fmt.Sprintf("0f85%08x", bits.ReverseBytes32(-uint32(len(c.code)/2+6)))
+		text := code(t, c.code+back+"9090909090909090909090")
 		b := newBench(text, around(text))
 		var sites []Site
 		for _, s := range c.sites {

@@ -18,6 +18,7 @@ type Text struct {
 	orig, now []byte
 	lens      []uint64 // four bits for each address: the length of the instruction that is known to begin there, 0 if none is
 	targets   []uint64 // a bit for each address that a known branch leads to
+	loops     []uint64 // likewise, for each that lies in a loop: between a known branch back and its target
 	kept      []Range
 	recent    *[recent]decoded // nil: they are not kept
 }
@@ -33,7 +34,7 @@ const recent = 128
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
-	return &Text{at: at, orig: code, now: append([]byte(nil), code...), lens: make([]uint64, len(code)/16+1), targets: make([]uint64, len(code)/64+1)}
+	return &Text{at: at, orig: code, now: append([]byte(nil), code...), lens: make([]uint64, len(code)/16+1), targets: make([]uint64, len(code)/64+1), loops: make([]uint64, len(code)/64+1)}
 }
 
 // Keep says that nothing in [lo, hi) may be changed, nor run elsewhere, though instructions are known there: a restartable sequence, which the kernel aborts only if
@@ -55,6 +56,9 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 		t.Add(lo, in.Len)
 		if to, ok := in.Target(lo); ok && to-t.at < uint64(len(t.orig)) {
 			t.targets[(to-t.at)/64] |= 1 << ((to - t.at) % 64)
+			for a := to; a <= lo && lo-to < maxLoop; a++ {
+				t.loops[(a-t.at)/64] |= 1 << ((a - t.at) % 64)
+			}
 		}
 		lo += uint64(in.Len)
 	}
@@ -92,6 +96,15 @@ func (t *Text) Next(addr, hi uint64) uint64 {
 		addr += 16 - i%16
 	}
 	return hi
+}
+
+// maxLoop is the most bytes of a loop; others are taken for none.
+const maxLoop = 2048
+
+// loop says whether an address lies in a loop.
+func (t *Text) loop(addr uint64) bool {
+	i := addr - t.at
+	return i < uint64(len(t.orig)) && t.loops[i/64]>>(i%64)&1 != 0
 }
 
 // target says whether a known branch leads to an address.
