@@ -43,36 +43,49 @@ type Program struct {
 
 // Run runs the program in a directory, behind the words of before, and gives its standard output. An exit status other than 0 is an error.
 func (p *Program) Run(ctx context.Context, dir string, before ...string) ([]byte, error) {
-	cmd, err := p.command(ctx, dir, before...)
+	cmd, done, err := p.command(ctx, dir, before...)
 	if err != nil {
 		return nil, err
 	}
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	defer done()
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stderr.Bytes())
 	}
-	return stdout.Bytes(), nil
+	return os.ReadFile(cmd.Stdout.(*os.File).Name())
 }
 
-func (p *Program) command(ctx context.Context, dir string, before ...string) (*exec.Cmd, error) {
+// command prepares a run; done gives back its files. Input and output are regular files: what a program reads of a pipe at once, and whether it waits to write (xz then
+// polls), depends on who is at the other end, and so would the counts.
+func (p *Program) command(ctx context.Context, dir string, before ...string) (cmd *exec.Cmd, done func(), err error) {
 	if p.Before != nil {
 		if err := p.Before(dir); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	argv := append(append(append([]string(nil), before...), p.Path), p.Args...)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd = exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append([]string{"PATH=/usr/bin:/bin", "LC_ALL=C", "GLIBC_TUNABLES=" + Tunables}, p.Env...)
+	var in *os.File
 	if p.Stdin != "" {
-		in, err := os.ReadFile(p.Stdin)
-		if err != nil {
-			return nil, err
+		if in, err = os.Open(p.Stdin); err != nil {
+			return nil, nil, err
 		}
-		cmd.Stdin = bytes.NewReader(in)
+		cmd.Stdin = in
 	}
-	return cmd, nil
+	out, err := os.CreateTemp("", "output")
+	if err != nil {
+		in.Close()
+		return nil, nil, err
+	}
+	cmd.Stdout = out
+	return cmd, func() {
+		in.Close()
+		out.Close()
+		os.Remove(out.Name())
+	}, nil
 }
 
 // BuildPlugin builds qemu's plugin into a directory and gives its path.

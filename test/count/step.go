@@ -1,7 +1,6 @@
 package count
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -17,11 +16,11 @@ import (
 
 // Stepped runs the program one instruction after the other and gives what ran. It takes ten microseconds an instruction.
 func Stepped(ctx context.Context, p *Program, dir string) (x Executions, err error) {
-	cmd, err := p.command(ctx, dir)
+	cmd, done, err := p.command(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	cmd.Stdout = &bytes.Buffer{} // a pipe, as for the others
+	defer done()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
