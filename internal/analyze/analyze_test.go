@@ -239,6 +239,9 @@ func TestRaces(t *testing.T) {
 	lines := stated(t, sources)
 	for _, clean := range []bool{false, true} {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
+			if clean && testing.Short() {
+				t.Skip("-short: the detector of our own races sees the same code with the others")
+			}
 			r := open(t, races(t, clean))
 			found := map[string]bool{}
 			for seed := range uint64(8) {
@@ -310,7 +313,7 @@ func TestOthersPrograms(t *testing.T) {
 	for _, source := range sources {
 		t.Run(filepath.Base(source), func(t *testing.T) {
 			t.Parallel()
-			if name := filepath.Base(source); os.Getenv("RIPSTOP_SOAK") != "1" && name != "locks.c" && name != "atomics.c" && name != "popular.cc" {
+			if name := filepath.Base(source); os.Getenv("RIPSTOP_SOAK") != "1" && (testing.Short() || name != "locks.c" && name != "atomics.c") {
 				t.Skip("RIPSTOP_SOAK=1 does them all")
 			}
 			r := open(t, stepped(t, build(t, "prog", []string{source})))
@@ -326,6 +329,9 @@ func TestOthersPrograms(t *testing.T) {
 // Two threads allocate in turns from one arena, and so get the same memory again and again: it is another block each time. Without the allocations' events the test's
 // own accesses race.
 func TestLives(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: stepping takes its time")
+	}
 	sources := []string{"testdata/lives.c"}
 	r := open(t, stepped(t, build(t, "lives", sources)))
 	lines := stated(t, sources)
