@@ -166,7 +166,9 @@ func (s *Stepper) stopped(tid int, ws unix.WaitStatus) error {
 	case event == eventStop:
 		return s.heldOrFreed(t, ws.StopSignal())
 	case t.p == nil:
-		t.sig = int(ws.StopSignal())
+		if t.sig = int(ws.StopSignal()); t.sig == int(unix.SIGSTOP) && s.owes(t) {
+			t.sig = 0
+		}
 		return s.goOn(t)
 	case int(ws.StopSignal()) == callStop && !t.inside:
 		t.inside = true
@@ -233,8 +235,8 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 			return err
 		}
 	}
-	if s.stopping() && t.sig == int(unix.SIGSTOP) {
-		t.sig = 0 // ours
+	if t.sig == int(unix.SIGSTOP) && s.owes(t) {
+		t.sig = 0
 	}
 	if t.flow.size() > flowChunk {
 		return s.writeFlow(t, false)
@@ -453,9 +455,55 @@ func (s *Stepper) letGo(t *thread) {
 		t.flow.left(t.regs.Rip)
 		_ = s.writeFlow(t, true) // a failure comes again at the end
 	}
-	_ = ptrace(unix.PTRACE_DETACH, t.tid, 0, uintptr(t.sig)) // it was killed, else
+	if ws, over := s.meet(t); !over {
+		_ = ptrace(unix.PTRACE_DETACH, t.tid, 0, uintptr(t.sig)) // it was killed, else
+	} else if t.tid == s.mainPID {
+		s.main <- change{ws: ws}
+	}
 	s.passing = true
 	s.remove(t)
+}
+
+// owes says, once, whether the thread is to meet the SIGSTOP that Close sent.
+func (s *Stepper) owes(t *thread) bool {
+	s.stop.Lock()
+	defer s.stop.Unlock()
+	if s.stop.owed != t.tid {
+		return false
+	}
+	s.stop.owed = 0
+	return true
+}
+
+// meet lets a thread that stands go on to the SIGSTOP that Close sent it, if it has not met it: the signal is there, so no instruction runs before it. Over: it ended instead.
+func (s *Stepper) meet(t *thread) (ws unix.WaitStatus, over bool) {
+	if !s.owes(t) {
+		return ws, false
+	}
+	for {
+		if err := ptrace(unix.PTRACE_CONT, t.tid, 0, uintptr(t.sig)); err != nil {
+			return ws, false // it was killed
+		}
+		t.sig = 0
+		for {
+			_, err := unix.Wait4(t.tid, &ws, unix.WALL, nil)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, unix.EINTR) {
+				return ws, false
+			}
+		}
+		switch {
+		case !ws.Stopped():
+			return ws, true
+		case int(ws)>>16 != 0: // of job control, or for our asking
+		case ws.StopSignal() == unix.SIGSTOP:
+			return ws, false
+		default:
+			t.sig = int(ws.StopSignal())
+		}
+	}
 }
 
 // interruptAll makes all threads stop, so that they can be let go.

@@ -47,6 +47,7 @@ type Stepper struct {
 		wanted   bool
 		attached bool
 		wake     [2]int // pid and tid of a thread that a signal makes stop, 0: none
+		owed     int    // the thread that was sent it and has not met it yet
 	}
 	err error // of the tracer, when it is through
 
@@ -191,11 +192,13 @@ func (s *Stepper) Close() error {
 	s.stop.Lock()
 	s.stop.wanted = true
 	attached, wake := s.stop.attached, s.stop.wake
+	// It stands for the signal, which it must never get: it would stay stopped for good. Whoever sees what is wanted knows of the signal.
+	if attached && wake[1] != 0 && unix.Tgkill(wake[0], wake[1], unix.SIGSTOP) == nil {
+		s.stop.owed = wake[1]
+	}
 	s.stop.Unlock()
 	if !attached {
 		s.attach <- 0
-	} else if wake[1] != 0 {
-		_ = unix.Tgkill(wake[0], wake[1], unix.SIGSTOP) // it stands for the signal, which it never gets
 	}
 	<-s.done
 	err := s.err

@@ -332,7 +332,8 @@ func TestPerfReport(t *testing.T) {
 	}
 }
 
-// A program that leaves a child behind is over when it ends; Close lets the child go, which runs on to its end.
+// A program that leaves a child behind is over when it ends; Close lets the child go, which runs on to its end. Once it was let go before it had met the SIGSTOP by which
+// Close wakes the tracer, and stayed stopped for good.
 func TestCloseLetsGo(t *testing.T) {
 	dir := t.TempDir()
 	st, err := New(Options{Dir: dir, Period: 10, Follow: true})
