@@ -1,8 +1,10 @@
 /* One wrong use for each argument; the agent must say exactly the fact that the test names. Each runs to its end natively too. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +134,44 @@ static void *at_sem(void *p)
 }
 static void *destroy_barrier(void *p) { pthread_barrier_destroy(&barrier); return p; }
 
-static void wait_until_blocked(void) { usleep(100000); }
+/* Whether all other threads sleep in the kernel. */
+static bool others_sleep(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	bool sleep = d != NULL;
+	for (struct dirent *e; d && (e = readdir(d));) {
+		char path[300], line[400] = "";
+		if (e->d_name[0] == '.' || atoi(e->d_name) == getpid())
+			continue;
+		snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
+		FILE *f = fopen(path, "r");
+		if (f && fgets(line, sizeof line, f)) {
+			char *state = strrchr(line, ')');
+			sleep = sleep && state && state[2] == 'S';
+		}
+		if (f)
+			fclose(f);
+	}
+	if (d)
+		closedir(d);
+	return sleep;
+}
+
+/* A busy machine may give a thread no time for long; one that sleeps whenever we look is where it wants to be. */
+static void wait_until_blocked(void)
+{
+	for (int seen = 0; seen < 20; usleep(1000))
+		seen = others_sleep() ? seen + 1 : 0;
+}
+
+static void wait_until_spinning(pthread_t t)
+{
+	struct timespec used = {0};
+	clockid_t clock;
+	pthread_getcpuclockid(t, &clock);
+	for (clock_gettime(clock, &used); used.tv_sec == 0 && used.tv_nsec < 50000000; clock_gettime(clock, &used))
+		usleep(1000);
+}
 
 static int run(const char *what)
 {
@@ -191,8 +230,7 @@ static int run(const char *what)
 		beside(relock);
 		wait_until_blocked();
 	} else CASE("relock spin") {
-		beside(respin);
-		wait_until_blocked();
+		wait_until_spinning(beside(respin));
 		_exit(0);
 	} else CASE("relock read-write") {
 		beside(upgrade);
