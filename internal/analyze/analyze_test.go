@@ -235,13 +235,13 @@ func racePrograms(t testing.TB) (sources []string) {
 
 // With a sample of a hundred accesses each program's race is found; nothing that is none is, in these or in the same programs made right.
 func TestRaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestJobs runs the same code, with several workers")
+	}
 	sources := racePrograms(t)
 	lines := stated(t, sources)
 	for _, clean := range []bool{false, true} {
 		t.Run(fmt.Sprintf("clean=%v", clean), func(t *testing.T) {
-			if clean && testing.Short() {
-				t.Skip("-short: the detector of our own races sees the same code with the others")
-			}
 			r := open(t, races(t, clean))
 			found := map[string]bool{}
 			for seed := range uint64(8) {
