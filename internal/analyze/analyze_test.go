@@ -164,7 +164,13 @@ func (r *recording) thin(period int, seed uint64) {
 
 func (r *recording) analyze(t testing.TB, o Options) *analysis {
 	t.Helper()
-	a := &analysis{o: o, trace: r.trace, rec: r.rec, sym: r.sym}
+	return r.done(t, &analysis{o: o})
+}
+
+// done carries out an analysis of the recording.
+func (r *recording) done(t testing.TB, a *analysis) *analysis {
+	t.Helper()
+	a.trace, a.rec, a.sym = r.trace, r.rec, r.sym
 	t.Cleanup(a.close)
 	if err := a.run(context.Background()); err != nil {
 		t.Fatal(err)
@@ -380,15 +386,7 @@ func TestEmulatedRace(t *testing.T) {
 	// A sample of the register that holds the true pointer shows that what was believed is wrong, and then nothing is; so there are also few samples, and none.
 	for seed, period := range []int{100, 100, 1000, 1 << 30} {
 		r.thin(period, uint64(seed))
-		a := &analysis{o: Options{Memory: recover.Assumed}, trace: r.trace, rec: r.rec, sym: r.sym, single: true}
-		t.Cleanup(a.close)
-		if err := a.run(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		set := target.New(r.sym)
-		for i := range a.found.Findings {
-			set.Symbolize(&a.found.Findings[i])
-		}
+		a := r.done(t, &analysis{o: Options{Memory: recover.Assumed}, single: true})
 		if seen = wrong(a) > 0; period == 1<<30 && !seen {
 			t.Error("nothing was believed wrongly in the first round: the program does not show what it is for")
 		}

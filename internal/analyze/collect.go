@@ -10,12 +10,12 @@ import (
 	"github.com/ripstop/ripstop/internal/sample"
 )
 
-// codeOf says whose code a module is, by its path.
+// codeOf says whose code a module is, by its path; before glibc 2.34 files were named by their version.
 func codeOf(path string) race.Code {
 	switch base := filepath.Base(path); {
-	case strings.HasPrefix(base, "libripstop"), strings.HasPrefix(base, "ld-linux"):
+	case strings.HasPrefix(base, "libripstop"), strings.HasPrefix(base, "ld-linux"), strings.HasPrefix(base, "ld-2."):
 		return race.Ignored
-	case strings.HasPrefix(base, "libc.so"), strings.HasPrefix(base, "libpthread.so"), strings.HasPrefix(base, "libgcc_s"), base == "[vdso]":
+	case strings.HasPrefix(base, "libc.so"), strings.HasPrefix(base, "libc-2."), strings.HasPrefix(base, "libpthread"), strings.HasPrefix(base, "libgcc_s"), base == "[vdso]":
 		return race.Runtime
 	}
 	return race.Program

@@ -71,7 +71,7 @@ static void *runs_once(void *p) { pthread_once(&o, slow_once); return p; }
 static void *wants_once(void *p) { here(); pthread_once(&o, slow_once); return p; }
 static void ends_thread(void) { pthread_exit(NULL); }
 static void *once_ends(void *p) { pthread_once(&o, ends_thread); return p; }
-static void on_signal(int sig) { (void)sig; sem_wait(&s); }
+static void on_signal(int sig) { (void)sig; step = 1; sem_wait(&s); step = 2; }
 static sigjmp_buf out;
 static void jump(int sig) { (void)sig; siglongjmp(out, 1); }
 
@@ -200,11 +200,11 @@ static void run(const char *what)
 		until_asleep();
 		step = 0;
 		pthread_kill(t, SIGUSR1);
-		usleep(100000);
-		step = 1;
 		until_asleep();
 		sem_post(&s);
-		usleep(100000);
+		while (step != 2)
+			sched_yield();
+		until_asleep();
 		sem_post(&never);
 		pthread_join(t, NULL);
 	} else CASE("left") { /* a wait left by siglongjmp; then another */
