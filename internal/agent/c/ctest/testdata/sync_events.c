@@ -11,6 +11,7 @@
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
+#include "asleep.h"
 
 static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER, d = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
@@ -25,20 +26,8 @@ static volatile int step;
 static volatile pid_t other;
 static void until_asleep(void)
 {
-	char path[64], text[256], *p;
-	while (!other)
+	while (!other || !step || !asleep(other))
 		sched_yield();
-	for (;;) {
-		snprintf(path, sizeof path, "/proc/self/task/%d/stat", other);
-		FILE *f = fopen(path, "r");
-		size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
-		if (f)
-			fclose(f);
-		text[n] = 0;
-		if ((p = strrchr(text, ')')) && p[2] == 'S' && step)
-			return;
-		sched_yield();
-	}
 }
 static pthread_t begin(void *(*fn)(void *))
 {

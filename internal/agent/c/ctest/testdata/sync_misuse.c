@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
+#include "asleep.h"
 
 static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER, m2 = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
@@ -139,19 +139,9 @@ static bool others_sleep(void)
 {
 	DIR *d = opendir("/proc/self/task");
 	bool sleep = d != NULL;
-	for (struct dirent *e; d && (e = readdir(d));) {
-		char path[300], line[400] = "";
-		if (e->d_name[0] == '.' || atoi(e->d_name) == getpid())
-			continue;
-		snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
-		FILE *f = fopen(path, "r");
-		if (f && fgets(line, sizeof line, f)) {
-			char *state = strrchr(line, ')');
-			sleep = sleep && state && state[2] == 'S';
-		}
-		if (f)
-			fclose(f);
-	}
+	for (struct dirent *e; d && (e = readdir(d));)
+		if (e->d_name[0] != '.' && atoi(e->d_name) != getpid())
+			sleep = sleep && asleep(atoi(e->d_name));
 	if (d)
 		closedir(d);
 	return sleep;
