@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -127,6 +128,30 @@ func TestEncoderTake(t *testing.T) {
 		if want := encode(t, cut, opt, tsc); !bytes.Equal(got, want) {
 			t.Errorf("%s: %d bytes in pieces, %d as a whole", how, len(got), len(want))
 		}
+	}
+}
+
+// perf 6.1 looks ahead to a PSB's FUP before it forgets the last address: a program that is linked low and stood there at a PSB, just back from a library,
+// was at 0x7f2d0060bcd9 instead of 0x60bcd9 (one in two traces of python3 had an error). The address is put in full.
+func TestPSBAddressInFull(t *testing.T) {
+	trace, _ := spinning(t, EncoderOptions{PSBPeriod: 64}, rand.New(rand.NewPCG(1, 1)), 1000)
+	d := NewDecoder(trace, 0)
+	var p Packet
+	fups, inPSB := 0, false
+	for d.Next(&p) == nil {
+		switch {
+		case p.Kind == PSB:
+			inPSB = true
+		case p.Kind == PSBEND:
+			inPSB = false
+		case p.Kind == FUP && inPSB:
+			if fups++; p.Form != IPSext48 && p.Form != IPFull {
+				t.Fatalf("the address in a PSB+ has form %d", p.Form)
+			}
+		}
+	}
+	if fups < 3 {
+		t.Fatalf("%d addresses", fups)
 	}
 }
 

@@ -238,6 +238,9 @@ func (e *FlowEncoder) psb(ip uint64) {
 	}
 	if e.moded = e.on; e.on {
 		e.put(&Packet{Kind: ModeExec, Value: ExecCSL})
+		// The address in full: perf (intel_pt_psb_with_fup, Linux 6.1) looks ahead to this FUP before it has met the PSB, and would take what is
+		// left out from the last address in front of it.
+		e.lastIP = LastIP(^ip)
 		e.putIP(FUP, ip)
 	}
 	e.put(&Packet{Kind: PSBEND})
