@@ -114,7 +114,7 @@ static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact,
 
 /* One thread's: stacks taken before, with the words of the stack that they were made of. Most locks are taken again and again on the same paths, and
  * comparing some words is much cheaper than a walk. A remembered stack is exactly what a walk would find: see struct rs_trail. */
-enum { SETS = 64, WAYS = 4, WORTH = 32 };
+enum { SETS = 64, WAYS = 4, WORTH = 32, MET = 1024 };
 struct remembered {
 	uint32_t id;               /* 0: none is here */
 	uint32_t modules;          /* generation of the modules */
@@ -128,15 +128,17 @@ struct remembered {
 struct memory {
 	uint64_t writes;           /* a handler has written meanwhile if it changes */
 	uint32_t next;
+	uint32_t met[MET];         /* tags of frames that took a stack: what comes once is not worth remembering */
 	struct remembered way[SETS][WAYS];
 };
 
+static inline uint64_t frame_hash(uintptr_t pc, uintptr_t rsp) { return (pc ^ rsp << 20) * 0x9e3779b97f4a7c15ull; }
+
 static inline struct remembered *set_of(struct memory *m, uintptr_t pc, uintptr_t rsp)
 {
-	uint64_t h = (pc ^ rsp << 20) * 0x9e3779b97f4a7c15ull;
-	return m->way[h >> 58];
+	return m->way[frame_hash(pc, rsp) >> 58];
 }
-_Static_assert(SETS == 1 << (64 - 58), "the hash's upper bits choose a set");
+_Static_assert(SETS == 1 << (64 - 58) && MET == 1 << (64 - 54), "the hash's upper bits choose a place");
 
 static inline bool as_before(const struct rs_thread *t, const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
@@ -179,6 +181,14 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 	struct rs_trail trail;
 	struct memory *m = t->stack_memory;
 	struct rs_frame first = *f;
+	if (m) {
+		uint64_t h = frame_hash(f->pc, f->rsp);
+		uint32_t *met = &m->met[h >> 54];
+		if (*met != (uint32_t)h) {
+			*met = (uint32_t)h;
+			return take(t, f, false, depth, NULL);
+		}
+	}
 	uint32_t modules = __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE), id = take(t, f, false, depth, &trail);
 	if (RS_UNLIKELY(!m)) {
 		if (t->stacks_by != t->number) {
