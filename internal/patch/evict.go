@@ -1,5 +1,7 @@
 package patch
 
+import "slices"
+
 // Bounds of the search for bytes that suit two jumps, in looks at the space: for one pair of places, and for a site's successor or neighbours.
 const (
 	triesPair = 3000
@@ -83,43 +85,94 @@ func (p *Planner) both(c *pair) bool {
 	return rec(len(c.choices))
 }
 
-// evictable says whether an instruction may be displaced on another one's behalf, and how many of its bytes may be overwritten.
-func (p *Planner) evictable(at uint64) (room int, ok bool) {
-	if !p.text.Begins(at) || p.text.shared(at) {
-		return 0, false
-	}
-	if r := p.records.at(at - p.text.at); r != nil && (r.recipe != nil || r.patched()) || p.records.leant(at-p.text.at) {
-		return 0, false
-	}
-	if in, _, ok := p.text.inst(at); !ok || !movable(in) {
-		return 0, false
-	}
-	return p.text.room(at), true
+// A host is an instruction behind a site that lends it bytes: one that is displaced for that, or a site that gets another jump.
+type host struct {
+	at   uint64
+	room int    // how many of its bytes may be overwritten
+	old  *Patch // what is there, of a site
 }
 
-// evict makes the patch of a displaced instruction.
-func (p *Planner) evict(at, forSite uint64, tier Tier, l *layout, a uint64) *Patch {
-	x := p.make(at, tier, l, a)
-	if x != nil {
-		x.For = forSite
+// host says whether an instruction may be one. A site may if this transaction has placed it and nothing rests on where its jump leads.
+func (p *Planner) host(at uint64) (h host, ok bool) {
+	h = host{at: at}
+	if !p.text.Begins(at) || p.text.shared(at) || p.records.leant(at-p.text.at) {
+		return h, false
 	}
-	return x
+	h.room = p.text.room(at)
+	r := p.records.at(at - p.text.at)
+	switch {
+	case r == nil || r.recipe == nil && !r.patched():
+		in, _, ok := p.text.inst(at)
+		return h, ok && movable(in)
+	case r.recipe == nil || !r.patched() || r.tier > TierPadded:
+		return h, false
+	}
+	list := p.pending.New
+	for i := len(list) - 1; i >= 0 && i >= len(list)-hostLooks; i-- {
+		if list[i].At == at {
+			h.old = list[i]
+			return h, true
+		}
+	}
+	return h, false
 }
 
-// successor displaces the successor by a jump of its own, whose bytes are chosen so that the jump here can be made of them.
+// hostLooks is how many patches that were placed last are looked at for a host's own: all that lie within reach of a short jump.
+const hostLooks = 160
+
+// hostLayout lays out the trampoline of a host whose jump ends at end. That of a site holds the chain that begins there, as it did.
+func (p *Planner) hostLayout(l *layout, h *host, end uint64) error {
+	if h.old != nil && h.room >= chainRoom {
+		end = max(end, p.chain(h.at))
+	}
+	return p.layout(l, h.at, end)
+}
+
+// pair makes the patches of a site and its host, for jumps that have found their targets; nil if one of the trampolines cannot lie there.
+func (p *Planner) pair(at uint64, tier Tier, h *host, c *pair) (here, there *Patch) {
+	theirs := tier
+	if h.old != nil {
+		if theirs = TierJump; c.y.op > h.at {
+			theirs = TierPadded
+		} else if h.room < jumpLen {
+			theirs = TierPun
+		}
+	}
+	if there = p.make(h.at, theirs, c.y.l, c.ay); there == nil {
+		return nil, nil
+	}
+	if here = p.make(at, tier, c.x.l, c.ax); here == nil {
+		p.free(&there.Trampoline)
+		return nil, nil
+	}
+	if h.old == nil {
+		there.For = at
+		return here, there
+	}
+	p.uninstall(uint32(h.at - p.text.at))
+	p.free(&h.old.Trampoline)
+	i := len(p.pending.New) - 1
+	for p.pending.New[i] != h.old {
+		i--
+	}
+	p.pending.New = slices.Delete(p.pending.New, i, i+1)
+	return here, there
+}
+
+// successor gives the successor a jump, or another one, whose bytes are chosen so that the jump here can be made of them.
 func (p *Planner) successor(at uint64, room int) (bool, error) {
 	next := at + uint64(p.text.Len(at))
-	roomThere, ok := p.evictable(next)
+	h, ok := p.host(next)
 	if !ok {
 		return false, nil
 	}
-	for padsThere := range min(roomThere, 3) {
+	for padsThere := range min(h.room, 3) {
 		c := pair{y: jump{op: next + uint64(padsThere)}}
 		if c.y.end() > p.text.end() {
 			break
 		}
 		lx, ly := &p.layouts[0], &p.layouts[1]
-		if p.layout(ly, next, c.y.end()) != nil {
+		if p.hostLayout(ly, &h, c.y.end()) != nil {
 			break
 		}
 		c.y.l, c.x.l = ly, lx
@@ -133,10 +186,10 @@ func (p *Planner) successor(at uint64, room int) (bool, error) {
 			}
 			c.k = known{at: at}
 			c.k.text(p.text, at+uint64(room), next)
-			c.k.text(p.text, next+uint64(roomThere), max(c.x.end(), c.y.end()))
+			c.k.text(p.text, next+uint64(h.room), max(c.x.end(), c.y.end()))
 			c.k.set(c.y.op, opJump)
 			c.choices = c.choices[:0]
-			for a := next; a < c.x.end() && a < next+uint64(roomThere); a++ {
+			for a := next; a < c.x.end() && a < next+uint64(h.room); a++ {
 				switch {
 				case a+1 < c.y.op:
 					c.choices = append(c.choices, byteChoice{a, idle})
@@ -145,7 +198,7 @@ func (p *Planner) successor(at uint64, room int) (bool, error) {
 				case a > c.y.op && a < c.y.end():
 					c.choices = append(c.choices, byteChoice{a, anyByte})
 				case a >= c.y.end():
-					c.choices = append(c.choices, byteChoice{a, p.text.now[a-p.text.at:][:1]})
+					c.choices = append(c.choices, byteChoice{a, p.text.orig[a-p.text.at:][:1]})
 				}
 			}
 			if !p.both(&c) {
@@ -158,17 +211,12 @@ func (p *Planner) successor(at uint64, room int) (bool, error) {
 					prefixes[i] = c.k.value[a]
 				}
 			}
-			there := p.evict(next, at, TierSuccessor, ly, c.ay)
-			if there == nil {
-				continue
-			}
-			p.jump(there, padsThere, roomThere, prefixes)
-			p.install(there, ly, padsThere+jumpLen)
-			here := p.make(at, TierSuccessor, lx, c.ax)
+			here, there := p.pair(at, TierSuccessor, &h, &c)
 			if here == nil {
-				p.drop(there)
 				continue
 			}
+			p.jump(there, padsThere, h.room, prefixes)
+			p.install(there, ly, padsThere+jumpLen)
 			p.jump(here, pads, room, ownPads(pads))
 			p.install(here, lx, pads+jumpLen).evicts = uint8(next - at)
 			return true, nil
@@ -177,16 +225,8 @@ func (p *Planner) successor(at uint64, room int) (bool, error) {
 	return false, nil
 }
 
-// drop takes back the patch that was installed last.
-func (p *Planner) drop(x *Patch) {
-	off := uint32(x.At - p.text.at)
-	p.uninstall(off)
-	p.records.drop(off)
-	p.free(&x.Trampoline)
-	p.pending.New = p.pending.New[:len(p.pending.New)-1]
-}
-
-// neighbour displaces an instruction further on, which has room for its own jump's first bytes and, among them, for those of another jump, to which a short jump leads.
+// neighbour gives an instruction further on a jump, or another one, that has the first bytes of a second jump among its own; to that a short jump leads. Hosts in which both
+// jumps have room to choose come first.
 func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 	if room < 2 {
 		return false, nil
@@ -196,28 +236,34 @@ func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 		return false, err
 	}
 	last := at + 2 + 127
-	for v := p.text.Next(at+uint64(p.text.Len(at)), last); v < last; v = p.text.Next(v+1, last) {
-		if p.text.Len(v) < 3 {
-			continue
-		}
-		roomThere, ok := p.evictable(v)
-		if !ok || roomThere < 3 {
-			continue
-		}
-		c := pair{x: jump{l: lx}, y: jump{op: v, l: ly}}
-		if c.y.end() > p.text.end() || p.layout(ly, v, c.y.end()) != nil {
-			continue
-		}
-		for k := roomThere - 1; k > 0; k-- {
-			c.x.op = v + uint64(k)
-			if c.x.op > last || c.x.end() > p.text.end() {
+	for _, least := range []int{jumpLen + 1, 3} {
+		for v := p.text.Next(at+uint64(p.text.Len(at)), last); v < last; v = p.text.Next(v+1, last) {
+			if n := p.text.Len(v); n < least || least == 3 && n > jumpLen {
 				continue
 			}
-			if site, ok := p.vias[c.x.op]; ok && site != at {
-				continue // a thread that was interrupted there goes on at the site, however late its handler asks which
+			h, ok := p.host(v)
+			if !ok || h.room < 3 {
+				continue
 			}
-			if p.meet(at, v, &c, roomThere) {
-				return true, nil
+			c := pair{x: jump{l: lx}, y: jump{op: v, l: ly}}
+			if c.y.end() > p.text.end() || p.hostLayout(ly, &h, c.y.end()) != nil {
+				continue
+			}
+			for n := 1; n < h.room; n++ {
+				k := h.room - n
+				if least > 3 {
+					k = n
+				}
+				c.x.op = v + uint64(k)
+				if c.x.op > last || c.x.end() > p.text.end() {
+					continue
+				}
+				if site, ok := p.vias[c.x.op]; ok && site != at {
+					continue // a thread that was interrupted there goes on at the site, however late its handler asks which
+				}
+				if p.meet(at, &h, &c) {
+					return true, nil
+				}
 			}
 		}
 	}
@@ -225,8 +271,8 @@ func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 }
 
 // meet makes the patches of neighbour if both jumps find a target.
-func (p *Planner) meet(at, v uint64, c *pair, roomThere int) bool {
-	x, y, room := &c.x, &c.y, v+uint64(roomThere)
+func (p *Planner) meet(at uint64, h *host, c *pair) bool {
+	x, y, v, room := &c.x, &c.y, h.at, h.at+uint64(h.room)
 	c.k = known{at: v}
 	c.k.text(p.text, room, max(x.end(), y.end()))
 	c.k.set(x.op, opJump)
@@ -237,13 +283,8 @@ func (p *Planner) meet(at, v uint64, c *pair, roomThere int) bool {
 	if !p.both(c) {
 		return false
 	}
-	there := p.evict(v, at, TierNeighbour, y.l, c.ay)
-	if there == nil {
-		return false
-	}
-	here := p.make(at, TierNeighbour, x.l, c.ax)
+	here, there := p.pair(at, TierNeighbour, h, c)
 	if here == nil {
-		p.free(&there.Trampoline)
 		return false
 	}
 	// The bytes of the inner jump belong to the patch of the instruction that they lie in.
@@ -252,9 +293,9 @@ func (p *Planner) meet(at, v uint64, c *pair, roomThere int) bool {
 	whole := append([]byte(nil), p.text.Bytes(v, room)...)
 	copy(whole[x.op-v:], inner.Bytes)
 	copy(p.text.Bytes(v, room), whole) // for jump to compare with
-	p.jump(there, 0, min(roomThere, int(x.op-v)), nil)
+	p.jump(there, 0, min(h.room, int(x.op-v)), nil)
 	copy(whole, there.Bytes)
-	there.Bytes = whole[:max(len(there.Bytes), int(x.op-v)+len(inner.Bytes), min(roomThere, jumpLen))]
+	there.Bytes = whole[:max(len(there.Bytes), int(x.op-v)+len(inner.Bytes), min(h.room, jumpLen))]
 	p.install(there, y.l, jumpLen)
 	p.vias[x.op] = at
 	here.Via, here.Bytes = x.op, []byte{opShort, byte(x.op - at - 2)}
