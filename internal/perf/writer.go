@@ -192,6 +192,30 @@ func (w *Writer) Write(e *Entry) error {
 	return err
 }
 
+// WriteAuxtrace writes a part of an AUX area from where it lies: each of data is handed to the output as it is. r.Size is set to their length; AUX areas are whole
+// words (perf's auxtrace.c), so it must be a multiple of 8.
+func (w *Writer) WriteAuxtrace(r *Auxtrace, data ...[]byte) error {
+	r.Size = 0
+	for _, d := range data {
+		r.Size += uint64(len(d))
+	}
+	if r.Size%recordAlign != 0 {
+		return &Error{int64(w.off), "record " + r.Type().String() + " to be written", fmt.Errorf("%w: %d bytes are not whole words", ErrSize, r.Size)}
+	}
+	b, err := appendRecord(w.buf[:0], w.order, nil, 0, r, nil)
+	if err != nil {
+		return err
+	}
+	w.buf = b
+	w.aux = append(w.aux, AuxIndexEntry{w.off, uint64(len(b))})
+	for _, d := range append([][]byte{b}, data...) {
+		if err := w.emit(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Finish ends a file with the features that info has, and completes its header; it closes nothing. AUXTRACE is the writer's own: an index of
 // the AUXTRACE records written. Of a pipe there is nothing to finish.
 func (w *Writer) Finish(info *Info) error {

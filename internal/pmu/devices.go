@@ -44,6 +44,7 @@ type Device struct {
 	Attrs  map[string]string // of those in it: nr_addr_filters, max_nonturbo_ratio, tsc_art_ratio
 	Caps   map[string]string // its caps directory
 	Format map[string]string // its format directory: where in an attribute a setting lies, as "config:14-17"
+	Events map[string]string // its events directory: settings by the kernel's names, as "event=0xd0,umask=0x82"
 }
 
 // Devices are a machine's, by name; those that no sampling here needs are left out.
@@ -64,8 +65,8 @@ func ReadDevices(tree fs.FS) (Devices, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s/type: %w", name, err)
 		}
-		d := &Device{Name: name, Type: uint32(typ), Attrs: map[string]string{}, Caps: map[string]string{}, Format: map[string]string{}}
-		for dir, to := range map[string]map[string]string{"caps": d.Caps, "format": d.Format} {
+		d := &Device{Name: name, Type: uint32(typ), Attrs: map[string]string{}, Caps: map[string]string{}, Format: map[string]string{}, Events: map[string]string{}}
+		for dir, to := range map[string]map[string]string{"caps": d.Caps, "format": d.Format, "events": d.Events} {
 			entries, err := fs.ReadDir(tree, path.Join(name, dir))
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return nil, err
@@ -99,8 +100,18 @@ func number(text string, base int) uint64 {
 
 // set puts a setting's value into config where the format directory says; false: the device has no such setting, or no room for the value.
 func (d *Device) set(config *uint64, name string, v uint64) bool {
-	place, ok := strings.CutPrefix(d.Format[name], "config:")
-	if !ok {
+	var other uint64
+	return d.setOf(config, &other, name, v) && other == 0
+}
+
+// setOf does so with config or config1.
+func (d *Device) setOf(config, config1 *uint64, name string, v uint64) bool {
+	which, place, ok := strings.Cut(d.Format[name], ":")
+	switch {
+	case ok && which == "config":
+	case ok && which == "config1":
+		config = config1
+	default:
 		return false
 	}
 	lo, hi, ranged := strings.Cut(place, "-")
@@ -109,9 +120,24 @@ func (d *Device) set(config *uint64, name string, v uint64) bool {
 	if err == nil && ranged {
 		last, err = strconv.Atoi(hi)
 	}
-	if err != nil || first < 0 || last > 63 || last < first || v >= 1<<(last-first+1) {
+	if err != nil || first < 0 || last > 63 || last < first || last-first < 63 && v >= 1<<(last-first+1) {
 		return false
 	}
 	*config = *config&^((1<<(last-first+1)-1)<<first) | v<<first
 	return true
+}
+
+// named gives config and config1 of an event that the kernel has a name for; false: it has none, or not one of plain settings.
+func (d *Device) named(name string) (config, config1 uint64, ok bool) {
+	for _, setting := range strings.Split(d.Events[name], ",") {
+		key, text, valued := strings.Cut(setting, "=")
+		v, err := uint64(1), error(nil)
+		if valued {
+			v, err = strconv.ParseUint(strings.TrimSpace(text), 0, 64)
+		}
+		if err != nil || !d.setOf(&config, &config1, strings.TrimSpace(key), v) {
+			return 0, 0, false
+		}
+	}
+	return config, config1, true
 }

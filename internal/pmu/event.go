@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"unsafe"
 
@@ -59,6 +60,21 @@ func (e event) ioctl(request uint, arg uintptr) error {
 		return errno
 	}
 	return nil
+}
+
+// filter sets the address filter of an event (perf_event_open(2), PERF_EVENT_IOC_SET_FILTER).
+func (e event) filter(text string) error {
+	b := append([]byte(text), 0)
+	err := e.ioctl(unix.PERF_EVENT_IOC_SET_FILTER, uintptr(unsafe.Pointer(&b[0])))
+	runtime.KeepAlive(b)
+	return err
+}
+
+// setPeriod begins a period of another length.
+func (e event) setPeriod(n uint64) error {
+	err := e.ioctl(unix.PERF_EVENT_IOC_PERIOD, uintptr(unsafe.Pointer(&n)))
+	runtime.KeepAlive(&n)
+	return err
 }
 
 // enable lets an event and those inherited from it count, or not.

@@ -48,6 +48,7 @@ var memoryEvents = []struct {
 	}},
 }
 
+// Of other processors the kernel's own mem-loads and mem-stores are taken, which see some of the loads only.
 const allLoads, allStores = 0x81d0, 0x82d0
 
 // largePEBS are the parts of a sample that the processor's own buffer gives, so that several records come with one interrupt (arch/x86/events/perf_event.h,
@@ -87,9 +88,6 @@ func MakePlan(p Processor, d Devices, period uint64, code []Range) (*Plan, error
 			}
 		}
 	}
-	if names == "" {
-		return no("it is not known which events of this processor (family %d, model %#x) count loads and stores with their addresses", p.Family, p.Model)
-	}
 	plan := &Plan{}
 	flow, err := plan.flow(d["intel_pt"], code)
 	if err != nil {
@@ -106,12 +104,21 @@ func MakePlan(p Processor, d Devices, period uint64, code []Range) (*Plan, error
 			kind string
 			code uint64
 		}{{"loads", allLoads}, {"stores", allStores}} {
-			name := fmt.Sprintf(names, e.kind)
-			if core.Name == "cpu_atom" {
+			name, config1 := fmt.Sprintf(names, e.kind), uint64(0)
+			switch {
+			case names == "":
+				if name = "mem-" + e.kind; core.Events["mem-loads-aux"] == "" { // loads would need it for their group's leader
+					if config, more, ok := core.named(name); ok {
+						e.code, config1 = config, more
+						break
+					}
+				}
+				return no("it is not known which events of this processor (family %d, model %#x) count loads and stores with their addresses, and the kernel has no %s of %s", p.Family, p.Model, name, core.Name)
+			case core.Name == "cpu_atom":
 				name = fmt.Sprintf(memoryEvents[0].names, e.kind)
 			}
 			a := perf.Attr{
-				Type: core.Type, Config: e.code, SamplePeriod: period, SampleType: identity | perf.SampleAddr | perf.SampleRegsIntr, SampleRegsIntr: userRegisters,
+				Type: core.Type, Config: e.code, Config1: config1, SamplePeriod: period, SampleType: identity | perf.SampleAddr | perf.SampleRegsIntr, SampleRegsIntr: userRegisters,
 				Flags: (perf.FlagDisabled | perf.FlagExcludeKernel | perf.FlagExcludeHV | perf.FlagSampleIDAll).WithPreciseIP(precise),
 			}
 			plan.Events = append(plan.Events, perf.Event{Attr: a, Name: fmt.Sprintf("%s/%s/u%s", core.Name, name, strings.Repeat("p", precise))})

@@ -74,6 +74,82 @@ func TestPlan(t *testing.T) {
 	}
 }
 
+// machines are the trees of other processors, as changes to iceLake's: what the kernel's drivers (arch/x86/events/intel/core.c and pt.c) make of each.
+var machines = []struct {
+	name    string
+	cpu     Processor
+	changes map[string]string
+	cores   []string // with loads and stores
+	events  string   // of the last
+	config  uint64   // of Intel PT
+	mtc     uint8
+	filters int
+}{
+	{"Broadwell", Processor{"GenuineIntel", 6, 0x4f}, map[string]string{
+		"cpu/caps/pmu_name": "broadwell", "cpu/events/mem-loads": "event=0xcd,umask=0x1,ldlat=3", "cpu/events/mem-stores": "event=0xd0,umask=0x82", "cpu/format/ldlat": "config1:0-15",
+		"intel_pt/nr_addr_filters": "", "intel_pt/caps/mtc": "0", "intel_pt/caps/mtc_periods": "0", "intel_pt/caps/psb_cyc": "0", "intel_pt/format/cyc": "", "intel_pt/format/mtc": "",
+		"intel_pt/format/mtc_period": "", "intel_pt/format/pt": "", "intel_pt/format/branch": "", "intel_pt/tsc_art_ratio": "",
+	}, []string{"cpu"}, "mem_uops_retired", 1 << 10, 0, 0},
+	{"Skylake client", Processor{"GenuineIntel", 6, 0x5e}, map[string]string{
+		"cpu/caps/pmu_name": "skylake", "intel_pt/tsc_art_ratio": "292:2", "intel_pt/max_nonturbo_ratio": "35", "intel_pt/caps/mtc_periods": "249",
+	}, []string{"cpu"}, "mem_inst_retired", 1 | 1<<9 | 1<<10 | 1<<13 | 3<<14, 3, 2},
+	{"Sapphire Rapids", Processor{"GenuineIntel", 6, 0x8f}, map[string]string{
+		"cpu/caps/pmu_name": "sapphire_rapids", "cpu/events/mem-loads": "event=0xcd,umask=0x1,ldlat=3", "cpu/events/mem-loads-aux": "event=0x03,umask=0x82",
+		"cpu/events/mem-stores": "event=0xcd,umask=0x2", "cpu/format/ldlat": "config1:0-15", "cpu/caps/branches": "32",
+		"intel_pt/format/event": "config:31", "intel_pt/format/notnt": "config:55", "intel_pt/format/fup_on_ptw": "config:5", "intel_pt/caps/tnt_disable": "1",
+	}, []string{"cpu"}, "mem_inst_retired", 1 | 1<<9 | 1<<10 | 1<<13 | 3<<14, 3, 2},
+	{"Alder Lake", Processor{"GenuineIntel", 6, 0x9a}, map[string]string{
+		"cpu/type": "", "cpu/caps/max_precise": "", "cpu/caps/pmu_name": "", "cpu/format/event": "", "cpu/format/umask": "",
+		"cpu_core/type": "4", "cpu_core/cpus": "0-11", "cpu_core/caps/max_precise": "3", "cpu_core/caps/pmu_name": "alderlake_hybrid", "cpu_core/events/mem-loads": "event=0xcd,umask=0x1,ldlat=3",
+		"cpu_core/events/mem-loads-aux": "event=0x03,umask=0x82", "cpu_core/events/mem-stores": "event=0xcd,umask=0x2",
+		"cpu_atom/type": "10", "cpu_atom/cpus": "12-19", "cpu_atom/caps/max_precise": "3", "cpu_atom/caps/pmu_name": "alderlake_hybrid", "cpu_atom/events/mem-loads": "event=0xd0,umask=0x5,ldlat=3",
+		"cpu_atom/events/mem-stores": "event=0xd0,umask=0x6",
+	}, []string{"cpu_core", "cpu_atom"}, "mem_uops_retired", 1 | 1<<9 | 1<<10 | 1<<13 | 3<<14, 3, 2},
+	{"Alder Lake-N, no large cores", Processor{"GenuineIntel", 6, 0xbe}, map[string]string{"cpu/caps/pmu_name": "gracemont"},
+		[]string{"cpu"}, "mem_uops_retired", 1 | 1<<9 | 1<<10 | 1<<13 | 3<<14, 3, 2},
+	{"one of tomorrow", Processor{"GenuineIntel", 19, 1}, map[string]string{
+		"cpu/caps/pmu_name": "tomorrow", "cpu/events/mem-loads": "event=0xcd,umask=0x1,ldlat=3", "cpu/events/mem-stores": "event=0xd0,umask=0x82", "cpu/format/ldlat": "config1:0-15",
+		"intel_pt/nr_addr_filters": "4",
+	}, []string{"cpu"}, "mem-", 1 | 1<<9 | 1<<10 | 1<<13 | 3<<14, 3, 4},
+}
+
+// What is asked of machines of several years, from what their kernels show.
+func TestMachines(t *testing.T) {
+	var code []Range
+	for i := range uint64(5) {
+		code = append(code, Range{"/bin/prog", i << 20, 0x1000})
+	}
+	for _, m := range machines {
+		p, err := MakePlan(m.cpu, devices(t, m.changes), 1000, code)
+		if err != nil {
+			t.Errorf("%s: %v", m.name, err)
+			continue
+		}
+		if got := p.Events[0].Attr.Config; got != m.config || p.Timing.MTCFreq != m.mtc {
+			t.Errorf("%s: Intel PT's config is %#x, its MTC period %d", m.name, got, p.Timing.MTCFreq)
+		}
+		if n := strings.Count(p.Filter, "@"); n != m.filters || len(p.Left) != len(code)-n && n > 0 {
+			t.Errorf("%s: filter %q, left %v", m.name, p.Filter, p.Left)
+		}
+		if len(p.Events) != 1+2*len(m.cores) {
+			t.Fatalf("%s: %d events", m.name, len(p.Events))
+		}
+		for i, e := range p.Events[1:] {
+			if !strings.HasPrefix(e.Name, m.cores[i/2]+"/mem") || i/2 == len(m.cores)-1 && !strings.Contains(e.Name, m.events) || e.Attr.Flags.PreciseIP() != 3 {
+				t.Errorf("%s: event %q", m.name, e.Name)
+			}
+			if strings.Contains(e.Name, "load") != (i%2 == 0) || strings.Contains(e.Name, "store") != (i%2 == 1) { // package sample goes by that
+				t.Errorf("%s: event %d is %q", m.name, i, e.Name)
+			}
+		}
+	}
+	last := machines[len(machines)-1]
+	p, _ := MakePlan(last.cpu, devices(t, last.changes), 1000, nil)
+	if a, b := p.Events[1].Attr, p.Events[2].Attr; a.Config != 0x1cd || a.Config1 != 3 || b.Config != 0x82d0 || b.Config1 != 0 {
+		t.Errorf("the kernel's own events: %#x, %#x; %#x, %#x", a.Config, a.Config1, b.Config, b.Config1)
+	}
+}
+
 // What a machine lacks is left out where it can be, and told where it cannot.
 func TestPlanOfOtherMachines(t *testing.T) {
 	haswell := Processor{"GenuineIntel", 6, 0x3c}
@@ -115,6 +191,9 @@ func TestPlanOfOtherMachines(t *testing.T) {
 		{"no PEBS", "max_precise", server, map[string]string{"cpu/caps/max_precise": "0"}},
 		{"no caps", "max_precise", server, map[string]string{"cpu/caps/max_precise": ""}},
 		{"Ivy Bridge", "model 0x3a", Processor{"GenuineIntel", 6, 0x3a}, nil},
+		{"unknown, and the kernel's loads need a leader", "model 0x1)", Processor{"GenuineIntel", 19, 1}, map[string]string{
+			"cpu/events/mem-loads": "event=0xcd,umask=0x1,ldlat=3", "cpu/events/mem-loads-aux": "event=0x03,umask=0x82", "cpu/events/mem-stores": "event=0xcd,umask=0x2", "cpu/format/ldlat": "config1:0-15"}},
+		{"unknown, and the kernel's loads have a setting that is none", "mem-loads", Processor{"GenuineIntel", 19, 1}, map[string]string{"cpu/events/mem-loads": "event=0xcd,umask=0x1,ldlat=3"}},
 		{"no time", "time stamps", server, map[string]string{"intel_pt/format/tsc": ""}},
 	} {
 		if _, err := MakePlan(c.cpu, devices(t, c.changes), 1000, nil); !errors.Is(err, ErrNoPMU) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
@@ -133,6 +212,7 @@ func FuzzDevices(f *testing.F) {
 		f.Add(name, "x")
 	}
 	f.Add("intel_pt/format/mtc_period", "config:60-99")
+	f.Add("cpu/events/mem-loads", "event=0xcd,umask=0x1,ldlat=3")
 	f.Add("intel_pt/format/tsc", "config:-1")
 	f.Fuzz(func(t *testing.T, name, text string) {
 		if !fs.ValidPath(name) {

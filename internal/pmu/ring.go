@@ -65,6 +65,11 @@ func (r *ring) clock() (c perf.TimeConv, ok bool) {
 
 // drain hands out the records that are there; body is the callee's until it returns. What comes meanwhile is left for the next time.
 func (r *ring) drain(each func(t perf.Type, misc perf.Misc, body []byte) error) error {
+	return r.look(each, true)
+}
+
+// look hands out the records that are there, and takes them out of the ring or leaves them there.
+func (r *ring) look(each func(t perf.Type, misc perf.Misc, body []byte) error, take bool) error {
 	head := atomic.LoadUint64(r.word(pageHead))
 	tail := *r.word(pageTail)
 	size := uint64(len(r.data))
@@ -79,7 +84,9 @@ func (r *ring) drain(each func(t perf.Type, misc perf.Misc, body []byte) error) 
 		}
 		tail += n
 	}
-	atomic.StoreUint64(r.word(pageTail), tail)
+	if take {
+		atomic.StoreUint64(r.word(pageTail), tail)
+	}
 	return nil
 }
 

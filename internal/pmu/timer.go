@@ -16,6 +16,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/perf"
 	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/tsc"
 )
 
@@ -40,6 +41,8 @@ type Timer struct {
 	ours  bool // the clock is compared with the TSC by us
 
 	clocks, tasks, sides []event
+	buffers              map[int]event // of each processor, the event whose ring the others write to
+	polled               []event       // those
 	rings                []*ring
 	ids                  map[uint64]int // number in attrs of an event's id
 	out                  *sample.Writer
@@ -116,7 +119,7 @@ func watchAttr(addr uint64, kind uint32, like *perf.Attr) perf.Attr {
 
 // NewTimer finds out what sampling costs here, and fails where it is refused.
 func NewTimer(o TimerOptions) (*Timer, error) {
-	t := &Timer{o: o, done: make(chan error, 1), ids: map[uint64]int{}}
+	t := &Timer{o: o, done: make(chan error, 1), ids: map[uint64]int{}, buffers: map[int]event{}}
 	if err := t.probe(); err != nil {
 		return nil, err
 	}
@@ -191,24 +194,72 @@ func parseCPUs(s string) (cpus []int, err error) {
 
 // Attach opens the events on a process that is about to execute the program; they count from its first instruction on.
 func (t *Timer) Attach(pid int) error {
-	t.pid = pid
 	cpus, err := online()
 	if err != nil {
 		return err
 	}
+	t.pid = pid
+	if err := t.openThread(pid, cpus); err != nil {
+		t.closeAll()
+		return err
+	}
+	return t.start(false)
+}
+
+// AttachRunning opens the events on all threads of a process that runs already, and on those that they will make. Close leaves it as it was.
+func (t *Timer) AttachRunning(pid int) error {
+	cpus, err := online()
+	if err != nil {
+		return err
+	}
+	t.pid = pid
+	for i := range t.attrs {
+		t.attrs[i].Attr.Flags &^= perf.FlagEnableOnExec
+	}
+	err = everyThread(pid, func() []*ring { return t.rings }, func(tid int) error {
+		err := t.openThread(tid, cpus)
+		if errors.Is(err, unix.ESRCH) {
+			return nil // it has ended
+		}
+		return err
+	})
+	if err == nil && len(t.rings) == 0 {
+		err = fmt.Errorf("process %d: %w", pid, tracee.ErrGone)
+	}
+	if err != nil {
+		t.closeAll()
+		return err
+	}
+	return t.start(true)
+}
+
+// openThread opens the events of a thread on all processors; where it does not begin with exec, they count at once.
+func (t *Timer) openThread(tid int, cpus []int) error {
+	from := len(t.sides)
 	for _, cpu := range cpus {
-		if err := t.openOn(pid, cpu); err != nil {
-			t.closeAll()
+		if err := t.openOn(tid, cpu); err != nil {
 			return err
 		}
 	}
-	counter := perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagDisabled | perf.FlagInherit | perf.FlagEnableOnExec}
-	e, err := open(&counter, pid, -1)
+	onExec := t.attrs[eventSide].Attr.Flags & perf.FlagEnableOnExec
+	counter := perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagDisabled | perf.FlagInherit | onExec}
+	e, err := open(&counter, tid, -1)
 	if err != nil {
-		t.closeAll()
 		return refused("counting the program's CPU time", err)
 	}
 	t.tasks = append(t.tasks, e)
+	if onExec == 0 {
+		for i := range t.sides[from:] {
+			t.sides[from+i].enable(true)
+			t.clocks[from+i].enable(true)
+		}
+		e.enable(true)
+	}
+	return nil
+}
+
+// start begins the file and the draining.
+func (t *Timer) start(running bool) (err error) {
 	t.begin = moment()
 	clock, known := t.rings[0].clock()
 	if !known {
@@ -223,9 +274,20 @@ func (t *Timer) Attach(pid int) error {
 		t.closeAll()
 		return err
 	}
+	var tids []int
+	if running {
+		if tids, err = begin(t.out, t.pid); err != nil {
+			t.closeAll()
+			_ = t.out.Close()
+			return err
+		}
+	}
 	t.watch = newWatchpoints(&t.attrs[eventWatchAll].Attr, rand.New(rand.NewPCG(t.o.Seed, 0x7173)))
 	if t.costs.unwatched != "" {
 		t.watch.free = 0
+	}
+	for _, tid := range tids {
+		t.watch.know(t.pid, tid)
 	}
 	if err := dumpVDSO(t.o.Dir); err != nil && t.o.Warn != nil {
 		t.o.Warn("the code of [vdso] is not in the recording: " + err.Error())
@@ -244,17 +306,26 @@ func (t *Timer) openOn(pid, cpu int) error {
 		return refused("sampling by a clock", err)
 	}
 	t.sides = append(t.sides, side)
-	r, err := mapRing(side, ringPages)
-	if err != nil {
-		return err
+	buffer, have := t.buffers[cpu]
+	if have {
+		if err := side.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(buffer)); err != nil {
+			return fmt.Errorf("sampling by a clock: joining two events: %w", err)
+		}
+	} else {
+		r, err := mapRing(side, ringPages)
+		if err != nil {
+			return err
+		}
+		t.rings = append(t.rings, r)
+		t.buffers[cpu], buffer = side, side
+		t.polled = append(t.polled, side)
 	}
-	t.rings = append(t.rings, r)
 	clock, err := open(&t.attrs[eventClock].Attr, pid, cpu)
 	if err != nil {
 		return refused("sampling by a clock", err)
 	}
 	t.clocks = append(t.clocks, clock)
-	if err := clock.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(side)); err != nil {
+	if err := clock.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(buffer)); err != nil {
 		return fmt.Errorf("sampling by a clock: joining two events: %w", err)
 	}
 	for e, n := range map[event]int{side: eventSide, clock: eventClock} {
@@ -286,7 +357,7 @@ func (t *Timer) closeAll() {
 	if t.watch != nil {
 		t.watch.close()
 	}
-	t.rings, t.clocks, t.sides, t.tasks = nil, nil, nil, nil
+	t.rings, t.clocks, t.sides, t.tasks, t.polled = nil, nil, nil, nil, nil
 }
 
 // Close takes what is left in the buffers and completes the files.
@@ -318,7 +389,7 @@ func (t *Timer) run() {
 	defer runtime.UnlockOSThread()
 	t.cpuTime = threadTime()
 	fds := []unix.PollFd{{Fd: int32(t.stopped.Fd()), Events: unix.POLLIN}}
-	for _, e := range t.sides {
+	for _, e := range t.polled {
 		fds = append(fds, unix.PollFd{Fd: int32(e), Events: unix.POLLIN})
 	}
 	wait, idle := tick, 0
@@ -390,7 +461,11 @@ func (t *Timer) account(samples, hits int) {
 	cpu := threadTime()
 	cost := float64(samples)*t.costs.sample + float64(hits)*t.costs.hit + cpu - t.cpuTime
 	t.cpuTime = cpu
-	t.purse.earn(float64(t.tasks[0].count()) * 1e-9)
+	total := uint64(0)
+	for _, e := range t.tasks {
+		total += e.count()
+	}
+	t.purse.earn(float64(total) * 1e-9)
 	if ok := t.purse.spend(cost); ok == t.paused {
 		t.paused = !ok
 		for _, e := range t.clocks {

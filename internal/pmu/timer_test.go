@@ -27,22 +27,42 @@ type timedRun struct {
 	info       sample.Info
 }
 
-// sampledRun runs testdata/watched.c.
+// attached is what samples a program.
+type attached interface {
+	Attach(pid int) error
+	Close() error
+}
+
+// sampledRun runs testdata/watched.c in mode timer.
 func sampledRun(t *testing.T, o TimerOptions) *timedRun {
+	t.Helper()
+	unwatched := false
+	r := sampledBy(t, func(dir string) (attached, error) {
+		o.Dir, o.Seed = dir, 3
+		o.Warn = func(s string) {
+			if strings.HasPrefix(s, "no breakpoints on this machine") {
+				unwatched = true // as doctor says of such a machine
+				return
+			}
+			t.Errorf("warned: %s", s)
+		}
+		return NewTimer(o)
+	})
+	r.unwatched = unwatched
+	if r.info.Mode != sample.Timer {
+		t.Fatalf("%+v", r.info)
+	}
+	return r
+}
+
+// sampledBy runs testdata/watched.c with what begin gives attached to it.
+func sampledBy(t *testing.T, begin func(dir string) (attached, error)) *timedRun {
 	t.Helper()
 	r := &timedRun{dir: t.TempDir(), exe: filepath.Join(t.TempDir(), "watched")}
 	if out, err := exec.Command("gcc", "-O1", "-g", "-pthread", "-Wall", "-Wextra", "-Werror", "-o", r.exe, "testdata/watched.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	o.Dir, o.Seed, o.Command = r.dir, 3, []string{r.exe}
-	o.Warn = func(s string) {
-		if strings.HasPrefix(s, "no breakpoints on this machine") {
-			r.unwatched = true // as doctor says of such a machine
-			return
-		}
-		t.Errorf("warned: %s", s)
-	}
-	tm, err := NewTimer(o)
+	tm, err := begin(r.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +99,7 @@ func sampledRun(t *testing.T, o TimerOptions) *timedRun {
 	if _, err := fmt.Sscanf(string(b), "0x%x", &r.array); err != nil {
 		t.Fatal(err)
 	}
-	if r.info, err = sample.ReadInfo(r.dir); err != nil || !r.info.Complete || r.info.Mode != sample.Timer {
+	if r.info, err = sample.ReadInfo(r.dir); err != nil || !r.info.Complete {
 		t.Fatalf("%+v, %v", r.info, err)
 	}
 	return r

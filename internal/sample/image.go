@@ -136,3 +136,13 @@ func (x *Image) Code(addr uint64) []byte {
 	}
 	return x.bytes[i][addr-x.mappings[i].Start:]
 }
+
+// BuildID gives the build-id of a file, hexadecimal; "" if it has none or cannot be read.
+func BuildID(path string) string {
+	x, err := image.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer x.Close()
+	return x.BuildID()
+}

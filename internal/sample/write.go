@@ -2,6 +2,7 @@ package sample
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"math/bits"
@@ -20,6 +21,7 @@ type WriterOptions struct {
 	Clock   perf.TimeConv
 	PT      int       // number of the Intel PT event; -1: none
 	Timing  pt.Timing // of Intel PT
+	Filter  string    // the address filter that the kernel was given for it; "": none
 	Command []string
 	Version string // of ripstop
 }
@@ -81,13 +83,20 @@ func Create(dir string, o WriterOptions) (*Writer, error) {
 		if o.Clock.CapTimeZero {
 			capZero = 1
 		}
-		w.user(&perf.AuxtraceInfo{Kind: perf.AuxtraceIntelPT, Priv: []uint64{
+		info := &perf.AuxtraceInfo{Kind: perf.AuxtraceIntelPT, Priv: []uint64{
 			perf.IntelPTPMUType: uint64(o.Events[o.PT].Attr.Type), perf.IntelPTTimeShift: o.Clock.Shift, perf.IntelPTTimeMult: o.Clock.Mult,
 			perf.IntelPTTimeZero: o.Clock.Zero, perf.IntelPTCapUserTimeZero: capZero, perf.IntelPTTSCBit: PTTSC, perf.IntelPTNoRETCompBit: PTNoRET,
 			perf.IntelPTMTCBit: PTMTC, perf.IntelPTMTCFreqBits: 0xf << PTMTCFreq, perf.IntelPTTSCCTCN: uint64(t.CrystalMul),
 			perf.IntelPTTSCCTCD: uint64(t.CrystalDiv), perf.IntelPTCYCBit: PTCycles, perf.IntelPTMaxNonturboRatio: uint64(t.Nominal),
-			perf.IntelPTFilterStrLen: 0,
-		}})
+			perf.IntelPTFilterStrLen: uint64(len(o.Filter)),
+		}}
+		if o.Filter != "" { // it ends with a zero, in whole words (perf's intel-pt.c, intel_pt_process_auxtrace_info)
+			text := append([]byte(o.Filter), make([]byte, 8-len(o.Filter)%8)...)
+			for ; len(text) > 0; text = text[8:] {
+				info.Priv = append(info.Priv, binary.LittleEndian.Uint64(text))
+			}
+		}
+		w.user(info)
 	}
 	clock := o.Clock
 	w.user(&clock)
@@ -176,6 +185,31 @@ func (w *Writer) Trace(index uint32, pid, tid int32, b []byte, last bool, tsc ui
 	})
 	a.offset += uint64(n)
 	a.rest = append(a.rest[:0], a.rest[n:]...)
+	return w.err
+}
+
+// Flow appends to the control flow trace of a thread what the kernel put into an AUX buffer while the thread ran, straight from there; flags are those of its AUX
+// record. index is the thread's among all that were traced. It must end between two packets: it is made whole words by PAD packets.
+func (w *Writer) Flow(index uint32, pid, tid int32, flags, tsc uint64, data ...[]byte) error {
+	a := w.aux[index]
+	if a == nil {
+		a = &auxBuffer{}
+		w.aux[index] = a
+	}
+	n := 0
+	for _, d := range data {
+		n += len(d)
+	}
+	var pads [8]byte
+	data = append(data, pads[:-n&7])
+	n += -n & 7
+	_ = w.side(0, &perf.Aux{Offset: a.offset, Size: uint64(n), Flags: flags}, pid, tid, tsc)
+	if w.err == nil && n > 0 {
+		if err := w.w.WriteAuxtrace(&perf.Auxtrace{Offset: a.offset, Reference: tsc, Index: index, TID: tid, CPU: -1}, data...); err != nil {
+			w.err = fmt.Errorf("%s: %w (what came later is not in it)", w.file.Name(), err)
+		}
+	}
+	a.offset += uint64(n)
 	return w.err
 }
 
@@ -270,7 +304,10 @@ type buffered struct {
 	b    []byte
 }
 
-const bufferSize = 1 << 18
+const (
+	bufferSize = 1 << 18
+	directly   = 1 << 14 // what is longer is not worth a copy
+)
 
 func (b *buffered) Write(p []byte) (int, error) {
 	if len(b.b)+len(p) > bufferSize {
@@ -278,7 +315,10 @@ func (b *buffered) Write(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if len(p) > bufferSize {
+	if len(p) > directly {
+		if err := b.flush(); err != nil {
+			return 0, err
+		}
 		return b.file.Write(p)
 	}
 	b.b = append(b.b, p...)

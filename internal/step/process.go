@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/pt"
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/tracee"
@@ -149,10 +148,7 @@ func buildIDs() func(path string) string {
 	return func(path string) string {
 		id, ok := known[path]
 		if !ok {
-			if x, err := image.Open(path); err == nil {
-				id = x.BuildID()
-				x.Close()
-			}
+			id = sample.BuildID(path)
 			known[path] = id
 		}
 		return id
