@@ -208,6 +208,7 @@ func (p *Process) mapPages(pages []uint64) error {
 			return err
 		}
 		p.blocks = union(append(slices.Clone(p.blocks), patch.Range{Lo: o.Address, Hi: o.Address + o.Value}))
+		p.described = false
 	}
 	return p.mapFrames()
 }

@@ -44,7 +44,10 @@ type Process struct {
 	runs   []*run
 	arenas []*arena       // in which they lie
 	dead   map[uint64]int // trampolines freed: in how many runs they may be
-	old    uint64         // bytes of trampolines that nothing leads to any more
+
+	described    bool     // debuggers are told of all blocks
+	descriptions [2]arena // the last ones
+	old          uint64   // bytes of trampolines that nothing leads to any more
 
 	patched         [patch.Tiers]int64
 	displaced, code int64
@@ -159,6 +162,11 @@ func (p *Process) serve() {
 		}
 		if err != nil && ask != wire.PatchAskTest && result != unix.ECANCELED { // nobody waits for it any more
 			p.warn("%v", err)
+		}
+		if derr := p.describe(); errors.Is(derr, errGone) {
+			break
+		} else if derr != nil {
+			p.warn("debuggers are not told of trampolines: %v", derr)
 		}
 		p.say()
 		p.finish(result)

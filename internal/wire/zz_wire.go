@@ -228,16 +228,17 @@ func (v PatchAsk) String() string { return enumName("PatchAsk", uint32(v)) }
 type PatchDo uint8
 
 const (
-	PatchDoMap     PatchDo = 1
-	PatchDoUnmap   PatchDo = 2
-	PatchDoSync    PatchDo = 3
-	PatchDoTrap    PatchDo = 4
-	PatchDoHandler PatchDo = 5
-	PatchDoWrite   PatchDo = 6
-	PatchDoRun     PatchDo = 7
-	PatchDoReserve PatchDo = 8
-	PatchDoFreed   PatchDo = 9
-	PatchDoFrame   PatchDo = 10
+	PatchDoMap      PatchDo = 1
+	PatchDoUnmap    PatchDo = 2
+	PatchDoSync     PatchDo = 3
+	PatchDoTrap     PatchDo = 4
+	PatchDoHandler  PatchDo = 5
+	PatchDoWrite    PatchDo = 6
+	PatchDoRun      PatchDo = 7
+	PatchDoReserve  PatchDo = 8
+	PatchDoFreed    PatchDo = 9
+	PatchDoFrame    PatchDo = 10
+	PatchDoDebugger PatchDo = 11
 )
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
@@ -249,6 +250,7 @@ const (
 	PatchFuncNone        PatchFunc = 0
 	PatchFuncSyscallHook PatchFunc = 1
 	PatchFuncVdsoHook    PatchFunc = 2
+	PatchFuncRuns        PatchFunc = 3
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }

@@ -240,6 +240,7 @@ static void start(char **envp)
 		}
 	}
 	rs_os_signals(mask);
+	rs_patch_started(mask);
 	if (!t) {
 		rs_os_piece_end();
 		rs_ctl = NULL;

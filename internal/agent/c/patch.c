@@ -27,10 +27,50 @@ static struct rs_lock lock;
 static bool synced; /* registered for membarrier */
 static uintptr_t frames; /* the file of trampolines, all of it: what is mapped at their addresses are more mappings of parts of it */
 
-/* Newest last; a run that was replaced is unmapped when no reader may be in it. */
-static const struct rs_trampoline_run *runs[RS_PATCH_RUNS];
+/* Newest last; a run that was replaced is unmapped when no reader may be in it. Read from outside as well: by debuggers (internal/engine/cfi.go) and by unwind.Program, which finds it by its name. */
+const struct rs_trampoline_run *rs_patch_runs[RS_PATCH_RUNS];
 static uint32_t readers;
 static uint32_t generation; /* raised when memory of trampolines is used again */
+
+/* --- debuggers ----------------------------------------------------------------------------------------------------------------- */
+
+/* gdb's interface for code that is made at run time (gdb's manual, 'JIT Compilation Interface'): it finds both by their names, in the file's table of symbols; they are not
+ * exported, since a program may have some of its own. */
+struct jit_entry { struct jit_entry *next, *previous; uintptr_t file; uint64_t bytes; };
+struct jit_descriptor { uint32_t version, action; struct jit_entry *relevant, *first; };
+enum { JIT_NONE, JIT_REGISTER, JIT_UNREGISTER };
+extern struct jit_descriptor __jit_debug_descriptor RS_HIDDEN;
+struct jit_descriptor __jit_debug_descriptor = {.version = 1};
+void __jit_debug_register_code(void) RS_HIDDEN;
+__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
+
+static struct jit_entry jit[2]; /* by turns, so that the list always leads to one that is whole */
+static bool jit_changed;
+
+static void describe(uintptr_t file, uint64_t bytes)
+{
+	struct jit_entry *e = __jit_debug_descriptor.first == &jit[0] ? &jit[1] : &jit[0];
+	*e = (struct jit_entry){.file = file, .bytes = bytes};
+	__atomic_store_n(&__jit_debug_descriptor.first, e, __ATOMIC_RELEASE);
+	jit_changed = true;
+}
+
+/* A debugger has int3 there, which must not be blocked: the kernel would take SIGTRAP's action away. So nothing is locked; of two threads that come here at once the debugger may hear
+ * of one only. */
+static void tell_debugger(uint64_t mask)
+{
+	struct jit_descriptor *d = &__jit_debug_descriptor;
+	if (mask & 1ull << (SIGTRAP - 1) || !__atomic_exchange_n(&jit_changed, false, __ATOMIC_RELAXED))
+		return;
+	d->relevant = d->first == &jit[0] ? &jit[1] : &jit[0];
+	d->action = JIT_UNREGISTER;
+	if (d->relevant->file)
+		__jit_debug_register_code();
+	d->relevant = d->first;
+	d->action = JIT_REGISTER;
+	__jit_debug_register_code();
+	d->action = JIT_NONE;
+}
 
 /* --- requests ------------------------------------------------------------------------------------------------------------------ */
 
@@ -116,6 +156,7 @@ void rs_patch_open(int sock)
 	describe_xsave(q);
 	q->function[RS_PATCH_FUNC_SYSCALL_HOOK] = (uintptr_t)rs_syscall_hook;
 	q->function[RS_PATCH_FUNC_VDSO_HOOK] = (uintptr_t)rs_vdso_hook;
+	q->function[RS_PATCH_FUNC_RUNS] = (uintptr_t)rs_patch_runs;
 	page = q;
 }
 
@@ -238,7 +279,7 @@ static long do_op(struct rs_patch_op *op)
 	case RS_PATCH_DO_RUN:
 		if (op->arg >= RS_PATCH_RUNS)
 			return -EINVAL;
-		__atomic_store_n(&runs[op->arg], (const void *)(uintptr_t)op->address, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&rs_patch_runs[op->arg], (const void *)(uintptr_t)op->address, __ATOMIC_SEQ_CST);
 		return 0;
 	case RS_PATCH_DO_RESERVE: {
 		long p = RS_SYS6(SYS_mmap, 0, op->value, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -249,6 +290,9 @@ static long do_op(struct rs_patch_op *op)
 	}
 	case RS_PATCH_DO_FRAME:
 		return map_frame(op->address, op->value, op->arg);
+	case RS_PATCH_DO_DEBUGGER:
+		describe(op->address, op->value);
+		return 0;
 	case RS_PATCH_DO_FREED:
 		__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
 		return 0;
@@ -310,6 +354,7 @@ long rs_patch_ask(unsigned request, uintptr_t at)
 	long r = converse(request, at);
 	rs_unlock(&lock);
 	rs_os_signals(mask);
+	tell_debugger(mask);
 	return r;
 }
 
@@ -320,6 +365,8 @@ void rs_patch_start(void)
 	rs_patching = true;
 	rs_patch_ask(RS_PATCH_ASK_START, 0);
 }
+
+void rs_patch_started(uint64_t mask) { tell_debugger(mask); }
 
 void rs_patch_modules(void)
 {
@@ -373,7 +420,7 @@ static const struct rs_trampoline *find_in(const struct rs_trampoline_run *run, 
 static const struct rs_trampoline_state *find(uintptr_t pc, uintptr_t *at)
 {
 	for (int i = RS_PATCH_RUNS - 1; i >= 0; i--) {
-		const struct rs_trampoline_run *run = __atomic_load_n(&runs[i], __ATOMIC_SEQ_CST);
+		const struct rs_trampoline_run *run = __atomic_load_n(&rs_patch_runs[i], __ATOMIC_SEQ_CST);
 		const struct rs_trampoline *t = run ? find_in(run, pc) : NULL;
 		if (!t)
 			continue;
@@ -413,7 +460,7 @@ bool rs_patch_midway(uintptr_t pc)
 	bool midway = false;
 	begin_read();
 	for (int i = RS_PATCH_RUNS - 1; i >= 0; i--) {
-		const struct rs_trampoline_run *run = __atomic_load_n(&runs[i], __ATOMIC_SEQ_CST);
+		const struct rs_trampoline_run *run = __atomic_load_n(&rs_patch_runs[i], __ATOMIC_SEQ_CST);
 		const struct rs_trampoline *t = run ? find_in(run, pc) : NULL;
 		if (!t)
 			continue;

@@ -10,6 +10,7 @@
 
 /* Code of this process is patched, or is about to be. Once true it stays so, in forked children too. */
 extern bool rs_patching RS_HIDDEN;
+extern const struct rs_trampoline_run *rs_patch_runs[RS_PATCH_RUNS] RS_HIDDEN;
 /* What trampolines find from fs: slots to save registers in, and pointers by enum rs_patch_thread. */
 extern __thread uint64_t rs_patch_saves[RS_PATCH_SAVES] RS_INITIAL_EXEC;
 extern __thread uint64_t rs_patch_pointers[8] RS_INITIAL_EXEC;
@@ -20,6 +21,8 @@ void rs_patch_open(int sock) RS_HIDDEN;
 long rs_patch_ask(unsigned request, uintptr_t at) RS_HIDDEN;
 /* At the start of the process, and when modules have come or gone. */
 void rs_patch_start(void) RS_HIDDEN;
+/* Later, with the program's signal mask, which is in force again. */
+void rs_patch_started(uint64_t mask) RS_HIDDEN;
 void rs_patch_modules(void) RS_HIDDEN;
 void rs_patch_before_fork(void) RS_HIDDEN;
 /* In the child of fork, whose code is patched as its parent's was. */

@@ -201,6 +201,7 @@ enum {
 	RS_PATCH_DO_RESERVE = 8,
 	RS_PATCH_DO_FREED = 9,
 	RS_PATCH_DO_FRAME = 10,
+	RS_PATCH_DO_DEBUGGER = 11,
 };
 
 /* functions and data of the agent that trampolines use */
@@ -208,6 +209,7 @@ enum {
 	RS_PATCH_FUNC_NONE = 0,
 	RS_PATCH_FUNC_SYSCALL_HOOK = 1,
 	RS_PATCH_FUNC_VDSO_HOOK = 2,
+	RS_PATCH_FUNC_RUNS = 3,
 };
 
 /* the last 8 rows of Calls: CallRows - 8 + this */

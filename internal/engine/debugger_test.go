@@ -1,0 +1,205 @@
+package engine_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/recipe"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// counting counts each memory instruction of the program, calls through memory too, by an addition that has the flags and a register saved.
+type counting struct{ everywhere }
+
+func (c *counting) Sites(p *engine.Process, m *engine.Module) (list []patch.Site) {
+	if m.Kind != engine.Program {
+		return nil
+	}
+	cell, _, err := p.Share(8)
+	if err != nil {
+		c.t.Error(err)
+		return nil
+	}
+	m.Instructions(func(in *engine.Insn) bool {
+		if mems := in.Inst.Mems(); !wanted(&in.Inst) && (in.Inst.Flow != x86.FlowCall || len(mems) < 2) || !m.Patchable(in.At) {
+			return true
+		}
+		code, err := recipe.Compile([]recipe.Op{recipe.Count{Cell: cell}}, recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}, x86.AllLive, p.Env())
+		if err != nil {
+			c.t.Logf("%v", err)
+			return true
+		}
+		list = append(list, patch.Site{At: in.At, Recipe: code})
+		return true
+	})
+	return list
+}
+
+// startPatched starts a program with an engine. The function that it gives waits for the program's end, and for the engine's.
+func startPatched(t *testing.T, o engine.Options, cmd *exec.Cmd) (finish func() (error, engine.Stats)) {
+	t.Helper()
+	lib, err := library()
+	if err != nil {
+		t.Fatalf("make: %v\n%s", err, lib)
+	}
+	o.Warn = func(text string) { t.Errorf("engine: %s", text) }
+	eng := engine.New(o)
+	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: eng, Warn: func(text string) { t.Logf("warning: %s", text) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = s.Environ(os.Environ())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() (error, engine.Stats) {
+		err := cmd.Wait()
+		if _, cerr := s.Close(); cerr != nil {
+			t.Error(cerr)
+		}
+		st := eng.Stats()
+		eng.Close()
+		return err, st
+	}
+}
+
+const stepper = `
+set pagination off
+set confirm off
+set width 0
+handle SIGUSR2 stop print nopass
+set var go = 1
+continue
+printf "walked %%lx\n", (long)walked
+set $n = 0
+while $n < %d
+  echo step\n
+  bt
+  frame apply all -q -s printf "pc %%lx\n", (long)$pc
+  stepi
+  set $n = $n + 1
+end
+kill
+`
+
+var (
+	frameLine = regexp.MustCompile(`^#\d+ +(?:0x[0-9a-f]+ in )?(.*?)(?: at .*| from .*)?$`)
+	address   = regexp.MustCompile(`0x[0-9a-f]+|\d{9,}`) // also as what an argument is before it is stored
+)
+
+// stepped attaches gdb to a program that waits for it, and steps it through its function walked: what gdb shows of the stack at each place, places that are the same as the
+// last left out. inside counts the steps at which gdb found the thread in a trampoline.
+func stepped(t *testing.T, prog string, steps int, o *engine.Options) (places []string, inside int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, prog)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish := func() (error, engine.Stats) { return cmd.Wait(), engine.Stats{} }
+	if o != nil {
+		finish = startPatched(t, *o, cmd)
+	} else if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in := bufio.NewReader(out)
+	pid, err := in.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(t.TempDir(), "gdb")
+	if err := os.WriteFile(script, fmt.Appendf(nil, stepper, steps), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(ctx, "gdb", "-nx", "-batch", "-p", strings.TrimSpace(pid), "-x", script).CombinedOutput()
+	if err != nil {
+		t.Fatalf("gdb: %v\n%s", err, said)
+	}
+	io.Copy(io.Discard, in)
+	if _, st := finish(); o != nil {
+		if st.Patched[patch.TierTrap] != 0 || st.Patched[patch.TierPun] == 0 {
+			t.Errorf("patched: %v", st.Patched)
+		}
+		t.Logf("patched: %v", st.Patched)
+	}
+	text := string(said)
+	head, text, _ := strings.Cut(text, "step\n")
+	var walked uint64
+	if _, err := fmt.Sscanf(head[strings.LastIndex(head, "walked"):], "walked %x", &walked); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for step := range strings.SplitSeq(text, "step\n") {
+		var frames, pcs []string
+		trampoline := false
+		for line := range strings.Lines(step) {
+			line = strings.TrimSpace(line)
+			var pc uint64
+			if _, err := fmt.Sscanf(line, "pc %x", &pc); err == nil {
+				pcs = append(pcs, fmt.Sprintf("%+#x", int64(pc-walked)))
+			} else if m := frameLine.FindStringSubmatch(line); m != nil {
+				frames = append(frames, address.ReplaceAllString(m[1], "…"))
+			}
+		}
+		if len(frames) > 0 && frames[0] == "<signal handler called>" {
+			trampoline = true
+			frames, pcs = frames[1:], pcs[1:]
+		}
+		n := 0
+		for n < len(frames) && !strings.HasPrefix(frames[n], "main ") {
+			n++
+		}
+		// Before and behind walked are libc's functions, and main.
+		if n == 0 || n == len(frames) || !strings.HasPrefix(frames[n-1], "walked ") {
+			continue
+		}
+		if trampoline {
+			inside++
+		}
+		if place := fmt.Sprint(pcs[:n], " ", strings.Join(frames, " < ")); len(places) == 0 || places[len(places)-1] != place {
+			places = append(places, place)
+		}
+	}
+	return places, inside
+}
+
+// gdb shows the stack of a thread that stands in a trampoline as it would without us: at each instruction the functions with their arguments, and the places in them. Above them
+// is a frame that it takes for a signal's, so that its commands step through the trampoline.
+func TestDebugger(t *testing.T) {
+	for _, opt := range []string{"-O0", "-O2"} {
+		t.Run(opt, func(t *testing.T) {
+			prog := compile(t, "debugged.c", opt)
+			want, _ := stepped(t, prog, 350, nil)
+			got, inside := stepped(t, prog, 1800, &engine.Options{Client: &counting{everywhere{t: t}}, Calls: x86.PushReturn})
+			t.Logf("%d places natively, %d patched; %d steps in trampolines", len(want), len(got), inside)
+			if len(want) < 60 || inside < 100 {
+				t.Error("too few")
+			}
+			for i, w := range want {
+				if i == len(got) || got[i] != w {
+					t.Errorf("place %d: natively %s", i, w)
+					if i < len(got) {
+						t.Errorf("patched %s", got[i])
+					}
+					break
+				}
+			}
+			if len(got) != len(want) {
+				t.Errorf("%d places, natively %d", len(got), len(want))
+			}
+		})
+	}
+}
