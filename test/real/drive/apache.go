@@ -35,7 +35,6 @@ MinSpareThreads 1
 MaxSpareThreads 32
 MaxKeepAliveRequests 0
 KeepAliveTimeout 60
-GracefulShutdownTimeout 30
 User %[3]s
 Group %[4]s
 DocumentRoot %[1]s/htdocs
@@ -102,8 +101,7 @@ func apache2(ctx context.Context, j *Job) (Outcome, error) {
 		}
 	}
 	took := time.Since(start)
-	// Ends gracefully: children finish what they serve. The event MPM of Debian 12 can lose the request, natively: hence the timeout above.
-	out, err := s.stop(syscall.SIGWINCH)
+	out, err := s.stop(syscall.SIGWINCH) // ends gracefully: children finish what they serve
 	if err != nil {
 		return out, err
 	}
