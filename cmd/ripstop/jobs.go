@@ -29,6 +29,7 @@ type flags struct {
 	filter      []string
 	steps       int
 	budget      float64
+	pid         int
 }
 
 // dumpFlags choose what dump prints.
@@ -54,11 +55,15 @@ var jobs = jobTable{
 		})
 	},
 	record: func(o *flags) (int, error) {
-		return record.Record(record.Options{
+		r := record.Options{
 			Program: o.program, Dir: o.dir, Version: versionString(), Follow: o.follow, StackDepth: o.stackDepth, Stats: o.stats,
 			WaitFor:  run.WaitFor(o.waitFor),
 			Sampling: record.Sampling{Mode: record.SampleMode(o.sample), Period: uint64(o.period), Filter: o.filter, Steps: uint64(o.steps), Budget: o.budget},
-		})
+		}
+		if o.pid != 0 {
+			return record.Attach(r, o.pid)
+		}
+		return record.Record(r)
 	},
 	report: func(o *flags) (int, error) {
 		return record.Report(record.ReportOptions{Dir: o.dir, Report: o.report, ExitCode: o.exitCode})

@@ -93,10 +93,13 @@ func newRecord() *cobra.Command {
 reported now, and the exit status is the program's.
 
 With --sample the trace also gets samples of the program's memory accesses, in a
-perf.data file that perf reads: what races are recovered from.`,
+perf.data file that perf reads: what races are recovered from. With --pid it is
+samples alone, of a process that runs already, until it ends or you interrupt
+ripstop; the process is left as it was.`,
 		Example: `  ripstop record -o trace -- ./server
   ripstop report trace
-  ripstop record --sample=auto -o trace -- ./server`,
+  ripstop record --sample=auto -o trace -- ./server
+  ripstop record --sample=auto --pid 1234 -o trace`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if o.dir == "" {
 				return errors.New("no directory for the trace: give one with -o DIR")
@@ -106,11 +109,22 @@ perf.data file that perf reads: what races are recovered from.`,
 		},
 	}
 	takesProgram(cmd)
+	needsProgram := cmd.Args
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		switch {
+		case o.pid == 0:
+			return needsProgram(cmd, args)
+		case len(args) > 0:
+			return errors.New("give a program or --pid, not both")
+		}
+		return nil
+	}
 	fs := flagsOf(cmd)
 	fs.under("The trace")
 	fs.text(&o.dir, "dir", "o", "", "`DIR` to write; it must not exist or be an older trace")
 	fs.targetFlags(o)
 	fs.samplingFlags(o)
+	fs.number(&o.pid, "pid", 0, 0, 1<<22, "sample process `N`, which runs already, in place of a program")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return applyEnvironment(cmd) }
 	return cmd
 }

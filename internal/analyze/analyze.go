@@ -8,6 +8,7 @@ package analyze
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"time"
 
@@ -55,6 +56,10 @@ func Analyze(o Options) (exit int, err error) {
 		return agent.ExitOurs, err
 	}
 	defer rec.Close()
+	if rec.Info.Attached {
+		return agent.ExitOurs, fmt.Errorf("%s: it is of a process that ran when it was attached to (--pid): its locks are not known, and without them every access would race; "+
+			"start the program under ripstop record --sample", o.Dir)
+	}
 	o.Report.Command = tr.Meta().Command
 	rep, err := report.New(o.Report)
 	if err != nil {

@@ -109,6 +109,13 @@ func TestDamaged(t *testing.T) {
 	if exit, err := Analyze(Options{Dir: copied("meta.json", "events.rst"), Report: quiet}); exit != 125 || err == nil || !strings.Contains(err.Error(), "record with --sample") {
 		t.Errorf("without samples: exit %d, %v", exit, err)
 	}
+	attached := copied("meta.json", "events.rst", sample.PerfFile)
+	if err := sample.WriteInfo(attached, sample.Info{Mode: sample.Timer, Attached: true, Complete: true}); err != nil {
+		t.Fatal(err)
+	}
+	if exit, err := Analyze(Options{Dir: attached, Report: quiet}); exit != 125 || err == nil || !strings.Contains(err.Error(), "--pid") {
+		t.Errorf("of a process that was attached to: exit %d, %v", exit, err)
+	}
 	perf, err := os.ReadFile(filepath.Join(from, sample.PerfFile))
 	if err != nil {
 		t.Fatal(err)

@@ -207,7 +207,7 @@ func (r *Recorder) Attach(pid int) error {
 
 // AttachRunning opens the events on all threads of a process that runs already, and on those that they will make. Close leaves it as it was.
 func (r *Recorder) AttachRunning(pid int) error {
-	r.pid, r.running = pid, true
+	r.pid, r.running, r.info.Attached = pid, true, true
 	for i := range r.attrs {
 		r.attrs[i].Attr.Flags &^= perf.FlagEnableOnExec
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
-	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/perf"
@@ -90,14 +90,17 @@ func begin(out *sample.Writer, pid int) (tids []int, err error) {
 	return tids, nil
 }
 
-// Running says whether a process can be attached to; name is what it executes.
-func Running(pid int) (name string, err error) {
-	tids, err := tracee.Threads(pid)
+// Running says why a process cannot be attached to; nil: it can.
+func Running(pid int) error {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return "", err
+		return fmt.Errorf("process %d: %w", pid, tracee.ErrGone)
 	}
-	if !slices.Contains(tids, pid) {
-		return "", fmt.Errorf("%d is a thread; give the id of its process", pid)
+	if _, rest, ok := strings.Cut(string(b), "\nTgid:"); ok {
+		leader, _, _ := strings.Cut(rest, "\n")
+		if n, err := strconv.Atoi(strings.TrimSpace(leader)); err == nil && n != pid {
+			return fmt.Errorf("%d is a thread of process %d", pid, n)
+		}
 	}
-	return os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	return nil
 }

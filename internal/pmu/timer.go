@@ -212,7 +212,7 @@ func (t *Timer) AttachRunning(pid int) error {
 	if err != nil {
 		return err
 	}
-	t.pid = pid
+	t.pid, t.info.Attached = pid, true
 	for i := range t.attrs {
 		t.attrs[i].Attr.Flags &^= perf.FlagEnableOnExec
 	}

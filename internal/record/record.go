@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/pmu"
 	"github.com/ripstop/ripstop/internal/run"
 	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/step"
 	"github.com/ripstop/ripstop/internal/trace"
 	"github.com/ripstop/ripstop/internal/tsc"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -56,7 +58,8 @@ func Record(o Options) (exit int, err error) {
 	if o.Follow {
 		cfg.Follow = 1
 	}
-	if err := o.Sampling.choose(); err != nil {
+	code := func(names []string) ([]pmu.Range, error) { return pmu.CodeFor(prog.Exec, step.FilterMain, names, env) }
+	if err := o.Sampling.choose(code); err != nil {
 		return agent.ExitOurs, err
 	}
 	out, err := trace.Create(o.Dir, meta(&o, cfg), sample.Files()...)

@@ -28,6 +28,7 @@ type Sampling struct {
 
 	why    string // the mode was chosen
 	chosen bool   // by us
+	plan   *pmu.Plan
 }
 
 // SampleMode says where samples come from.
@@ -39,8 +40,8 @@ const DefaultPeriod = 10_000
 // FilterAll stands for every file.
 const FilterAll = "all"
 
-// choose fills in what is left open.
-func (s *Sampling) choose() error {
+// choose fills in what is left open. code gives the ranges of files in which control flow is to be traced.
+func (s *Sampling) choose(code func(names []string) ([]pmu.Range, error)) error {
 	if s.Period == 0 {
 		s.Period = DefaultPeriod
 	}
@@ -61,25 +62,38 @@ func (s *Sampling) choose() error {
 	case sample.Timer:
 		s.why = "it was asked for"
 	case sample.PMU:
-		_, err := pmu.Here(s.Period, nil)
-		if err == nil {
-			err = errNoRecorder
-		}
-		return err
+		s.why = "it was asked for"
+		return s.planned(code)
 	case sample.Auto:
-		_, err := pmu.Here(s.Period, nil)
-		if err == nil {
-			err = errNoRecorder
+		s.chosen = true
+		switch err := s.planned(code); {
+		case err == nil:
+			s.Mode, s.why = sample.PMU, "the processor has PEBS and Intel PT"
+		case errors.Is(err, pmu.ErrNoPMU):
+			s.Mode, s.why = sample.Timer, err.Error()
+		default:
+			return err
 		}
-		s.Mode, s.why, s.chosen = sample.Timer, err.Error(), true
 	default:
 		return fmt.Errorf("there is no mode %q of sampling", s.Mode)
 	}
 	return nil
 }
 
-// errNoRecorder: what to ask of a PMU is known (package pmu, Plan), but nothing reads its answers yet.
-var errNoRecorder = errors.New("recording by the processor (--sample=pmu) is not there yet")
+// planned makes the plan of mode pmu.
+func (s *Sampling) planned(code func(names []string) ([]pmu.Range, error)) (err error) {
+	if _, err := pmu.Here(s.Period, nil); err != nil {
+		return err // whatever the files are
+	}
+	var ranges []pmu.Range
+	if len(s.Filter) > 0 {
+		if ranges, err = code(s.Filter); err != nil {
+			return err
+		}
+	}
+	s.plan, err = pmu.Here(s.Period, ranges)
+	return err
+}
 
 // told says at the end what was chosen and what is missing, where the user must know; "" if nothing.
 func (s *Sampling) told(dir string) string {
@@ -127,8 +141,29 @@ func (o *Options) sampler(warn func(string)) (sampler, error) {
 			Dir: o.Dir, Budget: s.Budget, Follow: o.Follow, Seed: s.Seed, Why: s.why, Command: o.Program, Version: o.Version, Warn: warn,
 		})
 		return sampled{t, nil}, err
+	case sample.PMU:
+		if b, err := run.AgentLibrary(); err != nil {
+			return nil, err
+		} else if err := os.WriteFile(filepath.Join(o.Dir, sample.AgentFile), b, 0o666); err != nil {
+			return nil, fmt.Errorf("samples: %w", err)
+		}
+		r, err := pmu.NewRecorder(s.recorder(o, warn))
+		return sampled{r, nil}, err
 	}
 	return unsampled{}, nil
+}
+
+// recorder gives the options of mode pmu, and tells what the hardware's filters leave out.
+func (s *Sampling) recorder(o *Options, warn func(string)) pmu.RecorderOptions {
+	filter := s.Filter
+	if s.plan.Filter == "" {
+		filter = nil // everywhere
+	} else if left := s.plan.NoRanges(); left != "" {
+		warn("the processor has no more filters for control flow: nothing is traced in " + left)
+	}
+	return pmu.RecorderOptions{
+		Dir: o.Dir, Plan: s.plan, Period: s.Period, Filter: filter, Follow: o.Follow, Seed: s.Seed, Why: s.why, Command: o.Program, Version: o.Version, Warn: warn,
+	}
 }
 
 type unsampled struct{}

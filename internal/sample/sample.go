@@ -55,7 +55,8 @@ type Info struct {
 	Budget      float64  `json:"budget,omitempty"` // share of the program's CPU time that sampling may cost
 	Cost        float64  `json:"cost,omitempty"`   // the share that it did, estimated
 	MissedStart string   `json:"missed_start,omitempty"`
-	Complete    bool     `json:"complete"` // false: the recorder was killed or still runs
+	Attached    bool     `json:"attached,omitempty"` // to a process that ran already: nothing is known of what orders its threads
+	Complete    bool     `json:"complete"`           // false: the recorder was killed or still runs
 }
 
 const (
