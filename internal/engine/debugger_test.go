@@ -48,7 +48,7 @@ func (c *counting) Sites(p *engine.Process, m *engine.Module) (list []patch.Site
 }
 
 // startPatched starts a program with an engine. The function that it gives waits for the program's end, and for the engine's.
-func startPatched(t *testing.T, o engine.Options, cmd *exec.Cmd) (finish func() (error, engine.Stats)) {
+func startPatched(t *testing.T, o engine.Options, cmd *exec.Cmd) (finish func() (engine.Stats, error)) {
 	t.Helper()
 	lib, err := library()
 	if err != nil {
@@ -64,14 +64,14 @@ func startPatched(t *testing.T, o engine.Options, cmd *exec.Cmd) (finish func() 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return func() (error, engine.Stats) {
+	return func() (engine.Stats, error) {
 		err := cmd.Wait()
 		if _, cerr := s.Close(); cerr != nil {
 			t.Error(cerr)
 		}
 		st := eng.Stats()
 		eng.Close()
-		return err, st
+		return st, err
 	}
 }
 
@@ -110,7 +110,7 @@ func stepped(t *testing.T, prog string, steps int, o *engine.Options) (places []
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish := func() (error, engine.Stats) { return cmd.Wait(), engine.Stats{} }
+	finish := func() (engine.Stats, error) { return engine.Stats{}, cmd.Wait() }
 	if o != nil {
 		finish = startPatched(t, *o, cmd)
 	} else if err := cmd.Start(); err != nil {
@@ -130,7 +130,7 @@ func stepped(t *testing.T, prog string, steps int, o *engine.Options) (places []
 		t.Fatalf("gdb: %v\n%s", err, said)
 	}
 	io.Copy(io.Discard, in)
-	if _, st := finish(); o != nil {
+	if st, _ := finish(); o != nil {
 		if st.Patched[patch.TierTrap] != 0 || st.Patched[patch.TierPun] == 0 {
 			t.Errorf("patched: %v", st.Patched)
 		}

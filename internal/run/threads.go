@@ -1,6 +1,7 @@
 package run
 
 import (
+	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -66,6 +67,7 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 		l.f.Notes = append(l.f.Notes, fmt.Sprintf("its threads cannot be listed: %v", err))
 	}
 	modules := w.modulesOf(p)
+	runs := w.runsOf(p)
 	seen := map[string]bool{}
 	for _, tid := range tids {
 		t, known := states[tid]
@@ -73,10 +75,11 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 		held := map[int][]uint64{}
 		err := tracee.Stop(tid, func(s *tracee.Stopped) error {
 			mem := tracee.Memory(p.PID)
-			pcs = unwind.Walk(unwind.Regs(s.Regs), mem, modules, 64)
+			regs := unwind.Program(unwind.Regs(s.Regs), runs, mem)
+			pcs = unwind.Walk(regs, mem, modules, 64)
 			for i, h := range t.Held {
 				if h.Stack == wire.StackLater {
-					held[i] = momentStack(mem, t.Moments, i, unwind.Regs(s.Regs), modules)
+					held[i] = momentStack(mem, t.Moments, i, regs, modules)
 				}
 			}
 			return nil
@@ -170,4 +173,25 @@ func (w *watch) modulesOf(p agent.Info) []unwind.Module {
 		out = append(out, unwind.Module{Start: m.Base, End: m.End, Bias: m.Bias, Table: table})
 	}
 	return out
+}
+
+// runsOf gives where the process's agent has its list of trampolines, 0 if that cannot be told.
+func (w *watch) runsOf(p agent.Info) uint64 {
+	for _, m := range w.set.Modules(p.Process) {
+		if filepath.Dir(m.Path) != w.sess.Dir() {
+			continue
+		}
+		f, err := elf.Open(m.Path)
+		if err != nil {
+			return 0
+		}
+		defer f.Close()
+		list, _ := f.Symbols()
+		for i := range list {
+			if list[i].Name == unwind.RunsSymbol {
+				return m.Bias + list[i].Value
+			}
+		}
+	}
+	return 0
 }
