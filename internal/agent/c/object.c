@@ -12,6 +12,7 @@ enum {
 	OBJECTS_MOST = OBJECTS / 4 * 3,
 	PROBES = 256,
 	PAGES = 1 << 16,          /* × 16 bytes */
+	PAGE_GROUP = 8,
 	PAGE_PROBES = 64,
 	CHUNKS = 1 << 13,         /* of 2 MiB of address space, hashed; a bit per 64 KiB */
 };
@@ -100,11 +101,14 @@ static struct rs_object *add(struct rs_thread *t, uintptr_t obj)
 	return NULL;
 }
 
+_Static_assert(PAGES == PAGE_GROUP << (64 - 51), "the hash's upper bits choose a group of pages");
+
 /* --- pages ---------------------------------------------------------------------------------------------------------------------- */
 
 static struct page *page_find(uint64_t number, bool make)
 {
-	uint32_t at = (uint32_t)(scatter(number) >> 48);
+	/* Neighbours are neighbours here, too: a heap's pages touch few of ours. */
+	uint32_t at = (uint32_t)(scatter(number / PAGE_GROUP) >> 51) * PAGE_GROUP + (uint32_t)(number % PAGE_GROUP);
 	for (int i = 0; i < PAGE_PROBES; i++, at = (at + 1) & (PAGES - 1)) {
 		uint64_t n = LOAD(pages[at].number);
 		if (n == number)
