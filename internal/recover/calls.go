@@ -38,6 +38,6 @@ func (c *calling) at(in *inst) {
 		}
 	}
 	if c.after = 0; in.traits&isCall != 0 {
-		c.after = in.next
+		c.after = in.next()
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 // Calls, returns, recursion, a call whose function is not traced, a jump out of several frames, and what a gap makes unknown.
 func TestCalls(t *testing.T) {
-	call := func(pc uint64) *inst { return &inst{pc: pc, next: pc + 5, traits: isBranch | isCall} }
-	plain := func(pc uint64) *inst { return &inst{pc: pc, next: pc + 3} }
+	call := func(pc uint64) *inst { return &inst{pc: pc, length: 5, traits: isBranch | isCall} }
+	plain := func(pc uint64) *inst { return &inst{pc: pc, length: 3} }
 	c := newCalling()
 	for i, s := range []struct {
 		in   *inst

@@ -1,6 +1,7 @@
 package recover
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/pt"
@@ -14,17 +15,23 @@ type Constant struct {
 	Bytes              []byte
 }
 
-// An inst is an instruction as replay needs it.
+// An inst is an instruction as replay needs it: what each pass looks at lies in one line of the cache.
 type inst struct {
-	op       *x86.Op
-	pc, next uint64 // next: of the one behind it in memory
-	consts   []Constant
-	slots    [maxSlots]slot
-	nslots   uint8
-	behind   int32  // index of the one behind it in memory; 0: not looked for
-	writes   uint16 // general registers, a bit each
-	traits   traits
+	op     *x86.Op
+	pc     uint64
+	consts *[]Constant        // that its module reads
+	mems   *[maxSlots]x86.Mem // of the slots
+	behind int32              // index of the one behind it in memory; 0: not looked for
+	taken  int32              // index of one that was gone to from here last; 0: none
+	slots  [maxSlots]slot
+	writes uint16 // general registers, a bit each
+	traits traits
+	nslots uint8
+	length uint8
 }
+
+// next is the address of the one behind it in memory.
+func (in *inst) next() uint64 { return in.pc + uint64(in.length) }
 
 // The most accesses of an instruction.
 const maxSlots = 2
@@ -35,7 +42,6 @@ type slot struct {
 	flags Flags
 	path  bool // the address does not depend on registers
 	vague bool // what is touched depends on a mask or on the processor
-	mem   x86.Mem
 }
 
 type traits uint16
@@ -63,11 +69,14 @@ type code struct {
 	index   map[uint64]int32
 	insts   []inst
 	flow    *pt.Cache
+	sets    []*[]Constant // that instructions share
 }
 
 func newCode(image *Image) *code {
 	return &code{image: image.Image, consts: image.Constants, outside: image.Outside, index: map[uint64]int32{}, flow: pt.NewCache(image.Image)}
 }
+
+var noMems [maxSlots]x86.Mem
 
 // maxInsts bounds the memory of a code to some 200 MB; a full one begins anew.
 const maxInsts = 1 << 19
@@ -122,15 +131,44 @@ func (c *code) behind(i int32, pc uint64) (int32, bool) {
 	return k, ok
 }
 
-func (c *code) bind(in *x86.Inst, pc uint64) inst {
-	x := inst{op: x86.Bind(in), pc: pc, next: pc + uint64(in.Len), writes: uint16(in.Writes & x86.SetGPR), traits: traitsOf(in)}
-	if within(c.outside, pc) {
-		x.traits |= isOutside
+// jump is at for an address that was gone to from the instruction with index i, which then remembers it; -1: none.
+func (c *code) jump(i int32, pc uint64) (int32, bool) {
+	if i < 0 {
+		return c.at(pc)
 	}
+	if k := c.insts[i].taken; k != 0 && c.insts[k].pc == pc {
+		return k, true
+	}
+	k, ok := c.at(pc)
+	if ok {
+		c.insts[i].taken = k
+	}
+	return k, ok
+}
+
+// constants gives those that the module of an instruction reads.
+func (c *code) constants(pc uint64) *[]Constant {
+	var all []Constant
 	for _, k := range c.consts {
 		if pc >= k.CodeStart && pc < k.CodeEnd {
-			x.consts = append(x.consts, k)
+			all = append(all, k)
 		}
+	}
+	for _, s := range c.sets {
+		if slices.EqualFunc(*s, all, func(a, b Constant) bool {
+			return a.Addr == b.Addr && a.CodeStart == b.CodeStart && len(a.Bytes) == len(b.Bytes)
+		}) {
+			return s
+		}
+	}
+	c.sets = append(c.sets, &all)
+	return &all
+}
+
+func (c *code) bind(in *x86.Inst, pc uint64) inst {
+	x := inst{op: x86.Bind(in), pc: pc, length: uint8(in.Len), consts: c.constants(pc), mems: &noMems, writes: uint16(in.Writes & x86.SetGPR), traits: traitsOf(in)}
+	if within(c.outside, pc) {
+		x.traits |= isOutside
 	}
 	for _, first := range []bool{true, false} { // the Emulator's order
 		for _, m := range in.Mems() {
@@ -138,10 +176,14 @@ func (c *code) bind(in *x86.Inst, pc uint64) inst {
 				continue
 			}
 			x.slots[x.nslots] = slot{
-				size: m.Size, flags: flagsOf(&m), mem: m,
+				size: m.Size, flags: flagsOf(&m),
 				path:  m.Index == x86.NoReg && (m.Base == x86.NoReg || m.RIPRelative()) && m.Seg != x86.FS && m.Seg != x86.GS && m.Kind&x86.MemBit == 0,
 				vague: m.Kind&(x86.MemGather|x86.MemScatter|x86.MemMasked) != 0 || m.Size == 0,
 			}
+			if x.nslots == 0 {
+				x.mems = new([maxSlots]x86.Mem)
+			}
+			x.mems[x.nslots] = m
 			x.nslots++
 			if m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) {
 				x.traits |= isRepeated

@@ -34,7 +34,7 @@ type memory struct {
 	belief Memory
 	drop   []Range             // as sortRanges leaves them
 	used   map[uint64]struct{} // as Result.Believed
-	consts []Constant          // of the instruction that runs
+	consts *[]Constant         // of the instruction that runs
 	alone  bool                // all but the thread's own block may be believed here
 	fs     uint64              // where that block is, with hasFS
 	hasFS  bool
@@ -51,7 +51,7 @@ const (
 )
 
 func newMemory(o *Options) *memory {
-	return &memory{sparse: x86.NewSparseMemory(), belief: o.Memory, drop: sortRanges(slices.Clone(o.Drop)), used: map[uint64]struct{}{}}
+	return &memory{consts: new([]Constant), sparse: x86.NewSparseMemory(), belief: o.Memory, drop: sortRanges(slices.Clone(o.Drop)), used: map[uint64]struct{}{}}
 }
 
 // maxBelieved bounds Result.Believed.
@@ -89,7 +89,9 @@ func within(ranges []Range, addr uint64) bool {
 }
 
 func (m *memory) believed(addr uint64, size int) bool {
-	if i, _ := slices.BinarySearchFunc(m.drop, addr, func(r Range, a uint64) int { // the first that ends behind the address
+	if n := len(m.drop); n == 0 || addr+uint64(size) <= m.drop[0].Start || addr >= m.drop[n-1].End {
+		// as mostly
+	} else if i, _ := slices.BinarySearchFunc(m.drop, addr, func(r Range, a uint64) int { // the first that ends behind the address
 		if r.End <= a {
 			return -1
 		}
@@ -112,8 +114,8 @@ func (m *memory) believed(addr uint64, size int) bool {
 
 // Load is x86.Memory's.
 func (m *memory) Load(addr uint64, size int) x86.Value {
-	for i := range m.consts {
-		if k := &m.consts[i]; addr-k.Addr < uint64(len(k.Bytes)) {
+	for i := range *m.consts {
+		if k := &(*m.consts)[i]; addr-k.Addr < uint64(len(k.Bytes)) {
 			if b := k.Bytes[addr-k.Addr:]; len(b) >= size {
 				var word [8]byte
 				copy(word[:], b[:size])

@@ -206,15 +206,24 @@ func (d *pather) run(s *pt.Step) {
 	}
 	d.syscall, d.paused = false, false
 	pc, before := s.From, int32(-1)
-	for range s.Count {
-		i, ok := d.code.behind(before, pc)
+	if n := len(p.list); n > 0 {
+		before = p.list[n-1]
+	}
+	for k := range s.Count {
+		var i int32
+		var ok bool
+		if k == 0 {
+			i, ok = d.code.jump(before, pc)
+		} else {
+			i, ok = d.code.behind(before, pc)
+		}
 		if !ok {
 			d.gap()
 			return
 		}
 		p.list, before = append(p.list, i), i
 		in := &d.code.insts[i]
-		pc = in.next
+		pc = in.next()
 		d.syscall = in.traits&isSyscall != 0
 	}
 	d.next = pc

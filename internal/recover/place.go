@@ -166,7 +166,7 @@ func threadFS(c *code, samples []sample.Sample) (base uint64, ok bool) {
 		if k < 0 {
 			continue
 		}
-		m := &in.slots[k].mem
+		m := &in.mems[k]
 		if m.Seg != x86.FS || m.Kind&x86.MemBit != 0 || m.Base == x86.EIP {
 			continue
 		}
@@ -179,7 +179,7 @@ func threadFS(c *code, samples []sample.Sample) (base uint64, ok bool) {
 			switch {
 			case r.reg == x86.NoReg:
 			case r.reg == x86.RIP:
-				offset += in.next
+				offset += in.next()
 			case r.reg.Class() != x86.ClassGPR || r.reg.Size() != 8 || in.writes>>r.reg.Num()&1 != 0:
 				whole = false // it is another one by now
 			default:

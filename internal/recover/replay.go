@@ -36,6 +36,7 @@ type replay struct {
 	fs      x86.Value
 	alone   []Range // times at which the process has no other thread
 	left    []int32 // of each of the shard's samples: candidates that are not out
+	met     []bool  // of each instruction of code, whether the path has it; see loose
 }
 
 // A fact is that a register held a value before, or after, the instruction at a position ran.
@@ -44,6 +45,8 @@ type fact struct {
 	reg uint8
 	val uint64
 }
+
+var noConstants []Constant
 
 // maxRounds bounds the passes forwards and backwards. Programs do not come near it.
 const maxRounds = 8
@@ -214,12 +217,14 @@ func (r *replay) forward(from, to int) {
 	learn := len(r.back) - 1
 	r.ahead = r.ahead[:0]
 	one := r.opt.Reach == Block
+	list, insts := r.path.list[:to], r.code.insts
+	next := &insts[list[from]]
 	for i := from; i < to; i++ {
 		for mark+1 < len(r.path.marks) && r.path.marks[mark+1].pos <= i {
 			mark++
 			r.atMark(mark)
 		}
-		in := &r.code.insts[r.path.list[i]]
+		in := next
 		for w := in.writes; w != 0; w &= w - 1 {
 			reg := bits.TrailingZeros16(w)
 			if v := &e.GPR[reg]; v.Whole() && (reg != rsp || in.traits&unwinds == 0) {
@@ -230,7 +235,9 @@ func (r *replay) forward(from, to int) {
 			}
 		}
 		old := e.GPR[rsp]
-		m.consts = in.consts
+		if m.consts != in.consts {
+			m.consts = in.consts
+		}
 		if in.traits&isLocked != 0 && m.belief == Assumed && !m.alone {
 			m.ForgetAll()
 		}
@@ -239,7 +246,8 @@ func (r *replay) forward(from, to int) {
 			r.found(i, in, Forward)
 		}
 		if i+1 < to {
-			pc := r.code.insts[r.path.list[i+1]].pc
+			next = &insts[list[i+1]]
+			pc := next.pc
 			if known && at != pc {
 				r.wrong = true
 				return
@@ -399,7 +407,9 @@ func (r *replay) backward(from, to int) {
 				}
 			}
 		}
-		m.consts = in.consts
+		if m.consts != in.consts {
+			m.consts = in.consts
+		}
 		m.slot = true
 		for k := r.first[i]; k < r.first[i+1]; k++ {
 			m.slot = m.slot && r.trusted[k]
@@ -408,7 +418,7 @@ func (r *replay) backward(from, to int) {
 			m.ForgetAll()
 		}
 		if i == to-1 {
-			next = in.next
+			next = in.next()
 			if in.traits&isBranch != 0 { // where it went is not known
 				r.begin()
 			}
@@ -450,7 +460,7 @@ func (r *replay) solve(in *inst, s *sample.Sample) {
 	if k < 0 {
 		return
 	}
-	m := &in.slots[k].mem
+	m := &in.mems[k]
 	if m.Base.Class() != x86.ClassGPR || m.Base.Size() != 8 || m.Kind&(x86.MemBit|x86.MemStack) != 0 || m.Index != x86.NoReg && m.Index.Class() != x86.ClassGPR {
 		return
 	}
@@ -543,7 +553,7 @@ func (r *replay) known() {
 		for k := range in.slots[:in.nslots] {
 			if j := r.first[i] + int32(k); r.how[j] == Unknown && in.slots[k].path && !in.slots[k].vague && in.traits&isRepeated == 0 {
 				r.e.State = x86.State{}
-				r.mem.consts = nil
+				r.mem.consts = &noConstants
 				r.e.Exec(in.op, in.pc)
 				if a := r.e.Accesses[k]; a.Known {
 					r.addrs[j], r.sizes[j], r.how[j] = a.Addr, uint64(a.Size), Path

@@ -217,18 +217,19 @@ func (r *replay) loose() (all []Access) {
 	for _, p := range r.placed {
 		placed[p.Sample] = true
 	}
-	var met map[int32]bool
+	met := r.met[:0]
 	for i := range r.shard.Samples {
 		s := &r.shard.Samples[i]
 		if !isMemory(s) || s.TSC < r.shard.OwnStart || s.TSC >= r.shard.OwnEnd || placed[s] {
 			continue
 		}
-		n, ok := r.code.at(s.IP)
-		if met == nil {
-			met = map[int32]bool{}
+		n, ok := r.code.index[s.IP] // the path has met it, or it does not count
+		if len(met) == 0 && ok {
+			met = resize(met, len(r.code.insts))
 			for _, x := range r.path.list {
 				met[x] = true
 			}
+			r.met = met
 		}
 		if !ok || !met[n] { // else the atomics around it are not known either
 			continue
