@@ -249,9 +249,19 @@ func TestNextAccess(t *testing.T) {
 		copy(code[before:], append(c.code, 0xc3))
 		s := state{pid: os.Getpid(), ip: uint64(uintptr(unsafe.Pointer(&code))) + before}
 		s.regs[3], s.regs[1], s.regs[4] = 0x7000_0000_0000, 16, 0x7fff_0000_0000
-		got, ok := s.nextAccess()
+		got, ok := s.nextAccess(decoded{})
 		if ok != (c.want != 0) || got != c.want {
 			t.Errorf("%s: %#x, %t", c.name, got, ok)
 		}
+	}
+}
+
+// What one look ahead costs.
+func BenchmarkNextAccess(b *testing.B) {
+	code := []byte{0x48, 0xff, 0xc2, 0x48, 0x81, 0xfa, 0xff, 0xff, 0xff, 0x7f, 0x75, 0xf4} // inc %rdx; cmp; jne back: to the end of what is looked at
+	s := state{pid: os.Getpid(), ip: uint64(uintptr(unsafe.Pointer(&code[0])))}
+	known := decoded{}
+	for b.Loop() {
+		s.nextAccess(known)
 	}
 }

@@ -13,11 +13,12 @@ import (
 )
 
 const (
-	slots       = 4  // debug registers of a thread
-	mostWatched = 64 // threads
-	mostHits    = 4  // of a breakpoint on a thread before it is disabled: a hot address must not stop the program
-	tries       = 8  // samples of a pass that are looked at for an address
-	lookahead   = 64 // instructions behind a sample
+	slots       = 4    // debug registers of a thread
+	mostWatched = 64   // threads
+	mostHits    = 4    // of a breakpoint on a thread before it is disabled: a hot address must not stop the program
+	tries       = 4    // samples of a pass that are looked at for an address
+	lookahead   = 1024 // instructions behind a sample: to the end of an inner loop
+	mostDecoded = 1 << 14
 	stackAbove  = 64 << 10
 )
 
@@ -33,6 +34,17 @@ type watchpoints struct {
 	free    int // slots that the machine has; found out
 	seen    int // samples of this pass
 	tries   []state
+	decoded decoded
+}
+
+// decoded are instructions that were met, by process and address. One that is another by now gives an address that nobody accesses, no more.
+type decoded map[place]*instruction
+
+type instruction struct {
+	op      *x86.Op
+	syscall bool
+	next    *instruction // that came next when it was last met
+	nextPC  uint64
 }
 
 // A place is an address in a process.
@@ -60,7 +72,7 @@ type watched struct {
 }
 
 func newWatchpoints(attr *perf.Attr, random *rand.Rand) *watchpoints {
-	return &watchpoints{attr: *attr, random: random, threads: map[int]*watched{}, ids: map[uint64]int{}, free: slots}
+	return &watchpoints{attr: *attr, random: random, threads: map[int]*watched{}, ids: map[uint64]int{}, free: slots, decoded: decoded{}}
 }
 
 // task follows threads: FORK and EXIT begin with pid, ppid, tid, ptid, COMM with pid, tid.
@@ -158,31 +170,46 @@ func (w *watchpoints) move() {
 	if w.free == 0 {
 		return
 	}
+	again := -1
 	for _, s := range w.tries {
 		if s.pid == 0 {
 			continue
 		}
-		addr, ok := s.nextAccess()
-		if !ok || w.has(place{s.pid, addr &^ 7}) {
+		addr, ok := s.nextAccess(w.decoded)
+		if !ok {
+			continue
+		}
+		at := place{s.pid, addr &^ 7}
+		if slot := w.has(at); slot >= 0 {
+			again = slot
 			continue
 		}
 		slot := w.next % w.free
 		w.next++
-		w.slots[slot] = place{s.pid, addr &^ 7}
-		for tid, t := range w.threads {
-			w.set(tid, t, slot)
-		}
+		w.watch(slot, at)
 		return
+	}
+	if again >= 0 { // nothing else is accessed: what is watched has had its hits, perhaps, and gets new ones
+		w.watch(again, w.slots[again])
 	}
 }
 
-func (w *watchpoints) has(p place) bool {
-	for _, s := range w.slots {
+// watch sets a slot's breakpoints.
+func (w *watchpoints) watch(slot int, at place) {
+	w.slots[slot] = at
+	for tid, t := range w.threads {
+		w.set(tid, t, slot)
+	}
+}
+
+// has gives the slot that watches a place; -1: none.
+func (w *watchpoints) has(p place) int {
+	for i, s := range w.slots {
 		if s == p {
-			return true
+			return i
 		}
 	}
-	return false
+	return -1
 }
 
 // set makes a thread's breakpoint of a slot what the slot says; those of other processes have none there.
@@ -246,7 +273,10 @@ func (w *watchpoints) rest() {
 // nextAccess gives an address that the thread is about to access or did a moment ago: the code behind the sample is run, from the sample's registers on, to
 // the first access to memory that is not the stack, at an address that the registers give. Interrupts do not come everywhere with the same chance (some
 // processors and hypervisors take them at few instructions of a loop), so that the sampled instruction alone would often tell nothing.
-func (s *state) nextAccess() (uint64, bool) {
+func (s *state) nextAccess(known decoded) (uint64, bool) {
+	if len(known) > mostDecoded {
+		clear(known)
+	}
 	e := x86.Emulator{Mem: x86.NewSparseMemory()}
 	for i, v := range s.regs {
 		e.GPR[i] = x86.Exactly(v)
@@ -255,23 +285,35 @@ func (s *state) nextAccess() (uint64, bool) {
 	var window [256]byte
 	var code []byte // from pc on
 	begin, pc := uint64(0), s.ip
+	var last *instruction
 	for range lookahead {
-		if code == nil || pc < begin || pc-begin+x86.MaxLen > uint64(len(code)) {
-			n, _ := tracee.Memory(s.pid).ReadAt(window[:], int64(pc))
-			begin, code = pc, window[:n]
+		var in *instruction
+		if last != nil && last.next != nil && last.nextPC == pc {
+			in = last.next
+		} else if in = known[place{s.pid, pc}]; in == nil {
+			if code == nil || pc < begin || pc-begin+x86.MaxLen > uint64(len(code)) {
+				n, _ := tracee.Memory(s.pid).ReadAt(window[:], int64(pc))
+				begin, code = pc, window[:n]
+			}
+			d, err := x86.Decode(code[pc-begin:])
+			if err != nil {
+				return 0, false
+			}
+			in = &instruction{op: x86.Bind(&d), syscall: d.Flow == x86.FlowSyscall}
+			known[place{s.pid, pc}] = in
 		}
-		in, err := x86.Decode(code[pc-begin:])
-		if err != nil {
-			return 0, false
+		if last != nil {
+			last.next, last.nextPC = in, pc
 		}
-		next, known := e.Exec(x86.Bind(&in), pc)
+		last = in
+		next, certain := e.Exec(in.op, pc)
 		for _, a := range e.Accesses {
 			const strange = x86.MemStack | x86.MemGather | x86.MemScatter | x86.MemMasked | x86.MemState | x86.MemBit
 			if a.Known && a.Count != 0 && a.Kind&strange == 0 && a.Addr>>47 == 0 && a.Addr >= 1<<16 && a.Addr-s.regs[4]+128 > stackAbove+128 {
 				return a.Addr, true
 			}
 		}
-		if !known || in.Flow == x86.FlowSyscall {
+		if !certain || in.syscall {
 			return 0, false
 		}
 		pc = next
