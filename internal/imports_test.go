@@ -31,7 +31,7 @@ var policy = map[string]string{
 	"internal/patch":        "internal/x86",
 	"internal/recipe":       "internal/patch internal/x86",
 	"internal/perf":         "github.com/klauspost/compress/zstd",
-	"internal/engine":       "internal/wire internal/image internal/unwind internal/tracee internal/x86 internal/patch internal/recipe golang.org/x/sys/unix",
+	"internal/engine":       "internal/wire internal/image internal/unwind internal/tracee internal/x86 internal/patch internal/recipe internal/syscalls golang.org/x/sys/unix",
 	"internal/truth":        "",
 	"internal/sample":       "internal/image internal/pt internal/perf",
 	"internal/step":         "internal/tsc internal/image internal/tracee internal/x86 internal/pt internal/perf internal/truth internal/sample golang.org/x/sys/unix",

@@ -16,6 +16,7 @@ import (
 	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // padding is a recipe of instructions without effect, of any length, so that trampolines move.
@@ -274,6 +275,8 @@ func TestLoad(t *testing.T) {
 func TestThrow(t *testing.T) {
 	prog := compile(t, "throw.cc", "-O1", "-fnon-call-exceptions")
 	same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog)
+	// Calls through memory are displaced too.
+	same(t, engine.Options{Client: &counting{everywhere{t: t}}, Calls: x86.PushReturn}, "", prog)
 }
 
 // Where /proc/PID/mem is refused the process writes to its memory by itself; and where frames are, each page has its own memory.
@@ -324,4 +327,37 @@ func TestLate(t *testing.T) {
 	if st.Patched[patch.TierJump]+st.Patched[patch.TierPun] != 1 {
 		t.Errorf("patched: %v", st.Patched)
 	}
+}
+
+// unguarded leaves the program's own system calls to the engine.
+type unguarded struct{ everything }
+
+func (c *unguarded) Sites(p *engine.Process, m *engine.Module) (list []patch.Site) {
+	for _, s := range c.everything.Sites(p, m) {
+		if in, _ := m.Instruction(s.At); in.Inst.Op != "syscall" {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// A program that made system calls about signals by itself was killed at the next int3, whose SIGTRAP was blocked or no longer ours, and its handlers saw trampolines. So did threads whose
+// attributes block SIGTRAP; they did not inherit that their creators do, handlers with a full mask did not have it blocked, and exec lost it. What a vfork child did
+// with its own mask and actions was taken for its parent's.
+func TestRawSignals(t *testing.T) {
+	prog := compile(t, "sigraw.c", "-O1")
+	for _, argv := range [][]string{{"masks"}, {"masks", "own"}, {"actions"}, {"actions", "own"}, {"attributes"}, {"handler"}, {"handler", "own"}, {"inherit"}, {"vfork"}} {
+		t.Run(strings.Join(argv, "-"), func(t *testing.T) {
+			st := same(t, engine.Options{Client: &unguarded{everything{everywhere{t: t}}}}, "", append([]string{prog}, argv...)...)
+			if st.Patched[patch.TierTrap] == 0 {
+				t.Error("no int3")
+			}
+		})
+	}
+}
+
+// glibc cancels a thread that computes by a signal whose handler unwinds from where it interrupted; from a trampoline it found no way, and destructors did not run. Its signal for changed ids comes anywhere.
+func TestCancelled(t *testing.T) {
+	prog := compile(t, "cancel.cc", "-O1")
+	same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog)
 }

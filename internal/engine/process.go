@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -242,7 +243,12 @@ func (p *Process) modules() error {
 			continue
 		}
 		sites := p.e.opts.Client.Sites(p, m)
-		if err := p.install(m, sites); err != nil {
+		all := sites
+		if more := p.guards(m, sites); len(more) > 0 {
+			all = slices.Concat(sites, more)
+			slices.SortFunc(all, func(a, b patch.Site) int { return cmp.Compare(a.At, b.At) })
+		}
+		if err := p.install(m, all); err != nil {
 			return fmt.Errorf("%s: %w", m.Path, err)
 		}
 		if len(sites) > 0 {

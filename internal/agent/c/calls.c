@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "core.h"
 #include "patch.h"
+#include <gnu/libc-version.h>
 
 #define PR_SET_SECCOMP 22
 #define PR_SET_TSC 26
@@ -64,6 +65,36 @@ static void cancel(int sig, siginfo_t *info, void *context)
 	rs_patch_resume(context, &shown);
 }
 
+/* glibc 2.34 to 2.36 installs it when pthread_cancel is called for the first time, and sends the signal at once. So that it is there before, the function is called for a thread that is
+ * cancelled already, for which it does nothing else: whatever it reads of this one has all bits set. Before 2.34 the handler is there from the start on. */
+void rs_cancel_prepare(void)
+{
+	static struct rs_lock once;
+	static bool done;
+	static uint64_t cancelled[512];
+	if (!rs_patching || rs_calls_on || rs_sandboxed || __atomic_load_n(&done, __ATOMIC_ACQUIRE) || rs_in_vfork())
+		return;
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&once);
+	struct kernel_action act = {0};
+	const char *version = gnu_get_libc_version();
+	bool known = version[0] == '2' && version[1] == '.' && version[2] == '3' && version[3] >= '4' && version[3] <= '6' && !version[4];
+	if (!done && RS_SYS4(SYS_rt_sigaction, SIGCANCEL, NULL, &act, 8) == 0 && !act.handler && known) {
+		for (unsigned i = 0; i < sizeof cancelled / sizeof *cancelled; i++)
+			cancelled[i] = ~0ull;
+		rs_real.pthread_cancel((pthread_t)cancelled);
+		RS_SYS4(SYS_rt_sigaction, SIGCANCEL, NULL, &act, 8);
+	}
+	if (!done && (uintptr_t)act.handler > 1 && act.handler != cancel) {
+		real_cancel = act.handler;
+		act.handler = cancel;
+		RS_SYS4(SYS_rt_sigaction, SIGCANCEL, &act, NULL, 8);
+	}
+	__atomic_store_n(&done, true, __ATOMIC_RELEASE);
+	rs_unlock(&once);
+	rs_os_signals(mask);
+}
+
 RS_GENERAL static void wrap_cancel(struct rs_call *c)
 {
 	static struct kernel_action ours;
@@ -118,6 +149,14 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 		classify(false);
 		return 1;
 	}
+	/* Where calls are counted the sites are libc's, which is called by functions of ours that have seen to it. */
+	if (!rs_calls_on && (c->number == SYS_rt_sigaction || c->number == SYS_rt_sigprocmask)) {
+		if (c->number == SYS_rt_sigaction)
+			c->result = rs_raw_action((int)c->arg[0], (const void *)c->arg[1], (void *)c->arg[2], (long)c->arg[3]);
+		else
+			c->result = rs_raw_mask((int)c->arg[0], (const void *)c->arg[1], (void *)c->arg[2], (long)c->arg[3]);
+		return 0;
+	}
 	if (c->number == SYS_rt_sigaction && c->arg[0] == SIGCANCEL)
 		wrap_cancel(c);
 	c->start = now();
@@ -139,6 +178,12 @@ void rs_calls_begin(void)
 	rs_calls_on = rs_config.calls;
 	if (rs_calls_on)
 		classify(true);
+}
+
+void rs_calls_patching(void)
+{
+	if (!rs_calls_on)
+		rs_call_class[SYS_rt_sigaction] = rs_call_class[SYS_rt_sigprocmask] = RS_CALL_SEE;
 }
 
 static struct rs_calls *block(struct rs_region *shm, uint32_t index)

@@ -69,6 +69,8 @@ extern __thread struct rs_calls *rs_calls_tls __attribute__((tls_model("initial-
 /* rs_calls_on (os.h): counting was asked for. Counts c->row, c->result, c->ticks where the thread has no counts of its own. */
 void rs_calls_add(struct rs_call *c) __attribute__((visibility("hidden")));
 /* At the start of the process, before there are other threads. */
+/* Code is patched: calls about signals are looked at. */
+void rs_calls_patching(void) __attribute__((visibility("hidden")));
 void rs_calls_begin(void) __attribute__((visibility("hidden")));
 /* The thread that is about to have t's slot counts from zero; what its last thread counted goes to the process's. */
 void rs_calls_claim(struct rs_thread *t) __attribute__((visibility("hidden")));

@@ -1,6 +1,7 @@
 /* exec.c: the exec family. The event goes out before, and `exec-failed` after. Everything must work in a vfork child, which shares its
  * parent's memory: there rs_self() is NULL, and nothing but the stack is written. */
 #include "proc.h"
+#include "patch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -51,6 +52,7 @@ void rs_exec_failed(struct rs_thread *t, struct rs_plan *p)
 #define EXEC(plan, name, call) do { \
 	char *const *env = RS_PLAN_ENV(&plan); \
 	struct rs_thread *t = announce(&plan, name); \
+	unsigned trap = rs_trap_hand_on(true); \
 	int r = call; \
 	if (errno == E2BIG && env != plan.envp) { \
 		env = plan.envp; \
@@ -58,6 +60,7 @@ void rs_exec_failed(struct rs_thread *t, struct rs_plan *p)
 			rs_emit_unfollowed(t, RS_UNFOLLOWED_NO_SESSION, (pid_t)rs_own_pid, name); \
 		r = call; \
 	} \
+	rs_trap_take_back(trap); \
 	rs_exec_failed(t, &plan); \
 	return r; } while (0)
 

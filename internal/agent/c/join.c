@@ -1,6 +1,7 @@
 /* join.c: joining, detaching, cancelling and naming threads. The handles that a program passes may be of threads that are long gone: what is
  * known of them comes from our own table, never from the memory that a pthread_t points to. */
 #include "core.h"
+#include "patch.h"
 #include "thread.h"
 #include <errno.h>
 #include <time.h>
@@ -272,6 +273,7 @@ RS_EXPORT int pthread_cancel(pthread_t handle)
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_cancel(handle);
+	rs_cancel_prepare();
 	uint32_t stack = RS_STACK(t), number = rs_thread_of(handle);
 	RS_EMIT(t, THREAD_CANCEL, thread_cancel, number, 0, stack);
 	int r = rs_real.pthread_cancel(handle);

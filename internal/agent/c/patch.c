@@ -117,11 +117,9 @@ static long map_frame(uintptr_t at, uint64_t frame, uint64_t count)
 {
 	if (!frames || frame >= page->frames || count > page->frames - frame)
 		return -EINVAL;
+	/* Not in core dumps, as the file is not: each frame is at many addresses. */
 	long r = RS_SYS5(SYS_mremap, frames + frame * RS_PAGE, 0, count * RS_PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at);
-	if (r < 0)
-		return r;
-	RS_SYS3(SYS_madvise, at, count * RS_PAGE, MADV_DODUMP);
-	return 0;
+	return r < 0 ? r : 0;
 }
 
 void rs_patch_open(int sock)
@@ -363,6 +361,7 @@ void rs_patch_start(void)
 	if (!page)
 		return;
 	rs_patching = true;
+	rs_calls_patching();
 	rs_patch_ask(RS_PATCH_ASK_START, 0);
 }
 

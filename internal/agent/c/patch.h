@@ -52,4 +52,33 @@ const sigset_t *rs_trap_filter(const sigset_t *set, sigset_t *room) RS_HIDDEN;
 /* Whether the program has SIGTRAP blocked on this thread; and that it has, or not, from now on. */
 bool rs_trap_blocked(void) RS_HIDDEN;
 void rs_trap_block(bool blocked) RS_HIDDEN;
+/* Around a handler that has it blocked by its action's mask, in the frame of whoever calls it; a handler that is left by longjmp does no harm. */
+uintptr_t rs_trap_enter(void *frame) RS_HIDDEN;
+void rs_trap_leave(uintptr_t before) RS_HIDDEN;
+/* Of which signals the program's actions block SIGTRAP, which the kernel is not told of. */
+extern uint64_t rs_trap_masks RS_HIDDEN;
+/* Around the life of a vfork child: what it says of masks and actions is for itself. */
+void rs_trap_vfork(void) RS_HIDDEN;
+void rs_trap_vforked(void) RS_HIDDEN;
+/* An exec hands on whether SIGTRAP is blocked or ignored, a new process (exec false) whether it is blocked: the kernel has what the program set, until it is taken back. In between only libc's code
+ * and ours may run. errno stays. */
+unsigned rs_trap_hand_on(bool exec) RS_HIDDEN;
+void rs_trap_take_back(unsigned what) RS_HIDDEN;
+/* A new thread, whose creator has it blocked or not; libc may have set the kernel's mask from the thread's attributes. */
+void rs_trap_thread(bool creator) RS_HIDDEN;
+
+/* --- sigraw.c: system calls about signals that the program makes past libc's functions -------------------------------------------------------------- */
+
+/* A kernel's struct sigaction. */
+struct rs_kernel_action { uintptr_t handler; uint64_t flags; uintptr_t restorer; uint64_t mask; };
+/* In place of the system calls, where code is patched and rs_calls_on is not set: their result. */
+long rs_raw_action(long sig, const struct rs_kernel_action *act, struct rs_kernel_action *old, long size) RS_HIDDEN;
+long rs_raw_mask(long how, const uint64_t *set, uint64_t *old, long size) RS_HIDDEN;
+/* trap.c: the program's SIGTRAP, by the kernel's structure. */
+long rs_trap_raw(const struct rs_kernel_action *act, struct rs_kernel_action *old) RS_HIDDEN;
+/* signal.c: the action with a stub for its handler and without SIGTRAP in its mask, and the other way round. */
+void rs_signal_wrap(int sig, struct rs_kernel_action *act, bool *trap_was_masked) RS_HIDDEN;
+void rs_signal_unwrap(struct rs_kernel_action *old, bool trap_was_masked) RS_HIDDEN;
+/* calls.c: before the program's pthread_cancel. */
+void rs_cancel_prepare(void) RS_HIDDEN;
 #endif

@@ -237,13 +237,15 @@ void rs_vfork_enter(void)
 		t = rs_thread_tls;
 	if (t)
 		rs_hold(t);
-	rs_vfork.depth++;
+	if (rs_vfork.depth++ == 0)
+		rs_trap_vfork();
 }
 
 void rs_vfork_leave(void)
 {
 	struct rs_thread *t = rs_thread_tls;
-	rs_vfork.depth--;
+	if (--rs_vfork.depth == 0)
+		rs_trap_vforked();
 	if (t && t->inside)
 		t->inside--;
 	if (rs_vfork.map) {

@@ -6,6 +6,7 @@
  * stub's address is put back into the handler's where the program looks. A handler left by siglongjmp sends no signal-leave. */
 #include "proc.h"
 #include "patch.h"
+#include "calls.h"
 #include <errno.h>
 #include <time.h>
 
@@ -22,20 +23,25 @@ __asm__(".text\n.p2align 4\nrs_signal_stubs:\n"
 extern char rs_signal_stubs[] __attribute__((visibility("hidden")));
 void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub) __attribute__((visibility("hidden")));
 
+static bool masks_trap(int sig);
+
 /* The program sees its own code and mask; what it changes there counts. The kernel has written no siginfo for a handler that did not ask for it. */
 static void patched_handler(int sig, siginfo_t *info, ucontext_t *uc, uintptr_t key)
 {
 	struct rs_shown shown;
-	bool blocked = rs_trap_blocked();
+	bool blocked = rs_trap_blocked(), masked = rs_trapping && masks_trap(sig);
+	uintptr_t outer = masked ? rs_trap_enter(__builtin_frame_address(0)) : 0;
 	rs_patch_show(uc, key & HAS_INFO ? info : NULL, &shown);
 	if (blocked)
 		uc->uc_sigmask.__val[0] |= TRAP_BIT;
 	((void (*)(int, siginfo_t *, void *))(key >> SHIFT))(sig, info, uc);
 	rs_patch_resume(uc, &shown);
+	if (masked)
+		rs_trap_leave(outer);
 	if (rs_trapping) {
 		bool now = uc->uc_sigmask.__val[0] & TRAP_BIT;
 		uc->uc_sigmask.__val[0] &= ~(unsigned long)TRAP_BIT;
-		if (now != blocked)
+		if (now != rs_trap_blocked())
 			rs_trap_block(now);
 	}
 }
@@ -58,7 +64,7 @@ void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 }
 
 /* The stub for a handler; the handler itself when there are no more. Lock-free: this may run in a signal handler. */
-static uintptr_t stub_for(uintptr_t handler, unsigned bits)
+RS_GENERAL static uintptr_t stub_for(uintptr_t handler, unsigned bits)
 {
 	uintptr_t key = handler << SHIFT | bits;
 	for (unsigned n = 0, i = (unsigned)((key * 0x9e3779b97f4a7c15ull) >> 55) % STUBS; n < STUBS; n++, i = (i + 1) % STUBS) {
@@ -71,7 +77,7 @@ static uintptr_t stub_for(uintptr_t handler, unsigned bits)
 }
 
 /* 0 if the address is no stub's. */
-static uintptr_t behind_stub(uintptr_t p)
+RS_GENERAL static uintptr_t behind_stub(uintptr_t p)
 {
 	uintptr_t at = p - (uintptr_t)rs_signal_stubs;
 	return at < STUBS * STUB_BYTES ? handlers[at / STUB_BYTES] : 0;
@@ -101,16 +107,42 @@ static void tell(struct rs_thread *t, int sig, int flags, rs_sighandler h)
 /* Handlers are entered by stubs. */
 static bool stubbed(void) { return rs_config.all || rs_patching; }
 
-/* Of which signals the program's actions block SIGTRAP, which the kernel is not told of. */
-static uint64_t trap_in_mask;
+static bool masks_trap(int sig) { return __atomic_load_n(&rs_trap_masks, __ATOMIC_RELAXED) >> ((sig - 1) & 63) & 1; }
 
-static void mask_trap(int sig, const struct sigaction *act, bool *old)
+/* mask: that of the new action, NULL if there is none. */
+RS_GENERAL static void mask_trap(int sig, const unsigned long *mask, bool *old)
 {
 	uint64_t bit = 1ull << ((sig - 1) & 63);
-	bool now = act && act->sa_mask.__val[0] & TRAP_BIT;
-	uint64_t before = !act ? __atomic_load_n(&trap_in_mask, __ATOMIC_RELAXED) : now ? __atomic_fetch_or(&trap_in_mask, bit, __ATOMIC_RELAXED) :
-		__atomic_fetch_and(&trap_in_mask, ~bit, __ATOMIC_RELAXED);
+	bool now = mask && *mask & TRAP_BIT;
+	uint64_t before = !mask ? __atomic_load_n(&rs_trap_masks, __ATOMIC_RELAXED) : now ? __atomic_fetch_or(&rs_trap_masks, bit, __ATOMIC_RELAXED) :
+		__atomic_fetch_and(&rs_trap_masks, ~bit, __ATOMIC_RELAXED);
 	*old = before & bit;
+}
+
+RS_GENERAL void rs_signal_wrap(int sig, struct rs_kernel_action *act, bool *trap_was_masked)
+{
+	mask_trap(sig, act ? (const unsigned long *)&act->mask : NULL, trap_was_masked);
+	if (!act)
+		return;
+	act->mask &= ~(uint64_t)TRAP_BIT;
+	if (act->handler <= 1)
+		return;
+	unsigned bits = act->flags & SA_SIGINFO ? WANTS_INFO : 0;
+	if (!(act->flags & SA_RESETHAND))
+		act->flags |= SA_SIGINFO;
+	act->handler = stub_for(act->handler, bits | (act->flags & SA_SIGINFO ? HAS_INFO : 0));
+}
+
+RS_GENERAL void rs_signal_unwrap(struct rs_kernel_action *old, bool trap_was_masked)
+{
+	uintptr_t key = behind_stub(old->handler);
+	if (key) {
+		old->handler = key >> SHIFT;
+		if (!(key & WANTS_INFO))
+			old->flags &= ~(uint64_t)SA_SIGINFO;
+	}
+	if (trap_was_masked)
+		old->mask |= TRAP_BIT;
 }
 
 RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *old)
@@ -122,7 +154,7 @@ RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *
 		if (sig == SIGTRAP)
 			return rs_trap_action(act, old);
 		if (sig >= 1 && sig <= 64)
-			mask_trap(sig, act, &trap_blocked);
+			mask_trap(sig, act ? act->sa_mask.__val : NULL, &trap_blocked);
 		if (act && act->sa_mask.__val[0] & TRAP_BIT) {
 			filtered = *act;
 			filtered.sa_mask.__val[0] &= ~(unsigned long)TRAP_BIT;

@@ -1,6 +1,7 @@
 /* spawn.c: posix_spawn, and what spawns inside glibc: by an internal symbol, with the environment as it is, from which init.c took our variables.
  * So system is built here on posix_spawn, and popen in popen.c; of wordexp's children it is only told that there were some. */
 #include "proc.h"
+#include "patch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,12 +18,14 @@ int rs_spawn(rs_spawn_fn *real, bool search, pid_t *pid, const char *path, const
 	struct rs_thread *t = rs_self();
 	pid_t child = 0;
 	char *const *env = RS_PLAN_ENV(&plan);
+	unsigned trap = rs_trap_hand_on(false);
 	int r = real(&child, path, actions, attr, argv, env);
 	if (r == E2BIG && env != envp) {
 		/* Our two variables can be what makes it too long. */
 		plan.why = RS_UNFOLLOWED_NO_SESSION;
 		r = real(&child, path, actions, attr, argv, envp);
 	}
+	rs_trap_take_back(trap);
 	rs_plan_unmap(&plan);
 	if (r == 0) {
 		if (pid)
@@ -127,7 +130,10 @@ static int run(const char *command, uintptr_t pc, void *frame)
 
 	posix_spawnattr_t attr;
 	posix_spawnattr_init(&attr);
-	posix_spawnattr_setsigmask(&attr, &old);
+	sigset_t shells = old;
+	if (rs_trapping && rs_trap_blocked())
+		sigaddset(&shells, SIGTRAP);
+	posix_spawnattr_setsigmask(&attr, &shells);
 	posix_spawnattr_setsigdefault(&attr, &reset);
 	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
 	char *argv[] = {(char *)"sh", (char *)"-c", (char *)(uintptr_t)command, NULL};

@@ -2,6 +2,7 @@
  * processes, send signals or forbid us system calls; all others cost three instructions more than natively. syscall() is no cancellation
  * point. */
 #include "proc.h"
+#include "patch.h"
 #include <errno.h>
 #include <linux/sched.h>
 
@@ -24,7 +25,7 @@ long rs_syscall_error(long r) __attribute__((visibility("hidden")));
 /* 0: pass, 1: rs_syscall_seen does it, 2: ask rs_syscall_clone. */
 __attribute__((visibility("hidden"), used)) const uint8_t rs_syscall_class[512] = {
 	[SYS_futex] = 1, [449 /* futex_waitv */] = 1, [454 /* futex_wake */] = 1, [455 /* futex_wait */] = 1, [456 /* futex_requeue */] = 1,
-	[SYS_exit_group] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_prctl] = 1, [SYS_seccomp] = 1, [SYS_rt_sigprocmask] = 1,
+	[SYS_exit_group] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_prctl] = 1, [SYS_seccomp] = 1, [SYS_rt_sigprocmask] = 1, [SYS_rt_sigaction] = 1,
 	[SYS_kill] = 1, [SYS_tkill] = 1, [SYS_tgkill] = 1, [SYS_rt_sigqueueinfo] = 1, [SYS_rt_tgsigqueueinfo] = 1,
 	[SYS_fork] = 1, [SYS_clone] = 2, [SYS_clone3] = 2, [SYS_vfork] = 2,
 };
@@ -231,7 +232,7 @@ RS_EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long 
 
 static long set_mask(struct rs_thread *t, long how, const uint64_t *set, uint64_t *old, long size)
 {
-	long r = RS_PROGRAM4(SYS_rt_sigprocmask, how, set, old, size);
+	long r = rs_patching && !rs_calls_on ? rs_raw_mask(how, set, old, size) : RS_PROGRAM4(SYS_rt_sigprocmask, how, set, old, size);
 	if (r == 0 && set && t && rs_config.all)
 		rs_sigmask_changed(t, how == 0 ? RS_MASK_HOW_BLOCK : how == 1 ? RS_MASK_HOW_UNBLOCK : RS_MASK_HOW_SET, set == old ? 0 : *set);
 	return finish(r);
@@ -267,6 +268,10 @@ long rs_syscall_seen(long n, long a, long b, long c, long d, long e, long f)
 		return unseen_fork(t, n, a, b, c, d, e);
 	case SYS_rt_sigprocmask:
 		return set_mask(t, a, (const uint64_t *)b, (uint64_t *)c, d);
+	case SYS_rt_sigaction:
+		if (rs_patching && !rs_calls_on)
+			return finish(rs_raw_action(a, (const struct rs_kernel_action *)b, (struct rs_kernel_action *)c, d));
+		break;
 	case SYS_kill:
 	case SYS_rt_sigqueueinfo:
 		sent(t, b, 0, a);

@@ -5,6 +5,7 @@
  * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
 #include "calls.h"
 #include "core.h"
+#include "patch.h"
 #include "thread.h"
 #include <errno.h>
 #include <sys/resource.h>
@@ -217,6 +218,7 @@ static void *thread_main(void *p)
 	struct rs_handle *h = p;
 	void *(*start)(void *) = h->start;
 	void *arg = h->arg;
+	rs_trap_thread(h->trap_blocked);
 	begin(h);
 	void *value = start(arg);
 	if (rs_thread_tls)
@@ -229,6 +231,7 @@ static int thread_main_c11(void *p)
 	struct rs_handle *h = p;
 	thrd_start_t start = h->start_c11;
 	void *arg = h->arg;
+	rs_trap_thread(h->trap_blocked);
 	begin(h);
 	int value = start(arg);
 	if (rs_thread_tls)
@@ -394,6 +397,8 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	uint32_t number = h->t->number;
 	h->start = start;
 	h->arg = arg;
+	sigset_t set;
+	h->trap_blocked = rs_trapping && rs_trap_blocked() && (!attr || pthread_attr_getsigmask_np(attr, &set) != 0);
 	int r = rs_real.pthread_create(handle, attr, thread_main, h);
 	created(t, h, number, r ? 0 : *handle, r);
 	return r;
@@ -415,6 +420,7 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 	uint32_t number = h->t->number;
 	h->start_c11 = start;
 	h->arg = arg;
+	h->trap_blocked = rs_trapping && rs_trap_blocked();
 	int r = rs_real.thrd_create(handle, thread_main_c11, h);
 	created(t, h, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
 	return r;

@@ -4,8 +4,13 @@
  * blocked are kept here and shown to it wherever it looks. A thread may come here from an int3 that is gone by now; so entries are never deleted, only emptied, and
  * then the byte in the text says whose the trap is. */
 #include "patch.h"
+#include "calls.h"
 #include <errno.h>
 #include <sys/mman.h>
+
+#ifndef SA_RESTORER
+#define SA_RESTORER 0x04000000u
+#endif
 
 enum { INT3 = 0xcc, FIRST = 256, TRAP_BIT = 1 << (SIGTRAP - 1) };
 
@@ -85,7 +90,7 @@ static void kernel_default(void)
 }
 
 /* Comes again, to what is the action then, when the handler has returned or the mask allows. */
-static void again(siginfo_t *info) { RS_SYS4(SYS_rt_tgsigqueueinfo, rs_os_pid(), rs_os_tid(), SIGTRAP, info); }
+RS_GENERAL static void again(siginfo_t *info) { RS_SYS4(SYS_rt_tgsigqueueinfo, rs_os_pid(), rs_os_tid(), SIGTRAP, info); }
 
 static void not_here(void)
 {
@@ -141,23 +146,32 @@ static void handler(int sig, siginfo_t *info, void *context)
 		deliver(info, uc);
 }
 
+static struct rs_kernel_action libcs; /* as libc installs a handler: with its own place to return to */
+
 /* The kernel's action: ours, with what the program asked for as far as it shows: where the handler runs, what is blocked meanwhile, what is restarted. */
-static int install(const struct sigaction *as)
+RS_GENERAL static long install(const struct sigaction *as)
 {
-	struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART};
+	struct rs_kernel_action k;
+	k.handler = (uintptr_t)handler;
+	k.restorer = libcs.restorer;
+	k.flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART;
+	k.mask = 0;
 	if (as->sa_handler != SIG_DFL && as->sa_handler != SIG_IGN) {
-		sa.sa_flags = (as->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO | SA_NODEFER;
-		sa.sa_mask = as->sa_mask;
-		sigdelset(&sa.sa_mask, SIGTRAP);
+		k.flags = (uint32_t)((as->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO | SA_NODEFER);
+		k.mask = as->sa_mask.__val[0] & ~(uint64_t)TRAP_BIT;
 	}
-	return rs_real.sigaction(SIGTRAP, &sa, NULL);
+	k.flags |= SA_RESTORER;
+	return RS_PROGRAM4(SYS_rt_sigaction, SIGTRAP, &k, NULL, 8);
 }
 
 long rs_trap_begin(void)
 {
 	if (rs_trapping)
 		return 0;
-	if (rs_real.sigaction(SIGTRAP, NULL, &own) < 0 || install(&own) < 0)
+	struct sigaction ours = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART};
+	if (rs_real.sigaction(SIGTRAP, &ours, &own) < 0 || RS_SYS4(SYS_rt_sigaction, SIGTRAP, NULL, &libcs, 8) < 0)
+		return -EINVAL;
+	if (own.sa_handler != SIG_DFL && own.sa_handler != SIG_IGN && install(&own) < 0)
 		return -EINVAL;
 	rs_trapping = true;
 	return 0;
@@ -173,12 +187,33 @@ int rs_trap_action(const struct sigaction *act, struct sigaction *old)
 	rs_lock(&lock);
 	struct sigaction before = own;
 	int r = 0;
-	if (act && (r = install(act)) == 0)
+	if (act && (r = install(act) < 0 ? -1 : 0) == 0)
 		own = *act;
 	if (r == 0 && old)
 		*old = before;
 	rs_unlock(&lock);
 	rs_os_signals(mask & ~(uint64_t)TRAP_BIT);
+	return r;
+}
+
+RS_GENERAL long rs_trap_raw(const struct rs_kernel_action *act, struct rs_kernel_action *old)
+{
+	uint64_t all = ~(uint64_t)TRAP_BIT, mask = 0;
+	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, 8);
+	rs_lock(&lock);
+	old->handler = (uintptr_t)own.sa_handler;
+	old->flags = (uint32_t)own.sa_flags | SA_RESTORER;
+	old->restorer = libcs.restorer;
+	old->mask = own.sa_mask.__val[0];
+	long r = 0;
+	if (act) {
+		own.sa_handler = (rs_sighandler)act->handler;
+		own.sa_flags = (int)(act->flags & ~(uint64_t)SA_RESTORER);
+		own.sa_mask.__val[0] = act->mask;
+		r = install(&own);
+	}
+	rs_unlock(&lock);
+	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
 	return r;
 }
 
@@ -192,16 +227,101 @@ const sigset_t *rs_trap_filter(const sigset_t *set, sigset_t *room)
 	return room;
 }
 
-bool rs_trap_blocked(void) { return blocked || (uintptr_t)__builtin_frame_address(0) < inside; }
+RS_GENERAL bool rs_trap_blocked(void) { return blocked || (uintptr_t)__builtin_frame_address(0) < inside; }
 
-void rs_trap_block(bool b)
+uintptr_t rs_trap_enter(void *frame)
+{
+	uintptr_t before = inside;
+	inside = (uintptr_t)frame;
+	return before;
+}
+
+RS_GENERAL static void take_pending(void)
+{
+	if (pending) {
+		pending = false;
+		again(&pending_info);
+	}
+}
+
+void rs_trap_leave(uintptr_t before)
+{
+	inside = before;
+	if (!rs_trap_blocked())
+		take_pending();
+}
+
+uint64_t rs_trap_masks;
+RS_TLS struct { struct sigaction own; uint64_t masks; uintptr_t inside; siginfo_t info; bool blocked, pending; } parent;
+
+void rs_trap_vfork(void)
+{
+	if (RS_LIKELY(!rs_trapping))
+		return;
+	parent.own = own;
+	parent.masks = __atomic_load_n(&rs_trap_masks, __ATOMIC_RELAXED);
+	parent.inside = inside;
+	parent.blocked = blocked;
+	parent.pending = pending;
+	parent.info = pending_info;
+	pending = false;
+}
+
+void rs_trap_vforked(void)
+{
+	if (RS_LIKELY(!rs_trapping))
+		return;
+	own = parent.own;
+	__atomic_store_n(&rs_trap_masks, parent.masks, __ATOMIC_RELAXED);
+	inside = parent.inside;
+	blocked = parent.blocked;
+	pending = parent.pending;
+	pending_info = parent.info;
+}
+
+/* The action is all threads', who may meet int3 any time; a vfork child has actions of its own. */
+static bool ignores(void) { return own.sa_handler == SIG_IGN && (rs_live_threads == 1 || rs_in_vfork()); }
+
+enum { HANDED_MASK = 1, HANDED_ACTION = 2 };
+
+unsigned rs_trap_hand_on(bool exec)
+{
+	uint64_t trap = TRAP_BIT;
+	unsigned what = 0;
+	if (RS_LIKELY(!rs_trapping) || rs_sandboxed)
+		return 0;
+	if (rs_trap_blocked() && RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &trap, NULL, 8) == 0)
+		what |= HANDED_MASK;
+	struct rs_kernel_action k = {.handler = (uintptr_t)SIG_IGN};
+	if (exec && ignores() && RS_SYS4(SYS_rt_sigaction, SIGTRAP, &k, NULL, 8) == 0)
+		what |= HANDED_ACTION;
+	return what;
+}
+
+void rs_trap_take_back(unsigned what)
+{
+	uint64_t trap = TRAP_BIT;
+	if (what & HANDED_ACTION)
+		RS_SYS4(SYS_rt_sigaction, SIGTRAP, &libcs, NULL, 8);
+	if (what & HANDED_MASK)
+		RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &trap, NULL, 8);
+}
+
+void rs_trap_thread(bool creator)
+{
+	uint64_t now, trap = TRAP_BIT;
+	if (RS_LIKELY(!rs_trapping) || RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now, 8) < 0)
+		return;
+	blocked = creator || now & trap;
+	if (now & trap)
+		RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &trap, NULL, 8);
+}
+
+RS_GENERAL void rs_trap_block(bool b)
 {
 	blocked = b;
 	if (!b)
 		inside = 0;
-	if (!b && pending) {
-		siginfo_t info = pending_info;
-		pending = false;
-		again(&info);
-	}
+	if (!b)
+		take_pending();
 }

@@ -21,6 +21,22 @@ __attribute__((noinline)) static int deep(int n, std::vector<int> &v)
 	return deep(n - 1, v) + v[0];
 }
 
+// Through a call whose target is in memory.
+struct Thrower {
+	virtual int go(int n, std::vector<int> &v) = 0;
+	virtual ~Thrower() {}
+};
+struct Deeper : Thrower {
+	Thrower *next = nullptr;
+	int go(int n, std::vector<int> &v) override
+	{
+		Guard g;
+		return n == 0 ? deep(3, v) : next->go(n - 1, v) + 1;
+	}
+};
+static Deeper deeper;
+static Thrower *volatile thrower = &deeper;
+
 // An exception out of a handler of a fault of an instruction (-fnon-call-exceptions).
 struct Fault {};
 static void on_fault(int) { throw Fault(); }
@@ -37,6 +53,15 @@ int main()
 	for (int i = 0; i < 200; i++) {
 		try {
 			deep(i % 40, v);
+		} catch (const std::exception &e) {
+			all += e.what();
+		}
+	}
+	std::printf("%zu %zu %d\n", all.size(), std::hash<std::string>()(all), alive);
+	deeper.next = thrower;
+	for (int i = 0; i < 50; i++) {
+		try {
+			thrower->go(i % 7, v);
 		} catch (const std::exception &e) {
 			all += e.what();
 		}

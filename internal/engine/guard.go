@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"bytes"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/syscalls"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// guardWindow is how far before a `syscall` instruction its number is looked for.
+const guardWindow = 24
+
+// guards gives the system calls that a module makes by instructions of its own and that may be about signals: those must go by the agent, or a thread blocks SIGTRAP and meets int3, or a
+// handler is entered past the agent's stubs. Go's runtime makes them so. Sites of the client come first.
+func (p *Process) guards(m *Module, sites []patch.Site) (list []patch.Site) {
+	hook := p.Func(wire.PatchFuncSyscallHook)
+	if m.Kind != Program && m.Kind != Library || len(sites) == 0 || hook == 0 {
+		return nil
+	}
+	m.learn()
+	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {
+		for _, t := range m.texts {
+			next := t.at
+			for i := bytes.Index(t.code, opSyscall); i >= 0; {
+				at := t.at + uint64(i)
+				for a := max(next, at-min(guardWindow, uint64(i))); a <= at && t.plan.Begins(at); next = a {
+					in, err := x86.Decode(t.code[a-t.at:])
+					if err != nil || !t.plan.Begins(a) {
+						a++
+						continue
+					}
+					if !yield(a, &in) {
+						return
+					}
+					a += uint64(in.Len)
+				}
+				n := bytes.Index(t.code[i+1:], opSyscall)
+				if n < 0 {
+					break
+				}
+				i += 1 + n
+			}
+		}
+	})
+	for _, s := range found {
+		switch s.Number {
+		case -1, unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK:
+		default:
+			continue
+		}
+		if s.Left != "" || slices.ContainsFunc(sites, func(x patch.Site) bool { return x.At == s.At }) {
+			continue
+		}
+		list = append(list, patch.Site{At: s.At, Recipe: syscalls.Recipe{Next: s.At + uint64(s.Len), Hook: hook}})
+	}
+	return list
+}
+
+var opSyscall = []byte{0x0f, 0x05}
