@@ -173,6 +173,10 @@ func (f *Flow) Read(buf []Step) (int, error) {
 	return n, nil
 }
 
+// Stands gives where execution stands at the end of the segment, once Read has given io.EOF: the address of what runs next. It is not known where tracing is off
+// or the end could not be decoded.
+func (f *Flow) Stands() (ip uint64, ok bool) { return f.ip, f.ended && f.on && f.nTNT == 0 }
+
 // fail ends what is being decoded: the next event is a PSB+.
 func (f *Flow) fail(offset uint64, err error) error {
 	var e *Error

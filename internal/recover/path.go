@@ -103,6 +103,9 @@ func (d *pather) segment(s *Shard, seg pt.Segment) {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
+			if ip, ok := f.Stands(); ok && len(d.path.list) > 0 && !d.paused { // behind a branch it is not behind the last instruction
+				d.next = ip
+			}
 			return
 		default:
 			if !errors.Is(err, pt.ErrNoCode) { // damage shows late
