@@ -361,3 +361,16 @@ func TestCancelled(t *testing.T) {
 	prog := compile(t, "cancel.cc", "-O1")
 	same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", prog)
 }
+
+// Go's runtime took SIGTRAP away by a system call of its own, so that a program with C in it died at the first int3.
+func TestCgo(t *testing.T) {
+	prog := filepath.Join(t.TempDir(), "cgo")
+	cmd := exec.Command("go", "build", "-o", prog, "./testdata/cgo")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	if st := same(t, engine.Options{Client: &everywhere{t: t}}, "", prog); st.Patched[patch.TierTrap] == 0 {
+		t.Error("no int3")
+	}
+}
