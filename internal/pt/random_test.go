@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // rounds gives how often a test tries: n times, or with -short, as under the race detector, a fifth of it.
@@ -366,6 +368,24 @@ func twoFUPs(data []byte) bool {
 	return false
 }
 
+// filterKnown gives how many instructions there are before tracing goes off, without a word where, at a direct branch: that it left what is traced only the filter tells, and
+// libipt does not know it. (Whole traces have such a place only by the erratum SKL014.)
+func filterKnown(c *Cache, steps []Step) (n int) {
+	last := uint64(0)
+	for _, s := range steps {
+		switch s.Kind {
+		case StepRun:
+			n += int(s.Count)
+			last = s.From
+		case StepDisable:
+			if b := c.at(last); s.To == 0 && s.From == b.end && (b.flow == x86.FlowJump || b.flow == x86.FlowCall) {
+				return n
+			}
+		}
+	}
+	return n
+}
+
 // Cut off anywhere, a trace gives what libipt gives but for its guess at the end. Damaged, up to the first error of either, the same. Returns
 // are left out there: libipt keeps on its stack what a return with a TIP leaves, while perf and we take it off.
 func TestDamagedAgainstLibipt(t *testing.T) {
@@ -394,7 +414,7 @@ func TestDamagedAgainstLibipt(t *testing.T) {
 				steps = append(steps, buf[:n]...)
 			}
 			ours := instructions(t, NewCache(s.m.code), steps)
-			n := min(len(ours), len(theirs))
+			n := min(len(ours), len(theirs), filterKnown(NewCache(s.m.code), steps))
 			if j, what := firstDifference(ours[:n], theirs[:n]); j >= 0 {
 				t.Fatalf("%d: %+v: %s; our error %v, libipt's %v", i, s.opt, what, err, errs)
 			}
