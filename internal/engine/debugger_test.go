@@ -203,3 +203,41 @@ func TestDebugger(t *testing.T) {
 		})
 	}
 }
+
+// A program that gdb is attached to runs on over int3 of ours, once gdb is told whose SIGTRAP is.
+func TestDebuggerTraps(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	prog := compile(t, "debugged.c", "-O2")
+	want, err := exec.CommandContext(ctx, "gdb", "-nx", "-batch", "-ex", "handle SIGUSR2 nostop nopass", "-ex", "break main", "-ex", "run", "-ex", "set var go = 1", "-ex", "continue", prog).CombinedOutput()
+	if err != nil {
+		t.Fatalf("gdb: %v\n%s", err, want)
+	}
+	cmd := exec.CommandContext(ctx, prog)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish := startPatched(t, engine.Options{Client: &everything{everywhere{t: t}}}, cmd)
+	in := bufio.NewReader(out)
+	pid, err := in.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(ctx, "gdb", "-nx", "-batch", "-p", strings.TrimSpace(pid), "-ex", "set confirm off", "-ex", "handle SIGTRAP nostop noprint pass",
+		"-ex", "handle SIGUSR2 nostop nopass", "-ex", "set var go = 1", "-ex", "continue").CombinedOutput()
+	if err != nil {
+		t.Fatalf("gdb: %v\n%s", err, said)
+	}
+	rest, err := io.ReadAll(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := finish()
+	if st.Patched[patch.TierTrap] == 0 {
+		t.Error("no int3")
+	}
+	if result := strings.TrimSpace(string(rest)); err != nil || result == "" || !strings.Contains(string(want), "\n"+result+"\n") || !strings.Contains(string(said), "exited normally") {
+		t.Errorf("%v, it says %q\n%s\nnatively\n%s", err, rest, said, want)
+	}
+}
