@@ -6,4 +6,7 @@
 // thread is missed, not even at its start. From samples whose next instructions access memory, addresses are taken that all known threads of the process are
 // then watched at, by up to four breakpoints each, which move on after a while. A thread is known to be watched only some ten milliseconds after its
 // start. What all of it costs is estimated as it goes, and sampling pauses when it has spent its budget.
+//
+// Mode pmu. Intel PT and side-band are inherited, one event of each for each processor; loads and stores are each thread's own, with a first period by
+// chance (Recorder; docs/decisions.md says why). Both modes can be attached to a process that runs already.
 package pmu
