@@ -114,18 +114,11 @@ func (p *Process) abort(list []*change) {
 
 // prepare puts in place what must be there before the first byte of a text changes.
 func (p *Process) prepare(list []*change, alone bool) error {
-	var pages []uint64
 	var all []*patch.Patch
 	for _, c := range list {
-		for _, x := range c.tx.New {
-			for a := x.Trampoline.At &^ (patch.PageSize - 1); a < x.Trampoline.End(); a += patch.PageSize {
-				pages = append(pages, a)
-			}
-			all = append(all, x)
-		}
+		all = append(all, c.tx.New...)
 	}
-	slices.Sort(pages)
-	if err := p.mapPages(slices.Compact(pages)); err != nil {
+	if err := p.mapPages(); err != nil {
 		return err
 	}
 	if err := p.writeTrampolines(all); err != nil {

@@ -134,12 +134,8 @@ func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
 	if pid <= 0 {
 		return fds, fmt.Errorf("it cannot be seen from here (another pid namespace)")
 	}
-	frames := maxFrames
-	if e.opts.NoFrames {
-		frames = 0
-	}
-	p := &Process{frames: map[uint64]int{}, ID: process, PID: pid, e: e, dead: map[uint64]int{}, gone: Stats{Unpatched: map[Why]uint64{}}}
-	if fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+frames*patch.PageSize); err != nil {
+	p := &Process{ID: process, PID: pid, e: e, dead: map[uint64]int{}, gone: Stats{Unpatched: map[Why]uint64{}}}
+	if fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+int(frameBytes(&e.opts))); err != nil {
 		return fds, err
 	}
 	size := max(e.opts.SharedBytes, patch.PageSize)

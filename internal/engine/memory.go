@@ -173,102 +173,86 @@ func (p *Process) survey() ([]tracee.Mapping, error) {
 	return maps, nil
 }
 
-// Sizes of mappings for trampolines. Many pages with holes between them are mapped in one piece, since the kernel limits the number of mappings (vm.max_map_count).
-const (
-	fewPages   = 64
-	smallBlock = 64 << 10
-	largeBlock = 2 << 20
-)
-
-// mapPages has the pages mapped that are not yet.
-func (p *Process) mapPages(pages []uint64) error {
-	size := uint64(smallBlock)
-	if len(pages) > fewPages {
-		size = largeBlock
-	}
-	var ops []wire.PatchOp
-	var blocks []patch.Range
-	have := p.blocks
-	for _, a := range pages {
-		if within(have, a) || within(blocks, a) {
-			continue
-		}
-		r := patch.Range{Lo: a &^ (size - 1), Hi: a&^(size-1) + size}
-		// What is free of it around the page.
-		for _, part := range subtract([]patch.Range{r}, union(slices.Concat(p.others, have, blocks))) {
-			if a >= part.Lo && a < part.Hi {
-				blocks = union(append(blocks, part))
-				ops = append(ops, op(wire.PatchDoMap, part.Lo, part.Hi-part.Lo))
-			}
-		}
-	}
-	for i, o := range ops {
-		// One at a time: what was mapped must be known when the next fails. They are few.
-		if err := p.do(ops[i]); err != nil {
-			return err
-		}
-		p.blocks = union(append(slices.Clone(p.blocks), patch.Range{Lo: o.Address, Hi: o.Address + o.Value}))
-		p.described = false
-	}
-	return p.mapFrames()
-}
-
-// Bounds of frames: how many there are, and for how many pages they are used. Each page of one may be a mapping of its own, which fork copies and who reads the process's map
-// reads; the kernel allows 65,530.
-const (
-	maxFrames = 1 << 14
-	maxAreas  = 1 << 15
-)
-
-// mapFrames gives pages that have come into use their frames. A page without one has memory of its own; one that had a frame gets another.
-func (p *Process) mapFrames() error {
-	if p.page.Frames == 0 {
+// mapPages has mapped what trampolines are to lie in.
+func (p *Process) mapPages() error {
+	list := p.space.Frames()
+	if len(list) == 0 {
 		return nil
 	}
-	var ops []wire.PatchOp
-	for _, m := range p.space.Frames() {
-		_, had := p.frames[m.Page]
-		if m.Frame >= min(maxFrames, int(p.page.Frames)) || !had && (len(p.frames) >= maxAreas || p.ownPages) {
-			if had {
-				return fmt.Errorf("trampolines take more than %d pages", maxFrames)
-			}
-			continue
+	ranges := make([]patch.Range, len(list))
+	for i, m := range list {
+		ranges[i] = mapped(m)
+	}
+	for _, r := range subtract(union(slices.Clone(ranges)), p.blocks) {
+		// One at a time: what was mapped must be known when the next fails. They are few.
+		if err := p.do(op(wire.PatchDoMap, r.Lo, r.Hi-r.Lo)); err != nil {
+			return err
 		}
-		p.frames[m.Page] = m.Frame
-		if n := len(ops); !had && n > 0 && ops[n-1].Address+uint64(ops[n-1].Arg)*patch.PageSize == m.Page && ops[n-1].Value+uint64(ops[n-1].Arg) == uint64(m.Frame) {
-			ops[n-1].Arg++
+		p.blocks = union(append(slices.Clone(p.blocks), r))
+		p.described = false
+	}
+	if err := p.mapFrames(list); err != nil {
+		return err
+	}
+	p.space.Shown()
+	return nil
+}
+
+func mapped(m patch.Mapping) patch.Range {
+	return patch.Range{Lo: m.Page, Hi: m.Page + uint64(m.Pages)*patch.PageSize}
+}
+
+// frameBytes is the size of the file that trampolines lie in, of which they take what they need: never less than leastFrames.
+func frameBytes(o *Options) uint64 {
+	if o.NoFrames {
+		return 0
+	}
+	return max(leastFrames, 8*o.SharedBytes) &^ (patch.PageSize - 1)
+}
+
+const leastFrames = 64 << 20
+
+// mapFrames has pages show their frames. What has none is memory of its own.
+func (p *Process) mapFrames(list []patch.Mapping) error {
+	var ops []wire.PatchOp
+	for _, m := range list {
+		if p.ownPages || m.Frame+m.Pages > int(p.page.Frames) {
+			if r := mapped(m); len(subtract([]patch.Range{r}, p.framed)) == 0 {
+				return fmt.Errorf("the file of trampolines has %d pages, which are not enough", p.page.Frames)
+			}
 			continue
 		}
 		o := op(wire.PatchDoFrame, m.Page, uint64(m.Frame))
-		o.Arg = 1
+		o.Arg = uint32(m.Pages)
 		ops = append(ops, o)
 	}
 	err := p.do(ops...)
 	var bad *opError
-	if !errors.As(err, &bad) {
+	if err != nil && !errors.As(err, &bad) {
 		return err
 	}
-	// Too many mappings, most likely. What was not mapped is memory of its own yet, unless it shows another frame.
-	p.ownPages = true
-	failed := false
+	framed := slices.Clone(p.framed)
 	for _, o := range ops {
-		if failed = failed || o.Address == bad.op.Address; !failed {
-			continue
+		if bad != nil && o.Address == bad.op.Address { // too many mappings, most likely
+			p.ownPages = true
 		}
-		for i := range uint64(o.Arg) {
-			delete(p.frames, o.Address+i*patch.PageSize)
+		r := patch.Range{Lo: o.Address, Hi: o.Address + uint64(o.Arg)*patch.PageSize}
+		if !p.ownPages {
+			framed = append(framed, r)
+		} else if len(subtract([]patch.Range{r}, p.framed)) == 0 {
+			return err // it shows another frame
 		}
 	}
+	p.framed = union(framed)
 	return nil
 }
 
 // frame gives the memory that a page of trampolines shows, nil if it has no frame.
 func (p *Process) frame(page uint64) []byte {
-	n, ok := p.frames[page]
-	if !ok {
+	if !within(p.framed, page) {
 		return nil
 	}
-	return p.pageMem[wire.SizePatchPage+n*patch.PageSize:][:patch.PageSize]
+	return p.pageMem[wire.SizePatchPage+p.space.Frame(page)*patch.PageSize:][:patch.PageSize]
 }
 
 func within(list []patch.Range, a uint64) bool {

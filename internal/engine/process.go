@@ -37,10 +37,10 @@ type Process struct {
 	mods     []*Module
 	brk      uint64
 	space    *patch.Space
-	frames   map[uint64]int // by page: which frame it shows
-	ownPages bool           // no more pages get frames
-	others   []patch.Range  // what is mapped that is not ours, as the space knows it
-	blocks   []patch.Range  // what we have mapped for trampolines
+	ownPages bool          // no more pages get frames
+	framed   []patch.Range // what shows frames
+	others   []patch.Range // what is mapped that is not ours, as the space knows it
+	blocks   []patch.Range // what we have mapped for trampolines
 
 	runs   []*run
 	arenas []*arena       // in which they lie
@@ -198,11 +198,11 @@ func (p *Process) say() {
 		}
 	}
 	if p.space != nil {
-		used := map[int]bool{}
-		for _, n := range p.frames {
-			used[n] = true
+		pages := p.space.FrameCount()
+		if len(p.framed) == 0 || p.ownPages {
+			pages = p.space.InUse()
 		}
-		s.Pages = uint64(max(0, p.space.InUse()-len(p.frames))+len(used)) * patch.PageSize
+		s.Pages = uint64(pages) * patch.PageSize
 	}
 	p.e.mu.Lock()
 	p.said = s
@@ -237,12 +237,22 @@ func (p *Process) modules() error {
 		}
 	}
 	p.mods = append(p.mods, come...)
-	for _, m := range come {
+	wanted := make([][]patch.Site, len(come))
+	bytes := uint64(0)
+	for i, m := range come {
 		if m.Kind == Agent {
 			m.Image.Close()
 			continue
 		}
-		sites := p.e.opts.Client.Sites(p, m)
+		wanted[i] = p.e.opts.Client.Sites(p, m)
+		for _, s := range wanted[i] {
+			bytes += uint64(s.Recipe.Size()) + copyBytes
+		}
+	}
+	p.space.Expect(bytes)
+	for i, m := range come {
+		sites := wanted[i]
+		wanted[i] = nil
 		all := sites
 		if more := p.guards(m, sites); len(more) > 0 {
 			all = slices.Concat(sites, more)
@@ -257,6 +267,9 @@ func (p *Process) modules() error {
 	}
 	return nil
 }
+
+// copyBytes is about what a trampoline has besides its recipe: the instruction, perhaps its successor, the jump back; and what is displaced on behalf of it.
+const copyBytes = 20
 
 // patch gives the patch of an instruction that is a site.
 func (m *Module) patch(at uint64) *patch.Patch {
@@ -310,7 +323,7 @@ func (p *Process) forget(m *Module) error {
 
 // shares says whether a forked child may be in trampolines whose memory we have: then it is never used for others. A child has its text as it was at the fork, and what was dead by
 // then it does not know.
-func (p *Process) shares() bool { return len(p.frames) > 0 && atomic.LoadUint32(&p.page.Forks) != 0 }
+func (p *Process) shares() bool { return len(p.framed) > 0 && atomic.LoadUint32(&p.page.Forks) != 0 }
 
 // batch is how many sites are planned at once: a plan takes a kilobyte for each until it is carried out.
 const batch = 1 << 15

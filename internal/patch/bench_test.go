@@ -89,7 +89,7 @@ func BenchmarkPlan(b *testing.B) {
 			var spent time.Duration
 			var kept uint64
 			var tiers [Tiers]int
-			displaced, pages, frames, bytes := 0, 0, 0, 0
+			displaced, pages, frames, bytes, areas := 0, 0, 0, 0, 0
 			for range b.N {
 				before := liveHeap()
 				began := cpu()
@@ -98,26 +98,37 @@ func BenchmarkPlan(b *testing.B) {
 				copy(t.targets, targets)
 				copy(t.loops, loops)
 				p := NewPlanner(t, NewSpace(free))
+				p.space.Expect(uint64(len(at)) * 28)
 				add := make([]Site, len(at))
 				for i, a := range at {
 					add[i] = Site{a, nops(8)}
 				}
-				tx, err := p.Plan(add, nil)
-				if err != nil {
-					b.Fatal(err)
+				for len(add) > 0 { // in pieces from behind, as the engine does
+					from := max(0, len(add)-1<<15)
+					tx, err := p.Plan(add[from:], nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					p.space.Frames()
+					p.space.Shown()
+					tx.Steps()
+					for _, x := range tx.Old {
+						bytes -= x.Trampoline.Len()
+					}
+					for _, x := range tx.New {
+						bytes += len(x.Trampoline.Code)
+					}
+					p.Commit(tx)
+					add = add[:from]
 				}
-				p.space.Frames()
-				tx.Steps()
-				for _, x := range tx.New {
+				p.Patches(func(x *Patch) {
 					if x.For == 0 {
 						tiers[x.Tier]++
 					} else {
 						displaced++
 					}
-					bytes += len(x.Trampoline.Code)
-				}
-				p.Commit(tx)
-				tx, add = nil, nil
+				})
+				areas = p.space.Areas()
 				spent += cpu() - began
 				kept = liveHeap() - before
 				pages, frames = p.space.InUse(), p.space.FrameCount()
@@ -131,8 +142,8 @@ func BenchmarkPlan(b *testing.B) {
 			for tier, k := range tiers {
 				list = append(list, fmt.Sprintf("%v %.3f%%", Tier(tier), 100*float64(k)/float64(b.N)/n))
 			}
-			b.Logf("%d sites of %d bytes: %s; %d displaced; %d bytes of trampolines a site in %d pages, %d frames", len(at), len(code), strings.Join(list, ", "),
-				displaced/b.N, bytes/b.N/len(at), pages, frames)
+			b.Logf("%d sites of %d bytes: %s; %d displaced; %d bytes of trampolines a site in %d pages, %d frames (%.0f bytes a site), %d areas", len(at), len(code), strings.Join(list, ", "),
+				displaced/b.N, bytes/b.N/len(at), pages, frames, float64(frames*PageSize)/n, areas)
 		})
 	}
 }

@@ -4,8 +4,8 @@ import "slices"
 
 // Bounds of the search for bytes that suit two jumps, in looks at the space: for one pair of places, and for a site's successor or neighbours.
 const (
-	triesPair = 3000
-	triesSite = 12000
+	triesPair = 300
+	triesSite = 4000
 )
 
 // Prefixes without meaning before a near jump; REX only as the last one.
@@ -37,13 +37,15 @@ type pair struct {
 // within says whether a byte is one of the jump's distance.
 func (j *jump) within(a uint64) bool { return a > j.op && a < j.end() }
 
-// both looks for targets of two jumps. It tries the last choices first: they weigh most in the distance; and goes on only where both have a target as far as is chosen.
+// both looks for targets of two jumps. It tries the last choices first: they weigh most in the distance; and goes on only where both reach memory that is ours as far as is chosen.
 func (p *Planner) both(c *pair) bool {
 	left := min(triesPair, p.tries)
 	defer func(had int) { p.tries -= had - left }(left)
-	find := func(j *jump) (uint64, bool) {
+	reach := func(j *jump) bool {
 		left--
-		return p.space.find(j.want(&c.k), j.l.size)
+		w := j.want(&c.k)
+		_, ok := p.space.available(&w, 0)
+		return ok
 	}
 	var rec func(n int) bool
 	rec = func(n int) (ok bool) {
@@ -57,17 +59,18 @@ func (p *Planner) both(c *pair) bool {
 			return ok
 		}
 		b := c.choices[n-1]
-		for _, v := range b.from {
+		turn := int(p.space.turn >> 16 % uint64(len(b.from))) // all of the space is used alike
+		for i := range b.from {
 			if left <= 0 {
 				break
 			}
-			c.k.set(b.at, v)
+			c.k.set(b.at, b.from[(i+turn)%len(b.from)])
 			ok = true
 			if c.x.within(b.at) && n > 1 {
-				_, ok = find(&c.x)
+				ok = reach(&c.x)
 			}
 			if ok && c.y.within(b.at) && n > 1 {
-				_, ok = find(&c.y)
+				ok = reach(&c.y)
 			}
 			if ok && rec(n-1) {
 				return true
@@ -76,13 +79,7 @@ func (p *Planner) both(c *pair) bool {
 		c.k.unset(b.at)
 		return false
 	}
-	if _, ok := find(&c.x); !ok {
-		return false
-	}
-	if _, ok := find(&c.y); !ok {
-		return false
-	}
-	return rec(len(c.choices))
+	return reach(&c.x) && reach(&c.y) && rec(len(c.choices))
 }
 
 // A host is an instruction behind a site that lends it bytes: one that is displaced for that, or a site that gets another jump.
@@ -116,6 +113,9 @@ func (p *Planner) host(at uint64) (h host, ok bool) {
 	}
 	return h, false
 }
+
+// exactBytes is how long a trampoline may be that is to find room at one of a few places.
+const exactBytes = 96
 
 // hostLooks is how many patches that were placed last are looked at for a host's own: all that lie within reach of a short jump.
 const hostLooks = 160
@@ -226,7 +226,7 @@ func (p *Planner) successor(at uint64, room int) (bool, error) {
 }
 
 // neighbour gives an instruction further on a jump, or another one, that has the first bytes of a second jump among its own; to that a short jump leads. Hosts in which both
-// jumps have room to choose come first.
+// jumps have room to choose come first, and last those whose trampolines are long.
 func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 	if room < 2 {
 		return false, nil
@@ -236,9 +236,10 @@ func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 		return false, err
 	}
 	last := at + 2 + 127
-	for _, least := range []int{jumpLen + 1, 3} {
+	for pass := range 3 {
 		for v := p.text.Next(at+uint64(p.text.Len(at)), last); v < last; v = p.text.Next(v+1, last) {
-			if n := p.text.Len(v); n < least || least == 3 && n > jumpLen {
+			n := p.text.Len(v)
+			if n < 3 || pass == 0 && n <= jumpLen || pass == 1 && n > jumpLen {
 				continue
 			}
 			h, ok := p.host(v)
@@ -246,12 +247,12 @@ func (p *Planner) neighbour(at uint64, room int) (bool, error) {
 				continue
 			}
 			c := pair{x: jump{l: lx}, y: jump{op: v, l: ly}}
-			if c.y.end() > p.text.end() || p.hostLayout(ly, &h, c.y.end()) != nil {
+			if c.y.end() > p.text.end() || p.hostLayout(ly, &h, c.y.end()) != nil || (ly.size > exactBytes) != (pass == 2) {
 				continue
 			}
 			for n := 1; n < h.room; n++ {
 				k := h.room - n
-				if least > 3 {
+				if h.room > jumpLen {
 					k = n
 				}
 				c.x.op = v + uint64(k)

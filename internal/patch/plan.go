@@ -106,8 +106,15 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 	}
 	slices.Sort(tx.Vacate)
 	tx.New = make([]*Patch, 0, len(todo)+len(todo)/64)
+	for _, off := range todo {
+		if at := p.text.at + uint64(off); p.records.at(uint64(off)).recipe != nil && p.text.fixed(at) {
+			if _, err := p.direct(at, 1); err != nil {
+				return fail(at, err)
+			}
+		}
+	}
 	for _, off := range slices.Backward(todo) {
-		if p.records.at(uint64(off)).recipe == nil {
+		if r := p.records.at(uint64(off)); r.recipe == nil || r.patched() {
 			continue
 		}
 		if err := p.place(p.text.at + uint64(off)); err != nil {

@@ -268,10 +268,8 @@ func (s *records) count() (n int) {
 // total is how many bytes are free.
 func (s *Space) total() uint64 {
 	n := s.avail.total()
-	for _, r := range s.regions {
-		for _, u := range r.list {
-			n -= uint64(u.frame.bytes)
-		}
+	for _, c := range s.chunks {
+		n -= uint64(c.taken)
 	}
 	return n
 }
@@ -467,14 +465,9 @@ func TestShares(t *testing.T) {
 		if err := b.check(nil); err != nil {
 			t.Error(err)
 		}
-		runs, last := 0, uint64(0)
-		for _, page := range b.space.Pages() {
-			if page != last+PageSize {
-				runs++
-			}
-			last = page
-		}
-		t.Logf("%s: %d sites, %d refused as shared; %d bytes of trampolines in %d pages, %d runs of them", c.name, len(add), shared, size, b.space.InUse(), runs)
+		b.space.Frames()
+		b.space.Shown()
+		t.Logf("%s: %d sites, %d refused as shared; %d bytes of trampolines in %d pages, %d frames, %d areas", c.name, len(add), shared, size, b.space.InUse(), b.space.FrameCount(), b.space.Areas())
 		for tier, n := range tiers {
 			t.Logf("  %-18v %7d  %.3f%%", Tier(tier), n, 100*float64(n)/float64(len(add)))
 		}

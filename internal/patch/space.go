@@ -11,20 +11,42 @@ const PageSize = 4096
 // A Range is the addresses [Lo, Hi).
 type Range struct{ Lo, Hi uint64 }
 
-// A Space says which addresses are free for trampolines and which have them. It gives memory in pages that are in use already, where there is a choice.
+// A Space says which addresses are free for trampolines and which have them, and what memory they show there (frame.go).
+//
+// Most jumps may lead anywhere, and their trampolines lie one behind the other in chunks of their own. The others, which are punned, lie where the program's bytes say, spread over all
+// addresses within reach.
 type Space struct {
-	avail   rangeSet           // what nobody else has mapped, in whole pages: free, or with trampolines
-	regions map[uint64]*region // by number: those with pages in use
-	pages   int                // in use
-	near    uint64             // where memory without further wishes was given last
-	fresh   []uint64           // pages that have come into use since Frames was called
+	avail    rangeSet          // what nobody else has mapped, in whole pages: free, or with trampolines
+	chunks   map[uint64]*chunk // by number: those that have trampolines, or had, or whose memory Frames has told of
+	slots    []*slot           // nil: nothing was ever taken there
+	grid     grid
+	dense    map[uint64]*dense // by zone of the jump
+	expected int               // bytes of trampolines that are to lie in more of them
+	none     map[uint64]bool   // chunks from which no other is in reach
+	fresh    map[uint64]bool   // chunks with trampolines in pages that Frames has not told of
+	told     []Mapping         // by Frames
+	pages    int               // with trampolines
+	frames   int               // likewise
+	turn     uint64
+	last     struct { // chunk that was looked at
+		n uint64
+		c *chunk
+	}
+}
 
-	frames frames
+// denseZone is so small that what one jump reaches another one most likely reaches, too.
+const denseZone = 1 << 30
+
+// A dense is chunks for what may lie anywhere within reach of a zone.
+type dense struct {
+	chunks []uint64
+	open   int // of them, the first that is not full
 }
 
 // NewSpace makes a space of ranges in which nothing is mapped. They are cut to whole pages.
 func NewSpace(free []Range) *Space {
-	s := &Space{regions: map[uint64]*region{}}
+	s := &Space{chunks: map[uint64]*chunk{}, fresh: map[uint64]bool{}, dense: map[uint64]*dense{}}
+	s.newGrid(0)
 	for _, r := range free {
 		s.Unmapped(r)
 	}
@@ -35,6 +57,7 @@ func NewSpace(free []Range) *Space {
 func (s *Space) Unmapped(r Range) {
 	r.Lo, r.Hi = (r.Lo+PageSize-1)&^(PageSize-1), r.Hi&^(PageSize-1)
 	if r.Lo < r.Hi {
+		s.none = nil
 		s.avail.add(r.Lo, r.Hi)
 	}
 }
@@ -42,8 +65,15 @@ func (s *Space) Unmapped(r Range) {
 // Mapped says that somebody else has mapped a range: nothing is given there from now on. The error says that trampolines lie there.
 func (s *Space) Mapped(r Range) error {
 	r.Lo, r.Hi = r.Lo&^(PageSize-1), (r.Hi+PageSize-1)&^(PageSize-1)
-	if a, ok := s.nextUsed(r.Lo, r.Hi); ok {
-		return fmt.Errorf("mapping %#x-%#x lies over trampolines at page %#x: read the process map again", r.Lo, r.Hi, a)
+	for n, c := range s.chunks {
+		if c.taken == 0 || n*chunkSize >= r.Hi || (n+1)*chunkSize <= r.Lo {
+			continue
+		}
+		for i, bytes := range c.bytes {
+			if a := n*chunkSize + uint64(i)*PageSize; bytes > 0 && a >= r.Lo && a < r.Hi {
+				return fmt.Errorf("mapping %#x-%#x lies over trampolines at page %#x: read the process map again", r.Lo, r.Hi, a)
+			}
+		}
 	}
 	s.avail.remove(r.Lo, r.Hi)
 	return nil
@@ -97,42 +127,108 @@ func nextMatch(u, mask, bits uint32) (uint32, bool) {
 	return u&^(top<<1-1) | top | bits&(top-1), true
 }
 
-// looks is how many pages in use are looked at before a fresh one is begun.
-const looks = 64
+// Bounds of the search.
+const (
+	fullPage   = PageSize * 5 / 8 // from where on a frame is left to those that have no choice of pages
+	pageLooks  = 64               // how many others are looked at for those that have
+	openDense  = 8                // chunks that are looked at for what may lie anywhere
+	smallCode  = 64               // bytes of a trampoline: where it finds no room nearly none does
+	leastLooks = 1024             // at most, when none of those has room
+	slotLooks  = 12               // slots that are looked at for a chunk that has no trampolines yet, where a jump has but a few places
+)
 
 // find looks for size free bytes at an address that is wanted.
 func (s *Space) find(w want, size int) (uint64, bool) {
 	if w.mask == 0 {
-		from := w
-		if from.lo = max(w.lo, s.near); s.near == 0 {
-			from.lo = max(w.lo, w.base)
+		if a, ok := s.anywhere(&w, size); ok {
+			return a, true
 		}
-		for _, w := range []*want{&from, &w} {
-			a, ok := s.inUse(w, size)
-			if !ok {
-				a, ok = s.unused(w, size)
-			}
-			if ok {
-				s.near = a
-				return a, true
-			}
-		}
-		return s.least(&w, size)
 	}
-	a, ok := s.available(&w, 0)
+	first, ok := s.available(&w, 0)
 	if !ok {
 		return 0, false
 	}
-	w.lo = a
-	if w.mask < 0xffffff00 { // otherwise there is hardly a choice of pages
-		if a, ok := s.inUse(&w, size); ok {
-			return a, true
-		}
-		if a, ok := s.unused(&w, size); ok {
+	if a, ok := s.chance(&w); ok {
+		if a, ok := s.spread(&w, size, a); ok {
 			return a, true
 		}
 	}
-	return s.least(&w, size)
+	if a, ok := s.least(&w, size, first); ok {
+		return a, true
+	}
+	return s.elsewhere(&w, size, first)
+}
+
+// anywhere looks in the chunks that are for it, and makes another one.
+func (s *Space) anywhere(w *want, size int) (uint64, bool) {
+	d := s.dense[w.base/denseZone]
+	if d == nil {
+		d = &dense{}
+		s.dense[w.base/denseZone] = d
+	}
+	for i, looks := d.open, 0; i < len(d.chunks) && looks < openDense; i++ {
+		looks++
+		at := d.chunks[i] * chunkSize
+		c := s.chunk(d.chunks[i])
+		for a, ok := w.next(at); ok && a < at+chunkSize; a, ok = w.next(a&^(PageSize-1) + PageSize) {
+			end := min(w.run(a), a|(PageSize-1), at+chunkSize-uint64(size))
+			if got, ok := s.slots[c.slot].hole(a-at, end-at, size); ok && s.whole(at+got, size) {
+				return at + got, true
+			}
+		}
+		if i == d.open && c.taken > chunkSize-PageSize && (size <= smallCode || c.taken > chunkSize-PageSize/4) {
+			d.open++ // full
+		}
+	}
+	return s.another(w, size, d)
+}
+
+// another begins another chunk of those.
+func (s *Space) another(w *want, size int, d *dense) (uint64, bool) {
+	if s.none[w.base/chunkSize] {
+		return 0, false
+	}
+	for _, from := range []uint64{w.base, 0} {
+		for a, ok := s.available(w, from); ok; a, ok = s.available(w, a) {
+			if a = (a + chunkSize - 1) &^ (chunkSize - 1); a > w.run(a) || !s.whole(a, chunkSize) {
+				a += PageSize
+				continue
+			}
+			if c := s.chunk(a / chunkSize); c == nil || c.taken == 0 && (!c.bound || c.dense) {
+				s.keep(d, a/chunkSize, max(1, s.expected/chunkSize))
+				return a, a <= w.hi
+			}
+			a += chunkSize
+		}
+	}
+	if s.none == nil {
+		s.none = map[uint64]bool{}
+	}
+	s.none[w.base/chunkSize] = true
+	return 0, false
+}
+
+// keep has up to n chunks from one on for what may lie anywhere: later, jumps with less choice would have begun all of them.
+func (s *Space) keep(d *dense, at uint64, n int) {
+	for k := at; n > 0 && k < at+1<<15 && s.whole(k*chunkSize, chunkSize); k++ {
+		c := s.chunk(k)
+		if c != nil && c.bound && !c.dense {
+			continue
+		}
+		if c == nil || !c.dense {
+			s.slots = append(s.slots, nil)
+			s.bind(k, len(s.slots)-1).dense = true
+		}
+		d.chunks = append(d.chunks, k)
+		s.expected = max(0, s.expected-chunkSize)
+		n--
+	}
+}
+
+// whole says whether nobody else has mapped anything there.
+func (s *Space) whole(a uint64, size int) bool {
+	r, ok := s.avail.seek(a)
+	return ok && r.Lo <= a && a+uint64(size) <= r.Hi
 }
 
 // run gives the last address up to which all are wanted from a, which is.
@@ -159,107 +255,111 @@ func (s *Space) available(w *want, a uint64) (uint64, bool) {
 	return 0, false
 }
 
-// inPage looks for wanted free bytes that begin in a page in use; if across, they may end behind it.
-func (s *Space) inPage(w *want, page uint64, f *frame, size int, across bool) (uint64, bool) {
-	if int(f.room) < size && !across {
-		return 0, false
-	}
-	for a, ok := w.next(page); ok && a < page+PageSize; {
-		end := min(w.run(a), page+PageSize-1)
-		at, found := f.hole(int(a-page), int(end-page), size)
-		if found && (at+size <= PageSize || across && s.clear(page+PageSize, at+size-PageSize)) {
-			return page + uint64(at), true
+// inPage looks for wanted free bytes that begin in [a, end] of one page.
+func (s *Space) inPage(a, end uint64, size int) (uint64, bool) {
+	at := a &^ (chunkSize - 1)
+	t := s.slotOf(a / chunkSize)
+	got, ok := t.hole(a-at, end-at, size)
+	for ok {
+		over := int(got) + size - chunkSize
+		if inside := min(size, chunkSize-int(got)); s.whole(at+got, inside) && (over <= 0 || s.clear(at+chunkSize, over)) {
+			return at + got, true
 		}
-		a, ok = w.next(end + 1)
+		if got++; got > end-at {
+			break
+		}
+		got, ok = t.hole(got, end-at, size)
 	}
 	return 0, false
 }
 
-// clear says whether n bytes from a page's first on are free.
-func (s *Space) clear(page uint64, n int) bool {
-	for ; n > 0; n -= PageSize {
-		if f := s.frameAt(page); f != nil {
-			if _, ok := f.hole(0, 0, min(n, PageSize)); !ok {
-				return false
-			}
-		} else if r, ok := s.avail.seek(page); !ok || r.Lo > page {
+// clear says whether n bytes from a chunk's first on are free.
+func (s *Space) clear(at uint64, n int) bool {
+	for ; n > 0; at, n = at+chunkSize, n-chunkSize {
+		k := min(n, chunkSize)
+		if got, ok := s.slotOf(at/chunkSize).hole(0, 0, k); !ok || got != 0 || !s.whole(at, k) {
 			return false
 		}
-		page += PageSize
 	}
 	return true
 }
 
-// inUse looks in pages in use, from the first on, but not everywhere.
-func (s *Space) inUse(w *want, size int) (uint64, bool) {
-	tries := looks
-	a, ok := w.next(0)
-	for ok && tries > 0 {
-		tries--
-		r := s.regions[a/regionSize]
-		if r == nil { // one that is not there costs little, and many are not
-			a, ok = w.next(a&^(regionSize-1) + regionSize)
-			continue
+// chance gives a page from which on to look, another one each time, where there are some to choose from: so all memory gets equally full.
+func (s *Space) chance(w *want) (uint64, bool) {
+	if w.mask|(PageSize-1) == ^uint32(0) {
+		return 0, false
+	}
+	for range 4 {
+		s.turn += 0x9e3779b97f4a7c15
+		d := uint32(s.turn>>32)&^w.mask | w.bits
+		if a := w.base + uint64(int64(int32(d))); a >= w.lo && a <= w.hi {
+			return a &^ (PageSize - 1), true
 		}
-		next := a&^(regionSize-1) + regionSize
-		for i := r.nextRoomy(int(a % regionSize / PageSize)); i < regionPages && tries > 0; i = r.nextRoomy(i + 1) {
-			page := a&^(regionSize-1) + uint64(i)*PageSize
-			f := r.list[r.rank(i)].frame
-			if f.room < smallHole {
-				r.roomy[i/64] &^= 1 << (i % 64)
-				continue
-			}
-			tries--
-			if at, found := s.inPage(w, page, f, size, false); found {
-				return at, true
-			}
-		}
-		a, ok = w.next(next)
 	}
 	return 0, false
 }
 
-// unused looks for the first page that is not in use in which the bytes may begin.
-func (s *Space) unused(w *want, size int) (uint64, bool) {
-	a, ok := s.available(w, 0)
-	for ok {
-		page := a &^ (PageSize - 1)
-		if next, used := s.nextUsed(page, page+1); used {
-			a, ok = s.available(w, next+PageSize)
-			continue
+// spread looks in pages that are not full, from an address on.
+func (s *Space) spread(w *want, size int, from uint64) (uint64, bool) {
+	a, ok := s.available(w, from)
+	for tries := 0; ok && tries < pageLooks; tries++ {
+		end := min(w.run(a), a|(PageSize-1))
+		if t := s.slotOf(a / chunkSize); t == nil || t.bytes[a%chunkSize/PageSize] < fullPage {
+			if at, ok := s.inPage(a, end, size); ok {
+				return at, true
+			}
 		}
-		if over := int(a-page) + size - PageSize; over <= 0 || s.clear(page+PageSize, over) {
-			return a, true
-		}
-		a, ok = s.available(w, min(w.run(a), page+PageSize-1)+1)
+		a, ok = s.available(w, end+1)
 	}
 	return 0, false
 }
 
-// least gives the least address that will do.
-func (s *Space) least(w *want, size int) (uint64, bool) {
-	a, ok := s.available(w, 0)
-	for ok {
-		page := a &^ (PageSize - 1)
-		if f := s.frameAt(page); f != nil {
-			if at, found := s.inPage(w, page, f, size, true); found {
-				return at, true
-			}
-			a, ok = s.available(w, page+PageSize)
-			continue
+// least gives the least address from a on that will do, if it is not far.
+func (s *Space) least(w *want, size int, a uint64) (uint64, bool) {
+	ok := true
+	for looks := 0; ok && looks < leastLooks; looks++ {
+		end := min(w.run(a), a|(PageSize-1))
+		if at, found := s.inPage(a, end, size); found {
+			return at, true
 		}
-		if over := int(a-page) + size - PageSize; over <= 0 || s.clear(page+PageSize, over) {
-			return a, true
+		a, ok = s.available(w, end+1)
+	}
+	return 0, false
+}
+
+// elsewhere looks at the only page that is wanted with other memory than it would show.
+func (s *Space) elsewhere(w *want, size int, a uint64) (uint64, bool) {
+	n := a / chunkSize
+	end := w.run(a)
+	if c := s.chunk(n); end&^(PageSize-1) != a&^(PageSize-1) || c != nil && (c.taken > 0 || c.bound) {
+		return 0, false
+	}
+	if _, more := s.available(w, end+1); more {
+		return 0, false
+	}
+	for k := 1; k < min(slotLooks, s.grid.n); k++ {
+		i := s.grid.first + int((n+uint64(k))%uint64(s.grid.n))
+		if at, ok := s.slots[i].hole(a%chunkSize, end%chunkSize, size); ok && int(at)+size <= chunkSize && s.whole(n*chunkSize+at, size) {
+			s.bind(n, i)
+			return n*chunkSize + at, true
 		}
-		a, ok = s.available(w, a+1)
 	}
 	return 0, false
 }
 
 // apart is find for memory beside [a, a+n), which another one is to get: also where a page of its shows the same frame.
 func (s *Space) apart(w want, size int, a uint64, n int) (uint64, bool) {
-	s.take(a, a+uint64(n))
+	pieces(a, a+uint64(n), func(n uint64, _ int, _, _ uint64) { s.bind(n, s.slotNumber(n)) })
+	s.mark(a, a+uint64(n), true)
+	var rooms [3][chunkPages]uint16 // in their slots: what is learnt of them meanwhile is not so afterwards
+	first, last := a/chunkSize, (a+uint64(n)-1)/chunkSize
+	for k := first; k <= last; k++ {
+		rooms[k-first] = s.slotOf(k).room
+	}
 	b, ok := s.find(w, size)
-	s.give(a, a+uint64(n))
+	s.mark(a, a+uint64(n), false)
+	for k := first; k <= last; k++ {
+		s.slotOf(k).room = rooms[k-first]
+	}
 	return b, ok
 }

@@ -103,8 +103,8 @@ func TestSpace(t *testing.T) {
 				inUse[a&^(PageSize-1)] = true
 			}
 		}
-		if got := s.Pages(); len(got) != len(inUse) {
-			t.Fatalf("round %d: %d pages in use, want %d", round, len(got), len(inUse))
+		if s.InUse() != len(inUse) || s.FrameCount() != len(inUse) {
+			t.Fatalf("round %d: %d pages in use, %d frames, want %d", round, s.InUse(), s.FrameCount(), len(inUse))
 		}
 		for page := range uint64(pages) {
 			a := base + page*PageSize
@@ -115,8 +115,8 @@ func TestSpace(t *testing.T) {
 		for _, r := range given {
 			s.give(r.Lo, r.Hi)
 		}
-		if s.InUse() != 0 || len(s.regions) != 0 {
-			t.Fatalf("round %d: pages are in use and nothing is given: %d", round, s.InUse())
+		if s.InUse() != 0 || s.FrameCount() != 0 {
+			t.Fatalf("round %d: %d pages are in use, %d frames, and nothing is given", round, s.InUse(), s.FrameCount())
 		}
 	}
 }

@@ -189,6 +189,12 @@ func (t *Text) room(addr uint64) int {
 	return n
 }
 
+// fixed says whether all bytes of a jump's distance are the instruction's own, which may not change: its trampoline has one place, and so comes before those that have some to
+// choose from.
+func (t *Text) fixed(addr uint64) bool {
+	return t.orig[addr-t.at] == 0xf0 && t.Len(addr) >= jumpLen && !t.shared(addr) && t.room(addr) == 1
+}
+
 // shared says whether the instruction at an address lies inside another known one.
 func (t *Text) shared(addr uint64) bool {
 	for k := 1; k < x86.MaxLen; k++ {
