@@ -32,6 +32,7 @@ var policy = map[string]string{
 	"internal/recipe":       "internal/patch internal/x86",
 	"internal/perf":         "github.com/klauspost/compress/zstd",
 	"internal/engine":       "internal/wire internal/image internal/unwind internal/tracee internal/x86 internal/patch internal/recipe internal/syscalls golang.org/x/sys/unix",
+	"internal/access":       "internal/wire internal/x86 internal/patch internal/recipe internal/engine",
 	"internal/truth":        "",
 	"internal/sample":       "internal/image internal/pt internal/perf",
 	"internal/step":         "internal/tsc internal/image internal/tracee internal/x86 internal/pt internal/perf internal/truth internal/sample golang.org/x/sys/unix",
@@ -49,7 +50,7 @@ var policy = map[string]string{
 	"internal/run": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor golang.org/x/sys/unix golang.org/x/term",
 	"internal/record": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
-		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu golang.org/x/sys/unix golang.org/x/term",
+		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
 		"github.com/google/pprof/profile",
 	"internal/calls": "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/agent internal/run",

@@ -70,8 +70,8 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 // samplingFlags are those of samples of memory accesses.
 func (fs *flagSet) samplingFlags(o *flags) {
 	fs.under("Samples of memory accesses")
-	fs.oneOf(&o.sample, "sample", "", []string{"auto", "pmu", "timer", "step"},
-		"sample by the processor (pmu: PEBS and Intel PT), by a clock and breakpoints (timer), the better of these (auto), or step every instruction (step: very slow, and exact)")
+	fs.oneOf(&o.sample, "sample", "", []string{"auto", "pmu", "timer", "step", "full"},
+		"sample by the processor (pmu: PEBS and Intel PT), by a clock and breakpoints (timer), the better of these (auto), step every instruction (step: very slow, and exact), or have each instruction tell what memory it accesses (full: slow, and nothing but libc is left out)")
 	fs.number(&o.period, "period", record.DefaultPeriod, 1, 1<<31, "of pmu and step: `N` loads and N stores of a thread from one sample to the next")
 	cmd := fs.cmd
 	cmd.Flags().StringSliceVar(&o.filter, "filter", nil, "trace control flow only in these `FILES`, base names, comma-separated; main is the program's own (default), all is everywhere")

@@ -51,6 +51,9 @@ func Analyze(o Options) (exit int, err error) {
 		return agent.ExitOurs, err
 	}
 	defer tr.Close()
+	if tr.Meta().Config.Accesses {
+		return full(o, tr, begin)
+	}
 	rec, err := sample.Open(o.Dir)
 	if err != nil {
 		return agent.ExitOurs, err

@@ -264,6 +264,9 @@ func (l *learner) access(a *Access) {
 		}
 		return
 	}
+	if a.Kind&Done != 0 {
+		return
+	}
 	k := [2]uint64{a.Process, uint64(a.Thread)}
 	s := l.stores[k]
 	if s == nil {

@@ -132,6 +132,14 @@ func (d *Detector) Access(a *Access) {
 		}
 		return
 	}
+	if a.Kind&Done != 0 {
+		if a.fits() {
+			for cell := a.Addr / 8; cell <= (a.Addr+a.Size-1)/8; cell++ {
+				p.mem.atoms.in(cell, maskOf(cell, a.Addr, a.Addr+a.Size), d.seq, func(l *location, _ uint8) { t.acquire(l.clock) })
+			}
+		}
+		return
+	}
 	made := t.store.follow(a)
 	if made.size != 0 {
 		p.mem.atoms.learn(made.addr, made.addr+made.size, d.seq, p.mem.at(made.addr))

@@ -20,6 +20,8 @@ const (
 	// Order is for atomics that are not all known, or not when: with Locked or Fence, Time is the latest at which it can have been, and Size 0 says that the address
 	// is not known. It comes after all that anybody did before that time, and the bytes are atomic; it is no access.
 	Order
+	// Done, with Locked, is no access: one that was given before has been made by now. What others wrote to these bytes up to this time may have come before it.
+	Done
 )
 
 // Access is one access to memory by one instruction.

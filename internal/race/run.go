@@ -15,6 +15,8 @@ type Input struct {
 	Events func(fn func(process uint64, e *wire.Event) error) error
 	// Accesses begins to read the accesses, in the order of their times: each call of what it returns gives the next ones, none at the end.
 	Accesses func() func() ([]Access, error)
+	// Both, if it is there, stands for the two: it gives events and accesses in one order.
+	Both func(event func(process uint64, e *wire.Event) error, access func(*Access)) error
 }
 
 // Accesses is Input.Accesses of a slice.
@@ -31,6 +33,12 @@ func Accesses(all []Access) func() func() ([]Access, error) {
 
 // each gives events and accesses in one order; of one time, the accesses first.
 func (in *Input) each(event func(process uint64, e *wire.Event), access func(*Access)) error {
+	if in.Both != nil {
+		return in.Both(func(process uint64, e *wire.Event) error {
+			event(process, e)
+			return nil
+		}, access)
+	}
 	next := in.Accesses()
 	var batch []Access
 	ended := false

@@ -13,7 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ripstop/ripstop/internal/access"
 	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/pmu"
 	"github.com/ripstop/ripstop/internal/run"
 	"github.com/ripstop/ripstop/internal/sample"
@@ -21,6 +23,7 @@ import (
 	"github.com/ripstop/ripstop/internal/trace"
 	"github.com/ripstop/ripstop/internal/tsc"
 	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // Options is what the flags of a recording say.
@@ -72,7 +75,15 @@ func Record(o Options) (exit int, err error) {
 		out.Close()
 		return agent.ExitOurs, err
 	}
-	sess, err := agent.New(agent.Options{Config: cfg, Recorder: out, Warn: w.add})
+	with := agent.Options{Config: cfg, Recorder: out, Warn: w.add}
+	var teller *access.Teller
+	if o.Sampling.Mode == sample.Full {
+		teller = access.New()
+		eng := engine.New(engine.Options{Client: teller, Calls: x86.PushReturn, Warn: w.add})
+		defer eng.Close()
+		with.Patcher = eng
+	}
+	sess, err := agent.New(with)
 	if err != nil {
 		out.Close()
 		sampler.Close()
@@ -91,6 +102,9 @@ func Record(o Options) (exit int, err error) {
 		return run.Code(err), err
 	}
 	res := trace.Result{Exit: status.Code, Signal: int(status.Signal), Ended: time.Now().Format(time.RFC3339)}
+	if teller != nil {
+		res.NotSeen = teller.NotSeen()
+	}
 	if e := out.SetResult(res); traceErr == nil {
 		traceErr = e
 	}
@@ -137,7 +151,7 @@ func meta(o *Options, c wire.Config) trace.Meta {
 		Clock: trace.Clock{Hz: tsc.Frequency(), TSC: tsc.Now(), UnixNano: time.Now().UnixNano()},
 		Host:  trace.Host{CPUs: runtime.NumCPU(), CPU: cpuModel()},
 		Config: trace.Config{All: c.All != 0, Follow: c.Follow != 0, Heap: c.Heap != 0, Misuse: c.Misuse != 0,
-			StackDepth: c.StackDepth, AllocDepth: c.AllocDepth},
+			Accesses: o.Sampling.Mode == sample.Full, StackDepth: c.StackDepth, AllocDepth: c.AllocDepth},
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {

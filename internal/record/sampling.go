@@ -58,7 +58,7 @@ func (s *Sampling) choose(code func(names []string) ([]pmu.Range, error)) error 
 		}
 	}
 	switch s.Mode {
-	case sample.None, sample.Step:
+	case sample.None, sample.Step, sample.Full:
 	case sample.Timer:
 		s.why = "it was asked for"
 	case sample.PMU:
@@ -97,7 +97,7 @@ func (s *Sampling) planned(code func(names []string) ([]pmu.Range, error)) (err 
 
 // told says at the end what was chosen and what is missing, where the user must know; "" if nothing.
 func (s *Sampling) told(dir string) string {
-	if s.Mode == sample.None {
+	if s.Mode == sample.None || s.Mode == sample.Full {
 		return ""
 	}
 	i, err := sample.ReadInfo(dir)

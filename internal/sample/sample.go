@@ -31,6 +31,7 @@ const (
 	Auto  Mode = "auto"  // the best of pmu and timer that the machine has
 	PMU   Mode = "pmu"   // the processor: PEBS and Intel PT
 	Timer Mode = "timer" // a clock and hardware breakpoints: what code ran, and some of its accesses, by chance
+	Full  Mode = "full"  // every instruction that accesses memory tells it, as an event of the trace: no samples
 	Step  Mode = "step"  // every instruction is stepped, and told as a PMU would tell it
 )
 

@@ -61,6 +61,7 @@ type Config struct {
 	Follow     bool   `json:"follow"`
 	Heap       bool   `json:"heap"`
 	Misuse     bool   `json:"misuse"`
+	Accesses   bool   `json:"accesses,omitempty"` // memory accesses are among the events
 	StackDepth uint32 `json:"stack_depth"`
 	AllocDepth uint32 `json:"alloc_depth"`
 }
@@ -70,6 +71,8 @@ type Result struct {
 	Exit   int    `json:"exit"`             // exit status of the command
 	Signal int    `json:"signal,omitempty"` // that killed it
 	Ended  string `json:"ended,omitempty"`  // RFC 3339
+	// NotSeen is what was not recorded, a sentence each, as far as those who judge the trace should say so.
+	NotSeen []string `json:"not_seen,omitempty"`
 }
 
 // Time is when the event at tick ts was, as far as the clock's calibration goes.

@@ -124,6 +124,7 @@ var Events = []Spec{
 	{67, "munmap", []Field{addr("addr"), u64f("len")}, NoTail, "[all] About to unmap."},
 	{68, "mremap", []Field{addr("old"), u64f("old_len"), addr("addr"), u64f("len")}, NoTail, "[all] mremap moved or resized a mapping."},
 	{69, "brk", []Field{addr("end")}, NoTail, "[all] The program moved its break."},
+	{70, "access", []Field{addr("addr"), u64f("size"), addr("pc"), stack(), u8("kind", "")}, NoTail, "[accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it. Writes, atomic ones and fences are told before they are made; reads when they have been. A thread tells an access once between two of its other events, unless the bytes are atomic."},
 
 	// Signals.
 	{80, "sigaction", []Field{u32f("sig"), u32f("saflags"), addr("handler")}, NoTail, "A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`."},

@@ -251,6 +251,7 @@ const (
 	PatchFuncSyscallHook PatchFunc = 1
 	PatchFuncVdsoHook    PatchFunc = 2
 	PatchFuncRuns        PatchFunc = 3
+	PatchFuncAccess      PatchFunc = 4
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
@@ -358,6 +359,7 @@ const (
 	TypeMunmap             Type = 67
 	TypeMremap             Type = 68
 	TypeBrk                Type = 69
+	TypeAccess             Type = 70
 	TypeSigaction          Type = 80
 	TypeSignalSend         Type = 81
 	TypeSignalEnter        Type = 82
@@ -1632,6 +1634,38 @@ func (e EvBrk) Append(dst []uint64, ts uint64) []uint64 {
 	var w [2]uint64
 	w[0] = ts<<8 | 69
 	w[1] |= uint64(uint64(e.End)) << 0
+	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvAccess is event `access`: [accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it. Writes, atomic ones and fences are told before they are made; reads when they have been. A thread tells an access once between two of its other events, unless the bytes are atomic.
+type EvAccess struct {
+	Addr  uint64
+	Size  uint64
+	Pc    uint64
+	Stack uint32
+	Kind  uint8
+}
+
+// DecodeAccess reads the record w, whose length RecordWords has confirmed.
+func DecodeAccess(w []uint64) (e EvAccess) {
+	e.Addr = uint64(w[1] >> 0)
+	e.Size = uint64(w[2] >> 0)
+	e.Pc = uint64(w[3] >> 0)
+	e.Stack = uint32(w[4] >> 0)
+	e.Kind = uint8(w[4] >> 32)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvAccess) Append(dst []uint64, ts uint64) []uint64 {
+	var w [5]uint64
+	w[0] = ts<<8 | 70
+	w[1] |= uint64(uint64(e.Addr)) << 0
+	w[2] |= uint64(uint64(e.Size)) << 0
+	w[3] |= uint64(uint64(e.Pc)) << 0
+	w[4] |= uint64(uint32(e.Stack)) << 0
+	w[4] |= uint64(uint8(e.Kind)) << 32
 	dst = append(dst, w[:]...)
 	return dst
 }

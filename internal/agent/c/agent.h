@@ -71,7 +71,8 @@ struct rs_thread {
 	void *heap_recent;         /* heap.c: recent allocations */
 	void *stack_memory;        /* stack.c: stacks taken before */
 	uint32_t stacks_by, stacks_taken; /* stack.c: as long as there is none: whose, how many */
-	uint64_t spare[8];
+	void *accesses;            /* access.c: what this thread has told of its accesses */
+	uint64_t spare[7];
 
 	/* Of the core (region.c, ring.c, thread.c). The pointers above and the memory behind them survive until the slot's next thread, which
 	 * finds them as they were: their owners reset them when they see a new `number`. */

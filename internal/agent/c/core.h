@@ -149,5 +149,14 @@ struct rs_past { uintptr_t lo; size_t size; const uint64_t *word; bool own; };
 unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, uint64_t *pcs, unsigned depth) RS_HIDDEN;
 /* The number of the stack from where an interposed function was called (as rs_stack_from), with its trail and nothing remembered; from f as it was. */
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
+uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth) RS_HIDDEN;
+
+/* --- access.c -------------------------------------------------------------------------------------------------------------------------- */
+
+/* Called by recipes before a memory access, with the recipe's context. */
+struct rs_access_context;
+void rs_access(const struct rs_access_context *c) RS_HIDDEN;
+/* Before each event of another kind of a thread that has told accesses. */
+void rs_access_event(struct rs_thread *t) RS_HIDDEN;
 #endif

@@ -322,7 +322,7 @@ static void forget(struct rs_thread *t, bool own)
 	t->held = NULL;
 	t->slow = 1;
 	t->held_count = t->held_cap = 0;
-	t->order_cache = t->unwind_cache = t->heap_recent = t->stack_memory = NULL;
+	t->order_cache = t->unwind_cache = t->heap_recent = t->stack_memory = t->accesses = NULL;
 	rs_os_clear(t->spare, sizeof t->spare);
 }
 

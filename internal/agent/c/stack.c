@@ -203,10 +203,8 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 	return id;
 }
 
-uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
+static inline uint32_t from(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
-	/* The interposed function's frame: its caller's rbp, the return address, and above them the caller's stack. */
-	uintptr_t rsp = (uintptr_t)fp + 16, rbp = *(const uint64_t *)fp;
 	struct rs_frame f = {.pc = pc, .rsp = rsp, .rbp = rbp, .has_rbp = true};
 	struct memory *m = t->stack_memory;
 	if (depth == 0 || !rs_active)
@@ -226,6 +224,17 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 			}
 	}
 	return take_anew(t, &f, depth);
+}
+
+uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
+{
+	/* The interposed function's frame: its caller's rbp, the return address, and above them the caller's stack. */
+	return from(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, depth);
+}
+
+uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+{
+	return from(t, pc + 1, rsp, rbp, depth); /* as if it were a return address: less 1 it is the instruction */
 }
 
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail)

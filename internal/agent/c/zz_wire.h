@@ -210,6 +210,7 @@ enum {
 	RS_PATCH_FUNC_SYSCALL_HOOK = 1,
 	RS_PATCH_FUNC_VDSO_HOOK = 2,
 	RS_PATCH_FUNC_RUNS = 3,
+	RS_PATCH_FUNC_ACCESS = 4,
 };
 
 /* the last 8 rows of Calls: CallRows - 8 + this */
@@ -736,6 +737,18 @@ static inline void rs_put_brk(uint64_t *w, uint64_t end)
 {
 	(void)w;
 	w[1] = (uint64_t)end;
+}
+
+/* [accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it. Writes, atomic ones and fences are told before they are made; reads when they have been. A thread tells an access once between two of its other events, unless the bytes are atomic. */
+#define RS_EV_ACCESS 70
+#define RS_ACCESS_WORDS 5
+static inline void rs_put_access(uint64_t *w, uint64_t addr, uint64_t size, uint64_t pc, uint32_t stack, uint8_t kind)
+{
+	(void)w;
+	w[1] = (uint64_t)addr;
+	w[2] = (uint64_t)size;
+	w[3] = (uint64_t)pc;
+	w[4] = (uint64_t)stack | (uint64_t)kind << 32;
 }
 
 /* A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`. */

@@ -1,0 +1,175 @@
+// Package access has a program tell its memory accesses: the engine puts a recipe in front of each instruction that makes some, which calls the agent's access.c, which
+// sends events of kind access. Each of them costs the program some hundred cycles.
+package access
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/recipe"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// Bits of what access.c is told of each of two accesses.
+const (
+	read = 1 << iota
+	write
+	atomic
+	fence
+	repeated
+)
+
+// dataOf gives what access.c is told of an instruction, 16 bits for each access; 0: it has none to tell. unseen: it makes accesses that it cannot tell.
+func dataOf(in *x86.Inst) (data uint64, unseen bool) {
+	if in.Op == "mfence" {
+		return fence, false
+	}
+	for i, m := range in.Mems() {
+		switch {
+		case m.Access == x86.None || m.Kind&(x86.MemAddress|x86.MemHint|x86.MemStack) != 0:
+			continue
+		case m.Kind&(x86.MemGather|x86.MemScatter|x86.MemMasked|x86.MemBit|x86.MemState) != 0 || m.Seg == x86.GS || m.Size == 0,
+			m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) && stops(in.Op):
+			unseen = true
+			continue
+		}
+		bits := uint64(0)
+		if m.Access&x86.Read != 0 {
+			bits |= read
+		}
+		if m.Access&x86.Write != 0 {
+			bits |= write
+		}
+		if m.Kind&x86.MemLocked != 0 {
+			bits |= atomic
+			if m.Base == x86.RSP { // a lock prefix for its own sake: nobody else has a word of the stack that is found by rsp
+				bits = fence
+			}
+		}
+		if m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) {
+			bits |= repeated
+		}
+		data |= bits << (16 * i)
+	}
+	return data, unseen
+}
+
+// stops says of a string instruction whether what it reads decides how often it is repeated.
+func stops(op string) bool { return len(op) >= 4 && (op[:4] == "cmps" || op[:4] == "scas") }
+
+// A Teller is the engine's client.
+type Teller struct {
+	mu     sync.Mutex
+	unseen map[string]int // by module: instructions whose accesses are not told
+	why    []string
+}
+
+// New makes one.
+func New() *Teller { return &Teller{unseen: map[string]int{}} }
+
+// Start is the engine.Client's.
+func (t *Teller) Start(*engine.Process) error { return nil }
+
+// Sites gives the instructions of a module that access memory; those of glibc and the agent are left out.
+func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site) {
+	switch m.Kind {
+	case engine.Program, engine.Library:
+	default:
+		return nil
+	}
+	unseen := 0
+	m.Instructions(func(i *engine.Insn) bool {
+		data, missed := dataOf(&i.Inst)
+		if missed {
+			unseen++
+		}
+		if data != 0 {
+			sites = append(sites, patch.Site{At: i.At, Recipe: &site{p: p, m: m, at: i.At, data: data}})
+		}
+		return true
+	})
+	t.miss(m.Path, unseen)
+	return sites
+}
+
+func (t *Teller) miss(module string, n int) {
+	if n > 0 {
+		t.mu.Lock()
+		t.unseen[module] += n
+		t.mu.Unlock()
+	}
+}
+
+// Patched counts what was not patched.
+func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
+	n := 0
+	m.Instructions(func(i *engine.Insn) bool {
+		if data, _ := dataOf(&i.Inst); data != 0 && at(i.At) == nil {
+			n++
+		}
+		return true
+	})
+	t.miss(m.Path, n)
+}
+
+// Site refuses: nothing is patched on request.
+func (t *Teller) Site(*engine.Process, *engine.Module, uint64) (patch.Recipe, bool) {
+	return nil, false
+}
+
+// End is the engine.Client's.
+func (t *Teller) End(*engine.Process) {}
+
+// NotSeen says what was not told, a sentence for each module.
+func (t *Teller) NotSeen() (out []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for module, n := range t.unseen {
+		out = append(out, fmt.Sprintf("%s: %d instructions do not tell what memory they access (gathers, masked ones, those that could not be patched)", module, n))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// A site is the recipe of one instruction. There may be millions: its code is made when it is asked for.
+type site struct {
+	p    *engine.Process
+	m    *engine.Module
+	at   uint64
+	data uint64
+	size int
+}
+
+func (s *site) compile() (*recipe.Code, error) {
+	in, ok := s.m.Instruction(s.at)
+	if !ok {
+		return nil, fmt.Errorf("no instruction at %#x", s.at)
+	}
+	return recipe.Compile([]recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), Data: s.data}}, recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}, x86.AllLive, s.p.Env())
+}
+
+// Size is described at patch.Recipe, as are the others.
+func (s *site) Size() int {
+	if s.size == 0 {
+		if c, err := s.compile(); err == nil {
+			s.size = c.Size()
+		}
+	}
+	return s.size
+}
+
+// Replaces says no: the instruction runs as it is.
+func (s *site) Replaces() bool { return false }
+
+// Append makes the code.
+func (s *site) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
+	c, err := s.compile()
+	if err != nil {
+		return dst, nil, err
+	}
+	return c.Append(dst, at)
+}
