@@ -4,7 +4,9 @@ package access
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ripstop/ripstop/internal/engine"
@@ -22,6 +24,9 @@ const (
 	fence
 	repeated
 )
+
+// orders are the bits of data that say that an access may order threads.
+const orders = (atomic | fence) * (1 + 1<<16)
 
 // dataOf gives what access.c is told of an instruction, 16 bits for each access; 0: it has none to tell. unseen: it makes accesses that it cannot tell.
 func dataOf(in *x86.Inst) (data uint64, unseen bool) {
@@ -58,6 +63,15 @@ func dataOf(in *x86.Inst) (data uint64, unseen bool) {
 	return data, unseen
 }
 
+// LeftOut are libraries, by the beginnings of their names, of which only atomic instructions and fences are told, for what they order: the others are tens of
+// thousands. Of glibc nothing is told.
+var LeftOut = []string{"libstdc++.so", "libgcc_s.so", "libm.so", "libm-2."}
+
+func leftOut(path string) bool {
+	base := filepath.Base(path)
+	return slices.ContainsFunc(LeftOut, func(s string) bool { return strings.HasPrefix(base, s) })
+}
+
 // stops says of a string instruction whether what it reads decides how often it is repeated.
 func stops(op string) bool { return len(op) >= 4 && (op[:4] == "cmps" || op[:4] == "scas") }
 
@@ -81,13 +95,16 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	default:
 		return nil
 	}
-	unseen := 0
+	unseen, only := 0, ^uint64(0)
+	if leftOut(m.Path) {
+		only = orders
+	}
 	m.Instructions(func(i *engine.Insn) bool {
 		data, missed := dataOf(&i.Inst)
-		if missed {
+		if missed && only == ^uint64(0) {
 			unseen++
 		}
-		if data != 0 {
+		if data&only != 0 {
 			sites = append(sites, patch.Site{At: i.At, Recipe: &site{p: p, m: m, at: i.At, data: data}})
 		}
 		return true
@@ -106,9 +123,12 @@ func (t *Teller) miss(module string, n int) {
 
 // Patched counts what was not patched.
 func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
-	n := 0
+	n, only := 0, ^uint64(0)
+	if leftOut(m.Path) {
+		only = orders
+	}
 	m.Instructions(func(i *engine.Insn) bool {
-		if data, _ := dataOf(&i.Inst); data != 0 && at(i.At) == nil {
+		if data, _ := dataOf(&i.Inst); data&only != 0 && at(i.At) == nil {
 			n++
 		}
 		return true

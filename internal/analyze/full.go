@@ -29,26 +29,21 @@ func full(o Options, tr *trace.Reader, begin time.Time) (exit int, err error) {
 		jobs = runtime.GOMAXPROCS(0)
 	}
 	told := uint64(0) // accesses, in each pass
-	in := race.Input{Both: func(event func(process uint64, e *wire.Event) error, access func(*race.Access)) error {
-		n := uint64(0)
-		err := tr.Events(func(process uint64, e *wire.Event) error {
-			if e.Type != wire.TypeAccess {
-				return event(process, e)
+	in := race.Told(func(fn func(process uint64, e *wire.Event) error) error {
+		told = 0
+		return tr.Events(func(process uint64, e *wire.Event) error {
+			if e.Type == wire.TypeAccess {
+				told++
 			}
-			n++
-			ev := wire.DecodeAccess(e.Words)
-			access(&race.Access{Process: process, Thread: e.Thread, Time: e.TS, Addr: ev.Addr, Size: ev.Size, PC: ev.Pc, Stack: ev.Stack, Kind: race.Kind(ev.Kind)})
-			return nil
+			return fn(process, e)
 		})
-		told = n
-		return err
-	}}
+	})
 	var s report.Summary
 	a.found, err = race.Run(in, func() race.World { return toldWorld{target.New(sym)} },
 		race.Config{MovAtomics: o.MovAtomics, MaxCells: maxCells, Shards: 1, Jobs: jobs})
 	if err == nil {
 		a.report(target.New(sym), a.found.Findings)
-		s.NotSeen = append(s.NotSeen, "accesses inside libc (memcpy, stdio and the like) are not seen, nor are the kernel's")
+		s.NotSeen = append(s.NotSeen, "accesses inside libc, libm, libgcc and libstdc++ (memcpy, stdio, streams and the like) are not seen, nor are the kernel's")
 		if r := tr.Meta().Result; r != nil {
 			s.Exited, s.ExitCode = r.Signal == 0, r.Exit
 			s.NotSeen = append(s.NotSeen, r.NotSeen...)
