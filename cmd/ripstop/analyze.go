@@ -35,10 +35,13 @@ recovered where that is certain, by running the program's instructions again, an
 judged together with the trace's locks, threads and allocations. The exit status is
 66 when something was found, else 0.
 
-A recording shows a part of all accesses: how much is said at the end, and what was
+A sample shows a part of all accesses: how much is said at the end, and what was
 left out, and no report is no proof. Loads and stores of C11 atomics look like
-others in machine code, so with samples every race is of the rule data-race-mov.`,
+others in machine code, so with samples every race is of the rule data-race-mov.
+A recording of --sample=full has all accesses, and every race between them is
+reported.`,
 		Example: `  ripstop record --sample=auto -o trace -- ./server
+  ripstop record --sample=full -o trace -- ./test
   ripstop analyze trace
   ripstop analyze --format sarif -o races.sarif --suppressions known.supp trace`,
 		RunE: func(cmd *cobra.Command, args []string) error {

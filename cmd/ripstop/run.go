@@ -93,7 +93,8 @@ func newRecord() *cobra.Command {
 reported now, and the exit status is the program's.
 
 With --sample the trace also gets samples of the program's memory accesses, in a
-perf.data file that perf reads: what races are recovered from. With --pid it is
+perf.data file that perf reads: what races are recovered from; with --sample=full
+all accesses, as events of the trace, told by the program's own code. With --pid it is
 samples alone, of a process that runs already, until it ends or you interrupt
 ripstop; the process is left as it was.`,
 		Example: `  ripstop record -o trace -- ./server
