@@ -213,6 +213,13 @@ func (o *Options) stats(p *Profile, e engine.Stats, a agent.Stats) {
 	say("instructions displaced", "%d", e.Displaced)
 	say("trampolines", "%d KiB of code in %d KiB of memory", e.Code>>10, e.Pages>>10)
 	say("tables", "%d KiB", e.Tables>>10)
+	sites := uint64(0)
+	for _, n := range e.Patched {
+		sites += n
+	}
+	if sites > 0 {
+		say("memory a site", "%d bytes: %d of trampolines, %d of tables", (e.Pages+e.Tables)/sites, e.Pages/sites, e.Tables/sites)
+	}
 	for _, s := range run.Stats(a) {
 		say(s.Name, "%s", s.Value)
 	}
