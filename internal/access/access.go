@@ -79,7 +79,6 @@ func stops(op string) bool { return len(op) >= 4 && (op[:4] == "cmps" || op[:4] 
 type Teller struct {
 	mu     sync.Mutex
 	unseen map[string]int // by module: instructions whose accesses are not told
-	why    []string
 }
 
 // New makes one.
