@@ -127,6 +127,9 @@ static void deliver(siginfo_t *info, ucontext_t *uc)
 	inside = sa.sa_flags & SA_NODEFER && sigismember(&sa.sa_mask, SIGTRAP) != 1 ? 0 : (uintptr_t)__builtin_frame_address(0);
 	struct rs_shown shown;
 	rs_patch_show(uc, info, &shown);
+	/* From here on what the program asked for is blocked. */
+	uint64_t mask = (uc->uc_sigmask.__val[0] | sa.sa_mask.__val[0]) & ~(uint64_t)TRAP_BIT;
+	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
 	sa.sa_sigaction(SIGTRAP, info, uc);
 	rs_patch_resume(uc, &shown);
 	rs_trap_block(uc->uc_sigmask.__val[0] & TRAP_BIT);
@@ -148,18 +151,17 @@ static void handler(int sig, siginfo_t *info, void *context)
 
 static struct rs_kernel_action libcs; /* as libc installs a handler: with its own place to return to */
 
-/* The kernel's action: ours, with what the program asked for as far as it shows: where the handler runs, what is blocked meanwhile, what is restarted. */
+/* The kernel's action: ours, with what the program asked for as far as it shows: where the handler runs, what is restarted. All else is blocked in ours, which
+ * is short: another handler would see code of the agent interrupted, and glibc's for cancellation would unwind from there to a context that leads into a trampoline. */
 RS_GENERAL static long install(const struct sigaction *as)
 {
 	struct rs_kernel_action k;
 	k.handler = (uintptr_t)handler;
 	k.restorer = libcs.restorer;
 	k.flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART;
-	k.mask = 0;
-	if (as->sa_handler != SIG_DFL && as->sa_handler != SIG_IGN) {
+	k.mask = ~(uint64_t)TRAP_BIT;
+	if (as->sa_handler != SIG_DFL && as->sa_handler != SIG_IGN)
 		k.flags = (uint32_t)((as->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO | SA_NODEFER);
-		k.mask = as->sa_mask.__val[0] & ~(uint64_t)TRAP_BIT;
-	}
 	k.flags |= SA_RESTORER;
 	return RS_PROGRAM4(SYS_rt_sigaction, SIGTRAP, &k, NULL, 8);
 }
@@ -171,7 +173,7 @@ long rs_trap_begin(void)
 	struct sigaction ours = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART};
 	if (rs_real.sigaction(SIGTRAP, &ours, &own) < 0 || RS_SYS4(SYS_rt_sigaction, SIGTRAP, NULL, &libcs, 8) < 0)
 		return -EINVAL;
-	if (own.sa_handler != SIG_DFL && own.sa_handler != SIG_IGN && install(&own) < 0)
+	if (install(&own) < 0)
 		return -EINVAL;
 	rs_trapping = true;
 	return 0;

@@ -24,6 +24,15 @@ static long spin(volatile long *p)
 	return n;
 }
 
+// dense reads bytes by instructions of one byte, to each of which there is a jump: no room but for int3 at most of them.
+__asm__(".text\n.globl dense\n.type dense, @function\ndense:\n.cfi_startproc\n	mov %rdi, %rdx\n	movl $1, (%rsi)\n	xor %ecx, %ecx\n"
+	"again:\n	mov %rdx, %rdi\n	mov %rdx, %rsi\n"
+	".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\n	cmp $1000+\\n, %ecx\n	je byte\\n\n.endr\n"
+	".irp n,0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15\nbyte\\n:	lodsb\n.endr\n"
+	"	jmp again\n	ret\n.cfi_endproc\n.size dense, .-dense\n");
+extern "C" long dense(volatile long *p, volatile int *running);
+static long spins_densely(volatile long *p) { return dense(p, &running); }
+
 static long (*volatile spinning)(volatile long *) = spin; // who calls it may not know that nothing is thrown
 
 __attribute__((noinline)) static long outer(volatile long *p, int depth)
@@ -38,6 +47,16 @@ static void *cancelled(void *)
 	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
 	outer(shared, 3);
 	return nullptr;
+}
+
+// Cancelled while it handles our SIGTRAP, most of the time.
+static long (*volatile trapping)(volatile long *) = spins_densely;
+static void *trapped(void *)
+{
+	int old;
+	pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &old);
+	Guard g;
+	return (void *)trapping(shared);
 }
 
 static void *deferred(void *)
@@ -81,7 +100,7 @@ int main()
 {
 	for (int i = 0; i < 100; i++) {
 		void *result;
-		pthread_t t = start(i % 4 == 3 ? deferred : cancelled);
+		pthread_t t = start(i % 4 == 3 ? deferred : i % 4 == 2 ? trapped : cancelled);
 		for (int j = 0; j < i; j++)
 			sched_yield();
 		if (pthread_cancel(t))
