@@ -23,6 +23,8 @@ const (
 	atomic
 	fence
 	repeated
+	_
+	fenced
 )
 
 // orders are the bits of data that say that an access may order threads.
@@ -98,13 +100,20 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	if leftOut(m.Path) {
 		only = orders
 	}
+	var last *site // the instruction before, if it is one
+	length := 0    // its
 	m.Instructions(func(i *engine.Insn) bool {
 		data, missed := dataOf(&i.Inst)
 		if missed && only == ^uint64(0) {
 			unseen++
 		}
+		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data == write {
+			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
+		}
+		last, length = nil, i.Inst.Len
 		if data&only != 0 {
-			sites = append(sites, patch.Site{At: i.At, Recipe: &site{p: p, m: m, at: i.At, data: data}})
+			last = &site{p: p, m: m, at: i.At, data: data}
+			sites = append(sites, patch.Site{At: i.At, Recipe: last})
 		}
 		return true
 	})

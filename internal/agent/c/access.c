@@ -1,7 +1,7 @@
 /* access.c: memory accesses, as recipes in front of instructions tell them (internal/access).
  *
  * A thread tells an access once between two of its other events: what it does again to the same bytes teaches no detector anything (FastTrack's same epoch), unless
- * they are atomic. Writes and atomic instructions are told before they are made, so that whoever sees what was written has a later time; for the same reason reads
+ * they are atomic; a read also when what it finds has changed, since a plain load may be one of an atomic, too. Writes and atomic instructions are told before they are made, so that whoever sees what was written has a later time; for the same reason reads
  * are told when they have been made, which is when the thread next tells anything, and atomic instructions are told to be done.
  * Runs between instructions of the program and in its signal handlers, on its stack: no system calls but those of the ring. */
 #include "core.h"
@@ -10,17 +10,17 @@
 struct rs_access_context { uint64_t gpr[16], flags, site, next, addr[2], data, outer, info; }; /* recipe.Context */
 enum { RCX = 1, RSP = 4, RBP = 5, DIRECTION = 1 << 10 };
 /* Bits of the event's kind, and of a recipe's data, which has 16 bits for each access. */
-enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32 };
+enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64 };
 
 enum { CELLS = 4096, MOST = 8 }; /* an access of more cells is not remembered */
-struct told { uintptr_t addr, pc; uint64_t size; uint32_t stack; uint8_t kind; };
+struct told { uintptr_t addr, pc; uint64_t size; uint32_t stack; uint8_t kind; bool known; }; /* known: told before, and only worth it if the bytes have changed */
 struct memory {
 	uint32_t number;           /* of the thread */
 	uint32_t epoch;            /* its events of other kinds, counted from 1 on */
 	uintptr_t busy;            /* where on the stack rs_access began; 0: it does not run */
 	struct told waits;         /* a read, or an atomic instruction's end; kind 0: none */
 	struct told store;         /* a plain store after which the thread accessed nothing else, for a fence that may follow */
-	struct { uintptr_t number; uint32_t epoch; uint8_t read, written; } cell[CELLS]; /* of 8 bytes: which of them */
+	struct { uintptr_t number; uint64_t value; uint32_t epoch; uint8_t read, written; } cell[CELLS]; /* of 8 bytes: which of them, and what was in them */
 };
 
 /* Cells that atomic instructions have accessed, hashed. Set before the first such instruction is made, so whoever sees what it wrote sees the bit. */
@@ -47,12 +47,29 @@ static void tell(struct rs_thread *t, const struct told *a)
 	RS_EMIT(t, ACCESS, access, a->addr, a->size, a->pc, a->stack, a->kind);
 }
 
+static inline uint64_t place_of(uintptr_t cell) { return scatter(cell) >> 52; }
+_Static_assert(CELLS == 1 << (64 - 52), "the hash's upper bits choose a cell");
+
+/* Whether the cell of an access that was just made, so that it can be read, has another value than when this was asked last. */
+static bool has_changed(struct memory *m, const struct told *a)
+{
+	uintptr_t c = a->addr >> 3;
+	uint64_t at = place_of(c), v = __atomic_load_n((const uint64_t *)(c << 3), __ATOMIC_RELAXED);
+	bool changed = m->cell[at].number != c || m->cell[at].value != v;
+	if (m->cell[at].number == c)
+		m->cell[at].value = v;
+	return changed;
+}
+
 static void tell_waiting(struct rs_thread *t, struct memory *m)
 {
 	struct told a = m->waits;
 	m->waits.kind = 0;
 	RS_BARRIER();
-	if (a.kind)
+	if (!a.kind)
+		return;
+	bool changed = a.kind == READ && a.addr >> 3 == (a.addr + a.size - 1) >> 3 && has_changed(m, &a);
+	if (!a.known || changed)
 		tell(t, &a);
 }
 
@@ -69,8 +86,7 @@ static bool is_known(struct memory *m, uintptr_t addr, uint64_t size, unsigned k
 			mask &= (uint8_t)(0xff << (addr & 7));
 		if (c == last)
 			mask &= (uint8_t)(0xff >> (7 - ((addr + size - 1) & 7)));
-		uint64_t at = scatter(c) >> 52;
-		_Static_assert(CELLS == 1 << (64 - 52), "the hash's upper bits choose a cell");
+		uint64_t at = place_of(c);
 		if (m->cell[at].number != c || m->cell[at].epoch != m->epoch) {
 			m->cell[at].epoch = 0; /* a handler may come in between */
 			RS_BARRIER();
@@ -103,8 +119,11 @@ static void one(struct rs_thread *t, struct memory *m, const struct rs_access_co
 	unsigned kind = c->data >> 16 * i & 0xffff;
 	struct told a = {.addr = c->addr[i], .pc = c->site, .size = c->info >> 32 * i & 0xffff, .kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | FENCE))};
 	if (kind & FENCE) {
-		if (!nested && m->store.kind)
+		if (!nested && m->store.kind) {
+			for (uintptr_t cell = m->store.addr >> 3; cell <= (m->store.addr + m->store.size - 1) >> 3; cell++)
+				now_atomic(cell);
 			tell(t, &m->store);
+		}
 		a.addr = a.size = 0;
 		tell(t, &a);
 		m->store.kind = 0;
@@ -120,14 +139,19 @@ static void one(struct rs_thread *t, struct memory *m, const struct rs_access_co
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return;
 	m->store.kind = 0;
-	if (kind & ATOMIC)
+	if (kind & (ATOMIC | FENCED))
 		for (uintptr_t cell = a.addr >> 3; cell <= (a.addr + a.size - 1) >> 3; cell++)
 			now_atomic(cell);
 	else if (!nested && is_known(m, a.addr, a.size, kind)) {
 		if (kind == WRITE)
 			m->store = a, m->store.stack = stack_of(t, c);
+		else if (kind == READ) {
+			a.known = true;
+			m->waits = a;
+		}
 		return;
 	}
+	kind &= ~(unsigned)FENCED;
 	a.stack = stack_of(t, c);
 	if (nested) {
 		tell(t, &a);
