@@ -153,7 +153,7 @@ static struct rs_kernel_action libcs; /* as libc installs a handler: with its ow
 
 /* The kernel's action: ours, with what the program asked for as far as it shows: where the handler runs, what is restarted. All else is blocked in ours, which
  * is short: another handler would see code of the agent interrupted, and glibc's for cancellation would unwind from there to a context that leads into a trampoline. */
-RS_GENERAL static long install(const struct sigaction *as)
+RS_GENERAL static struct rs_kernel_action action_for(const struct sigaction *as)
 {
 	struct rs_kernel_action k;
 	k.handler = (uintptr_t)handler;
@@ -163,6 +163,13 @@ RS_GENERAL static long install(const struct sigaction *as)
 	if (as->sa_handler != SIG_DFL && as->sa_handler != SIG_IGN)
 		k.flags = (uint32_t)((as->sa_flags & ~(int)SA_RESETHAND) | SA_SIGINFO | SA_NODEFER);
 	k.flags |= SA_RESTORER;
+	return k;
+}
+
+/* For the program, whose call it counts as. */
+RS_GENERAL static long install(const struct sigaction *as)
+{
+	struct rs_kernel_action k = action_for(as);
 	return RS_PROGRAM4(SYS_rt_sigaction, SIGTRAP, &k, NULL, 8);
 }
 
@@ -173,7 +180,8 @@ long rs_trap_begin(void)
 	struct sigaction ours = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTART};
 	if (rs_real.sigaction(SIGTRAP, &ours, &own) < 0 || RS_SYS4(SYS_rt_sigaction, SIGTRAP, NULL, &libcs, 8) < 0)
 		return -EINVAL;
-	if (install(&own) < 0)
+	struct rs_kernel_action k = action_for(&own);
+	if (RS_SYS4(SYS_rt_sigaction, SIGTRAP, &k, NULL, 8) < 0)
 		return -EINVAL;
 	rs_trapping = true;
 	return 0;
