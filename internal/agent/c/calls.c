@@ -79,7 +79,7 @@ void rs_cancel_prepare(void)
 	struct kernel_action act = {0};
 	const char *version = gnu_get_libc_version();
 	bool known = version[0] == '2' && version[1] == '.' && version[2] == '3' && version[3] >= '4' && version[3] <= '6' && !version[4];
-	if (!done && RS_SYS4(SYS_rt_sigaction, SIGCANCEL, NULL, &act, 8) == 0 && !act.handler && known) {
+	if (!done && RS_SYS4(SYS_rt_sigaction, SIGCANCEL, NULL, &act, 8) == 0 && (uintptr_t)act.handler <= 1 && known) { /* posix_spawn leaves it ignored */
 		for (unsigned i = 0; i < sizeof cancelled / sizeof *cancelled; i++)
 			cancelled[i] = ~0ull;
 		rs_real.pthread_cancel((pthread_t)cancelled);
