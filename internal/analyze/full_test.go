@@ -33,6 +33,9 @@ func fullRecording(t *testing.T, exe string) (dir string) {
 
 // With all accesses told each program's race is found in each run; of the same programs made right nothing is reported.
 func TestFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestJobs runs nearly the same code")
+	}
 	sources := racePrograms(t)
 	lines := stated(t, sources)
 	for _, clean := range []bool{false, true} {

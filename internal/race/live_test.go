@@ -475,6 +475,9 @@ func (w toldWorld) Counts(*Access) bool { return false }
 
 // The same programs at full speed, many times, with accesses told by the code that makes them: each race is found each time, and no other.
 func TestProgramsTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestPrograms runs the same code")
+	}
 	runner, sources := runnerAndSources(t)
 	for _, source := range sources {
 		t.Run(filepath.Base(source), func(t *testing.T) {
