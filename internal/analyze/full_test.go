@@ -82,3 +82,10 @@ func TestFull(t *testing.T) {
 		})
 	}
 }
+
+// Reads were told, and their memory looked at, before they were made: the program's handler found its fault in code of the agent.
+func TestFullFaults(t *testing.T) {
+	if exit, findings, _ := reported(t, Options{Dir: fullRecording(t, build(t, "faults", []string{"testdata/faults.c"})), ExitCode: 66}); exit != 0 || len(findings) != 0 {
+		t.Errorf("exit %d, %v", exit, findings)
+	}
+}

@@ -20,7 +20,7 @@ struct memory {
 	uintptr_t busy;            /* where on the stack rs_access began; 0: it does not run */
 	struct told waits;         /* a read, or an atomic instruction's end; kind 0: none */
 	struct told store;         /* a plain store after which the thread accessed nothing else, for a fence that may follow */
-	struct { uintptr_t number; uint64_t value; uint32_t epoch; uint8_t read, written; } cell[CELLS]; /* of 8 bytes: which of them, and what was in them */
+	struct { uintptr_t number; uint64_t value; uint32_t epoch; uint8_t read, written; bool looked; } cell[CELLS]; /* of 8 bytes: which of them; what was in them, if anybody looked */
 };
 
 /* Cells that atomic instructions have accessed, hashed. Set before the first such instruction is made, so whoever sees what it wrote sees the bit. */
@@ -50,26 +50,29 @@ static void tell(struct rs_thread *t, const struct told *a)
 static inline uint64_t place_of(uintptr_t cell) { return scatter(cell) >> 52; }
 _Static_assert(CELLS == 1 << (64 - 52), "the hash's upper bits choose a cell");
 
-/* Whether the cell of an access that was just made, so that it can be read, has another value than when this was asked last. */
+/* Whether the cell of a read that was told before, and made again just now, has another value than when this was asked last. */
 static bool has_changed(struct memory *m, const struct told *a)
 {
 	uintptr_t c = a->addr >> 3;
-	uint64_t at = place_of(c), v = __atomic_load_n((const uint64_t *)(c << 3), __ATOMIC_RELAXED);
-	bool changed = m->cell[at].number != c || m->cell[at].value != v;
-	if (m->cell[at].number == c)
-		m->cell[at].value = v;
+	uint64_t at = place_of(c), v;
+	if (m->cell[at].number != c)
+		return true;
+	v = __atomic_load_n((const uint64_t *)(c << 3), __ATOMIC_RELAXED);
+	bool changed = !m->cell[at].looked || m->cell[at].value != v;
+	m->cell[at].value = v;
+	m->cell[at].looked = true;
 	return changed;
 }
 
-static void tell_waiting(struct rs_thread *t, struct memory *m)
+/* unmade: perhaps the access was not made, and its memory must not be looked at. */
+static void tell_waiting(struct rs_thread *t, struct memory *m, bool unmade)
 {
 	struct told a = m->waits;
 	m->waits.kind = 0;
 	RS_BARRIER();
 	if (!a.kind)
 		return;
-	bool changed = a.kind == READ && a.addr >> 3 == (a.addr + a.size - 1) >> 3 && has_changed(m, &a);
-	if (!a.known || changed)
+	if (!a.known || (a.addr >> 3 == (a.addr + a.size - 1) >> 3 && (unmade || has_changed(m, &a))))
 		tell(t, &a);
 }
 
@@ -91,7 +94,7 @@ static bool is_known(struct memory *m, uintptr_t addr, uint64_t size, unsigned k
 			m->cell[at].epoch = 0; /* a handler may come in between */
 			RS_BARRIER();
 			m->cell[at].number = c;
-			m->cell[at].read = m->cell[at].written = 0;
+			m->cell[at].read = m->cell[at].written = m->cell[at].looked = 0;
 			RS_BARRIER();
 			m->cell[at].epoch = m->epoch;
 		}
@@ -192,16 +195,19 @@ void rs_access(const struct rs_access_context *c)
 	uintptr_t before = m->busy;
 	m->busy = (uintptr_t)__builtin_frame_address(0);
 	RS_BARRIER();
-	for (unsigned i = 0; i < 2; i++) {
-		if (!nested)
-			tell_waiting(t, m);
-		one(t, m, c, i, nested);
+	if (!nested)
+		tell_waiting(t, m, false);
+	one(t, m, c, 0, nested);
+	if (c->data >> 16) {
+		if (!nested) /* not made yet: it is told as if it had found something new */
+			tell_waiting(t, m, true);
+		one(t, m, c, 1, nested);
 	}
 	RS_BARRIER();
 	m->busy = nested ? before : 0;
 }
 
-void rs_access_event(struct rs_thread *t)
+void rs_access_event(struct rs_thread *t, unsigned id)
 {
 	struct memory *m = t->accesses;
 	if (m->number != t->number)
@@ -209,5 +215,5 @@ void rs_access_event(struct rs_thread *t)
 	m->epoch++;
 	m->store.kind = 0;
 	if (!m->busy && !t->emit_sp)
-		tell_waiting(t, m);
+		tell_waiting(t, m, id == RS_EV_SIGNAL_ENTER);
 }

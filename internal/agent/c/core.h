@@ -158,5 +158,5 @@ uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_
 struct rs_access_context;
 void rs_access(const struct rs_access_context *c) RS_HIDDEN;
 /* Before each event of another kind of a thread that has told accesses. */
-void rs_access_event(struct rs_thread *t) RS_HIDDEN;
+void rs_access_event(struct rs_thread *t, unsigned id) RS_HIDDEN;
 #endif

@@ -139,7 +139,7 @@ static __attribute__((noinline)) uint64_t *reserve_inside(struct rs_thread *t, u
 uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
 {
 	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK)
-		rs_access_event(t);
+		rs_access_event(t, id);
 	if (RS_UNLIKELY(t->emit_sp))
 		return reserve_inside(t, id, words);
 	return reserve(t, 0, id, words);
