@@ -1,9 +1,6 @@
 package patch
 
-import (
-	"math/bits"
-	"slices"
-)
+import "math/bits"
 
 // Addresses get memory by chunks.
 const (
@@ -222,13 +219,6 @@ func (s *Space) give(lo, hi uint64) {
 		t.bytes[page] -= bytes
 		if c.taken -= int(bytes); c.taken == 0 {
 			c.bound, s.none = c.dense, nil
-			if c.dense {
-				for _, d := range s.dense {
-					if i := slices.Index(d.chunks, n); i >= 0 {
-						d.open = min(d.open, i)
-					}
-				}
-			}
 		}
 		if c.bytes[page] == 0 {
 			s.pages--

@@ -3,6 +3,7 @@ package patch
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 )
 
 // PageSize is the unit in which memory for trampolines is mapped.
@@ -37,11 +38,8 @@ type Space struct {
 // denseZone is so small that what one jump reaches another one most likely reaches, too.
 const denseZone = 1 << 30
 
-// A dense is chunks for what may lie anywhere within reach of a zone.
-type dense struct {
-	chunks []uint64
-	open   int // of them, the first that is not full
-}
+// A dense is chunks for what may lie anywhere within reach of a zone: those that are not full. What is emptied another one finds again.
+type dense struct{ chunks []uint64 }
 
 // NewSpace makes a space of ranges in which nothing is mapped. They are cut to whole pages.
 func NewSpace(free []Range) *Space {
@@ -166,18 +164,24 @@ func (s *Space) anywhere(w *want, size int) (uint64, bool) {
 		d = &dense{}
 		s.dense[w.base/denseZone] = d
 	}
-	for i, looks := d.open, 0; i < len(d.chunks) && looks < openDense; i++ {
-		looks++
+	for i, looks := 0, 0; i < len(d.chunks) && looks < openDense; i++ {
 		at := d.chunks[i] * chunkSize
 		c := s.chunk(d.chunks[i])
+		reached := false
 		for a, ok := w.next(at); ok && a < at+chunkSize; a, ok = w.next(a&^(PageSize-1) + PageSize) {
+			reached = true
 			end := min(w.run(a), a|(PageSize-1), at+chunkSize-uint64(size))
 			if got, ok := s.slots[c.slot].hole(a-at, end-at, size); ok && s.whole(at+got, size) {
 				return at + got, true
 			}
 		}
-		if i == d.open && c.taken > chunkSize-PageSize && (size <= smallCode || c.taken > chunkSize-PageSize/4) {
-			d.open++ // full
+		full := c.taken > chunkSize-PageSize && (size <= smallCode || c.taken > chunkSize-PageSize/4)
+		switch {
+		case reached && (full || !s.whole(at, chunkSize)): // somebody else may have mapped something there
+			d.chunks = slices.Delete(d.chunks, i, i+1)
+			i--
+		case reached:
+			looks++
 		}
 	}
 	return s.another(w, size, d)
@@ -188,7 +192,8 @@ func (s *Space) another(w *want, size int, d *dense) (uint64, bool) {
 	if s.none[w.base/chunkSize] {
 		return 0, false
 	}
-	for _, from := range []uint64{w.base, 0} {
+	// Further down only what the whole zone reaches, if there is such: the next jump wants some, too.
+	for _, from := range []uint64{w.base, (w.base/denseZone+1)*denseZone - min(1<<31, (w.base/denseZone+1)*denseZone), 0} {
 		for a, ok := s.available(w, from); ok; a, ok = s.available(w, a) {
 			if a = (a + chunkSize - 1) &^ (chunkSize - 1); a > w.run(a) || !s.whole(a, chunkSize) {
 				a += PageSize

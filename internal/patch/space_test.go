@@ -145,3 +145,33 @@ func TestSpaceMapped(t *testing.T) {
 		t.Errorf("gave %#x %v after it was unmapped", b, ok)
 	}
 }
+
+// Another thread of the program mapped what had been kept for trampolines, and from then on each jump that may lead anywhere began a chunk of its own: the first chunks of the list
+// had no room and were never left out. One module in two processes of pbzip2 had no trampolines for want of memory in their file.
+func TestSpaceKeptIsLost(t *testing.T) {
+	const base = 1 << 32
+	s := NewSpace([]Range{{base, base + 1<<30}})
+	s.Expect(64 * chunkSize)
+	w := want{base: base, hi: base + 1<<30}
+	find := func() uint64 {
+		t.Helper()
+		a, ok := s.find(w, 100)
+		if !ok {
+			t.Fatal("nothing found")
+		}
+		s.take(a, a+100)
+		return a
+	}
+	first := find()
+	if err := s.Mapped(Range{first + 2*PageSize, first + 40*chunkSize}); err != nil {
+		t.Fatal(err)
+	}
+	slots := len(s.slots)
+	const n = 10000
+	for range n {
+		find()
+	}
+	if more := len(s.slots) - slots; more > 2*n*100/chunkSize {
+		t.Errorf("%d more slots for %d trampolines of 100 bytes", more, n)
+	}
+}

@@ -97,6 +97,9 @@ static void describe_xsave(struct rs_patch_page *p)
 	p->xsave_size = p->xsave_compact ? size : end;
 }
 
+/* Far below where the kernel puts libraries: within their reach each address may be the only one at which a trampoline can lie. The distance keeps what is random about the place. */
+#define FRAMES_AWAY (1ul << 40)
+
 /* A security module may refuse memory that is shared and executable. */
 static void map_frames(struct rs_patch_page *p, int fd)
 {
@@ -104,7 +107,8 @@ static void map_frames(struct rs_patch_page *p, int fd)
 	if (RS_SYS2(SYS_fstat, fd, &st) < 0 || st.st_size <= (long)sizeof *p)
 		return;
 	size_t bytes = (size_t)st.st_size - sizeof *p;
-	long at = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_NORESERVE, fd, sizeof *p);
+	uintptr_t near = (uintptr_t)p, wish = near > 2 * FRAMES_AWAY ? (near - FRAMES_AWAY) & -RS_PAGE : 0;
+	long at = RS_SYS6(SYS_mmap, wish, bytes, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_NORESERVE, fd, sizeof *p);
 	if (at < 0)
 		return;
 	RS_SYS3(SYS_madvise, at, bytes, MADV_DONTDUMP);
