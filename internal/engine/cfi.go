@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -334,8 +335,8 @@ func programRegister(runs uint64, reg byte) []byte {
 	return e.bytes()
 }
 
-// frameRules gives a .debug_frame section for trampolines in blocks of memory, whose index the process has at runs.
-func frameRules(runs uint64, blocks []patch.Range) []byte {
+// frameRules gives the common information entry of trampolines of a process that has its index at runs.
+func frameRules(runs uint64) []byte {
 	le := binary.LittleEndian
 	// A common information entry: version 4, augmentation "S" (a signal's frame), addresses of 8 bytes, no segments, factors 1 and -8, return addresses in rip.
 	cie := le.AppendUint32(nil, 1<<32-1)
@@ -352,17 +353,25 @@ func frameRules(runs uint64, blocks []patch.Range) []byte {
 			rule([]byte{dwValExpression, dwarfOf[reg]}, programRegister(runs, reg))
 		}
 	}
-	entry := func(dst, body []byte) []byte {
-		for len(body)%8 != 4 {
-			body = append(body, 0) // DW_CFA_nop
-		}
-		return append(le.AppendUint32(dst, uint32(len(body))), body...)
+	return appendEntry(nil, cie)
+}
+
+// appendEntry appends an entry of call frame information.
+func appendEntry(dst, body []byte) []byte {
+	for len(body)%8 != 4 {
+		body = append(body, 0) // DW_CFA_nop
 	}
-	b := entry(nil, cie)
+	return append(binary.LittleEndian.AppendUint32(dst, uint32(len(body))), body...)
+}
+
+// debugFrame gives a .debug_frame section for trampolines in blocks of memory, with the rules of frameRules.
+func debugFrame(rules []byte, blocks []patch.Range) []byte {
+	le := binary.LittleEndian
+	b := slices.Clone(rules)
 	for _, r := range blocks {
 		fde := le.AppendUint32(nil, 0) // its entry lies at 0
 		fde = le.AppendUint64(fde, r.Lo)
-		b = entry(b, le.AppendUint64(fde, r.Hi-r.Lo))
+		b = appendEntry(b, le.AppendUint64(fde, r.Hi-r.Lo))
 	}
 	return b
 }

@@ -21,32 +21,39 @@ func (p *Process) describe() error {
 		return nil
 	}
 	p.described = true
-	b := debugFile(p.Func(wire.PatchFuncRuns), p.blocks)
-	size := (uint64(len(b)) + patch.PageSize - 1) &^ (patch.PageSize - 1)
-	ops := []wire.PatchOp{op(wire.PatchDoReserve, 0, size)}
-	if err := p.do(ops...); err != nil {
-		return err
+	if p.rules == nil {
+		p.rules = frameRules(p.Func(wire.PatchFuncRuns))
 	}
-	at := ops[0].Address
-	if err := p.write(at, b); err != nil {
-		return err
-	}
-	if err := p.do(op(wire.PatchDoDebugger, at, uint64(len(b)))); err != nil {
-		return err
-	}
-	p.tables += size
+	b := debugFile(p.rules, p.blocks)
 	// A debugger that looked at the last one may still do so, before it hears of this one; at the one before it no longer.
-	if old := p.descriptions[0]; old.bytes != 0 {
-		if err := p.do(op(wire.PatchDoUnmap, old.at, old.bytes)); err == nil {
-			p.tables -= old.bytes
+	a := p.descriptions[0]
+	if uint64(len(b)) > a.bytes {
+		ops := []wire.PatchOp{op(wire.PatchDoReserve, 0, (2*uint64(len(b))+patch.PageSize-1)&^(patch.PageSize-1))}
+		if a.bytes != 0 {
+			ops = append(ops, op(wire.PatchDoUnmap, a.at, a.bytes))
+			p.tables -= a.bytes
+			p.descriptions[0] = arena{}
 		}
+		var bad *opError
+		if err := p.do(ops...); err != nil && (!errors.As(err, &bad) || bad.op.Kind == ops[0].Kind) {
+			return err // but that the old one stays
+		}
+		a = arena{at: ops[0].Address, bytes: ops[0].Value}
+		p.descriptions[0] = a
+		p.tables += a.bytes
 	}
-	p.descriptions = [2]arena{p.descriptions[1], {at: at, bytes: size}}
+	if err := p.write(a.at, b); err != nil {
+		return err
+	}
+	if err := p.do(op(wire.PatchDoDebugger, a.at, uint64(len(b)))); err != nil {
+		return err
+	}
+	p.descriptions[0], p.descriptions[1] = p.descriptions[1], a
 	return nil
 }
 
-// debugFile makes an ELF file for trampolines in blocks of memory, whose index the process has at runs: frameRules, and a function without lines that they all are.
-func debugFile(runs uint64, blocks []patch.Range) []byte {
+// debugFile makes an ELF file for trampolines in blocks of memory: the rules of frameRules, and a function without lines that they all are.
+func debugFile(rules []byte, blocks []patch.Range) []byte {
 	le := binary.LittleEndian
 	var names, body bytes.Buffer
 	names.WriteByte(0)
@@ -67,7 +74,7 @@ func debugFile(runs uint64, blocks []patch.Range) []byte {
 	progbits := elf.Section64{Type: uint32(elf.SHT_PROGBITS)}
 	// Somewhere there must be a text: the first block stands for all.
 	add(".text", elf.Section64{Type: uint32(elf.SHT_NOBITS), Flags: uint64(elf.SHF_ALLOC | elf.SHF_EXECINSTR), Addr: blocks[0].Lo, Size: blocks[0].Hi - blocks[0].Lo}, nil)
-	add(".debug_frame", progbits, frameRules(runs, blocks))
+	add(".debug_frame", progbits, debugFrame(rules, blocks))
 	add(".debug_abbrev", progbits, abbreviations)
 	// A unit of version 4: its abbreviations at 0, addresses of 8 bytes; the two entries and the end of the list of children.
 	unit := append(le.AppendUint32(le.AppendUint16(nil, 4), 0), 8)

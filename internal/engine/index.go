@@ -15,6 +15,7 @@ import (
 type run struct {
 	at, bytes uint64
 	entries   int
+	in        *arena
 }
 
 // An indexed is an entry: a piece of code and its states in bytes, which hold wherever the entry lies.
@@ -153,7 +154,10 @@ func (p *Process) unindex(t *text) error {
 }
 
 // An arena is memory of the process for runs; they are laid out in it one after the other.
-type arena struct{ at, used, bytes uint64 }
+type arena struct {
+	at, used, bytes uint64
+	runs            int // of those that the agent knows
+}
 
 // arenaBytes is the least that is reserved at once.
 const arenaBytes = 64 << 10
@@ -194,59 +198,106 @@ func (p *Process) makeRun(list []indexed) (*run, error) {
 		n++
 	}
 	a := p.arenas[n-1]
-	r := &run{a.at + a.used, uint64(len(b)), len(list)}
+	r := &run{at: a.at + a.used, bytes: uint64(len(b)), entries: len(list), in: a}
 	a.used += (uint64(len(b)) + 15) &^ 15
 	a.used = min(a.used, a.bytes)
-	return r, p.write(r.at, b)
+	if err := p.write(r.at, b); err != nil {
+		return nil, err
+	}
+	a.runs++
+	return r, nil
 }
 
-// merge makes one run of all that live.
+// Bounds of merging.
+const (
+	mergeCost = 16 << 10 // bytes that could be copied in the time that it takes besides
+	mergeMost = 32 << 20 // bytes that are merged at once, if that frees some places in the table: they are in memory here meanwhile
+	mergeSome = 8
+)
+
+// mergeFrom says which of the runs, up to the last, are to be made one when another is to come and there is no place for it: those of which the fewest bytes are copied for each
+// place. So runs get longer from the last to the first, and none is copied often.
+func mergeFrom(runs []*run) int {
+	from, least, sum := 0, 0.0, uint64(mergeCost)
+	for i := len(runs) - 1; i >= 0; i-- {
+		sum += runs[i].bytes
+		places := len(runs) - i // of them one for the run that is to come
+		if sum > mergeMost && places > mergeSome {
+			break
+		}
+		if cost := float64(sum) / float64(places); places == 2 || places > 2 && cost <= least {
+			from, least = i, cost
+		}
+	}
+	return from
+}
+
+// merge makes the last runs and what is new one.
 func (p *Process) merge(list []*patch.Patch) error {
+	from := mergeFrom(p.runs)
 	var all []indexed
-	for i, r := range p.runs {
-		b := make([]byte, r.bytes)
-		if err := p.read(r.at, b); err != nil {
+	for i := from; i < len(p.runs); {
+		// Those that lie behind each other are read at once.
+		end, next := p.runs[i].at, i
+		for ; next < len(p.runs) && p.runs[next].in == p.runs[i].in && p.runs[next].at >= end; next++ {
+			end = p.runs[next].at + p.runs[next].bytes
+		}
+		at := p.runs[i].at
+		b := make([]byte, end-at)
+		if err := p.read(at, b); err != nil {
 			return err
 		}
-		from := len(all)
-		var err error
-		if all, err = decodeRun(all, b); err != nil {
-			return err
+		for ; i < next; i++ {
+			r, first := p.runs[i], len(all)
+			var err error
+			if all, err = decodeRun(all, b[r.at-at:][:r.bytes:r.bytes]); err != nil {
+				return err
+			}
+			live := slices.DeleteFunc(all[first:], func(e indexed) bool {
+				died, dead := p.dead[e.lo]
+				return dead && i < died || e.lo == e.hi
+			})
+			all = all[:first+len(live)]
 		}
-		live := slices.DeleteFunc(all[from:], func(e indexed) bool {
-			died, dead := p.dead[e.lo]
-			return dead && i < died || e.lo == e.hi
-		})
-		all = all[:from+len(live)]
 	}
 	for _, x := range list {
 		all = entries(all, x)
 	}
-	old := p.arenas
-	p.arenas = nil
 	m, err := p.makeRun(all)
 	if err != nil {
-		p.arenas = append(old, p.arenas...)
 		return err
 	}
 	var ops []wire.PatchOp
-	for slot := range wire.PatchRuns { // the new one first: what is in it is in the old ones too
+	for slot := from; slot < wire.PatchRuns; slot++ { // the new one first: what is in it is in the old ones too, and readers come from behind
 		o := op(wire.PatchDoRun, 0, 0)
-		if o.Arg = uint32(slot); slot == 0 {
+		if o.Arg = uint32(slot); slot == from {
 			o.Address = m.at
 		}
 		ops = append(ops, o)
 	}
-	p.runs = []*run{m}
-	clear(p.dead)
+	for _, r := range p.runs[from:] {
+		r.in.runs--
+	}
+	p.runs = append(slices.Clone(p.runs[:from]), m)
+	for at, died := range p.dead {
+		if died = min(died, from); died == 0 {
+			delete(p.dead, at)
+		} else {
+			p.dead[at] = died
+		}
+	}
 	if err := p.do(ops...); err != nil {
 		return err
 	}
-	for _, a := range old {
+	p.arenas = slices.DeleteFunc(p.arenas, func(a *arena) bool {
+		if a.runs > 0 {
+			return false
+		}
 		// A reader in a handler may keep it; then it stays for good.
-		if err := p.do(op(wire.PatchDoUnmap, a.at, a.bytes)); err == nil {
+		if p.do(op(wire.PatchDoUnmap, a.at, a.bytes)) == nil {
 			p.tables -= a.bytes
 		}
-	}
+		return true
+	})
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
 )
 
 func someEntries() (list []indexed) {
@@ -57,7 +58,7 @@ func TestUnindex(t *testing.T) {
 	defer mem.Close()
 	list := someEntries()
 	b := encodeRun(list)
-	p := &Process{mem: mem, runs: []*run{{uint64(uintptr(unsafe.Pointer(&b[0]))), uint64(len(b)), len(list)}}}
+	p := &Process{mem: mem, runs: []*run{{at: uint64(uintptr(unsafe.Pointer(&b[0]))), bytes: uint64(len(b)), entries: len(list)}}}
 	if err := p.unindex(&text{at: 0x401000, code: make([]byte, 0x1000)}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,4 +87,36 @@ func FuzzRun(f *testing.F) {
 			t.Errorf("%d entries, then %d: %v", len(list), len(again), err)
 		}
 	})
+}
+
+// Runs of one entry come one by one: each entry is copied a few times, not each time that the table is full; and what a merge reads is bounded where runs are long.
+func TestMergeFrom(t *testing.T) {
+	for bytes, n := range map[uint64]int{100: 20000, 3 << 20: 400} {
+		var runs []*run
+		var copied, all uint64
+		for range n {
+			all += bytes
+			if len(runs) < wire.PatchRuns {
+				runs = append(runs, &run{bytes: bytes})
+				continue
+			}
+			from := mergeFrom(runs)
+			if from > len(runs)-2 {
+				t.Fatalf("nothing is merged from %d on", from)
+			}
+			sum := bytes
+			for _, r := range runs[from:] {
+				sum += r.bytes
+			}
+			if bytes == 3<<20 && len(runs) == wire.PatchRuns && from == 0 {
+				t.Fatal("all are merged at once")
+			}
+			copied += sum
+			runs = append(runs[:from], &run{bytes: sum})
+		}
+		if copied > 12*all {
+			t.Errorf("runs of %d bytes: each was copied %.1f times", bytes, float64(copied)/float64(all))
+		}
+		t.Logf("runs of %d bytes: each was copied %.1f times, %d are left", bytes, float64(copied)/float64(all), len(runs))
+	}
 }

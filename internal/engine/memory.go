@@ -183,15 +183,44 @@ func (p *Process) mapPages() error {
 	for i, m := range list {
 		ranges[i] = mapped(m)
 	}
+	var ops []wire.PatchOp
 	for _, r := range subtract(union(slices.Clone(ranges)), p.blocks) {
-		// One at a time: what was mapped must be known when the next fails. They are few.
-		if err := p.do(op(wire.PatchDoMap, r.Lo, r.Hi-r.Lo)); err != nil {
-			return err
-		}
-		p.blocks = union(append(slices.Clone(p.blocks), r))
-		p.described = false
+		ops = append(ops, op(wire.PatchDoMap, r.Lo, r.Hi-r.Lo))
 	}
-	if err := p.mapFrames(list); err != nil {
+	blocks := len(ops)
+	for _, m := range list {
+		if p.ownPages || m.Frame+m.Pages > int(p.page.Frames) {
+			if r := mapped(m); len(subtract([]patch.Range{r}, p.framed)) == 0 {
+				return fmt.Errorf("the file of trampolines has %d pages, which are not enough", p.page.Frames)
+			}
+			continue
+		}
+		o := op(wire.PatchDoFrame, m.Page, uint64(m.Frame))
+		o.Arg = uint32(m.Pages)
+		ops = append(ops, o)
+	}
+	err := p.do(ops...)
+	var bad *opError
+	if err != nil && !errors.As(err, &bad) {
+		return err
+	}
+	for i, o := range ops[:blocks] {
+		if bad != nil && o.Kind == bad.op.Kind && o.Address == bad.op.Address {
+			blocks = i
+			break
+		}
+	}
+	if blocks > 0 {
+		now := slices.Clone(p.blocks)
+		for _, o := range ops[:blocks] {
+			now = append(now, patch.Range{Lo: o.Address, Hi: o.Address + o.Value})
+		}
+		p.blocks, p.described = union(now), false
+	}
+	if bad != nil && bad.op.Kind == uint32(wire.PatchDoMap) {
+		return err
+	}
+	if err := p.framesMapped(ops[blocks:], bad); err != nil {
 		return err
 	}
 	p.space.Shown()
@@ -212,24 +241,10 @@ func frameBytes(o *Options) uint64 {
 
 const leastFrames = 64 << 20
 
-// mapFrames has pages show their frames. What has none is memory of its own.
-func (p *Process) mapFrames(list []patch.Mapping) error {
-	var ops []wire.PatchOp
-	for _, m := range list {
-		if p.ownPages || m.Frame+m.Pages > int(p.page.Frames) {
-			if r := mapped(m); len(subtract([]patch.Range{r}, p.framed)) == 0 {
-				return fmt.Errorf("the file of trampolines has %d pages, which are not enough", p.page.Frames)
-			}
-			continue
-		}
-		o := op(wire.PatchDoFrame, m.Page, uint64(m.Frame))
-		o.Arg = uint32(m.Pages)
-		ops = append(ops, o)
-	}
-	err := p.do(ops...)
-	var bad *opError
-	if err != nil && !errors.As(err, &bad) {
-		return err
+// framesMapped notes which pages show frames after operations of which one may have failed. What shows none is memory of its own.
+func (p *Process) framesMapped(ops []wire.PatchOp, bad *opError) error {
+	if len(ops) == 0 {
+		return nil
 	}
 	framed := slices.Clone(p.framed)
 	for _, o := range ops {
@@ -240,7 +255,7 @@ func (p *Process) mapFrames(list []patch.Mapping) error {
 		if !p.ownPages {
 			framed = append(framed, r)
 		} else if len(subtract([]patch.Range{r}, p.framed)) == 0 {
-			return err // it shows another frame
+			return bad // it shows another frame
 		}
 	}
 	p.framed = union(framed)

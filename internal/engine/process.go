@@ -28,6 +28,7 @@ type Process struct {
 	pageMem []byte
 	page    *wire.PatchPage
 	asked   uint32 // value of page.Asked that was seen last
+	polls   int    // without success, in a row; below 0: how often it is left
 	closed  atomic.Bool
 	mem     *os.File // /proc/PID/mem; nil: refused
 
@@ -47,14 +48,16 @@ type Process struct {
 	dead   map[uint64]int // trampolines freed: in how many runs they may be
 
 	described    bool     // debuggers are told of all blocks
-	descriptions [2]arena // the last ones
+	descriptions [2]arena // the last ones, the newer behind the older
+	rules        []byte   // that they have in common
 	old          uint64   // bytes of trampolines that nothing leads to any more
 
 	patched         [patch.Tiers]int64
 	displaced, code int64
 	tables          uint64
 	gone            Stats // of modules that are gone
-	said            Stats // as of the last request; under e.mu
+	said            Stats // under e.mu
+	saidAt          time.Time
 }
 
 // Modules lists what is loaded.
@@ -132,12 +135,14 @@ func (p *Process) free() {
 func (p *Process) serve() {
 	defer p.e.serve.Done()
 	started := false
+	soon, answered := false, time.Now()
 	for {
-		ask, err := p.await()
+		ask, err := p.await(soon)
 		if err != nil {
 			break
 		}
 		began := time.Now()
+		soon = began.Sub(answered) < working // who asks often is answered sooner
 		switch {
 		case ask == wire.PatchAskStart && !started:
 			started = true
@@ -169,10 +174,14 @@ func (p *Process) serve() {
 		} else if derr != nil {
 			p.warn("debuggers are not told of trampolines: %v", derr)
 		}
-		p.say()
+		answered = time.Now()
+		if ask != wire.PatchAskSite && ask != wire.PatchAskTest || answered.Sub(p.saidAt) > sayEvery {
+			p.say()
+			p.saidAt = answered
+		}
 		p.finish(result)
 		if int(ask) < requests {
-			p.e.served(ask, time.Since(began))
+			p.e.served(ask, answered.Sub(began))
 		}
 	}
 	p.say()
@@ -183,6 +192,9 @@ func (p *Process) serve() {
 	}
 	p.runs, p.dead, p.space = nil, nil, nil
 }
+
+// sayEvery is how often a process that has single instructions patched says so: counting takes longer than to patch one.
+const sayEvery = 10 * time.Millisecond
 
 // say makes the figures known to Stats.
 func (p *Process) say() {

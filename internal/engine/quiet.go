@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/tracee"
 )
@@ -22,7 +24,7 @@ func (p *Process) threads(f func(pc uint64)) error {
 		if tid == asks {
 			continue
 		}
-		if pc, ok := inKernel(p.PID, tid); ok {
+		if pc, ok := standing(p.PID, tid); ok {
 			f(pc)
 			continue
 		}
@@ -43,6 +45,13 @@ func (p *Process) alone() bool {
 	if p.page.Threads != 1 {
 		return false
 	}
+	// Linux gives the directory a link for each thread (fs/proc/base.c, proc_task_getattr), which is told sooner than their names.
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/task", p.PID), &st); err == nil && st.Nlink > 2+1 {
+		return false
+	} else if err == nil && st.Nlink == 2+1 {
+		return true
+	}
 	tids, err := tracee.Threads(p.PID)
 	return err == nil && len(tids) == 1
 }
@@ -61,8 +70,8 @@ func (p *Process) asking() int {
 	return 0
 }
 
-// inKernel gives the place of a thread that waits in the kernel, to which it will come back; proc(5), syscall.
-func inKernel(pid, tid int) (pc uint64, ok bool) {
+// standing gives the place of a thread that waits in the kernel, to which it will come back; proc(5), syscall.
+func standing(pid, tid int) (pc uint64, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/syscall", pid, tid))
 	if err != nil {
 		return 0, false

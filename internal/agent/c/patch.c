@@ -169,12 +169,21 @@ void rs_patch_open(int sock)
 /* An answer that somebody did not wait for is still to come; until then nobody can ask. */
 static bool late;
 
+/* What page->sleeping and page->waiting say. */
+enum { IN_KERNEL = 1, AT_WORK = 2 };
+
+/* How often the answer is looked for before the thread sleeps: to be woken takes longer than most answers. Where Go was about to look at the page and does not, it may want this processor. */
+#define LOOKS 1000
+#define LOOKS_UNSEEN 60
+
 /* 0 when answered; -ESRCH: nobody is there any more; -ETIMEDOUT: not within ms (0: for ever). */
-static long answered(uint32_t asked, unsigned ms)
+static long answered(uint32_t asked, unsigned ms, bool woken)
 {
-	for (int i = 0; i < 1000; i++) {
+	for (int i = 0; i < LOOKS; i++) {
 		if (__atomic_load_n(&page->answered, __ATOMIC_ACQUIRE) == asked)
 			return 0;
+		if (!woken && i >= LOOKS_UNSEEN && __atomic_load_n(&page->sleeping, __ATOMIC_RELAXED) != AT_WORK)
+			break;
 		__builtin_ia32_pause();
 	}
 	uint32_t beat = 0, since = 0, seen, began = ms ? rs_os_ms() : 0;
@@ -183,7 +192,7 @@ static long answered(uint32_t asked, unsigned ms)
 			return -ESRCH;
 		if (ms && rs_os_ms() - began > ms)
 			return -ETIMEDOUT;
-		__atomic_store_n(&page->waiting, 1, __ATOMIC_SEQ_CST);
+		__atomic_store_n(&page->waiting, IN_KERNEL, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(&page->answered, __ATOMIC_SEQ_CST) == seen)
 			rs_os_wait(&page->answered, seen, true, ms ? ms : 100);
 		__atomic_store_n(&page->waiting, 0, __ATOMIC_RELAXED);
@@ -194,10 +203,12 @@ static long answered(uint32_t asked, unsigned ms)
 static long post(unsigned request, unsigned ms)
 {
 	page->request = request;
+	__atomic_store_n(&page->waiting, 0, __ATOMIC_RELAXED);
 	uint32_t asked = __atomic_add_fetch(&page->asked, 1, __ATOMIC_SEQ_CST);
-	if (__atomic_load_n(&page->sleeping, __ATOMIC_SEQ_CST))
+	bool woken = __atomic_load_n(&page->sleeping, __ATOMIC_SEQ_CST) == IN_KERNEL;
+	if (woken)
 		rs_os_wake(&page->asked, true);
-	return answered(asked, ms);
+	return answered(asked, ms, woken);
 }
 
 static long map_at(uintptr_t at, size_t bytes)
@@ -306,7 +317,7 @@ static long do_op(struct rs_patch_op *op)
 /* Tells Go that nobody does what it wants any more: it takes its plan back. */
 static long settle(unsigned ms)
 {
-	long r = answered(page->asked, ms);
+	long r = answered(page->asked, ms, false);
 	while (r == 0 && page->more) {
 		page->done = 0;
 		page->error = ECANCELED;
@@ -334,6 +345,7 @@ static long converse(unsigned request, uintptr_t at)
 	while (r == 0 && page->more) {
 		uint32_t count = page->count, done = 0;
 		long error = 0;
+		__atomic_store_n(&page->waiting, AT_WORK, __ATOMIC_RELAXED);
 		for (; error == 0 && done < count && done < RS_PATCH_OPS; done += error == 0)
 			error = do_op(&page->op[done]);
 		page->done = done;
