@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -261,26 +262,51 @@ func TestParseCPUs(t *testing.T) {
 	}
 }
 
-// The purse lets no more be spent than was earned, and keeps no more than a second's.
+// The purse lets no more be spent than was earned, and keeps no more than a second's. Who has stopped begins again with a little in it.
 func TestPurse(t *testing.T) {
 	p := purse{share: 0.02}
 	p.earn(10)
 	if p.left != 0.02 {
 		t.Errorf("after a long time %v is left", p.left)
 	}
-	if !p.spend(0.019) || p.spend(0.002) {
+	p.spend(0.019)
+	if !p.full(false) {
 		t.Error("the limit is not where it should be")
 	}
+	p.spend(0.002)
+	if p.full(false) || p.full(true) {
+		t.Error("there is no limit")
+	}
 	p.earn(10.04)
-	if p.spend(0) {
+	if p.full(false) {
 		t.Error("too early")
 	}
 	p.earn(10.06)
-	if !p.spend(0) || p.cost() != 0.0021 {
+	if !p.full(false) || p.full(true) || p.cost() != 0.0021 {
 		t.Errorf("left %v, cost %v", p.left, p.cost())
 	}
+	p.earn(10.11)
+	if !p.full(true) {
+		t.Errorf("left %v, and it does not go on", p.left)
+	}
 	free := purse{}
-	if !free.spend(100) {
+	if free.spend(100); !free.full(false) || !free.full(true) {
 		t.Error("without a limit something is refused")
+	}
+}
+
+// What was taken before the program began is paid by half of what is earned, and counts as spent.
+func TestDebt(t *testing.T) {
+	p := purse{share: 0.02}
+	p.owe(0.005)
+	p.earn(0.25)
+	if math.Abs(p.left-0.0025) > 1e-9 || math.Abs(p.debt-0.0025) > 1e-9 {
+		t.Errorf("left %v, debt %v", p.left, p.debt)
+	}
+	p.spend(p.left)
+	p.earn(1)
+	p.spend(p.left)
+	if p.debt != 0 || p.cost() != 0.02 {
+		t.Errorf("debt %v, cost %v of 0.02", p.debt, p.cost())
 	}
 }

@@ -112,7 +112,7 @@ func TestFirstPeriod(t *testing.T) {
 	}
 	samples := func(seconds float64) (n int) {
 		for begin := threadTime(); threadTime() < begin+seconds; {
-			spin()
+			wander()
 		}
 		if err := th.ring.drain(func(k perf.Type, _ perf.Misc, _ []byte) error {
 			if k == perf.TypeSample {

@@ -58,6 +58,7 @@ type Timer struct {
 	body                 []byte // of a record
 	pid                  int
 	cpuTime              float64 // of the draining thread, as accounted
+	reached              float64 // CPU time of ours in which the program's threads were interrupted; since the last account
 }
 
 // Numbers of the events.
@@ -120,6 +121,7 @@ func watchAttr(addr uint64, kind uint32, like *perf.Attr) perf.Attr {
 // NewTimer finds out what sampling costs here, and fails where it is refused.
 func NewTimer(o TimerOptions) (*Timer, error) {
 	t := &Timer{o: o, done: make(chan error, 1), ids: map[uint64]int{}, buffers: map[int]event{}}
+	defer t.before()()
 	if err := t.probe(); err != nil {
 		return nil, err
 	}
@@ -132,7 +134,7 @@ func NewTimer(o TimerOptions) (*Timer, error) {
 		t.freq = min(max(uint64(o.Budget*clockShare/t.costs.sample), slowest), fastest)
 	}
 	t.attrs = timerEvents(1_000_000_000/t.freq, t.ours)
-	t.purse = purse{share: o.Budget}
+	t.purse.share = o.Budget
 	t.info = sample.Info{
 		Mode: sample.Timer, Why: o.Why, Seed: o.Seed, Frequency: t.freq, Hz: tsc.Frequency(), Budget: o.Budget,
 		MissedStart: fmt.Sprintf("the clock misses nothing; breakpoints are set on a thread up to %d ms after its start, and on at most %d threads", idleTick, mostWatched),
@@ -141,6 +143,16 @@ func NewTimer(o TimerOptions) (*Timer, error) {
 		t.info.MissedStart = "the clock misses nothing; there are no breakpoints: " + t.costs.unwatched
 	}
 	return t, sample.WriteInfo(o.Dir, t.info)
+}
+
+// before counts, until what it returns is called, what sampling takes while the program does not run.
+func (t *Timer) before() (end func()) {
+	runtime.LockOSThread()
+	begin := threadTime()
+	return func() {
+		t.purse.owe(threadTime() - begin)
+		runtime.UnlockOSThread()
+	}
 }
 
 // probe opens the clock on the calling thread.
@@ -194,6 +206,7 @@ func parseCPUs(s string) (cpus []int, err error) {
 
 // Attach opens the events on a process that is about to execute the program; they count from its first instruction on.
 func (t *Timer) Attach(pid int) error {
+	defer t.before()()
 	cpus, err := online()
 	if err != nil {
 		return err
@@ -242,7 +255,7 @@ func (t *Timer) openThread(tid int, cpus []int) error {
 		}
 	}
 	onExec := t.attrs[eventSide].Attr.Flags & perf.FlagEnableOnExec
-	counter := perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagDisabled | perf.FlagInherit | onExec}
+	counter := perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagDisabled | perf.FlagInherit | perf.FlagExcludeKernel | perf.FlagExcludeHV | onExec}
 	e, err := open(&counter, tid, -1)
 	if err != nil {
 		return refused("counting the program's CPU time", err)
@@ -451,29 +464,44 @@ func (t *Timer) pass() (records int, err error) {
 	t.info.Hits += uint64(hits)
 	t.account(samples, hits)
 	if !t.paused {
-		t.watch.move()
+		t.reach(t.watch.move)
 	}
 	return records, nil
 }
 
+// reach does what interrupts the program's threads, each for about as long as we wait for it.
+func (t *Timer) reach(do func()) {
+	begin := threadTime()
+	do()
+	t.reached += threadTime() - begin
+}
+
 // account pays for what was sampled since the last time; sampling pauses while the purse is empty.
 func (t *Timer) account(samples, hits int) {
+	switches := t.costs.idle
+	if !t.paused {
+		switches = t.costs.clocked + float64(t.watch.set)*t.costs.watched
+	}
+	cost := float64(samples)*t.costs.sample + float64(hits)*t.costs.hit + float64(t.watch.switches())*switches + t.reached
 	cpu := threadTime()
-	cost := float64(samples)*t.costs.sample + float64(hits)*t.costs.hit + cpu - t.cpuTime
-	t.cpuTime = cpu
+	cost += cpu - t.cpuTime
+	t.cpuTime, t.reached = cpu, 0
 	total := uint64(0)
 	for _, e := range t.tasks {
 		total += e.count()
 	}
 	t.purse.earn(float64(total) * 1e-9)
-	if ok := t.purse.spend(cost); ok == t.paused {
+	t.purse.spend(cost)
+	if ok := t.purse.full(t.paused); ok == t.paused {
 		t.paused = !ok
-		for _, e := range t.clocks {
-			e.enable(ok)
-		}
-		if t.paused {
-			t.watch.rest()
-		}
+		t.reach(func() {
+			for _, e := range t.clocks {
+				e.enable(ok)
+			}
+			if t.paused {
+				t.watch.rest()
+			}
+		})
 	}
 }
 

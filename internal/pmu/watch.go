@@ -1,9 +1,12 @@
 package pmu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -31,7 +34,10 @@ type watchpoints struct {
 	stale   []uint64         // of events closed since the last move: their hits may still be in a buffer
 	slots   [slots]place
 	next    int // slot to move
+	set     int // slots that have been set since the last rest
 	free    int // slots that the machine has; found out
+	unknown int // threads beyond mostWatched
+	looks   int // for switches
 	seen    int // samples of this pass
 	tries   []state
 	decoded decoded
@@ -69,6 +75,8 @@ type watched struct {
 	events [slots]event // -1: none
 	ids    [slots]uint64
 	failed bool
+	stat   int    // its schedstat file; -1: none
+	ran    uint64 // how often it was switched to, as the file said last
 }
 
 func newWatchpoints(attr *perf.Attr, random *rand.Rand) *watchpoints {
@@ -87,6 +95,9 @@ func (w *watchpoints) task(kind perf.Type, misc perf.Misc, body []byte) {
 		return
 	}
 	pid, tid := int(le.Uint32(body)), int(le.Uint32(body[8:]))
+	if kind == perf.TypeExit && w.threads[tid] == nil && w.unknown > 0 {
+		w.unknown--
+	}
 	w.forget(tid)
 	if kind == perf.TypeFork {
 		w.know(pid, tid)
@@ -94,14 +105,60 @@ func (w *watchpoints) task(kind perf.Type, misc perf.Misc, body []byte) {
 }
 
 func (w *watchpoints) know(pid, tid int) {
-	if len(w.threads) < mostWatched {
-		w.threads[tid] = &watched{pid: pid, holder: -1, events: [slots]event{-1, -1, -1, -1}}
+	if len(w.threads) >= mostWatched {
+		w.unknown++
+		return
 	}
+	t := &watched{pid: pid, holder: -1, events: [slots]event{-1, -1, -1, -1}}
+	if fd, err := unix.Open(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, tid), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
+		t.stat = fd
+		t.ran, _ = t.slices()
+	} else {
+		t.stat = -1 // it has ended, or the kernel does not tell (CONFIG_SCHED_INFO)
+	}
+	w.threads[tid] = t
+}
+
+// slices tells how often a thread was switched to: the third number of proc_pid_schedstat.
+func (t *watched) slices() (n uint64, ok bool) {
+	var buf [80]byte
+	size, err := unix.Pread(t.stat, buf[:], 0)
+	if err != nil || size <= 0 {
+		return 0, false
+	}
+	f := bytes.Fields(buf[:size])
+	if len(f) != 3 {
+		return 0, false
+	}
+	n, err = strconv.ParseUint(string(f[2]), 10, 64)
+	return n, err == nil
+}
+
+// switches tells how often threads were switched to since it told last. The more there are, the rarer it looks.
+func (w *watchpoints) switches() (n uint64) {
+	const atOnce = 8 // threads for each call
+	if w.looks++; w.looks*atOnce < len(w.threads) {
+		return 0
+	}
+	w.looks = 0
+	for _, t := range w.threads {
+		if now, ok := t.slices(); ok && now > t.ran {
+			n += now - t.ran
+			t.ran = now
+		}
+	}
+	if len(w.threads) > 0 {
+		n += n * uint64(w.unknown) / uint64(len(w.threads)) // as those that are known
+	}
+	return n
 }
 
 func (w *watchpoints) forget(tid int) {
 	if t := w.threads[tid]; t != nil {
 		w.shut(t)
+		if t.stat >= 0 {
+			_ = unix.Close(t.stat)
+		}
 		delete(w.threads, tid)
 	}
 }
@@ -197,8 +254,14 @@ func (w *watchpoints) move() {
 // watch sets a slot's breakpoints.
 func (w *watchpoints) watch(slot int, at place) {
 	w.slots[slot] = at
+	w.set = 0
+	for _, s := range w.slots {
+		if s != (place{}) {
+			w.set++
+		}
+	}
 	for tid, t := range w.threads {
-		w.set(tid, t, slot)
+		w.put(tid, t, slot)
 	}
 }
 
@@ -212,8 +275,8 @@ func (w *watchpoints) has(p place) int {
 	return -1
 }
 
-// set makes a thread's breakpoint of a slot what the slot says; those of other processes have none there.
-func (w *watchpoints) set(tid int, t *watched, slot int) {
+// put makes a thread's breakpoint of a slot what the slot says; those of other processes have none there.
+func (w *watchpoints) put(tid int, t *watched, slot int) {
 	w.drop(t, slot)
 	p := w.slots[slot]
 	if t.pid != p.pid || t.failed || t.ring == nil && !w.hold(tid, t) {
@@ -267,7 +330,7 @@ func (w *watchpoints) rest() {
 			w.drop(t, i)
 		}
 	}
-	w.slots = [slots]place{}
+	w.slots, w.set = [slots]place{}, 0
 }
 
 // nextAccess gives an address that the thread is about to access or did a moment ago: the code behind the sample is run, from the sample's registers on, to
