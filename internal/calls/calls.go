@@ -88,6 +88,7 @@ func Count(o Options) (exit int, err error) {
 		o.say("SIGQUIT: 'ripstop syscalls' shows what it counted when the program has ended; 'ripstop run' shows all threads")
 	})
 	left, closeErr := sess.Close()
+	eng.Stop()
 	if err != nil {
 		return run.Code(err), err
 	}

@@ -121,6 +121,7 @@ func Count(o Options) (exit int, err error) {
 		o.say("SIGQUIT: 'ripstop count' shows what it counted when the program has ended; 'ripstop run' shows all threads")
 	})
 	left, closeErr := sess.Close()
+	eng.Stop() // it may be planning for a process that was killed
 	if err != nil {
 		closeAll(files)
 		return run.Code(err), err

@@ -148,15 +148,18 @@ func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
 	p.page = (*wire.PatchPage)(unsafe.Pointer(&p.pageMem[0]))
 	p.page.Magic, p.page.Version = wire.Magic, wire.Version
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.procs[process] != nil {
+	again := e.procs[process] != nil
+	if !again {
+		e.procs[process] = p
+		e.all = append(e.all, p)
+		e.serve.Add(1)
+		go p.serve()
+	}
+	e.mu.Unlock()
+	if again {
 		p.free()
 		return fds, fmt.Errorf("it asks again")
 	}
-	e.procs[process] = p
-	e.all = append(e.all, p)
-	e.serve.Add(1)
-	go p.serve()
 	return fds, nil
 }
 
@@ -171,16 +174,25 @@ func (e *Engine) Gone(process uint64) {
 	}
 }
 
-// Close ends the service of all processes and takes back what they shared with us. What is patched stays patched.
-func (e *Engine) Close() {
+// Stop ends the service of all processes: when it returns no call of the client is under way, and there will be none. What is patched stays patched, what was shared stays shared.
+func (e *Engine) Stop() {
 	e.mu.Lock()
 	all := e.all
-	e.all, e.procs = nil, map[uint64]*Process{}
+	e.procs = map[uint64]*Process{}
 	e.mu.Unlock()
 	for _, p := range all {
 		p.close()
 	}
 	e.serve.Wait()
+}
+
+// Close is Stop, and takes back what the processes shared with us.
+func (e *Engine) Close() {
+	e.Stop()
+	e.mu.Lock()
+	all := e.all
+	e.all = nil
+	e.mu.Unlock()
 	for _, p := range all {
 		p.free()
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -44,6 +45,7 @@ type Module struct {
 	texts     []*text
 	undecoded uint64
 	learnt    bool
+	closed    *atomic.Bool // the process's: what takes long ends
 	space     *patch.Space
 	calls     x86.Calls
 	inherited bool // patched by the parent, before the fork that the process began with
@@ -71,7 +73,7 @@ type Insn struct {
 	Code []byte // its bytes and what follows it in the segment: for x86.Block
 }
 
-// Instructions calls f for every known instruction, by address, until f returns false. The Insn is the callee's only until it returns.
+// Instructions calls f for every known instruction, by address, until f returns false or the process is gone. The Insn is the callee's only until it returns.
 func (m *Module) Instructions(f func(*Insn) bool) {
 	m.learn()
 	var insn Insn
@@ -79,7 +81,7 @@ func (m *Module) Instructions(f func(*Insn) bool) {
 		for a := t.plan.Next(t.at, t.end()); a < t.end(); a = t.plan.Next(a+1, t.end()) {
 			var err error
 			insn.At, insn.Code = a, t.code[a-t.at:]
-			if insn.Inst, err = x86.Decode(insn.Code); err == nil && !f(&insn) {
+			if insn.Inst, err = x86.Decode(insn.Code); err == nil && !f(&insn) || m.closed.Load() {
 				return
 			}
 		}
@@ -142,7 +144,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		key := fmt.Sprintf("%s %d %x", m.Dev, m.Inode, bias)
 		mod := byKey[key]
 		if mod == nil {
-			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, why: map[uint64]Why{}}
+			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, closed: &p.closed, why: map[uint64]Why{}}
 			byKey[key] = mod
 			come = append(come, mod)
 		} else {
@@ -271,7 +273,7 @@ func (m *Module) learn() {
 		var done uint64 // up to here all is known
 		for _, f := range list {
 			lo, hi := f[0]+m.Bias, f[1]+m.Bias
-			if lo < t.at || hi > t.end() || hi <= done && t.plan.Begins(lo) {
+			if lo < t.at || hi > t.end() || hi <= done && t.plan.Begins(lo) || m.closed.Load() {
 				continue
 			}
 			reached := t.plan.AddFunction(lo, hi)

@@ -113,21 +113,38 @@ func (p *Process) warn(format string, args ...any) {
 
 func (p *Process) close() {
 	p.closed.Store(true)
-	wake(&p.page.Asked)
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	if p.page != nil {
+		wake(&p.page.Asked)
+	}
+}
+
+// release gives up the page, the trampolines' file and what else is of no use when nobody serves the process any more. Forked children have mappings of their own.
+func (p *Process) release() {
+	p.e.mu.Lock()
+	page := p.pageMem
+	p.page, p.pageMem = nil, nil
+	p.e.mu.Unlock()
+	if page == nil {
+		return
+	}
+	unix.Munmap(page)
+	for _, fd := range p.fds {
+		unix.Close(fd)
+	}
+	if p.mem != nil {
+		p.mem.Close()
+		p.mem = nil
+	}
 }
 
 // free takes back what the process shared with us. Nobody serves it any more.
 func (p *Process) free() {
-	for _, fd := range p.fds {
-		unix.Close(fd)
-	}
-	unix.Munmap(p.pageMem)
+	p.release()
 	unix.Munmap(p.shared)
 	for _, m := range p.mods {
 		m.Image.Close()
-	}
-	if p.mem != nil {
-		p.mem.Close()
 	}
 }
 
@@ -191,6 +208,7 @@ func (p *Process) serve() {
 		m.texts, m.why = nil, nil
 	}
 	p.runs, p.dead, p.space = nil, nil, nil
+	p.release()
 }
 
 // sayEvery is how often a process that has single instructions patched says so: counting takes longer than to patch one.
@@ -257,6 +275,9 @@ func (p *Process) modules() error {
 			continue
 		}
 		wanted[i] = p.e.opts.Client.Sites(p, m)
+		if p.closed.Load() { // they may be a part
+			return errGone
+		}
 		for _, s := range wanted[i] {
 			bytes += uint64(s.Recipe.Size()) + copyBytes
 		}
@@ -361,6 +382,9 @@ func (p *Process) install(m *Module, sites []patch.Site) error {
 		}
 		// From behind to the front, as the planner goes: so little of what it makes is thrown away.
 		for hi := len(c.add); hi > 0; {
+			if p.closed.Load() {
+				return errGone
+			}
 			lo := max(0, hi-batch)
 			if err := p.try(m, &change{t: t, add: c.add[lo:hi:hi]}); err != nil {
 				return err

@@ -232,7 +232,7 @@ static void start(char **envp)
 		}
 		rs_active = 1;
 		rs_begin_process(t);
-		rs_patch_start();
+		rs_patch_start(mask);
 		const uint64_t trap = 1ull << (SIGTRAP - 1);
 		if (rs_trapping && mask & trap) {
 			rs_trap_block(true);

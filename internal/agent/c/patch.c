@@ -163,6 +163,23 @@ void rs_patch_open(int sock)
 	page = q;
 }
 
+/* Planning may take long. A signal whose default action ends or stops the process need not wait for it: none of the program's code runs for that. */
+static void take_defaults(uint64_t mask)
+{
+	uint64_t pending = 0;
+	RS_SYS2(SYS_rt_sigpending, &pending, 8);
+	pending &= ~mask;
+	for (int sig = 1; pending; sig++, pending >>= 1) {
+		struct { void *handler; uint64_t flags; void *restorer; uint64_t mask; } now;
+		if (!(pending & 1) || RS_SYS4(SYS_rt_sigaction, sig, 0, &now, 8) < 0 || now.handler != SIG_DFL)
+			continue;
+		rs_os_signals(~(1ull << (sig - 1)));
+		rs_os_no_signals();
+	}
+}
+
+static uint64_t program_mask; /* of the thread that asks, as the program has it */
+
 /* How long a fault waits for its instruction to be patched. It can do without; the next one may find it done. */
 #define SITE_MS 100
 
@@ -187,15 +204,23 @@ static long answered(uint32_t asked, unsigned ms, bool woken)
 		__builtin_ia32_pause();
 	}
 	uint32_t beat = 0, since = 0, seen, began = ms ? rs_os_ms() : 0;
+	bool doubt = false;
 	while ((seen = __atomic_load_n(&page->answered, __ATOMIC_ACQUIRE)) != asked) {
-		if (rs_go_gone(&beat, &since))
-			return -ESRCH;
+		if (rs_go_gone(&beat, &since)) {
+			if (doubt)
+				return -ESRCH;
+			/* Where both of us were stopped for a while its heart seems not to have beaten. */
+			doubt = true;
+			beat = since = 0;
+		}
 		if (ms && rs_os_ms() - began > ms)
 			return -ETIMEDOUT;
 		__atomic_store_n(&page->waiting, IN_KERNEL, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(&page->answered, __ATOMIC_SEQ_CST) == seen)
 			rs_os_wait(&page->answered, seen, true, ms ? ms : 100);
 		__atomic_store_n(&page->waiting, 0, __ATOMIC_RELAXED);
+		if (!ms)
+			take_defaults(program_mask);
 	}
 	return 0;
 }
@@ -358,7 +383,7 @@ static long converse(unsigned request, uintptr_t at)
 	return r == 0 ? page->result : r;
 }
 
-long rs_patch_ask(unsigned request, uintptr_t at)
+static long ask(unsigned request, uintptr_t at, const uint64_t *own)
 {
 	if (!page || !rs_active)
 		return -ESRCH;
@@ -366,6 +391,7 @@ long rs_patch_ask(unsigned request, uintptr_t at)
 		return -EPERM;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&lock);
+	program_mask = own ? *own : mask;
 	long r = converse(request, at);
 	rs_unlock(&lock);
 	rs_os_signals(mask);
@@ -373,13 +399,15 @@ long rs_patch_ask(unsigned request, uintptr_t at)
 	return r;
 }
 
-void rs_patch_start(void)
+long rs_patch_ask(unsigned request, uintptr_t at) { return ask(request, at, NULL); }
+
+void rs_patch_start(uint64_t mask)
 {
 	if (!page)
 		return;
 	rs_patching = true;
 	rs_calls_patching();
-	rs_patch_ask(RS_PATCH_ASK_START, 0);
+	ask(RS_PATCH_ASK_START, 0, &mask);
 }
 
 void rs_patch_started(uint64_t mask) { tell_debugger(mask); }

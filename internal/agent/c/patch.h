@@ -19,8 +19,8 @@ extern __thread uint64_t rs_patch_pointers[8] RS_INITIAL_EXEC;
 void rs_patch_open(int sock) RS_HIDDEN;
 /* Asks the engine, and does what it says: 0, or a negative errno; -ESRCH: nobody answers. What was begun then is left in a state in which the program runs. Works in handlers. */
 long rs_patch_ask(unsigned request, uintptr_t at) RS_HIDDEN;
-/* At the start of the process, and when modules have come or gone. */
-void rs_patch_start(void) RS_HIDDEN;
+/* At the start of the process, with the mask that it is to have, and when modules have come or gone. */
+void rs_patch_start(uint64_t mask) RS_HIDDEN;
 /* Later, with the program's signal mask, which is in force again. */
 void rs_patch_started(uint64_t mask) RS_HIDDEN;
 void rs_patch_modules(void) RS_HIDDEN;

@@ -1,0 +1,134 @@
+package engine_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// killing ends the process while it waits for its sites.
+type killing struct {
+	everywhere
+	sig    unix.Signal
+	begun  bool
+	inside atomic.Bool
+	full   int // instructions of the program, before
+	rest   int // and when it is gone
+}
+
+func (c *killing) Sites(p *engine.Process, m *engine.Module) []patch.Site {
+	if filepath.Base(m.Path) != "sleep" || c.begun {
+		return nil
+	}
+	c.begun = true
+	c.inside.Store(true)
+	defer c.inside.Store(false)
+	all := func() (n int) {
+		m.Instructions(func(*engine.Insn) bool { n++; return true })
+		return n
+	}
+	c.full = all()
+	unix.Kill(p.PID, c.sig)
+	for end := time.Now().Add(time.Minute); !errors.Is(unix.Kill(p.PID, 0), unix.ESRCH); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Errorf("signal %v does not end the process", c.sig)
+			return nil
+		}
+	}
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		if c.rest = all(); c.rest < c.full {
+			break
+		}
+	}
+	return nil
+}
+
+// To plan for mariadbd takes half a minute, in which SIGTERM and Ctrl-C did nothing: all signals were blocked. And when the process was gone `ripstop count` ended before the engine did,
+// whose next question found nothing where it asked: a panic.
+func TestEnded(t *testing.T) {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGKILL} {
+		t.Run(sig.String(), func(t *testing.T) {
+			lib, err := library()
+			if err != nil {
+				t.Fatalf("make: %v\n%s", err, lib)
+			}
+			c := &killing{everywhere: everywhere{t: t}, sig: sig}
+			eng := engine.New(engine.Options{Client: c})
+			s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: eng})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Who runs the test may have SIGINT ignored, as shells do in the background.
+			cmd := exec.Command("env", "--default-signal", "sleep", "600")
+			cmd.Env = s.Environ(os.Environ())
+			r := run(t, cmd)
+			s.Close()
+			eng.Stop()
+			if c.inside.Load() {
+				t.Error("Stop has returned, and the client is still asked")
+			}
+			eng.Close()
+			if want := "signal: " + sig.String(); r.state != want {
+				t.Errorf("%s, want %s", r.state, want)
+			}
+			if c.full == 0 || c.rest >= c.full {
+				t.Errorf("%d instructions of a process that is gone, it had %d", c.rest, c.full)
+			}
+		})
+	}
+}
+
+// A run may have thousands of processes: of those that have ended the memory of trampolines is given up, before the engine is closed.
+func TestReleased(t *testing.T) {
+	held := func() (n int) {
+		links, err := filepath.Glob("/proc/self/fd/*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range links {
+			if to, err := os.Readlink(l); err == nil && strings.HasPrefix(to, "/memfd:ripstop-patch") {
+				n++
+			}
+		}
+		b, err := os.ReadFile("/proc/self/maps")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n + strings.Count(string(b), "/memfd:ripstop-patch")
+	}
+	lib, err := library()
+	if err != nil {
+		t.Fatalf("make: %v\n%s", err, lib)
+	}
+	c := &everywhere{t: t}
+	eng := engine.New(engine.Options{Client: c})
+	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: eng})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sh", "-c", "/bin/true; /bin/true; /bin/true")
+	cmd.Env = s.Environ(os.Environ())
+	before := held()
+	r := run(t, cmd)
+	s.Close()
+	eng.Stop()
+	if n := held(); n != before || r.state != "exit status 0" {
+		t.Errorf("%s; %d descriptors and mappings are held, %d before", r.state, n, before)
+	}
+	if c.procs < 4 {
+		t.Errorf("%d processes", c.procs)
+	}
+	eng.Close()
+}
