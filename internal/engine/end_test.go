@@ -132,3 +132,23 @@ func TestReleased(t *testing.T) {
 	}
 	eng.Close()
 }
+
+// A program with a limit on its address space (ulimit -v) could not have memory that it has natively: trampolines had taken the space. Now it is left as it is, and says so.
+func TestCramped(t *testing.T) {
+	argv := []string{"/bin/sh", "-c", "ulimit -v 900000; exec /usr/bin/python3 -c 'x = [bytearray(1 << 20) for _ in range(600)]; print(len(x))'"}
+	want := native(t, "", argv...)
+	if want.stdout != "600\n" {
+		t.Fatalf("natively: %+v", want)
+	}
+	got, st := patched(t, engine.Options{Client: &everywhere{t: t}}, "", argv...)
+	const line = "its limit on address space (ulimit -v) leaves no room to patch its code: it runs as it is\n"
+	if n := strings.Count(got.stderr, line); n != 1 {
+		t.Errorf("it says %q", got.stderr)
+	}
+	if got.stderr = want.stderr; got != want {
+		t.Errorf("%+v, natively %+v", got, want)
+	}
+	if st.Sites == 0 {
+		t.Error("the shell before was not patched")
+	}
+}

@@ -12,6 +12,7 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -126,12 +127,28 @@ static long map_frame(uintptr_t at, uint64_t frame, uint64_t count)
 	return r < 0 ? r : 0;
 }
 
+/* Trampolines take many times as much address space as memory. A program that has little (ulimit -v) would miss it later, where natively it does not. */
+#define SPACE_OF_FILE 16
+
+static bool cramped(int fd)
+{
+	struct stat st;
+	struct rlimit64 as;
+	return RS_SYS2(SYS_fstat, fd, &st) == 0 && RS_SYS4(SYS_prlimit64, 0, RLIMIT_AS, 0, &as) == 0 && as.rlim_cur < SPACE_OF_FILE * (uint64_t)st.st_size;
+}
+
 void rs_patch_open(int sock)
 {
 	int fds[2];
 	long r = rs_session_patch(sock, fds);
 	if (r < 0)
 		return;
+	if (cramped(fds[0])) {
+		RS_SYS1(SYS_close, fds[0]);
+		RS_SYS1(SYS_close, fds[1]);
+		rs_os_say("its limit on address space (ulimit -v) leaves no room to patch its code: it runs as it is", 0);
+		return;
+	}
 	long p = RS_SYS6(SYS_mmap, 0, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	struct stat st;
 	long bytes = RS_SYS2(SYS_fstat, fds[1], &st) == 0 ? st.st_size : 0;
