@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -83,12 +84,12 @@ func (deaf) Event(uint64, *wire.Event) {}
 func (deaf) Batch()                    {}
 func (deaf) End(uint64)                {}
 
-// patchedOnce runs argv with an engine and gives the number that it prints.
-func patchedOnce(ctx context.Context, c engine.Client, argv ...string) (float64, engine.Stats, error) {
+// patchedOnce runs argv with an engine and gives the numbers that it prints.
+func patchedOnce(ctx context.Context, c engine.Client, argv ...string) ([]float64, engine.Stats, error) {
 	eng := engine.New(engine.Options{Client: c, Warn: func(text string) { fmt.Fprintln(os.Stderr, "bench:", text) }})
 	s, err := agent.New(agent.Options{Config: wire.Config{}, Handler: deaf{}, Patcher: eng})
 	if err != nil {
-		return 0, engine.Stats{}, err
+		return nil, engine.Stats{}, err
 	}
 	var out bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -100,10 +101,20 @@ func patchedOnce(ctx context.Context, c engine.Client, argv ...string) (float64,
 	st := eng.Stats()
 	eng.Close()
 	if err != nil {
-		return 0, st, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
+		return nil, st, fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
 	}
-	v, err := strconv.ParseFloat(strings.TrimSpace(out.String()), 64)
-	return v, st, err
+	var list []float64
+	for _, f := range strings.Fields(out.String()) {
+		v, err := strconv.ParseFloat(f, 64)
+		if err != nil {
+			return nil, st, err
+		}
+		list = append(list, v)
+	}
+	if len(list) == 0 {
+		return nil, st, fmt.Errorf("%s printed nothing", strings.Join(argv, " "))
+	}
+	return list, st, nil
 }
 
 // patches measures what trampolines and requests cost.
@@ -129,10 +140,11 @@ func (b *bench) patches(ctx context.Context) error {
 				return err
 			}
 			native = append(native, v)
-			if v, _, err = patchedOnce(ctx, &hollow{sites: true}, prog, k.name, strconv.Itoa(k.n)); err != nil {
+			w, _, err := patchedOnce(ctx, &hollow{sites: true}, prog, k.name, strconv.Itoa(k.n))
+			if err != nil {
 				return err
 			}
-			patched = append(patched, v)
+			patched = append(patched, w[0])
 		}
 		r := median(ratios(patched, native))
 		product *= r
@@ -142,28 +154,65 @@ func (b *bench) patches(ctx context.Context) error {
 	mean := math.Pow(product, 1/float64(len(kinds)))
 	fmt.Printf("%-14s %11s  %.2f× %s, geometric mean %.2f× %s\n", "worst", "", worst, b.verdict(worst, goalEmptyWorst), mean, b.verdict(mean, goalEmptyMean))
 
+	fmt.Printf("\n%-34s %9s %9s\n", "request", "median", "p99")
 	for _, k := range []struct {
-		name string
-		c    func() *hollow
-		n    int
-		goal float64
+		name, kind string
+		c          func() engine.Client
+		n          int
+		goal       float64
 	}{
-		{"that changes nothing", func() *hollow { return &hollow{later: nil, next: 0} }, 20000, goalRequest},
-		{"for one site of libc", func() *hollow { return &hollow{} }, 2000, 0},
+		{"that changes nothing", "request", func() engine.Client { return &idle{} }, 20000, goalRequest},
+		{"  after 2 ms of silence", "apart", func() engine.Client { return &idle{} }, 500, 0},
+		{"that patches one place of libc", "request", func() engine.Client { return &hollow{} }, 2000, 0},
+		{"  after 2 ms of silence", "apart", func() engine.Client { return &hollow{} }, 500, 0},
 	} {
-		var list []float64
+		var mid, late []float64
 		for range b.rounds {
-			var c engine.Client = k.c()
-			if k.goal != 0 {
-				c = &idle{}
-			}
-			v, _, err := patchedOnce(ctx, c, prog, "request", strconv.Itoa(k.n))
+			v, _, err := patchedOnce(ctx, k.c(), prog, k.kind, strconv.Itoa(k.n))
 			if err != nil {
 				return err
 			}
-			list = append(list, v)
+			mid, late = append(mid, v[0]), append(late, v[len(v)-1])
 		}
-		fmt.Printf("request %s: median %.1f µs %s\n", k.name, median(list)/1e3, b.verdict(median(list), k.goal))
+		fmt.Printf("%-34s %6.1f µs %6.1f µs %s\n", k.name, median(mid)/1e3, median(late)/1e3, b.verdict(median(mid), k.goal))
+	}
+	return b.siteBytes(ctx)
+}
+
+var (
+	patchedBy   = regexp.MustCompile(`stats: patched by +[a-z0-9 ]+? +([0-9,]+) sites`)
+	memoryASite = regexp.MustCompile(`stats: memory a site +([0-9]+) bytes(: .*)`)
+)
+
+// siteBytes asks `ripstop count` how much memory a site takes in the process: trampolines and tables.
+func (b *bench) siteBytes(ctx context.Context) error {
+	fmt.Printf("\n%-18s %9s  %s\n", "memory a site", "sites", "bytes")
+	for _, k := range []struct {
+		name string
+		argv []string
+	}{
+		{"python3", []string{"/usr/bin/python3", "-c", "pass"}},
+		{"openssl, libcrypto", []string{"openssl", "version"}},
+		{"sqlite3", []string{"sqlite3", ":memory:", "select 1"}},
+	} {
+		text, err := exec.CommandContext(ctx, b.ripstop, append([]string{"count", "--stats", "--"}, k.argv...)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("ripstop count of %s: %w", k.name, err)
+		}
+		sites := 0
+		for _, m := range patchedBy.FindAllSubmatch(text, -1) {
+			n, _ := strconv.Atoi(strings.ReplaceAll(string(m[1]), ",", ""))
+			sites += n
+		}
+		m := memoryASite.FindSubmatch(text)
+		if m == nil || sites == 0 {
+			return fmt.Errorf("ripstop count --stats of %s does not say what a site takes:\n%s", k.name, text)
+		}
+		n, err := strconv.ParseFloat(string(m[1]), 64)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%-18s %9d  %.0f%s %s\n", k.name, sites, n, m[2], b.verdict(n, goalSiteBytes))
 	}
 	return nil
 }
