@@ -12,7 +12,7 @@ import (
 )
 
 // sampledPrograms are those that mode timer is measured on.
-var sampledPrograms = []string{"pigz", "pbzip2", "memcached", "sqlite-threads"}
+var sampledPrograms = []string{"pigz", "pbzip2", "memcached", "redis", "sqlite-threads"}
 
 // samplingBudget is what record has by default.
 const samplingBudget = 0.02

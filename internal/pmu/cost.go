@@ -25,15 +25,22 @@ const (
 	// so often that they do not. pigz and loops over 256 KiB lost about twice as much for each.
 	coldness = 2
 	// A switch with all events off, as a part of one with a clock on: no timer is set, but the events are looked at.
-	idlePart = 0.125
+	idlePart = 0.0625
 )
 
 // measure finds on the calling thread what a sample of the clock and a hit of a breakpoint cost here: work on memory is timed with and without, by the thread's own
-// CPU time, several times, and the medians are compared. What turning an event on and off takes is what a switch of threads does. It takes some milliseconds.
+// CPU time, several times, and the medians are compared. What turning an event on and off takes beyond the call
+// is what a switch of threads does. It takes some milliseconds.
 func measure(clock *perf.Attr) costs {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	c := costs{sample: 20e-6, hit: 20e-6, clocked: 3e-6, watched: 2e-6} // where nothing can be measured: on the high side
+	nothing := 0.0                                                      // what it takes to turn an event on and off that does nothing
+	inert := perf.Attr{Type: typeSoftware, Config: dummy, Flags: perf.FlagExcludeKernel | perf.FlagExcludeHV | perf.FlagDisabled}
+	if e, err := open(&inert, 0, -1); err == nil {
+		nothing = turning(e)
+		e.close()
+	}
 	fast := *clock
 	const interval, rounds = 20_000, 5 // ns
 	fast.SamplePeriod, fast.Flags = interval, fast.Flags&^(perf.FlagInherit|perf.FlagEnableOnExec)|perf.FlagDisabled
@@ -51,7 +58,7 @@ func measure(clock *perf.Attr) costs {
 			if n > rounds && with > without {
 				c.sample = max(coldness*(with-without)/(float64(n)/rounds), 1e-6)
 			}
-			c.clocked = turning(e)
+			c.clocked = max(turning(e)-nothing, 0.5e-6)
 			r.close()
 		}
 		e.close()
@@ -71,7 +78,7 @@ func measure(clock *perf.Attr) costs {
 	if e.count() == 0 {
 		c.unwatched = "they can be set, but an access does not hit them"
 	}
-	c.watched = turning(e)
+	c.watched = max(turning(e)-nothing, 0.1e-6)
 	return c
 }
 

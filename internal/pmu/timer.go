@@ -300,7 +300,9 @@ func (t *Timer) start(running bool) (err error) {
 		t.watch.free = 0
 	}
 	for _, tid := range tids {
-		t.watch.know(t.pid, tid)
+		if !t.watch.know(t.pid, tid) {
+			t.watch.unknown++
+		}
 	}
 	if err := dumpVDSO(t.o.Dir); err != nil && t.o.Warn != nil {
 		t.o.Warn("the code of [vdso] is not in the recording: " + err.Error())

@@ -1,10 +1,12 @@
 package pmu
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/perf"
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/tsc"
 )
@@ -202,6 +205,54 @@ func TestBudget(t *testing.T) {
 		t.Errorf("%d samples, without a budget there would be %.0f", r.info.Samples, want)
 	}
 	t.Logf("%d samples of %.0f, cost %v", r.info.Samples, r.cpu*float64(r.info.Frequency), r.info.Cost)
+}
+
+// Switches to known threads are counted, and those to threads beyond are taken to be as many. A program of nothing but switches cost 1.6 times its CPU time with a
+// budget of 2%, since turning the clock on at each of them was paid by nobody.
+func TestSwitches(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	w := newWatchpoints(&timerEvents(1, false)[eventWatchAll].Attr, nil)
+	defer w.close()
+	fork := func(kind perf.Type, tid int) { // pid, ppid, tid, ptid, time
+		body := make([]byte, 24)
+		binary.LittleEndian.PutUint32(body, uint32(os.Getpid()))
+		binary.LittleEndian.PutUint32(body[8:], uint32(tid))
+		w.task(kind, 0, body)
+	}
+	fork(perf.TypeFork, unix.Gettid())
+	const sleeps = 20
+	rest := func() uint64 {
+		for range sleeps {
+			unix.Nanosleep(&unix.Timespec{Nsec: 1_000_000}, nil)
+		}
+		return w.switches()
+	}
+	n := rest()
+	if n < sleeps {
+		t.Errorf("%d switches in %d sleeps", n, sleeps)
+	}
+	if again := w.switches(); again > n/2 { // there was hardly time for any
+		t.Errorf("%d were counted twice", again)
+	}
+	for tid := range mostWatched + 1 {
+		fork(perf.TypeFork, -1-tid) // no thread has such a number
+	}
+	if w.unknown != 2 {
+		t.Fatalf("%d threads are unknown", w.unknown)
+	}
+	fork(perf.TypeExit, -1-mostWatched)
+	if w.unknown != 1 || len(w.threads) != mostWatched {
+		t.Errorf("%d threads are unknown, %d known", w.unknown, len(w.threads))
+	}
+	for range mostWatched/8 - 1 {
+		if n := w.switches(); n != 0 {
+			t.Errorf("with many threads they are looked at at each call: %d", n)
+		}
+	}
+	if n := rest(); n < sleeps {
+		t.Errorf("%d switches in %d sleeps, in a crowd", n, sleeps)
+	}
 }
 
 // What the conversion says of two moments is what was read there, and between them it is even.

@@ -99,15 +99,15 @@ func (w *watchpoints) task(kind perf.Type, misc perf.Misc, body []byte) {
 		w.unknown--
 	}
 	w.forget(tid)
-	if kind == perf.TypeFork {
-		w.know(pid, tid)
+	if kind == perf.TypeFork && !w.know(pid, tid) {
+		w.unknown++
 	}
 }
 
-func (w *watchpoints) know(pid, tid int) {
+// know takes in a thread; false if there is no room.
+func (w *watchpoints) know(pid, tid int) bool {
 	if len(w.threads) >= mostWatched {
-		w.unknown++
-		return
+		return false
 	}
 	t := &watched{pid: pid, holder: -1, events: [slots]event{-1, -1, -1, -1}}
 	if fd, err := unix.Open(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, tid), unix.O_RDONLY|unix.O_CLOEXEC, 0); err == nil {
@@ -117,6 +117,7 @@ func (w *watchpoints) know(pid, tid int) {
 		t.stat = -1 // it has ended, or the kernel does not tell (CONFIG_SCHED_INFO)
 	}
 	w.threads[tid] = t
+	return true
 }
 
 // slices tells how often a thread was switched to: the third number of proc_pid_schedstat.
