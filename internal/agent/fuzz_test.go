@@ -41,7 +41,9 @@ func FuzzMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer unix.Close(null)
-		_ = s.answer(ours, &door{}, &unix.Ucred{Pid: int32(os.Getpid())}, msg, []int{null})
+		p := &caller{c: ours, door: &door{}, pid: os.Getpid(), pidfd: -1}
+		defer p.forget()
+		_ = s.answer(p, msg, []int{null})
 	})
 }
 

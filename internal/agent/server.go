@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 	"unsafe"
 
@@ -162,7 +163,11 @@ func peer(c *net.UnixConn) (*unix.Ucred, error) {
 
 // serve answers one agent until it closes the connection. The peer may be anybody: nothing it sends may harm us.
 func (s *Session) serve(c *net.UnixConn, d *door, cred *unix.Ucred) error {
-	buf := make([]byte, maxMessage+1)
+	p := &caller{c: c, door: d, pid: int(cred.Pid), pidfd: -1}
+	defer p.forget()
+	room := messages.Get().(*[]byte)
+	defer messages.Put(room)
+	buf := *room
 	oob := make([]byte, unix.CmsgSpace(16*4))
 	for {
 		s.awaitMessage(c)
@@ -183,7 +188,7 @@ func (s *Session) serve(c *net.UnixConn, d *door, cred *unix.Ucred) error {
 		case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
 			err = errors.New("it is too long")
 		default:
-			err = s.answer(c, d, cred, buf[:n], fds)
+			err = s.answer(p, buf[:n], fds)
 		}
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -191,6 +196,25 @@ func (s *Session) serve(c *net.UnixConn, d *door, cred *unix.Ucred) error {
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// messages has room for one each.
+var messages = sync.Pool{New: func() any { b := make([]byte, maxMessage+1); return &b }}
+
+// A caller is who is at the other end of a connection.
+type caller struct {
+	c       *net.UnixConn
+	door    *door
+	pid     int
+	greeted bool // it has said hello
+	pidfd   int  // from when it waited for the answer, and so was there; -1: none
+}
+
+func (p *caller) forget() {
+	if p.pidfd >= 0 {
+		unix.Close(p.pidfd)
+		p.pidfd = -1
 	}
 }
 
@@ -231,7 +255,8 @@ func bytesOf[T any](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
-func (s *Session) answer(c *net.UnixConn, d *door, cred *unix.Ucred, msg []byte, fds []int) error {
+func (s *Session) answer(p *caller, msg []byte, fds []int) error {
+	c := p.c
 	if len(msg) < wire.SizeHello {
 		return fmt.Errorf("%d bytes are no message", len(msg))
 	}
@@ -242,12 +267,18 @@ func (s *Session) answer(c *net.UnixConn, d *door, cred *unix.Ucred, msg []byte,
 	if h.Version != wire.Version {
 		return fmt.Errorf("its version is %d, ours %d", h.Version, wire.Version)
 	}
-	if h.Kind == helloKind && d.twin || h.Kind != helloKind && h.Token != s.ctl.token {
+	if h.Kind == helloKind && p.door.twin || h.Kind != helloKind && h.Token != s.ctl.token && !(h.Kind == modulesKind && p.greeted) {
 		return errors.New("it is not from a process of this session")
 	}
 	rest := msg[wire.SizeHello:]
 	switch h.Kind {
 	case helloKind:
+		p.greeted = true
+		if p.pidfd < 0 && p.pid > 0 {
+			if f, err := unix.PidfdOpen(p.pid, 0); err == nil {
+				p.pidfd = f
+			}
+		}
 		w := wire.Welcome{Magic: wire.Magic, Version: wire.Version, Config: [1]wire.Config{s.opts.Config}}
 		return send(c, bytesOf(&w), s.ctl.fd)
 	case regionKind:
@@ -255,11 +286,12 @@ func (s *Session) answer(c *net.UnixConn, d *door, cred *unix.Ucred, msg []byte,
 			return fmt.Errorf("a region with %d descriptors", len(fds))
 		}
 		t := wire.Tables{Magic: wire.Magic}
-		err := s.addRegion(fds[0], int(cred.Pid), h.Process)
+		err := s.addRegion(fds[0], p, h.Process)
 		if err == nil {
 			t.Has = 1
 			s.kick()
 		} else {
+			refuseRegion(fds[0])
 			err = fmt.Errorf("its region: %w", err)
 		}
 		// The agent need not wait for the answer.
@@ -277,7 +309,10 @@ func (s *Session) answer(c *net.UnixConn, d *door, cred *unix.Ucred, msg []byte,
 		}
 		t := wire.Tables{Magic: wire.Magic}
 		var out []int
-		for i, fd := range s.tables.get(reqs, int(cred.Pid)) {
+		if s.opts.Config.StackDepth == 0 && s.opts.Config.AllocDepth == 0 {
+			return send(c, bytesOf(&t)) // for no stack
+		}
+		for i, fd := range s.tables.get(reqs, p.pid) {
 			if fd >= 0 {
 				t.Has |= 1 << i
 				out = append(out, fd)
@@ -287,12 +322,12 @@ func (s *Session) answer(c *net.UnixConn, d *door, cred *unix.Ucred, msg []byte,
 	case patchKind:
 		t := wire.Tables{Magic: wire.Magic}
 		var out []int
-		if p := s.opts.Patcher; p != nil {
-			fds, err := p.Attach(h.Process, int(cred.Pid))
+		if patcher := s.opts.Patcher; patcher != nil {
+			fds, err := patcher.Attach(h.Process, p.pid)
 			if err == nil {
 				t.Has, out = 3, fds[:]
 			} else {
-				s.warn(fmt.Sprintf("process %d is not patched: %v", cred.Pid, err))
+				s.warn(fmt.Sprintf("process %d is not patched: %v", p.pid, err))
 			}
 		}
 		return send(c, bytesOf(&t), out...)

@@ -158,7 +158,7 @@ func TestHello(t *testing.T) {
 func TestHostileMessages(t *testing.T) {
 	var mu sync.Mutex
 	var warned []string
-	s := newSession(t, Options{Handler: newCollector(), Warn: func(w string) {
+	s := newSession(t, Options{Handler: newCollector(), Config: wire.Config{StackDepth: 7}, Warn: func(w string) {
 		mu.Lock()
 		defer mu.Unlock()
 		warned = append(warned, w)
@@ -327,5 +327,35 @@ func TestForeignChildren(t *testing.T) {
 	newSession(t, Options{Handler: newCollector()})
 	if err := exec.Command("true").Run(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Whose region is taken or refused finds it said there, and need not wait for the answer. Modules may be asked for behind a hello, before its answer has brought the token; not without one.
+func TestNotWaiting(t *testing.T) {
+	s := newSession(t, Options{Handler: newCollector(), Config: wire.Config{StackDepth: 7}})
+	good, bad := newFakeRegion(t, s.nextProcess(), 1, 65536), newFakeRegion(t, 1<<40, 1, 65536)
+	for _, r := range []*fakeRegion{good, bad} {
+		h := helloMsg(s, regionKind, r.head.Process)
+		dialAgent(t, s).ask(bytesOf(&h), r.fd)
+	}
+	if got := atomic.LoadUint32(&good.head.Taken); got != regionTaken {
+		t.Errorf("a region that is read: %d", got)
+	}
+	if got := atomic.LoadUint32(&bad.head.Taken); got != regionRefused {
+		t.Errorf("a region of nobody: %d", got)
+	}
+	modules := helloMsg(s, modulesKind, 0)
+	modules.Token, modules.Count = 0, 1
+	req := wire.ModuleRequest{}
+	msg := append(append([]byte{}, bytesOf(&modules)...), bytesOf(&req)...)
+	if answer, _ := dialAgent(t, s).ask(msg); len(answer) != 0 {
+		t.Errorf("a stranger was answered with %d bytes", len(answer))
+	}
+	a, hello := dialAgent(t, s), helloMsg(s, helloKind, 0)
+	if answer, _ := a.ask(bytesOf(&hello)); len(answer) != wire.SizeWelcome {
+		t.Fatalf("welcome of %d bytes", len(answer))
+	}
+	if answer, _ := a.ask(msg); len(answer) != wire.SizeTables {
+		t.Errorf("behind a hello: %d bytes", len(answer))
 	}
 }

@@ -65,10 +65,12 @@ void rs_begin_process(struct rs_thread *t) RS_HIDDEN;
 
 /* All return a descriptor or 0, or a negative errno. */
 long rs_session_connect(void) RS_HIDDEN;
-long rs_session_hello(int sock, struct rs_welcome *w, int *ctl) RS_HIDDEN;
-long rs_session_region(int sock, int memfd) RS_HIDDEN;
+long rs_session_hello(int sock) RS_HIDDEN;
+long rs_session_welcome(int sock, struct rs_welcome *w, int *ctl) RS_HIDDEN;
+long rs_session_region(int sock, int memfd, bool wait) RS_HIDDEN;
 /* Asks for the tables of n ≤ 64 modules; fds gets those that came (-1: none). */
-long rs_session_tables(int sock, const struct rs_module_request *req, unsigned n, int *fds) RS_HIDDEN;
+long rs_session_ask_tables(int sock, const struct rs_module_request *req, unsigned n) RS_HIDDEN;
+long rs_session_tables(int sock, unsigned n, int *fds) RS_HIDDEN;
 long rs_session_patch(int sock, int fds[2]) RS_HIDDEN;
 extern char rs_session_dir[128] RS_HIDDEN;
 
@@ -83,6 +85,8 @@ struct rs_home {
 	uint64_t claimed;          /* bit i: slot i is somebody's; atomic */
 	uint32_t slots;
 	uint32_t attached;         /* 1: shm is a region that Go knows */
+	uint32_t moved, to;        /* slots that have each other's rings */
+	uint64_t stale;            /* bit i: the i'th rings are nobody's: an emission that a fork interrupted may still write there */
 	uint64_t populated[RS_THREADS_PER_REGION][2]; /* words of the ring whose pages are there */
 	struct rs_thread threads[RS_THREADS_PER_REGION];
 };
@@ -125,6 +129,9 @@ struct rs_module {
 	uint32_t seen;
 };
 void rs_modules_init(uintptr_t vdso) RS_HIDDEN;
+void rs_modules_ask(int sock) RS_HIDDEN;
+bool rs_modules_answered(int sock) RS_HIDDEN;
+void rs_modules_end(void) RS_HIDDEN;
 void rs_modules_say(struct rs_thread *t) RS_HIDDEN; /* sends `module` for all */
 /* The module that pc lies in, found and announced if it is new, its table fetched; NULL if there is none. */
 const struct rs_module *rs_module_of(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;

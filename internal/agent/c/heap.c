@@ -11,6 +11,7 @@
  * a double free for certain, provided that every way out of the allocator passes through here. That holds for glibc, whose own
  * callers of malloc go through the PLT; for other allocators (mallocx, …) it may not, and tombstones are not believed.
  */
+#include "core.h"
 #include "heap.h"
 #include "os.h"
 #include <emmintrin.h>
@@ -164,6 +165,22 @@ static bool blocks_ready(void)
 	return true;
 }
 
+/* Blocks of one size after the other touch a page of the table each few dozen: it is had by larger pieces, where there is more than a little. */
+static void have_slots(const union block *b)
+{
+	enum { PIECE = 1 << 16, LITTLE = 64 };
+	static uint32_t calls;
+	static uint64_t had[((sizeof(union block) << BLOCK_BITS) / PIECE + 63) / 64];
+	if (calls < LITTLE) {
+		calls++; /* several threads at once do no harm */
+		return;
+	}
+	uint64_t piece = (uint64_t)(b - blocks) * sizeof *b / PIECE, bit = 1ull << piece % 64;
+	if (__atomic_load_n(&had[piece / 64], __ATOMIC_RELAXED) & bit || __atomic_fetch_or(&had[piece / 64], bit, __ATOMIC_RELAXED) & bit)
+		return;
+	rs_region_present((char *)blocks + piece * PIECE, PIECE);
+}
+
 static inline struct site *site_of(struct site *sites, uintptr_t pc, void *fp, uint64_t *key)
 {
 	*key = (pc ^ (uintptr_t)fp << 24) * 0x9e3779b97f4a7c15ull;
@@ -282,6 +299,8 @@ __attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uin
 	}
 	if (flags & B_NEW && !__atomic_load_n(&parts, __ATOMIC_RELAXED))
 		__atomic_store_n(&parts, true, __ATOMIC_RELAXED);
+	if (n < BIG_SIZE)
+		have_slots(slot_of((uintptr_t)p));
 	store(slot_of((uintptr_t)p), (uintptr_t)p | flags, n, stack);
 	if (RS_UNLIKELY(n >= BIG_SIZE)) {
 		unsigned level = big_level(n);

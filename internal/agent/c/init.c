@@ -180,7 +180,11 @@ static void open_session(void *arg)
 	if ((o->why = sock) < 0)
 		return;
 	o->what = "it is not watched: the session does not answer";
-	o->why = rs_session_hello((int)sock, &w, &fd);
+	o->why = rs_session_hello((int)sock);
+	if (o->why == 0) {
+		rs_modules_ask((int)sock);
+		o->why = rs_session_welcome((int)sock, &w, &fd);
+	}
 	if (o->why == 0) {
 		o->why = map_ctl(fd);
 		o->what = "it is not watched: cannot map the session's control page";
@@ -194,13 +198,19 @@ static void open_session(void *arg)
 		rs_stack_init();
 		rs_calls_begin();
 		o->what = "it is not watched: cannot share memory with the session";
-		o->t = rs_thread_main((int)sock, o->stack_hi, &o->why);
+		bool known = rs_modules_answered((int)sock);
+		if (!known) { /* the answer may still come, and would be taken for another one */
+			RS_SYS1(SYS_close, sock);
+			sock = rs_session_connect();
+		}
+		o->t = rs_thread_main(known ? (int)sock : -1, o->stack_hi, &o->why);
 		if (!o->t && o->why == 0)
 			o->why = -ENOMEM;
-		if (o->t && rs_config.patch)
+		if (o->t && rs_config.patch && sock >= 0)
 			rs_patch_open((int)sock);
 	}
-	RS_SYS1(SYS_close, sock);
+	if (sock >= 0)
+		RS_SYS1(SYS_close, sock);
 }
 
 static void start(char **envp)
@@ -218,13 +228,13 @@ static void start(char **envp)
 	uint64_t mask = rs_os_no_signals();
 	rs_os_piece_begin();
 	struct opening o = {.stack_hi = (uintptr_t)envp};
+	rs_modules_init(vdso);
 	rs_os_apart(open_session, &o);
 	struct rs_thread *t = o.t;
 	if (t) {
 		/* A kernel before 4.14 refuses, and does not tell such children apart. */
 		RS_SYS3(SYS_madvise, active_page, RS_PAGE, MADV_WIPEONFORK);
 		rs_thread_init();
-		rs_modules_init(vdso);
 		rs_os_piece_end();
 		if (rs_config.follow && preload_copy[0]) {
 			rs_env_preload = preload_copy;
@@ -242,6 +252,7 @@ static void start(char **envp)
 	rs_os_signals(mask);
 	rs_patch_started(mask);
 	if (!t) {
+		rs_modules_end();
 		rs_os_piece_end();
 		rs_ctl = NULL;
 		rs_os_clear(&rs_config, sizeof rs_config);

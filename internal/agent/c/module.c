@@ -323,20 +323,90 @@ static bool use_table(struct rs_module *m, const void *p, uint64_t bytes)
 
 struct fetch { unsigned n; struct rs_module *m[BATCH]; struct rs_module_request q[BATCH]; const void *table[BATCH]; uint64_t bytes[BATCH]; long result; };
 
-static void fetch(void *arg)
+static void receive_tables(struct fetch *f, int sock)
 {
-	struct fetch *f = arg;
 	int fds[BATCH];
-	long sock = rs_session_connect();
-	if ((f->result = sock) < 0)
-		return;
-	f->result = rs_session_tables((int)sock, f->q, f->n, fds);
-	RS_SYS1(SYS_close, sock);
+	f->result = rs_session_tables(sock, f->n, fds);
 	for (unsigned i = 0; f->result == 0 && i < f->n; i++)
 		if (fds[i] >= 0) {
 			f->table[i] = map_table(fds[i], &f->bytes[i]);
 			RS_SYS1(SYS_close, fds[i]);
 		}
+}
+
+static void fetch(void *arg)
+{
+	struct fetch *f = arg;
+	long sock = rs_session_connect();
+	if ((f->result = sock) < 0)
+		return;
+	if ((f->result = rs_session_ask_tables((int)sock, f->q, f->n)) == 0)
+		receive_tables(f, (int)sock);
+	RS_SYS1(SYS_close, sock);
+}
+
+/* From the at'th module on, as many as go into a message. */
+static uint32_t gather(struct fetch *f, uint32_t at)
+{
+	rs_os_clear(f, sizeof *f);
+	for (; at < module_count && f->n < BATCH; at++)
+		if (modules[at].end && modules[at].table == RS_TABLE_NEEDED) {
+			f->m[f->n] = &modules[at];
+			rs_os_copy(&f->q[f->n++], &requests[at], sizeof *requests);
+		}
+	return at;
+}
+
+static void use_tables(const struct fetch *f)
+{
+	for (unsigned i = 0; i < f->n; i++, needed--) {
+		bool ok = use_table(f->m[i], f->table[i], f->bytes[i]);
+		__atomic_store_n(&f->m[i]->table, ok ? RS_TABLE_HAS : RS_TABLE_NONE, __ATOMIC_RELEASE);
+	}
+	new_generation();
+}
+
+static struct fetch *asked; /* with the hello, and not answered yet */
+
+/* Nearly every program soon wants the tables of what it was started with: they come with the first answer, and not by a message of their own. */
+void rs_modules_ask(int sock)
+{
+	if (!modules || !needed || !(asked = rs_os_map(sizeof *asked)))
+		return;
+	gather(asked, 0);
+	if (rs_session_ask_tables(sock, asked->q, asked->n) < 0) {
+		rs_os_unmap(asked, sizeof *asked);
+		asked = NULL;
+	}
+}
+
+/* False: there was no answer in time. What was not answered is asked for again when it is needed. */
+bool rs_modules_answered(int sock)
+{
+	if (!asked)
+		return true;
+	receive_tables(asked, sock);
+	bool answered = asked->result == 0;
+	if (answered && (rs_config.stack_depth || rs_config.alloc_depth))
+		use_tables(asked);
+	rs_os_unmap(asked, sizeof *asked);
+	asked = NULL;
+	return answered;
+}
+
+/* There is no session. */
+void rs_modules_end(void)
+{
+	if (asked)
+		rs_os_unmap(asked, sizeof *asked);
+	if (modules)
+		rs_os_unmap(modules, RS_MAX_MODULES * sizeof *modules);
+	if (requests)
+		rs_os_unmap(requests, RS_MAX_MODULES * sizeof *requests);
+	modules = NULL;
+	requests = NULL;
+	asked = NULL;
+	module_count = needed = 0;
 }
 
 /* Locked. Asks for all tables that are needed. Modules without answer are asked for again some times: the first compilation of a large program
@@ -350,12 +420,7 @@ static void fetch_tables(struct rs_thread *t)
 	if (!f)
 		return;
 	for (uint32_t at = 0; needed && at < module_count;) {
-		rs_os_clear(f, sizeof *f);
-		for (; at < module_count && f->n < BATCH; at++)
-			if (modules[at].end && modules[at].table == RS_TABLE_NEEDED) {
-				f->m[f->n] = &modules[at];
-				rs_os_copy(&f->q[f->n++], &requests[at], sizeof *requests);
-			}
+		at = gather(f, at);
 		if (f->n == 0)
 			break;
 		rs_os_apart(fetch, f);
@@ -367,11 +432,7 @@ static void fetch_tables(struct rs_thread *t)
 			retry_at = rs_os_ms() + RETRY_MS;
 			break;
 		}
-		for (unsigned i = 0; i < f->n; i++, needed--) {
-			bool ok = use_table(f->m[i], f->table[i], f->bytes[i]);
-			__atomic_store_n(&f->m[i]->table, ok ? RS_TABLE_HAS : RS_TABLE_NONE, __ATOMIC_RELEASE);
-		}
-		new_generation();
+		use_tables(f);
 	}
 	rs_os_unmap(f, sizeof *f);
 }

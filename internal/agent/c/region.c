@@ -103,13 +103,17 @@ static long make_memfd(uint64_t bytes)
 	return fd;
 }
 
-static void lay_out(struct rs_region *shm, unsigned slots, uint64_t bytes)
+/* The rings of a slot, or whose they are: who has moved has changed places. */
+static unsigned rings_of(const struct rs_home *h, unsigned slot) { return slot == h->moved ? h->to : slot == h->to ? h->moved : slot; }
+
+static void lay_out(const struct rs_home *h, struct rs_region *shm)
 {
+	unsigned slots = h->slots;
 	shm->magic = RS_MAGIC;
 	shm->version = RS_WIRE_VERSION;
 	shm->pid = rs_process.pid;
 	shm->process = rs_process.id;
-	shm->bytes = bytes;
+	shm->bytes = h->bytes;
 	shm->slots_offset = sizeof *shm;
 	shm->slots = slots;
 	shm->calls_offset = rs_config.calls ? rings_end(slots) : 0;
@@ -117,14 +121,14 @@ static void lay_out(struct rs_region *shm, unsigned slots, uint64_t bytes)
 	uint64_t at = rings_offset(slots);
 	for (unsigned i = 0; i < slots; i++)
 		for (unsigned lane = 0; lane < 2; lane++) {
-			s[i].lane[lane].offset = at;
-			s[i].lane[lane].bytes = lane_bytes(lane);
+			s[rings_of(h, i)].lane[lane].offset = at;
+			s[rings_of(h, i)].lane[lane].bytes = lane_bytes(lane);
 			at += lane_bytes(lane);
 		}
 }
 
 /* Makes shared memory for h and tells Go. Where h has memory already, it takes its place, and what own's slot says is kept. */
-static long make_region(struct rs_home *h, int sock, const struct rs_thread *own)
+static long make_region(struct rs_home *h, int sock, const struct rs_thread *own, bool wait)
 {
 	long fd = make_memfd(h->bytes);
 	if (fd < 0)
@@ -146,12 +150,12 @@ static long make_region(struct rs_home *h, int sock, const struct rs_thread *own
 		r = populate((char *)shm + rings_end(h->slots) + h->slots * sizeof(struct rs_calls), sizeof(struct rs_calls));
 	if (r == 0) {
 		h->populated[0][0] = ring ? FIRST_WORDS : 0;
-		lay_out(shm, h->slots, h->bytes);
+		lay_out(h, shm);
 		if (own) {
 			rs_os_copy(keep.lane, own->slot->lane, sizeof keep.lane);
 			rs_os_copy(own->slot, &keep, sizeof keep);
 		}
-		r = rs_session_region(sock, (int)fd);
+		r = rs_session_region(sock, (int)fd, wait);
 	}
 	RS_SYS1(SYS_close, fd);
 	if (r < 0 && !h->shm)
@@ -171,7 +175,7 @@ static void job_make(void *arg)
 	long s = rs_session_connect();
 	j->result = s;
 	if (s >= 0) {
-		j->result = make_region(j->home, (int)s, j->own);
+		j->result = make_region(j->home, (int)s, j->own, true);
 		RS_SYS1(SYS_close, s);
 	}
 }
@@ -182,7 +186,7 @@ static long make(struct rs_home *h, int sock, const struct rs_thread *own)
 {
 	struct job j = {h, own, 0};
 	if (sock >= 0)
-		return make_region(h, sock, own);
+		return make_region(h, sock, own, rs_config.calls || rs_config.patch); /* Go looks at the process when it gets the region */
 	rs_os_apart(job_make, &j);
 	return j.result;
 }
@@ -197,6 +201,12 @@ static void become_counters(struct rs_region *shm)
 	shm->locks_taken = no_region.locks_taken;
 	__atomic_store_n(&shm->agent_bytes, rs_agent_bytes, __ATOMIC_RELAXED);
 	rs_calls_region(shm);
+}
+
+static void place_rings(struct rs_thread *t)
+{
+	for (unsigned lane = 0; lane < 2; lane++)
+		t->ring[lane] = (uint64_t *)((char *)t->home->shm + t->slot->lane[lane].offset);
 }
 
 static long add_home(int sock)
@@ -226,10 +236,9 @@ static long add_home(int sock)
 		t->home = h;
 		t->index = i;
 		t->slot = &h->slot[i];
-		for (unsigned lane = 0; lane < 2; lane++) {
-			t->ring[lane] = (uint64_t *)((char *)h->shm + t->slot->lane[lane].offset);
+		place_rings(t);
+		for (unsigned lane = 0; lane < 2; lane++)
 			t->mask[lane] = lane_bytes(lane) / 8 - 1;
-		}
 	}
 	h->attached = 1;
 	become_counters(h->shm);
@@ -354,13 +363,26 @@ void rs_region_after_fork(struct rs_thread *t)
 		return;
 	}
 	RS_SYS3(SYS_madvise, own->shm, own->bytes, MADV_DONTDUMP);
-	lay_out(own->shm, own->slots, own->bytes);
+	/* Its thread may be in the middle of an emission, below the handler that forked: what that still writes, no other ring may be. */
+	if (t->emit_sp) {
+		uint64_t all = own->slots == 64 ? ~0ull : (1ull << own->slots) - 1;
+		own->stale |= 1ull << rings_of(own, t->index);
+		if (own->stale != all) {
+			own->moved = t->index;
+			own->to = (uint32_t)__builtin_ctzll(all & ~own->stale);
+		}
+	}
+	lay_out(own, own->shm);
 	rs_os_copy(keep.lane, t->slot->lane, sizeof keep.lane);
 	rs_os_copy(t->slot, &keep, sizeof keep);
 	own->claimed = 1ull << t->index;
 	rs_os_clear(own->populated, sizeof own->populated);
-	for (unsigned i = 0; i < own->slots; i++)
+	for (unsigned i = 0; i < own->slots; i++) {
 		forget(&own->threads[i], &own->threads[i] == t);
+		place_rings(&own->threads[i]);
+		if (own->stale >> rings_of(own, i) & 1)
+			own->claimed |= 1ull << i; /* for good */
+	}
 	homes[0] = own;
 	home_count = 1;
 }

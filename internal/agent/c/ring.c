@@ -20,18 +20,23 @@ static void put_pad(uint64_t *w, uint64_t words, uint64_t ts)
 	rs_put_pad(w, (words - RS_PAD_WORDS) * 8);
 }
 
+/* How long Go has to take a region that was handed to it. */
+#define ANSWER_MS 10000
+
 /* Waits until Go has taken enough for `need` more words. False: nobody reads any more, and we have detached. On lane 0, handlers that run meanwhile
  * send events too: head moves on. */
 static bool wait_for_room(struct rs_thread *t, unsigned lane, uint64_t need)
 {
 	struct rs_lane *l = &t->slot->lane[lane];
-	uint32_t beat = 0, since = 0;
+	uint32_t beat = 0, since = 0, began = rs_os_ms();
 	__atomic_fetch_add(&rs_counters->ring_waits, 1, __ATOMIC_RELAXED);
 	for (;;) {
 		__atomic_store_n(&l->waiting, 1, __ATOMIC_SEQ_CST);
 		uint64_t tail = __atomic_load_n(&l->tail, __ATOMIC_SEQ_CST);
 		bool room = *(volatile uint64_t *)&t->head[lane] + need - tail <= t->mask[lane] + 1;
-		if (!room && !rs_go_gone(&beat, &since)) {
+		uint32_t taken = __atomic_load_n(&t->home->shm->taken, __ATOMIC_ACQUIRE);
+		bool refused = taken == 2 || (taken == 0 && rs_os_ms() - began > ANSWER_MS);
+		if (!room && !refused && !rs_go_gone(&beat, &since)) {
 			rs_doorbell();
 			rs_os_wait((uint32_t *)&l->tail, (uint32_t)tail, true, 50);
 			continue;
@@ -80,10 +85,13 @@ static bool make_room(struct rs_thread *t, unsigned lane, uint64_t need)
  * none or all of it. */
 static inline uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id, unsigned words)
 {
-	uint64_t head, at, left, need;
+	uint64_t *ring, head, at, left, need;
 	for (;;) {
 		if (lane == 0)
 			t->emit_sp = (uintptr_t)__builtin_frame_address(0);
+		RS_BARRIER();
+		/* Now, since a handler may fork: in the child the thread has other rings then, and these are nobody's (rs_region_after_fork). */
+		ring = t->ring[lane];
 		RS_BARRIER();
 		head = t->head[lane];
 		at = head & t->mask[lane];
@@ -99,7 +107,7 @@ static inline uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id,
 		if (words >= (t->mask[lane] + 1) / 2 || words > RS_MAX_RECORD_WORDS || !make_room(t, lane, need))
 			return NULL;
 	}
-	uint64_t *w = t->ring[lane] + at;
+	uint64_t *w = ring + at;
 	__atomic_store_n(&t->slot->lane[lane].pending, 1, __ATOMIC_RELAXED);
 	RS_BARRIER();
 	uint64_t ts = now();
@@ -114,7 +122,7 @@ static inline uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id,
 			left -= RS_PAD_WORDS;
 		}
 		put_pad(w, left, ts);
-		w = t->ring[lane];
+		w = ring;
 	}
 	w[0] = ts << 8 | id;
 	t->next[lane] = head + need;

@@ -106,12 +106,17 @@ static struct rs_hello hello(uint32_t kind, uint32_t count)
 				 .process = rs_process.id, .token = rs_ctl ? rs_ctl->token : 0};
 }
 
-long rs_session_hello(int sock, struct rs_welcome *w, int *ctl)
+long rs_session_hello(int sock)
 {
 	struct rs_hello h = hello(1, 0);
+	return send_message(sock, &h, NULL, 0, -1);
+}
+
+long rs_session_welcome(int sock, struct rs_welcome *w, int *ctl)
+{
 	int fds[1] = {-1};
-	long r = send_message(sock, &h, NULL, 0, -1);
-	if (r < 0 || (r = receive(sock, w, sizeof *w, fds, 1)) < 0)
+	long r = receive(sock, w, sizeof *w, fds, 1);
+	if (r < 0)
 		return r;
 	if (r == 1 && w->magic == RS_MAGIC && w->version == RS_WIRE_VERSION) {
 		*ctl = fds[0];
@@ -122,24 +127,31 @@ long rs_session_hello(int sock, struct rs_welcome *w, int *ctl)
 	return -EPROTO;
 }
 
-long rs_session_region(int sock, int memfd)
+/* Without waiting, what Go says is in the region (taken). */
+long rs_session_region(int sock, int memfd, bool wait)
 {
 	struct rs_hello h = hello(2, 0);
 	struct rs_tables t;
 	long r = send_message(sock, &h, NULL, 0, memfd);
-	if (r < 0 || (r = receive(sock, &t, sizeof t, NULL, 0)) < 0)
+	if (r < 0 || !wait || (r = receive(sock, &t, sizeof t, NULL, 0)) < 0)
 		return r;
 	return t.magic == RS_MAGIC && t.has == 1 ? 0 : -EPROTO;
 }
 
-long rs_session_tables(int sock, const struct rs_module_request *req, unsigned n, int *fds)
+long rs_session_ask_tables(int sock, const struct rs_module_request *req, unsigned n)
 {
 	struct rs_hello h = hello(3, n);
+	return send_message(sock, &h, req, n * sizeof *req, -1);
+}
+
+/* Their files, -1 where there is none. */
+long rs_session_tables(int sock, unsigned n, int *fds)
+{
 	struct rs_tables t;
 	int got[64];
 	set_time(sock, SO_RCVTIMEO, rs_config.table_wait_ms);
-	long r = send_message(sock, &h, req, n * sizeof *req, -1);
-	if (r < 0 || (r = receive(sock, &t, sizeof t, got, 64)) < 0)
+	long r = receive(sock, &t, sizeof t, got, 64);
+	if (r < 0)
 		return r;
 	long next = 0;
 	for (unsigned i = 0; i < n; i++)
@@ -155,6 +167,7 @@ long rs_session_patch(int sock, int fds[2])
 	struct rs_hello h = hello(4, 0);
 	struct rs_tables t;
 	int got[2] = {-1, -1};
+	set_time(sock, SO_RCVTIMEO, ANSWER_MS);
 	long r = send_message(sock, &h, NULL, 0, -1);
 	if (r < 0 || (r = receive(sock, &t, sizeof t, got, 2)) < 0)
 		return r;

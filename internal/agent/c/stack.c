@@ -195,8 +195,8 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 			t->stacks_by = t->number;
 			t->stacks_taken = 0;
 		}
-		if (++t->stacks_taken > WORTH) /* many threads take few stacks */
-			m = t->stack_memory = rs_os_map(sizeof *m);
+		if (++t->stacks_taken > WORTH && (m = t->stack_memory = rs_os_map(sizeof *m))) /* many threads take few stacks */
+			rs_region_present(m, sizeof *m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
 	}
 	if (m && id != 0 && !trail.unfit)
 		remember(m, &set_of(m, first.pc, first.rsp)[m->next++ % WAYS], id, modules, &first, depth, &trail);
