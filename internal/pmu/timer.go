@@ -79,7 +79,7 @@ const (
 	unlimited    = 1000 // without a budget
 	clockShare   = 0.6  // of the budget is the clock's; the rest is for breakpoints and for what is written
 	tick         = 20   // ms between two looks at the buffers
-	idleTick     = 100  // when nothing comes
+	idleTick     = 100  // when nothing comes, or the budget is spent
 	conversionNs = 1_000_000_000
 )
 
@@ -428,7 +428,7 @@ func (t *Timer) run() {
 		if idle++; n > 0 {
 			idle = 0
 		}
-		if wait = tick; idle > 10 {
+		if wait = tick; idle > 10 || t.paused { // looking costs by the clock on the wall, and the program may get little of the processor
 			wait = idleTick
 		}
 	}
