@@ -2259,8 +2259,8 @@ type PatchPage struct {
 	Asked        uint32        // futex: what was asked, counted
 	Spare        [12]uint32    // keeps Answered on a cache line of its own
 	Answered     uint32        // futex: the value of Asked that was answered last
-	Waiting      uint32        // 1 while the agent waits on Answered in the kernel
-	Sleeping     uint32        // 1 while Go waits on Asked in the kernel
+	Waiting      uint32        // 1 while the agent waits on Answered in the kernel, 2 while it does operations
+	Sleeping     uint32        // 1 while Go waits on Asked in the kernel, 2 while it works on what was asked
 	More         uint32        // 1: the asking thread says what came of the Ops, and gets more
 	Count        uint32        // number of Ops
 	Request      uint32        // enum PatchAsk

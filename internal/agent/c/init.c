@@ -376,13 +376,18 @@ static bool go_dead(void)
 	return RS_SYS2(SYS_kill, pid, 0) == -ESRCH || RS_SYS6(SYS_process_vm_readv, pid, &local, 1, &remote, 1, 0) == -ESRCH;
 }
 
+/* Who waits asks more often. If nobody has asked for so long the process was stopped, and Go perhaps with it (Ctrl-Z, a paused machine). */
+#define STOPPED_MS 2000
+
 /* To be asked again and again by who waits for Go; *beat and *since begin at 0. */
 bool rs_go_gone(uint32_t *beat, uint32_t *since)
 {
+	static uint32_t asked;
 	if (!rs_active || __atomic_load_n(&rs_ctl->closing, __ATOMIC_RELAXED))
 		return true;
 	uint32_t now = rs_os_ms(), seen = __atomic_load_n(&rs_ctl->heartbeat_ms, __ATOMIC_RELAXED);
-	if (seen != *beat || *since == 0) {
+	bool stopped = now - __atomic_exchange_n(&asked, now, __ATOMIC_RELAXED) > STOPPED_MS;
+	if (seen != *beat || *since == 0 || stopped) {
 		*beat = seen;
 		*since = now ? now : 1;
 		return false;

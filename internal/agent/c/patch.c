@@ -221,15 +221,9 @@ static long answered(uint32_t asked, unsigned ms, bool woken)
 		__builtin_ia32_pause();
 	}
 	uint32_t beat = 0, since = 0, seen, began = ms ? rs_os_ms() : 0;
-	bool doubt = false;
 	while ((seen = __atomic_load_n(&page->answered, __ATOMIC_ACQUIRE)) != asked) {
-		if (rs_go_gone(&beat, &since)) {
-			if (doubt)
-				return -ESRCH;
-			/* Where both of us were stopped for a while its heart seems not to have beaten. */
-			doubt = true;
-			beat = since = 0;
-		}
+		if (rs_go_gone(&beat, &since))
+			return -ESRCH;
 		if (ms && rs_os_ms() - began > ms)
 			return -ETIMEDOUT;
 		__atomic_store_n(&page->waiting, IN_KERNEL, __ATOMIC_SEQ_CST);

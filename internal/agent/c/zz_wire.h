@@ -1170,8 +1170,8 @@ struct rs_patch_page {
 	uint32_t asked; /* futex: what was asked, counted */
 	uint32_t spare[12]; /* keeps Answered on a cache line of its own */
 	uint32_t answered; /* futex: the value of Asked that was answered last */
-	uint32_t waiting; /* 1 while the agent waits on Answered in the kernel */
-	uint32_t sleeping; /* 1 while Go waits on Asked in the kernel */
+	uint32_t waiting; /* 1 while the agent waits on Answered in the kernel, 2 while it does operations */
+	uint32_t sleeping; /* 1 while Go waits on Asked in the kernel, 2 while it works on what was asked */
 	uint32_t more; /* 1: the asking thread says what came of the Ops, and gets more */
 	uint32_t count; /* number of Ops */
 	uint32_t request; /* enum PatchAsk */
