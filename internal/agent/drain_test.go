@@ -208,7 +208,7 @@ func TestDeadProcess(t *testing.T) {
 	defer cmd.Process.Kill()
 	r := newFakeRegion(t, s.nextProcess(), 2, 65536)
 	// As if sleep had sent it.
-	if err := s.addRegion(r.fd, &caller{pid: cmd.Process.Pid, pidfd: -1}, r.head.Process); err != nil {
+	if err := s.addRegion(r.fd, cmd.Process.Pid, r.head.Process); err != nil {
 		t.Fatal(err)
 	}
 	r.live(0, 1)
@@ -265,7 +265,7 @@ func TestForkOrder(t *testing.T) {
 	child := newFakeRegion(t, s.nextProcess(), 1, 65536)
 	atomic.StoreUint32(&child.slots[0].State, slotLive)
 	child.emit(0, 0, wire.EvProcess{PID: uint32(cmd.Process.Pid), Start: wire.StartFork, ParentThread: 1, ID: child.head.Process, ParentID: parent.head.Process}.Append)
-	if err := s.addRegion(child.fd, &caller{pid: cmd.Process.Pid, pidfd: -1}, child.head.Process); err != nil {
+	if err := s.addRegion(child.fd, cmd.Process.Pid, child.head.Process); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Process.Kill() // even its end waits
@@ -352,7 +352,7 @@ func TestDamagedRings(t *testing.T) {
 			}
 			defer cmd.Wait()
 			defer cmd.Process.Kill()
-			if err := s.addRegion(bad.fd, &caller{pid: cmd.Process.Pid, pidfd: -1}, bad.head.Process); err != nil {
+			if err := s.addRegion(bad.fd, cmd.Process.Pid, bad.head.Process); err != nil {
 				t.Fatal(err)
 			}
 			good := attach(t, s, 1, 65536)
@@ -390,12 +390,12 @@ func TestHostileRegions(t *testing.T) {
 		r := newFakeRegion(t, s.nextProcess(), 1, 4096)
 		id := r.head.Process
 		damage(r)
-		if err := s.addRegion(r.fd, &caller{pid: 1, pidfd: -1}, id); err == nil {
+		if err := s.addRegion(r.fd, 1, id); err == nil {
 			t.Errorf("%s: taken", name)
 		}
 	}
 	r := newFakeRegion(t, 1<<40, 1, 4096)
-	if err := s.addRegion(r.fd, &caller{pid: 1, pidfd: -1}, 1<<40); err == nil {
+	if err := s.addRegion(r.fd, 1, 1<<40); err == nil {
 		t.Error("a process id that was not handed out was taken")
 	}
 	// Not sealed: its owner could make our reads fault.
@@ -408,13 +408,13 @@ func TestHostileRegions(t *testing.T) {
 	if _, err := unix.Write(fd, good.mem); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.addRegion(fd, &caller{pid: 1, pidfd: -1}, good.head.Process); err == nil {
+	if err := s.addRegion(fd, 1, good.head.Process); err == nil {
 		t.Error("an unsealed region was taken")
 	}
-	if err := s.addRegion(good.fd, &caller{pid: 1, pidfd: -1}, good.head.Process); err != nil {
+	if err := s.addRegion(good.fd, 1, good.head.Process); err != nil {
 		t.Errorf("the region as it should be: %v", err)
 	}
-	if err := s.addRegion(good.fd, &caller{pid: 2, pidfd: -1}, good.head.Process); err == nil {
+	if err := s.addRegion(good.fd, 2, good.head.Process); err == nil {
 		t.Error("another process spoke for this one")
 	}
 }

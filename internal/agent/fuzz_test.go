@@ -41,8 +41,7 @@ func FuzzMessage(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer unix.Close(null)
-		p := &caller{c: ours, door: &door{}, pid: os.Getpid(), pidfd: -1}
-		defer p.forget()
+		p := &caller{c: ours, door: &door{}, pid: os.Getpid()}
 		_ = s.answer(p, msg, []int{null})
 	})
 }

@@ -43,7 +43,7 @@ const (
 )
 
 // addRegion maps fd as a region of the process that the peer pid says it is.
-func (s *Session) addRegion(fd int, from *caller, id uint64) error {
+func (s *Session) addRegion(fd int, pid int, id uint64) error {
 	if id == 0 || id >= atomic.LoadUint64(&s.ctl.page.NextProcess) {
 		return fmt.Errorf("process id %d was not handed out", id)
 	}
@@ -57,12 +57,9 @@ func (s *Session) addRegion(fd int, from *caller, id uint64) error {
 	if n >= maxRegions {
 		return fmt.Errorf("process %d has %d regions", id, n)
 	}
-	// The pid is the peer's, who is waiting for our answer or has waited for one to its hello: it cannot have been given to another process.
-	pid, pidfd := from.pid, -1
-	if p == nil {
-		pidfd, from.pidfd = from.pidfd, -1
-	}
-	if p == nil && pidfd < 0 && pid > 0 {
+	// The pid is the peer's, who is waiting for our answer: it cannot have been given to another process.
+	pidfd := -1
+	if p == nil && pid > 0 {
 		if f, err := unix.PidfdOpen(pid, 0); err == nil {
 			pidfd = f
 		}
@@ -101,7 +98,6 @@ func (s *Session) addRegion(fd int, from *caller, id uint64) error {
 		return err
 	}
 	if p != nil {
-		r.say(regionTaken)
 		p.regions = append(p.regions, r)
 		return nil
 	}
@@ -118,7 +114,6 @@ func (s *Session) addRegion(fd int, from *caller, id uint64) error {
 			q.ended = true // it has become p by exec
 		}
 	}
-	r.say(regionTaken)
 	s.processes[id] = p
 	s.order = append(s.order, p)
 	sort.Slice(s.order, func(i, j int) bool { return s.order[i].id < s.order[j].id })

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"encoding/binary"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -154,19 +153,3 @@ const (
 	slotLive = 1
 	slotDone = 2
 )
-
-// What Region.Taken says.
-const (
-	regionTaken   = 1
-	regionRefused = 2
-)
-
-func (r *region) say(what uint32) { atomic.StoreUint32(&r.head.Taken, what) }
-
-// refuseRegion tells a process, which may not wait for our answer, that nobody is going to read what it writes.
-func refuseRegion(fd int) {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); err != nil {
-		return // no memfd, of which we know what writing does
-	}
-	unix.Pwrite(fd, binary.NativeEndian.AppendUint32(nil, regionRefused), int64(unsafe.Offsetof(wire.Region{}.Taken)))
-}

@@ -163,8 +163,7 @@ func peer(c *net.UnixConn) (*unix.Ucred, error) {
 
 // serve answers one agent until it closes the connection. The peer may be anybody: nothing it sends may harm us.
 func (s *Session) serve(c *net.UnixConn, d *door, cred *unix.Ucred) error {
-	p := &caller{c: c, door: d, pid: int(cred.Pid), pidfd: -1}
-	defer p.forget()
+	p := &caller{c: c, door: d, pid: int(cred.Pid)}
 	room := messages.Get().(*[]byte)
 	defer messages.Put(room)
 	buf := *room
@@ -208,14 +207,6 @@ type caller struct {
 	door    *door
 	pid     int
 	greeted bool // it has said hello
-	pidfd   int  // from when it waited for the answer, and so was there; -1: none
-}
-
-func (p *caller) forget() {
-	if p.pidfd >= 0 {
-		unix.Close(p.pidfd)
-		p.pidfd = -1
-	}
 }
 
 // descriptors are the file descriptors in the control data of a message. They are all returned, whatever else is wrong.
@@ -274,11 +265,6 @@ func (s *Session) answer(p *caller, msg []byte, fds []int) error {
 	switch h.Kind {
 	case helloKind:
 		p.greeted = true
-		if p.pidfd < 0 && p.pid > 0 {
-			if f, err := unix.PidfdOpen(p.pid, 0); err == nil {
-				p.pidfd = f
-			}
-		}
 		w := wire.Welcome{Magic: wire.Magic, Version: wire.Version, Config: [1]wire.Config{s.opts.Config}}
 		return send(c, bytesOf(&w), s.ctl.fd)
 	case regionKind:
@@ -286,12 +272,11 @@ func (s *Session) answer(p *caller, msg []byte, fds []int) error {
 			return fmt.Errorf("a region with %d descriptors", len(fds))
 		}
 		t := wire.Tables{Magic: wire.Magic}
-		err := s.addRegion(fds[0], p, h.Process)
+		err := s.addRegion(fds[0], p.pid, h.Process)
 		if err == nil {
 			t.Has = 1
 			s.kick()
 		} else {
-			refuseRegion(fds[0])
 			err = fmt.Errorf("its region: %w", err)
 		}
 		// The agent need not wait for the answer.

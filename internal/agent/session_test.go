@@ -330,20 +330,9 @@ func TestForeignChildren(t *testing.T) {
 	}
 }
 
-// Whose region is taken or refused finds it said there, and need not wait for the answer. Modules may be asked for behind a hello, before its answer has brought the token; not without one.
-func TestNotWaiting(t *testing.T) {
+// Modules may be asked for behind a hello, before its answer has brought the token; not without one.
+func TestModulesBehindHello(t *testing.T) {
 	s := newSession(t, Options{Handler: newCollector(), Config: wire.Config{StackDepth: 7}})
-	good, bad := newFakeRegion(t, s.nextProcess(), 1, 65536), newFakeRegion(t, 1<<40, 1, 65536)
-	for _, r := range []*fakeRegion{good, bad} {
-		h := helloMsg(s, regionKind, r.head.Process)
-		dialAgent(t, s).ask(bytesOf(&h), r.fd)
-	}
-	if got := atomic.LoadUint32(&good.head.Taken); got != regionTaken {
-		t.Errorf("a region that is read: %d", got)
-	}
-	if got := atomic.LoadUint32(&bad.head.Taken); got != regionRefused {
-		t.Errorf("a region of nobody: %d", got)
-	}
 	modules := helloMsg(s, modulesKind, 0)
 	modules.Token, modules.Count = 0, 1
 	req := wire.ModuleRequest{}

@@ -114,8 +114,7 @@ var Layouts = []Layout{
 		{"Events", "u64", 0, "spare counter"},
 		{"LocksTaken", "u64", 0, "lock acquisitions of threads that have ended"},
 		{"CallsOffset", "u64", 0, "Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none"},
-		{"Taken", "u32", 0, "written by Go: 1: it reads the region; 2: it will not. 0: it has not said yet"},
-		{"Spare", "u32", 5, ""},
+		{"Spare", "u64", 3, ""},
 	}, Align: 4096},
 	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{
 		{"Calls", "u64", 0, "calls that came back; execve, clone and the like count when they are made"},
@@ -128,7 +127,7 @@ var Layouts = []Layout{
 	{Name: "Hello", Doc: "Every message from an agent on the session's SOCK_SEQPACKET socket begins with it.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},
-		{"Kind", "u32", 0, "1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused; Region.Taken says so, too. A process waits for the answer before the first event of any further region, so that no event is older than the watermark, and for that to its first one unless it has said hello before, by which Go knows it), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0)"},
+		{"Kind", "u32", 0, "1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark, and before its first one: what it then executes or forks must not be known before it), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0)"},
 		{"Pid", "u32", 0, ""},
 		{"Count", "u32", 0, "kind 3: number of ModuleRequest"},
 		{"Process", "u64", 0, ""},

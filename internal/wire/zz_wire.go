@@ -2151,8 +2151,7 @@ type Region struct {
 	Events      uint64    // spare counter
 	LocksTaken  uint64    // lock acquisitions of threads that have ended
 	CallsOffset uint64    // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
-	Taken       uint32    // written by Go: 1: it reads the region; 2: it will not. 0: it has not said yet
-	Spare       [5]uint32 //
+	Spare       [3]uint64 //
 	_           [3968]byte
 }
 
@@ -2187,7 +2186,7 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Calls{})-SizeCalls]
 type Hello struct {
 	Magic   uint64 //
 	Version uint32 //
-	Kind    uint32 // 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused; Region.Taken says so, too. A process waits for the answer before the first event of any further region, so that no event is older than the watermark, and for that to its first one unless it has said hello before, by which Go knows it), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0)
+	Kind    uint32 // 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark, and before its first one: what it then executes or forks must not be known before it), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0)
 	Pid     uint32 //
 	Count   uint32 // kind 3: number of ModuleRequest
 	Process uint64 //

@@ -67,7 +67,7 @@ void rs_begin_process(struct rs_thread *t) RS_HIDDEN;
 long rs_session_connect(void) RS_HIDDEN;
 long rs_session_hello(int sock) RS_HIDDEN;
 long rs_session_welcome(int sock, struct rs_welcome *w, int *ctl) RS_HIDDEN;
-long rs_session_region(int sock, int memfd, bool wait) RS_HIDDEN;
+long rs_session_region(int sock, int memfd) RS_HIDDEN;
 /* Asks for the tables of n ≤ 64 modules; fds gets those that came (-1: none). */
 long rs_session_ask_tables(int sock, const struct rs_module_request *req, unsigned n) RS_HIDDEN;
 long rs_session_tables(int sock, unsigned n, int *fds) RS_HIDDEN;

@@ -128,7 +128,7 @@ static void lay_out(const struct rs_home *h, struct rs_region *shm)
 }
 
 /* Makes shared memory for h and tells Go. Where h has memory already, it takes its place, and what own's slot says is kept. */
-static long make_region(struct rs_home *h, int sock, const struct rs_thread *own, bool wait)
+static long make_region(struct rs_home *h, int sock, const struct rs_thread *own)
 {
 	long fd = make_memfd(h->bytes);
 	if (fd < 0)
@@ -155,7 +155,7 @@ static long make_region(struct rs_home *h, int sock, const struct rs_thread *own
 			rs_os_copy(keep.lane, own->slot->lane, sizeof keep.lane);
 			rs_os_copy(own->slot, &keep, sizeof keep);
 		}
-		r = rs_session_region(sock, (int)fd, wait);
+		r = rs_session_region(sock, (int)fd);
 	}
 	RS_SYS1(SYS_close, fd);
 	if (r < 0 && !h->shm)
@@ -175,7 +175,7 @@ static void job_make(void *arg)
 	long s = rs_session_connect();
 	j->result = s;
 	if (s >= 0) {
-		j->result = make_region(j->home, (int)s, j->own, true);
+		j->result = make_region(j->home, (int)s, j->own);
 		RS_SYS1(SYS_close, s);
 	}
 }
@@ -186,7 +186,7 @@ static long make(struct rs_home *h, int sock, const struct rs_thread *own)
 {
 	struct job j = {h, own, 0};
 	if (sock >= 0)
-		return make_region(h, sock, own, rs_config.calls || rs_config.patch); /* Go looks at the process when it gets the region */
+		return make_region(h, sock, own);
 	rs_os_apart(job_make, &j);
 	return j.result;
 }

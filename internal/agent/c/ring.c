@@ -20,23 +20,18 @@ static void put_pad(uint64_t *w, uint64_t words, uint64_t ts)
 	rs_put_pad(w, (words - RS_PAD_WORDS) * 8);
 }
 
-/* How long Go has to take a region that was handed to it. */
-#define ANSWER_MS 10000
-
 /* Waits until Go has taken enough for `need` more words. False: nobody reads any more, and we have detached. On lane 0, handlers that run meanwhile
  * send events too: head moves on. */
 static bool wait_for_room(struct rs_thread *t, unsigned lane, uint64_t need)
 {
 	struct rs_lane *l = &t->slot->lane[lane];
-	uint32_t beat = 0, since = 0, began = rs_os_ms();
+	uint32_t beat = 0, since = 0;
 	__atomic_fetch_add(&rs_counters->ring_waits, 1, __ATOMIC_RELAXED);
 	for (;;) {
 		__atomic_store_n(&l->waiting, 1, __ATOMIC_SEQ_CST);
 		uint64_t tail = __atomic_load_n(&l->tail, __ATOMIC_SEQ_CST);
 		bool room = *(volatile uint64_t *)&t->head[lane] + need - tail <= t->mask[lane] + 1;
-		uint32_t taken = __atomic_load_n(&t->home->shm->taken, __ATOMIC_ACQUIRE);
-		bool refused = taken == 2 || (taken == 0 && rs_os_ms() - began > ANSWER_MS);
-		if (!room && !refused && !rs_go_gone(&beat, &since)) {
+		if (!room && !rs_go_gone(&beat, &since)) {
 			rs_doorbell();
 			rs_os_wait((uint32_t *)&l->tail, (uint32_t)tail, true, 50);
 			continue;

@@ -127,13 +127,12 @@ long rs_session_welcome(int sock, struct rs_welcome *w, int *ctl)
 	return -EPROTO;
 }
 
-/* Without waiting, what Go says is in the region (taken). */
-long rs_session_region(int sock, int memfd, bool wait)
+long rs_session_region(int sock, int memfd)
 {
 	struct rs_hello h = hello(2, 0);
 	struct rs_tables t;
 	long r = send_message(sock, &h, NULL, 0, memfd);
-	if (r < 0 || !wait || (r = receive(sock, &t, sizeof t, NULL, 0)) < 0)
+	if (r < 0 || (r = receive(sock, &t, sizeof t, NULL, 0)) < 0)
 		return r;
 	return t.magic == RS_MAGIC && t.has == 1 ? 0 : -EPROTO;
 }

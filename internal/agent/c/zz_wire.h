@@ -1049,8 +1049,7 @@ struct rs_region {
 	uint64_t events; /* spare counter */
 	uint64_t locks_taken; /* lock acquisitions of threads that have ended */
 	uint64_t calls_offset; /* Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none */
-	uint32_t taken; /* written by Go: 1: it reads the region; 2: it will not. 0: it has not said yet */
-	uint32_t spare[5]; /*  */
+	uint64_t spare[3]; /*  */
 	uint8_t end_padding[3968];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
@@ -1069,8 +1068,7 @@ _Static_assert(offsetof(struct rs_region, ring_waits) == 72, "Region.RingWaits")
 _Static_assert(offsetof(struct rs_region, events) == 80, "Region.Events");
 _Static_assert(offsetof(struct rs_region, locks_taken) == 88, "Region.LocksTaken");
 _Static_assert(offsetof(struct rs_region, calls_offset) == 96, "Region.CallsOffset");
-_Static_assert(offsetof(struct rs_region, taken) == 104, "Region.Taken");
-_Static_assert(offsetof(struct rs_region, spare) == 108, "Region.Spare");
+_Static_assert(offsetof(struct rs_region, spare) == 104, "Region.Spare");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
@@ -1094,7 +1092,7 @@ _Static_assert(offsetof(struct rs_calls, row) == 0, "Calls.Row");
 struct rs_hello {
 	uint64_t magic; /*  */
 	uint32_t version; /*  */
-	uint32_t kind; /* 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused; Region.Taken says so, too. A process waits for the answer before the first event of any further region, so that no event is older than the watermark, and for that to its first one unless it has said hello before, by which Go knows it), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0) */
+	uint32_t kind; /* 1 hello (answered by a Welcome with the Ctl fd), 2 region (one fd; answered by a Tables, Has=1: Go reads the region from now on, 0: refused. A process waits for the answer before the first event of any further region, so that no event is older than the watermark, and before its first one: what it then executes or forks must not be known before it), 3 modules (N ModuleRequest follow; answered by a Tables with a fd for each that has a table), 4 patches (answered by a Tables with two fds if Has=3: the PatchPage, and memory to share that is mapped below 2 GiB; with none if Has=0) */
 	uint32_t pid; /*  */
 	uint32_t count; /* kind 3: number of ModuleRequest */
 	uint64_t process; /*  */
