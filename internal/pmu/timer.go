@@ -206,6 +206,14 @@ func parseCPUs(s string) (cpus []int, err error) {
 
 // Attach opens the events on a process that is about to execute the program; they count from its first instruction on.
 func (t *Timer) Attach(pid int) error {
+	if err := t.attach(pid); err != nil {
+		return err
+	}
+	go t.run()
+	return nil
+}
+
+func (t *Timer) attach(pid int) error {
 	defer t.before()()
 	cpus, err := online()
 	if err != nil {
@@ -243,7 +251,11 @@ func (t *Timer) AttachRunning(pid int) error {
 		t.closeAll()
 		return err
 	}
-	return t.start(true)
+	if err := t.start(true); err != nil {
+		return err
+	}
+	go t.run()
+	return nil
 }
 
 // openThread opens the events of a thread on all processors; where it does not begin with exec, they count at once.
@@ -271,7 +283,7 @@ func (t *Timer) openThread(tid int, cpus []int) error {
 	return nil
 }
 
-// start begins the file and the draining.
+// start begins the file, and makes all ready for run.
 func (t *Timer) start(running bool) (err error) {
 	t.begin = moment()
 	clock, known := t.rings[0].clock()
@@ -311,7 +323,6 @@ func (t *Timer) start(running bool) (err error) {
 		t.closeAll()
 		return err
 	}
-	go t.run()
 	return nil
 }
 
