@@ -193,7 +193,8 @@ func (s *Space) another(w *want, size int, d *dense) (uint64, bool) {
 		return 0, false
 	}
 	// Further down only what the whole zone reaches, if there is such: the next jump wants some, too.
-	for _, from := range []uint64{w.base, (w.base/denseZone+1)*denseZone - min(1<<31, (w.base/denseZone+1)*denseZone), 0} {
+	end := (w.base/denseZone + 1) * denseZone
+	for _, from := range []uint64{w.base, end - min(1<<31, end), 0} {
 		for a, ok := s.available(w, from); ok; a, ok = s.available(w, a) {
 			if a = (a + chunkSize - 1) &^ (chunkSize - 1); a > w.run(a) || !s.whole(a, chunkSize) {
 				a += PageSize

@@ -68,7 +68,7 @@ long rs_session_connect(void) RS_HIDDEN;
 long rs_session_hello(int sock) RS_HIDDEN;
 long rs_session_welcome(int sock, struct rs_welcome *w, int *ctl) RS_HIDDEN;
 long rs_session_region(int sock, int memfd) RS_HIDDEN;
-/* Asks for the tables of n ≤ 64 modules; fds gets those that came (-1: none). */
+/* Asks for the tables of n ≤ 64 modules, behind a hello or with the token; then fds gets those that came (-1: none). */
 long rs_session_ask_tables(int sock, const struct rs_module_request *req, unsigned n) RS_HIDDEN;
 long rs_session_tables(int sock, unsigned n, int *fds) RS_HIDDEN;
 long rs_session_patch(int sock, int fds[2]) RS_HIDDEN;
@@ -129,6 +129,7 @@ struct rs_module {
 	uint32_t seen;
 };
 void rs_modules_init(uintptr_t vdso) RS_HIDDEN;
+/* Asks for all their tables behind the hello; takes the answer. */
 void rs_modules_ask(int sock) RS_HIDDEN;
 bool rs_modules_answered(int sock) RS_HIDDEN;
 void rs_modules_end(void) RS_HIDDEN;

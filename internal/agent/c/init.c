@@ -387,13 +387,16 @@ bool rs_go_gone(uint32_t *beat, uint32_t *since)
 		return true;
 	uint32_t now = rs_os_ms(), seen = __atomic_load_n(&rs_ctl->heartbeat_ms, __ATOMIC_RELAXED);
 	bool stopped = now - __atomic_exchange_n(&asked, now, __ATOMIC_RELAXED) > STOPPED_MS;
-	if (seen != *beat || *since == 0 || stopped) {
-		*beat = seen;
-		*since = now ? now : 1;
-		return false;
-	}
 	uint32_t stale = now - *since;
-	return stale > LOST_MS || (stale > STALE_MS && go_dead());
+	if (seen == *beat && *since != 0) {
+		if (stale > STALE_MS && go_dead())
+			return true;
+		if (!stopped)
+			return stale > LOST_MS;
+	}
+	*beat = seen;
+	*since = now ? now : 1;
+	return false;
 }
 
 /* Nobody but us can tell that this process is not watched, and only there. In a sandbox that its parent is in, too, the parent has said so. */

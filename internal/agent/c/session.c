@@ -150,6 +150,7 @@ long rs_session_tables(int sock, unsigned n, int *fds)
 	int got[64];
 	set_time(sock, SO_RCVTIMEO, rs_config.table_wait_ms);
 	long r = receive(sock, &t, sizeof t, got, 64);
+	set_time(sock, SO_RCVTIMEO, ANSWER_MS); /* for what else is asked there */
 	if (r < 0)
 		return r;
 	long next = 0;
@@ -166,7 +167,6 @@ long rs_session_patch(int sock, int fds[2])
 	struct rs_hello h = hello(4, 0);
 	struct rs_tables t;
 	int got[2] = {-1, -1};
-	set_time(sock, SO_RCVTIMEO, ANSWER_MS);
 	long r = send_message(sock, &h, NULL, 0, -1);
 	if (r < 0 || (r = receive(sock, &t, sizeof t, got, 2)) < 0)
 		return r;
