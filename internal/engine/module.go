@@ -288,6 +288,9 @@ func (m *Module) learn() {
 			entered[i] += m.Bias
 		}
 		t.follow(entered)
+		if t.at == m.Base && t.end() == m.End {
+			t.plan.Complete()
+		}
 	}
 }
 

@@ -29,20 +29,46 @@ func code(tb testing.TB, s string) *Text {
 }
 
 // What may be entered behind a prefix stays: glibc's atomics once jumped over their lock prefix in a program with one thread. Nothing known, or known so,
-// the bytes behind the lock stay; known otherwise, they may be overwritten.
+// the bytes behind the lock stay; known otherwise, they may be overwritten. A branch in bytes that are in no known instruction counts as well, of each form.
 func TestLockPrefix(t *testing.T) {
-	const cmpxchg = "f0480fb117" + "9090909090909090"
+	const cmpxchg, nops = "f0480fb117", "9090909090909090"
 	for _, x := range []struct {
-		name    string
-		entered func(uint64) bool
-		keeps   bool
+		name     string
+		behind   string // it and some nops
+		unknown  bool   // that those are instructions
+		complete bool
+		keeps    bool
 	}{
-		{"nothing known", nil, true},
-		{"entered", func(a uint64) bool { return a == edgeAt+1 }, true},
-		{"not entered", func(uint64) bool { return false }, false},
+		{"nothing known", "", false, false, true},
+		{"no branch", "", false, true, false},
+		{"a branch", "74ef" + nops, false, true, true}, // je edgeAt+1
+		{"a branch elsewhere", "7402" + nops, false, true, false},
+		{"a branch to the lock", "74ee" + nops, false, true, false},
+		{"unknown jcc", "74ef" + nops, true, true, true},
+		{"unknown loop", "e2ef" + nops, true, true, true},
+		{"unknown jmp", "ebef" + nops, true, true, true},
+		{"unknown long jmp", "06e9ebffffff" + nops, true, true, true},
+		{"unknown call", "06e8ebffffff" + nops, true, true, true},
+		{"unknown long jcc", "060f84eaffffff" + nops, true, true, true},
+		{"unknown xbegin", "06c7f8eaffffff" + nops, true, true, true},
+		{"unknown, elsewhere", "06c7f8effeffff" + nops, true, true, false},
+		{"unknown, cut off", "06e9ebffff", true, true, false},
 	} {
-		text := code(t, cmpxchg)
-		text.Entered = x.entered
+		all, err := hex.DecodeString(cmpxchg + nops + "0f1f00" + x.behind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := NewText(edgeAt, all)
+		end := text.end()
+		if x.unknown {
+			end = edgeAt + uint64(len(cmpxchg+nops)/2)
+		}
+		if got := text.AddFunction(edgeAt, end); got != end {
+			t.Fatalf("%s: decoded up to %#x", x.name, got)
+		}
+		if x.complete {
+			text.Complete()
+		}
 		b := newBench(text, around(text))
 		add := []Site{{edgeAt, mark{edgeAt, 1}}}
 		tx, err := b.Plan(add, nil)
@@ -208,7 +234,12 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 		text.AddFunction(lo, lo+rnd.Uint64N(300))
 	}
 	if rnd.IntN(2) == 0 {
-		text.Entered = func(a uint64) bool { return (a^seed)%11 == 0 }
+		for a := text.at; a < text.end(); a++ {
+			if (a^seed)%11 == 0 {
+				text.Enter(a)
+			}
+		}
+		text.Complete()
 	}
 	free := around(text)
 	if rnd.IntN(2) == 0 {

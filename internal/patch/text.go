@@ -1,6 +1,7 @@
 package patch
 
 import (
+	"encoding/binary"
 	"math/bits"
 	"slices"
 
@@ -10,14 +11,11 @@ import (
 // A Text is executable memory of one module: its bytes and where instructions are known to begin. Bytes that are in no known instruction are never changed. It is not for
 // several goroutines at once.
 type Text struct {
-	// Entered says whether code may jump to an address inside an instruction, as behind its lock prefix. Nil: nothing is known; then code
-	// may jump behind lock prefixes. Where known instructions overlap both are taken to be run, whatever it says.
-	Entered func(addr uint64) bool
-
 	at        uint64
 	orig, now []byte
 	lens      []uint64 // four bits for each address: the length of the instruction that is known to begin there, 0 if none is
-	targets   []uint64 // a bit for each address that a known branch leads to
+	targets   []uint64 // a bit for each address that a known branch leads to, or that Enter or Complete has marked
+	complete  bool     // no instruction is entered inside but at targets
 	loops     []uint64 // likewise, for each that lies in a loop: between a known branch back and its target
 	kept      []Range
 	recent    *[recent]decoded // nil: they are not kept
@@ -55,7 +53,7 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 		}
 		t.Add(lo, in.Len)
 		if to, ok := in.Target(lo); ok && to-t.at < uint64(len(t.orig)) {
-			t.targets[(to-t.at)/64] |= 1 << ((to - t.at) % 64)
+			t.Enter(to)
 			for a := to; a <= lo && lo-to < maxLoop; a++ {
 				t.loops[(a-t.at)/64] |= 1 << ((a - t.at) % 64)
 			}
@@ -70,6 +68,50 @@ func (t *Text) Add(at uint64, n int) {
 	if i := at - t.at; !t.keeps(at) {
 		t.lens[i/16] |= uint64(n) << (i % 16 * 4)
 	}
+}
+
+// Enter says that code may jump to an address, which may lie inside an instruction, as behind its lock prefix.
+func (t *Text) Enter(addr uint64) {
+	if i := addr - t.at; i < uint64(len(t.orig)) {
+		t.targets[i/64] |= 1 << (i % 64)
+	}
+}
+
+// Complete says that the text is all of its module's code, and that the instructions are known that could be found. From now on code jumps into an instruction only where a known branch
+// leads, or what would be one in bytes that belong to no known instruction, or where Enter says so. Before, it may jump behind any lock prefix. (Pointers lead to functions, labels
+// and landing pads, none of which lies behind a prefix of an instruction; who jumps there, as glibc does to lock only where there are several threads, does so by a branch of its own.)
+// Where known instructions overlap both are taken to be run in either case. It must be called before the text is planned for.
+func (t *Text) Complete() {
+	t.complete = true
+	for a := t.at; a < t.end(); {
+		if n := t.Len(a); n > 0 {
+			a += uint64(n)
+			continue
+		}
+		if to, ok := mayBranchTo(t.orig[a-t.at:], a); ok && !t.Begins(to) {
+			t.Enter(to)
+		}
+		a++
+	}
+}
+
+// mayBranchTo gives the target of the relative branch that bytes at an address are, prefixes aside, if they are one.
+func mayBranchTo(b []byte, at uint64) (uint64, bool) {
+	long := 0 // where a distance of four bytes begins
+	switch op := b[0]; {
+	case len(b) < 2:
+		return 0, false
+	case op&0xf0 == 0x70, op >= 0xe0 && op <= 0xe3, op == 0xeb:
+		return at + 2 + uint64(int64(int8(b[1]))), true
+	case op == 0xe8 || op == 0xe9:
+		long = 1
+	case op == 0x0f && b[1]&0xf0 == 0x80, op == 0xc7 && b[1] == 0xf8:
+		long = 2
+	}
+	if long == 0 || len(b) < long+4 {
+		return 0, false
+	}
+	return at + uint64(long) + 4 + uint64(int64(int32(binary.LittleEndian.Uint32(b[long:])))), true
 }
 
 func (t *Text) end() uint64 { return t.at + uint64(len(t.orig)) }
@@ -171,13 +213,9 @@ func (t *Text) room(addr uint64) int {
 	if next := t.Next(addr+1, addr+uint64(n)); next < addr+uint64(n) {
 		n = int(next - addr)
 	}
-	if t.Entered != nil {
-		for k := 1; k < n; k++ {
-			if t.Entered(addr + uint64(k)) {
-				return k
-			}
-		}
-		return n
+	if t.complete {
+		i := addr - t.at
+		return int(nextSet(t.targets, i+1, i+uint64(n)) - i)
 	}
 	for k := 1; k < n; k++ {
 		if t.orig[addr+uint64(k)-1-t.at] == 0xf0 {

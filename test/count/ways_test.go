@@ -29,6 +29,7 @@ func TestWays(t *testing.T) {
 			{"signals", 1000 + 300, 0, 0},
 			{"repair", 1000 + 10, 0, 0}, // the first of the ten begins once and ends after the handler
 			{"leave", 1000 + 10, 0, 0},
+			{"behind", 1000, 0, 0},
 			{"kill", 1000, syscall.SIGKILL, 0},
 			{"crash", 1000 + 1, syscall.SIGSEGV, 0},
 			{"exit", 1000, 0, 3},

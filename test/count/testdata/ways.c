@@ -21,6 +21,22 @@ __attribute__((noinline)) static void touch(int n)
 	} while (--n);
 }
 
+// Adds one to *to and locks only where it is told to: a branch leads behind the prefix, here and in code that nothing describes and only a pointer leads to.
+__attribute__((noinline)) static void perhaps(long *to, int lock)
+{
+	__asm__ volatile("test %0, %0; je 1f; .byte 0xf0; 1: addq $1, (%1)" : : "r"(lock), "r"(to) : "memory", "cc");
+}
+
+__asm__(".text\n"
+	".Lundescribed: test %esi, %esi; je .Lbehind; jmp described\n"
+	".type described, @function\n"
+	"described: .byte 0xf0; .Lbehind: addq $1, (%rdi); ret\n"
+	".size described, . - described\n"
+	".section .data.rel.local, \"aw\"\n"
+	".balign 8; undescribed: .quad .Lundescribed\n"
+	".text\n");
+extern void (*const volatile undescribed)(long *, int) __attribute__((visibility("hidden")));
+
 static void *thread(void *n)
 {
 	touch(*(int *)n);
@@ -125,6 +141,13 @@ int main(int argc, char **argv)
 				touch(1);
 			}
 		target = good;
+	} else if (!strcmp(way, "behind")) {
+		for (int i = 0; i < 3000; i++) {
+			perhaps(target, i % 3 == 0);
+			undescribed(target, i % 3 == 1);
+		}
+		if (cell != 1000 + 6000)
+			return 1;
 	} else if (!strcmp(way, "kill")) {
 		kill(getpid(), SIGKILL);
 	} else if (!strcmp(way, "crash")) {
