@@ -211,6 +211,19 @@ const (
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
 
+// RaceRule: what the agent's race detector found.
+type RaceRule uint8
+
+const (
+	RaceRuleDataRace     RaceRule = 1
+	RaceRuleDataRaceMov  RaceRule = 2
+	RaceRuleFree         RaceRule = 3
+	RaceRuleFreeMov      RaceRule = 4
+	RaceRuleUseAfterFree RaceRule = 5
+)
+
+func (v RaceRule) String() string { return enumName("RaceRule", uint32(v)) }
+
 // PatchAsk: what a thread asks of the engine.
 type PatchAsk uint8
 
@@ -360,6 +373,7 @@ const (
 	TypeMremap             Type = 68
 	TypeBrk                Type = 69
 	TypeAccess             Type = 70
+	TypeRace               Type = 71
 	TypeSigaction          Type = 80
 	TypeSignalSend         Type = 81
 	TypeSignalEnter        Type = 82
@@ -1666,6 +1680,65 @@ func (e EvAccess) Append(dst []uint64, ts uint64) []uint64 {
 	w[3] |= uint64(uint64(e.Pc)) << 0
 	w[4] |= uint64(uint32(e.Stack)) << 0
 	w[4] |= uint64(uint8(e.Kind)) << 32
+	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvRace is event `race`: [races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access. data-race-mov: it rests on mov instructions that could be atomics. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread.
+type EvRace struct {
+	Rule   RaceRule
+	Kind   uint8
+	Kind2  uint8
+	By     uint32
+	Addr   uint64
+	Size   uint64
+	Pc     uint64
+	Stack  uint32
+	By2    uint32
+	Addr2  uint64
+	Size2  uint64
+	Pc2    uint64
+	Stack2 uint32
+	Count  uint32
+}
+
+// DecodeRace reads the record w, whose length RecordWords has confirmed.
+func DecodeRace(w []uint64) (e EvRace) {
+	e.Rule = RaceRule(w[1] >> 0)
+	e.Kind = uint8(w[1] >> 8)
+	e.Kind2 = uint8(w[1] >> 16)
+	e.By = uint32(w[1] >> 24)
+	e.Addr = uint64(w[2] >> 0)
+	e.Size = uint64(w[3] >> 0)
+	e.Pc = uint64(w[4] >> 0)
+	e.Stack = uint32(w[5] >> 0)
+	e.By2 = uint32(w[5] >> 32)
+	e.Addr2 = uint64(w[6] >> 0)
+	e.Size2 = uint64(w[7] >> 0)
+	e.Pc2 = uint64(w[8] >> 0)
+	e.Stack2 = uint32(w[9] >> 0)
+	e.Count = uint32(w[9] >> 32)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvRace) Append(dst []uint64, ts uint64) []uint64 {
+	var w [10]uint64
+	w[0] = ts<<8 | 71
+	w[1] |= uint64(uint8(e.Rule)) << 0
+	w[1] |= uint64(uint8(e.Kind)) << 8
+	w[1] |= uint64(uint8(e.Kind2)) << 16
+	w[1] |= uint64(uint32(e.By)) << 24
+	w[2] |= uint64(uint64(e.Addr)) << 0
+	w[3] |= uint64(uint64(e.Size)) << 0
+	w[4] |= uint64(uint64(e.Pc)) << 0
+	w[5] |= uint64(uint32(e.Stack)) << 0
+	w[5] |= uint64(uint32(e.By2)) << 32
+	w[6] |= uint64(uint64(e.Addr2)) << 0
+	w[7] |= uint64(uint64(e.Size2)) << 0
+	w[8] |= uint64(uint64(e.Pc2)) << 0
+	w[9] |= uint64(uint32(e.Stack2)) << 0
+	w[9] |= uint64(uint32(e.Count)) << 32
 	dst = append(dst, w[:]...)
 	return dst
 }

@@ -180,6 +180,15 @@ enum {
 	RS_NOTICE_NO_TSC = 13,
 };
 
+/* what the agent's race detector found */
+enum {
+	RS_RACE_RULE_DATA_RACE = 1,
+	RS_RACE_RULE_DATA_RACE_MOV = 2,
+	RS_RACE_RULE_FREE = 3,
+	RS_RACE_RULE_FREE_MOV = 4,
+	RS_RACE_RULE_USE_AFTER_FREE = 5,
+};
+
 /* what a thread asks of the engine */
 enum {
 	RS_PATCH_ASK_START = 1,
@@ -251,7 +260,7 @@ enum {
 	RS_RBP_RULE_UNDEF = 3,
 };
 
-/* Events: ids, fixed words (header, and count of the tail, included), and writers. A writer fills w[1] up to the last fixed word;
+/* Events: ids, fixed words (header, and count of the tail, included), writers, and readers of fields. A writer fills w[1] up to the last fixed word;
  * w[0] belongs to rs_reserve. With a tail, `n` is its count and the entries begin at w[RS_x_WORDS]. */
 /* Fills the end of a ring; readers skip it. */
 #define RS_EV_PAD 1
@@ -274,6 +283,12 @@ static inline void rs_put_process(uint64_t *w, uint32_t pid, uint32_t ppid, uint
 	w[4] = (uint64_t)parent_id;
 	w[5] = n;
 }
+static inline uint32_t rs_get_process_pid(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_process_ppid(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint8_t rs_get_process_start(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint32_t rs_get_process_parent_thread(const uint64_t *w) { return (uint32_t)(w[2] >> 8); }
+static inline uint64_t rs_get_process_id(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_process_parent_id(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
 
 /* The process asked to end (exit family, exec that succeeded is seen as a new `process`). Absent when it was killed. */
 #define RS_EV_PROCESS_END 3
@@ -283,6 +298,8 @@ static inline void rs_put_process_end(uint64_t *w, uint8_t end, uint32_t status)
 	(void)w;
 	w[1] = (uint64_t)end | (uint64_t)status << 8;
 }
+static inline uint8_t rs_get_process_end_end(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint32_t rs_get_process_end_status(const uint64_t *w) { return (uint32_t)(w[1] >> 8); }
 
 /* fork or _Fork returned in the parent. Release towards the child. */
 #define RS_EV_FORK 4
@@ -292,6 +309,8 @@ static inline void rs_put_fork(uint64_t *w, uint32_t child_pid, uint32_t stack)
 	(void)w;
 	w[1] = (uint64_t)child_pid | (uint64_t)stack << 32;
 }
+static inline uint32_t rs_get_fork_child_pid(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_fork_stack(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
 
 /* About to exec the path in the tail; followed by nothing if it succeeds. */
 #define RS_EV_EXEC 5
@@ -310,6 +329,7 @@ static inline void rs_put_exec_failed(uint64_t *w, uint32_t errno)
 	(void)w;
 	w[1] = (uint64_t)errno;
 }
+static inline uint32_t rs_get_exec_failed_errno(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
 /* A child process (pid, 0 if not known) will not be seen. Tail: its path. */
 #define RS_EV_UNFOLLOWED 7
@@ -320,6 +340,8 @@ static inline void rs_put_unfollowed(uint64_t *w, uint8_t why, uint32_t pid, uin
 	w[1] = (uint64_t)why | (uint64_t)pid << 8;
 	w[2] = n;
 }
+static inline uint8_t rs_get_unfollowed_why(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint32_t rs_get_unfollowed_pid(const uint64_t *w) { return (uint32_t)(w[1] >> 8); }
 
 /* [all] wait family reaped pid. Acquire of that process's end. */
 #define RS_EV_WAIT 8
@@ -329,6 +351,8 @@ static inline void rs_put_wait(uint64_t *w, uint32_t pid, uint32_t status)
 	(void)w;
 	w[1] = (uint64_t)pid | (uint64_t)status << 32;
 }
+static inline uint32_t rs_get_wait_pid(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_wait_status(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
 
 /* An ELF object is mapped in [base,end); bias = address − link-time address. id is unique in the process. Tail: build-id bytes, then the path. */
 #define RS_EV_MODULE 9
@@ -342,6 +366,11 @@ static inline void rs_put_module(uint64_t *w, uint64_t base, uint64_t end, uint6
 	w[4] = (uint64_t)id | (uint64_t)build_id_len << 32;
 	w[5] = n;
 }
+static inline uint64_t rs_get_module_base(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_module_end(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_module_bias(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint32_t rs_get_module_id(const uint64_t *w) { return (uint32_t)(w[4] >> 0); }
+static inline uint32_t rs_get_module_build_id_len(const uint64_t *w) { return (uint32_t)(w[4] >> 32); }
 
 /* The module was unmapped by dlclose. */
 #define RS_EV_MODULE_GONE 10
@@ -351,6 +380,7 @@ static inline void rs_put_module_gone(uint64_t *w, uint32_t id)
 	(void)w;
 	w[1] = (uint64_t)id;
 }
+static inline uint32_t rs_get_module_gone_id(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
 /* Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), the others are return addresses. */
 #define RS_EV_STACK 11
@@ -361,6 +391,7 @@ static inline void rs_put_stack(uint64_t *w, uint32_t id, uint64_t n)
 	w[1] = (uint64_t)id;
 	w[2] = n;
 }
+static inline uint32_t rs_get_stack_id(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
 /* The agent could not do something. */
 #define RS_EV_NOTICE 12
@@ -371,6 +402,9 @@ static inline void rs_put_notice(uint64_t *w, uint8_t what, uint32_t errno, uint
 	w[1] = (uint64_t)what | (uint64_t)errno << 8;
 	w[2] = (uint64_t)aux;
 }
+static inline uint8_t rs_get_notice_what(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint32_t rs_get_notice_errno(const uint64_t *w) { return (uint32_t)(w[1] >> 8); }
+static inline uint64_t rs_get_notice_aux(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 
 /* About to create thread child. Release towards its `thread-start`. */
 #define RS_EV_THREAD_CREATE 16
@@ -382,6 +416,10 @@ static inline void rs_put_thread_create(uint64_t *w, uint32_t child, uint8_t det
 	w[2] = (uint64_t)stack;
 	w[3] = (uint64_t)start;
 }
+static inline uint32_t rs_get_thread_create_child(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint8_t rs_get_thread_create_detached(const uint64_t *w) { return (uint8_t)(w[1] >> 32); }
+static inline uint32_t rs_get_thread_create_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint64_t rs_get_thread_create_start(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 
 /* pthread_create returned error; child never was. */
 #define RS_EV_THREAD_CREATE_FAILED 17
@@ -391,6 +429,8 @@ static inline void rs_put_thread_create_failed(uint64_t *w, uint32_t child, uint
 	(void)w;
 	w[1] = (uint64_t)child | (uint64_t)error << 32;
 }
+static inline uint32_t rs_get_thread_create_failed_child(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_thread_create_failed_error(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
 
 /* First event of a thread. Acquire of its `thread-create`. */
 #define RS_EV_THREAD_START 18
@@ -403,6 +443,11 @@ static inline void rs_put_thread_start(uint64_t *w, uint32_t self, uint32_t tid,
 	w[3] = (uint64_t)stack_lo;
 	w[4] = (uint64_t)stack_hi;
 }
+static inline uint32_t rs_get_thread_start_self(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_thread_start_tid(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint64_t rs_get_thread_start_pthread(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_thread_start_stack_lo(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_thread_start_stack_hi(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
 
 /* The thread has run its cleanup handlers and key destructors and ends. Release towards its join. Last event of a thread. */
 #define RS_EV_THREAD_EXIT 19
@@ -412,6 +457,7 @@ static inline void rs_put_thread_exit(uint64_t *w, uint64_t value)
 	(void)w;
 	w[1] = (uint64_t)value;
 }
+static inline uint64_t rs_get_thread_exit_value(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 
 /* A join of target returned; acquire if result is 0. Preceded by `want` when it had to wait. */
 #define RS_EV_THREAD_JOIN 20
@@ -422,6 +468,10 @@ static inline void rs_put_thread_join(uint64_t *w, uint32_t target, uint32_t res
 	w[1] = (uint64_t)target | (uint64_t)result << 32;
 	w[2] = (uint64_t)how | (uint64_t)stack << 8;
 }
+static inline uint32_t rs_get_thread_join_target(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_thread_join_result(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint8_t rs_get_thread_join_how(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint32_t rs_get_thread_join_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 8); }
 
 /* target was detached. */
 #define RS_EV_THREAD_DETACH 21
@@ -432,6 +482,9 @@ static inline void rs_put_thread_detach(uint64_t *w, uint32_t target, uint32_t r
 	w[1] = (uint64_t)target | (uint64_t)result << 32;
 	w[2] = (uint64_t)stack;
 }
+static inline uint32_t rs_get_thread_detach_target(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_thread_detach_result(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint32_t rs_get_thread_detach_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 
 /* pthread_cancel is about to be called on target (result 0). Release towards its cleanup. Sent again with the error if the call failed. */
 #define RS_EV_THREAD_CANCEL 22
@@ -442,6 +495,9 @@ static inline void rs_put_thread_cancel(uint64_t *w, uint32_t target, uint32_t r
 	w[1] = (uint64_t)target | (uint64_t)result << 32;
 	w[2] = (uint64_t)stack;
 }
+static inline uint32_t rs_get_thread_cancel_target(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_thread_cancel_result(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint32_t rs_get_thread_cancel_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 
 /* target got the name in the tail. */
 #define RS_EV_THREAD_NAME 23
@@ -452,6 +508,7 @@ static inline void rs_put_thread_name(uint64_t *w, uint32_t target, uint64_t n)
 	w[1] = (uint64_t)target;
 	w[2] = n;
 }
+static inline uint32_t rs_get_thread_name_target(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
 /* obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind. */
 #define RS_EV_INIT 32
@@ -463,6 +520,11 @@ static inline void rs_put_init(uint64_t *w, uint64_t obj, uint8_t kind, uint16_t
 	w[2] = (uint64_t)kind | (uint64_t)flags << 8 | (uint64_t)stack << 24;
 	w[3] = (uint64_t)value;
 }
+static inline uint64_t rs_get_init_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_init_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint16_t rs_get_init_flags(const uint64_t *w) { return (uint16_t)(w[2] >> 8); }
+static inline uint32_t rs_get_init_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 24); }
+static inline uint32_t rs_get_init_value(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
 
 /* obj was destroyed. */
 #define RS_EV_DESTROY 33
@@ -474,6 +536,10 @@ static inline void rs_put_destroy(uint64_t *w, uint64_t obj, uint8_t kind, uint3
 	w[2] = (uint64_t)kind | (uint64_t)stack << 8;
 	w[3] = (uint64_t)result;
 }
+static inline uint64_t rs_get_destroy_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_destroy_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint32_t rs_get_destroy_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 8); }
+static inline uint32_t rs_get_destroy_result(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
 
 /* [all] obj is now held by the thread (recursion included, how=recursive). Acquire. */
 #define RS_EV_ACQUIRE 34
@@ -484,6 +550,11 @@ static inline void rs_put_acquire(uint64_t *w, uint64_t obj, uint8_t kind, uint8
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)kind | (uint64_t)mode << 8 | (uint64_t)how << 16 | (uint64_t)stack << 24;
 }
+static inline uint64_t rs_get_acquire_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_acquire_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint8_t rs_get_acquire_mode(const uint64_t *w) { return (uint8_t)(w[2] >> 8); }
+static inline uint8_t rs_get_acquire_how(const uint64_t *w) { return (uint8_t)(w[2] >> 16); }
+static inline uint32_t rs_get_acquire_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 24); }
 
 /* [all] The thread is about to give obj up. Release. */
 #define RS_EV_RELEASE 35
@@ -494,6 +565,10 @@ static inline void rs_put_release(uint64_t *w, uint64_t obj, uint8_t kind, uint8
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)kind | (uint64_t)mode << 8 | (uint64_t)how << 16;
 }
+static inline uint64_t rs_get_release_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_release_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint8_t rs_get_release_mode(const uint64_t *w) { return (uint8_t)(w[2] >> 8); }
+static inline uint8_t rs_get_release_how(const uint64_t *w) { return (uint8_t)(w[2] >> 16); }
 
 /* [filtered only] obj was acquired while the locks in the tail were held, and this thread had not done so with this set of held locks since its last thread-create, thread-join or barrier-leave (and in a forked child not since the fork). how=try or timed: it would give up (no order follows from them as the last lock, but they count as held). how=cond: the mutex of a condition wait was taken again. A tail longer than a record may be keeps the newest locks. A semaphore is in tails, and acquired by order, while it looks like a lock: see sem-wait. A once or guard is held while its initialiser runs. */
 #define RS_EV_ORDER 36
@@ -505,6 +580,11 @@ static inline void rs_put_order(uint64_t *w, uint64_t obj, uint8_t kind, uint8_t
 	w[2] = (uint64_t)kind | (uint64_t)mode << 8 | (uint64_t)how << 16 | (uint64_t)stack << 24;
 	w[3] = n;
 }
+static inline uint64_t rs_get_order_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_order_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint8_t rs_get_order_mode(const uint64_t *w) { return (uint8_t)(w[2] >> 8); }
+static inline uint8_t rs_get_order_how(const uint64_t *w) { return (uint8_t)(w[2] >> 16); }
+static inline uint32_t rs_get_order_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 24); }
 
 /* The thread is about to block. kind=thread: joins target. kind=cond: waits on condition obj (mutex not in the tail any more). barrier: value = count. once, guard: another thread runs the initialiser. sem: value = how often a thread that waited for it posted it itself (0: nothing speaks for its use as a lock). how=timed: it will give up by itself. The tail holds what it keeps holding. mutex, and rwlock held for writing: value = the owner's kernel tid as it stood in the object when the wait began, 0 if none could be read: in a forked child it tells a lock whose owner does not exist there. A second want without want-end (a signal handler waits inside a wait) replaces the first until its want-end, after which the first is sent again. */
 #define RS_EV_WANT 37
@@ -517,6 +597,13 @@ static inline void rs_put_want(uint64_t *w, uint64_t obj, uint8_t kind, uint8_t 
 	w[3] = (uint64_t)target | (uint64_t)value << 32;
 	w[4] = n;
 }
+static inline uint64_t rs_get_want_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_want_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint8_t rs_get_want_mode(const uint64_t *w) { return (uint8_t)(w[2] >> 8); }
+static inline uint8_t rs_get_want_how(const uint64_t *w) { return (uint8_t)(w[2] >> 16); }
+static inline uint32_t rs_get_want_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 24); }
+static inline uint32_t rs_get_want_target(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
+static inline uint32_t rs_get_want_value(const uint64_t *w) { return (uint32_t)(w[3] >> 32); }
 
 /* The wait announced by the last `want` of this thread ended; result 0: it got what it wanted, else an error number (125, ECANCELED: the thread is being cancelled in the wait). */
 #define RS_EV_WANT_END 38
@@ -527,6 +614,8 @@ static inline void rs_put_want_end(uint64_t *w, uint64_t obj, uint32_t result)
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)result;
 }
+static inline uint64_t rs_get_want_end_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint32_t rs_get_want_end_result(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 
 /* [all] pthread_cond_signal or broadcast. Release. */
 #define RS_EV_COND_SIGNAL 39
@@ -537,6 +626,9 @@ static inline void rs_put_cond_signal(uint64_t *w, uint64_t cond, uint8_t broadc
 	w[1] = (uint64_t)cond;
 	w[2] = (uint64_t)broadcast | (uint64_t)stack << 8;
 }
+static inline uint64_t rs_get_cond_signal_cond(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_cond_signal_broadcast(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint32_t rs_get_cond_signal_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 8); }
 
 /* [all] A condition wait begins (the mutex's `release` follows). */
 #define RS_EV_COND_WAIT 40
@@ -548,6 +640,10 @@ static inline void rs_put_cond_wait(uint64_t *w, uint64_t cond, uint64_t mutex, 
 	w[2] = (uint64_t)mutex;
 	w[3] = (uint64_t)how | (uint64_t)stack << 8;
 }
+static inline uint64_t rs_get_cond_wait_cond(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_cond_wait_mutex(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint8_t rs_get_cond_wait_how(const uint64_t *w) { return (uint8_t)(w[3] >> 0); }
+static inline uint32_t rs_get_cond_wait_stack(const uint64_t *w) { return (uint32_t)(w[3] >> 8); }
 
 /* [all] The wait ended, the mutex is held again (its `acquire` precedes, how=cond). Acquire if result is 0. */
 #define RS_EV_COND_WOKEN 41
@@ -559,6 +655,9 @@ static inline void rs_put_cond_woken(uint64_t *w, uint64_t cond, uint64_t mutex,
 	w[2] = (uint64_t)mutex;
 	w[3] = (uint64_t)result;
 }
+static inline uint64_t rs_get_cond_woken_cond(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_cond_woken_mutex(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint32_t rs_get_cond_woken_result(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
 
 /* The thread arrives. Release of the phase. */
 #define RS_EV_BARRIER_ARRIVE 42
@@ -569,6 +668,9 @@ static inline void rs_put_barrier_arrive(uint64_t *w, uint64_t obj, uint32_t cou
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)count | (uint64_t)stack << 32;
 }
+static inline uint64_t rs_get_barrier_arrive_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint32_t rs_get_barrier_arrive_count(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint32_t rs_get_barrier_arrive_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 32); }
 
 /* The thread leaves. Acquire of the phase: of all arrivals of it. */
 #define RS_EV_BARRIER_LEAVE 43
@@ -579,6 +681,8 @@ static inline void rs_put_barrier_leave(uint64_t *w, uint64_t obj, uint8_t seria
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)serial;
 }
+static inline uint64_t rs_get_barrier_leave_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_barrier_leave_serial(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
 
 /* The semaphore is about to be posted. Release. value: the count after it as far as it could be read. Filtered: sent once for a semaphore, when a thread that does not hold it posts it: it is not a lock, and all holdings of it are void (see sem-wait). */
 #define RS_EV_SEM_POST 44
@@ -589,6 +693,9 @@ static inline void rs_put_sem_post(uint64_t *w, uint64_t obj, uint32_t stack, ui
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)stack | (uint64_t)value << 32;
 }
+static inline uint64_t rs_get_sem_post_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint32_t rs_get_sem_post_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint32_t rs_get_sem_post_value(const uint64_t *w) { return (uint32_t)(w[2] >> 32); }
 
 /* [all] A wait on the semaphore succeeded. Acquire. Filtered: a private unnamed semaphore initialised with 1 is taken for a lock until somebody posts it without holding it: who waited holds it (order, tails) until it posts it. */
 #define RS_EV_SEM_WAIT 45
@@ -599,6 +706,9 @@ static inline void rs_put_sem_wait(uint64_t *w, uint64_t obj, uint8_t how, uint3
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)how | (uint64_t)stack << 8;
 }
+static inline uint64_t rs_get_sem_wait_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_sem_wait_how(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint32_t rs_get_sem_wait_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 8); }
 
 /* This thread runs the initialiser of a once or static guard. */
 #define RS_EV_ONCE_BEGIN 46
@@ -609,6 +719,8 @@ static inline void rs_put_once_begin(uint64_t *w, uint64_t obj, uint8_t kind)
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)kind;
 }
+static inline uint64_t rs_get_once_begin_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_once_begin_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
 
 /* The initialiser ended (done=0: by exception, abort or cancellation). Release. */
 #define RS_EV_ONCE_END 47
@@ -619,6 +731,9 @@ static inline void rs_put_once_end(uint64_t *w, uint64_t obj, uint8_t kind, uint
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)kind | (uint64_t)done << 8;
 }
+static inline uint64_t rs_get_once_end_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_once_end_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint8_t rs_get_once_end_done(const uint64_t *w) { return (uint8_t)(w[2] >> 8); }
 
 /* [all] once returned without running: acquire of its `once-end`. */
 #define RS_EV_ONCE_SEEN 48
@@ -629,6 +744,8 @@ static inline void rs_put_once_seen(uint64_t *w, uint64_t obj, uint8_t kind)
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)kind;
 }
+static inline uint64_t rs_get_once_seen_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_once_seen_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
 
 /* A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. */
 #define RS_EV_MISUSE 49
@@ -642,6 +759,14 @@ static inline void rs_put_misuse(uint64_t *w, uint64_t obj, uint8_t kind, uint8_
 	w[4] = (uint64_t)aux;
 	w[5] = (uint64_t)other;
 }
+static inline uint64_t rs_get_misuse_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_misuse_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint8_t rs_get_misuse_what(const uint64_t *w) { return (uint8_t)(w[2] >> 8); }
+static inline uint32_t rs_get_misuse_result(const uint64_t *w) { return (uint32_t)(w[2] >> 16); }
+static inline uint32_t rs_get_misuse_stack(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
+static inline uint32_t rs_get_misuse_stack2(const uint64_t *w) { return (uint32_t)(w[3] >> 32); }
+static inline uint64_t rs_get_misuse_aux(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint32_t rs_get_misuse_other(const uint64_t *w) { return (uint32_t)(w[5] >> 0); }
 
 /* obj lies in the heap block [block,block+size) allocated at stack. Sent when obj is first seen. site=1: stack is that of an earlier block from the same call site at the same stack depth (hot sites are not walked every time). */
 #define RS_EV_IN_BLOCK 50
@@ -654,6 +779,11 @@ static inline void rs_put_in_block(uint64_t *w, uint64_t obj, uint64_t block, ui
 	w[3] = (uint64_t)size;
 	w[4] = (uint64_t)stack | (uint64_t)site << 32;
 }
+static inline uint64_t rs_get_in_block_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_in_block_block(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_in_block_size(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint32_t rs_get_in_block_stack(const uint64_t *w) { return (uint32_t)(w[4] >> 0); }
+static inline uint8_t rs_get_in_block_site(const uint64_t *w) { return (uint8_t)(w[4] >> 32); }
 
 /* The heap block or mapping, which held sync objects, was freed: they are gone, without destroy. In filtered mode sent only for such blocks. */
 #define RS_EV_BLOCK_GONE 51
@@ -665,6 +795,9 @@ static inline void rs_put_block_gone(uint64_t *w, uint64_t block, uint64_t size,
 	w[2] = (uint64_t)size;
 	w[3] = (uint64_t)stack;
 }
+static inline uint64_t rs_get_block_gone_block(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_block_gone_size(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint32_t rs_get_block_gone_stack(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
 
 /* All that the thread holds, sent on request, and at the end of a thread that still holds something. */
 #define RS_EV_HOLDS 52
@@ -685,6 +818,10 @@ static inline void rs_put_alloc(uint64_t *w, uint64_t addr, uint64_t size, uint3
 	w[2] = (uint64_t)size;
 	w[3] = (uint64_t)stack | (uint64_t)kind << 32;
 }
+static inline uint64_t rs_get_alloc_addr(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_alloc_size(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint32_t rs_get_alloc_stack(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
+static inline uint8_t rs_get_alloc_kind(const uint64_t *w) { return (uint8_t)(w[3] >> 32); }
 
 /* [all] The block is about to be given back. */
 #define RS_EV_FREE 65
@@ -695,6 +832,9 @@ static inline void rs_put_free(uint64_t *w, uint64_t addr, uint32_t stack, uint8
 	w[1] = (uint64_t)addr;
 	w[2] = (uint64_t)stack | (uint64_t)kind << 32;
 }
+static inline uint64_t rs_get_free_addr(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint32_t rs_get_free_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint8_t rs_get_free_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 32); }
 
 /* [all] mmap returned addr. */
 #define RS_EV_MMAP 66
@@ -707,6 +847,12 @@ static inline void rs_put_mmap(uint64_t *w, uint64_t addr, uint64_t len, uint32_
 	w[3] = (uint64_t)prot | (uint64_t)mflags << 32;
 	w[4] = (uint64_t)fd | (uint64_t)stack << 32;
 }
+static inline uint64_t rs_get_mmap_addr(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_mmap_len(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint32_t rs_get_mmap_prot(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
+static inline uint32_t rs_get_mmap_mflags(const uint64_t *w) { return (uint32_t)(w[3] >> 32); }
+static inline uint32_t rs_get_mmap_fd(const uint64_t *w) { return (uint32_t)(w[4] >> 0); }
+static inline uint32_t rs_get_mmap_stack(const uint64_t *w) { return (uint32_t)(w[4] >> 32); }
 
 /* [all] About to unmap. */
 #define RS_EV_MUNMAP 67
@@ -717,6 +863,8 @@ static inline void rs_put_munmap(uint64_t *w, uint64_t addr, uint64_t len)
 	w[1] = (uint64_t)addr;
 	w[2] = (uint64_t)len;
 }
+static inline uint64_t rs_get_munmap_addr(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_munmap_len(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 
 /* [all] mremap moved or resized a mapping. */
 #define RS_EV_MREMAP 68
@@ -729,6 +877,10 @@ static inline void rs_put_mremap(uint64_t *w, uint64_t old, uint64_t old_len, ui
 	w[3] = (uint64_t)addr;
 	w[4] = (uint64_t)len;
 }
+static inline uint64_t rs_get_mremap_old(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_mremap_old_len(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_mremap_addr(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_mremap_len(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
 
 /* [all] The program moved its break. */
 #define RS_EV_BRK 69
@@ -738,6 +890,7 @@ static inline void rs_put_brk(uint64_t *w, uint64_t end)
 	(void)w;
 	w[1] = (uint64_t)end;
 }
+static inline uint64_t rs_get_brk_end(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 
 /* [accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it. Writes, atomic ones and fences are told before they are made; reads when they have been. A thread tells an access once between two of its other events, unless the bytes are atomic. */
 #define RS_EV_ACCESS 70
@@ -750,6 +903,42 @@ static inline void rs_put_access(uint64_t *w, uint64_t addr, uint64_t size, uint
 	w[3] = (uint64_t)pc;
 	w[4] = (uint64_t)stack | (uint64_t)kind << 32;
 }
+static inline uint64_t rs_get_access_addr(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_access_size(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_access_pc(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint32_t rs_get_access_stack(const uint64_t *w) { return (uint32_t)(w[4] >> 0); }
+static inline uint8_t rs_get_access_kind(const uint64_t *w) { return (uint8_t)(w[4] >> 32); }
+
+/* [races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access. data-race-mov: it rests on mov instructions that could be atomics. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread. */
+#define RS_EV_RACE 71
+#define RS_RACE_WORDS 10
+static inline void rs_put_race(uint64_t *w, uint8_t rule, uint8_t kind, uint8_t kind2, uint32_t by, uint64_t addr, uint64_t size, uint64_t pc, uint32_t stack, uint32_t by2, uint64_t addr2, uint64_t size2, uint64_t pc2, uint32_t stack2, uint32_t count)
+{
+	(void)w;
+	w[1] = (uint64_t)rule | (uint64_t)kind << 8 | (uint64_t)kind2 << 16 | (uint64_t)by << 24;
+	w[2] = (uint64_t)addr;
+	w[3] = (uint64_t)size;
+	w[4] = (uint64_t)pc;
+	w[5] = (uint64_t)stack | (uint64_t)by2 << 32;
+	w[6] = (uint64_t)addr2;
+	w[7] = (uint64_t)size2;
+	w[8] = (uint64_t)pc2;
+	w[9] = (uint64_t)stack2 | (uint64_t)count << 32;
+}
+static inline uint8_t rs_get_race_rule(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint8_t rs_get_race_kind(const uint64_t *w) { return (uint8_t)(w[1] >> 8); }
+static inline uint8_t rs_get_race_kind2(const uint64_t *w) { return (uint8_t)(w[1] >> 16); }
+static inline uint32_t rs_get_race_by(const uint64_t *w) { return (uint32_t)(w[1] >> 24); }
+static inline uint64_t rs_get_race_addr(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_race_size(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_race_pc(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint32_t rs_get_race_stack(const uint64_t *w) { return (uint32_t)(w[5] >> 0); }
+static inline uint32_t rs_get_race_by2(const uint64_t *w) { return (uint32_t)(w[5] >> 32); }
+static inline uint64_t rs_get_race_addr2(const uint64_t *w) { return (uint64_t)(w[6] >> 0); }
+static inline uint64_t rs_get_race_size2(const uint64_t *w) { return (uint64_t)(w[7] >> 0); }
+static inline uint64_t rs_get_race_pc2(const uint64_t *w) { return (uint64_t)(w[8] >> 0); }
+static inline uint32_t rs_get_race_stack2(const uint64_t *w) { return (uint32_t)(w[9] >> 0); }
+static inline uint32_t rs_get_race_count(const uint64_t *w) { return (uint32_t)(w[9] >> 32); }
 
 /* A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`. */
 #define RS_EV_SIGACTION 80
@@ -760,6 +949,9 @@ static inline void rs_put_sigaction(uint64_t *w, uint32_t sig, uint32_t saflags,
 	w[1] = (uint64_t)sig | (uint64_t)saflags << 32;
 	w[2] = (uint64_t)handler;
 }
+static inline uint32_t rs_get_sigaction_sig(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_sigaction_saflags(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint64_t rs_get_sigaction_handler(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 
 /* [all] kill family, sigqueue, raise, pthread_kill, abort. Release. target 0: the process pid. */
 #define RS_EV_SIGNAL_SEND 81
@@ -770,6 +962,9 @@ static inline void rs_put_signal_send(uint64_t *w, uint32_t sig, uint32_t target
 	w[1] = (uint64_t)sig | (uint64_t)target << 32;
 	w[2] = (uint64_t)pid;
 }
+static inline uint32_t rs_get_signal_send_sig(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_signal_send_target(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint32_t rs_get_signal_send_pid(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 
 /* [all] A handler begins on this thread. Acquire of the sends of sig to it. */
 #define RS_EV_SIGNAL_ENTER 82
@@ -780,6 +975,9 @@ static inline void rs_put_signal_enter(uint64_t *w, uint32_t sig, uint32_t code,
 	w[1] = (uint64_t)sig | (uint64_t)code << 32;
 	w[2] = (uint64_t)pid;
 }
+static inline uint32_t rs_get_signal_enter_sig(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_signal_enter_code(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint32_t rs_get_signal_enter_pid(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 
 /* [all] The handler returned. */
 #define RS_EV_SIGNAL_LEAVE 83
@@ -789,6 +987,7 @@ static inline void rs_put_signal_leave(uint64_t *w, uint32_t sig)
 	(void)w;
 	w[1] = (uint64_t)sig;
 }
+static inline uint32_t rs_get_signal_leave_sig(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
 /* [all] sigwait family or a signalfd read took sig. Acquire. */
 #define RS_EV_SIGNAL_TAKEN 84
@@ -798,6 +997,8 @@ static inline void rs_put_signal_taken(uint64_t *w, uint32_t sig, uint32_t code)
 	(void)w;
 	w[1] = (uint64_t)sig | (uint64_t)code << 32;
 }
+static inline uint32_t rs_get_signal_taken_sig(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_signal_taken_code(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
 
 /* [all] The thread's signal mask was changed. block, unblock, set: what sigprocmask and its kin asked for; sent after the call, so the handlers that it let run come before. wait: set is in force while the wait that follows lasts (sigsuspend, ppoll, pselect, epoll_pwait); wait-end: the old mask is back (absent if the wait was left by cancellation or a jump). mask: the whole mask from now on. A thread begins with its creator's mask. Not sent for the mask of a handler, nor for what siglongjmp and setcontext restore. */
 #define RS_EV_SIGMASK 85
@@ -809,6 +1010,9 @@ static inline void rs_put_sigmask(uint64_t *w, uint8_t how, uint64_t set, uint64
 	w[2] = (uint64_t)set;
 	w[3] = (uint64_t)mask;
 }
+static inline uint8_t rs_get_sigmask_how(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint64_t rs_get_sigmask_set(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_sigmask_mask(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 
 /* [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores. */
 #define RS_EV_CHANNEL_RELEASE 96
@@ -819,6 +1023,9 @@ static inline void rs_put_channel_release(uint64_t *w, uint64_t channel, uint8_t
 	w[1] = (uint64_t)channel;
 	w[2] = (uint64_t)kind | (uint64_t)fd << 8;
 }
+static inline uint64_t rs_get_channel_release_channel(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_channel_release_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint32_t rs_get_channel_release_fd(const uint64_t *w) { return (uint32_t)(w[2] >> 8); }
 
 /* [all] A read, receive, accept, poll that found it ready, returned with something. */
 #define RS_EV_CHANNEL_ACQUIRE 97
@@ -829,6 +1036,9 @@ static inline void rs_put_channel_acquire(uint64_t *w, uint64_t channel, uint8_t
 	w[1] = (uint64_t)channel;
 	w[2] = (uint64_t)kind | (uint64_t)fd << 8;
 }
+static inline uint64_t rs_get_channel_acquire_channel(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint8_t rs_get_channel_acquire_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
+static inline uint32_t rs_get_channel_acquire_fd(const uint64_t *w) { return (uint32_t)(w[2] >> 8); }
 
 /* [all] syscall(SYS_futex, wake kinds) by the program itself. Release. */
 #define RS_EV_FUTEX_WAKE 98
@@ -839,6 +1049,9 @@ static inline void rs_put_futex_wake(uint64_t *w, uint64_t obj, uint32_t op, uin
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)op | (uint64_t)result << 32;
 }
+static inline uint64_t rs_get_futex_wake_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint32_t rs_get_futex_wake_op(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint32_t rs_get_futex_wake_result(const uint64_t *w) { return (uint32_t)(w[2] >> 32); }
 
 /* [all] syscall(SYS_futex, wait kinds) returned. Acquire if result is 0. */
 #define RS_EV_FUTEX_WAIT 99
@@ -849,6 +1062,9 @@ static inline void rs_put_futex_wait(uint64_t *w, uint64_t obj, uint32_t op, uin
 	w[1] = (uint64_t)obj;
 	w[2] = (uint64_t)op | (uint64_t)result << 32;
 }
+static inline uint64_t rs_get_futex_wait_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint32_t rs_get_futex_wait_op(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint32_t rs_get_futex_wait_result(const uint64_t *w) { return (uint32_t)(w[2] >> 32); }
 
 /* [all] pthread_key_create or tss_create. */
 #define RS_EV_KEY_CREATE 104
@@ -859,6 +1075,8 @@ static inline void rs_put_key_create(uint64_t *w, uint32_t key, uint64_t destruc
 	w[1] = (uint64_t)key;
 	w[2] = (uint64_t)destructor;
 }
+static inline uint32_t rs_get_key_create_key(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint64_t rs_get_key_create_destructor(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 
 /* [all] The key was deleted. */
 #define RS_EV_KEY_DELETE 105
@@ -868,6 +1086,7 @@ static inline void rs_put_key_delete(uint64_t *w, uint32_t key)
 	(void)w;
 	w[1] = (uint64_t)key;
 }
+static inline uint32_t rs_get_key_delete_key(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
 /* [all] The destructor of key is about to run on this thread. */
 #define RS_EV_KEY_DESTRUCTOR 106
@@ -878,6 +1097,8 @@ static inline void rs_put_key_destructor(uint64_t *w, uint32_t key, uint64_t val
 	w[1] = (uint64_t)key;
 	w[2] = (uint64_t)value;
 }
+static inline uint32_t rs_get_key_destructor_key(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint64_t rs_get_key_destructor_value(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 
 /* [all] A handler of atexit, on_exit or __cxa_atexit runs. Acquire of its registration. */
 #define RS_EV_ATEXIT_RUN 107
@@ -887,6 +1108,7 @@ static inline void rs_put_atexit_run(uint64_t *w, uint64_t fn)
 	(void)w;
 	w[1] = (uint64_t)fn;
 }
+static inline uint64_t rs_get_atexit_run_fn(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 
 /* [all] A handler was registered. Release. */
 #define RS_EV_ATEXIT_ADD 108
@@ -896,6 +1118,7 @@ static inline void rs_put_atexit_add(uint64_t *w, uint64_t fn)
 	(void)w;
 	w[1] = (uint64_t)fn;
 }
+static inline uint64_t rs_get_atexit_add_fn(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 
 /* One page per session, made by Go, handed out in the Welcome, mapped by every agent, inherited over fork. */
 struct rs_ctl {

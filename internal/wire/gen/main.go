@@ -305,7 +305,7 @@ func cFile() []byte {
 		}
 		p("};\n")
 	}
-	p("/* Events: ids, fixed words (header, and count of the tail, included), and writers. A writer fills w[1] up to the last fixed word;\n * w[0] belongs to rs_reserve. With a tail, `n` is its count and the entries begin at w[RS_x_WORDS]. */")
+	p("/* Events: ids, fixed words (header, and count of the tail, included), writers, and readers of fields. A writer fills w[1] up to the last fixed word;\n * w[0] belongs to rs_reserve. With a tail, `n` is its count and the entries begin at w[RS_x_WORDS]. */")
 	for i := range wire.Events {
 		cEvent(p, &wire.Events[i])
 	}
@@ -366,5 +366,9 @@ func cEvent(p func(string, ...any), e *wire.Spec) {
 	for w := 1; w < words; w++ {
 		p("\tw[%d] = %s;", w, strings.Join(byWord[w], " | "))
 	}
-	p("}\n")
+	p("}")
+	for i, f := range e.Fields {
+		p("static inline uint%d_t rs_get_%s_%s(const uint64_t *w) { return (uint%d_t)(w[%d] >> %d); }", f.Width, name, f.Name, f.Width, places[i].Word, places[i].Shift)
+	}
+	p("")
 }

@@ -1,0 +1,73 @@
+/* race.h: the race detector that lives in the agent: FastTrack (Flanagan and Freund, PLDI'09) by byte. internal/race is its specification; docs/decisions.md, 33, says
+ * where the two differ, and that a live detector finds fewer races, never others.
+ *
+ * All functions may be called in signal handlers, allocate by rs_os_map alone, use general registers alone (so do the files behind them), and never wait for
+ * long: where a lock cannot be had, or memory, what was done up to then is taken for ordered, which loses races and makes none.
+ *
+ * What is told when: a release, a free, a write, an atomic instruction before it is made; an acquire, an allocation, a read when it has been made; an atomic instruction
+ * once more when it has been made (RS_RACE_DONE). So whoever sees what another did comes later. */
+#ifndef RS_RACE_H
+#define RS_RACE_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bits of an access's kind, as in the event `access`. FENCE stands alone: addr and size mean nothing; it makes a plain store that the thread told just before it one of an atomic.
+ * FENCED: a plain store that a fence follows at once, if that is known beforehand. */
+enum { RS_RACE_READ = 1, RS_RACE_WRITE = 2, RS_RACE_ATOMIC = 4, RS_RACE_FENCE = 8, RS_RACE_DONE = 32, RS_RACE_FENCED = 64 };
+
+/* What a thread has told since its time changed, by cells of 8 bytes; what = cell<<16 | bytes written<<8 | bytes read. Only the thread writes it. */
+enum { RS_RACE_SEEN = 512 };
+struct rs_race_thread {
+	uint64_t epoch;            /* slot<<44 | time. Others may raise it, so it is read before memory is looked at */
+	uint32_t filter;           /* RS_RACE_SEEN - 1, or without use of seen: 0 */
+	uint32_t number;
+	struct { uint64_t what, epoch; } seen[RS_RACE_SEEN];
+	/* more behind it: race_core.h */
+};
+
+struct rs_race_config {
+	uint32_t max_pages;        /* pages of the program whose history is kept; 0: 1<<18 */
+	bool exact;                /* check what a thread repeats in one epoch too: finds more places of code for the same races, and costs much */
+};
+
+/* To be called once, before anything else; false: no memory. */
+bool rs_race_begin(const struct rs_race_config *c);
+/* The thread of that number. One that is not known yet begins now, after all that anybody did. NULL: it has ended, or there are too many. What it returns stays valid as long as the thread lives. */
+struct rs_race_thread *rs_race_thread(uint32_t number);
+/* Takes an event as it is emitted: w is the record with its id in w[0]. To be called for each event of every thread; of those that order nothing it makes nothing. */
+void rs_race_event(uint32_t number, const uint64_t *w);
+/* One access. stack: an id, 0 if none is known. A thread with a handler inside tells the handler's as its own. */
+void rs_race_access(struct rs_race_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack);
+/* The bytes are other memory from here on (munmap, a stack that is given out again): their history is dropped. */
+void rs_race_forget(struct rs_race_thread *t, uintptr_t addr, uint64_t size);
+/* In the forked child, by its one thread, before it does anything else: nothing of what others did is kept. */
+void rs_race_after_fork(uint32_t number);
+/* The process ends: what was kept back is decided. */
+void rs_race_end(void);
+
+/* The event `race`, but for its header. */
+struct rs_race_found {
+	uint8_t rule, kind, kind2;
+	uint32_t by, by2, stack, stack2, count;
+	uint64_t addr, size, pc, addr2, size2, pc2;
+};
+/* Gives the next race that is decided, once. */
+bool rs_race_next(struct rs_race_found *out);
+/* What was lost, for notes and --stats. */
+struct rs_race_counts { uint64_t accesses, evicted_pages, pages, amnesties, unsaid; };
+void rs_race_count(struct rs_race_counts *out);
+
+/* Whether the detector would learn nothing from this access: the same thread told as much of these bytes in this epoch. Then rs_race_access need not be called, and no stack be taken.
+ * Only for plain accesses (no ATOMIC, FENCE, DONE, FENCED). */
+static inline bool rs_race_known(const struct rs_race_thread *t, uintptr_t addr, uint64_t size, unsigned kind)
+{
+	uint64_t epoch = __atomic_load_n(&t->epoch, __ATOMIC_RELAXED), cell = addr >> 3, at = cell & t->filter;
+	uint64_t what = t->seen[at].what, last = (addr & 7) + size;
+	if (t->seen[at].epoch != epoch || what >> 16 != cell || last > 8 || size - 1 > 7)
+		return false;
+	unsigned mask = (0xffu << (addr & 7) & 0xffu) & 0xffu >> (8 - last);
+	unsigned had = kind & RS_RACE_WRITE ? (unsigned)(what >> 8) : (unsigned)(what >> 8 | what);
+	return (mask & ~had & 0xffu) == 0;
+}
+#endif
