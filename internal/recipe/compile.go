@@ -50,6 +50,11 @@ func (c *Code) valid(ops []Op) error {
 			ends = false
 		case Call:
 			ends = false
+		case Tell:
+			if o.Mem < 0 || o.Mem >= len(in.Mems()) || !tellable(&in.Mems()[o.Mem]) {
+				return ErrAddress
+			}
+			ends = false
 		case Check:
 			if o.Mem < 0 || o.Mem >= len(in.Mems()) || !tells(&in.Mems()[o.Mem]) {
 				return ErrAddress
@@ -126,6 +131,9 @@ func (a *assembler) list(ops []Op, top bool) {
 		case Call:
 			a.identity()
 			a.call(o, false)
+		case Tell:
+			a.identity()
+			a.tell(o)
 		case Check:
 			a.check(o)
 		case GS:

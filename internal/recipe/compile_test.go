@@ -43,7 +43,13 @@ type result struct {
 // ops makes random operations.
 func (w *world) ops(rnd *rand.Rand, in *x86.Inst, depth int) (ops []Op) {
 	for n := rnd.IntN(4 - depth); n > 0; n-- {
-		switch rnd.IntN(6) {
+		switch rnd.IntN(7) {
+		case 6:
+			t := Tell{Entry: w.tells[rnd.IntN(len(w.tells))], Shape: uint8(rnd.Uint32())}
+			if in != nil && len(in.Mems()) > 0 {
+				t.Mem = rnd.IntN(len(in.Mems()))
+			}
+			ops = append(ops, t)
 		case 0, 1, 2:
 			c := Count{Of: Counter(rnd.IntN(3))}
 			a := []*area{w.cells, w.cells, w.farCells}[rnd.IntN(3)]
@@ -98,8 +104,8 @@ type model struct {
 	t     *trial
 	regs  unix.PtraceRegs
 	cells map[uint64]uint64 // how often
-	log   []Context
-	done  bool // the instruction does not run
+	log   []Context         // Data of a Tell is toldData, Info its shape
+	done  bool              // the instruction does not run
 }
 
 // Address computes it from the facts, without what Compile knows.
@@ -159,6 +165,15 @@ func (m *model) Call(f, data uint64, emulate bool) {
 		m.regs.Rsp -= 16
 		m.regs.Eflags ^= flagsChanged
 	}
+}
+
+func (m *model) Tell(_ int32, addr uint64, shape uint8) {
+	c := Context{Flags: m.regs.Eflags, Site: m.t.site.At, Data: toldData, Info: uint64(shape)}
+	for i, p := range gprs(&m.regs) {
+		c.GPR[i] = *p
+	}
+	c.Addr[0] = addr
+	m.log = append(m.log, c)
 }
 
 // runAt runs code from an address in a state.
@@ -401,6 +416,18 @@ func (t *trial) judgeLog(m *model, got result) error {
 		}
 		here := binary.LittleEndian.Uint64(log[ContextSize:])
 		log = log[ContextSize+8:]
+		if want.Data == toldData {
+			mark := t.w.bytes(c.Site, 8)
+			if !bytes.Equal(mark[:3], tellMark[:]) || uint64(mark[3]) != want.Info {
+				return fmt.Errorf("call %d: at the return address lie % x", i, mark)
+			}
+			c.Site += uint64(int64(int32(binary.LittleEndian.Uint32(mark[4:]))))
+			if c.GPR[7] != c.Addr[0] {
+				return fmt.Errorf("call %d: rdi is %#x, the log has %#x", i, c.GPR[7], c.Addr[0])
+			}
+			c.GPR[7], c.Next = c.Next, 0
+			c.Info, here = want.Info, (want.GPR[4]-128-ContextSize)&^63
+		}
 		for r := range 16 {
 			if c.GPR[r] != want.GPR[r] && t.code.live.Regs>>r&1 != 0 {
 				return fmt.Errorf("call %d: register %d is %#x, not %#x", i, r, c.GPR[r], want.GPR[r])

@@ -20,7 +20,7 @@ var (
 	ErrOp      = errors.New("no such operation")
 )
 
-// An Op is an operation: Count, Call, Check, GS, Emulate or Hook.
+// An Op is an operation: Count, Call, Tell, Check, GS, Emulate or Hook.
 type Op interface{ op() }
 
 // Count adds 1 to a 64-bit cell. Threads must find memory at the cell at all times.
@@ -50,6 +50,15 @@ type Call struct {
 	Data    uint64 // for the context
 }
 
+// Tell calls code of the agent's before the instruction with the address of an access in rdi: 34 bytes with a short operand, where a Call takes 250. The code's address lies at
+// fs:Entry. It finds, on the program's stack below the red zone, its return address and above it the program's rdi; at the return address lie the eight bytes of TellMark. It
+// changes nothing of the program's, puts rdi back, and returns by `ret $136`, which leaves rsp as it was.
+type Tell struct {
+	Mem   int // which of the instruction's Mems
+	Entry int32
+	Shape uint8 // what the code is told of the access
+}
+
 // Emulate calls a function of the agent's instead of the instruction: void f(struct context *), which may change the registers and flags in its context; rsp
 // too. The instruction must be one that goes on to its successor.
 type Emulate Call
@@ -75,6 +84,7 @@ type Hook struct{ Func uint64 }
 
 func (Count) op()   {}
 func (Call) op()    {}
+func (Tell) op()    {}
 func (Check) op()   {}
 func (GS) op()      {}
 func (Emulate) op() {}

@@ -8,6 +8,8 @@ type Machine interface {
 	Byte(addr uint64) byte
 	// Add adds 1 to a cell.
 	Add(cell uint64, of Counter)
+	// Tell tells what lies at fs:entry of an access.
+	Tell(entry int32, addr uint64, shape uint8)
 	// Call calls a function of the agent's, which may change registers if emulate is set.
 	Call(f, data uint64, emulate bool)
 }
@@ -31,6 +33,8 @@ func Run(ops []Op, m Machine) End {
 			m.Add(o.Cell, o.Of)
 		case Call:
 			m.Call(o.Func, o.Data, false)
+		case Tell:
+			m.Tell(o.Entry, m.Address(o.Mem), o.Shape)
 		case Check:
 			a := m.Address(o.Mem)
 			if o.Bits != 0 {

@@ -28,6 +28,7 @@ type world struct {
 	stack, tls, cells, farCells        *area
 	table, farTable, log, many         *area
 	env                                Env
+	tells                              []int32          // where entries for Tell lie, from fs
 	funcs                              [4][]uint64      // the agent's: those that change their context are odd, those that destroy vectors 2 and 3
 	was                                map[*area][]byte // memory as it is before a run
 }
@@ -66,6 +67,10 @@ func newWorld(tb testing.TB, base uint64, more ...*area) *world {
 			w.function(&c, kind&1 != 0, kind&2 != 0)
 			w.funcs[kind] = append(w.funcs[kind], at)
 		}
+		entry := -640 - 8*int32(len(w.tells))
+		w.tells = append(w.tells, entry)
+		binary.LittleEndian.PutUint64(w.tls.mem[tlsMid+entry:], c.PC())
+		w.told(&c)
 		if c.Err() != nil {
 			tb.Fatal(c.Err())
 		}
@@ -124,6 +129,55 @@ func (w *world) function(c *x86.Code, emulate, wide bool) {
 	}
 	c.Arith(x86.Cmp, rax, rcx)
 	c.Ret()
+}
+
+// toldWords is the length of what told appends to the log.
+const (
+	toldWords = ContextSize/8 + 1
+	toldData  = 0x7e117e11 // its Data
+)
+
+// told writes what a Tell calls: it appends to the log, in the place of a context, all registers as they are and those words of it that a Tell has: Flags, Addr[0], and as Site its return
+// address, as Next the word above it. All it changes is on the stack.
+func (w *world) told(c *x86.Code) {
+	const rax, rcx, rdi = x86.RAX, x86.RCX, x86.RDI
+	c.Push(rax)
+	c.Push(rcx)
+	c.Pushf()
+	c.MovImm(rcx, w.log.at)
+	c.Load(rax, at(rcx, 0)) // where
+	for r := range x86.Reg(16) {
+		if r := x86.RAX + r; r != rax && r != rcx && r != x86.RSP {
+			c.Store(at(rax, 8*r.Num()), r)
+		}
+	}
+	from := func(n, to int) {
+		c.Load(rcx, at(x86.RSP, n))
+		c.Store(at(rax, to), rcx)
+	}
+	c.Store(at(rax, ctxAddr), rdi)
+	from(16, 8*rax.Num())
+	from(8, 8*rcx.Num())
+	from(0, ctxFlags)
+	from(24, ctxSite)
+	from(32, ctxNext)
+	c.Lea(rcx, at(x86.RSP, 24+8+tellDepth))
+	c.Store(at(rax, 8*x86.RSP.Num()), rcx)
+	c.StoreImm(at(rax, ctxData), toldData)
+	c.Lea(rax, at(rax, 8*toldWords))
+	c.MovImm(rcx, w.log.end()-8*toldWords)
+	c.Arith(x86.Cmp, rax, rcx)
+	var fits x86.Label
+	c.JccTo(x86.CondBE, &fits)
+	c.MovImm(rax, w.log.at+logStart)
+	c.Bind(&fits)
+	c.MovImm(rcx, w.log.at)
+	c.Store(at(rcx, 0), rax)
+	c.Popf()
+	c.Pop(rcx)
+	c.Pop(rax)
+	c.Load(rdi, at(x86.RSP, 8))
+	c.Bytes = append(c.Bytes, 0xc2, tellDepth, 0) // ret $
 }
 
 // randomMemory fills the memory that programs see, and notes what is there.

@@ -1,0 +1,118 @@
+package recipe
+
+import (
+	"encoding/binary"
+
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// tellDepth is how far below the program's rsp a Tell's code finds it: the red zone, and rdi.
+const tellDepth = 128 + 8
+
+// tellMark are the first bytes of a TellMark: nopl disp32(…), with one byte and 32 bits that mean nothing to the processor.
+var tellMark = [3]byte{0x0f, 0x1f, 0x84}
+
+// TellMark is what lies behind a Tell's call, at an address: nopl, of which byte 3 is Shape and bytes 4 to 7 are the signed distance from there to the site.
+func TellMark(at, site uint64, shape uint8) (mark [8]byte, ok bool) {
+	d := int64(site - at)
+	copy(mark[:], tellMark[:])
+	mark[3] = shape
+	binary.LittleEndian.PutUint32(mark[4:], uint32(int32(d)))
+	return mark, d == int64(int32(d))
+}
+
+// tellable says whether a Tell can compute the address of an access: with rsp moved, and one register only.
+func tellable(m *x86.Mem) bool {
+	if !tells(m) {
+		return false
+	}
+	if m.Seg == x86.FS {
+		for _, r := range []x86.Reg{m.Base, m.Index} {
+			if r != x86.NoReg && (r.Size() != 8 || r == x86.RDI) {
+				return false
+			}
+		}
+	}
+	if isReg(m.Base, x86.RSP) {
+		d := m.Disp + int64(m.Bias) + tellDepth
+		return m.Base.Size() == 8 && d == int64(int32(d))
+	}
+	return true
+}
+
+// isReg says whether r is the register, or a part of it.
+func isReg(r, of x86.Reg) bool { return r.Class() == x86.ClassGPR && r.Num() == of.Num() }
+
+// TellSize gives the most bytes that the code of one Tell takes, without making it; 0: Compile refuses it.
+func TellSize(site *Site, mem int) int {
+	m := &site.Inst.Mems()[mem]
+	if !tellable(m) {
+		return 0
+	}
+	const around = 5 + 1 + 8 + 8 // lea, push, call, mark
+	if _, ok := site.fixed(m); ok {
+		return around + 10 // mov r64, imm64
+	}
+	c := x86.Code{Bytes: make([]byte, 0, 32)}
+	steps, own := tellSteps(m)
+	if own {
+		c.Load(x86.RDI, fs(0))
+	}
+	for _, x := range steps {
+		c.Lea(x86.RDI, x)
+	}
+	return around + len(c.Bytes)
+}
+
+// tellSteps gives the leas that compute an address which depends on registers into rdi, rsp being tellDepth lower than the program's. own: rdi must have the base of FS before.
+func tellSteps(m *x86.Mem) (steps []x86.Mem, own bool) {
+	x := x86.Mem{Base: m.Base, Index: m.Index, Scale: m.Scale, Disp: m.Disp + int64(m.Bias), Size: 8}
+	if isReg(m.Base, x86.RSP) {
+		x.Disp += tellDepth
+	}
+	if m.Seg != x86.FS {
+		return []x86.Mem{x}, false
+	}
+	if x.Base != x86.NoReg {
+		steps = append(steps, x86.Mem{Base: x.Base, Index: x86.RDI, Scale: 1, Size: 8})
+	}
+	x.Base = x86.RDI
+	return append(steps, x), true
+}
+
+// tell writes a Tell. Everything is in place before it and behind it.
+func (a *assembler) tell(o Tell) {
+	m := &a.of.site.Inst.Mems()[o.Mem]
+	rsp := x86.RSP.Num()
+	a.op().Lea(x86.RSP, at(x86.RSP, -128))
+	a.move(rsp, patch.FromSum, 128)
+	a.op().Push(x86.RDI)
+	a.move(rsp, patch.FromSum, tellDepth)
+	saved := func() { a.move(x86.RDI.Num(), patch.FromStack, 0) }
+	if v, ok := a.of.site.fixed(m); ok {
+		a.constant(x86.RDI, v)
+	} else {
+		steps, own := tellSteps(m)
+		if own {
+			a.op().Load(x86.RDI, fs(0)) // the thread control block's address of itself is what fs adds
+			saved()
+		}
+		for _, x := range steps {
+			a.op().Lea(x86.RDI, x)
+			saved()
+		}
+	}
+	saved()
+	a.op().CallMem(fs(o.Entry))
+	a.effect()
+	a.back(x86.RDI.Num())
+	a.back(rsp)
+	a.here()
+	mark, ok := TellMark(a.PC(), a.of.site.At, o.Shape)
+	if !ok && a.At != nowhere {
+		a.fail(x86.ErrReach)
+	}
+	a.op()
+	a.Bytes = append(a.Bytes, mark[:]...)
+}
