@@ -48,6 +48,7 @@ func (b *bench) micro(ctx context.Context) error {
 		ratio, absolute float64 // goals: run without stacks as a ratio, run with 16 frames in ns
 	}{
 		{kind: "lock", n: 400_000, ratio: goalPairRatio},
+		{kind: "lock-single", n: 400_000, ratio: goalPairRatio},
 		{kind: "lock-deep", n: 200_000, absolute: goalPairStacks},
 		{kind: "nested-deep", n: 100_000},
 		{kind: "rdlock", n: 200_000},

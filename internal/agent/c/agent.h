@@ -63,7 +63,7 @@ struct rs_thread {
 		uint64_t quick; /* all three, where one comparison must do: 0, or RS_QUICK_ONE with one lock held. Stored as a whole, or the load waits. */
 	};
 	uint32_t held_cap;
-	struct rs_held_slot *held; /* all of them, oldest first; the first RS_HELD_IN_SLOT are mirrored in the slot */
+	struct rs_held_slot *held; /* all of them, oldest first: slot->held, or where that is too short memory of the agent's, of which the slot has the first */
 	uintptr_t stack_lo, stack_hi;
 	uint64_t locks_taken;
 	void *order_cache;         /* sync.c: hashes of orders already sent */

@@ -47,7 +47,7 @@ void rs_sync_prepare(struct rs_thread *t)
 	}
 	adopt(s, t);
 	if (!t->held) {
-		t->held = s->held;
+		t->held = t->slot->held;
 		t->held_cap = RS_HELD_FIRST;
 	}
 	t->order_cache = s;
@@ -85,12 +85,7 @@ void rs_sync_after_fork(struct rs_thread *t)
 		s->segment++;
 		s->wait_obj = 0;
 	}
-	/* The mirror in the new slot; the list itself is ours since before the fork. */
-	for (uint32_t i = 0; i < t->held_count && i < RS_HELD_IN_SLOT; i++) {
-		t->slot->held[i].obj = t->held[i].obj;
-		t->slot->held[i].info = t->held[i].info & RS_INFO_SENT;
-	}
-	t->slot->held_count = t->held_count;
+	t->slot->held_count = t->held_count; /* the list came along with the slot (region.c) */
 }
 
 /* --- looking at other threads ------------------------------------------------------------------------------------------------ */
@@ -188,13 +183,13 @@ struct rs_sync_state *rs_sync_waits_with(uintptr_t mutex)
 
 /* --- held list --------------------------------------------------------------------------------------------------------------- */
 
-/* Twice the room. The first array is part of the state; a larger one is given back when it is outgrown. */
+/* Twice the room. The first array is the slot's; a larger one is given back when it is outgrown. */
 static bool held_grow(struct rs_thread *t)
 {
 	struct rs_sync_state *s = rs_sync_of(t);
 	uint32_t cap = t->held_cap ? t->held_cap * 2 : 256;
 	if (t->held_cap == 0 && s && !t->held) { /* the state was there first */
-		t->held = s->held;
+		t->held = t->slot->held;
 		t->held_cap = RS_HELD_FIRST;
 		return true;
 	}
@@ -212,7 +207,7 @@ static bool held_grow(struct rs_thread *t)
 	t->held = more;
 	__asm__ volatile("" ::: "memory");
 	t->held_cap = cap;
-	if (old && !(s && old == s->held))
+	if (old && old != t->slot->held)
 		rs_os_unmap(old, old_cap * sizeof *old);
 	return true;
 }
@@ -660,11 +655,11 @@ void rs_sync_thread_end(struct rs_thread *t)
 	}
 	if (!s)
 		return;
-	if (t->held != s->held && t->held) { /* a list that grew */
+	if (t->held && !rs_held_in_slot(t)) { /* a list that grew */
 		struct rs_held_slot *big = t->held;
 		uint32_t cap = t->held_cap;
 		t->held_cap = RS_HELD_FIRST;
-		t->held = s->held;
+		t->held = t->slot->held;
 		rs_os_unmap(big, cap * sizeof *big);
 	}
 	__atomic_store_n(&s->ended, 1, __ATOMIC_RELEASE);

@@ -74,7 +74,6 @@ struct rs_sync_state {
 	uint32_t guards;        /* how many are pushed; those beyond the array are only counted */
 	struct { struct rs_guard *g; int type; } guard[RS_GUARDS]; /* the type again: a dead frame may not be read */
 	void *once;            /* once.c: innermost running initialiser */
-	struct rs_held_slot held[RS_HELD_FIRST];
 	/* (others) Of the entries of the held list with the same index: for RS_STACK_LATER as in zz_wire.h; for RS_INFO_TRIAL, n pairs of an address
 	 * above the moment's words and what was there. */
 	struct rs_moment moment[RS_HELD_FIRST];
@@ -119,13 +118,15 @@ struct rs_sync_state *rs_sync_waits_with(uintptr_t mutex);
 #define RS_INFO_INNER(i) (((i) & ~RS_INFO_TRIAL) >> 48) /* extra read holds */
 #define RS_INFO_TRIAL (1ull << 63) /* the entry's moment says what to look at when it is given up: see moment.c */
 
+/* The list lies in the slot, where Go and other threads see it, until it is longer than that; then its first entries are in both. */
+static inline bool rs_held_in_slot(const struct rs_thread *t) { return t->held == t->slot->held; }
 static inline void rs_held_write(struct rs_thread *t, uint32_t n, uintptr_t obj, uint64_t info)
 {
 	t->held[n].obj = obj;
-	t->held[n].info = info;
-	if (RS_LIKELY(n < RS_HELD_IN_SLOT)) {
+	t->held[n].info = info; /* what is ours alone in it, nobody else reads */
+	if (RS_UNLIKELY(!rs_held_in_slot(t)) && n < RS_HELD_IN_SLOT) {
 		t->slot->held[n].obj = obj;
-		t->slot->held[n].info = info; /* what is ours alone in it, nobody reads there */
+		t->slot->held[n].info = info;
 	}
 }
 static inline void rs_held_count(struct rs_thread *t, uint32_t n)
@@ -153,8 +154,10 @@ static inline void rs_held_first(struct rs_thread *t, uintptr_t obj, uint64_t in
 		struct rs_held_slot *own = t->held;
 		own->obj = obj;
 		own->info = info;
-		slot->held[0].obj = obj;
-		slot->held[0].info = info;
+		if (RS_UNLIKELY(own != slot->held)) {
+			slot->held[0].obj = obj;
+			slot->held[0].info = info;
+		}
 		__asm__ volatile("" ::: "memory");
 		t->quick = RS_QUICK_ONE;
 		slot->held_count = 1;
