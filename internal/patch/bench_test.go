@@ -97,6 +97,7 @@ func BenchmarkPlan(b *testing.B) {
 				copy(t.lens, lens)
 				copy(t.targets, targets)
 				copy(t.loops, loops)
+				t.Complete()
 				p := NewPlanner(t, NewSpace(free))
 				p.space.Expect(uint64(len(at)) * 28)
 				add := make([]Site, len(at))

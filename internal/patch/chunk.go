@@ -1,6 +1,11 @@
 package patch
 
-import "math/bits"
+import (
+	"iter"
+	"maps"
+	"math/bits"
+	"slices"
+)
 
 // Addresses get memory by chunks.
 const (
@@ -75,20 +80,66 @@ func (s *Space) slotNumber(n uint64) int {
 	return s.grid.first + int(n%uint64(s.grid.n))
 }
 
+// Chunks are found by number, a few times for each address that the search looks at: so those of a region lie in a table, and the regions that were looked at last are at hand.
+type chunks struct {
+	regions map[uint64]*region // by number / regionChunks
+	recent  [16]struct {
+		n uint64 // number + 1; 0: none
+		r *region
+	}
+}
+
+const regionChunks = 4096
+
+// A region is the chunks of 256 MiB; nil: nothing is known of it.
+type region [regionChunks]*chunk
+
+func (s *chunks) region(n uint64) *region {
+	e := &s.recent[n%uint64(len(s.recent))]
+	if e.n != n+1 {
+		e.n, e.r = n+1, s.regions[n]
+	}
+	return e.r
+}
+
+// set makes a chunk known.
+func (s *chunks) set(n uint64, c *chunk) {
+	r := s.region(n / regionChunks)
+	if r == nil {
+		r = &region{}
+		s.regions[n/regionChunks] = r
+		s.recent[n/regionChunks%uint64(len(s.recent))].r = r
+	}
+	r[n%regionChunks] = c
+}
+
+// within gives the chunks that are known with numbers in [lo, hi), in order.
+func (s *chunks) within(lo, hi uint64) iter.Seq2[uint64, *chunk] {
+	return func(yield func(uint64, *chunk) bool) {
+		for _, k := range slices.Sorted(maps.Keys(s.regions)) {
+			for n := max(lo, k*regionChunks); n < min(hi, (k+1)*regionChunks); n++ {
+				if c := s.regions[k][n%regionChunks]; c != nil && !yield(n, c) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // chunk gives a chunk by its number, nil if nothing is known of it.
 func (s *Space) chunk(n uint64) *chunk {
-	if s.last.n != n || s.last.c == nil {
-		s.last.n, s.last.c = n, s.chunks[n]
+	if r := s.chunks.region(n / regionChunks); r != nil {
+		return r[n%regionChunks]
 	}
-	return s.last.c
+	return nil
 }
 
 // bind has a chunk show a slot from now on. It must have no trampolines.
 func (s *Space) bind(n uint64, k int) *chunk {
-	c := s.chunks[n]
+	c := s.chunk(n)
 	if c == nil {
 		c = &chunk{}
-		s.chunks[n] = c
+		s.chunks.set(n, c)
 	} else if c.slot != k {
 		c.shown = 0
 	}
@@ -209,7 +260,7 @@ func (s *Space) take(lo, hi uint64) {
 func (s *Space) give(lo, hi uint64) {
 	s.mark(lo, hi, false)
 	pieces(lo, hi, func(n uint64, page int, from, to uint64) {
-		c, bytes := s.chunks[n], uint16(to-from)
+		c, bytes := s.chunk(n), uint16(to-from)
 		if c == nil || c.bytes[page] < bytes {
 			panic("BUG: patch: memory given back twice")
 		}

@@ -27,7 +27,7 @@ func (s *Space) Frames() []Mapping {
 	s.told = nil
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
 		for n := g * shownTogether; n < (g+1)*shownTogether; n++ {
-			c := s.chunks[n]
+			c := s.chunk(n)
 			if c == nil {
 				c = &chunk{slot: s.slotNumber(n)}
 			}
@@ -38,7 +38,7 @@ func (s *Space) Frames() []Mapping {
 				page := n*chunkSize + uint64(i)*PageSize
 				if c.shown>>i&1 == 0 && s.whole(page, PageSize) {
 					s.tell(page, c.slot*chunkPages+i)
-					s.chunks[n] = c
+					s.chunks.set(n, c)
 				}
 			}
 		}
@@ -61,7 +61,7 @@ func (s *Space) Shown() {
 	for _, m := range s.told {
 		for i := range uint64(m.Pages) {
 			a := m.Page + i*PageSize
-			s.chunks[a/chunkSize].shown |= 1 << (a % chunkSize / PageSize)
+			s.chunk(a / chunkSize).shown |= 1 << (a % chunkSize / PageSize)
 		}
 	}
 	s.told = nil
@@ -80,8 +80,7 @@ func (s *Space) FrameCount() int { return s.frames }
 // process may have vm.max_map_count of them, 65,530 if nobody has changed it.
 func (s *Space) Areas() int {
 	areas, before, last := 0, uint64(0), -1
-	for _, n := range slices.Sorted(maps.Keys(s.chunks)) {
-		c := s.chunks[n]
+	for n, c := range s.chunks.within(0, 1<<48/chunkSize) {
 		for i := range chunkPages {
 			if c.shown>>i&1 == 0 {
 				continue

@@ -268,7 +268,7 @@ func (s *records) count() (n int) {
 // total is how many bytes are free.
 func (s *Space) total() uint64 {
 	n := s.avail.total()
-	for _, c := range s.chunks {
+	for _, c := range s.chunks.within(0, 1<<48/chunkSize) {
 		n -= uint64(c.taken)
 	}
 	return n

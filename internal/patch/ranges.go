@@ -3,7 +3,11 @@ package patch
 import "slices"
 
 // A rangeSet is a set of addresses as ranges that do not touch, in order, in blocks of limited size.
-type rangeSet struct{ blocks [][]Range }
+type rangeSet struct {
+	blocks [][]Range
+	near   Range  // what seek gave last
+	from   uint64 // the first address for which it gives that; nothing if near is empty
+}
 
 const blockLen = 256
 
@@ -29,14 +33,24 @@ func (s *rangeSet) pos(a uint64) (b, i int) {
 
 // seek gives the first range that ends behind an address.
 func (s *rangeSet) seek(a uint64) (Range, bool) {
+	if a >= s.from && a < s.near.Hi {
+		return s.near, true
+	}
 	b, i := s.pos(a)
 	if b == len(s.blocks) {
 		return Range{}, false
 	}
-	return s.blocks[b][i], true
+	s.near, s.from = s.blocks[b][i], 0
+	if i > 0 {
+		s.from = s.blocks[b][i-1].Hi
+	} else if b > 0 {
+		s.from = s.blocks[b-1][len(s.blocks[b-1])-1].Hi
+	}
+	return s.near, true
 }
 
 func (s *rangeSet) delete(b, i int) {
+	s.near = Range{}
 	if s.blocks[b] = slices.Delete(s.blocks[b], i, i+1); len(s.blocks[b]) == 0 {
 		s.blocks = slices.Delete(s.blocks, b, b+1)
 	}
@@ -44,6 +58,7 @@ func (s *rangeSet) delete(b, i int) {
 
 // insert puts in a range that touches no other.
 func (s *rangeSet) insert(r Range) {
+	s.near = Range{}
 	b, i := s.pos(r.Lo)
 	if b == len(s.blocks) {
 		if b == 0 {

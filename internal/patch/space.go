@@ -17,9 +17,9 @@ type Range struct{ Lo, Hi uint64 }
 // Most jumps may lead anywhere, and their trampolines lie one behind the other in chunks of their own. The others, which are punned, lie where the program's bytes say, spread over all
 // addresses within reach.
 type Space struct {
-	avail    rangeSet          // what nobody else has mapped, in whole pages: free, or with trampolines
-	chunks   map[uint64]*chunk // by number: those that have trampolines, or had, or whose memory Frames has told of
-	slots    []*slot           // nil: nothing was ever taken there
+	avail    rangeSet // what nobody else has mapped, in whole pages: free, or with trampolines
+	chunks   chunks   // those that have trampolines, or had, or whose memory Frames has told of
+	slots    []*slot  // nil: nothing was ever taken there
 	grid     grid
 	dense    map[uint64]*dense // by zone of the jump
 	expected int               // bytes of trampolines that are to lie in more of them
@@ -29,10 +29,6 @@ type Space struct {
 	pages    int               // with trampolines
 	frames   int               // likewise
 	turn     uint64
-	last     struct { // chunk that was looked at
-		n uint64
-		c *chunk
-	}
 }
 
 // denseZone is so small that what one jump reaches another one most likely reaches, too.
@@ -43,7 +39,7 @@ type dense struct{ chunks []uint64 }
 
 // NewSpace makes a space of ranges in which nothing is mapped. They are cut to whole pages.
 func NewSpace(free []Range) *Space {
-	s := &Space{chunks: map[uint64]*chunk{}, fresh: map[uint64]bool{}, dense: map[uint64]*dense{}}
+	s := &Space{chunks: chunks{regions: map[uint64]*region{}}, fresh: map[uint64]bool{}, dense: map[uint64]*dense{}}
 	s.newGrid(0)
 	for _, r := range free {
 		s.Unmapped(r)
@@ -63,8 +59,8 @@ func (s *Space) Unmapped(r Range) {
 // Mapped says that somebody else has mapped a range: nothing is given there from now on. The error says that trampolines lie there.
 func (s *Space) Mapped(r Range) error {
 	r.Lo, r.Hi = r.Lo&^(PageSize-1), (r.Hi+PageSize-1)&^(PageSize-1)
-	for n, c := range s.chunks {
-		if c.taken == 0 || n*chunkSize >= r.Hi || (n+1)*chunkSize <= r.Lo {
+	for n, c := range s.chunks.within(r.Lo/chunkSize, (r.Hi+chunkSize-1)/chunkSize) {
+		if c.taken == 0 {
 			continue
 		}
 		for i, bytes := range c.bytes {
@@ -102,27 +98,22 @@ func (w *want) next(a uint64) (uint64, bool) {
 	return a, a <= w.hi
 }
 
-// nextMatch gives the least v >= u with v&mask == bits.
-func nextMatch(u, mask, bits uint32) (uint32, bool) {
-	diff := (u ^ bits) & mask
+// nextMatch gives the least v >= u with v&mask == low, which has no other bits.
+func nextMatch(u, mask, low uint32) (uint32, bool) {
+	diff := (u ^ low) & mask
 	if diff == 0 {
 		return u, true
 	}
-	top := uint32(1) << 31
-	for diff&top == 0 {
-		top >>= 1
-	}
-	if bits&top == 0 { // u is too big there: a free bit above must grow
-		for top <<= 1; ; top <<= 1 {
-			if top == 0 {
-				return 0, false
-			}
-			if mask&top == 0 && u&top == 0 {
-				break
-			}
+	below := uint32(1)<<(bits.Len32(diff)-1) - 1 // what lies below the highest bit that differs
+	if low&(below+1) == 0 {                      // u is too big there: a free bit above must grow
+		free := ^(mask | u) &^ (below<<1 | 1)
+		if free == 0 {
+			return 0, false
 		}
+		grown := free & -free
+		return u&^(grown<<1-1) | grown | low&(grown-1), true
 	}
-	return u&^(top<<1-1) | top | bits&(top-1), true
+	return u&^(below<<1|1) | low&(below<<1|1), true
 }
 
 // Bounds of the search.
