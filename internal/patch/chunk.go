@@ -174,12 +174,12 @@ func (t *slot) hole(lo, hi uint64, size int) (at uint64, ok bool) {
 	if lo > hi || int(t.room[page]) < size {
 		return 0, false
 	}
-	for at = nextClear(t.taken[:], lo); at <= hi; {
+	for at = nextClear(t.taken[:], lo, hi+1); at <= hi; {
 		end := nextSet(t.taken[:], at, at+uint64(size))
 		if end-at >= uint64(size) || end == chunkSize {
-			return at, at < chunkSize
+			return at, true
 		}
-		at = nextClear(t.taken[:], end)
+		at = nextClear(t.taken[:], end, hi+1)
 	}
 	if lo%PageSize == 0 && hi%PageSize == PageSize-1 {
 		t.room[page] = uint16(min(int(t.room[page]), size-1))
@@ -197,14 +197,14 @@ func nextSet(set []uint64, i, end uint64) uint64 {
 	return end
 }
 
-// nextClear gives the first bit from i on that is clear, or how many there are.
-func nextClear(set []uint64, i uint64) uint64 {
-	for ; i < uint64(64*len(set)); i = (i | 63) + 1 {
+// nextClear gives the first bit in [i, end) that is clear, or end or a later one; end is at most how many there are.
+func nextClear(set []uint64, i, end uint64) uint64 {
+	for ; i < end; i = (i | 63) + 1 {
 		if w := ^set[i/64] >> (i % 64); w != 0 {
 			return i + uint64(bits.TrailingZeros64(w))
 		}
 	}
-	return uint64(64 * len(set))
+	return i
 }
 
 // pieces cuts [lo, hi) at the ends of pages: for each its chunk, the page there, and the bytes in the chunk.
