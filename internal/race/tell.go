@@ -56,16 +56,20 @@ func (d *Detector) race(x *access, q *point, mask uint8, kind Kind, atomic bool)
 		return
 	}
 	b := d.newTeller(x.p, finding.RuleDataRace)
-	addr := max(x.Addr, q.addr)
-	id := b.object(addr, 0, "location")
-	b.access(accessText(x.Kind, atomic, false), x.Addr, &site{t: x.t, pc: x.PC, size: x.Size, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()})
+	b.unordered(&site{t: x.t, pc: x.PC, size: x.Size, kind: x.Kind, atomic: atomic, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()}, x.Addr, q, s)
+	r.Finding = b.f
+}
+
+// unordered says that x, an access at addr, does not follow what s did at q.
+func (b *teller) unordered(x *site, addr uint64, q *point, s *site) {
+	id := b.object(max(addr, q.addr), 0, "location")
+	b.access(accessText(x.kind, x.atomic, false), addr, x)
 	b.previous(q, s)
 	verb := "accessed"
 	if s.t != nil {
-		verb = fmt.Sprintf("%s by %s and %s by %s", done(x.Kind), b.thread(x.t.number), done(s.kind), b.thread(s.t.number))
+		verb = fmt.Sprintf("%s by %s and %s by %s", done(x.kind), b.thread(x.t.number), done(s.kind), b.thread(s.t.number))
 	}
 	b.f.Message = fmt.Sprintf("%s is %s, and nothing orders the two", id, verb)
-	r.Finding = b.f
 }
 
 func (b *teller) previous(q *point, s *site) {
@@ -90,11 +94,16 @@ func (d *Detector) freeRace(x *access, q *point, blk *block, ev wire.EvFree, kin
 		return
 	}
 	b := d.newTeller(x.p, finding.RuleDataRace)
-	id := b.object(blk.addr, wire.ObjectHeap, finding.KindWords("heap"))
-	b.access("Free ("+freeWord(ev.Kind)+") of a block", blk.addr, &site{t: x.t, stack: ev.Stack, size: blk.size, held: x.t.heldNow()})
+	b.freed(freeWord(ev.Kind), &site{t: x.t, stack: ev.Stack, size: blk.size, held: x.t.heldNow()}, blk.addr, q, s)
+	r.Finding = b.f
+}
+
+// freed says that x, the free of a block at addr, does not follow what s did at q.
+func (b *teller) freed(how string, x *site, addr uint64, q *point, s *site) {
+	id := b.object(addr, wire.ObjectHeap, finding.KindWords("heap"))
+	b.access("Free ("+how+") of a block", addr, x)
 	b.previous(q, s)
 	b.f.Message = fmt.Sprintf("%s is freed by %s, and nothing orders that after the access by %s", id, b.thread(x.t.number), b.threadOf(s))
-	r.Finding = b.f
 }
 
 func (b *teller) threadOf(s *site) string {
@@ -126,11 +135,17 @@ func (d *Detector) freedAccess(x *access, cell uint64, mask uint8) {
 		return
 	}
 	b := d.newTeller(x.p, finding.RuleUseAfterFree)
-	id := b.object(blk.addr, wire.ObjectHeap, finding.KindWords("heap"))
-	b.access(accessText(x.Kind, x.Kind&Locked != 0, false), x.Addr, &site{t: x.t, pc: x.PC, size: x.Size, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()})
-	b.part(finding.Part{Text: fmt.Sprintf("Block %s freed (%s)", id, freeWord(blk.freeKind)), Thread: blk.freeThread, Stack: d.w.Stack(x.p.id, blk.freeStack)})
-	b.f.Message = fmt.Sprintf("%s was freed before %s accessed it", id, b.thread(x.t.number))
+	b.usedAfter(&site{t: x.t, pc: x.PC, size: x.Size, kind: x.Kind, atomic: x.Kind&Locked != 0, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()}, x.Addr,
+		blk.addr, freeWord(blk.freeKind), blk.freeThread, blk.freeStack)
 	r.Finding = b.f
+}
+
+// usedAfter says that x, an access at addr, is to a block that was freed.
+func (b *teller) usedAfter(x *site, addr, block uint64, how string, by, stack uint32) {
+	id := b.object(block, wire.ObjectHeap, finding.KindWords("heap"))
+	b.access(accessText(x.kind, x.atomic, false), addr, x)
+	b.part(finding.Part{Text: fmt.Sprintf("Block %s freed (%s)", id, how), Thread: by, Stack: b.d.w.Stack(b.p.id, stack)})
+	b.f.Message = fmt.Sprintf("%s was freed before %s accessed it", id, b.thread(x.t.number))
 }
 
 func freeWord(kind wire.Alloc) string {
