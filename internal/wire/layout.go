@@ -27,6 +27,7 @@ const (
 	PatchOps         = 1024
 	PatchBytes       = 64 << 10
 	PatchRuns        = 64
+	PatchPointers    = 13 // of a thread: cells, context, and from tell on the entries for recipes that tell accesses
 	PatchSaves       = 16 // slots of 8 bytes in which a thread's trampolines save registers
 )
 
@@ -66,6 +67,7 @@ var Layouts = []Layout{
 		{"TableWaitMs", "u32", 0, "how long the agent waits for unwind tables"},
 		{"Patch", "u32", 0, "1: a process asks for patches of its code when it starts (Hello kind 4)"},
 		{"Calls", "u32", 0, "1: system calls are counted: regions have Calls"},
+		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
 		{"Head", "u64", 0, "written by the agent with release order after the record is complete"},
@@ -243,7 +245,7 @@ func init() {
 			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{
 			{0, "vdso-clock-gettime"}, {1, "vdso-gettimeofday"}, {2, "vdso-time"}, {3, "vdso-getcpu"}, {4, "vdso-clock-getres"}, {5, "vdso-getrandom"}, {7, "other"}}},
-		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}}},
+		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}, {2, "tell"}}},
 		EnumSpec{"CFA", "how an unwind rule computes the canonical frame address", []EnumValue{
 			{0, "none"}, {1, "rsp"}, {2, "rbp"}, {3, "reg"}, {4, "deref-rbp"}, {5, "deref-rsp"}, {6, "plt"}, {7, "sigframe"}, {8, "undef"}}},
 		EnumSpec{"RBPRule", "where the caller's rbp is", []EnumValue{{0, "same"}, {1, "cfa"}, {2, "at-rbp"}, {3, "undef"}}})

@@ -34,7 +34,7 @@ var Enums = []EnumSpec{
 	{"Notice", "what the agent could not do, said once each", []EnumValue{
 		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
 		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"},
-		{13, "no-tsc"}}},
+		{13, "no-tsc"}, {14, "deepbind"}}},
 	{"RaceRule", "what the agent's race detector found", []EnumValue{
 		{1, "data-race"}, {2, "data-race-mov"}, {3, "free"}, {4, "free-mov"}, {5, "use-after-free"}}},
 }

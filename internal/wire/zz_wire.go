@@ -207,6 +207,7 @@ const (
 	NoticeOwnMalloc      Notice = 11
 	NoticeNamespace      Notice = 12
 	NoticeNoTsc          Notice = 13
+	NoticeDeepbind       Notice = 14
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
@@ -290,6 +291,7 @@ type PatchThread uint8
 const (
 	PatchThreadCells   PatchThread = 0
 	PatchThreadContext PatchThread = 1
+	PatchThreadTell    PatchThread = 2
 )
 
 func (v PatchThread) String() string { return enumName("PatchThread", uint32(v)) }
@@ -2136,10 +2138,12 @@ type Config struct {
 	TableWaitMs uint32 // how long the agent waits for unwind tables
 	Patch       uint32 // 1: a process asks for patches of its code when it starts (Hello kind 4)
 	Calls       uint32 // 1: system calls are counted: regions have Calls
+	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`
+	_           [4]byte
 }
 
 // SizeConfig is the size of Config in bytes.
-const SizeConfig = 32
+const SizeConfig = 40
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Config{})-SizeConfig]
 
@@ -2280,7 +2284,7 @@ type Welcome struct {
 }
 
 // SizeWelcome is the size of Welcome in bytes.
-const SizeWelcome = 48
+const SizeWelcome = 56
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Welcome{})-SizeWelcome]
 

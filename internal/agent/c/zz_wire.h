@@ -19,6 +19,7 @@
 #define RS_PATCH_OPS 1024
 #define RS_PATCH_BYTES 65536
 #define RS_PATCH_RUNS 64
+#define RS_PATCH_POINTERS 13
 #define RS_PATCH_SAVES 16
 
 /* what kind of thing an address is */
@@ -178,6 +179,7 @@ enum {
 	RS_NOTICE_OWN_MALLOC = 11,
 	RS_NOTICE_NAMESPACE = 12,
 	RS_NOTICE_NO_TSC = 13,
+	RS_NOTICE_DEEPBIND = 14,
 };
 
 /* what the agent's race detector found */
@@ -237,6 +239,7 @@ enum {
 enum {
 	RS_PATCH_THREAD_CELLS = 0,
 	RS_PATCH_THREAD_CONTEXT = 1,
+	RS_PATCH_THREAD_TELL = 2,
 };
 
 /* how an unwind rule computes the canonical frame address */
@@ -1166,8 +1169,10 @@ struct rs_config {
 	uint32_t table_wait_ms; /* how long the agent waits for unwind tables */
 	uint32_t patch; /* 1: a process asks for patches of its code when it starts (Hello kind 4) */
 	uint32_t calls; /* 1: system calls are counted: regions have Calls */
+	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access` */
+	uint8_t end_padding[4];
 };
-_Static_assert(sizeof(struct rs_config) == 32, "Config");
+_Static_assert(sizeof(struct rs_config) == 40, "Config");
 _Static_assert(offsetof(struct rs_config, all) == 0, "Config.All");
 _Static_assert(offsetof(struct rs_config, follow) == 1, "Config.Follow");
 _Static_assert(offsetof(struct rs_config, heap) == 2, "Config.Heap");
@@ -1179,6 +1184,7 @@ _Static_assert(offsetof(struct rs_config, alloc_depth) == 16, "Config.AllocDepth
 _Static_assert(offsetof(struct rs_config, table_wait_ms) == 20, "Config.TableWaitMs");
 _Static_assert(offsetof(struct rs_config, patch) == 24, "Config.Patch");
 _Static_assert(offsetof(struct rs_config, calls) == 28, "Config.Calls");
+_Static_assert(offsetof(struct rs_config, races) == 32, "Config.Races");
 
 /* Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end. */
 struct rs_lane {
@@ -1337,7 +1343,7 @@ struct rs_welcome {
 	uint32_t spare; /*  */
 	struct rs_config config[1]; /*  */
 };
-_Static_assert(sizeof(struct rs_welcome) == 48, "Welcome");
+_Static_assert(sizeof(struct rs_welcome) == 56, "Welcome");
 _Static_assert(offsetof(struct rs_welcome, magic) == 0, "Welcome.Magic");
 _Static_assert(offsetof(struct rs_welcome, version) == 8, "Welcome.Version");
 _Static_assert(offsetof(struct rs_welcome, spare) == 12, "Welcome.Spare");

@@ -76,6 +76,7 @@ func TestCAndGoAgree(t *testing.T) {
 	say("RS_PATCH_OPS", wire.PatchOps)
 	say("RS_PATCH_BYTES", wire.PatchBytes)
 	say("RS_PATCH_RUNS", wire.PatchRuns)
+	say("RS_PATCH_POINTERS", wire.PatchPointers)
 	say("RS_PATCH_SAVES", wire.PatchSaves)
 	say("RS_STACK_LATER", wire.StackLater)
 	say("RS_ROW_START", wire.RowStart)
