@@ -48,7 +48,7 @@ var policy = map[string]string{
 	"internal/agent/origin": "",
 	"internal/doctor":       "golang.org/x/sys/unix",
 	"internal/run": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
-		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor golang.org/x/sys/unix golang.org/x/term",
+		"internal/detect internal/race internal/report internal/agent internal/agent/origin internal/doctor internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
 	"internal/record": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +

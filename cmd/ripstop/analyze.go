@@ -54,11 +54,16 @@ reported.`,
 	fs := flagsOf(cmd)
 	fs.under("How it is done")
 	fs.number(&o.Jobs, "jobs", 0, 0, 1<<10, "`N` goroutines that recover and judge; 0 is one for each processor; the result is the same")
-	fs.oneOf(&o.movAtomics, "mov-atomics", string(race.DefaultMovAtomics), []string{string(race.Report), string(race.Hide)},
-		"races that are none if plain loads and stores are C11 atomics: report them, as data-race-mov, or hide them")
+	fs.movAtomics(&o.movAtomics)
 	fs.oneOf(&o.memory, "memory", "proved", []string{"proved", "assumed", "none"},
 		"what is believed of memory while instructions are run again: what nobody else can have written, all until a race shows otherwise (which may give false reports), or nothing")
 	fs.boolean(&o.Stats, "stats", "", "at the end, show what was recovered, and how")
 	fs.reportFlags(&o.Report, &o.ExitCode)
 	return cmd
+}
+
+// movAtomics is the flag of commands that find races.
+func (fs *flagSet) movAtomics(to *string) {
+	fs.oneOf(to, "mov-atomics", string(race.DefaultMovAtomics), []string{string(race.Report), string(race.Hide)},
+		"races that are none if plain loads and stores are C11 atomics: report them, as data-race-mov, or hide them")
 }

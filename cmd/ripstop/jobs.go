@@ -7,6 +7,7 @@ import (
 	"github.com/ripstop/ripstop/internal/analyze"
 	"github.com/ripstop/ripstop/internal/calls"
 	"github.com/ripstop/ripstop/internal/count"
+	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/record"
 	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/run"
@@ -20,6 +21,8 @@ type flags struct {
 	follow      bool
 	onDeadlock  string
 	hangTimeout time.Duration
+	full        bool
+	movAtomics  string
 	waitFor     string
 	stackDepth  int
 	stats       bool
@@ -52,6 +55,7 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
 			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),
+			Full: o.full, MovAtomics: race.MovAtomics(o.movAtomics),
 		})
 	},
 	record: func(o *flags) (int, error) {

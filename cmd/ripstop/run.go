@@ -63,6 +63,9 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	fs.oneOf(&o.onDeadlock, "on-deadlock", "exit", onDeadlock, "when every thread is stuck: end the program, leave it, or abort it for a core dump")
 	cmd.Flags().DurationVar(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
 	fs.note("hang-timeout")
+	fs.under("Data races")
+	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: many times slower")
+	fs.movAtomics(&o.movAtomics)
 	fs.reportFlags(&o.report, &o.exitCode)
 	return cmd
 }

@@ -6,9 +6,7 @@ import (
 )
 
 // Found puts into words what the agent's detector found in a process, as of the last event that w was given. What was held then is not known.
-func Found(w World, id uint64, ev wire.EvRace) finding.Finding {
-	d := &Detector{w: w, held: make([][]heldLock, 1)}
-	p := &process{id: id}
+func Found(w Names, process uint64, ev wire.EvRace) finding.Finding {
 	x := &site{t: &thread{number: ev.By}, pc: ev.Pc, size: ev.Size, stack: ev.Stack, kind: Kind(ev.Kind), atomic: Kind(ev.Kind)&Locked != 0}
 	s := &site{} // not remembered
 	if ev.Pc2 != 0 || ev.Stack2 != 0 {
@@ -16,7 +14,7 @@ func Found(w World, id uint64, ev wire.EvRace) finding.Finding {
 	}
 	q := &point{addr: ev.Addr2}
 	r := Race{Mov: ev.Rule == wire.RaceRuleDataRaceMov || ev.Rule == wire.RaceRuleFreeMov}
-	b := d.newTeller(p, finding.RuleDataRace)
+	b := newTeller(w, make([][]heldLock, 1), process, finding.RuleDataRace)
 	switch ev.Rule {
 	case wire.RaceRuleFree, wire.RaceRuleFreeMov:
 		b.freed("free", x, ev.Addr, q, s)

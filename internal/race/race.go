@@ -45,15 +45,20 @@ const (
 	Ignored      // of the agent, the loader
 )
 
-// World knows what ids and addresses mean, as of the last event it was given. It is given each event before the detector takes it.
-type World interface {
-	Event(process uint64, e *wire.Event)
+// Names says what ids and addresses mean, as of the last event it was given.
+type Names interface {
 	Stack(process uint64, id uint32) finding.Stack
 	Frame(process uint64, pc uint64, ret bool) finding.Frame
 	Thread(process uint64, number uint32) finding.Thread
 	// Object describes what lies at an address. kind 0: whatever it is.
 	Object(process uint64, addr uint64, kind wire.Object) finding.Object
 	Process(process uint64) (pid uint32, exe string, argv []string)
+}
+
+// World is what a detector must know beyond events and accesses. It is given each event before the detector takes it.
+type World interface {
+	Names
+	Event(process uint64, e *wire.Event)
 	// Code says whose code lies at pc. It is asked once for each pc.
 	Code(process uint64, pc uint64) Code
 	// Counts reports whether an access by code of the runtime is one of the program's own: the program called the function itself, and what it accesses is

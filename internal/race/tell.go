@@ -55,8 +55,9 @@ func (d *Detector) race(x *access, q *point, mask uint8, kind Kind, atomic bool)
 	if d.w == nil {
 		return
 	}
-	b := d.newTeller(x.p, finding.RuleDataRace)
-	b.unordered(&site{t: x.t, pc: x.PC, size: x.Size, kind: x.Kind, atomic: atomic, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()}, x.Addr, q, s)
+	at := &site{t: x.t, pc: x.PC, size: x.Size, kind: x.Kind, atomic: atomic, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()}
+	b := newTeller(d.w, d.held, x.p.id, finding.RuleDataRace)
+	b.unordered(at, x.Addr, q, s)
 	r.Finding = b.f
 }
 
@@ -93,8 +94,9 @@ func (d *Detector) freeRace(x *access, q *point, blk *block, ev wire.EvFree, kin
 	if d.w == nil {
 		return
 	}
-	b := d.newTeller(x.p, finding.RuleDataRace)
-	b.freed(freeWord(ev.Kind), &site{t: x.t, stack: ev.Stack, size: blk.size, held: x.t.heldNow()}, blk.addr, q, s)
+	at := &site{t: x.t, stack: ev.Stack, size: blk.size, held: x.t.heldNow()}
+	b := newTeller(d.w, d.held, x.p.id, finding.RuleDataRace)
+	b.freed(freeWord(ev.Kind), at, blk.addr, q, s)
 	r.Finding = b.f
 }
 
@@ -134,9 +136,9 @@ func (d *Detector) freedAccess(x *access, cell uint64, mask uint8) {
 	if d.w == nil {
 		return
 	}
-	b := d.newTeller(x.p, finding.RuleUseAfterFree)
-	b.usedAfter(&site{t: x.t, pc: x.PC, size: x.Size, kind: x.Kind, atomic: x.Kind&Locked != 0, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()}, x.Addr,
-		blk.addr, freeWord(blk.freeKind), blk.freeThread, blk.freeStack)
+	at := &site{t: x.t, pc: x.PC, size: x.Size, kind: x.Kind, atomic: x.Kind&Locked != 0, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()}
+	b := newTeller(d.w, d.held, x.p.id, finding.RuleUseAfterFree)
+	b.usedAfter(at, x.Addr, blk.addr, freeWord(blk.freeKind), blk.freeThread, blk.freeStack)
 	r.Finding = b.f
 }
 
@@ -144,7 +146,7 @@ func (d *Detector) freedAccess(x *access, cell uint64, mask uint8) {
 func (b *teller) usedAfter(x *site, addr, block uint64, how string, by, stack uint32) {
 	id := b.object(block, wire.ObjectHeap, finding.KindWords("heap"))
 	b.access(accessText(x.kind, x.atomic, false), addr, x)
-	b.part(finding.Part{Text: fmt.Sprintf("Block %s freed (%s)", id, how), Thread: by, Stack: b.d.w.Stack(b.p.id, stack)})
+	b.part(finding.Part{Text: fmt.Sprintf("Block %s freed (%s)", id, how), Thread: by, Stack: b.w.Stack(b.p, stack)})
 	b.f.Message = fmt.Sprintf("%s was freed before %s accessed it", id, b.thread(x.t.number))
 }
 
@@ -182,23 +184,24 @@ func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // teller puts a finding together.
 type teller struct {
-	d    *Detector
-	p    *process
+	w    Names
+	held [][]heldLock // by site.held
+	p    uint64
 	f    finding.Finding
 	ids  map[uint64]string // of locks
 	last map[string]int    // by prefix
 }
 
-func (d *Detector) newTeller(p *process, rule finding.Rule) *teller {
-	b := &teller{d: d, p: p, ids: map[uint64]string{}, last: map[string]int{}}
+func newTeller(w Names, held [][]heldLock, process uint64, rule finding.Rule) *teller {
+	b := &teller{w: w, held: held, p: process, ids: map[uint64]string{}, last: map[string]int{}}
 	b.f.Rule, b.f.Count = rule, 1
-	b.f.PID, b.f.Exe, _ = d.w.Process(p.id)
+	b.f.PID, b.f.Exe, _ = w.Process(process)
 	return b
 }
 
 // object adds an object and gives its ID.
 func (b *teller) object(addr uint64, kind wire.Object, words string) string {
-	o := b.d.w.Object(b.p.id, addr, kind)
+	o := b.w.Object(b.p, addr, kind)
 	prefix := finding.KindPrefix(words)
 	if kind != 0 {
 		prefix = finding.KindPrefix(kind.String())
@@ -218,7 +221,7 @@ func (b *teller) thread(number uint32) string {
 		return "a thread"
 	}
 	if !slices.ContainsFunc(b.f.Threads, func(t finding.Thread) bool { return t.Number == number }) {
-		b.f.Threads = append(b.f.Threads, b.d.w.Thread(b.p.id, number))
+		b.f.Threads = append(b.f.Threads, b.w.Thread(b.p, number))
 	}
 	if number == 1 {
 		return "the main thread"
@@ -238,17 +241,17 @@ func (b *teller) access(what string, addr uint64, s *site) {
 	p := finding.Part{Text: fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr), Thread: s.t.number}
 	switch {
 	case s.stack != 0:
-		p.Stack = b.d.w.Stack(b.p.id, s.stack)
+		p.Stack = b.w.Stack(b.p, s.stack)
 	case s.pc != 0:
-		p.Stack = finding.Stack{b.d.w.Frame(b.p.id, s.pc, false)}
+		p.Stack = finding.Stack{b.w.Frame(b.p, s.pc, false)}
 	}
-	for _, h := range b.d.held[s.held] {
+	for _, h := range b.held[s.held] {
 		id := b.ids[h.obj]
 		if id == "" {
 			id = b.object(h.obj, h.kind, finding.KindWords(h.kind.String()))
 			b.ids[h.obj] = id
 		}
-		p.Held = append(p.Held, finding.Held{Object: id, Shared: h.mode == wire.ModeShared, Stack: b.d.w.Stack(b.p.id, h.stack)})
+		p.Held = append(p.Held, finding.Held{Object: id, Shared: h.mode == wire.ModeShared, Stack: b.w.Stack(b.p, h.stack)})
 	}
 	if s.provenance != "" {
 		b.f.Notes = append(b.f.Notes, fmt.Sprintf("the %s: %s", strings.ToLower(what[:1])+what[1:], cmp.Or(provenances[s.provenance], s.provenance)))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/detect"
 	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/target"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -20,6 +21,7 @@ type Judge struct {
 	det     *detect.Detector
 	rep     *report.Reporter
 	notSeen *unseen
+	hideMov bool // races that rest on mov alone are not told
 
 	// Findings are named and written on a goroutine of their own: to read a large program's debug information takes longer than the
 	// rings of a run may wait.
@@ -46,6 +48,11 @@ func (j *Judge) Event(process uint64, e *wire.Event) {
 	j.set.Event(process, e)
 	j.det.Event(process, e)
 	j.notSeen.event(j.set, process, e)
+	if e.Type == wire.TypeRace {
+		if f := race.Found(j.set, process, wire.DecodeRace(e.Words)); f.Rule != finding.RuleDataRaceMov || !j.hideMov {
+			j.found(f)
+		}
+	}
 }
 
 // End says that a process is gone and that there are no more events of it.

@@ -11,11 +11,15 @@ import (
 	"os"
 	"time"
 
+	"github.com/ripstop/ripstop/internal/access"
 	"github.com/ripstop/ripstop/internal/agent"
+	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // OnDeadlock is what happens when every thread of a process is stuck.
@@ -39,14 +43,16 @@ const (
 type Options struct {
 	Program     []string // and its arguments
 	Report      report.Options
-	ExitCode    int           // exit status when something was found; 0: the program's own
-	Follow      bool          // watch child processes too
-	OnDeadlock  OnDeadlock    // "" is Exit
-	HangTimeout time.Duration // show all threads when nothing has happened for so long; 0: never
-	StackDepth  int           // frames of a stack; 0: no stacks
-	WaitFor     WaitFor       // "" is Main
-	Stats       bool          // say at the end what the watching cost
-	Messages    io.Writer     // what ripstop itself has to say; nil: standard error
+	ExitCode    int             // exit status when something was found; 0: the program's own
+	Follow      bool            // watch child processes too
+	OnDeadlock  OnDeadlock      // "" is Exit
+	HangTimeout time.Duration   // show all threads when nothing has happened for so long; 0: never
+	StackDepth  int             // frames of a stack; 0: no stacks
+	WaitFor     WaitFor         // "" is Main
+	Full        bool            // look for data races, too, by checking all memory accesses
+	MovAtomics  race.MovAtomics // of Full; "": race.DefaultMovAtomics
+	Stats       bool            // say at the end what the watching cost
+	Messages    io.Writer       // what ripstop itself has to say; nil: standard error
 }
 
 // Run runs the program and returns the exit status for ripstop: ExitCode if something was found, else the program's. An error says why
@@ -71,7 +77,14 @@ func Run(o Options) (exit int, err error) {
 	sym := image.NewSymbolizer()
 	defer sym.Close()
 	w := newWatch(&o, rep, sym)
-	sess, err := agent.New(agent.Options{Config: config(&o), Handler: w, Warn: w.Warn})
+	with := agent.Options{Config: config(&o), Handler: w, Warn: w.Warn}
+	if o.Full {
+		w.accesses = access.New()
+		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, Warn: w.Warn})
+		defer eng.Close()
+		with.Patcher = eng
+	}
+	sess, err := agent.New(with)
 	if err != nil {
 		w.Finish()
 		rep.Close(report.Summary{})
@@ -148,6 +161,9 @@ func config(o *Options) wire.Config {
 	}
 	if o.Follow {
 		c.Follow = 1
+	}
+	if o.Full {
+		c.All, c.Races = 1, 1
 	}
 	return c
 }

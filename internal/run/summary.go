@@ -23,6 +23,10 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 	if st.StackDrops > 0 {
 		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d stacks were not kept", st.StackDrops))
 	}
+	if w.accesses != nil {
+		s.NotSeen = append(s.NotSeen, "accesses inside libc, libm, libgcc and libstdc++ (memcpy, stdio, streams and the like) are not seen, nor are the kernel's")
+		s.NotSeen = append(s.NotSeen, w.accesses.NotSeen()...)
+	}
 	if text := LetGo(left); text != "" {
 		s.NotSeen = append(s.NotSeen, text)
 	}

@@ -5,8 +5,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ripstop/ripstop/internal/access"
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/detect"
+	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/target"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -18,9 +20,10 @@ type watch struct {
 	opts *Options
 	sess *agent.Session
 
-	live   map[uint64]bool // processes; true: it has been put down
-	hang   hang
-	events uint64
+	accesses *access.Teller  // nil: they are not looked at
+	live     map[uint64]bool // processes; true: it has been put down
+	hang     hang
+	events   uint64
 }
 
 func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
@@ -32,6 +35,7 @@ func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
 		Confirm:    func(p uint64, threads []uint32) bool { return w.sess.Blocked(p, threads) },
 		ConfirmAll: func(p uint64, threads []uint32) bool { return w.sess.AllBlocked(p, threads) },
 	}, sym, rep)
+	w.hideMov = o.MovAtomics == race.Hide
 	return w
 }
 
