@@ -13,13 +13,14 @@ type process struct {
 	d  *Detector
 	id uint64
 
-	threads map[uint32]*thread
-	recent  *thread // of the last event
-	serial  uint32  // serial of the newest thread
-	live    int     // threads created and not ended
-	full    bool    // held sets are kept here: the trace has all events
-	unseen  bool    // it has threads that send no events
-	tids    map[uint32]bool
+	threads  map[uint32]*thread
+	recent   *thread // of the last event
+	serial   uint32  // serial of the newest thread
+	live     int     // threads created and not ended
+	full     bool    // held sets are kept here: the trace has all events
+	unseen   bool    // it has threads that send no events
+	bypassed bool    // threads may be joined and detached by a library whose calls are not seen
+	tids     map[uint32]bool
 
 	objs  objects
 	order *orderGraph
@@ -141,6 +142,8 @@ func (p *process) event(e *wire.Event) {
 		switch wire.DecodeNotice(w).What {
 		case wire.NoticeThreadUnseen, wire.NoticeTooManyThreads, wire.NoticeNoMemory, wire.NoticeAgentLate, wire.NoticeNamespace:
 			p.unseen = true
+		case wire.NoticeDeepbind:
+			p.unseen, p.bypassed = true, true
 		}
 	}
 }

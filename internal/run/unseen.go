@@ -119,6 +119,8 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return "it has an allocator of its own: where its heap blocks come from is not known", false
 	case wire.NoticeNamespace:
 		return "it loaded a library into a namespace of its own (dlmopen): locks, threads and children of that library are not watched", true
+	case wire.NoticeDeepbind:
+		return "it loaded a library with RTLD_DEEPBIND, whose calls of the C library cannot be seen: its locks and threads are not watched, and no invalid or double frees are told", true
 	}
 	return n.What.String() + errno, true
 }

@@ -6,8 +6,10 @@
  * is not interposed at all.
  *
  * A namespace of dlmopen has a libc of its own and no preloaded libraries: what is called there goes past us, which is said once. Of its threads
- * those are known that call into the program's namespace. */
+ * those are known that call into the program's namespace. A library loaded with RTLD_DEEPBIND finds libc's functions before ours, too: it shares the
+ * program's libc, so what it allocates and frees there is not known (heap.c). */
 #include "proc.h"
+#include "heap.h"
 #include "patch.h"
 #include <dlfcn.h>
 #include <elf.h>
@@ -59,6 +61,19 @@ static bool caller_is_equal(const char *file, uintptr_t caller)
 	return !p.rpath && (slash || !p.caller_runpath);
 }
 
+/* Before a library is loaded with RTLD_DEEPBIND, and when it was or may have been. */
+static void binds_past_us(int mode)
+{
+	if (mode & RTLD_DEEPBIND)
+		rs_heap_bypassed();
+}
+
+static void bound_past_us(struct rs_thread *t, int mode)
+{
+	if (mode & RTLD_DEEPBIND)
+		rs_notice(t, RS_NOTICE_DEEPBIND, 0, 0);
+}
+
 /* The result of dlopen in *result, or false: jump to rs_dlopen_real. */
 bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result) __attribute__((visibility("hidden")));
 void *(*rs_dlopen_real)(const char *, int) __attribute__((visibility("hidden")));
@@ -66,12 +81,19 @@ void *(*rs_dlopen_real)(const char *, int) __attribute__((visibility("hidden")))
 bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result)
 {
 	rs_dlopen_real = RS_REAL(dlopen);
+	binds_past_us(mode);
 	struct rs_thread *t = rs_self();
-	if (!t || !caller_is_equal(file, caller))
+	if (!t)
 		return false;
+	if (!caller_is_equal(file, caller)) {
+		bound_past_us(t, mode);
+		return false;
+	}
 	*result = rs_dlopen_real(file, mode);
-	if (*result && (t = rs_self()))
+	if (*result && (t = rs_self())) {
+		bound_past_us(t, mode);
 		rs_modules_changed(t);
+	}
 	return true;
 }
 
@@ -113,6 +135,8 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 	rs_dlmopen_real = RS_REAL(dlmopen);
 	if (space == LM_ID_NEWLM)
 		rs_namespaces = true;
+	if (space == LM_ID_BASE)
+		binds_past_us(mode);
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return false;
@@ -122,6 +146,8 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 	t = equal && !*result ? NULL : rs_self();
 	if (t && space == LM_ID_NEWLM)
 		rs_notice(t, RS_NOTICE_NAMESPACE, 0, 0);
+	if (t && space == LM_ID_BASE)
+		bound_past_us(t, mode);
 	if (t && equal)
 		rs_modules_changed(t);
 	return equal;

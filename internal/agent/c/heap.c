@@ -9,7 +9,8 @@
  * aligned 16-byte store, which processors with AVX make atomic (Intel SDM vol. 3, 9.1.1; AMD64 APM vol. 2, 7.3.2), so threads never
  * see halves of two blocks. Freed blocks stay as tombstones until the address is handed out again: a free that finds a tombstone is
  * a double free for certain, provided that every way out of the allocator passes through here. That holds for glibc, whose own
- * callers of malloc go through the PLT; for other allocators (mallocx, …) it may not, and tombstones are not believed.
+ * callers of malloc go through the PLT; for other allocators (mallocx, …) it may not, nor where a library was loaded with RTLD_DEEPBIND, which calls glibc's
+ * malloc past us: then tombstones are not believed.
  */
 #include "core.h"
 #include "heap.h"
@@ -90,7 +91,7 @@ static union block *blocks; /* NULL: not remembered (no session, no memory) */
 static union block (*bigs)[BIG_SLOTS];
 static bool big_used[BIG_LEVELS];
 static bool parts; /* there was a block with B_NEW */
-static bool tombstones_hold;
+static bool tombstones_hold, bypassed;
 
 struct site {
 	uint64_t key;
@@ -158,11 +159,17 @@ static bool blocks_ready(void)
 		__atomic_store_n(&state, 3, __ATOMIC_RELEASE);
 		return false;
 	}
-	tombstones_hold = dl_iterate_phdr(is_glibc, NULL) == 1;
+	tombstones_hold = dl_iterate_phdr(is_glibc, NULL) == 1 && !__atomic_load_n(&bypassed, __ATOMIC_SEQ_CST);
 	bigs = (union block (*)[BIG_SLOTS])g;
 	__atomic_store_n(&blocks, b, __ATOMIC_RELEASE);
 	__atomic_store_n(&state, 2, __ATOMIC_RELEASE);
 	return true;
+}
+
+void rs_heap_bypassed(void)
+{
+	__atomic_store_n(&bypassed, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&tombstones_hold, false, __ATOMIC_SEQ_CST);
 }
 
 /* Blocks of one size after the other touch a page of the table each few dozen: it is had by larger pieces, where there is more than a little. */
@@ -325,78 +332,10 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uintptr_t pc, void *fp)
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint64_t aux, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, 0, now, then, 0, 0);
-}
-
-/* p was not found as a live block: is it certain that it is none? */
-static void check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void *fp)
-{
-	if (!rs_config.misuse || !tombstones_hold)
-		return;
-	/* glibc aligns every block to 16, no block of its lies on a thread's stack or in the executable's data. */
-	if (!image_hi)
-		dl_iterate_phdr(find_image, NULL);
-	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi))
-		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, pc, fp);
-}
-
-__attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
-{
-	if (!p || !rs_active)
-		return;
-	bool delete = kind == RS_ALLOC_DELETE || kind == RS_ALLOC_DELETE_ARRAY, told = false;
-	if (rs_config.all) {
-		told = giving == p; /* an operator delete calls another one, or free */
-		if (delete)
-			giving = p;
-		if (last_got == p)
-			last_got = NULL;
-	}
-	struct rs_thread *t = rs_self();
-	if (!blocks && (!t || !blocks_ready()))
-		return;
-	union block *s = slot_of((uintptr_t)p), was = load(s);
-	bool known = (was.addr & ~(uint64_t)15) == ((uintptr_t)p & ~(uintptr_t)15) && ((uintptr_t)p & 15) == 0;
-	uint32_t stack = 0;
-	if (t && rs_config.all) {
-		stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
-		if (!told)
-			RS_EMIT(t, FREE, free, (uintptr_t)p, stack, kind);
-	}
-	/* A block of malloc's is given back by the free that follows. If none does, it was a part of a block, and who knows of what size. */
-	if (delete && tombstones_hold && !(known && was.addr & B_NEW))
-		return;
-	if (RS_LIKELY(t != NULL)) {
-		bool reused;
-		if (!rs_config.all && rs_config.misuse)
-			stack = site_stack(t, pc, fp, &reused);
-		if (RS_UNLIKELY(!known))
-			check_stranger(t, (uintptr_t)p, pc, fp);
-		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
-			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, pc, fp);
-		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX)
-			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
-		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
-			rs_sync_memory_gone(t, (uintptr_t)p, rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 1, stack);
-		else if (!known && ((uintptr_t)p & 15) == 0 && !(((uintptr_t)p >= image_lo && (uintptr_t)p < image_hi) ||
-				((uintptr_t)p >= t->stack_lo && (uintptr_t)p < t->stack_hi)))
-			rs_sync_memory_gone(t, (uintptr_t)p, rs_real.malloc_usable_size(p), stack);
-	}
-	if (((uintptr_t)p & 15) != 0)
-		return;
-	if (RS_UNLIKELY(known && was.size >= BIG_SIZE)) {
-		union block *g = big_of(big_level(was.size), (uintptr_t)p);
-		if ((load(g).addr & ~(uint64_t)15) == (uintptr_t)p)
-			store(g, 0, 0, 0);
-	}
-	/* Before the real free: afterwards the address may already be somebody else's. A part of a block leaves no tombstone: the whole may begin there. */
-	if (delete && tombstones_hold)
-		store(s, 0, 0, 0);
-	else
-		store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, 0, now, then, aux, 0);
 }
 
 /* The big block that p is in, as far as its level's table knows; addr 0: none. */
@@ -430,6 +369,107 @@ static union block small_around(uintptr_t p)
 			return !(b.addr & B_FREED) && (b.size == UINT32_MAX || p - (b.addr & ~(uint64_t)15) < b.size) ? b : (union block){.addr = 0};
 	}
 	return (union block){.addr = 0};
+}
+
+/* p, which is no block's beginning as far as we know, is inside a block that is known to live, and so it is none for certain: a block goes through our hands
+ * before its memory is anybody else's. Parts of blocks, as operators new may hand out, prove nothing. */
+static bool inside_block(uintptr_t p, union block *b)
+{
+	*b = small_around(p);
+	if (!b->addr)
+		*b = big_around(p);
+	uintptr_t at = b->addr & ~(uint64_t)15;
+	return at && p > at && b->size != UINT32_MAX && p - at < b->size && !(b->addr & B_NEW) && lives(load(slot_of(at)), at);
+}
+
+/* The length of a block of glibc's by the head before it, which glibc's free reads as well; 0: such a head no block has. malloc_usable_size does not ask that, and
+ * crashes at what is no block, where the program natively ends by glibc's abort. Of the next head, if it is near: is this block said to be in use there? */
+static size_t length_by_head(uintptr_t p)
+{
+	enum { PREVIOUS_IN_USE = 1, MMAPPED = 2 };
+	size_t head = *((const size_t *)p - 1), size = head & ~(size_t)7;
+	if (size < 32 || size % 16 != 0 || size >= 1ull << 46)
+		return 0;
+	if (head & MMAPPED)
+		return size - 16;
+	uintptr_t next = p + size - 8;
+	return next >> 12 == p >> 12 && !(*(const size_t *)next & PREVIOUS_IN_USE) ? 0 : size - 8;
+}
+
+/* p was not found as a live block. True: it is certain that it is none. */
+static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void *fp)
+{
+	if (!tombstones_hold)
+		return false;
+	/* glibc aligns every block to 16, no block of its lies on a thread's stack, in the executable's data, or in another block. */
+	if (!image_hi)
+		dl_iterate_phdr(find_image, NULL);
+	union block in = {.addr = 0};
+	/* Blocks of whom we know too many to know all have a sane head: they are not searched for. */
+	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || (!length_by_head(p) && inside_block(p, &in))) {
+		uintptr_t at = in.addr & ~(uint64_t)15;
+		if (rs_config.misuse && at)
+			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
+		if (rs_config.misuse)
+			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, at, pc, fp);
+		return true;
+	}
+	return false;
+}
+
+__attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
+{
+	if (!p || !rs_active)
+		return;
+	bool delete = kind == RS_ALLOC_DELETE || kind == RS_ALLOC_DELETE_ARRAY, told = false;
+	if (rs_config.all) {
+		told = giving == p; /* an operator delete calls another one, or free */
+		if (delete)
+			giving = p;
+		if (last_got == p)
+			last_got = NULL;
+	}
+	struct rs_thread *t = rs_self();
+	if (!blocks && (!t || !blocks_ready()))
+		return;
+	union block *s = slot_of((uintptr_t)p), was = load(s);
+	bool known = (was.addr & ~(uint64_t)15) == ((uintptr_t)p & ~(uintptr_t)15) && ((uintptr_t)p & 15) == 0;
+	uint32_t stack = 0;
+	if (t && rs_config.all) {
+		stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
+		if (!told)
+			RS_EMIT(t, FREE, free, (uintptr_t)p, stack, kind);
+	}
+	/* A block of malloc's is given back by the free that follows. If none does, it was a part of a block, and who knows of what size. */
+	if (delete && tombstones_hold && !(known && was.addr & B_NEW))
+		return;
+	if (RS_LIKELY(t != NULL)) {
+		bool reused, invalid = false;
+		if (!rs_config.all && rs_config.misuse)
+			stack = site_stack(t, pc, fp, &reused);
+		if (RS_UNLIKELY(!known))
+			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
+		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
+			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, was.size, pc, fp);
+		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !bypassed)
+			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
+		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
+			rs_sync_memory_gone(t, (uintptr_t)p, rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 1, stack);
+		else if (!known && !invalid)
+			rs_sync_memory_gone(t, (uintptr_t)p, length_by_head((uintptr_t)p), stack);
+	}
+	if (((uintptr_t)p & 15) != 0)
+		return;
+	if (RS_UNLIKELY(known && was.size >= BIG_SIZE)) {
+		union block *g = big_of(big_level(was.size), (uintptr_t)p);
+		if ((load(g).addr & ~(uint64_t)15) == (uintptr_t)p)
+			store(g, 0, 0, 0);
+	}
+	/* Before the real free: afterwards the address may already be somebody else's. A part of a block leaves no tombstone: the whole may begin there. */
+	if (delete && tombstones_hold)
+		store(s, 0, 0, 0);
+	else
+		store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
 }
 
 /* Who asks has found an object in the block: free will look at it closely. */

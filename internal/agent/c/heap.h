@@ -1,4 +1,4 @@
-/* heap.h: what heap.c offers to new.c. */
+/* heap.h: what heap.c offers to new.c and dl.c. */
 #ifndef RS_HEAP_H
 #define RS_HEAP_H
 #include "agent.h"
@@ -9,4 +9,6 @@ void rs_heap_got(void *p, size_t n, unsigned kind, uintptr_t pc, void *fp);
 void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp);
 /* Call before a real operator new and after a real operator delete: what malloc and free are told about in between is the same block. */
 void rs_heap_operator(void);
+/* From now on blocks may be had and given back past us. */
+void rs_heap_bypassed(void);
 #endif

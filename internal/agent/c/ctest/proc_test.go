@@ -342,6 +342,41 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
+// A library that was loaded with RTLD_DEEPBIND finds libc's malloc before ours. What it handed out where the program had freed a block was told as
+// freed twice when the program freed it. So may be what it says of threads that it joins for the program. It is said once that its calls are not seen.
+func TestDeepbind(t *testing.T) {
+	dir := t.TempDir()
+	prog := compile(t, "dl_deepbind.c", "-O0", "-Wl,-rpath,"+dir)
+	if out, err := exec.Command("gcc", "-g", "-Wall", "-shared", "-fPIC", "-pthread", "-DLIBRARY", "-o", filepath.Join(dir, "libdeep.so"),
+		"testdata/dl_deepbind.c").CombinedOutput(); err != nil {
+		t.Fatalf("gcc: %v\n%s", err, out)
+	}
+	bothModes(t, func(t *testing.T, config wire.Config) {
+		config.Heap, config.AllocDepth = 1, 16
+		for how, notices := range map[string]int{"deep": 1, "usual": 0} {
+			l := same(t, config, in(dir, prog, how)...)
+			said := 0
+			for _, e := range l.of(wire.TypeNotice) {
+				if wire.DecodeNotice(e.Words).What == wire.NoticeDeepbind {
+					said++
+				}
+			}
+			if said != notices {
+				t.Errorf("%s: %d notices, want %d", how, said, notices)
+			}
+			for _, m := range misuses(l) {
+				if m.Kind == wire.ObjectHeap {
+					t.Errorf("%s: %v", how, m.What)
+				}
+			}
+		}
+		// Without it, what is wrong is told.
+		if list := misuses(same(t, config, in(dir, prog, "wrong")...)); len(list) != 1 || list[0].What != wire.MisuseInvalidFree {
+			t.Errorf("%+v, want an invalid free", list)
+		}
+	})
+}
+
 // libc forks in daemon and spawns in wordexp by functions that cannot be interposed: daemon's parent left without a word, and nobody was told of
 // wordexp's shells, which are not followed.
 func TestChildrenOfLibc(t *testing.T) {
