@@ -1,0 +1,178 @@
+/* race_core.h: what the files of the detector share: race.c (memory, clocks, threads), raceevent.c (objects, events), raceplace.c (atomic locations), raceblock.c (heap
+ * blocks), raceshadow.c (shadow and check), racefound.c (races).
+ *
+ * Order of locks, outermost first: heap, learn, a place, pages, then a bucket or a cell, then a thread's clock or the races, then a pool. Nobody waits for a lock for ever:
+ * rs_race_lock gives up, and whoever cannot do what it must calls rs_race_amnesty. So a handler may come upon a lock that its own thread holds, and a longjmp out of one may
+ * leave a lock locked. */
+#ifndef RS_RACE_CORE_H
+#define RS_RACE_CORE_H
+/* No vector registers: the trampolines save none. */
+#if !defined(__clang__) /* which has -mgeneral-regs-only alone */
+#pragma GCC target("general-regs-only")
+#endif
+#include "os.h"
+#include "race.h"
+#include "zz_wire.h"
+
+#define RACE_HIDDEN __attribute__((visibility("hidden")))
+#define RACE_UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+/* An epoch: a slot of 12 bits and a time of 44, at 20 million releases a second ten days. A place in the shadow has in the 8 bits above the bytes of the cell that it speaks of. */
+enum { SLOTS = 4096, TIME_BITS = 44, MASK_BITS = 56 };
+#define TIME ((1ull << TIME_BITS) - 1)
+#define EPOCH ((1ull << MASK_BITS) - 1)
+static inline uint32_t race_slot(uint64_t e) { return (uint32_t)(e >> TIME_BITS) & (SLOTS - 1); }
+static inline uint64_t race_time(uint64_t e) { return e & TIME; }
+static inline uint64_t race_load(const uint64_t *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+
+/* --- memory, locks: race.c --------------------------------------------------------------------------------------------- */
+
+bool rs_race_lock(uint32_t *lock) RACE_HIDDEN;
+static inline void rs_race_unlock(uint32_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+
+/* Items of one size by number; 0 is none. They are never given back to the OS, so a number that is out of date leads to an item, perhaps another one. */
+enum { POOL_CHUNKS = 4096 };
+struct race_pool { uint32_t lock, size, shift, next, free; char *chunk[POOL_CHUNKS]; };
+uint32_t rs_race_get(struct race_pool *p) RACE_HIDDEN; /* zeroed; 0: no memory */
+void rs_race_put(struct race_pool *p, uint32_t i) RACE_HIDDEN;
+static inline void *race_at(const struct race_pool *p, uint32_t i) { return p->chunk[i >> p->shift] + (size_t)(i & ((1u << p->shift) - 1)) * p->size; }
+
+/* All that anybody did up to here comes before all that anybody does from here on. Takes no lock. */
+void rs_race_amnesty(void) RACE_HIDDEN;
+extern struct rs_race_counts rs_race_counted RACE_HIDDEN;
+extern struct rs_race_config rs_race_configured RACE_HIDDEN;
+
+/* --- clocks: race.c ---------------------------------------------------------------------------------------------------- */
+
+/* What a release told: two clocks. v: as internal/race orders it, without what only movs order. w: with that, and so never less than v. of: the last release's epoch, 0: none at all.
+ * exact: the release of `of` knew all the others. */
+struct race_stamp { uint64_t of; uint32_t buf, n, gen; bool exact; };
+
+struct race_point { uint64_t e; uint32_t site; uint8_t info; };
+enum { POINTS = 512, SITE_CACHE = 64 };
+struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; uint32_t next; };
+
+/* One thread, and its slot's last once it has ended. Its own thread changes it, others under lock: v, w; and epoch, by atomic additions. */
+struct race_thread {
+	struct rs_race_thread quick;
+	uint32_t lock;
+	uint32_t busy;             /* in the detector: a handler that comes now must not */
+	uint32_t slot, phase;
+	bool created, started, ended;
+	uint64_t store, store_size; /* a plain store after which it did nothing; size 0: none */
+	struct race_stamp tmp;
+	uint64_t *v, *w;           /* SLOTS each */
+	uint32_t next;             /* of the recycled */
+	struct { struct race_site key; uint32_t id; } sites[SITE_CACHE];
+	struct race_point points[POINTS + 4];
+};
+
+extern struct race_thread *rs_race_owner[SLOTS] RACE_HIDDEN; /* the last thread of each slot; NULL: gone */
+extern uint64_t rs_race_floor[SLOTS] RACE_HIDDEN;            /* up to here everybody knows */
+extern uint32_t rs_race_slots RACE_HIDDEN;
+extern uint32_t rs_race_generation RACE_HIDDEN;              /* how often w became v, twice */
+
+static inline bool race_in(const struct race_thread *t, const uint64_t *clock, uint64_t e)
+{
+	uint32_t s = race_slot(e);
+	return s == t->slot || race_load(&clock[s]) >= race_time(e) || race_load(&rs_race_floor[s]) >= race_time(e);
+}
+/* What was done at e comes before what t does now; perhaps by movs alone. */
+static inline bool race_knows(const struct race_thread *t, uint64_t e) { return race_in(t, t->v, e); }
+static inline bool race_may_know(const struct race_thread *t, uint64_t e) { return race_in(t, t->w, e); }
+
+void rs_race_give(struct race_stamp *s, struct race_thread *t, bool release) RACE_HIDDEN;      /* release: and a time of t begins */
+void rs_race_take(struct race_thread *t, const struct race_stamp *s, bool by_mov) RACE_HIDDEN;
+void rs_race_join_stamps(struct race_stamp *to, const struct race_stamp *s) RACE_HIDDEN;
+void rs_race_drop(struct race_stamp *s) RACE_HIDDEN;
+void rs_race_give_slot(struct race_stamp *s, uint32_t slot) RACE_HIDDEN;  /* what the slot's thread has done by now */
+void rs_race_floor_stamp(const struct race_stamp *s) RACE_HIDDEN;         /* everybody knows it */
+void rs_race_bump(uint32_t slot) RACE_HIDDEN;                             /* a time of the slot's thread begins */
+void rs_race_bump_all(void) RACE_HIDDEN;
+void rs_race_movs_order(void) RACE_HIDDEN;                                /* what movs ordered up to here is ordered for certain */
+
+struct race_thread *rs_race_of(uint32_t number) RACE_HIDDEN;      /* NULL: never seen */
+bool rs_race_gone(uint32_t number) RACE_HIDDEN;                   /* it has been, and ended long ago */
+struct race_thread *rs_race_self(uint32_t number) RACE_HIDDEN;
+struct race_thread *rs_race_new(uint32_t number, const struct race_stamp *from) RACE_HIDDEN;
+void rs_race_thread_ends(struct race_thread *t) RACE_HIDDEN;
+void rs_race_unborn(struct race_thread *t) RACE_HIDDEN;           /* it never was */
+void rs_race_take_all(struct race_thread *t) RACE_HIDDEN;
+void rs_race_take_ended(struct race_thread *t) RACE_HIDDEN;
+void rs_race_give_others(struct race_thread *t) RACE_HIDDEN;
+void rs_race_threads_after_fork(void) RACE_HIDDEN;
+extern uint64_t rs_race_common RACE_HIDDEN; /* the first thread's time when it made the second: everybody knows what is older */
+
+/* --- objects: raceevent.c ---------------------------------------------------------------------------------------------- */
+
+void rs_race_drop_objects(uint64_t lo, uint64_t hi) RACE_HIDDEN;
+
+/* --- atomic locations: raceplace.c --------------------------------------------------------------------------------------- */
+
+/* PLACE_ATOMIC: a locked instruction accessed it. PLACE_MOV: movs raced for it; it orders in w alone. PLACE_SAME: two movs of its very bytes did. */
+enum { PLACE_ATOMIC = 1, PLACE_MOV = 2, PLACE_SAME = 4, PLACE_DEAD = 8 };
+enum { PLACES = 16 };
+#define PLACE_CERTAIN (1u << 31)
+/* Numbers of the places with one of the flags that share a byte with [lo,hi), at most PLACES; with PLACE_CERTAIN those of atomics. */
+unsigned rs_race_places(uint64_t lo, uint64_t hi, unsigned flags, uint32_t out[PLACES]) RACE_HIDDEN;
+/* Makes [lo,hi) a part of a place with these flags. by: the thread whose access shows it. */
+void rs_race_learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned flags) RACE_HIDDEN;
+void rs_race_place_give(uint32_t i, struct race_thread *t) RACE_HIDDEN;      /* without a new time */
+void rs_race_place_give_slot(uint32_t i, uint32_t slot) RACE_HIDDEN;
+void rs_race_place_take(uint32_t i, struct race_thread *t) RACE_HIDDEN;
+void rs_race_close(uint64_t lo, uint64_t hi) RACE_HIDDEN;
+/* Bytes of a cell that are in places of ATOMIC, or of any kind. */
+uint8_t rs_race_place_bytes(uint64_t cell, bool atomic) RACE_HIDDEN;
+bool rs_race_page_has_places(uint64_t page) RACE_HIDDEN;
+void rs_race_places_after_fork(void) RACE_HIDDEN;
+
+/* --- heap blocks: raceblock.c -------------------------------------------------------------------------------------------- */
+
+void rs_race_alloc(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t stack) RACE_HIDDEN;
+void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t kind) RACE_HIDDEN;
+/* The bytes are other memory: blocks, history, places, objects go. */
+void rs_race_replace(uint64_t lo, uint64_t hi) RACE_HIDDEN;
+struct race_freed { uint64_t addr, size; uint32_t stack, thread; };
+bool rs_race_freed_at(uint64_t lo, uint64_t hi, struct race_freed *out) RACE_HIDDEN;
+void rs_race_blocks_after_fork(void) RACE_HIDDEN;
+
+/* --- shadow: raceshadow.c ------------------------------------------------------------------------------------------------ */
+
+enum { POINT_WRITE = 1, POINT_READ, POINT_ATOMIC_WRITE, POINT_ATOMIC_READ, POINT_LAST_MOV };
+enum { INFO_BEFORE = 8, INFO_KIND = 4, INFO_MOV = 128 }; /* info: the offset in the cell; the access began in an earlier cell; kind<<INFO_KIND; by a mov that could be an atomic's */
+static inline unsigned race_kind(uint8_t info) { return info >> INFO_KIND & 7; }
+static inline uint8_t race_mask(uint64_t cell, uint64_t lo, uint64_t hi)
+{
+	unsigned mask = 0xff;
+	if (lo > cell * 8)
+		mask = mask << (lo - cell * 8) & 0xff;
+	if (hi - 1 < cell * 8 + 7)
+		mask &= 0xff >> (7 - (hi - 1 - cell * 8));
+	return (uint8_t)mask;
+}
+bool rs_race_shadow_begin(void) RACE_HIDDEN;
+/* Notes that the bytes of the cell are of a place. Gives the slots of the movs that wrote them, at most n, those that t does not know; slots NULL: none. */
+unsigned rs_race_mark(struct race_thread *t, uint64_t cell, uint8_t mask, uint32_t *slots, unsigned n) RACE_HIDDEN;
+void rs_race_unmark(uint64_t cell) RACE_HIDDEN; /* looks again which bytes are of places */
+void rs_race_forget_history(uint64_t lo, uint64_t hi) RACE_HIDDEN;
+void rs_race_set_freed(uint64_t lo, uint64_t hi, bool freed) RACE_HIDDEN;
+struct race_block_ref { uint64_t addr, size; uint32_t stack; };
+void rs_race_check_free(struct race_thread *t, const struct race_block_ref *b) RACE_HIDDEN;
+void rs_race_shadow_after_fork(void) RACE_HIDDEN;
+const struct race_site *rs_race_site(uint32_t id) RACE_HIDDEN;
+
+/* --- races: racefound.c -------------------------------------------------------------------------------------------------- */
+
+/* What a race rests on. ORDERED: what movs order would order it. DIRECT: both are movs, or atomic; it is none if the bytes prove atomic. SAME: both of the very same bytes. */
+enum { REST_ORDERED = 1, REST_DIRECT = 2, REST_SAME = 4 };
+uint64_t rs_race_now(void) RACE_HIDDEN; /* counts places and races, to tell what was first */
+/* generation: as it was before clocks were looked at. */
+void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsigned rests, uint32_t generation) RACE_HIDDEN;
+/* The bytes proved atomic. */
+void rs_race_found_atomic(uint64_t lo, uint64_t hi) RACE_HIDDEN;
+/* Movs that ordered since then were an atomic's. */
+void rs_race_found_ordered(uint64_t since) RACE_HIDDEN;
+/* The bytes will not prove atomic any more. */
+void rs_race_found_dies(uint64_t lo, uint64_t hi) RACE_HIDDEN;
+void rs_race_found_after_fork(void) RACE_HIDDEN;
+#endif

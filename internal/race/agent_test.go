@@ -1,0 +1,340 @@
+package race
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// The detector in the agent (internal/agent/c/race*.c) is held against this package's, over the same items in the same order. It does not know the future: what it finds must be
+// found here too, and at no higher class; where no location turns out to be atomic late, it must find all.
+
+// agentDetector is a process that runs programs through the agent's detector.
+type agentDetector struct {
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// driverOf builds ctest/testdata/race_driver.c with the detector's sources.
+func driverOf(t testing.TB, name string, flags ...string) string {
+	t.Helper()
+	dir := "../agent/c"
+	sources, err := filepath.Glob(filepath.Join(dir, "race*.c"))
+	if err != nil || len(sources) < 5 {
+		t.Fatal(sources, err)
+	}
+	exe := filepath.Join(t.TempDir(), name)
+	args := append([]string{"-O2", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-ffreestanding", "-fno-builtin", "-pthread", "-o", exe}, flags...)
+	args = append(args, filepath.Join(dir, "ctest/testdata", name+".c"))
+	if out, err := exec.Command("gcc", append(args, sources...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return exe
+}
+
+func newAgentDetector(t testing.TB) *agentDetector {
+	t.Helper()
+	cmd := exec.Command(driverOf(t, "race_driver"))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		cmd.Wait()
+	})
+	return &agentDetector{in, bufio.NewReader(out)}
+}
+
+// agentResult is what the agent's detector found: keys as Race.Key of process 1; true: of the class that rests on mov.
+type agentResult struct {
+	races                      map[string]bool
+	amnesties, unsaid, evicted int
+}
+
+// exactly has the detector check repeated accesses too, as this package does.
+const exactly = 1
+
+func (a *agentDetector) run(t testing.TB, items []item, flags uint64) agentResult {
+	t.Helper()
+	var b []byte
+	put := func(words ...uint64) {
+		for _, w := range words {
+			b = binary.LittleEndian.AppendUint64(b, w)
+		}
+	}
+	put(uint64(len(items)), flags)
+	for i := range items {
+		if e := items[i].event; e != nil {
+			put(uint64(e.Thread)<<32 | uint64(len(e.Words)))
+			put(e.Words...)
+			continue
+		}
+		x := &items[i].access
+		put(uint64(x.Thread)<<32, x.Addr, x.Size, uint64(x.Kind), x.PC, uint64(x.Stack))
+	}
+	if _, err := a.in.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	res := agentResult{races: map[string]bool{}}
+	for {
+		line, err := a.out.ReadString('\n')
+		if err != nil {
+			t.Fatalf("the agent's detector: %v", err)
+		}
+		var status int
+		if n, _ := fmt.Sscanf(line, "end %d", &status); n == 1 {
+			if status != 0 {
+				t.Fatalf("the agent's detector ended with status %#x", status)
+			}
+			return res
+		}
+		if n, _ := fmt.Sscanf(line, "counts %d %d %d", &res.amnesties, &res.unsaid, &res.evicted); n == 3 {
+			continue
+		}
+		var f wire.EvRace
+		if _, err := fmt.Sscanf(line, "%d %d %d %d %x %x %x %d %x %x %x %d %d", &f.Rule, &f.Kind, &f.Kind2, &f.By, &f.Addr, &f.Size, &f.Pc, &f.By2, &f.Addr2, &f.Size2, &f.Pc2, &f.Stack, &f.Stack2); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		key, mov := "", false
+		switch f.Rule {
+		case wire.RaceRuleDataRace, wire.RaceRuleDataRaceMov:
+			key, mov = pairKey(1, "race", f.Pc, f.Pc2), f.Rule == wire.RaceRuleDataRaceMov
+		case wire.RaceRuleFree, wire.RaceRuleFreeMov:
+			key, mov = fmt.Sprintf("1 free %x S%d", f.Pc2, f.Stack), f.Rule == wire.RaceRuleFreeMov
+		case wire.RaceRuleUseAfterFree:
+			key = fmt.Sprintf("1 freed %x S%d", f.Pc, f.Stack2)
+		default:
+			t.Fatalf("%q: no such rule", line)
+		}
+		if was, ok := res.races[key]; ok {
+			mov = mov && was
+		}
+		res.races[key] = mov
+	}
+}
+
+// compared counts what holds it against this package showed.
+type compared struct{ all, found, sure, foundSure int }
+
+// holdAgent compares with the reference: what is found must be a race, what is told as certain must be one if each mov that raced is taken for an atomic's; and of each byte the first
+// race must be found, if all. classes: what is told as certain is looked at.
+func holdAgent(t testing.TB, items []item, got agentResult, all, classes bool) (c compared, wrong []string) {
+	t.Helper()
+	say := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	in := inputOf(items)
+	atomics, err := Learn(in, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := NewWith(Config{}, nil, atomics)
+	if err := d.Detect(in); err != nil {
+		t.Fatal(err)
+	}
+	maybe, sure := newReference(items, nil), newReference(items, d.Suspects())
+	for key, mov := range got.races {
+		if maybe.races[key] == nil && sure.races[key] == nil {
+			say("%q is found and is none (mov: %t)", key, mov)
+		} else if sure.races[key] == nil && !mov && classes {
+			say("%q rests on mov and is told as certain", key)
+		}
+	}
+	for _, ref := range []*reference{maybe, sure} {
+		for b, i := range ref.first {
+			found, certain := false, false
+			for key, bytes := range ref.races {
+				if mov, ok := got.races[key]; ok && bytes[b.addr] && involves(key, items, i) {
+					found, certain = true, certain || !mov
+				}
+			}
+			if ref == sure {
+				c.sure++
+				if certain {
+					c.foundSure++
+				}
+				continue
+			}
+			c.all++
+			if found {
+				c.found++
+			} else if all {
+				say("the first race of byte %#x, by item %d, is not found", b.addr, i+1)
+			}
+		}
+	}
+	for key := range maybe.races {
+		if _, ok := got.races[key]; !ok && strings.HasPrefix(key, "1 freed") {
+			say("%q is not found", key)
+		}
+	}
+	return c, wrong
+}
+
+// involves reports whether the key names item i as one of the two.
+func involves(key string, items []item, i int) bool {
+	if items[i].event != nil {
+		return strings.HasSuffix(key, fmt.Sprintf(" S%d", i+1))
+	}
+	return strings.Contains(key+" ", fmt.Sprintf(" %x ", items[i].access.PC))
+}
+
+func (c *compared) add(o compared) {
+	c.all += o.all
+	c.found += o.found
+	c.sure += o.sure
+	c.foundSure += o.foundSure
+}
+
+func TestAgentAgainstThis(t *testing.T) {
+	a := newAgentDetector(t)
+	seeds := 3000
+	if testing.Short() {
+		seeds = 300
+	}
+	var plain, atomic compared
+	for seed := range uint64(seeds) {
+		for round := range uint64(4) {
+			flags, all, real := []uint64{exactly, 0}[round%2], seed%2 == 1, round/2 == 0 // all: there are no atomics
+			if !real && !all {
+				continue
+			}
+			hold := func(items []item) (compared, []string) { return holdAgent(t, items, a.run(t, items, flags), all, real) }
+			items := randomProgram(seed, 60+int(seed%7)*60)
+			if real {
+				items = realAtomics(items)
+			}
+			c, wrong := hold(items)
+			if all {
+				plain.add(c)
+			} else {
+				atomic.add(c)
+			}
+			if wrong != nil {
+				less := shrink(items, func(items []item) bool { _, wrong := hold(items); return wrong != nil })
+				_, wrong = hold(less)
+				t.Fatalf("seed %d, flags %d:\n%s\n%s", seed, flags, strings.Join(wrong, "\n"), strings.Join(text(less), "\n"))
+			}
+		}
+	}
+	t.Logf("without atomics %+v, with %+v", plain, atomic)
+}
+
+// realAtomics makes of each cell's locked instructions and movs accesses of one address and size, as an atomic variable's are. Where others overlap in part this package makes one location
+// of them, so that one orders a read of bytes that it did not write; the agent's detector does so only once it has seen that they overlap.
+func realAtomics(items []item) []item {
+	for i := range items {
+		a := &items[i].access
+		if items[i].event != nil || a.Kind&Locked == 0 && !a.movLike() {
+			continue
+		}
+		size := uint64(4) << (a.Addr >> 3 & 1)
+		addr := a.Addr &^ (size - 1)
+		if a.Addr >= 0x50000 && (addr < a.Addr || addr+size > a.Addr+a.Size) { // beyond a block
+			a.Kind = Read | Write
+			continue
+		}
+		a.Addr, a.Size = addr, size
+	}
+	return items
+}
+
+// shrink leaves out what a failure does not need. Threads' own events stay.
+func shrink(items []item, fails func([]item) bool) []item {
+	for size := len(items) / 2; size > 0; size /= 2 {
+		for i := 0; i+size <= len(items); {
+			less := slices.Concat(items[:i], items[i+size:])
+			for j, it := range less {
+				if it.event != nil && it.event.Type == wire.TypeFree { // its stack is its number
+					ev := wire.DecodeFree(it.event.Words)
+					ev.Stack = uint32(j) + 1
+					less[j].event = &wire.Event{Type: wire.TypeFree, Thread: it.event.Thread, Words: ev.Append(nil, 0)}
+				}
+			}
+			if sound(less) && fails(less) {
+				items = less
+			} else {
+				i += size
+			}
+		}
+	}
+	return items
+}
+
+// sound reports whether threads are made before they run, and blocks are there when they are freed, as the reference assumes.
+func sound(items []item) bool {
+	freed := map[uint64]bool{}
+	made, blocks, inside := map[uint32]bool{1: true}, map[uint64]uint64{}, map[uint32]bool{}
+	for i := range items {
+		thread := items[i].access.Thread
+		if e := items[i].event; e != nil {
+			thread = e.Thread
+			switch e.Type {
+			case wire.TypeThreadCreate:
+				made[wire.DecodeThreadCreate(e.Words).Child] = true
+			case wire.TypeAlloc:
+				ev := wire.DecodeAlloc(e.Words)
+				for addr, size := range blocks {
+					if addr < ev.Addr+ev.Size && ev.Addr < addr+size {
+						return false
+					}
+				}
+				blocks[ev.Addr] = ev.Size
+				for b := ev.Addr; b < ev.Addr+ev.Size; b++ {
+					delete(freed, b)
+				}
+			case wire.TypeFree:
+				if a := wire.DecodeFree(e.Words).Addr; blocks[a] == 0 {
+					return false
+				} else {
+					for b := a; b < a+blocks[a]; b++ {
+						freed[b] = true
+					}
+					delete(blocks, a)
+				}
+			case wire.TypeBarrierArrive:
+				inside[thread] = true
+			case wire.TypeBarrierLeave:
+				if !inside[thread] {
+					return false
+				}
+				delete(inside, thread)
+			}
+		}
+		if !made[thread] {
+			return false
+		}
+		for b, a := uint64(0), &items[i].access; b < a.Size; b++ {
+			if freed[a.Addr+b] != freed[a.Addr] || freed[a.Addr] && a.Kind&Locked != 0 {
+				return false // what such an instruction orders is not defined
+			}
+		}
+	}
+	return len(items) > 0 && items[0].event != nil
+}
+
+func text(items []item) (out []string) {
+	for i := range items {
+		if e := items[i].event; e != nil {
+			out = append(out, fmt.Sprintf("%d T%d %s %x", i+1, e.Thread, e.Type, e.Words[1:]))
+			continue
+		}
+		a := &items[i].access
+		out = append(out, fmt.Sprintf("%d T%d kind %d %d@%x pc %x", i+1, a.Thread, a.Kind, a.Size, a.Addr, a.PC))
+	}
+	return out
+}
