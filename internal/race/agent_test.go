@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -325,6 +326,93 @@ func sound(items []item) bool {
 		}
 	}
 	return len(items) > 0 && items[0].event != nil
+}
+
+// Every event, followed by every other on another thread, orders what it orders here: two writes around them race in both or in neither.
+func TestAgentEvents(t *testing.T) {
+	a := newAgentDetector(t)
+	rounds := 4
+	if testing.Short() {
+		rounds = 1
+	}
+	r := rand.New(rand.NewPCG(33, 1))
+	// What only several processes give: the agent's detector sees one, and takes more for ordered.
+	more := map[wire.Type]bool{wire.TypeFork: true, wire.TypeProcess: true, wire.TypeWait: true}
+	races, ordered := 0, map[[2]wire.Type]bool{}
+	for i := range wire.Events {
+		for j := range wire.Events {
+			for range rounds {
+				first, second := randomEvent(r, &wire.Events[i]), randomEvent(r, &wire.Events[j])
+				first.Thread, second.Thread = 1, 2
+				p := &program{}
+				write := func(thread uint32, pc uint64) {
+					p.items = append(p.items, item{process: 1, access: Access{Process: 1, Thread: thread, Addr: 0x100000, Size: 4, Kind: Write, PC: pc}})
+				}
+				p.event(1, wire.EvThreadStart{Self: 1})
+				p.event(1, wire.EvThreadCreate{Child: 2})
+				p.event(2, wire.EvThreadStart{Self: 2})
+				write(1, 1)
+				p.items = append(p.items, item{process: 1, event: first}, item{process: 1, event: second})
+				write(2, 2)
+				items := p.items
+				want := map[string]bool{}
+				res, err := Run(inputOf(items), newPlainWorld, Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range res.Races {
+					want[r.Key] = r.Mov
+					races++
+				}
+				if len(res.Races) == 0 {
+					ordered[[2]wire.Type{first.Type, second.Type}] = true
+				}
+				got := a.run(t, items, exactly)
+				for key, mov := range got.races {
+					if was, ok := want[key]; !ok || was && !mov {
+						t.Errorf("%v %x, %v %x: %q (mov: %t) is found and is none", first.Type, first.Words[1:], second.Type, second.Words[1:], key, mov)
+					}
+				}
+				for key := range want {
+					if _, ok := got.races[key]; !ok && !more[first.Type] && !more[second.Type] {
+						t.Errorf("%v %x, %v %x: %q is not found", first.Type, first.Words[1:], second.Type, second.Words[1:], key)
+					}
+				}
+			}
+		}
+	}
+	if races < 1000 || len(ordered) < 100 {
+		t.Errorf("%d races, %d pairs of events that order: they show nothing", races, len(ordered))
+	}
+}
+
+// randomEvent has values that meet those of others.
+func randomEvent(r *rand.Rand, spec *wire.Spec) *wire.Event {
+	places, words := spec.Places()
+	w := make([]uint64, words)
+	w[0] = uint64(spec.ID)
+	for i, f := range spec.Fields {
+		v := uint64(0)
+		switch {
+		case f.Kind == wire.Addr || f.Width == 64:
+			v = []uint64{0x1000, 0x1000, 0x1000, 0x1000, 0x100000}[r.IntN(5)]
+		case f.Kind == wire.Enum && f.Enum == "Object":
+			v = []uint64{1, 1, 2, 5, 8}[r.IntN(5)]
+		case f.Kind == wire.Thread:
+			v = r.Uint64N(4)
+		case f.Name == "result" || f.Name == "errno" || f.Kind == wire.Enum:
+			v = []uint64{0, 0, 0, 1}[r.IntN(4)]
+		case f.Name == "sig":
+			v = 10
+		default:
+			v = r.Uint64N(3)
+		}
+		if f.Width < 64 {
+			v &= 1<<f.Width - 1
+		}
+		w[places[i].Word] |= v << places[i].Shift
+	}
+	return &wire.Event{Type: spec.ID, Words: w}
 }
 
 func text(items []item) (out []string) {

@@ -1,5 +1,5 @@
 /* race_core.h: what the files of the detector share: race.c (memory, clocks, threads), raceevent.c (objects, events), raceplace.c (atomic locations), raceblock.c (heap
- * blocks), raceshadow.c (shadow and check), racefound.c (races).
+ * blocks), racepage.c (pages of the shadow, sites), raceshadow.c (the check), racefound.c (races).
  *
  * Order of locks, outermost first: heap, learn, a place, pages, then a bucket or a cell, then a thread's clock or the races, then a pool. Nobody waits for a lock for ever:
  * rs_race_lock gives up, and whoever cannot do what it must calls rs_race_amnesty. So a handler may come upon a lock that its own thread holds, and a longjmp out of one may
@@ -136,7 +136,7 @@ struct race_freed { uint64_t addr, size; uint32_t stack, thread; };
 bool rs_race_freed_at(uint64_t lo, uint64_t hi, struct race_freed *out) RACE_HIDDEN;
 void rs_race_blocks_after_fork(void) RACE_HIDDEN;
 
-/* --- shadow: raceshadow.c ------------------------------------------------------------------------------------------------ */
+/* --- shadow: racepage.c, raceshadow.c ------------------------------------------------------------------------------------------------ */
 
 enum { POINT_WRITE = 1, POINT_READ, POINT_ATOMIC_WRITE, POINT_ATOMIC_READ, POINT_LAST_MOV };
 enum { INFO_BEFORE = 8, INFO_KIND = 4, INFO_MOV = 128 }; /* info: the offset in the cell; the access began in an earlier cell; kind<<INFO_KIND; by a mov that could be an atomic's */
@@ -150,6 +150,30 @@ static inline uint8_t race_mask(uint64_t cell, uint64_t lo, uint64_t hi)
 		mask &= 0xff >> (7 - (hi - 1 - cell * 8));
 	return (uint8_t)mask;
 }
+/* places: bytes that are of places of any kind. more: a node. */
+struct race_cell { uint64_t e[2]; uint32_t site[2]; uint8_t info[2], places, lock; uint32_t more; };
+_Static_assert(sizeof(struct race_cell) == 32, "four times the memory it speaks of");
+struct race_node { uint64_t e[3]; uint32_t site[3]; uint32_t next; uint8_t info[3]; };
+enum { CELLS = 512, NODE_POOLS = 16, LEVEL = 4096 };
+/* A page's memory may become another page's, so whoever has locked a cell looks at the number again. freed: bytes of freed blocks. touched: how many pages there had been at the last access. */
+struct race_page { uint64_t number, touched; uint64_t freed[64]; uint32_t next, any_freed; struct race_cell cell[CELLS]; };
+extern struct race_page ***rs_race_pages[LEVEL] RACE_HIDDEN; /* by page number, 12 bits a level */
+extern uint64_t rs_race_made_pages RACE_HIDDEN;
+extern struct race_pool rs_race_nodes[NODE_POOLS] RACE_HIDDEN;
+static inline struct race_pool *race_nodes_of(uint64_t cell) { return &rs_race_nodes[cell / CELLS % NODE_POOLS]; }
+static inline struct race_page *race_page_at(uint64_t number)
+{
+	struct race_page ***a = __atomic_load_n(&rs_race_pages[number >> 24 & (LEVEL - 1)], __ATOMIC_ACQUIRE);
+	struct race_page **b = a ? __atomic_load_n(&a[number >> 12 & (LEVEL - 1)], __ATOMIC_ACQUIRE) : NULL;
+	return b ? __atomic_load_n(&b[number & (LEVEL - 1)], __ATOMIC_ACQUIRE) : NULL;
+}
+static inline void race_unlock_cell(struct race_cell *c) { __atomic_store_n(&c->lock, 0, __ATOMIC_RELEASE); }
+bool rs_race_lock_cell(struct race_cell *c) RACE_HIDDEN;
+/* The page, with the cell locked; NULL: it cannot be had. */
+struct race_page *rs_race_locked_cell(uint64_t cell, bool make, struct race_cell **out) RACE_HIDDEN;
+/* Calls do for the cells of [lo,hi) that are there. */
+void rs_race_each_cell(uint64_t lo, uint64_t hi, void (*fn)(struct race_page *g, uint64_t cell, uint8_t mask, void *arg), void *arg) RACE_HIDDEN;
+void rs_race_free_nodes(struct race_pool *p, uint32_t i) RACE_HIDDEN;
 bool rs_race_shadow_begin(void) RACE_HIDDEN;
 /* Notes that the bytes of the cell are of a place. Gives the slots of the movs that wrote them, at most n, those that t does not know; slots NULL: none. */
 unsigned rs_race_mark(struct race_thread *t, uint64_t cell, uint8_t mask, uint32_t *slots, unsigned n) RACE_HIDDEN;
@@ -159,7 +183,9 @@ void rs_race_set_freed(uint64_t lo, uint64_t hi, bool freed) RACE_HIDDEN;
 struct race_block_ref { uint64_t addr, size; uint32_t stack; };
 void rs_race_check_free(struct race_thread *t, const struct race_block_ref *b) RACE_HIDDEN;
 void rs_race_shadow_after_fork(void) RACE_HIDDEN;
+/* What is the same in many accesses, kept once; 0 is none. */
 const struct race_site *rs_race_site(uint32_t id) RACE_HIDDEN;
+uint32_t rs_race_intern(struct race_thread *t, uint64_t pc, uint64_t size, uint32_t stack, unsigned kind) RACE_HIDDEN;
 
 /* --- races: racefound.c -------------------------------------------------------------------------------------------------- */
 

@@ -1,0 +1,284 @@
+/* racepage.c: the memory of the shadow by pages, what is dropped from it, and sites. */
+#include "race_core.h"
+
+struct race_pool rs_race_nodes[NODE_POOLS];
+struct race_page ***rs_race_pages[LEVEL];
+uint64_t rs_race_made_pages;
+static struct race_pool pages = {.size = sizeof(struct race_page), .shift = 4};
+static uint32_t pages_lock, page_count, spare_pages;
+
+/* --- sites ----------------------------------------------------------------------------------------------------------------- */
+
+enum { SITE_BUCKETS = 1 << 16, MAX_SITES = 1 << 22 };
+static struct race_pool sites = {.size = sizeof(struct race_site), .shift = 14};
+static struct { uint32_t lock, head; } site_of[SITE_BUCKETS];
+
+const struct race_site *rs_race_site(uint32_t id) { return id ? race_at(&sites, id) : NULL; }
+
+static inline bool same_site(const struct race_site *a, const struct race_site *b)
+{
+	return a->pc == b->pc && a->stack == b->stack && a->size == b->size && a->kind == b->kind && a->thread == b->thread;
+}
+
+uint32_t rs_race_intern(struct race_thread *t, uint64_t pc, uint64_t size, uint32_t stack, unsigned kind)
+{
+	struct race_site s = {pc, size, stack, t->quick.number, kind, 0};
+	uint64_t h = (pc ^ (uint64_t)stack << 20 ^ size << 44 ^ (uint64_t)kind << 52) * 0x9e3779b97f4a7c15ull;
+	unsigned at = (unsigned)(h >> 40) % SITE_CACHE;
+	if (t->sites[at].id && same_site(&t->sites[at].key, &s))
+		return t->sites[at].id;
+	unsigned b = (unsigned)((h ^ s.thread * 0x9e3779b97f4a7c15ull) >> 48);
+	if (!rs_race_lock(&site_of[b].lock))
+		return 0;
+	uint32_t i = site_of[b].head;
+	while (i && !same_site(race_at(&sites, i), &s))
+		i = ((struct race_site *)race_at(&sites, i))->next;
+	if (!i && sites.next < MAX_SITES && (i = rs_race_get(&sites)) != 0) {
+		s.next = site_of[b].head;
+		*(struct race_site *)race_at(&sites, i) = s;
+		site_of[b].head = i;
+	}
+	rs_race_unlock(&site_of[b].lock);
+	if (i) {
+		t->sites[at].key = s;
+		t->sites[at].id = i;
+	}
+	return i;
+}
+
+/* --- pages ------------------------------------------------------------------------------------------------------------------- */
+
+static struct race_page **entry(uint64_t number)
+{
+	struct race_page ****a = &rs_race_pages[number >> 24 & (LEVEL - 1)];
+	if (!*a)
+		__atomic_store_n(a, rs_os_map(LEVEL * sizeof **a), __ATOMIC_RELEASE);
+	struct race_page ***b = *a ? &(*a)[number >> 12 & (LEVEL - 1)] : NULL;
+	if (b && !*b)
+		__atomic_store_n(b, rs_os_map(LEVEL * sizeof **b), __ATOMIC_RELEASE);
+	return b && *b ? &(*b)[number & (LEVEL - 1)] : NULL;
+}
+
+bool rs_race_lock_cell(struct race_cell *c)
+{
+	if (!__atomic_exchange_n(&c->lock, 1, __ATOMIC_ACQUIRE))
+		return true;
+	for (unsigned i = 0; i < 100000; i++) {
+		if (!__atomic_load_n(&c->lock, __ATOMIC_RELAXED) && !__atomic_exchange_n(&c->lock, 1, __ATOMIC_ACQUIRE))
+			return true;
+		if (i % 64 == 63 && i > 500)
+			RS_SYS0(SYS_sched_yield);
+		else
+			__builtin_ia32_pause();
+	}
+	return false;
+}
+
+void rs_race_free_nodes(struct race_pool *p, uint32_t i)
+{
+	while (i) {
+		uint32_t next = ((struct race_node *)race_at(p, i))->next;
+		rs_race_put(p, i);
+		i = next;
+	}
+}
+
+static void clear_cell(struct race_pool *p, struct race_cell *c)
+{
+	rs_race_free_nodes(p, c->more);
+	c->e[0] = c->e[1] = 0;
+	c->site[0] = c->site[1] = c->more = 0;
+	c->info[0] = c->info[1] = 0;
+}
+
+/* Takes the memory of what was not accessed for longest: an eighth of all, as far as ages tell. What it told of who came before whom is lost, so all are told that they do. */
+static void evict(void)
+{
+	uint64_t low = ~0ull, high = 0;
+	uint32_t n = pages.next, want = page_count / 8 + 1, gone = 0;
+	for (uint32_t i = 1; i < n; i++) {
+		struct race_page *g = race_at(&pages, i);
+		if (g->number != ~0ull) {
+			low = g->touched < low ? g->touched : low;
+			high = g->touched > high ? g->touched : high;
+		}
+	}
+	for (uint64_t limit = low + (high - low) / 4; gone < want; limit = high) {
+		for (uint32_t i = 1; i < n && gone < want; i++) {
+			struct race_page *g = race_at(&pages, i);
+			uint64_t number = g->number;
+			if (number == ~0ull || g->touched > limit)
+				continue;
+			struct race_page **at = entry(number);
+			__atomic_store_n(&g->number, ~0ull, __ATOMIC_SEQ_CST);
+			if (at)
+				__atomic_store_n(at, NULL, __ATOMIC_RELEASE);
+			for (unsigned c = 0; c < CELLS; c++) {
+				bool locked = rs_race_lock_cell(&g->cell[c]);
+				clear_cell(&rs_race_nodes[number % NODE_POOLS], &g->cell[c]);
+				g->cell[c].places = 0;
+				if (locked)
+					race_unlock_cell(&g->cell[c]);
+			}
+			for (unsigned k = 0; k < 64; k++)
+				g->freed[k] = 0;
+			g->any_freed = 0;
+			g->next = spare_pages;
+			spare_pages = i;
+			page_count--;
+			gone++;
+		}
+		if (limit == high)
+			break;
+	}
+	rs_race_counted.evicted_pages += gone;
+	rs_race_amnesty();
+}
+
+static __attribute__((noinline)) struct race_page *new_page(uint64_t number)
+{
+	struct race_page *g = NULL, **at;
+	uint32_t i = 0;
+	if (!rs_race_lock(&pages_lock))
+		return NULL;
+	if ((at = entry(number)) && !(g = *at)) {
+		if (page_count >= rs_race_configured.max_pages)
+			evict();
+		if (spare_pages) {
+			i = spare_pages;
+			spare_pages = ((struct race_page *)race_at(&pages, i))->next;
+		} else if ((i = rs_race_get(&pages)) != 0)
+			((struct race_page *)race_at(&pages, i))->number = ~0ull;
+		if (i) {
+			g = race_at(&pages, i);
+			g->touched = ++rs_race_made_pages;
+			if (rs_race_page_has_places(number))
+				for (unsigned c = 0; c < CELLS; c++)
+					g->cell[c].places = rs_race_place_bytes(number * CELLS + c, false);
+			__atomic_store_n(&g->number, number, __ATOMIC_RELEASE);
+			__atomic_store_n(at, g, __ATOMIC_RELEASE);
+			rs_race_counted.pages = ++page_count;
+		}
+	}
+	rs_race_unlock(&pages_lock);
+	return g;
+}
+
+/* The page, and its cell locked; NULL: it cannot be had. */
+struct race_page *rs_race_locked_cell(uint64_t cell, bool make, struct race_cell **out)
+{
+	for (unsigned tries = 0; tries < 100; tries++) {
+		struct race_page *g = race_page_at(cell / CELLS);
+		if (!g && (!make || !(g = new_page(cell / CELLS))))
+			break;
+		struct race_cell *c = &g->cell[cell % CELLS];
+		if (!rs_race_lock_cell(c))
+			break;
+		if (__atomic_load_n(&g->number, __ATOMIC_ACQUIRE) == cell / CELLS) {
+			*out = c;
+			return g;
+		}
+		race_unlock_cell(c);
+	}
+	return NULL;
+}
+
+bool rs_race_shadow_begin(void)
+{
+	for (unsigned i = 0; i < NODE_POOLS; i++) {
+		rs_race_nodes[i].size = sizeof(struct race_node);
+		rs_race_nodes[i].shift = 12;
+	}
+	return true;
+}
+
+/* --- ranges ------------------------------------------------------------------------------------------------------------------- */
+
+/* Calls do for the cells of [lo,hi) that are there. */
+void rs_race_each_cell(uint64_t lo, uint64_t hi, void (*fn)(struct race_page *g, uint64_t cell, uint8_t mask, void *arg), void *arg)
+{
+	if (lo >= hi)
+		return;
+	uint64_t first = lo >> 12, last = (hi - 1) >> 12;
+	bool few = last - first < pages.next;
+	for (uint64_t k = few ? first : 1; k <= last && (few || k < pages.next); k++) {
+		struct race_page *g = few ? race_page_at(k) : race_at(&pages, (uint32_t)k);
+		uint64_t number = g ? g->number : ~0ull;
+		if (number < first || number > last)
+			continue;
+		uint64_t from = number == first ? lo >> 3 : number * CELLS, to = number == last ? (hi - 1) >> 3 : number * CELLS + CELLS - 1;
+		for (uint64_t cell = from; cell <= to; cell++)
+			fn(g, cell, race_mask(cell, lo, hi), arg);
+	}
+}
+
+static inline void without(uint64_t *e, uint8_t mask)
+{
+	uint64_t left = *e & ~((uint64_t)mask << MASK_BITS);
+	__atomic_store_n(e, left >> MASK_BITS ? left : 0, __ATOMIC_RELAXED);
+}
+
+static void forget_bytes(struct race_page *g, uint64_t cell, uint8_t mask, void *arg)
+{
+	struct race_cell *c = &g->cell[cell % CELLS];
+	(void)arg;
+	if (!race_load(&c->e[0]) && !race_load(&c->e[1]) && !__atomic_load_n(&c->more, __ATOMIC_RELAXED) && !__atomic_load_n(&c->lock, __ATOMIC_ACQUIRE))
+		return;
+	if (!rs_race_lock_cell(c))
+		return; /* what is left is of accesses that raced with the end of this memory */
+	if (g->number == cell / CELLS) {
+		if (mask == 0xff)
+			clear_cell(race_nodes_of(cell), c);
+		without(&c->e[0], mask);
+		without(&c->e[1], mask);
+		for (uint32_t i = c->more; i;) {
+			struct race_node *o = race_at(race_nodes_of(cell), i);
+			for (unsigned k = 0; k < 3; k++)
+				without(&o->e[k], mask);
+			i = o->next;
+		}
+	}
+	race_unlock_cell(c);
+}
+
+void rs_race_forget_history(uint64_t lo, uint64_t hi) { rs_race_each_cell(lo, hi, forget_bytes, NULL); }
+
+void rs_race_set_freed(uint64_t lo, uint64_t hi, bool freed)
+{
+	for (uint64_t a = lo; a < hi;) {
+		uint64_t n = 64 - a % 64 < hi - a ? 64 - a % 64 : hi - a, bits = ~0ull >> (64 - n) << a % 64;
+		struct race_page *g = race_page_at(a >> 12);
+		if (!g && freed)
+			g = new_page(a >> 12);
+		if (!g) {
+			a = (a | 4095) + 1;
+			if (a == 0)
+				return;
+			continue;
+		}
+		uint64_t *w = &g->freed[a % 4096 / 64];
+		if (freed) {
+			__atomic_fetch_or(w, bits, __ATOMIC_SEQ_CST);
+			__atomic_store_n(&g->any_freed, 1, __ATOMIC_RELEASE);
+		} else if (race_load(w) & bits)
+			__atomic_fetch_and(w, ~bits, __ATOMIC_SEQ_CST);
+		a += n;
+	}
+}
+
+void rs_race_shadow_after_fork(void)
+{
+	pages_lock = pages.lock = sites.lock = 0;
+	for (unsigned i = 0; i < NODE_POOLS; i++)
+		rs_race_nodes[i].lock = 0;
+	for (unsigned i = 0; i < SITE_BUCKETS; i++)
+		site_of[i].lock = 0;
+	for (uint32_t i = 1; i < pages.next; i++) {
+		struct race_page *g = race_at(&pages, i);
+		for (unsigned c = 0; c < CELLS; c++) {
+			g->cell[c].lock = 0;
+			g->cell[c].more = 0; /* nodes that another thread was changing are not trusted: they are lost */
+			clear_cell(&rs_race_nodes[0], &g->cell[c]);
+		}
+	}
+}
