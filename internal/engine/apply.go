@@ -18,6 +18,7 @@ type change struct {
 	t      *text
 	add    []patch.Site
 	remove []uint64
+	some   bool // as many of add as can be, and nothing is to be removed
 	tx     *patch.Transaction
 }
 
@@ -98,7 +99,12 @@ func (p *Process) plan(list []*change) error {
 			p.abort(list[:i])
 			return err
 		}
-		if c.tx, err = c.t.planner.Plan(c.add, c.remove); err != nil {
+		if c.some {
+			c.tx, err = c.t.planner.PlanSome(c.add)
+		} else {
+			c.tx, err = c.t.planner.Plan(c.add, c.remove)
+		}
+		if err != nil {
 			p.abort(list[:i])
 			return err
 		}

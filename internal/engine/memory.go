@@ -61,11 +61,12 @@ func (p *Process) write(at uint64, b []byte) error {
 // --- where trampolines may lie -------------------------------------------------------------------------------------------
 
 const (
-	lowest      = 1 << 20       // below, accesses by null pointers to big things must fault
-	highest     = 1<<47 - 1<<32 // above are the stack and what the kernel puts beside it
-	heapRoom    = 1 << 30       // what brk may still want
-	heapRoomLow = 256 << 20     // likewise, where all space is above: malloc can do without brk
-	stackGap    = 256 << 20     // what lies between mappings and the stack; the kernel leaves about that
+	lowest      = 1 << 20 // below, accesses by null pointers to big things must fault
+	highest     = 1 << 47
+	heapRoom    = 1 << 30   // what brk may still want
+	heapRoomLow = 256 << 20 // likewise, where all space is above: malloc can do without brk
+	stackRoom   = 1 << 32   // the most that is kept free below a stack; below highest, if no stack is seen
+	leastGap    = 256 << 20 // the least, whatever its limit: the kernel keeps half of that free, between the stack and the first mapping
 )
 
 // foreign gives what is not ours to use: what others have mapped, and what they may want.
@@ -74,7 +75,7 @@ func (p *Process) foreign() ([]patch.Range, []tracee.Mapping, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	list := []patch.Range{{Lo: 0, Hi: lowest}, {Lo: highest, Hi: 1 << 47}}
+	list := []patch.Range{{Lo: 0, Hi: lowest}}
 	if p.brk == 0 {
 		p.brk = startBrk(p.PID)
 	}
@@ -88,12 +89,25 @@ func (p *Process) foreign() ([]patch.Range, []tracee.Mapping, error) {
 	for i := range maps {
 		m := &maps[i]
 		r := patch.Range{Lo: uint64(m.Start), Hi: uint64(m.End)}
-		if m.Path == "[stack]" {
-			r.Lo -= min(r.Lo, stackGap)
+		if m.Path == "[stack]" && p.top == 0 {
+			p.top = r.Lo - min(r.Lo, stackGap(p.PID))
 		}
 		list = append(list, r)
 	}
+	if p.top == 0 {
+		p.top = highest - stackRoom
+	}
+	list = append(list, patch.Range{Lo: p.top, Hi: highest})
 	return subtract(union(list), p.blocks), maps, nil
+}
+
+// stackGap is what is left free below the stack of a process's first thread.
+func stackGap(pid int) uint64 {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, unix.RLIMIT_STACK, nil, &limit); err != nil {
+		return stackRoom
+	}
+	return min(max(limit.Cur, leastGap), stackRoom)
 }
 
 // startBrk is where the heap begins, 0 if that cannot be told; proc(5), stat, field 47.

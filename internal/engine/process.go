@@ -36,7 +36,8 @@ type Process struct {
 	used   int // of shared
 
 	mods     []*Module
-	brk      uint64
+	brk      uint64 // where the heap begins; 0: not known yet
+	top      uint64 // from where on all is left to the first thread's stack, which grows; likewise
 	space    *patch.Space
 	ownPages bool          // no more pages get frames
 	framed   []patch.Range // what shows frames
@@ -419,25 +420,13 @@ func check(t *text, s *patch.Site) Why {
 
 // try applies a change without the sites that cannot be planned.
 func (p *Process) try(m *Module, c *change) error {
-	for len(c.add) > 0 {
-		err := p.apply([]*change{c})
-		var bad *patch.SiteError
-		if !errors.As(err, &bad) {
-			return err
-		}
-		n := 0
-		for _, s := range c.add {
-			if s.At != bad.At {
-				c.add[n] = s
-				n++
-			}
-		}
-		if n == len(c.add) {
-			return err
-		}
-		c.add = c.add[:n]
+	c.some = true
+	if err := p.apply([]*change{c}); err != nil {
+		return err
+	}
+	for _, bad := range c.tx.Left {
 		m.why[bad.At] = WhyRecipe
-		if errors.Is(err, patch.ErrSpace) || errors.Is(err, x86.ErrReach) {
+		if errors.Is(bad, patch.ErrSpace) || errors.Is(bad, x86.ErrReach) {
 			m.why[bad.At] = WhySpace
 		}
 	}

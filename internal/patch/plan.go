@@ -17,6 +17,8 @@ type Transaction struct {
 	Old []*Patch
 	// Vacate are addresses inside instructions where a thread may stand in the jump of an old patch; none may while Steps change its bytes.
 	Vacate []uint64
+	// Left are the sites that PlanSome could not plan.
+	Left []*SiteError
 
 	before []record // the sites that it changes, as they were, in the order of the changes
 	old    []record // the patches that are no more
@@ -56,6 +58,25 @@ func (e *SiteError) Unwrap() error { return e.Err }
 // Plan plans to put recipes in front of instructions and to take others away, and anew all patches that these overlap. Its changes count as made for what Bytes and At
 // give; Commit makes them so, Abort takes them back. On an error, a SiteError or ErrPending, nothing has changed. A site both removed and added gets the new recipe.
 func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
+	return p.plan(add, remove, func(uint64) bool { return false })
+}
+
+// PlanSome is Plan for those of the sites that can be planned; the others are in the transaction's Left. Its error is of a site that was there before.
+func (p *Planner) PlanSome(add []Site) (*Transaction, error) {
+	var added map[uint64]bool
+	return p.plan(add, nil, func(at uint64) bool {
+		if added == nil {
+			added = make(map[uint64]bool, len(add))
+			for _, s := range add {
+				added[s.At] = true
+			}
+		}
+		return added[at]
+	})
+}
+
+// plan plans. A new site that cannot be planned is left out if leave says so.
+func (p *Planner) plan(add []Site, remove []uint64, leave func(at uint64) bool) (*Transaction, error) {
 	if p.pending != nil {
 		return nil, ErrPending
 	}
@@ -69,6 +90,13 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 	fail := func(at uint64, err error) (*Transaction, error) {
 		p.Abort(tx)
 		return nil, &SiteError{at, err}
+	}
+	left := func(at uint64, err error) bool {
+		if !leave(at) {
+			return false
+		}
+		tx.Left = append(tx.Left, &SiteError{at, err})
+		return true
 	}
 	for _, a := range remove {
 		if r := p.records.at(a - p.text.at); r == nil || r.recipe == nil {
@@ -84,7 +112,10 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 			return fail(s.At, ErrSite)
 		}
 		if err := p.check(s.At, s.Recipe.Replaces()); err != nil {
-			return fail(s.At, err)
+			if !left(s.At, err) {
+				return fail(s.At, err)
+			}
+			continue
 		}
 		p.setSite(s.At, s.Recipe)
 	}
@@ -109,16 +140,23 @@ func (p *Planner) Plan(add []Site, remove []uint64) (*Transaction, error) {
 	for _, off := range todo {
 		if at := p.text.at + uint64(off); p.records.at(uint64(off)).recipe != nil && p.text.fixed(at) {
 			if _, err := p.direct(at, 1); err != nil {
-				return fail(at, err)
+				if !left(at, err) {
+					return fail(at, err)
+				}
+				p.records.at(uint64(off)).recipe = nil
 			}
 		}
 	}
+	// What comes before a site may run it in its own trampoline, and is placed later: so a site that is left out is none for it.
 	for _, off := range slices.Backward(todo) {
 		if r := p.records.at(uint64(off)); r.recipe == nil || r.patched() {
 			continue
 		}
 		if err := p.place(p.text.at + uint64(off)); err != nil {
-			return fail(p.text.at+uint64(off), err)
+			if !left(p.text.at+uint64(off), err) {
+				return fail(p.text.at+uint64(off), err)
+			}
+			p.records.at(uint64(off)).recipe = nil
 		}
 	}
 	slices.SortFunc(tx.New, func(x, y *Patch) int { return compare(x.At, y.At) })

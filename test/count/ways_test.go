@@ -74,6 +74,54 @@ func TestWays(t *testing.T) {
 	}
 }
 
+// Where the kernel places nothing at random, as under gdb, libraries lie right below the stack. The engine took nothing there to be free: no instruction of a library was counted, and to find
+// that out took minutes for a large one.
+func TestFixedLayout(t *testing.T) {
+	prog := build(t, "ways.c", "-O2", "-pthread")
+	file := filepath.Join(t.TempDir(), "counts.json")
+	cmd := exec.Command("setarch", "-R", ripstop(t), "count", "--libc", "--format", "json", "-o", file, "--", prog, "libraries")
+	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p struct {
+		Modules []struct {
+			Path   string
+			Counts map[string]uint64
+			Missed []struct{ Why string }
+		}
+		Tiers []struct {
+			Tier  string
+			Sites uint64
+		}
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, m := range p.Modules {
+		if strings.Contains(m.Path, "/libz.so") || strings.Contains(m.Path, "/libc.so") {
+			seen++
+		}
+		for _, x := range m.Missed {
+			if strings.Contains(x.Why, "memory") {
+				t.Fatalf("%s: %d missed, the first: %s", m.Path, len(m.Missed), x.Why)
+			}
+		}
+	}
+	if seen != 2 {
+		t.Errorf("modules %+v", p.Modules)
+	}
+	for _, x := range p.Tiers {
+		if x.Tier == "int3" && x.Sites > 100 || x.Tier == "jump" && x.Sites < 10000 {
+			t.Errorf("%d sites by %s", x.Sites, x.Tier)
+		}
+	}
+}
+
 // All three forms at once: the text on standard error, the others in their files; the program's own output and status are untouched. pprof's tool shows the function.
 func TestForms(t *testing.T) {
 	dir := t.TempDir()
