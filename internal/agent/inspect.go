@@ -80,22 +80,23 @@ func (s *Session) Threads(process uint64) []ThreadState {
 }
 
 // AllBlocked tells whether the threads are all that the process has, each in the wait that its last handed-out event announced (see
-// Blocked), asleep in the kernel, and with no signal pending that the program handles. To be called from the Handler's methods or Do.
+// Blocked), asleep in the kernel, and with no signal pending that the program handles. Who waits for a spin lock is awake: it may be in a signal's
+// handler, unless the program has none. To be called from the Handler's methods or Do.
 func (s *Session) AllBlocked(process uint64, threads []uint32) bool {
 	p := s.lookup(process)
 	if p == nil || p.pid <= 0 || !s.Blocked(process, threads) {
 		return false
 	}
-	tids := map[int]bool{}
+	waits := map[int]wire.Object{} // by tid
 	for _, t := range threads {
 		sl := p.threads[t]
 		if sl == nil {
 			return false
 		}
-		tids[int(atomic.LoadUint32(&sl.shared.Tid))] = true
+		waits[int(atomic.LoadUint32(&sl.shared.Tid))] = wire.Object(atomic.LoadUint32(&sl.shared.WaitKind))
 	}
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
-	if err != nil || len(tids) != len(threads) {
+	if err != nil || len(waits) != len(threads) {
 		return false
 	}
 	living := 0
@@ -105,7 +106,12 @@ func (s *Session) AllBlocked(process uint64, threads []uint32) bool {
 		if err == nil && st.state == 'Z' {
 			continue // the first thread, which has ended before the others
 		}
-		if err != nil || !tids[st.tid] || st.state != 'S' || st.pending&st.caught&^st.blocked != 0 {
+		if err != nil || waits[st.tid] == 0 || st.pending&st.caught&^st.blocked != 0 {
+			return false
+		}
+		const ofLibc = 1<<(32-1) | 1<<(33-1) // SIGCANCEL and SIGSETXID: nptl/descr.h, internal-signals.h
+		spins := st.state == 'R' && waits[st.tid] == wire.ObjectSpin && st.caught&^ofLibc == 0
+		if st.state != 'S' && !spins {
 			return false
 		}
 		living++

@@ -17,7 +17,7 @@
 
 /* glibc's bits of __kind. */
 enum { TYPE = 3, RECURSIVE = 1, ERRORCHECK = 2, ADAPTIVE = 3, ROBUST = 16, INHERIT = 32, PROTECT = 64, PSHARED = 128, ELISION = 256, NO_ELISION = 512 };
-enum { KNOWN = TYPE | ROBUST | INHERIT | PROTECT | PSHARED | ELISION | NO_ELISION, DESTROYED = -1 };
+enum { KNOWN = TYPE | ROBUST | INHERIT | PROTECT | PSHARED | ELISION | NO_ELISION, DESTROYED = -1, TID_MASK = 0x3fffffff };
 /* Kinds whose __owner and __lock can be read as said above: private, neither robust nor with a protocol nor elided. */
 #define PLAIN(kind) (((kind) & ~(TYPE | NO_ELISION)) == 0)
 
@@ -54,7 +54,7 @@ bool rs_mutex_owned(const struct rs_thread *t, const pthread_mutex_t *m)
 	if (kind & ~KNOWN || kind & ELISION)
 		return false;
 	if (kind & (ROBUST | INHERIT))
-		return ((uint32_t)lock_of(m) & 0x3fffffff) == t->tid;
+		return ((uint32_t)lock_of(m) & TID_MASK) == t->tid;
 	return owner_of(m) == t->tid && lock_of(m) != 0;
 }
 
@@ -172,7 +172,8 @@ static void check_kind(struct rs_thread *t, pthread_mutex_t *m, int result, uint
 		rs_misuse(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MISUSE_USE_BEFORE_INIT, result, stack, 0, (uint32_t)kind, 0);
 }
 
-/* Before the unlock of a mutex that the held list does not show. Private mutexes of the normal, adaptive and recursive types only:
+/* Before the unlock of a mutex that the held list does not show. Private mutexes of the normal, adaptive and recursive types only, with priority inheritance or
+ * without; of those with it the kernel lets nobody else's go, and what glibc did by then is undefined:
  * - errorcheck and robust ones tell the program themselves, and it may well ask on purpose;
  * - a child of fork that unlocks what its parent's thread took has it on its (inherited) held list;
  * - taken before we were there: then __owner is our tid.
@@ -181,11 +182,12 @@ static void check_unlock(struct rs_thread *t, pthread_mutex_t *m, uint32_t stack
 {
 	struct rs_sync_state *s = rs_sync_of(t);
 	int kind = kind_of(m);
-	uint32_t owner = owner_of(m);
-	if (!PLAIN(kind) || (kind & TYPE) == ERRORCHECK || owner == t->tid || (s && s->held_lost))
+	bool inherits = kind & INHERIT;
+	uint32_t owner = inherits ? (uint32_t)lock_of(m) & TID_MASK : owner_of(m);
+	if (!PLAIN(kind & ~INHERIT) || (kind & TYPE) == ERRORCHECK || owner == t->tid || (s && s->held_lost))
 		return;
-	int result = (kind & TYPE) == RECURSIVE ? EPERM : 0;
-	if (lock_of(m) == 0 && owner == 0) {
+	int result = inherits || (kind & TYPE) == RECURSIVE ? EPERM : 0;
+	if (owner == 0 && (inherits || lock_of(m) == 0)) {
 		rs_misuse(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MISUSE_UNLOCK_NOT_LOCKED, result, stack, 0, 0, 0);
 		return;
 	}
