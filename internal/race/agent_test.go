@@ -12,6 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/target"
+	"github.com/ripstop/ripstop/internal/trace"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -65,6 +69,7 @@ func newAgentDetector(t testing.TB) *agentDetector {
 // agentResult is what the agent's detector found: keys as Race.Key of process 1; true: of the class that rests on mov.
 type agentResult struct {
 	races                      map[string]bool
+	found                      []wire.EvRace
 	amnesties, unsaid, evicted int
 }
 
@@ -123,6 +128,7 @@ func (a *agentDetector) run(t testing.TB, items []item, flags uint64) agentResul
 		default:
 			t.Fatalf("%q: no such rule", line)
 		}
+		res.found = append(res.found, f)
 		if was, ok := res.races[key]; ok {
 			mov = mov && was
 		}
@@ -384,6 +390,120 @@ func TestAgentEvents(t *testing.T) {
 	if races < 1000 || len(ordered) < 100 {
 		t.Errorf("%d races, %d pairs of events that order: they show nothing", races, len(ordered))
 	}
+}
+
+// Whatever records and accesses say, the agent's detector ends well. Records are those of FuzzRun.
+func TestAgentAnything(t *testing.T) {
+	a := newAgentDetector(t)
+	programs := 2000
+	if testing.Short() {
+		programs = 200
+	}
+	r := rand.New(rand.NewPCG(33, 2))
+	for n := range programs {
+		data := make(choices, 200+r.IntN(3000))
+		for i := range data {
+			data[i] = byte(r.IntN(256))
+		}
+		var items []item
+		for len(data) > 0 {
+			thread := uint32(data.next() % 5)
+			if data.next()%3 == 0 {
+				w := data.record(0, &wire.Events[int(data.next())%len(wire.Events)])
+				items = append(items, item{process: 1, event: &wire.Event{Type: wire.Type(w[0]), Thread: thread, Words: w}})
+				continue
+			}
+			x := Access{Process: 1, Thread: thread, Addr: data.value(), Size: data.value() & (1<<14 - 1), Kind: Kind(data.next() % 16), PC: uint64(data.next()), Stack: uint32(data.next() % 4)}
+			items = append(items, item{process: 1, access: x})
+		}
+		a.run(t, items, uint64(n)%2|uint64(n%3)<<8) // of some, two pages are kept at most
+	}
+}
+
+// Threads that use the agent's detector at once: see ctest/testdata/race_stress.c.
+func TestAgentStress(t *testing.T) {
+	exe := driverOf(t, "race_stress")
+	rounds := "10"
+	if testing.Short() {
+		rounds = "2"
+	}
+	for _, args := range [][]string{{"plain", rounds}, {"signals", rounds}, {"fork", rounds}, {"plain", rounds, "8"}} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			out, err := exec.Command(exe, args...).CombinedOutput()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+				var rounds, found, wrong, amnesties int
+				if n, _ := fmt.Sscanf(line, "rounds %d found %d wrong %d amnesties %d", &rounds, &found, &wrong, &amnesties); n != 4 {
+					t.Fatalf("%q", line)
+				}
+				if amnesties == 0 && found != rounds {
+					t.Errorf("%d races found, %d made", found, rounds)
+				}
+			}
+		})
+	}
+}
+
+// The programs of testdata, run at full speed with their accesses told: what the agent's detector finds is what the sources state.
+func TestAgentTold(t *testing.T) {
+	a := newAgentDetector(t)
+	runner, sources := runnerAndSources(t)
+	for _, source := range sources {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			dir := recordBy(t, "full", runner, build(t, source, "-O1"))
+			tr, err := trace.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tr.Close()
+			sym := image.NewSymbolizer()
+			defer sym.Close()
+			w := toldWorld{target.New(sym)}
+			items := map[uint64][]item{} // by process: each has a detector of its own
+			var codes knownCode
+			err = Told(tr.Events).Both(func(process uint64, e *wire.Event) error {
+				w.Event(process, e)
+				items[process] = append(items[process], item{process: process, event: &wire.Event{Type: e.Type, Thread: e.Thread, Words: slices.Clone(e.Words)}})
+				return nil
+			}, func(x *Access) {
+				if codes.of(w, x) == Program {
+					items[x.Process] = append(items[x.Process], item{process: x.Process, access: *x})
+				}
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, flags := range []uint64{exactly, 0} {
+				var findings []finding.Finding
+				for process, list := range items {
+					for _, r := range a.run(t, list, flags).found {
+						f := told(w, process, &r)
+						w.Symbolize(&f)
+						findings = append(findings, f)
+					}
+				}
+				judge(t, source, findings, false, "memcpy") // libc's accesses are not told
+			}
+		})
+	}
+}
+
+// told makes a finding of what the agent's detector found.
+func told(w World, process uint64, r *wire.EvRace) (f finding.Finding) {
+	stack := func(id uint32, pc uint64) finding.Stack {
+		if id != 0 {
+			return w.Stack(process, id)
+		}
+		return finding.Stack{w.Frame(process, pc, false)}
+	}
+	f.Rule = map[wire.RaceRule]finding.Rule{wire.RaceRuleDataRace: finding.RuleDataRace, wire.RaceRuleFree: finding.RuleDataRace, wire.RaceRuleDataRaceMov: finding.RuleDataRaceMov,
+		wire.RaceRuleFreeMov: finding.RuleDataRaceMov, wire.RaceRuleUseAfterFree: finding.RuleUseAfterFree}[r.Rule]
+	f.Message = fmt.Sprintf("%+v", *r)
+	f.Parts = []finding.Part{{Stack: stack(r.Stack, r.Pc)}, {Stack: stack(r.Stack2, r.Pc2)}}
+	return f
 }
 
 // randomEvent has values that meet those of others.

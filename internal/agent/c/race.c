@@ -6,16 +6,25 @@ struct rs_race_config rs_race_configured;
 
 /* --- locks, memory ------------------------------------------------------------------------------------------------------ */
 
+/* After about a tenth of a second: its owner is kept from running, or has left it for good. */
+void rs_race_pause(unsigned round)
+{
+	const struct { long s, ns; } a_while = {0, 50000};
+	if (round > 40)
+		RS_SYS2(SYS_nanosleep, &a_while, NULL);
+	else if (round > 2)
+		RS_SYS0(SYS_sched_yield);
+}
+
 static __attribute__((noinline)) bool wait_for(uint32_t *lock)
 {
-	for (unsigned round = 0; round < 3000; round++) {
+	for (unsigned round = 0; round < 1500; round++) {
 		for (unsigned i = 0; i < 100; i++) {
 			if (__atomic_load_n(lock, __ATOMIC_RELAXED) == 0 && __atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE) == 0)
 				return true;
 			__builtin_ia32_pause();
 		}
-		if (round > 2)
-			RS_SYS0(SYS_sched_yield);
+		rs_race_pause(round);
 	}
 	return false;
 }
@@ -153,16 +162,15 @@ static void give_clock(struct race_stamp *s, struct race_thread *t, uint64_t e)
 	s->of = e;
 }
 
-void rs_race_give(struct race_stamp *s, struct race_thread *t, bool release)
+/* A time begins with each, before the clock is read: whoever knows a time of t knows all that t knew at any of its releases up to it, on which `exact` rests. */
+void rs_race_give(struct race_stamp *s, struct race_thread *t)
 {
 	if (!rs_race_lock(&t->lock)) {
 		rs_race_amnesty();
 		return;
 	}
-	give_clock(s, t, race_load(&t->quick.epoch));
+	give_clock(s, t, t->ended ? t->end : __atomic_fetch_add(&t->quick.epoch, 1, __ATOMIC_SEQ_CST));
 	rs_race_unlock(&t->lock);
-	if (release)
-		__atomic_fetch_add(&t->quick.epoch, 1, __ATOMIC_SEQ_CST);
 }
 
 void rs_race_take(struct race_thread *t, const struct race_stamp *s, bool by_mov)
@@ -257,9 +265,9 @@ void rs_race_amnesty(void)
 	__atomic_fetch_add(&rs_race_counted.amnesties, 1, __ATOMIC_RELAXED);
 	for (uint32_t s = 0; s < n; s++) {
 		struct race_thread *t = __atomic_load_n(&rs_race_owner[s], __ATOMIC_ACQUIRE);
-		uint64_t time = race_load(&slot_end[s]), now = t ? race_time(__atomic_fetch_add(&t->quick.epoch, 1, __ATOMIC_SEQ_CST)) : 0;
-		if (t && t->slot == s && now > time)
-			time = now;
+		uint64_t time = race_load(&slot_end[s]), now = t && !t->ended ? __atomic_fetch_add(&t->quick.epoch, 1, __ATOMIC_SEQ_CST) : 0;
+		if (race_slot(now) == s && race_time(now) > time)
+			time = race_time(now);
 		raise_floor(s, time);
 	}
 }
@@ -281,7 +289,7 @@ void rs_race_give_slot(struct race_stamp *s, uint32_t slot)
 {
 	struct race_thread *t = __atomic_load_n(&rs_race_owner[slot], __ATOMIC_ACQUIRE);
 	if (t && t->slot == slot && (t->ended || race_load(&t->quick.epoch) >> TIME_BITS == slot)) {
-		rs_race_give(s, t, !t->ended);
+		rs_race_give(s, t);
 		return;
 	}
 	rs_race_join_stamps(s, &ended);
@@ -350,9 +358,11 @@ static void end_locked(struct race_thread *t)
 {
 	if (t->ended)
 		return;
-	rs_race_give(&ended, t, false);
-	__atomic_store_n(&slot_end[t->slot], race_time(race_load(&t->quick.epoch)), __ATOMIC_RELEASE);
+	/* From here on its time is this, though somebody may still raise its epoch: the slot's next thread begins behind it. */
+	t->end = race_load(&t->quick.epoch);
 	t->ended = true;
+	rs_race_give(&ended, t);
+	__atomic_store_n(&slot_end[t->slot], race_time(t->end), __ATOMIC_RELEASE);
 	idle[idle_count++] = t->slot;
 }
 
@@ -441,7 +451,7 @@ void rs_race_unborn(struct race_thread *t)
 static void pass(struct race_thread *from, struct race_thread *to, struct race_stamp *tmp)
 {
 	tmp->of = 0;
-	rs_race_give(tmp, from, true);
+	rs_race_give(tmp, from);
 	rs_race_take(to, tmp, false);
 }
 
@@ -458,7 +468,7 @@ void rs_race_take_ended(struct race_thread *t) { rs_race_take(t, &ended, false);
 void rs_race_give_others(struct race_thread *t)
 {
 	t->tmp.of = 0;
-	rs_race_give(&t->tmp, t, true);
+	rs_race_give(&t->tmp, t);
 	for (uint32_t i = 0, n = __atomic_load_n(&all_count, __ATOMIC_ACQUIRE); i < n; i++)
 		if (all[i] != t && !all[i]->ended)
 			rs_race_take(all[i], &t->tmp, false);
@@ -490,20 +500,24 @@ void rs_race_threads_after_fork(void)
 		struct race_thread *t = all[i];
 		struct race_thread **e = entry(t->quick.number, false);
 		t->lock = t->busy = 0;
-		t->ended = true;
 		if (e && *e == t)
 			*e = NULL;
-		rs_race_drop(&t->tmp);
+		t->tmp = (struct race_stamp){0};
 	}
 	/* Times go on where they were: what is left of the parent's is known to all. */
+	ended = (struct race_stamp){0};
 	idle_count = 0;
 	for (uint32_t s = 0; s < rs_race_slots; s++) {
 		struct race_thread *t = rs_race_owner[s];
-		uint64_t end = t && t->slot == s ? race_time(t->quick.epoch) : 0;
+		uint64_t end = t && t->slot == s ? race_time(t->ended ? t->end : t->quick.epoch) : 0;
 		if (end > slot_end[s])
 			slot_end[s] = end;
 		rs_race_floor[s] = slot_end[s];
 		idle[idle_count++] = s;
+	}
+	for (uint32_t i = 0; i < all_count; i++) {
+		all[i]->end = all[i]->quick.epoch;
+		all[i]->ended = true;
 	}
 }
 

@@ -28,6 +28,7 @@ static inline uint64_t race_load(const uint64_t *p) { return __atomic_load_n(p, 
 /* --- memory, locks: race.c --------------------------------------------------------------------------------------------- */
 
 bool rs_race_lock(uint32_t *lock) RACE_HIDDEN;
+void rs_race_pause(unsigned round) RACE_HIDDEN; /* between tries for a lock */
 static inline void rs_race_unlock(uint32_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
 
 /* Items of one size by number; 0 is none. They are never given back to the OS, so a number that is out of date leads to an item, perhaps another one. */
@@ -59,6 +60,7 @@ struct race_thread {
 	uint32_t busy;             /* in the detector: a handler that comes now must not */
 	uint32_t slot, phase;
 	bool created, started, ended;
+	uint64_t end;              /* its epoch when it ended */
 	uint64_t store, store_size; /* a plain store after which it did nothing; size 0: none */
 	struct race_stamp tmp;
 	uint64_t *v, *w;           /* SLOTS each */
@@ -81,7 +83,7 @@ static inline bool race_in(const struct race_thread *t, const uint64_t *clock, u
 static inline bool race_knows(const struct race_thread *t, uint64_t e) { return race_in(t, t->v, e); }
 static inline bool race_may_know(const struct race_thread *t, uint64_t e) { return race_in(t, t->w, e); }
 
-void rs_race_give(struct race_stamp *s, struct race_thread *t, bool release) RACE_HIDDEN;      /* release: and a time of t begins */
+void rs_race_give(struct race_stamp *s, struct race_thread *t) RACE_HIDDEN; /* and a time of t begins */
 void rs_race_take(struct race_thread *t, const struct race_stamp *s, bool by_mov) RACE_HIDDEN;
 void rs_race_join_stamps(struct race_stamp *to, const struct race_stamp *s) RACE_HIDDEN;
 void rs_race_drop(struct race_stamp *s) RACE_HIDDEN;
@@ -117,7 +119,7 @@ enum { PLACES = 16 };
 unsigned rs_race_places(uint64_t lo, uint64_t hi, unsigned flags, uint32_t out[PLACES]) RACE_HIDDEN;
 /* Makes [lo,hi) a part of a place with these flags. by: the thread whose access shows it. */
 void rs_race_learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned flags) RACE_HIDDEN;
-void rs_race_place_give(uint32_t i, struct race_thread *t) RACE_HIDDEN;      /* without a new time */
+void rs_race_place_give(uint32_t i, struct race_thread *t) RACE_HIDDEN;
 void rs_race_place_give_slot(uint32_t i, uint32_t slot) RACE_HIDDEN;
 void rs_race_place_take(uint32_t i, struct race_thread *t) RACE_HIDDEN;
 void rs_race_close(uint64_t lo, uint64_t hi) RACE_HIDDEN;

@@ -124,7 +124,8 @@ static void forget_blocks(struct race_thread *t, uint64_t lo, uint64_t hi)
 		if (b->freed) {
 			if (t)
 				rs_race_take(t, &b->clock, false);
-			rs_race_set_freed(b->addr, end_of(b), false);
+			if (b->size < UNMAPS_FROM)
+				rs_race_set_freed(b->addr, end_of(b), false);
 		}
 	}
 }
@@ -134,7 +135,7 @@ void rs_race_alloc(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t
 	uint64_t hi = addr + size < addr ? ~0ull : addr + size;
 	if (!rs_race_lock(&heap_lock)) {
 		rs_race_amnesty();
-		rs_race_set_freed(addr, hi, false); /* at least it is not taken for freed */
+		rs_race_set_freed(addr, hi - addr < 1u << 30 ? hi : addr + (1u << 30), false); /* at least it is not taken for freed */
 		forget(addr, hi);
 		return;
 	}
@@ -164,13 +165,14 @@ void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t 
 		b->freed = 1;
 		b->free_stack = stack;
 		b->free_thread = t->quick.number;
-		rs_race_give(&b->clock, t, true);
+		rs_race_give(&b->clock, t);
 		if (b->size < UNMAPS_FROM)
 			rs_race_set_freed(addr, hi, true);
 		uint32_t at = freed_at++ % MAX_FREED, old = freed[at].block;
 		if (old && block(old)->lives && block(old)->freed && block(old)->seq == freed[at].seq) {
 			rs_race_floor_stamp(&block(old)->clock); /* whoever gets these bytes knows it all the same */
-			rs_race_set_freed(block(old)->addr, end_of(block(old)), false);
+			if (block(old)->size < UNMAPS_FROM)
+				rs_race_set_freed(block(old)->addr, end_of(block(old)), false);
 			drop(old);
 		}
 		freed[at].block = i;
@@ -186,7 +188,7 @@ void rs_race_replace(uint64_t lo, uint64_t hi)
 	rs_race_bump_all();
 	if (!rs_race_lock(&heap_lock)) {
 		rs_race_amnesty();
-		rs_race_set_freed(lo, hi, false);
+		rs_race_set_freed(lo, hi - lo < 1u << 30 ? hi : lo + (1u << 30), false);
 		forget(lo, hi);
 		return;
 	}

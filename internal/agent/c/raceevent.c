@@ -131,7 +131,7 @@ static void give_shared(struct race_thread *t)
 		rs_race_amnesty();
 		return;
 	}
-	rs_race_give(&shared, t, true);
+	rs_race_give(&shared, t);
 	rs_race_unlock(&shared_lock);
 }
 
@@ -156,7 +156,7 @@ static void give(struct race_thread *t, uint32_t what, uint64_t id, uint32_t kin
 	struct object *o = find(b, id, what, kind, false);
 	bool away = !o || o->shared;
 	if (!away)
-		rs_race_give(mode == RS_MODE_SHARED ? &o->r : &o->w, t, true);
+		rs_race_give(mode == RS_MODE_SHARED ? &o->r : &o->w, t);
 	rs_race_unlock(&bucket[b].lock);
 	if (away)
 		give_shared(t);
@@ -230,7 +230,7 @@ static void arrive(struct race_thread *t, const uint64_t *w)
 			p->arrived++;
 			p->uses++;
 			t->phase = o->phase;
-			rs_race_give(&p->s, t, true);
+			rs_race_give(&p->s, t);
 		}
 	}
 	if (locked)
@@ -281,7 +281,7 @@ static void thread_create(struct race_thread *t, uint32_t child)
 	if (!rs_race_common && t->slot == 0)
 		rs_race_common = race_time(race_load(&t->quick.epoch));
 	t->tmp.of = 0;
-	rs_race_give(&t->tmp, t, true);
+	rs_race_give(&t->tmp, t);
 	struct race_thread *c = rs_race_new(child, &t->tmp);
 	if (c)
 		c->created = true;
@@ -314,7 +314,7 @@ static void join(struct race_thread *t, uint32_t target)
 	if (o && o != t) {
 		rs_race_thread_ends(o);
 		t->tmp.of = 0;
-		rs_race_give(&t->tmp, o, false);
+		rs_race_give(&t->tmp, o);
 		rs_race_take(t, &t->tmp, false);
 	} else if (rs_race_gone(target))
 		rs_race_take_ended(t);
@@ -356,7 +356,7 @@ static bool of_process(uint32_t number, const uint64_t *w)
 		o = rs_race_of(rs_get_thread_cancel_target(w));
 		if (t && o && o != t && !o->ended && rs_get_thread_cancel_result(w) == 0) {
 			t->tmp.of = 0;
-			rs_race_give(&t->tmp, t, true);
+			rs_race_give(&t->tmp, t);
 			rs_race_take(o, &t->tmp, false);
 		}
 		return true;
@@ -539,7 +539,7 @@ void rs_race_event(uint32_t number, const uint64_t *w)
 	struct race_thread *t = rs_race_of(number);
 	if (t && t->busy) { /* a handler that came in the middle of this */
 		rs_race_amnesty();
-		if (id == RS_EV_ALLOC)
+		if (id == RS_EV_ALLOC && rs_get_alloc_size(w) < 1u << 30)
 			rs_race_set_freed(rs_get_alloc_addr(w), rs_get_alloc_addr(w) + rs_get_alloc_size(w), false);
 		return;
 	}
@@ -567,7 +567,8 @@ void rs_race_forget(struct rs_race_thread *t, uintptr_t addr, uint64_t size)
 		return;
 	if (self->busy) {
 		rs_race_amnesty();
-		rs_race_set_freed(addr, addr + size, false);
+		if (size < 1u << 30)
+			rs_race_set_freed(addr, addr + size, false);
 		return;
 	}
 	self->busy = 1;

@@ -63,13 +63,13 @@ bool rs_race_lock_cell(struct race_cell *c)
 {
 	if (!__atomic_exchange_n(&c->lock, 1, __ATOMIC_ACQUIRE))
 		return true;
-	for (unsigned i = 0; i < 100000; i++) {
-		if (!__atomic_load_n(&c->lock, __ATOMIC_RELAXED) && !__atomic_exchange_n(&c->lock, 1, __ATOMIC_ACQUIRE))
-			return true;
-		if (i % 64 == 63 && i > 500)
-			RS_SYS0(SYS_sched_yield);
-		else
+	for (unsigned round = 0; round < 1500; round++) {
+		for (unsigned i = 0; i < 100; i++) {
+			if (!__atomic_load_n(&c->lock, __ATOMIC_RELAXED) && !__atomic_exchange_n(&c->lock, 1, __ATOMIC_ACQUIRE))
+				return true;
 			__builtin_ia32_pause();
+		}
+		rs_race_pause(round);
 	}
 	return false;
 }

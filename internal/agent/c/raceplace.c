@@ -85,7 +85,7 @@ void rs_race_place_give(uint32_t i, struct race_thread *t)
 {
 	struct place *p = locked(i);
 	if (p) {
-		rs_race_give(&p->s, t, false);
+		rs_race_give(&p->s, t);
 		rs_race_unlock(&p->lock);
 	}
 }
@@ -159,7 +159,7 @@ static void learn_atomic(struct race_thread *by, struct place *n, uint32_t self)
 {
 	uint32_t slots[PLACES], at[PLACES];
 	unsigned count = 0, movs = rs_race_places(n->lo, n->hi, PLACE_MOV, at);
-	rs_race_give(&n->s, by, false);
+	rs_race_give(&n->s, by);
 	for (uint64_t cell = n->lo >> 3; cell <= (n->hi - 1) >> 3; cell++) {
 		count = rs_race_mark(by, cell, race_mask(cell, n->lo, n->hi), slots, PLACES);
 		for (unsigned i = 0; i < count; i++)
@@ -262,6 +262,18 @@ void rs_race_learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned fl
 	rs_race_unlock(&learn_lock);
 }
 
+/* learn_lock is held. */
+static void end_place(uint32_t i)
+{
+	struct place *p = race_at(&places, i);
+	uint64_t first = p->lo >> 3, last = (p->hi - 1) >> 3;
+	kill(i, 0);
+	p->next = spare;
+	spare = i;
+	for (uint64_t cell = first; cell <= last; cell++)
+		rs_race_unmark(cell);
+}
+
 void rs_race_close(uint64_t lo, uint64_t hi)
 {
 	uint32_t at[PLACES];
@@ -270,6 +282,19 @@ void rs_race_close(uint64_t lo, uint64_t hi)
 	rs_race_found_dies(lo, hi);
 	if (places.next <= 1)
 		return;
+	if (hi - lo > 1ull << 28) { /* a look at all of them is cheaper */
+		if (!rs_race_lock(&learn_lock)) {
+			rs_race_amnesty();
+			return;
+		}
+		for (uint32_t i = 1; i < places.next; i++) {
+			const struct place *p = race_at(&places, i);
+			if (p->flags & (PLACE_ATOMIC | PLACE_MOV) && !(p->flags & PLACE_DEAD) && p->lo < hi && lo < p->hi)
+				end_place(i);
+		}
+		rs_race_unlock(&learn_lock);
+		return;
+	}
 	uint64_t last_page = (hi - 1) >> 12;
 	for (uint64_t page = lo >> 12; page <= last_page; page++) {
 		if (!rs_race_page_has_places(page))
@@ -282,15 +307,8 @@ void rs_race_close(uint64_t lo, uint64_t hi)
 		for (uint64_t cell = from; cell <= to; cell++) {
 			uint64_t a = cell * 8 > lo ? cell * 8 : lo, b = cell * 8 + 8 < hi ? cell * 8 + 8 : hi;
 			unsigned n = rs_race_places(a, b, PLACE_ATOMIC | PLACE_MOV, at);
-			for (unsigned i = 0; i < n; i++) {
-				const struct place *p = race_at(&places, at[i] & ~PLACE_CERTAIN);
-				uint64_t first = p->lo >> 3, last = (p->hi - 1) >> 3;
-				kill(at[i] & ~PLACE_CERTAIN, 0);
-				((struct place *)race_at(&places, at[i] & ~PLACE_CERTAIN))->next = spare;
-				spare = at[i] & ~PLACE_CERTAIN;
-				for (uint64_t c = first; c <= last; c++)
-					rs_race_unmark(c);
-			}
+			for (unsigned i = 0; i < n; i++)
+				end_place(at[i] & ~PLACE_CERTAIN);
 		}
 		rs_race_unlock(&learn_lock);
 	}

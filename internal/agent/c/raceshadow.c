@@ -416,11 +416,9 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 				rs_race_place_take(at[i], t);
 	if (x.found_count)
 		tell(&x);
-	if (kind & RS_RACE_WRITE && places) {
+	if (kind & RS_RACE_WRITE)
 		for (unsigned i = 0; i < places; i++)
 			rs_race_place_give(at[i], t);
-		__atomic_fetch_add(&t->quick.epoch, 1, __ATOMIC_SEQ_CST);
-	}
 }
 
 void rs_race_access(struct rs_race_thread *quick, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
