@@ -1,9 +1,10 @@
-// Package access has a program tell its memory accesses: the engine puts a recipe in front of each instruction that makes some, which calls the agent's access.c, which
-// sends events of kind access. Each of them costs the program some hundred cycles.
+// Package access has a program tell its memory accesses: the engine puts a recipe in front of each instruction that makes some, which tells the agent (access.c, by way of tell.c), which
+// sends events of kind access. An access that was told before costs the program some nanoseconds, another one up to a hundred.
 package access
 
 import (
 	"fmt"
+	"math/bits"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +27,46 @@ const (
 	_
 	fenced
 )
+
+// Bits of a recipe.Tell's shape: as above, and the logarithm of the size (access.h).
+const (
+	shapeFenced = 8
+	shapeSize   = 4
+)
+
+// tables are the sizes, from 1 on by powers of 2, for whose plain reads the agent has an entry each, then for the writes; the entry behind them is for all else.
+const tables = 5
+
+// tellOf gives the Tell that says what data does of an instruction; false: it takes a Call.
+func tellOf(in *x86.Inst, data uint64) (t recipe.Tell, ok bool) {
+	if data&^(read|write|atomic|fenced) == 0 {
+		return told(in, 0, data)
+	}
+	if data&(1<<16-1) == 0 && data>>16&^(read|write|atomic) == 0 {
+		return told(in, 1, data>>16)
+	}
+	return t, false
+}
+
+// told gives the Tell of one access. Its Entry is an index.
+func told(in *x86.Inst, mem int, kind uint64) (recipe.Tell, bool) {
+	m := &in.Mems()[mem]
+	log := bits.TrailingZeros16(m.Size)
+	if bits.OnesCount16(m.Size) != 1 || log >= 8 || m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) {
+		return recipe.Tell{}, false
+	}
+	t := recipe.Tell{Mem: mem, Shape: uint8(kind&(read|write|atomic)) | uint8(log<<shapeSize), Entry: 2 * tables}
+	switch {
+	case kind&fenced != 0:
+		t.Shape |= shapeFenced
+	case kind&atomic != 0 || log >= tables:
+	case kind&write != 0:
+		t.Entry = tables + int32(log)
+	default:
+		t.Entry = int32(log)
+	}
+	return t, true
+}
 
 // orders are the bits of data that say that an access may order threads.
 const orders = (atomic | fence) * (1 + 1<<16)
@@ -113,6 +154,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		last, length = nil, i.Inst.Len
 		if data&only != 0 {
 			last = &site{p: p, m: m, at: i.At, data: data}
+			last.sized(i)
 			sites = append(sites, patch.Site{At: i.At, Recipe: last})
 		}
 		return true
@@ -177,7 +219,20 @@ func (s *site) compile() (*recipe.Code, error) {
 	if !ok {
 		return nil, fmt.Errorf("no instruction at %#x", s.at)
 	}
-	return recipe.Compile([]recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), Data: s.data}}, recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}, x86.AllLive, s.p.Env())
+	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
+	if t, ok := tellOf(&in.Inst, s.data); ok && recipe.TellSize(&site, t.Mem) > 0 {
+		t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
+		return recipe.Compile([]recipe.Op{t}, site, x86.AllLive, s.p.Env())
+	}
+	return recipe.Compile([]recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: s.data}}, site, x86.AllLive, s.p.Env())
+}
+
+// sized notes the size, for which nothing need be compiled where it is a Tell.
+func (s *site) sized(in *engine.Insn) {
+	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
+	if t, ok := tellOf(&in.Inst, s.data); ok {
+		s.size = recipe.TellSize(&site, t.Mem)
+	}
 }
 
 // Size is described at patch.Recipe, as are the others.

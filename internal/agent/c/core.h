@@ -160,6 +160,14 @@ uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned de
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth) RS_HIDDEN;
 
+/* --- tell.c --- */
+
+/* Calls f on this stack with the vector registers as they are, and puts them back if f may have been called for a recipe: what recipes call (access.c) has those of the program. This function and
+ * those of ring.c, stack.c, unwind.c and os.c touch none. */
+void rs_vectors_kept(void (*f)(void *), void *arg) RS_HIDDEN;
+/* How they are saved, as in struct rs_patch_page; size 0: no code is patched. */
+extern struct rs_xsave { uint64_t mask; uint32_t size, compact; } rs_xsave RS_HIDDEN;
+
 /* --- access.c -------------------------------------------------------------------------------------------------------------------------- */
 
 /* Called by recipes before a memory access, with the recipe's context. */

@@ -5,6 +5,7 @@
  * so a forked child has both as they were; so are the tables here. Where trampolines share frames
  * (patch/frame.go) the child shares them with its parent, which then never uses their memory again. */
 #include "patch.h"
+#include "access.h"
 #include "calls.h"
 #include <cpuid.h>
 #include <errno.h>
@@ -21,7 +22,9 @@
 
 bool rs_patching;
 __thread uint64_t rs_patch_saves[RS_PATCH_SAVES];
-__thread uint64_t rs_patch_pointers[8];
+#define TELL(i) [RS_PATCH_THREAD_TELL + (i)] = RS_TELL_ENTRY(i)
+__thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] = {TELL(0), TELL(1), TELL(2), TELL(3), TELL(4), TELL(5), TELL(6), TELL(7), TELL(8), TELL(9), TELL(10)};
+_Static_assert(RS_PATCH_THREAD_TELL + RS_TOLD_TABLES + 1 == RS_PATCH_POINTERS, "an entry for each table, and one");
 
 static struct rs_patch_page *page; /* NULL: not patched, or nobody answers any more */
 static struct rs_lock lock;
@@ -96,6 +99,7 @@ static void describe_xsave(struct rs_patch_page *p)
 	p->xsave_mask = mask;
 	p->xsave_compact = features >> 1 & 1;
 	p->xsave_size = p->xsave_compact ? size : end;
+	rs_xsave = (struct rs_xsave){mask, p->xsave_size, p->xsave_compact};
 }
 
 /* Far below where the kernel puts libraries: within their reach each address may be the only one at which a trampoline can lie. The distance keeps what is random about the place. */
@@ -510,9 +514,9 @@ bool rs_patch_midway(uintptr_t pc)
 {
 	if (RS_LIKELY(!rs_patching))
 		return false;
-	if (rs_hook_has(pc) || rs_hook_of_vdso(pc))
+	if (rs_hook_has(pc) || rs_hook_of_vdso(pc) || rs_tell_has(pc))
 		return true;
-	bool midway = false;
+	bool midway = rs_patch_pointers[RS_PATCH_THREAD_CONTEXT] > (uintptr_t)__builtin_frame_address(0);
 	begin_read();
 	for (int i = RS_PATCH_RUNS - 1; i >= 0; i--) {
 		const struct rs_trampoline_run *run = __atomic_load_n(&rs_patch_runs[i], __ATOMIC_SEQ_CST);
@@ -567,9 +571,44 @@ static void move(const struct rs_trampoline_move *m, uintptr_t rip, const greg_t
 		g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(0xd5 | OVERFLOW)) | (greg_t)(v >> 8 & 0xd5) | (v & 1 ? OVERFLOW : 0);
 }
 
+/* Where an instruction as such is at fault, its address is told. */
+static void tell_address(siginfo_t *info, uintptr_t pc, uintptr_t rip)
+{
+	if (info && (uintptr_t)info->si_addr == pc && info->si_code > 0 && info->si_code != SI_KERNEL)
+		info->si_addr = (void *)rip;
+}
+
+/* In a function that a recipe has called, or on the way there or back: the program is at the site, as the context says. While its handler runs the call is not under way: it may leave for
+ * good. */
+static void show_inside(greg_t *g, struct rs_shown *s)
+{
+	uint64_t *context = &rs_patch_pointers[RS_PATCH_THREAD_CONTEXT];
+	for (unsigned r = 0; r < 16; r++)
+		g[greg_of[r]] = (greg_t)s->context->gpr[r];
+	g[REG_EFL] = (greg_t)s->context->flags;
+	g[REG_RIP] = (greg_t)s->context->site;
+	if ((s->outer = *context == (uint64_t)s->context))
+		*context = s->context->outer;
+	rs_os_copy(s->seen, g, sizeof s->seen);
+	s->inside = true;
+}
+
+/* The handler has returned. If it let the thread go on there, the call goes on, with what the handler made of the registers behind it. */
+static void back_inside(greg_t *g, const struct rs_shown *s)
+{
+	if (g[REG_RIP] != s->seen[REG_RIP] || g[REG_RSP] != s->seen[REG_RSP])
+		return;
+	for (unsigned r = 0; r < 16; r++)
+		s->context->gpr[r] = (uint64_t)g[greg_of[r]];
+	s->context->flags = (uint64_t)g[REG_EFL];
+	rs_os_copy(g, s->was, sizeof s->was);
+	if (s->outer)
+		rs_patch_pointers[RS_PATCH_THREAD_CONTEXT] = (uint64_t)s->context;
+}
+
 void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 {
-	s->moved = s->inside = s->hooked = false;
+	s->moved = s->inside = s->hooked = s->outer = false;
 	if (!rs_patching)
 		return;
 	greg_t *g = uc->uc_mcontext.gregs;
@@ -578,10 +617,21 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 		return;
 	/* The vdso's hook uses registers that are dead where it came from, which r11 says. */
 	uintptr_t pc = (uintptr_t)g[REG_RIP], at, from = rs_hook_of_vdso(pc) ? (uintptr_t)g[REG_R11] : pc;
+	rs_os_copy(s->was, g, sizeof s->was);
+	if (rs_tell_view(g, &s->context)) {
+		if (s->context) {
+			show_inside(g, s);
+		} else {
+			s->moved = true;
+			s->generation = __atomic_load_n(&generation, __ATOMIC_SEQ_CST);
+			s->rip = s->resume = (uintptr_t)g[REG_RIP];
+			tell_address(info, pc, s->rip);
+		}
+		return;
+	}
 	begin_read();
 	const struct rs_trampoline_state *st = find(from, &at);
 	if (st) {
-		rs_os_copy(s->was, g, sizeof s->was);
 		s->moved = true;
 		s->generation = __atomic_load_n(&generation, __ATOMIC_SEQ_CST);
 		s->rip = at + (uintptr_t)(intptr_t)st->pc;
@@ -594,11 +644,14 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 		uint64_t *context = &rs_patch_pointers[RS_PATCH_THREAD_CONTEXT];
 		if (*context && *context == (uint64_t)s->was[REG_RSP])
 			*context = ((const uint64_t *)*context)[CONTEXT_OUTER];
-		/* Where an instruction as such is at fault, its address is told. */
-		if (info && (uintptr_t)info->si_addr == pc && info->si_code > 0 && info->si_code != SI_KERNEL)
-			info->si_addr = (void *)s->rip;
+		tell_address(info, pc, s->rip);
 	}
 	end_read();
+	uintptr_t context = rs_patch_pointers[RS_PATCH_THREAD_CONTEXT];
+	if (!st && context > (uintptr_t)g[REG_RSP]) {
+		s->context = (struct rs_access_context *)context;
+		show_inside(g, s);
+	}
 }
 
 void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s)
@@ -606,6 +659,8 @@ void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s)
 	greg_t *g = uc->uc_mcontext.gregs;
 	if (s->hooked)
 		rs_hook_back(g, s->was, s->seen);
+	if (s->inside)
+		back_inside(g, s);
 	/* Where the trampoline may be gone, what it does is done once more. */
 	if (s->moved && (uintptr_t)g[REG_RIP] == s->rip && s->generation == __atomic_load_n(&generation, __ATOMIC_SEQ_CST))
 		g[REG_RIP] = (greg_t)s->resume;

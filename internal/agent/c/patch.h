@@ -13,7 +13,7 @@ extern bool rs_patching RS_HIDDEN;
 extern const struct rs_trampoline_run *rs_patch_runs[RS_PATCH_RUNS] RS_HIDDEN;
 /* What trampolines find from fs: slots to save registers in, and pointers by enum rs_patch_thread. */
 extern __thread uint64_t rs_patch_saves[RS_PATCH_SAVES] RS_INITIAL_EXEC;
-extern __thread uint64_t rs_patch_pointers[8] RS_INITIAL_EXEC;
+extern __thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] RS_INITIAL_EXEC;
 
 /* On an open session, signals blocked: asks for the process's page and maps it. */
 void rs_patch_open(int sock) RS_HIDDEN;
@@ -34,7 +34,14 @@ uintptr_t rs_patch_pc(uintptr_t pc) RS_HIDDEN;
 bool rs_patch_midway(uintptr_t pc) RS_HIDDEN;
 
 /* A context of a signal is shown to the program as if it had been interrupted in its own code, and goes back to what it was if it is still the same after the handler. */
-struct rs_shown { bool moved, inside, hooked; uint32_t generation; uintptr_t rip, resume; greg_t was[23], seen[23]; };
+struct rs_access_context;
+struct rs_shown {
+	bool moved, inside, hooked, outer; /* inside: in a function that a recipe called, of which `context` tells; outer: that was the thread's context */
+	uint32_t generation;
+	uintptr_t rip, resume;
+	struct rs_access_context *context;
+	greg_t was[23], seen[23];
+};
 void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s) RS_HIDDEN;
 void rs_patch_resume(ucontext_t *uc, const struct rs_shown *s) RS_HIDDEN;
 

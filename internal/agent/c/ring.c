@@ -44,7 +44,7 @@ static bool wait_for_room(struct rs_thread *t, unsigned lane, uint64_t need)
 }
 
 /* The way out of rs_reserve's fast path: looks at Tail, touches new pages, rings the doorbell of a ring half full, waits when it is full. */
-static bool make_room(struct rs_thread *t, unsigned lane, uint64_t need)
+static bool find_room(struct rs_thread *t, unsigned lane, uint64_t need)
 {
 	if (!rs_active || (!t->home->attached && !rs_region_attach(t)))
 		return false;
@@ -74,6 +74,21 @@ static bool make_room(struct rs_thread *t, unsigned lane, uint64_t need)
 	t->cached_tail[lane] = tail;
 	t->limit[lane] = limit < there ? limit : there;
 	return true;
+}
+
+struct wanted { struct rs_thread *t; unsigned lane; uint64_t need; bool found; };
+
+static void look_for_room(void *arg)
+{
+	struct wanted *w = arg;
+	w->found = find_room(w->t, w->lane, w->need);
+}
+
+static bool make_room(struct rs_thread *t, unsigned lane, uint64_t need)
+{
+	struct wanted w = {t, lane, need, false};
+	rs_vectors_kept(look_for_room, &w);
+	return w.found;
 }
 
 /* On lane 0 emit_sp is the one word that says that an emission is under way, and since where: set by one store, so that a handler finds either

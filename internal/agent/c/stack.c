@@ -176,6 +176,8 @@ static void remember(struct memory *m, struct remembered *r, uint32_t id, uint32
 	r->id = id;
 }
 
+static void make_present(void *m) { rs_region_present(m, sizeof(struct memory)); }
+
 static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct rs_frame *f, unsigned depth)
 {
 	struct rs_trail trail;
@@ -196,7 +198,7 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 			t->stacks_taken = 0;
 		}
 		if (++t->stacks_taken > WORTH && (m = t->stack_memory = rs_os_map(sizeof *m))) /* many threads take few stacks */
-			rs_region_present(m, sizeof *m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
+			rs_vectors_kept(make_present, m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
 	}
 	if (m && id != 0 && !trail.unfit)
 		remember(m, &set_of(m, first.pc, first.rsp)[m->next++ % WAYS], id, modules, &first, depth, &trail);

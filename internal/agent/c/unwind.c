@@ -119,11 +119,27 @@ static uint32_t row_of(const struct rs_module *m, uintptr_t pc)
 	return lo;
 }
 
+struct wanted { struct rs_thread *t; uintptr_t pc; const struct rs_module *m; };
+
+static void look_up(void *arg)
+{
+	struct wanted *w = arg;
+	w->m = rs_module_of(w->t, w->pc);
+}
+
+/* What finds modules is compiled for all registers; a recipe may have called us. */
+static const struct rs_module *module_of(struct rs_thread *t, uintptr_t pc)
+{
+	struct wanted w = {t, pc, NULL};
+	rs_vectors_kept(look_up, &w);
+	return w.m;
+}
+
 static struct rs_unwind_rule find_rule(struct rs_thread *t, uintptr_t pc, bool *final)
 {
 	const struct rs_unwind_rule none = {.cfa = RS_CFA_NONE};
 	*final = true;
-	const struct rs_module *m = rs_module_of(t, pc);
+	const struct rs_module *m = module_of(t, pc);
 	if (!m || __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_HAS) {
 		*final = m && m->table == RS_TABLE_NONE;
 		return none;
@@ -135,8 +151,8 @@ static struct rs_unwind_rule find_rule(struct rs_thread *t, uintptr_t pc, bool *
 /* Whether two instructions belong to one entry of .eh_frame, which is a function or a part of one; false also where that cannot be told. */
 static bool same_function(struct rs_thread *t, uintptr_t a, uintptr_t b)
 {
-	const struct rs_module *m = rs_module_of(t, a);
-	if (!m || m != rs_module_of(t, b) || __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_HAS)
+	const struct rs_module *m = module_of(t, a);
+	if (!m || m != module_of(t, b) || __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_HAS)
 		return false;
 	uint32_t x = row_of(m, a), y = row_of(m, b);
 	while (x > 0 && !(m->rows[x - 1].rule & RS_ROW_START))
@@ -315,7 +331,7 @@ static uintptr_t frame_now(struct rs_thread *t, uintptr_t cfa)
 static bool is_past(struct rs_thread *t, const struct rs_past *p, uintptr_t pc, const struct rs_frame *caller)
 {
 	if (!p->own)
-		return rs_module_of(t, caller->pc - 1) != NULL;
+		return module_of(t, caller->pc - 1) != NULL;
 	uintptr_t now = frame_now(t, caller->rsp);
 	return now != 0 && same_function(t, pc, now);
 }

@@ -1,0 +1,51 @@
+/* access.h: what access.c (accesses that recipes tell of) and tell.c (the code that recipes call) share. */
+#ifndef RS_ACCESS_H
+#define RS_ACCESS_H
+#include "core.h"
+#include <ucontext.h>
+
+struct rs_access_context { uint64_t gpr[16], flags, site, next, addr[2], data, outer, info; }; /* recipe.Context */
+
+/* What a thread has told already since its last other event, by address, and by size and kind. An access that is found here is nothing new; of a read that is so only as long as what
+ * `watch` points to is `value` when the read has been made. */
+struct rs_told_entry {
+	uint64_t key;              /* the address, xor the memory's stamp */
+	const uint64_t *watch;     /* a word of the owners (access.c), or the read's own 8 bytes, or what never changes */
+	uint64_t value;
+	uintptr_t ret;             /* where the mark is of a recipe that made it */
+};
+enum { RS_TOLD_PLACES = 8192, RS_TOLD_SIZES = 5, RS_TOLD_TABLES = 2 * RS_TOLD_SIZES };
+
+/* The first part of a thread's memory (rs_thread.accesses), which tell.c reads. */
+struct rs_told {
+	uint64_t seen;             /* rs_access_changes when the tables were right; 0: they are not to be used now */
+	struct rs_told_entry *last; /* the access that was made last, if it was in a table; else `none`, or `force` */
+	uint64_t stamp;
+	uint64_t spare[5];
+	struct rs_told_entry none, force; /* their watch is never changed, and always */
+	struct rs_told_entry table[RS_TOLD_TABLES][RS_TOLD_PLACES]; /* reads of 1, 2, 4, 8, 16 bytes, then writes */
+};
+/* An address's place in its table: bits of the address << rs_told_shift, in bytes. */
+static const uint8_t rs_told_shift[RS_TOLD_TABLES] = {5, 4, 3, 2, 2, 5, 4, 3, 2, 2};
+
+/* A number that is raised, from 1 on, before an atomic instruction is made to bytes that none was made to before. */
+extern uint64_t rs_access_changes RS_HIDDEN;
+
+/* Bits of a mark's shape (internal/access): as of an event's kind, and log2 of the size above them. */
+enum { RS_SHAPE_READ = 1, RS_SHAPE_WRITE = 2, RS_SHAPE_ATOMIC = 4, RS_SHAPE_FENCED = 8, RS_SHAPE_SIZE = 4 };
+struct __attribute__((packed)) rs_tell_mark { uint8_t nop[3], shape; int32_t distance; };
+static inline unsigned rs_tell_shape(uintptr_t ret) { return ((const struct rs_tell_mark *)ret)->shape; }
+static inline uintptr_t rs_tell_site(uintptr_t ret) { return ret + (uintptr_t)(intptr_t)((const struct rs_tell_mark *)ret)->distance; }
+
+/* access.c, called by tell.c: the recipe whose mark lies at ret tells an access to c->addr[0]. */
+void rs_access_told(struct rs_access_context *c, uintptr_t ret) RS_HIDDEN;
+
+/* tell.c: where the i'th entry for recipes begins: one for each table, then one for what is never in a table. Not C functions. */
+#define RS_TELL_ENTRY(i) ((uintptr_t)rs_tell_code + RS_TELL_BYTES * (i))
+enum { RS_TELL_BYTES = 256 };
+extern const char rs_tell_code[] RS_HIDDEN;
+/* g are a thread's registers as the kernel keeps them in a signal's ucontext. If it is in tell.c's code: true, and they become the program's, at the site; *c is its context if there is one, from
+ * which on access.c has been called and the thread must go on where it is; else it may start over. */
+bool rs_tell_view(greg_t *g, struct rs_access_context **c) RS_HIDDEN;
+bool rs_tell_has(uintptr_t pc) RS_HIDDEN;
+#endif
