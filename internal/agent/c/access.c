@@ -64,7 +64,10 @@ static bool any_atomic(const struct touch *a)
 
 static void tell(struct rs_thread *t, const struct touch *a)
 {
-	RS_EMIT(t, ACCESS, access, a->addr, a->size, a->pc, a->stack, a->kind);
+	if (rs_config.races)
+		rs_race_live_access(t, a->addr, a->size, a->kind, a->pc, a->stack);
+	else
+		RS_EMIT(t, ACCESS, access, a->addr, a->size, a->pc, a->stack, a->kind);
 }
 
 /* --- whose bytes are written --------------------------------------------------------------------------------------------------------- */

@@ -72,7 +72,9 @@ struct rs_thread {
 	void *stack_memory;        /* stack.c: stacks taken before */
 	uint32_t stacks_by, stacks_taken; /* stack.c: as long as there is none: whose, how many */
 	void *accesses;            /* access.c: what this thread has told of its accesses */
-	uint64_t spare[7];
+	void *race;                /* racelive.c: the detector's thread; it has its number */
+	uint64_t *record[2];       /* ring.c: the one that is being written */
+	uint64_t spare[4];
 
 	/* Of the core (region.c, ring.c, thread.c). The pointers above and the memory behind them survive until the slot's next thread, which
 	 * finds them as they were: their owners reset them when they see a new `number`. */

@@ -168,6 +168,12 @@ void rs_vectors_kept(void (*f)(void *), void *arg) RS_HIDDEN;
 /* How they are saved, as in struct rs_patch_page; size 0: no code is patched. */
 extern struct rs_xsave { uint64_t mask; uint32_t size, compact; } rs_xsave RS_HIDDEN;
 
+/* --- racelive.c, with rs_config.races ------------------------------------------------------------------------------------------------------ */
+
+void rs_race_live_begin(void) RS_HIDDEN;
+void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack) RS_HIDDEN;
+void rs_race_live_say(struct rs_thread *t, unsigned before) RS_HIDDEN;
+
 /* --- access.c -------------------------------------------------------------------------------------------------------------------------- */
 
 /* Called by recipes before a memory access, with the recipe's context. */

@@ -1,6 +1,7 @@
 /* init.c: how the agent comes to a process and leaves it: the constructor, the environment, fork, detaching, liveness of the Go side. */
 #include "calls.h"
 #include "core.h"
+#include "race.h"
 #include "patch.h"
 #include <elf.h>
 #include <errno.h>
@@ -194,6 +195,7 @@ static void open_session(void *arg)
 		o->why = -EPROTO;
 	if (o->why == 0) {
 		rs_config = w.config[0];
+		rs_race_live_begin();
 		rs_process.id = __atomic_fetch_add(&rs_ctl->next_process, 1, __ATOMIC_RELAXED);
 		rs_stack_init();
 		rs_calls_begin();
@@ -338,6 +340,8 @@ void rs_init_after_fork(void)
 	rs_sync_after_fork(rs_thread_tls);
 	rs_modules_after_fork();
 	rs_stack_after_fork();
+	if (rs_config.races && rs_thread_tls)
+		rs_race_after_fork(rs_thread_tls->number);
 	rs_calls_after_fork_join(rs_thread_tls);
 	rs_os_signals(mask);
 }

@@ -525,7 +525,7 @@ bool rs_race_begin(const struct rs_race_config *c)
 {
 	rs_race_configured = *c;
 	if (!rs_race_configured.max_pages)
-		rs_race_configured.max_pages = 1 << 18;
+		rs_race_configured.max_pages = 1 << 16;
 	return rs_race_shadow_begin();
 }
 

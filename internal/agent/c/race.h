@@ -27,7 +27,7 @@ struct rs_race_thread {
 };
 
 struct rs_race_config {
-	uint32_t max_pages;        /* pages of the program whose history is kept; 0: 1<<18 */
+	uint32_t max_pages;        /* pages of the program whose history is kept; 0: 1<<16, which is about 1.1 GB at most */
 	bool exact;                /* check what a thread repeats in one epoch too: finds more places of code for the same races, and costs much */
 };
 

@@ -1,6 +1,7 @@
 /* ring.c: writing events. See 'Order of events' in docs/architecture.md. Hot: rs_reserve and rs_commit make no system call and touch only
  * the thread's own memory, unless there is no room. Everything here may run in a signal handler. */
 #include "core.h"
+#include "race.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -135,6 +136,7 @@ static inline uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id,
 		w = ring;
 	}
 	w[0] = ts << 8 | id;
+	t->record[lane] = w;
 	t->next[lane] = head + need;
 	return w;
 }
@@ -156,8 +158,10 @@ static __attribute__((noinline)) uint64_t *reserve_inside(struct rs_thread *t, u
 
 uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
 {
-	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK)
+	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK && id != RS_EV_RACE)
 		rs_access_event(t, id);
+	if (RS_UNLIKELY(rs_config.races) && id != RS_EV_RACE && id != RS_EV_STACK && !t->emit_sp)
+		rs_race_live_say(t, id);
 	if (RS_UNLIKELY(t->emit_sp))
 		return reserve_inside(t, id, words);
 	return reserve(t, 0, id, words);
@@ -169,6 +173,8 @@ void rs_commit_record(struct rs_thread *t)
 		return; /* a forked child went on in the middle of an emission of its parent's: see rs_region_after_fork */
 	unsigned lane = t->nested;
 	struct rs_lane *l = &t->slot->lane[lane];
+	if (RS_UNLIKELY(rs_config.races))
+		rs_race_event(t->number, t->record[lane]);
 	t->head[lane] = t->next[lane];
 	__atomic_store_n(&l->head, t->next[lane], __ATOMIC_RELEASE);
 	__atomic_store_n(&l->pending, 0, __ATOMIC_RELEASE);

@@ -1,0 +1,31 @@
+/* racelive.c: the detector in a program that runs with rs_config.races: events and accesses go to it where they would be sent, and what it finds is sent as `race`. */
+#include "core.h"
+#include "race.h"
+
+void rs_race_live_begin(void)
+{
+	static const struct rs_race_config config;
+	if (rs_config.races && !rs_race_begin(&config))
+		rs_give_up("out of memory for looking for races; it is no longer watched", 0);
+}
+
+void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
+{
+	struct rs_race_thread *r = t->race;
+	if (RS_UNLIKELY(!r || r->number != t->number)) {
+		r = rs_race_thread(t->number);
+		t->race = r;
+	}
+	if (r)
+		rs_race_access(r, addr, size, kind, pc, stack);
+}
+
+/* Sends what was decided, before another event of t. The stacks that it names have been sent. */
+void rs_race_live_say(struct rs_thread *t, unsigned before)
+{
+	struct rs_race_found f;
+	if (before == RS_EV_PROCESS_END)
+		rs_race_end();
+	while (rs_race_next(&f))
+		RS_EMIT(t, RACE, race, f.rule, f.kind, f.kind2, f.by, f.addr, f.size, f.pc, f.stack, f.by2, f.addr2, f.size2, f.pc2, f.stack2, f.count);
+}
