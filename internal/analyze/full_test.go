@@ -89,3 +89,11 @@ func TestFullFaults(t *testing.T) {
 		t.Errorf("exit %d, %v", exit, findings)
 	}
 }
+
+// A handler saw the agent's code and registers when it came while an access was told, and the registers that it set were lost: most of a traced program's time is there.
+func TestFullInterrupted(t *testing.T) {
+	exe := build(t, "interrupted", []string{"testdata/interrupted.c"})
+	if exit, findings, _ := reported(t, Options{Dir: fullRecording(t, exe), ExitCode: 66}); exit != 0 || len(findings) != 0 {
+		t.Errorf("exit %d, %v", exit, findings)
+	}
+}

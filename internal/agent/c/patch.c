@@ -578,17 +578,23 @@ static void tell_address(siginfo_t *info, uintptr_t pc, uintptr_t rip)
 		info->si_addr = (void *)rip;
 }
 
-/* In a function that a recipe has called, or on the way there or back: the program is at the site, as the context says. While its handler runs the call is not under way: it may leave for
- * good. */
-static void show_inside(greg_t *g, struct rs_shown *s)
+void rs_access_context_back(greg_t *g, const struct rs_access_context *c)
 {
 	uint64_t *context = &rs_patch_pointers[RS_PATCH_THREAD_CONTEXT];
 	for (unsigned r = 0; r < 16; r++)
-		g[greg_of[r]] = (greg_t)s->context->gpr[r];
-	g[REG_EFL] = (greg_t)s->context->flags;
-	g[REG_RIP] = (greg_t)s->context->site;
-	if ((s->outer = *context == (uint64_t)s->context))
-		*context = s->context->outer;
+		g[greg_of[r]] = (greg_t)c->gpr[r];
+	g[REG_EFL] = (greg_t)c->flags;
+	g[REG_RIP] = (greg_t)c->site;
+	if (*context == (uint64_t)c)
+		*context = c->outer;
+}
+
+/* In a function that a recipe has called, or on the way there: the program is at the site, as the context says. While its handler runs the call is not under way: it may leave for
+ * good. */
+static void show_inside(greg_t *g, struct rs_shown *s)
+{
+	s->outer = rs_patch_pointers[RS_PATCH_THREAD_CONTEXT] == (uint64_t)s->context;
+	rs_access_context_back(g, s->context);
 	rs_os_copy(s->seen, g, sizeof s->seen);
 	s->inside = true;
 }
@@ -618,13 +624,13 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 	/* The vdso's hook uses registers that are dead where it came from, which r11 says. */
 	uintptr_t pc = (uintptr_t)g[REG_RIP], at, from = rs_hook_of_vdso(pc) ? (uintptr_t)g[REG_R11] : pc;
 	rs_os_copy(s->was, g, sizeof s->was);
-	if (rs_tell_view(g, &s->context)) {
+	if (rs_tell_view(g, &s->context, &s->resume)) {
 		if (s->context) {
 			show_inside(g, s);
 		} else {
 			s->moved = true;
 			s->generation = __atomic_load_n(&generation, __ATOMIC_SEQ_CST);
-			s->rip = s->resume = (uintptr_t)g[REG_RIP];
+			s->rip = (uintptr_t)g[REG_RIP];
 			tell_address(info, pc, s->rip);
 		}
 		return;

@@ -121,16 +121,15 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 	"	movq %rsp, %rdi\n"
 	"	cld\n"
 	"	call rs_access_told\n"
+	"rs_tell_called:\n"
 	"	movq rs_patch_pointers@gottpoff(%rip), %rcx\n"
 	"	movq 176(%rsp), %rax\n"
 	"	movq %rax, %fs:8(%rcx)\n"
-	"rs_tell_no_context:\n"
 	"	pushq 128(%rsp)\n"
 	".cfi_adjust_cfa_offset 8\n"
 	"rs_tell_pushed_again:\n"
 	"	popfq\n"
 	".cfi_adjust_cfa_offset -8\n"
-	"rs_tell_restored:\n"
 	"	movq (%rsp), %rax\n	movq 8(%rsp), %rcx\n	movq 16(%rsp), %rdx\n	movq 24(%rsp), %rbx\n	movq 40(%rsp), %rbp\n	movq 48(%rsp), %rsi\n	movq 56(%rsp), %rdi\n"
 	"	movq 64(%rsp), %r8\n	movq 72(%rsp), %r9\n	movq 80(%rsp), %r10\n	movq 88(%rsp), %r11\n	movq 96(%rsp), %r12\n	movq 104(%rsp), %r13\n"
 	"	movq 112(%rsp), %r14\n	movq 120(%rsp), %r15\n"
@@ -144,12 +143,12 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 
 #define LABEL(name) extern const char name[] RS_HIDDEN
 LABEL(rs_tell_saved); LABEL(rs_tell_flags); LABEL(rs_tell_added); LABEL(rs_tell_found); LABEL(rs_tell_missed); LABEL(rs_tell_slow); LABEL(rs_tell_slow_added);
-LABEL(rs_tell_framed); LABEL(rs_tell_pushed); LABEL(rs_tell_context); LABEL(rs_tell_no_context); LABEL(rs_tell_pushed_again);
-LABEL(rs_tell_restored); LABEL(rs_tell_leaving); LABEL(rs_tell_end);
+LABEL(rs_tell_framed); LABEL(rs_tell_pushed); LABEL(rs_tell_context); LABEL(rs_tell_called); LABEL(rs_tell_pushed_again);
+LABEL(rs_tell_leaving); LABEL(rs_tell_end);
 
 bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code; }
 
-bool rs_tell_view(greg_t *g, struct rs_access_context **context)
+bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resume)
 {
 	enum { AH = 0xd5, OF = 0x800 };
 	uintptr_t pc = (uintptr_t)g[REG_RIP];
@@ -159,11 +158,13 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context)
 		return false;
 	if (pc == (uintptr_t)rs_tell_pushed || pc == (uintptr_t)rs_tell_pushed_again)
 		sp += 8;
-	if (pc >= (uintptr_t)rs_tell_context && pc < (uintptr_t)rs_tell_leaving) {
+	if (pc >= (uintptr_t)rs_tell_context && pc < (uintptr_t)rs_tell_called) {
 		*context = (struct rs_access_context *)sp;
 		return true;
 	}
-	if (pc >= (uintptr_t)rs_tell_framed && pc < (uintptr_t)rs_tell_context)
+	if (pc >= (uintptr_t)rs_tell_called && pc < (uintptr_t)rs_tell_leaving)
+		rs_access_context_back(g, (const struct rs_access_context *)sp);
+	if (pc >= (uintptr_t)rs_tell_framed && pc < (uintptr_t)rs_tell_leaving)
 		sp += 224;
 	const uint64_t *frame = (const uint64_t *)sp;
 	/* The same place in the first entry. */
@@ -175,7 +176,7 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context)
 		bool overflow = at == (uintptr_t)rs_tell_added || at == (uintptr_t)rs_tell_slow_added ? rax & 0x80 : rax & 1;
 		g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(AH | OF)) | (greg_t)(rax >> 8 & AH) | (overflow ? OF : 0);
 	}
-	if (at >= (uintptr_t)rs_tell_saved && at != (uintptr_t)rs_tell_leaving) {
+	if (at >= (uintptr_t)rs_tell_saved && at < (uintptr_t)rs_tell_called) {
 		g[REG_RAX] = (greg_t)frame[-1];
 		g[REG_RCX] = (greg_t)frame[-2];
 		g[REG_RDX] = (greg_t)frame[-3];
@@ -184,6 +185,7 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context)
 	g[REG_RDI] = (greg_t)frame[1];
 	g[REG_RSP] = (greg_t)(sp + 144);
 	g[REG_RIP] = (greg_t)rs_tell_site(frame[0]);
+	*resume = pc >= (uintptr_t)rs_tell_called ? (uintptr_t)frame[0] : (uintptr_t)g[REG_RIP]; /* it is told: on to the instruction */
 	return true;
 }
 
