@@ -1,0 +1,78 @@
+package race
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/finding"
+)
+
+// runFull runs a program under run --full and gives the races and uses of freed memory that it reports.
+func runFull(t testing.TB, runner, exe string) (found []finding.Finding) {
+	t.Helper()
+	native, err := exec.Command(exe).Output()
+	if err != nil {
+		t.Fatalf("natively: %v", err)
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	o, _ := json.Marshal(map[string]any{"Full": true, "ExitCode": 0, "Report": map[string]any{"Formats": []string{"json=" + report, "text"}}})
+	cmd := exec.Command(runner, string(o), "run", exe)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	if out, err := cmd.Output(); err != nil || string(out) != string(native) {
+		t.Fatalf("%v: %q, natively %q\n%s", err, out, native, errs.String())
+	}
+	lines, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(strings.TrimSpace(string(lines)), "\n") {
+		var f struct {
+			Type, Rule, Message string
+			Notes               []string
+			Parts               []struct {
+				Text  string
+				Stack []struct {
+					File string
+					Line int
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(line), &f); err != nil {
+			t.Fatal(err)
+		}
+		rule := finding.Rule(f.Rule)
+		if f.Type != "finding" || !slices.Contains([]finding.Rule{finding.RuleDataRace, finding.RuleDataRaceMov, finding.RuleUseAfterFree}, rule) {
+			continue
+		}
+		one := finding.Finding{Rule: rule, Message: f.Message, Notes: f.Notes}
+		for _, p := range f.Parts {
+			part := finding.Part{Text: p.Text}
+			for _, s := range p.Stack {
+				part.Stack = append(part.Stack, finding.Frame{File: s.File, Line: s.Line})
+			}
+			one.Parts = append(one.Parts, part)
+		}
+		found = append(found, one)
+	}
+	return found
+}
+
+// The same programs judged by the agent while they run: each race is found each time, and no other.
+func TestProgramsFull(t *testing.T) {
+	runner, sources := runnerAndSources(t)
+	for _, source := range sources {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			t.Parallel()
+			exe := build(t, source, "-O1")
+			for range rounds {
+				judge(t, source, runFull(t, runner, exe), false, "memcpy") // libc's accesses are not told
+			}
+		})
+	}
+}
