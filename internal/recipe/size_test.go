@@ -1,6 +1,7 @@
 package recipe
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/patch"
@@ -30,6 +31,7 @@ func TestSize(t *testing.T) {
 		{"empty", nil},
 		{"count, shared", []Op{Count{Cell: 0x40000000, Of: Shared}}},
 		{"count, per thread", []Op{Count{Cell: 0x40000000, Of: PerThread}}},
+		{"tell", []Op{Tell{Entry: -640}}},
 	} {
 		if testing.Short() && len(c.ops) > 0 {
 			t.Logf("%s: not with -short", c.name)
@@ -59,9 +61,19 @@ func TestSize(t *testing.T) {
 			if live.Flags&x86.FlagsArith == 0 {
 				dead++
 			}
-			r, err := Compile(c.ops, Site{At: a, Inst: in, Code: here}, live, env)
+			site := Site{At: a, Inst: in, Code: here}
+			r, err := Compile(c.ops, site, live, env)
+			if errors.Is(err, ErrAddress) && c.name == "tell" {
+				if n := TellSize(&site, 0); n != 0 {
+					t.Errorf("%v: refused, but its size is %d", in, n)
+				}
+				continue
+			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if n := TellSize(&site, 0); c.name == "tell" && n < r.Size() {
+				t.Errorf("%v: %d bytes, TellSize says %d", in, r.Size(), n)
 			}
 			sites = append(sites, patch.Site{At: a, Recipe: r})
 		}
