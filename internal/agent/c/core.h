@@ -172,6 +172,7 @@ extern struct rs_xsave { uint64_t mask; uint32_t size, compact; } rs_xsave RS_HI
 
 void rs_race_live_begin(void) RS_HIDDEN;
 void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack) RS_HIDDEN;
+void rs_race_live_event(struct rs_thread *t, const uint64_t *w) RS_HIDDEN;
 void rs_race_live_say(struct rs_thread *t, unsigned before) RS_HIDDEN;
 
 /* --- access.c -------------------------------------------------------------------------------------------------------------------------- */

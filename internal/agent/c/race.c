@@ -499,7 +499,8 @@ void rs_race_threads_after_fork(void)
 	for (uint32_t i = 0; i < all_count; i++) {
 		struct race_thread *t = all[i];
 		struct race_thread **e = entry(t->quick.number, false);
-		t->lock = t->busy = 0;
+		t->lock = 0;
+		t->busy = 0;
 		if (e && *e == t)
 			*e = NULL;
 		t->tmp = (struct race_stamp){0};
@@ -527,6 +528,14 @@ bool rs_race_begin(const struct rs_race_config *c)
 	if (!rs_race_configured.max_pages)
 		rs_race_configured.max_pages = 1 << 16;
 	return rs_race_shadow_begin();
+}
+
+uintptr_t rs_race_inside(const struct rs_race_thread *t) { return ((const struct race_thread *)t)->busy; }
+
+void rs_race_left(struct rs_race_thread *t)
+{
+	((struct race_thread *)t)->busy = 0;
+	rs_race_amnesty();
 }
 
 void rs_race_count(struct rs_race_counts *out) { *out = rs_race_counted; }

@@ -56,8 +56,8 @@ struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; uin
 /* One thread, and its slot's last once it has ended. Its own thread changes it, others under lock: v, w; and epoch, by atomic additions. */
 struct race_thread {
 	struct rs_race_thread quick;
+	uintptr_t busy;            /* in the detector, since where on the stack: a handler that comes now must not */
 	uint32_t lock;
-	uint32_t busy;             /* in the detector: a handler that comes now must not */
 	uint32_t slot, phase;
 	bool created, started, ended;
 	uint64_t end;              /* its epoch when it ended */

@@ -544,7 +544,7 @@ void rs_race_event(uint32_t number, const uint64_t *w)
 		return;
 	}
 	if (t)
-		t->busy = 1;
+		t->busy = (uintptr_t)__builtin_frame_address(0);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	if (t)
 		t->store_size = 0;
@@ -571,7 +571,7 @@ void rs_race_forget(struct rs_race_thread *t, uintptr_t addr, uint64_t size)
 			rs_race_set_freed(addr, addr + size, false);
 		return;
 	}
-	self->busy = 1;
+	self->busy = (uintptr_t)__builtin_frame_address(0);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	rs_race_replace(addr, addr + size < addr ? ~0ull : addr + size);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);

@@ -9,15 +9,29 @@ void rs_race_live_begin(void)
 		rs_give_up("out of memory for looking for races; it is no longer watched", 0);
 }
 
-void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
+static struct rs_race_thread *thread_of(struct rs_thread *t)
 {
 	struct rs_race_thread *r = t->race;
-	if (RS_UNLIKELY(!r || r->number != t->number)) {
-		r = rs_race_thread(t->number);
-		t->race = r;
-	}
+	if (r && r->number == t->number && RS_UNLIKELY(rs_race_inside(r)) && rs_left_behind(t, rs_race_inside(r), true))
+		rs_race_left(r);
+	return r && r->number == t->number ? r : NULL;
+}
+
+void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
+{
+	struct rs_race_thread *r = thread_of(t);
+	if (RS_UNLIKELY(!r))
+		t->race = r = rs_race_thread(t->number);
 	if (r)
 		rs_race_access(r, addr, size, kind, pc, stack);
+}
+
+void rs_race_live_event(struct rs_thread *t, const uint64_t *w)
+{
+	bool known = thread_of(t);
+	rs_race_event(t->number, w);
+	if (!known)
+		t->race = rs_race_thread(t->number);
 }
 
 /* Sends what was decided, before another event of t. The stacks that it names have been sent. */

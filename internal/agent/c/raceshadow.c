@@ -428,7 +428,7 @@ void rs_race_access(struct rs_race_thread *quick, uintptr_t addr, uint64_t size,
 		rs_race_amnesty();
 		return;
 	}
-	t->busy = 1;
+	t->busy = (uintptr_t)__builtin_frame_address(0);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	if (kind & RS_RACE_DONE) {
 		if (fits(addr, size))

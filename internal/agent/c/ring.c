@@ -1,7 +1,6 @@
 /* ring.c: writing events. See 'Order of events' in docs/architecture.md. Hot: rs_reserve and rs_commit make no system call and touch only
  * the thread's own memory, unless there is no room. Everything here may run in a signal handler. */
 #include "core.h"
-#include "race.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -174,7 +173,7 @@ void rs_commit_record(struct rs_thread *t)
 	unsigned lane = t->nested;
 	struct rs_lane *l = &t->slot->lane[lane];
 	if (RS_UNLIKELY(rs_config.races))
-		rs_race_event(t->number, t->record[lane]);
+		rs_race_live_event(t, t->record[lane]);
 	t->head[lane] = t->next[lane];
 	__atomic_store_n(&l->head, t->next[lane], __ATOMIC_RELEASE);
 	__atomic_store_n(&l->pending, 0, __ATOMIC_RELEASE);
