@@ -76,3 +76,37 @@ func TestProgramsFull(t *testing.T) {
 		})
 	}
 }
+
+// A leaf function has the stack 8 bytes from where a call wants it. Its first access in a library that was loaded late had the agent fetch what stacks are walked by, which stored vectors
+// on the stack: SIGSEGV in the program.
+func TestFullLeaf(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "leaf.c"), filepath.Join(dir, "libleaf.so")
+	text := `#include <dlfcn.h>
+#include <stdio.h>
+#ifdef LIBRARY
+int count[4];
+int leaf(int i) { return ++count[i & 3]; }
+#else
+int main(void) {
+	void *lib = dlopen(NAME, RTLD_NOW);
+	int (*leaf)(int) = (int (*)(int))dlsym(lib, "leaf");
+	printf("%d\n", leaf(1));
+}
+#endif
+`
+	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-g", "-O2", "-DLIBRARY", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	exe := filepath.Join(dir, "leaf")
+	if out, err := exec.Command("gcc", "-g", "-O1", "-DNAME=\""+library+"\"", "-o", exe, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if found := runFull(t, runner, exe); len(found) != 0 {
+		t.Errorf("%v", found)
+	}
+}

@@ -193,7 +193,8 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resu
 
 struct rs_xsave rs_xsave;
 
-void rs_vectors_kept(void (*f)(void *), void *arg)
+/* The stack is as the program had it at the instruction, which in a leaf function is not where the ABI wants it for a call, and what f runs may rely on that. */
+__attribute__((force_align_arg_pointer)) void rs_vectors_kept(void (*f)(void *), void *arg)
 {
 	enum { HEADER = 512, HEADER_BYTES = 64 }; /* Intel SDM vol. 1, 13.4.2: xsave leaves most of it alone, and xrstor wants zeros */
 	if (RS_LIKELY(!rs_xsave.size)) {
