@@ -5,18 +5,51 @@ import (
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
-// Found puts into words what the agent's detector found in a process, as of the last event that w was given. What was held then is not known.
-func Found(w Names, process uint64, ev wire.EvRace) finding.Finding {
+// Live puts into words what the agent's detector finds. It is for one goroutine.
+type Live struct {
+	w       Names
+	pending map[uint64]map[wire.EvRace]finding.Finding // by process: what was found and is not decided, as its world was then
+}
+
+// NewLive makes one. w must be up to date at each call of Found.
+func NewLive(w Names) *Live { return &Live{w, map[uint64]map[wire.EvRace]finding.Finding{}} }
+
+// Found takes an event of a process; ok: it is a race that is decided.
+func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool) {
+	key := ev
+	key.Rule, key.Count = 0, 0
+	if ev.Rule == wire.RaceRulePendingRace || ev.Rule == wire.RaceRulePendingFree {
+		if l.pending[process] == nil {
+			l.pending[process] = map[wire.EvRace]finding.Finding{}
+		}
+		l.pending[process][key] = l.words(process, &ev)
+		return finding.Finding{}, false
+	}
+	if f, ok = l.pending[process][key]; ok {
+		delete(l.pending[process], key)
+	} else {
+		f = l.words(process, &ev)
+	}
+	f.Count = max(int(ev.Count), 1)
+	r := Race{Finding: f, Mov: ev.Rule == wire.RaceRuleDataRaceMov || ev.Rule == wire.RaceRuleFreeMov}
+	r.classify()
+	return r.Finding, true
+}
+
+// End says that a process is gone.
+func (l *Live) End(process uint64) { delete(l.pending, process) }
+
+// words gives the finding, of the rule that it has if it rests on nothing. What was held is not known.
+func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
 	x := &site{t: &thread{number: ev.By}, pc: ev.Pc, size: ev.Size, stack: ev.Stack, kind: Kind(ev.Kind), atomic: Kind(ev.Kind)&Locked != 0}
 	s := &site{} // not remembered
 	if ev.Pc2 != 0 || ev.Stack2 != 0 {
 		s = &site{t: &thread{number: ev.By2}, pc: ev.Pc2, size: ev.Size2, stack: ev.Stack2, kind: Kind(ev.Kind2), atomic: Kind(ev.Kind2)&Locked != 0}
 	}
 	q := &point{addr: ev.Addr2}
-	r := Race{Mov: ev.Rule == wire.RaceRuleDataRaceMov || ev.Rule == wire.RaceRuleFreeMov}
-	b := newTeller(w, make([][]heldLock, 1), process, finding.RuleDataRace)
+	b := newTeller(l.w, make([][]heldLock, 1), process, finding.RuleDataRace)
 	switch ev.Rule {
-	case wire.RaceRuleFree, wire.RaceRuleFreeMov:
+	case wire.RaceRuleFree, wire.RaceRuleFreeMov, wire.RaceRulePendingFree:
 		b.freed("free", x, ev.Addr, q, s)
 	case wire.RaceRuleUseAfterFree:
 		b.f.Rule = finding.RuleUseAfterFree
@@ -24,8 +57,5 @@ func Found(w Names, process uint64, ev wire.EvRace) finding.Finding {
 	default:
 		b.unordered(x, ev.Addr, q, s)
 	}
-	b.f.Count = max(int(ev.Count), 1)
-	r.Finding = b.f
-	r.classify()
-	return r.Finding
+	return b.f
 }

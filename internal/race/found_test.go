@@ -35,7 +35,11 @@ func TestFound(t *testing.T) {
 		ev := two
 		ev.Rule = c.rule
 		c.change(&ev)
-		f := Found(plainWorld{}, 1, ev)
+		live := NewLive(plainWorld{})
+		f, ok := live.Found(1, ev)
+		if !ok {
+			t.Fatalf("%v: it is not told", c.rule)
+		}
 		parts := make([]string, 0, len(f.Parts))
 		for _, p := range f.Parts {
 			parts = append(parts, fmt.Sprintf("%s by %d", p.Text, p.Thread))
@@ -47,4 +51,36 @@ func TestFound(t *testing.T) {
 			t.Errorf("%v: notes %q", c.rule, notes)
 		}
 	}
+}
+
+// A race that was announced while its memory was there is told as it was then, once.
+func TestPending(t *testing.T) {
+	names := &changing{name: "early"}
+	live := NewLive(names)
+	ev := wire.EvRace{Rule: wire.RaceRulePendingRace, Kind: uint8(Write), Kind2: uint8(Write), By: 2, By2: 1, Addr: 0x1000, Size: 8, Pc: 0x51, Addr2: 0x1000, Size2: 8, Pc2: 0x61, Count: 1}
+	if _, ok := live.Found(1, ev); ok {
+		t.Fatal("it is told before it is decided")
+	}
+	names.name = "late"
+	ev.Rule, ev.Count = wire.RaceRuleDataRaceMov, 7
+	f, ok := live.Found(1, ev)
+	if !ok || f.Rule != finding.RuleDataRaceMov || f.Count != 7 || f.Objects[0].Symbol != "early" {
+		t.Errorf("%v, %+v", ok, f)
+	}
+	if f, ok = live.Found(2, ev); !ok || f.Objects[0].Symbol != "late" {
+		t.Errorf("another process: %v, %+v", ok, f)
+	}
+	live.End(1)
+	if len(live.pending) != 0 {
+		t.Errorf("kept: %v", live.pending)
+	}
+}
+
+type changing struct {
+	plainWorld
+	name string
+}
+
+func (c *changing) Object(_, addr uint64, _ wire.Object) finding.Object {
+	return finding.Object{Addr: addr, Symbol: c.name}
 }

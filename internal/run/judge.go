@@ -21,6 +21,7 @@ type Judge struct {
 	det     *detect.Detector
 	rep     *report.Reporter
 	notSeen *unseen
+	races   *race.Live
 	hideMov bool // races that rest on mov alone are not told
 
 	// Findings are named and written on a goroutine of their own: to read a large program's debug information takes longer than the
@@ -36,6 +37,7 @@ type Judge struct {
 // NewJudge returns a Judge that reports to rep. Finish must be called in the end.
 func NewJudge(cfg detect.Config, sym target.Symbolizer, rep *report.Reporter) *Judge {
 	j := &Judge{set: target.New(sym), rep: rep, notSeen: newUnseen()}
+	j.races = race.NewLive(j.set)
 	j.cond.L = &j.mu
 	j.det = detect.New(cfg, j.set, j.found)
 	j.told.Add(1)
@@ -49,7 +51,7 @@ func (j *Judge) Event(process uint64, e *wire.Event) {
 	j.det.Event(process, e)
 	j.notSeen.event(j.set, process, e)
 	if e.Type == wire.TypeRace {
-		if f := race.Found(j.set, process, wire.DecodeRace(e.Words)); f.Rule != finding.RuleDataRaceMov || !j.hideMov {
+		if f, ok := j.races.Found(process, wire.DecodeRace(e.Words)); ok && (f.Rule != finding.RuleDataRaceMov || !j.hideMov) {
 			j.found(f)
 		}
 	}
@@ -58,6 +60,7 @@ func (j *Judge) Event(process uint64, e *wire.Event) {
 // End says that a process is gone and that there are no more events of it.
 func (j *Judge) End(process uint64) {
 	j.det.End(process)
+	j.races.End(process)
 	j.set.Forget(process)
 }
 

@@ -36,7 +36,7 @@ var Enums = []EnumSpec{
 		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"},
 		{13, "no-tsc"}, {14, "deepbind"}}},
 	{"RaceRule", "what the agent's race detector found", []EnumValue{
-		{1, "data-race"}, {2, "data-race-mov"}, {3, "free"}, {4, "free-mov"}, {5, "use-after-free"}}},
+		{1, "data-race"}, {2, "data-race-mov"}, {3, "free"}, {4, "free-mov"}, {5, "use-after-free"}, {6, "pending-race"}, {7, "pending-free"}}},
 }
 
 // EnumSpec is one enum: its Go and C name, what it is, its values.
@@ -129,7 +129,7 @@ var Events = []Spec{
 	{70, "access", []Field{addr("addr"), u64f("size"), addr("pc"), stack(), u8("kind", "")}, NoTail, "[accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it. Writes, atomic ones and fences are told before they are made; reads when they have been. A thread tells an access once between two of its other events, unless the bytes are atomic."},
 	{71, "race", []Field{u8("rule", "RaceRule"), u8("kind", ""), u8("kind2", ""), thread("by"), addr("addr"), u64f("size"), addr("pc"), stack(), thread("by2"), addr("addr2"), u64f("size2"), addr("pc2"), stackN("stack2"),
 		u32f("count")}, NoTail,
-		"[races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access. data-race-mov: it rests on mov instructions that could be atomics. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread."},
+		"[races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access. data-race-mov: it rests on mov instructions that could be atomics. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread. Before that it is sent as pending-race or pending-free, soon after it was found, while what lies at its addresses is still there; all but rule and count will be the same."},
 
 	// Signals.
 	{80, "sigaction", []Field{u32f("sig"), u32f("saflags"), addr("handler")}, NoTail, "A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`."},

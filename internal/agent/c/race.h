@@ -55,7 +55,7 @@ struct rs_race_found {
 	uint32_t by, by2, stack, stack2, count;
 	uint64_t addr, size, pc, addr2, size2, pc2;
 };
-/* Gives the next race that is decided, once. */
+/* Gives the next race that is decided, once; and before that, once, one that waits for it (RS_RACE_RULE_PENDING_…). */
 bool rs_race_next(struct rs_race_found *out);
 /* What was lost, for notes and --stats. */
 struct rs_race_counts { uint64_t accesses, evicted_pages, pages, amnesties, unsaid; };

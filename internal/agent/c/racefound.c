@@ -3,8 +3,8 @@
 
 enum { MAX_RACES = 4096, BUCKETS = 1024, INSTANCES = 4 };
 enum { PENDING = 1, DECIDED = 2 };
-static struct race { struct rs_race_found f; uint64_t lo, hi, since; uint32_t next; uint8_t rests, state, told; } races[MAX_RACES];
-static uint32_t head[BUCKETS], used, spare, races_lock, pending, untold;
+static struct race { struct rs_race_found f; uint64_t lo, hi, since; uint32_t next; uint8_t rests, state, told, announced; } races[MAX_RACES];
+static uint32_t head[BUCKETS], used, spare, races_lock, pending, untold; /* untold: to be announced, or told */
 static uint64_t now;
 
 uint64_t rs_race_now(void) { return __atomic_add_fetch(&now, 1, __ATOMIC_SEQ_CST); }
@@ -40,8 +40,9 @@ static void decide(struct race *r)
 		r->f.rule = mov ? RS_RACE_RULE_DATA_RACE_MOV : RS_RACE_RULE_DATA_RACE;
 	if (r->state == PENDING)
 		pending--;
+	if (r->state != PENDING || r->announced)
+		untold++;
 	r->state = DECIDED;
-	untold++;
 }
 
 static bool certain(const struct rs_race_found *f) { return f->rule != RS_RACE_RULE_DATA_RACE_MOV && f->rule != RS_RACE_RULE_FREE_MOV; }
@@ -53,6 +54,8 @@ static void drop(struct race *r)
 			*link = r->next;
 			break;
 		}
+	if (!r->announced)
+		untold--;
 	r->state = 0;
 	r->next = spare;
 	spare = (uint32_t)(r - races);
@@ -90,6 +93,7 @@ void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsi
 			if (rests) {
 				r->state = PENDING;
 				pending++;
+				untold++;
 			} else
 				decide(r);
 		}
@@ -156,6 +160,12 @@ bool rs_race_next(struct rs_race_found *out)
 		if (races[i].state == DECIDED && !races[i].told) {
 			*out = races[i].f;
 			races[i].told = 1;
+			untold--;
+			any = true;
+		} else if (races[i].state == PENDING && !races[i].announced) {
+			*out = races[i].f;
+			out->rule = is_free(out) ? RS_RACE_RULE_PENDING_FREE : RS_RACE_RULE_PENDING_RACE;
+			races[i].announced = 1;
 			untold--;
 			any = true;
 		}
