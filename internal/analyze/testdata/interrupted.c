@@ -2,7 +2,7 @@
 // on with. Some of its words were told before, some are told anew each time, one is atomic.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -10,12 +10,13 @@
 #include <string.h>
 #include <ucontext.h>
 
-enum { TIMES = 1000, REGS = 15, FLAGS = 0x8d5, DIRECTION = 0x400 };
+enum { TIMES = 500, REGS = 15, FLAGS = 0x8d5, DIRECTION = 0x400 };
 extern const char loop[], loop_end[], out[], __executable_start[], etext[];
 static uint64_t word[64] __attribute__((used, aligned(64)));
 static uint64_t values[REGS], flags = 0x8d5;
 static int bad, times;
-static atomic_int handled, inside;
+static atomic_int inside;
+static sem_t handled;
 static const int regs[REGS] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
 
 static void handler(int sig, siginfo_t *info, void *context)
@@ -27,7 +28,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	if (pc < (uintptr_t)loop || pc >= (uintptr_t)loop_end) {
 		if (atomic_load(&inside) == 1 && (pc < (uintptr_t)__executable_start || pc >= (uintptr_t)etext) && bad++ < 5)
 			fprintf(stderr, "interrupted at %lx\n", (unsigned long)pc);
-		handled++;
+		sem_post(&handled);
 		return;
 	}
 	for (int i = 0; i < REGS; i++) {
@@ -43,7 +44,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	g[REG_EFL] = (greg_t)(((uint64_t)g[REG_EFL] & ~(uint64_t)(FLAGS | DIRECTION)) | flags);
 	if (++times == TIMES)
 		g[REG_RIP] = (greg_t)(uintptr_t)out;
-	handled++;
+	sem_post(&handled);
 }
 
 /* The stack has a red zone's worth of words that the loop uses as a leaf function would. */
@@ -82,9 +83,11 @@ __attribute__((noinline)) static void run(void)
 static void *worker(void *arg)
 {
 	(void)arg;
+	sem_post(&handled);
 	atomic_store(&inside, 1);
 	run();
 	atomic_store(&inside, 2);
+	sem_post(&handled);
 	return NULL;
 }
 
@@ -92,15 +95,11 @@ int main(void)
 {
 	pthread_t t;
 	struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	sem_init(&handled, 0, 0);
 	sigaction(SIGUSR1, &sa, NULL);
 	pthread_create(&t, NULL, worker, NULL);
-	while (atomic_load(&inside) == 0)
-		sched_yield();
-	for (int n = 0; atomic_load(&inside) == 1; n++) {
+	for (sem_wait(&handled); atomic_load(&inside) != 2; sem_wait(&handled))
 		pthread_kill(t, SIGUSR1);
-		while (atomic_load(&handled) == n && atomic_load(&inside) == 1)
-			sched_yield();
-	}
 	pthread_join(t, NULL);
 	printf("%d wrong\n", bad);
 	return bad != 0;

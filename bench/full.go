@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// fullBytes is what the programs of full get to compress.
+const fullBytes = 1_000_000
+
+// full measures what `record --sample=full` costs: CPU time of the program and ripstop against native, and the trace.
+func (b *bench) full(ctx context.Context) error {
+	if !b.only.MatchString("full") {
+		return nil
+	}
+	fmt.Printf("\n%-16s %-28s %s\n", "all accesses", "CPU against native (min–max)", "MB of trace")
+	dir, err := os.MkdirTemp("/tmp", "rsbench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	in := filepath.Join(dir, "in")
+	if err := firstBytes(b.ripstop, in, fullBytes); err != nil {
+		return err
+	}
+	for _, prog := range []string{"pigz", "pbzip2"} {
+		var native, told []float64
+		var size int64
+		for range b.rounds {
+			trace := filepath.Join(dir, "trace")
+			for _, args := range [][]string{{prog, "-k", "-p2", "-c", in}, {b.ripstop, "record", "--sample=full", "-o", trace, "--", prog, "-k", "-p2", "-c", in}} {
+				ctx, stop := context.WithTimeout(ctx, 15*time.Minute)
+				cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+				err := cmd.Run()
+				stop()
+				if err != nil {
+					return fmt.Errorf("%v: %w", args, err)
+				}
+				cpu := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+				if args[0] == prog {
+					native = append(native, cpu)
+				} else {
+					told = append(told, cpu)
+				}
+			}
+			if size, err = bytesOf(trace); err != nil {
+				return err
+			}
+			if err := os.RemoveAll(trace); err != nil {
+				return err
+			}
+		}
+		fmt.Printf("%-16s %-28s %d\n", prog, spread(ratios(told, native)), size>>20)
+	}
+	return nil
+}
+
+// firstBytes copies the beginning of a file.
+func firstBytes(from, to string, n int64) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, n))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, b, 0o600)
+}
+
+// bytesOf is the size of the files in a directory.
+func bytesOf(dir string) (n int64, err error) {
+	list, err := os.ReadDir(dir)
+	for _, e := range list {
+		if i, err := e.Info(); err == nil {
+			n += i.Size()
+		}
+	}
+	return n, err
+}
