@@ -51,7 +51,8 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 'ripstop help options').`,
 		Example: `  ripstop run -- ./server -p 8080
   ripstop run --format text,sarif=report.sarif -- make test
-  ripstop run --suppressions known.supp --on-deadlock=abort -- ./server`,
+  ripstop run --suppressions known.supp --on-deadlock=abort -- ./server
+  ripstop run --full -- ./unit-test`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.program, o.report.Command = args, args
 			return exit(jobs.run(o))
@@ -64,7 +65,7 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	cmd.Flags().DurationVar(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
 	fs.note("hang-timeout")
 	fs.under("Data races")
-	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: many times slower")
+	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 30 to 200 times slower")
 	fs.movAtomics(&o.movAtomics)
 	fs.reportFlags(&o.report, &o.exitCode)
 	return cmd

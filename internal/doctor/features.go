@@ -25,13 +25,15 @@ var needs = []need{
 		[]string{"tsc"}, "without it, events of different cores may be taken in the wrong order"},
 	{"dumps", "stacks of all threads (SIGQUIT, --hang-timeout)", false,
 		[]string{"ptrace", "vm-read"}, "without it, only locks held and waited for are shown"},
-	{"races", "races, by protection keys", true,
+	{"full", "data races, by every memory access (run --full)", false,
+		[]string{"kernel", "glibc", "agent", "membarrier"}, "without it, code that is loaded later is not looked at"},
+	{"sampled", "sampled races, by hardware trace (record --sample=pmu)", false, []string{"pebs", "pt"}, "without it, timer samples are used"},
+	{"timer", "sampled races, by timer (record --sample=timer)", false, []string{"clock", "breakpoints"}, ""},
+	{"races", "races at the cost of sharing, by protection keys", true,
 		[]string{"pku", "gs-base", "membarrier"}, "without it, every memory access is patched, which is slower"},
 	{"watchpoints", "root causes, by watchpoints in the replay", true, []string{"breakpoints", "sigtrap"}, ""},
 	{"replay", "replay with cheap checkpoints", true,
 		[]string{"userfaultfd", "wp-async", "pagemap-scan"}, "without it, memory is copied, which takes longer"},
-	{"sampled", "sampled races, by hardware trace", true, []string{"pebs", "pt"}, "without it, timer samples are used"},
-	{"timer", "sampled races, by timer", true, []string{"clock", "breakpoints"}, ""},
 }
 
 // follow answers the features from the facts: no if a needed fact is no, else could not tell if one could not be told.

@@ -99,6 +99,8 @@ extern uint32_t rs_active __attribute__((visibility("hidden")));         /* 1 wh
 extern struct rs_ctl *rs_ctl __attribute__((visibility("hidden")));      /* NULL when inert */
 /* Set by proc.c when the program puts itself under seccomp: from then on no sockets, no new regions, no unusual system calls. */
 extern uint32_t rs_sandboxed __attribute__((visibility("hidden")));
+/* A library was loaded that calls libc past us (RTLD_DEEPBIND): blocks and locks may come and go unseen. */
+extern bool rs_bypassed __attribute__((visibility("hidden")));
 
 /* The calling thread if its events are wanted now, else NULL. A thread not made by an interposed pthread_create (raw clone, or
  * before ours) gets its state on first use when that is safe. Never true in a vfork child or while t->inside. */

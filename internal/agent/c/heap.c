@@ -91,7 +91,8 @@ static union block *blocks; /* NULL: not remembered (no session, no memory) */
 static union block (*bigs)[BIG_SLOTS];
 static bool big_used[BIG_LEVELS];
 static bool parts; /* there was a block with B_NEW */
-static bool tombstones_hold, bypassed;
+static bool tombstones_hold;
+bool rs_bypassed;
 
 struct site {
 	uint64_t key;
@@ -159,7 +160,7 @@ static bool blocks_ready(void)
 		__atomic_store_n(&state, 3, __ATOMIC_RELEASE);
 		return false;
 	}
-	tombstones_hold = dl_iterate_phdr(is_glibc, NULL) == 1 && !__atomic_load_n(&bypassed, __ATOMIC_SEQ_CST);
+	tombstones_hold = dl_iterate_phdr(is_glibc, NULL) == 1 && !__atomic_load_n(&rs_bypassed, __ATOMIC_SEQ_CST);
 	bigs = (union block (*)[BIG_SLOTS])g;
 	__atomic_store_n(&blocks, b, __ATOMIC_RELEASE);
 	__atomic_store_n(&state, 2, __ATOMIC_RELEASE);
@@ -168,7 +169,7 @@ static bool blocks_ready(void)
 
 void rs_heap_bypassed(void)
 {
-	__atomic_store_n(&bypassed, true, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&rs_bypassed, true, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&tombstones_hold, false, __ATOMIC_SEQ_CST);
 }
 
@@ -451,7 +452,7 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
 		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
 			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, was.size, pc, fp);
-		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !bypassed)
+		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !rs_bypassed)
 			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
 		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
 			rs_sync_memory_gone(t, (uintptr_t)p, rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 1, stack);

@@ -248,11 +248,39 @@ static void settle(struct rs_thread *t)
 		rs_held_stack_at(t, i);
 }
 
-/* Entries about which held lists are known to lie (RS_OBJ_VOID). Called where a tail is about to be sent. */
+/* Copies n bytes of our own memory that may be unmapped: a lock in a held list may lie in memory that another thread gave back. */
+bool rs_read_safely(void *to, uintptr_t from, size_t n)
+{
+	if (rs_sandboxed) /* no system call that a filter may not know */
+		return false;
+	struct { void *base; size_t len; } local = {to, n}, remote = {(void *)from, n};
+	return RS_SYS6(SYS_process_vm_readv, RS_SYS0(SYS_getpid), &local, 1, &remote, 1, 0) == (long)n;
+}
+
+/* Does the object itself say that it is locked, where possible by this thread? */
+static bool still_held(const struct rs_thread *t, uintptr_t obj, unsigned kind)
+{
+	union { pthread_mutex_t m; pthread_rwlock_t rw; pthread_spinlock_t spin; } u;
+	switch (kind) {
+	case RS_OBJECT_MUTEX:
+		/* Robust: ending with it held is what they are for. Shared: the owner may be another process's. */
+		return rs_read_safely(&u.m, obj, sizeof u.m) && (u.m.__data.__kind & ~(512 | 3)) == 0 && u.m.__data.__lock != 0
+			&& (uint32_t)u.m.__data.__owner == t->tid;
+	case RS_OBJECT_RWLOCK:
+		return rs_read_safely(&u.rw, obj, sizeof u.rw) && u.rw.__data.__shared == 0
+			&& ((uint32_t)u.rw.__data.__cur_writer == t->tid || (u.rw.__data.__cur_writer == 0 && u.rw.__data.__readers >> 3 != 0));
+	case RS_OBJECT_SPIN:
+		return rs_read_safely((void *)&u.spin, obj, sizeof u.spin) && u.spin != 1;
+	}
+	return false;
+}
+
+/* Entries about which held lists are known to lie (RS_OBJ_VOID), or do: locks may be given back past us. Called where a tail is about to be sent. */
 static void held_purge(struct rs_thread *t)
 {
+	bool lies = __atomic_load_n(&rs_bypassed, __ATOMIC_RELAXED);
 	for (int i = (int)t->held_count - 1; i >= 0; i--)
-		if (rs_object_has(rs_object_find(t->held[i].obj), RS_OBJ_VOID))
+		if (rs_object_has(rs_object_find(t->held[i].obj), RS_OBJ_VOID) || (lies && !still_held(t, t->held[i].obj, RS_INFO_KIND(t->held[i].info))))
 			rs_held_remove(t, i);
 }
 
@@ -595,33 +623,6 @@ void rs_misuse(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned what,
 }
 
 /* --- end of a thread ------------------------------------------------------------------------------------------------------------------ */
-
-/* Copies n bytes of our own memory that may be unmapped: a lock in a held list may lie in memory that another thread gave back. */
-bool rs_read_safely(void *to, uintptr_t from, size_t n)
-{
-	if (rs_sandboxed) /* no system call that a filter may not know */
-		return false;
-	struct { void *base; size_t len; } local = {to, n}, remote = {(void *)from, n};
-	return RS_SYS6(SYS_process_vm_readv, RS_SYS0(SYS_getpid), &local, 1, &remote, 1, 0) == (long)n;
-}
-
-/* Does the object itself say that it is locked, where possible by this thread? */
-static bool still_held(const struct rs_thread *t, uintptr_t obj, unsigned kind)
-{
-	union { pthread_mutex_t m; pthread_rwlock_t rw; pthread_spinlock_t spin; } u;
-	switch (kind) {
-	case RS_OBJECT_MUTEX:
-		/* Robust: ending with it held is what they are for. Shared: the owner may be another process's. */
-		return rs_read_safely(&u.m, obj, sizeof u.m) && (u.m.__data.__kind & ~(512 | 3)) == 0 && u.m.__data.__lock != 0
-			&& (uint32_t)u.m.__data.__owner == t->tid;
-	case RS_OBJECT_RWLOCK:
-		return rs_read_safely(&u.rw, obj, sizeof u.rw) && u.rw.__data.__shared == 0
-			&& ((uint32_t)u.rw.__data.__cur_writer == t->tid || (u.rw.__data.__cur_writer == 0 && u.rw.__data.__readers >> 3 != 0));
-	case RS_OBJECT_SPIN:
-		return rs_read_safely((void *)&u.spin, obj, sizeof u.spin) && u.spin != 1;
-	}
-	return false;
-}
 
 void rs_sync_thread_end(struct rs_thread *t)
 {

@@ -1,8 +1,10 @@
 /* dl_deepbind.c: blocks go from hand to hand between the program and a library that may have been loaded with RTLD_DEEPBIND; all rightly, but for
  * "wrong". */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <stdlib.h>
 #ifdef LIBRARY
+void unlock(pthread_mutex_t *m) { pthread_mutex_unlock(m); }
 void *get(size_t n) { return malloc(n); }
 void drop(void *p) { free(p); }
 #else
@@ -31,6 +33,16 @@ int main(int argc, char **argv)
 			all[i] = get(700); /* where the large block was */
 		for (int i = 0; i < BLOCKS; i++)
 			free(all[i]);
+	}
+	void (*unlock)(pthread_mutex_t *) = (void (*)(pthread_mutex_t *))dlsym(lib, "unlock");
+	static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
+	for (int i = 0; i < 2; i++) { /* a and b are never held both but in the order b, a */
+		pthread_mutex_lock(&a);
+		unlock(&a);
+		pthread_mutex_lock(&b);
+		pthread_mutex_lock(&a);
+		pthread_mutex_unlock(&a);
+		pthread_mutex_unlock(&b);
 	}
 	if (strcmp(how, "wrong") == 0) {
 		char *volatile p = malloc(1000);
