@@ -70,11 +70,7 @@ func (c *diskCache) load(id string) ([]byte, bool) {
 	ok := len(b) >= cacheHeader && binary.LittleEndian.Uint64(b) == tableMagic &&
 		binary.LittleEndian.Uint64(b[16:]) == uint64(len(b)-cacheHeader) &&
 		binary.LittleEndian.Uint64(b[8:]) == uint64(crc32.ChecksumIEEE(b[cacheHeader:]))
-	if ok {
-		_, err := unwind.Decode(b[cacheHeader:])
-		ok = err == nil
-	}
-	if !ok {
+	if !ok || unwind.Check(b[cacheHeader:]) != nil {
 		os.Remove(path)
 		return nil, false
 	}

@@ -31,8 +31,20 @@ func appendHeader(b []byte, h wire.UnwindHeader) []byte {
 
 // Decode reads a table and checks all that lookups rely on.
 func Decode(b []byte) (*Table, error) {
-	bad := func(format string, a ...any) (*Table, error) {
-		return nil, fmt.Errorf("unwind table: %s", fmt.Sprintf(format, a...))
+	t := new(Table)
+	if err := decode(b, t); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Check is Decode's error. It allocates nothing.
+func Check(b []byte) error { return decode(b, nil) }
+
+// decode fills t, if there is one.
+func decode(b []byte, t *Table) error {
+	bad := func(format string, a ...any) error {
+		return fmt.Errorf("unwind table: %s", fmt.Sprintf(format, a...))
 	}
 	le := binary.LittleEndian
 	if len(b) < wire.SizeUnwindHeader {
@@ -49,8 +61,10 @@ func Decode(b []byte) (*Table, error) {
 	if want := wire.SizeUnwindHeader + nrules*wire.SizeUnwindRule; rowsOff != want || rowsOff+nrows*wire.SizeUnwindRow != uint64(len(b)) {
 		return bad("%d rules, %d rows at offset %d do not make %d bytes", nrules, nrows, rowsOff, len(b))
 	}
-	t := &Table{Base: base, Rules: make([]wire.UnwindRule, nrules), Rows: make([]wire.UnwindRow, nrows)}
-	for i := range t.Rules {
+	if t != nil {
+		*t = Table{Base: base, Rules: make([]wire.UnwindRule, nrules), Rows: make([]wire.UnwindRow, nrows)}
+	}
+	for i := range nrules {
 		p := b[wire.SizeUnwindHeader+i*wire.SizeUnwindRule:]
 		r := wire.UnwindRule{CFA: p[0], RBP: p[1], Reg: p[2], RBX: p[3], CFAOff: int32(le.Uint32(p[4:])),
 			RBPOff: int32(le.Uint32(p[8:])), RBXOff: int32(le.Uint32(p[12:]))}
@@ -58,16 +72,23 @@ func Decode(b []byte) (*Table, error) {
 			wire.CFA(r.CFA) == wire.CFAReg && r.Reg > 15 || i == 0 && r != none {
 			return bad("rule %d is %+v", i, r)
 		}
-		t.Rules[i] = r
-	}
-	for i := range t.Rows {
-		p := b[rowsOff+uint64(i)*wire.SizeUnwindRow:]
-		t.Rows[i] = wire.UnwindRow{PC: le.Uint32(p), Rule: le.Uint32(p[4:])}
-		if uint64(t.Rows[i].Rule&^wire.RowStart) >= nrules || i > 0 && t.Rows[i].PC <= t.Rows[i-1].PC {
-			return bad("row %d is %+v", i, t.Rows[i])
+		if t != nil {
+			t.Rules[i] = r
 		}
 	}
-	return t, nil
+	var last uint32
+	for i := range nrows {
+		p := b[rowsOff+i*wire.SizeUnwindRow:]
+		row := wire.UnwindRow{PC: le.Uint32(p), Rule: le.Uint32(p[4:])}
+		if uint64(row.Rule&^wire.RowStart) >= nrules || i > 0 && row.PC <= last {
+			return bad("row %d is %+v", i, row)
+		}
+		last = row.PC
+		if t != nil {
+			t.Rows[i] = row
+		}
+	}
+	return nil
 }
 
 // Lookup returns the rule that holds at a link-time address.
