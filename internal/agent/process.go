@@ -164,6 +164,8 @@ type Stats struct {
 	Tables, TablesCached, NoTables  uint64 // unwind tables compiled, found in the cache, modules without
 	Passes                          uint64
 	DetachedProcesses, BadProcesses uint64
+
+	RaceAmnesties, RaceEvicted, RaceUnsaid uint64 // as in wire.Region
 }
 
 // add adds what the regions of p say.
@@ -178,6 +180,9 @@ func (st *Stats) add(p *process) {
 		st.StackDrops += atomic.LoadUint64(&r.head.StackDrops)
 		st.RingWaits += atomic.LoadUint64(&r.head.RingWaits)
 		st.LocksTaken += atomic.LoadUint64(&r.head.LocksTaken)
+		st.RaceAmnesties += atomic.LoadUint64(&r.head.RaceAmnesties)
+		st.RaceEvicted += atomic.LoadUint64(&r.head.RaceEvicted)
+		st.RaceUnsaid += atomic.LoadUint64(&r.head.RaceUnsaid)
 		for i := range r.slots {
 			st.LocksTaken += atomic.LoadUint64(&r.slots[i].shared.LocksTaken)
 		}

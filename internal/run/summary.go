@@ -26,14 +26,33 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 	if w.accesses != nil {
 		s.NotSeen = append(s.NotSeen, "accesses inside libc, libm, libgcc and libstdc++ (memcpy, stdio, streams and the like) are not seen, nor are the kernel's")
 		s.NotSeen = append(s.NotSeen, w.accesses.NotSeen()...)
+		s.NotSeen = append(s.NotSeen, racesNotSeen(st)...)
 	}
 	if text := LetGo(left); text != "" {
 		s.NotSeen = append(s.NotSeen, text)
 	}
 	if w.opts.Stats {
 		s.Stats = Stats(st)
+		if w.accesses != nil {
+			s.Stats = append(s.Stats, report.Stat{Name: "races, taken for ordered", Value: fmt.Sprint(st.RaceAmnesties)},
+				report.Stat{Name: "races, pages forgotten", Value: fmt.Sprint(st.RaceEvicted)})
+		}
 	}
 	return s
+}
+
+// racesNotSeen says which races were lost.
+func racesNotSeen(st agent.Stats) (out []string) {
+	if st.RaceEvicted > 0 {
+		out = append(out, fmt.Sprintf("races with accesses long ago: the history of %d pages of 4 KiB was dropped to bound memory", st.RaceEvicted))
+	}
+	if n := st.RaceAmnesties; n > 0 {
+		out = append(out, fmt.Sprintf("races across %d moments at which all that came before had to be taken for ordered (no memory, a lock that was not to be had, a signal handler in the middle of a check)", n))
+	}
+	if st.RaceUnsaid > 0 {
+		out = append(out, fmt.Sprintf("%d races more than are kept at once", st.RaceUnsaid))
+	}
+	return out
 }
 
 // maxLetGo is how many processes that live on are named.

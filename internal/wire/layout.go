@@ -116,7 +116,9 @@ var Layouts = []Layout{
 		{"Events", "u64", 0, "spare counter"},
 		{"LocksTaken", "u64", 0, "lock acquisitions of threads that have ended"},
 		{"CallsOffset", "u64", 0, "Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none"},
-		{"Spare", "u64", 3, ""},
+		{"RaceAmnesties", "u64", 0, "with Config.Races: how often all that came before was taken for ordered, which loses races"},
+		{"RaceEvicted", "u64", 0, "likewise: pages of the program whose history of accesses was dropped"},
+		{"RaceUnsaid", "u64", 0, "likewise: races that were found and are not told"},
 	}, Align: 4096},
 	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{
 		{"Calls", "u64", 0, "calls that came back; execve, clone and the like count when they are made"},

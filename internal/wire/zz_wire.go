@@ -2215,23 +2215,25 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Slot{})-SizeSlot]
 
 // Region: Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.
 type Region struct {
-	Magic       uint64    //
-	Version     uint32    //
-	Pid         uint32    // as the process itself sees it
-	Process     uint64    // id of the process in the session
-	Bytes       uint64    // size of the memfd
-	SlotsOffset uint64    //
-	Slots       uint32    // number of slots, ≤ ThreadsPerRegion
-	Detached    uint32    // 1: the agent gave up on this session
-	AgentBytes  uint64    // private memory the agent has mapped in this process
-	Stacks      uint64    // stacks interned
-	StackDrops  uint64    // stacks not kept because the table was full
-	RingWaits   uint64    // how often a thread waited for room
-	Events      uint64    // spare counter
-	LocksTaken  uint64    // lock acquisitions of threads that have ended
-	CallsOffset uint64    // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
-	Spare       [3]uint64 //
-	_           [3968]byte
+	Magic         uint64 //
+	Version       uint32 //
+	Pid           uint32 // as the process itself sees it
+	Process       uint64 // id of the process in the session
+	Bytes         uint64 // size of the memfd
+	SlotsOffset   uint64 //
+	Slots         uint32 // number of slots, ≤ ThreadsPerRegion
+	Detached      uint32 // 1: the agent gave up on this session
+	AgentBytes    uint64 // private memory the agent has mapped in this process
+	Stacks        uint64 // stacks interned
+	StackDrops    uint64 // stacks not kept because the table was full
+	RingWaits     uint64 // how often a thread waited for room
+	Events        uint64 // spare counter
+	LocksTaken    uint64 // lock acquisitions of threads that have ended
+	CallsOffset   uint64 // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
+	RaceAmnesties uint64 // with Config.Races: how often all that came before was taken for ordered, which loses races
+	RaceEvicted   uint64 // likewise: pages of the program whose history of accesses was dropped
+	RaceUnsaid    uint64 // likewise: races that were found and are not told
+	_             [3968]byte
 }
 
 // SizeRegion is the size of Region in bytes.

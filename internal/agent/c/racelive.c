@@ -40,6 +40,11 @@ void rs_race_live_say(struct rs_thread *t, unsigned before)
 	struct rs_race_found f;
 	if (before == RS_EV_PROCESS_END)
 		rs_race_end();
+	struct rs_race_counts n;
+	rs_race_count(&n);
+	__atomic_store_n(&rs_counters->race_amnesties, n.amnesties, __ATOMIC_RELAXED);
+	__atomic_store_n(&rs_counters->race_evicted, n.evicted_pages, __ATOMIC_RELAXED);
+	__atomic_store_n(&rs_counters->race_unsaid, n.unsaid, __ATOMIC_RELAXED);
 	while (rs_race_next(&f))
 		RS_EMIT(t, RACE, race, f.rule, f.kind, f.kind2, f.by, f.addr, f.size, f.pc, f.stack, f.by2, f.addr2, f.size2, f.pc2, f.stack2, f.count);
 }

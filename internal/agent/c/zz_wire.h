@@ -1280,7 +1280,9 @@ struct rs_region {
 	uint64_t events; /* spare counter */
 	uint64_t locks_taken; /* lock acquisitions of threads that have ended */
 	uint64_t calls_offset; /* Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none */
-	uint64_t spare[3]; /*  */
+	uint64_t race_amnesties; /* with Config.Races: how often all that came before was taken for ordered, which loses races */
+	uint64_t race_evicted; /* likewise: pages of the program whose history of accesses was dropped */
+	uint64_t race_unsaid; /* likewise: races that were found and are not told */
 	uint8_t end_padding[3968];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
@@ -1299,7 +1301,9 @@ _Static_assert(offsetof(struct rs_region, ring_waits) == 72, "Region.RingWaits")
 _Static_assert(offsetof(struct rs_region, events) == 80, "Region.Events");
 _Static_assert(offsetof(struct rs_region, locks_taken) == 88, "Region.LocksTaken");
 _Static_assert(offsetof(struct rs_region, calls_offset) == 96, "Region.CallsOffset");
-_Static_assert(offsetof(struct rs_region, spare) == 104, "Region.Spare");
+_Static_assert(offsetof(struct rs_region, race_amnesties) == 104, "Region.RaceAmnesties");
+_Static_assert(offsetof(struct rs_region, race_evicted) == 112, "Region.RaceEvicted");
+_Static_assert(offsetof(struct rs_region, race_unsaid) == 120, "Region.RaceUnsaid");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
