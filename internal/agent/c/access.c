@@ -15,7 +15,7 @@ enum { RCX = 1, RSP = 4, RBP = 5, DIRECTION = 1 << 10 };
 enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64 };
 
 enum { CELL_PAGES = 8, CELLS = 512 << CELL_PAGES, MOST = 8 }; /* an access of more cells is not remembered */
-struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known; }; /* known: told before, and only worth it if the bytes have changed */
+struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; }; /* known: told before, and only worth it if the bytes have changed. fenced: a fence follows at once */
 struct cell { uintptr_t number; uint64_t value; uint32_t epoch; uint8_t read, written; bool looked; }; /* 8 bytes: which; what was in them, if anybody looked */
 struct memory {
 	struct rs_told told;
@@ -65,7 +65,7 @@ static bool any_atomic(const struct touch *a)
 static void tell(struct rs_thread *t, const struct touch *a)
 {
 	if (rs_config.races)
-		rs_race_live_access(t, a->addr, a->size, a->kind, a->pc, a->stack);
+		rs_race_live_access(t, a->addr, a->size, a->fenced ? a->kind | FENCED : a->kind, a->pc, a->stack);
 	else
 		RS_EMIT(t, ACCESS, access, a->addr, a->size, a->pc, a->stack, a->kind);
 }
@@ -277,6 +277,7 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 static void one(struct rs_thread *t, struct memory *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
 {
 	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC));
+	a.fenced = kind & FENCED;
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return;
 	m->store.kind = 0;

@@ -343,8 +343,6 @@ static struct race_thread *make(void)
 		rs_race_drop(&t->tmp);
 		for (uint32_t k = 0; k < SLOTS && k < rs_race_slots; k++)
 			t->v[k] = t->w[k] = 0;
-		for (uint32_t k = 0; k < RS_RACE_SEEN; k++)
-			t->quick.seen[k].epoch = 0;
 		for (uint32_t k = 0; k < SITE_CACHE; k++)
 			t->sites[k].id = 0;
 		t->created = t->started = t->ended = false;
@@ -393,7 +391,6 @@ static struct race_thread *new_locked(uint32_t number, const struct race_stamp *
 	if (!(t = make()))
 		return NULL;
 	t->quick.number = number;
-	t->quick.filter = rs_race_configured.exact ? 0 : RS_RACE_SEEN - 1;
 	t->slot = SLOTS; /* nobody's yet */
 	if (from)
 		rs_race_take(t, from, false);

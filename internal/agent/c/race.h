@@ -16,19 +16,14 @@
  * FENCED: a plain store that a fence follows at once, if that is known beforehand. */
 enum { RS_RACE_READ = 1, RS_RACE_WRITE = 2, RS_RACE_ATOMIC = 4, RS_RACE_FENCE = 8, RS_RACE_DONE = 32, RS_RACE_FENCED = 64 };
 
-/* What a thread has told since its time changed, by cells of 8 bytes; what = cell<<16 | bytes written<<8 | bytes read. Only the thread writes it. */
-enum { RS_RACE_SEEN = 512 };
 struct rs_race_thread {
 	uint64_t epoch;            /* slot<<44 | time. Others may raise it, so it is read before memory is looked at */
-	uint32_t filter;           /* RS_RACE_SEEN - 1, or without use of seen: 0 */
 	uint32_t number;
-	struct { uint64_t what, epoch; } seen[RS_RACE_SEEN];
 	/* more behind it: race_core.h */
 };
 
 struct rs_race_config {
 	uint32_t max_pages;        /* pages of the program whose history is kept; 0: 1<<16, which is about 1.1 GB at most */
-	bool exact;                /* check what a thread repeats in one epoch too: finds more places of code for the same races, and costs much */
 };
 
 /* To be called once, before anything else; false: no memory. */
@@ -60,17 +55,4 @@ bool rs_race_next(struct rs_race_found *out);
 /* What was lost, for notes and --stats. */
 struct rs_race_counts { uint64_t accesses, evicted_pages, pages, amnesties, unsaid; };
 void rs_race_count(struct rs_race_counts *out);
-
-/* Whether the detector would learn nothing from this access: the same thread told as much of these bytes in this epoch. Then rs_race_access need not be called, and no stack be taken.
- * Only for plain accesses (no ATOMIC, FENCE, DONE, FENCED). */
-static inline bool rs_race_known(const struct rs_race_thread *t, uintptr_t addr, uint64_t size, unsigned kind)
-{
-	uint64_t epoch = __atomic_load_n(&t->epoch, __ATOMIC_RELAXED), cell = addr >> 3, at = cell & t->filter;
-	uint64_t what = t->seen[at].what, last = (addr & 7) + size;
-	if (t->seen[at].epoch != epoch || what >> 16 != cell || last > 8 || size - 1 > 7)
-		return false;
-	unsigned mask = (0xffu << (addr & 7) & 0xffu) & 0xffu >> (8 - last);
-	unsigned had = kind & RS_RACE_WRITE ? (unsigned)(what >> 8) : (unsigned)(what >> 8 | what);
-	return (mask & ~had & 0xffu) == 0;
-}
 #endif

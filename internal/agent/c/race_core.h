@@ -194,9 +194,15 @@ uint32_t rs_race_intern(struct race_thread *t, uint64_t pc, uint64_t size, uint3
 /* What a race rests on. ORDERED: what movs order would order it. DIRECT: both are movs, or atomic; it is none if the bytes prove atomic. SAME: both of the very same bytes. */
 enum { REST_ORDERED = 1, REST_DIRECT = 2, REST_SAME = 4 };
 uint64_t rs_race_now(void) RACE_HIDDEN; /* counts places and races, to tell what was first */
-/* generation: as it was before clocks were looked at. */
-void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsigned rests, uint32_t generation) RACE_HIDDEN;
-/* The bytes proved atomic. */
+/* What others may learn while an access is looked at: taken before it is, and compared when a race of it is noted. */
+struct race_moment { uint32_t generation, atomics; };
+extern uint32_t rs_race_atomics RACE_HIDDEN; /* how often bytes proved atomic */
+static inline struct race_moment rs_race_moment(void)
+{
+	return (struct race_moment){__atomic_load_n(&rs_race_generation, __ATOMIC_ACQUIRE), __atomic_load_n(&rs_race_atomics, __ATOMIC_ACQUIRE)};
+}
+void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsigned rests, struct race_moment began) RACE_HIDDEN;
+/* The bytes proved atomic: their place can be found. */
 void rs_race_found_atomic(uint64_t lo, uint64_t hi) RACE_HIDDEN;
 /* Movs that ordered since then were an atomic's. */
 void rs_race_found_ordered(uint64_t since) RACE_HIDDEN;

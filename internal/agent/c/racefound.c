@@ -62,14 +62,23 @@ static void drop(struct race *r)
 	pending--;
 }
 
-void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsigned rests, uint32_t generation)
+/* Whether what a pending race rests on has turned out since then to make it none. To be asked when it is pending already: whoever learns it later finds it among them. */
+static bool refuted(const struct race *r, struct race_moment began)
+{
+	uint32_t at[PLACES];
+	if (r->rests & (REST_ORDERED | REST_SAME) && began.generation != __atomic_load_n(&rs_race_generation, __ATOMIC_SEQ_CST))
+		return true;
+	return r->rests & REST_DIRECT && began.atomics != __atomic_load_n(&rs_race_atomics, __ATOMIC_SEQ_CST) && rs_race_places(r->lo, r->hi, PLACE_ATOMIC, at);
+}
+
+void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsigned rests, struct race_moment began)
 {
 	if (!rs_race_lock(&races_lock)) {
 		__atomic_fetch_add(&rs_race_counted.unsaid, 1, __ATOMIC_RELAXED);
 		return;
 	}
 	unsigned h = hash(f), instances = 0;
-	bool maybe = rests & (REST_ORDERED | REST_SAME), stop = maybe && generation != __atomic_load_n(&rs_race_generation, __ATOMIC_ACQUIRE);
+	bool maybe = rests & (REST_ORDERED | REST_SAME), stop = false;
 	for (uint32_t i = head[h]; i && !stop; i = races[i].next) {
 		struct race *r = &races[i];
 		if (!same(&r->f, f))
@@ -92,8 +101,10 @@ void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsi
 			head[h] = i;
 			if (rests) {
 				r->state = PENDING;
-				pending++;
 				untold++;
+				__atomic_fetch_add(&pending, 1, __ATOMIC_SEQ_CST);
+				if (refuted(r, began))
+					drop(r);
 			} else
 				decide(r);
 		}
@@ -104,7 +115,7 @@ void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsi
 /* Calls do for what is pending. Without the lock nothing can be taken back, so nothing that is pending is told any more. */
 static void each(void (*fn)(struct race *r, uint64_t a, uint64_t b), uint64_t a, uint64_t b)
 {
-	if (!__atomic_load_n(&pending, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&pending, __ATOMIC_SEQ_CST))
 		return;
 	if (!rs_race_lock(&races_lock)) {
 		__atomic_fetch_add(&rs_race_counted.unsaid, 1, __ATOMIC_RELAXED);
@@ -146,7 +157,14 @@ static void decide_one(struct race *r, uint64_t a, uint64_t b)
 	decide(r);
 }
 
-void rs_race_found_atomic(uint64_t lo, uint64_t hi) { each(atomic_one, lo, hi); }
+uint32_t rs_race_atomics;
+
+void rs_race_found_atomic(uint64_t lo, uint64_t hi)
+{
+	__atomic_fetch_add(&rs_race_atomics, 1, __ATOMIC_SEQ_CST);
+	each(atomic_one, lo, hi);
+}
+
 void rs_race_found_ordered(uint64_t since) { each(ordered_one, since, 0); }
 void rs_race_found_dies(uint64_t lo, uint64_t hi) { each(dies_one, lo, hi); }
 void rs_race_end(void) { each(decide_one, 0, 0); }

@@ -105,9 +105,10 @@ enum { FOUND = 16, MOVS = 32 };
 struct access {
 	struct race_thread *t;
 	uint64_t e, lo, hi, pc, size;
-	uint32_t stack, generation, site[2];
+	uint32_t stack, site[2];
+	struct race_moment began;
 	unsigned kind;
-	bool mov, same, more_to_see; /* of a mov, what another kind of access does not look for */
+	bool mov, same, met; /* met: there are places in the cells */
 	unsigned found_count, movs_count;
 	struct { struct rs_race_found f; uint64_t e; unsigned rests; } found[FOUND];
 	uint32_t movs[MOVS]; /* slots of movs that wrote these bytes and that nothing orders before this one */
@@ -210,7 +211,6 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 		uint8_t m = bytes(&p[i]) & mask, gone = 0;
 		if (!m)
 			continue;
-		x->more_to_see |= kind == POINT_LAST_MOV || (kind == POINT_WRITE && p[i].info & INFO_MOV && !race_knows(t, p[i].e));
 		if (kind == POINT_LAST_MOV)
 			gone = !write || atomic ? 0 : x->mov ? m : m & last_movs;
 		else if (write && !atomic) {
@@ -256,19 +256,6 @@ static inline bool known_in(const struct access *x, const struct race_page *g, c
 	return (mask & ~(writes | reads)) == 0 && !(mask & others);
 }
 
-/* Notes for rs_race_known what was told. A write that is no mov only as if it were a read: a mov that writes the same may tell more. */
-static void see(struct race_thread *t, uint64_t cell, uint8_t mask, uint64_t e, bool write)
-{
-	uint64_t at = cell & t->quick.filter, what = t->quick.seen[at].what;
-	if (what >> 16 != cell || t->quick.seen[at].epoch != e)
-		what = cell << 16;
-	t->quick.seen[at].epoch = 0;
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	t->quick.seen[at].what = what | (uint64_t)mask << (write ? 8 : 0);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	t->quick.seen[at].epoch = e;
-}
-
 static bool freed_here(const struct race_page *g, uint64_t cell, uint8_t mask)
 {
 	return g->any_freed && (uint8_t)(race_load(&g->freed[cell % CELLS / 8]) >> cell % 8 * 8) & mask;
@@ -283,7 +270,7 @@ static void use_after_free(struct access *x, uint64_t cell, uint8_t mask)
 	struct rs_race_found f = {
 		.rule = RS_RACE_RULE_USE_AFTER_FREE, .kind = (uint8_t)x->kind, .by = x->t->quick.number, .stack = x->stack, .addr = x->lo, .size = x->size, .pc = x->pc,
 		.by2 = b.thread, .stack2 = b.stack, .addr2 = b.addr, .size2 = b.size};
-	rs_race_found(&f, x->lo, x->hi, 0, x->generation);
+	rs_race_found(&f, x->lo, x->hi, 0, x->began);
 }
 
 static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
@@ -291,17 +278,15 @@ static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
 	struct race_thread *t = x->t;
 	struct race_page *g = race_page_at(cell / CELLS);
 	struct race_cell *c;
-	if (g && known_in(x, g, &g->cell[cell % CELLS], cell, mask)) {
-		if (t->quick.filter)
-			see(t, cell, mask, x->e, x->mov && x->kind & RS_RACE_WRITE);
+	if (g && known_in(x, g, &g->cell[cell % CELLS], cell, mask))
 		return;
-	}
 	if (!(g = rs_race_locked_cell(cell, true, &c))) {
 		rs_race_amnesty();
 		return;
 	}
 	g->touched = rs_race_made_pages;
 	bool freed = freed_here(g, cell, mask), places = c->places;
+	x->met |= places;
 	if (!freed) {
 		uint8_t atomic = x->kind & RS_RACE_ATOMIC ? mask : places && x->mov ? rs_race_place_bytes(cell, true) & mask : 0;
 		unsigned n = load_points(t, cell, c);
@@ -314,8 +299,6 @@ static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
 	race_unlock_cell(c);
 	if (freed)
 		use_after_free(x, cell, mask);
-	else if (!places && t->quick.filter && (x->mov || !x->more_to_see))
-		see(t, cell, mask, x->e, x->mov && x->kind & RS_RACE_WRITE);
 }
 
 /* Says the races that were found, once it is known what movs order. */
@@ -325,7 +308,7 @@ static void tell(struct access *x)
 		unsigned rests = x->found[i].rests;
 		if (!(rests & REST_DIRECT) && race_may_know(x->t, x->found[i].e))
 			rests |= REST_ORDERED;
-		rs_race_found(&x->found[i].f, x->lo, x->hi, rests, x->generation);
+		rs_race_found(&x->found[i].f, x->lo, x->hi, rests, x->began);
 	}
 	x->found_count = 0;
 }
@@ -380,9 +363,9 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 	x.site[0] = x.site[1] = 0;
 	x.kind = kind;
 	x.mov = mov;
-	x.same = x.more_to_see = false;
+	x.same = x.met = false;
 	x.found_count = x.movs_count = 0;
-	x.generation = __atomic_load_n(&rs_race_generation, __ATOMIC_ACQUIRE);
+	x.began = rs_race_moment();
 	if (locked)
 		atomic_now(t, lo, size);
 	if (locked || mov) {
@@ -403,7 +386,11 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 	if (x.movs_count || x.same) {
 		/* A mov that raced might be of an atomic: what that would order is not for certain. */
 		rs_race_learn(t, lo, x.hi, PLACE_MOV | (x.same ? PLACE_SAME : 0));
-		places = rs_race_places(lo, x.hi, PLACE_ATOMIC | PLACE_MOV, at);
+		x.met = true;
+	}
+	if (x.mov && x.met)
+		places = rs_race_places(lo, x.hi, PLACE_ATOMIC | PLACE_MOV, at); /* there may be one since the beginning: another thread's */
+	if (x.movs_count) {
 		for (unsigned i = 0; i < places; i++)
 			for (unsigned k = 0; k < x.movs_count && !(at[i] & PLACE_CERTAIN); k++)
 				rs_race_place_give_slot(at[i], x.movs[k]);
@@ -412,8 +399,7 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 	}
 	if (x.mov && kind & RS_RACE_READ)
 		for (unsigned i = 0; i < places; i++)
-			if (!(at[i] & PLACE_CERTAIN))
-				rs_race_place_take(at[i], t);
+			rs_race_place_take(at[i], t);
 	if (x.found_count)
 		tell(&x);
 	if (kind & RS_RACE_WRITE)
@@ -470,8 +456,8 @@ void rs_race_check_free(struct race_thread *t, const struct race_block_ref *b)
 	x.pc = 0;
 	x.stack = b->stack;
 	x.kind = RS_RACE_WRITE;
-	x.mov = x.same = x.more_to_see = false;
+	x.mov = x.same = x.met = false;
 	x.found_count = 0;
-	x.generation = __atomic_load_n(&rs_race_generation, __ATOMIC_ACQUIRE);
+	x.began = rs_race_moment();
 	rs_race_each_cell(x.lo, x.hi, check_freed, &x);
 }

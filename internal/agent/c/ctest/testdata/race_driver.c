@@ -1,5 +1,5 @@
 /* Runs programs, given as lists of events and accesses on standard input, through the agent's race detector, each in a process of its own, and prints the races. All
- * numbers are 64-bit words. A program: how many items, flags (1: exact; pages<<8: how many at most). An item: thread<<32 | words, and the words: those of an event's record, or with
+ * numbers are 64-bit words. A program: how many items, how many pages are kept at most. An item: thread<<32 | words, and the words: those of an event's record, or with
  * words = 0 an access: address, size, kind, pc, stack. */
 #define _GNU_SOURCE 1
 #include "../../race.h"
@@ -24,9 +24,9 @@ static uint64_t word(void)
 	return w;
 }
 
-static void run(const uint64_t *w, uint64_t items, uint64_t flags)
+static void run(const uint64_t *w, uint64_t items, uint64_t max_pages)
 {
-	struct rs_race_config config = {.exact = flags & 1, .max_pages = (uint32_t)(flags >> 8)};
+	struct rs_race_config config = {.max_pages = (uint32_t)max_pages};
 	struct rs_race_found f;
 	struct rs_race_counts counts;
 	rs_race_begin(&config);
@@ -39,7 +39,7 @@ static void run(const uint64_t *w, uint64_t items, uint64_t flags)
 			continue;
 		}
 		struct rs_race_thread *t = rs_race_thread(thread);
-		if (t && ((w[2] & ~3ull) || !rs_race_known(t, w[0], w[1], (unsigned)w[2])))
+		if (t)
 			rs_race_access(t, w[0], w[1], (unsigned)w[2], w[3], (uint32_t)w[4]);
 		w += 5;
 	}
@@ -54,7 +54,7 @@ static void run(const uint64_t *w, uint64_t items, uint64_t flags)
 int main(void)
 {
 	for (;;) {
-		uint64_t items = word(), flags = word(), room = 1 << 16, n = 0, *w = malloc(room * 8);
+		uint64_t items = word(), max_pages = word(), room = 1 << 16, n = 0, *w = malloc(room * 8);
 		for (uint64_t i = 0; i < items; i++) {
 			if (n + 4096 > room)
 				w = realloc(w, (room *= 2) * 8);
@@ -64,7 +64,7 @@ int main(void)
 		}
 		pid_t pid = fork();
 		if (pid == 0) {
-			run(w, items, flags);
+			run(w, items, max_pages);
 			_exit(0);
 		}
 		int status = 0;

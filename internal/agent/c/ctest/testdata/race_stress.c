@@ -34,8 +34,7 @@ static volatile int running;
 
 static void touch(uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc)
 {
-	if (kind & RS_RACE_ATOMIC || !rs_race_known(self, addr, size, kind))
-		rs_race_access(self, addr, size, kind, pc, 0);
+	rs_race_access(self, addr, size, kind, pc, 0);
 }
 
 static uint64_t next(uint64_t *r)
@@ -235,7 +234,7 @@ static void run(unsigned rounds)
 
 int main(int argc, char **argv)
 {
-	struct rs_race_config config = {.exact = false, .max_pages = argc > 3 ? (uint32_t)atoi(argv[3]) : 0};
+	struct rs_race_config config = {.max_pages = argc > 3 ? (uint32_t)atoi(argv[3]) : 0};
 	struct rs_race_found f;
 	struct rs_race_counts counts;
 	unsigned rounds = argc > 2 ? (unsigned)atoi(argv[2]) : 10, found = 0, wrong = 0;
