@@ -4,6 +4,7 @@
 #include "../../race.h"
 #include "../../zz_wire.h"
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@ void *rs_os_map(size_t bytes)
 	return p == MAP_FAILED ? NULL : p;
 }
 
-enum { THREADS = 8, LOCKS = 16, BOXES = 8, SIG = SIGUSR1 };
+enum { THREADS = 8, LOCKS = 16, BOXES = 8, FLAGS = 2000, ROUNDS = 10, SIG = SIGUSR1 };
+static uint32_t flags[THREADS / 2][ROUNDS][FLAGS][4];
 static pthread_mutex_t lock[LOCKS];
 static uint64_t block_of[LOCKS];
 static struct { uint64_t full, from; } box[BOXES];
@@ -110,6 +112,34 @@ static void mailbox(uint64_t *r)
 	__atomic_store_n(&box[b].full, seen ? 0 : 2, __ATOMIC_RELEASE);
 }
 
+/* Two threads hand over by flags that nobody has used before: one raises it by an exchange, or by a store and a fence that is told after it was made; the other waits by plain loads, of
+ * which one may be looked at just when the flag proves to be an atomic. */
+static void hand_over(void)
+{
+	for (unsigned i = 0; i < FLAGS; i++) {
+		uint32_t *flag = &flags[me / 2 % (THREADS / 2)][me / THREADS % ROUNDS][i][0];
+		uintptr_t at = (uintptr_t)flag, payload = 0x800000000ull + at % 0x10000000;
+		if (me % 2 == 0) {
+			touch(payload, 4, RS_RACE_WRITE, 0x6000);
+			if (i % 2) {
+				rs_race_access(self, at, 4, RS_RACE_READ | RS_RACE_WRITE | RS_RACE_ATOMIC, 0x6001, 0);
+				__atomic_exchange_n(flag, 1, __ATOMIC_SEQ_CST);
+				rs_race_access(self, at, 4, RS_RACE_ATOMIC | RS_RACE_DONE, 0x6001, 0);
+			} else {
+				touch(at, 4, RS_RACE_WRITE, 0x6002);
+				__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+				touch(0, 0, RS_RACE_FENCE, 0x6003);
+			}
+			continue;
+		}
+		for (uint32_t seen = 0; !seen; sched_yield()) {
+			seen = __atomic_load_n(flag, __ATOMIC_ACQUIRE);
+			touch(at, 4, RS_RACE_READ, 0x6100);
+		}
+		touch(payload, 4, RS_RACE_WRITE, 0x6101);
+	}
+}
+
 static void *worker(void *arg)
 {
 	uint64_t r = (uintptr_t)arg * 0x9e3779b97f4a7c15ull | 1;
@@ -118,6 +148,8 @@ static void *worker(void *arg)
 	self = rs_race_thread(me);
 	if (me % THREADS < 2)
 		rs_race_access(self, 0x600000000ull + me / THREADS * 64, 4, RS_RACE_READ | RS_RACE_WRITE, 0x700000 + me, 0);
+	if (me / THREADS <= ROUNDS)
+		hand_over();
 	for (uint64_t i = 0; i < iterations; i++) {
 		switch (next(&r) % 8) {
 		case 0: case 1: case 2: under_lock(&r); break;
