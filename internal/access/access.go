@@ -34,8 +34,12 @@ const (
 	shapeSize   = 4
 )
 
-// tables are the sizes, from 1 on by powers of 2, for whose plain reads the agent has an entry each, then for the writes; the entry behind them is for all else.
+// tables are the sizes, from 1 on by powers of 2, for whose plain reads the agent has an entry each, then for the writes; the entry behind them is for all else. Where the agent looks for
+// races itself there are others for all but the last size.
 const tables = 5
+
+// judged is the bit of a site's data that says that the agent looks for races.
+const judged = 1 << 32
 
 // tellOf gives the Tell that says what data does of an instruction; false: it takes a Call.
 func tellOf(in *x86.Inst, data uint64) (t recipe.Tell, ok bool) {
@@ -120,12 +124,13 @@ func stops(op string) bool { return len(op) >= 4 && (op[:4] == "cmps" || op[:4] 
 
 // A Teller is the engine's client.
 type Teller struct {
+	races  bool
 	mu     sync.Mutex
 	unseen map[string]int // by module: instructions whose accesses are not told
 }
 
-// New makes one.
-func New() *Teller { return &Teller{unseen: map[string]int{}} }
+// New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
+func New(races bool) *Teller { return &Teller{races: races, unseen: map[string]int{}} }
 
 // Start is the engine.Client's.
 func (t *Teller) Start(*engine.Process) error { return nil }
@@ -148,12 +153,15 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		if missed && only == ^uint64(0) {
 			unseen++
 		}
-		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data == write {
+		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data&^judged == write {
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
 		}
 		last, length = nil, i.Inst.Len
 		if data&only != 0 {
 			last = &site{p: p, m: m, at: i.At, data: data}
+			if t.races {
+				last.data |= judged
+			}
 			last.sized(i)
 			sites = append(sites, patch.Site{At: i.At, Recipe: last})
 		}
@@ -220,17 +228,26 @@ func (s *site) compile() (*recipe.Code, error) {
 		return nil, fmt.Errorf("no instruction at %#x", s.at)
 	}
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
-	if t, ok := tellOf(&in.Inst, s.data); ok && recipe.TellSize(&site, t.Mem) > 0 {
-		t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
+	data := s.data &^ judged
+	if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
+		if log := t.Entry % tables; s.data&judged != 0 && t.Entry < 2*tables && log < tables-1 {
+			how := t.Entry / tables
+			if t.Shape&(read|write) == read|write {
+				how = 2
+			}
+			t.Entry = s.p.ThreadOffset(wire.PatchThreadJudge) + 8*(how*(tables-1)+log)
+		} else {
+			t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
+		}
 		return recipe.Compile([]recipe.Op{t}, site, x86.AllLive, s.p.Env())
 	}
-	return recipe.Compile([]recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: s.data}}, site, x86.AllLive, s.p.Env())
+	return recipe.Compile([]recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: data}}, site, x86.AllLive, s.p.Env())
 }
 
 // sized notes the size, for which nothing need be compiled where it is a Tell.
 func (s *site) sized(in *engine.Insn) {
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
-	if t, ok := tellOf(&in.Inst, s.data); ok {
+	if t, ok := tellOf(&in.Inst, s.data&^judged); ok {
 		s.size = recipe.TellSize(&site, t.Mem)
 	}
 }

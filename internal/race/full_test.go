@@ -110,3 +110,14 @@ int main(void) {
 		t.Errorf("%v", found)
 	}
 }
+
+// A handler that comes while the agent looks at an access finds the program at the site, with its registers and flags, and what it makes of them counts: half of a program's time is there.
+func TestFullSignals(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	exe := build(t, "../analyze/testdata/interrupted.c", "-O1")
+	for range rounds {
+		if found := runFull(t, runner, exe); len(found) != 0 {
+			t.Errorf("%v", found)
+		}
+	}
+}

@@ -78,7 +78,7 @@ func Record(o Options) (exit int, err error) {
 	with := agent.Options{Config: cfg, Recorder: out, Warn: w.add}
 	var teller *access.Teller
 	if o.Sampling.Mode == sample.Full {
-		teller = access.New()
+		teller = access.New(false)
 		eng := engine.New(engine.Options{Client: teller, Calls: x86.PushReturn, Warn: w.add})
 		defer eng.Close()
 		with.Patcher = eng

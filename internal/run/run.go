@@ -79,7 +79,7 @@ func Run(o Options) (exit int, err error) {
 	w := newWatch(&o, rep, sym)
 	with := agent.Options{Config: config(&o), Handler: w, Warn: w.Warn}
 	if o.Full {
-		w.accesses = access.New()
+		w.accesses = access.New(true)
 		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, Warn: w.Warn})
 		defer eng.Close()
 		with.Patcher = eng

@@ -294,6 +294,7 @@ const (
 	PatchThreadCells   PatchThread = 0
 	PatchThreadContext PatchThread = 1
 	PatchThreadTell    PatchThread = 2
+	PatchThreadJudge   PatchThread = 13
 )
 
 func (v PatchThread) String() string { return enumName("PatchThread", uint32(v)) }

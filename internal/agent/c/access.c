@@ -11,11 +11,7 @@
 #include <errno.h>
 
 enum { RCX = 1, RSP = 4, RBP = 5, DIRECTION = 1 << 10 };
-/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. */
-enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64 };
-
 enum { CELL_PAGES = 8, CELLS = 512 << CELL_PAGES, MOST = 8 }; /* an access of more cells is not remembered */
-struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; }; /* known: told before, and only worth it if the bytes have changed. fenced: a fence follows at once */
 struct cell { uintptr_t number; uint64_t value; uint32_t epoch; uint8_t read, written; bool looked; }; /* 8 bytes: which; what was in them, if anybody looked */
 struct memory {
 	struct rs_told told;
@@ -64,10 +60,7 @@ static bool any_atomic(const struct touch *a)
 
 static void tell(struct rs_thread *t, const struct touch *a)
 {
-	if (rs_config.races)
-		rs_race_live_access(t, a->addr, a->size, a->fenced ? a->kind | FENCED : a->kind, a->pc, a->stack);
-	else
-		RS_EMIT(t, ACCESS, access, a->addr, a->size, a->pc, a->stack, a->kind);
+	RS_EMIT(t, ACCESS, access, a->addr, a->size, a->pc, a->stack, a->kind);
 }
 
 /* --- whose bytes are written --------------------------------------------------------------------------------------------------------- */
@@ -348,9 +341,6 @@ static struct memory *memory_of(struct rs_thread *t)
 	return m;
 }
 
-/* One or two accesses of an instruction, or a fence. */
-struct accesses { unsigned count; struct touch a[2]; unsigned kind[2]; };
-
 static void take(const struct rs_access_context *c, const struct accesses *list)
 {
 	struct rs_thread *t = rs_thread_tls;
@@ -408,7 +398,10 @@ void rs_access(const struct rs_access_context *c)
 			list.kind[i] &= ~(unsigned)REPEATED;
 		}
 	}
-	take(c, &list);
+	if (rs_config.races)
+		rs_full_take(c, &list);
+	else
+		take(c, &list);
 }
 
 void rs_access_told(struct rs_access_context *c, uintptr_t ret)
@@ -416,12 +409,19 @@ void rs_access_told(struct rs_access_context *c, uintptr_t ret)
 	unsigned shape = rs_tell_shape(ret);
 	struct accesses list = {.count = 1, .a[0] = {.addr = c->addr[0], .pc = c->site, .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = ret}};
 	list.kind[0] = (shape & (RS_SHAPE_READ | RS_SHAPE_WRITE | RS_SHAPE_ATOMIC)) | (shape & RS_SHAPE_FENCED ? FENCED : 0);
-	take(c, &list);
+	if (rs_config.races)
+		rs_full_take(c, &list);
+	else
+		take(c, &list);
 }
 
 void rs_access_event(struct rs_thread *t, unsigned id)
 {
 	struct memory *m = t->accesses;
+	if (rs_config.races) {
+		rs_full_event(t, id);
+		return;
+	}
 	m->told.seen = 0;
 	RS_BARRIER();
 	if (m->number != t->number)

@@ -28,6 +28,13 @@ struct rs_told {
 /* An address's place in its table: bits of the address << rs_told_shift, in bytes. */
 static const uint8_t rs_told_shift[RS_TOLD_TABLES] = {5, 4, 3, 2, 2, 5, 4, 3, 2, 2};
 
+/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. */
+enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64 };
+/* known: told before, and only worth it if the bytes have changed. fenced: a fence follows at once. */
+struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; };
+/* One or two accesses of an instruction, or a fence. */
+struct accesses { unsigned count; struct touch a[2]; unsigned kind[2]; };
+
 /* A number that is raised, from 1 on, before an atomic instruction is made to bytes that none was made to before. */
 extern uint64_t rs_access_changes RS_HIDDEN;
 
@@ -37,6 +44,10 @@ struct __attribute__((packed)) rs_tell_mark { uint8_t nop[3], shape; int32_t dis
 static inline unsigned rs_tell_shape(uintptr_t ret) { return ((const struct rs_tell_mark *)ret)->shape; }
 static inline uintptr_t rs_tell_site(uintptr_t ret) { return ret + (uintptr_t)(intptr_t)((const struct rs_tell_mark *)ret)->distance; }
 
+/* full.c, with rs_config.races. */
+void rs_full_take(const struct rs_access_context *c, const struct accesses *list) RS_HIDDEN;
+void rs_full_event(struct rs_thread *t, unsigned id) RS_HIDDEN;
+
 /* access.c, called by tell.c: the recipe whose mark lies at ret tells an access to c->addr[0]. */
 void rs_access_told(struct rs_access_context *c, uintptr_t ret) RS_HIDDEN;
 
@@ -44,6 +55,10 @@ void rs_access_told(struct rs_access_context *c, uintptr_t ret) RS_HIDDEN;
 #define RS_TELL_ENTRY(i) ((uintptr_t)rs_tell_code + RS_TELL_BYTES * (i))
 enum { RS_TELL_BYTES = 256 };
 extern const char rs_tell_code[] RS_HIDDEN;
+/* Likewise, where the agent looks for races: reads of 1, 2, 4, 8 bytes, then writes, then what is both. */
+#define RS_FULL_ENTRY(i) ((uintptr_t)rs_full_code + RS_FULL_BYTES * (i))
+enum { RS_FULL_BYTES = 1024, RS_FULL_SIZES = 4 };
+extern const char rs_full_code[] RS_HIDDEN;
 /* g are a thread's registers as the kernel keeps them in a signal's ucontext. If it is in tell.c's code: true. If access.c has been called then, or is about to be, *context is its context: the
  * thread must go on where it is. Else g becomes the program's, at the site, and the thread goes on at *resume if the program lets it go on there. */
 bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resume) RS_HIDDEN;

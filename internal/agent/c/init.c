@@ -340,8 +340,10 @@ void rs_init_after_fork(void)
 	rs_sync_after_fork(rs_thread_tls);
 	rs_modules_after_fork();
 	rs_stack_after_fork();
-	if (rs_config.races && rs_thread_tls)
+	if (rs_config.races && rs_thread_tls) {
+		rs_thread_tls->race = NULL;
 		rs_race_after_fork(rs_thread_tls->number);
+	}
 	rs_calls_after_fork_join(rs_thread_tls);
 	rs_os_signals(mask);
 }

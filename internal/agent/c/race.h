@@ -34,6 +34,10 @@ struct rs_race_thread *rs_race_thread(uint32_t number);
 void rs_race_event(uint32_t number, const uint64_t *w);
 /* One access. stack: an id, 0 if none is known. A thread with a handler inside tells the handler's as its own. */
 void rs_race_access(struct rs_race_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack);
+/* Of 8 bytes those of which the detector learns nothing from a plain access of the thread: it was told as much of them in this time, and nobody else did anything that counts there since. mov: an
+ * aligned write alone, of 1, 2, 4, 8 bytes; write: another one. False: it could not be told. */
+struct rs_race_masks { uint8_t read, write, mov; };
+bool rs_race_masks(const struct rs_race_thread *t, uint64_t cell, struct rs_race_masks *out);
 /* The bytes are other memory from here on (munmap, a stack that is given out again): their history is dropped. */
 void rs_race_forget(struct rs_race_thread *t, uintptr_t addr, uint64_t size);
 /* Where on the stack the thread is in the detector; 0: it is not. If that frame is gone (a handler left it by a jump), rs_race_left says so; until then all it tells is taken for ordered. */

@@ -17,11 +17,17 @@ static struct rs_race_thread *thread_of(struct rs_thread *t)
 	return r && r->number == t->number ? r : NULL;
 }
 
-void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
+struct rs_race_thread *rs_race_live_thread(struct rs_thread *t)
 {
 	struct rs_race_thread *r = thread_of(t);
 	if (RS_UNLIKELY(!r))
 		t->race = r = rs_race_thread(t->number);
+	return r;
+}
+
+void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
+{
+	struct rs_race_thread *r = rs_race_live_thread(t);
 	if (r)
 		rs_race_access(r, addr, size, kind, pc, stack);
 }

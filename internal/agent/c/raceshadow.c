@@ -23,16 +23,16 @@ static unsigned load_points(struct race_thread *t, uint64_t number, const struct
 	return n;
 }
 
-/* Points without bytes are left out. */
+/* Points without bytes are left out. A point is seen by others before what describes it. */
 static void store_points(struct race_thread *t, uint64_t number, struct race_cell *c, unsigned n)
 {
 	struct race_pool *p = race_nodes_of(number);
 	unsigned k = 0, i = 0;
 	for (; k < n && i < 2; k++)
 		if (bytes(&t->points[k])) {
-			c->e[i] = t->points[k].e;
+			__atomic_store_n(&c->e[i], t->points[k].e, __ATOMIC_RELEASE);
 			c->site[i] = t->points[k].site;
-			c->info[i++] = t->points[k].info;
+			__atomic_store_n(&c->info[i++], t->points[k].info, __ATOMIC_RELEASE);
 		}
 	for (; i < 2; i++)
 		c->e[i] = 0;
@@ -114,7 +114,10 @@ struct access {
 	uint32_t movs[MOVS]; /* slots of movs that wrote these bytes and that nothing orders before this one */
 };
 
-static void found(struct access *x, uint64_t cell, const struct race_point *p)
+/* Whether an access may share a point with others of its site that begin elsewhere in the cell: each byte tells where its own began. */
+static inline bool aligned(uint64_t lo, uint64_t size) { return size < 8 && size && (size & (size - 1)) == 0 && (lo & (size - 1)) == 0; }
+
+static void found(struct access *x, uint64_t cell, const struct race_point *p, uint8_t hit)
 {
 	unsigned kind = race_kind(p->info);
 	rs_race_bump(race_slot(p->e)); /* so that it does not take for known what changes now */
@@ -127,6 +130,8 @@ static void found(struct access *x, uint64_t cell, const struct race_point *p)
 	if ((x->mov || x->kind & RS_RACE_ATOMIC) && (p->info & INFO_MOV || kind == POINT_ATOMIC_READ || kind == POINT_ATOMIC_WRITE))
 		rests |= REST_DIRECT;
 	uint64_t addr = cell * 8 + (p->info & INFO_BEFORE ? 0 : p->info & 7);
+	if (s && !(p->info & INFO_BEFORE) && aligned(p->info & 7, s->size))
+		addr = cell * 8 + ((unsigned)__builtin_ctz(hit) & ~(unsigned)(s->size - 1));
 	if (x->mov && p->info & INFO_MOV && s && addr == x->lo && s->size == x->size) {
 		rests |= REST_SAME;
 		x->same = true;
@@ -144,6 +149,14 @@ static uint32_t site_of_access(struct access *x, bool atomic)
 	if (!x->site[atomic])
 		x->site[atomic] = rs_race_intern(x->t, x->pc, x->size, x->stack, x->kind);
 	return x->site[atomic];
+}
+
+/* The newest point is the first: while that is of a thread's time, nobody else did anything to the cell that the shadow got since. */
+static void make_first(struct race_point *p, unsigned i)
+{
+	struct race_point newest = p[i];
+	p[i] = p[0];
+	p[0] = newest;
 }
 
 /* Checks and notes the access to bytes of a cell, which is locked and of which n points are loaded. Returns how many there are then. */
@@ -169,10 +182,10 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 		my_writes &= (uint8_t)~old_movs;
 		my_reads &= (uint8_t)~old_movs;
 	}
-	/* Nothing but this thread, in this time, since it wrote, or the only one that read: no more can be learned. */
-	mask &= (uint8_t) ~(my_writes & ~(reads | atomics));
+	/* Of bytes that the thread wrote in this time and nobody accessed since, and for a read of those that it read or wrote and others at most read since, no more can be learned. */
+	mask &= (uint8_t) ~(my_writes & ~((write ? reads : 0) | atomics));
 	if (!write)
-		mask &= (uint8_t) ~(my_reads & ~reads);
+		mask &= (uint8_t)~my_reads;
 	if (!mask)
 		return n;
 	uint8_t last_movs = 0;
@@ -201,7 +214,7 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 		case POINT_ATOMIC_READ: races = write && !atomic; break;
 		}
 		if (races)
-			found(x, cell, &p[i]);
+			found(x, cell, &p[i], bytes(&p[i]) & mask);
 	}
 	/* The update is FastTrack's: a write stands for all before it, a read for the reads that it follows. */
 	unsigned had = n;
@@ -230,30 +243,73 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 		n = 0;
 	}
 	unsigned kind = atomic ? (write ? POINT_ATOMIC_WRITE : POINT_ATOMIC_READ) : write ? POINT_WRITE : POINT_READ;
+	uint32_t site = site_of_access(x, atomic);
+	for (unsigned i = 0; i < n && aligned(x->lo, x->size); i++)
+		if ((p[i].e & EPOCH) == x->e && p[i].site == site && site && race_kind(p[i].info) == kind && bytes(&p[i]) && !(p[i].info & INFO_BEFORE)) {
+			p[i].e |= (uint64_t)mask << MASK_BITS;
+			make_first(p, i);
+			return n;
+		}
 	p[n].e = x->e | (uint64_t)mask << MASK_BITS;
-	p[n].site = site_of_access(x, atomic);
+	p[n].site = site;
 	p[n].info = (uint8_t)((x->lo < cell * 8 ? INFO_BEFORE : x->lo & 7) | kind << INFO_KIND | (x->mov ? INFO_MOV : 0));
+	make_first(p, n);
 	return n + 1;
 }
 
-/* What the two inline points tell without a lock: nothing new. */
-static inline bool known_in(const struct access *x, const struct race_page *g, const struct race_cell *c, uint64_t cell, uint8_t mask)
+/* What the points of a cell tell without a lock. Nodes may be another cell's by the time they are read, which the second look at `more` mostly tells; what is then taken for known is an access
+ * that the shadow does not get. */
+static inline bool masks_in(uint64_t e, const struct race_page *g, const struct race_cell *c, uint64_t cell, struct rs_race_masks *out)
 {
-	uint64_t a = race_load(&c->e[0]), b = race_load(&c->e[1]);
-	uint8_t ai = __atomic_load_n(&c->info[0], __ATOMIC_RELAXED), bi = __atomic_load_n(&c->info[1], __ATOMIC_RELAXED);
-	if (__atomic_load_n(&c->more, __ATOMIC_RELAXED) || __atomic_load_n(&c->places, __ATOMIC_RELAXED) || __atomic_load_n(&c->lock, __ATOMIC_ACQUIRE) || x->kind & RS_RACE_ATOMIC)
+	uint8_t read = 0, write = 0, mov = 0, others = 0, changed = 0; /* changed: by others */
+	uint32_t more = __atomic_load_n(&c->more, __ATOMIC_ACQUIRE), i = more;
+	const uint64_t *at = c->e;
+	const uint8_t *info = c->info;
+	if (__atomic_load_n(&c->places, __ATOMIC_RELAXED))
 		return false;
-	if (__atomic_load_n(&g->number, __ATOMIC_ACQUIRE) != cell / CELLS)
+	for (unsigned n = 2, nodes = 0;; n = 3, nodes++) {
+		for (unsigned k = 0; k < n; k++) {
+			uint8_t what = __atomic_load_n(&info[k], __ATOMIC_ACQUIRE);
+			uint64_t p = race_load(&at[k]);
+			uint8_t has = (uint8_t)(p >> MASK_BITS);
+			unsigned point = race_kind(what);
+			if ((p & EPOCH) != e) {
+				others |= has;
+				changed |= point == POINT_READ ? 0 : has;
+			} else if (point == POINT_WRITE) {
+				write |= has;
+				mov |= what & INFO_MOV ? has : 0;
+			} else if (point == POINT_READ)
+				read |= has;
+		}
+		if (!i || nodes == 8)
+			break;
+		const struct race_node *o = race_at(race_nodes_of(cell), i);
+		at = o->e;
+		info = o->info;
+		i = __atomic_load_n(&o->next, __ATOMIC_RELAXED);
+	}
+	if (__atomic_load_n(&c->lock, __ATOMIC_ACQUIRE) || __atomic_load_n(&c->more, __ATOMIC_RELAXED) != more || __atomic_load_n(&g->number, __ATOMIC_ACQUIRE) != cell / CELLS || i)
 		return false;
-	bool write = x->kind & RS_RACE_WRITE;
-	uint8_t am = (a & EPOCH) == x->e ? (uint8_t)(a >> MASK_BITS) : 0, bm = (b & EPOCH) == x->e ? (uint8_t)(b >> MASK_BITS) : 0;
-	uint8_t others = (uint8_t)((am ? 0 : a >> MASK_BITS) | (bm ? 0 : b >> MASK_BITS));
-	bool any = !write || !x->mov;
-	uint8_t writes = (uint8_t)((race_kind(ai) == POINT_WRITE && (any || ai & INFO_MOV) ? am : 0) | (race_kind(bi) == POINT_WRITE && (any || bi & INFO_MOV) ? bm : 0));
-	uint8_t reads = (uint8_t)((race_kind(ai) == POINT_READ ? am : 0) | (race_kind(bi) == POINT_READ ? bm : 0));
-	if (write)
-		return (mask & ~writes) == 0 && !(mask & others);
-	return (mask & ~(writes | reads)) == 0 && !(mask & others);
+	*out = (struct rs_race_masks){.read = (read | write) & (uint8_t)~changed, .write = write & (uint8_t)~others, .mov = mov & (uint8_t)~others};
+	return true;
+}
+
+bool rs_race_masks(const struct rs_race_thread *t, uint64_t cell, struct rs_race_masks *out)
+{
+	const struct race_page *g = race_page_at(cell / CELLS);
+	return g && masks_in(race_load(&t->epoch), g, &g->cell[cell % CELLS], cell, out);
+}
+
+static inline bool known_in(uint64_t e, unsigned kind, bool mov, const struct race_page *g, const struct race_cell *c, uint64_t cell, uint8_t mask)
+{
+	struct rs_race_masks m;
+	return !(kind & RS_RACE_ATOMIC) && masks_in(e, g, c, cell, &m) && !(mask & ~(!(kind & RS_RACE_WRITE) ? m.read : mov ? m.mov : m.write));
+}
+
+static inline bool is_mov(uint64_t lo, uint64_t size, unsigned kind)
+{
+	return (kind == RS_RACE_READ || kind == RS_RACE_WRITE) && size && size <= 8 && (size & (size - 1)) == 0 && (lo & (size - 1)) == 0;
 }
 
 static bool freed_here(const struct race_page *g, uint64_t cell, uint8_t mask)
@@ -278,7 +334,7 @@ static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
 	struct race_thread *t = x->t;
 	struct race_page *g = race_page_at(cell / CELLS);
 	struct race_cell *c;
-	if (g && known_in(x, g, &g->cell[cell % CELLS], cell, mask))
+	if (g && known_in(x->e, x->kind, x->mov, g, &g->cell[cell % CELLS], cell, mask))
 		return;
 	if (!(g = rs_race_locked_cell(cell, true, &c))) {
 		rs_race_amnesty();
@@ -336,7 +392,7 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 	if (kind & RS_RACE_FENCED && fits(lo, size))
 		atomic_now(t, lo, size);
 	kind &= ~(unsigned)RS_RACE_FENCED;
-	bool mov = (kind == RS_RACE_READ || kind == RS_RACE_WRITE) && size && size <= 8 && (size & (size - 1)) == 0 && (lo & (size - 1)) == 0;
+	bool mov = is_mov(lo, size, kind);
 	bool locked = kind & RS_RACE_ATOMIC && fits(lo, size);
 	if (kind & RS_RACE_FENCE) {
 		if (t->store_size)
@@ -438,7 +494,7 @@ static void check_freed(struct race_page *g, uint64_t cell, uint8_t mask, void *
 	unsigned n = g->number == cell / CELLS ? load_points(x->t, cell, c) : 0;
 	for (unsigned i = 0; i < n; i++)
 		if (bytes(&x->t->points[i]) & mask && race_kind(x->t->points[i].info) != POINT_LAST_MOV && !race_knows(x->t, x->t->points[i].e))
-			found(x, cell, &x->t->points[i]);
+			found(x, cell, &x->t->points[i], bytes(&x->t->points[i]) & mask);
 	race_unlock_cell(c);
 	for (unsigned i = 0; i < x->found_count; i++)
 		x->found[i].f.rule = RS_RACE_RULE_FREE;

@@ -3,7 +3,7 @@
  *
  * Ground rules: no vector registers, nothing below the stack pointer but the 128 bytes that the kernel leaves alone; every register and flag is on return as it was. Until access.c
  * is called nothing has happened: a thread that is interrupted before is shown at the site and starts over there. */
-#include "access.h"
+#include "full.h"
 #include "patch.h"
 
 /* From rsp: where the recipe's mark lies, the program's rdi (recipe.tellDepth above which is the program's rsp); and what is saved. Below that, for access.c, a context of which these four are the
@@ -15,8 +15,15 @@ _Static_assert(sizeof(struct rs_access_context) == 192 && offsetof(struct rs_acc
 /* Where the assembler finds a thread's memory; the rest are numbers. */
 __attribute__((used)) static void offsets(void)
 {
-	__asm__ volatile(".set rs_o_accesses, %c0" ::"i"(offsetof(struct rs_thread, accesses)));
+	__asm__ volatile(".set rs_o_accesses, %c0\n.set rs_o_cells, %c1\n.set rs_o_mask, %c2\n.set rs_o_page, %c3\n.set rs_o_none, %c4\n.set rs_o_read, %c5\n.set rs_o_write, %c6\n.set rs_o_seen, %c7" ::
+		"i"(offsetof(struct rs_thread, accesses)), "i"(offsetof(struct race_page, cell)), "i"(offsetof(struct rs_full, mask)), "i"(offsetof(struct rs_full, page)),
+		"i"(offsetof(struct rs_full, none)), "i"(offsetof(struct rs_full, read)), "i"(offsetof(struct rs_full, write)),
+		"i"(offsetof(struct rs_full, seen)));
 }
+_Static_assert(offsetof(struct rs_full, last) == 0 && offsetof(struct rs_full, epoch) == 8 && RS_FULL_PAGES == 1024 && sizeof(((struct rs_full *)0)->page[0]) == 16 &&
+	offsetof(struct rs_full_last, cell) == 0 && offsetof(struct rs_full_last, e) == 8 && offsetof(struct rs_full_last, addr) == 16 && offsetof(struct rs_full_last, ret) == 24 &&
+	RS_FULL_SEEN == 65536 && sizeof(((struct rs_full *)0)->seen[0]) == 32 && offsetof(struct race_page, number) == 0 && sizeof(struct race_cell) == 32 && offsetof(struct race_cell, e) == 0 &&
+	offsetof(struct race_cell, info) == 24 && offsetof(struct race_cell, places) == 26 && offsetof(struct race_cell, more) == 28 && CELLS == 512 && MASK_BITS == 56 && POINT_WRITE == 1 && POINT_READ == 2 && INFO_KIND == 4 && INFO_MOV == 128, "the offsets below");
 _Static_assert(offsetof(struct rs_told_entry, key) == 0 && offsetof(struct rs_told_entry, watch) == 8 && offsetof(struct rs_told_entry, value) == 16 &&
 	sizeof(struct rs_told_entry) == 32, "the offsets below");
 _Static_assert(offsetof(struct rs_told, seen) == 0 && offsetof(struct rs_told, last) == 8 && offsetof(struct rs_told, stamp) == 16 && offsetof(struct rs_told, table) == 128 &&
@@ -141,21 +148,237 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 	"rs_tell_end:\n"
 	".size rs_tell_code, .-rs_tell_code\n");
 
+/* Where the agent looks for races: what raceshadow.c's rs_race_known says, as far as the first two points of one cell tell it. */
+__asm__(".macro rs_full_place name\n.if rs_entry % 4 == 0\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 4\nrs_full_\\name\\()_w:\n.else\nrs_full_\\name\\()_b:\n.endif\n.endif\n.endm\n"
+	/* r9: a point, and what the shadow says of it in r10b. If it is not of this thread and time: on at not; if it has not all the bytes, or is of a kind that does not count: at less. */
+	".macro rs_full_mine how, not, less\n"
+	"	xorq %r8, %r9\n"
+	"	rolq $8, %r9\n"
+	"	cmpq $255, %r9\n"
+	"	ja \\not\n"
+	"	notl %r9d\n"
+	"	testl %r9d, %ecx\n"
+	"	jnz \\less\n"
+	".if \\how == 1\n"
+	"	andl $0xf0, %r10d\n"
+	"	cmpl $0x90, %r10d\n" /* by a mov */
+	"	jne \\less\n"
+	".elseif \\how == 2\n"
+	"	andl $0x70, %r10d\n"
+	"	cmpl $0x10, %r10d\n"
+	"	jne \\less\n"
+	".else\n"
+	"	andl $0x70, %r10d\n"
+	"	subl $0x10, %r10d\n"
+	"	cmpl $0x10, %r10d\n"
+	"	ja \\less\n"
+	".endif\n"
+	".endm\n"
+	/* how: 0 a read, 1 a write, 2 both. */
+	".macro rs_full_for log, how\n"
+	".org rs_full_code + 1024 * rs_entry, 0xcc\n" /* RS_FULL_BYTES: an error if the last was larger */
+	"	movq %rax, -8(%rsp)\n"
+	"	movq %rcx, -16(%rsp)\n"
+	"	movq %rdx, -24(%rsp)\n"
+	"	movq %rsi, -32(%rsp)\n"
+	"	movq %r8, -40(%rsp)\n"
+	"	movq %r9, -48(%rsp)\n"
+	"	movq %r10, -56(%rsp)\n"
+	"	rs_full_place saved\n"
+	"	lahf\n"
+	"	seto %al\n"
+	"	rs_full_place flags\n"
+	"	movq rs_thread_tls@gottpoff(%rip), %rdx\n"
+	"	movq %fs:(%rdx), %rdx\n"
+	"	testq %rdx, %rdx\n"
+	"	jz 9f\n"
+	"	movq rs_o_accesses(%rdx), %rdx\n"
+	"	testq %rdx, %rdx\n"
+	"	jz 9f\n"
+	/* What was read last has been made by now. */
+	"	movq (%rdx), %rcx\n"
+	"	movq (%rcx), %r8\n"
+	"	movq (%r8), %rsi\n"
+	"	cmpq %rsi, 8(%rcx)\n"
+	"	jne 9f\n"
+	"	cmpb $0, 26(%r8)\n"
+	"	jne 9f\n"
+	/* The cell. */
+	"	movq %rdi, %rcx\n"
+	"	shrq $12, %rcx\n"
+	"	movl %ecx, %esi\n"
+	"	andl $1023, %esi\n"
+	"	shll $4, %esi\n"
+	"	cmpq rs_o_page(%rdx,%rsi), %rcx\n"
+	"	jne 9f\n"
+	"	movq rs_o_page+8(%rdx,%rsi), %rsi\n"
+	"	cmpq %rcx, (%rsi)\n"
+	"	jne 9f\n"
+	"	movl %edi, %ecx\n"
+	"	shll $2, %ecx\n"
+	"	andl $0x3fe0, %ecx\n"
+	"	leaq rs_o_cells(%rsi,%rcx), %rsi\n"
+	"	movl %edi, %ecx\n"
+	"	andl $7, %ecx\n"
+	"	movzbl rs_o_mask+8*\\log(%rdx,%rcx), %ecx\n"
+	"	testl %ecx, %ecx\n"
+	"	jz 9f\n"
+	"	leaq rs_o_none(%rdx), %r8\n" /* in case of a handler */
+	"	movq %r8, (%rdx)\n"
+	"	movq 8(%rdx), %r8\n"
+	"	movq (%r8), %r8\n"
+	"	movl 24(%rsi), %r10d\n" /* before the points: these are written first */
+	"	testl $0xff0000, %r10d\n" /* places */
+	"	jnz 9f\n"
+	"	movq (%rsi), %r9\n"
+	".if \\how == 0\n" /* what is noted of a read is what is looked at */
+	"	movq %rsi, rs_o_read(%rdx)\n"
+	"	movq %r9, rs_o_read+8(%rdx)\n"
+	".endif\n"
+	"	rs_full_mine \\how, 1f, 4f\n"
+	"2:\n"
+	".if \\how != 2\n"
+	"	movq (%rsp), %rcx\n"
+	".endif\n"
+	".if \\how == 0\n"
+	"	movq %rdi, rs_o_read+16(%rdx)\n"
+	"	movq %rcx, rs_o_read+24(%rdx)\n"
+	"	leaq rs_o_read(%rdx), %rcx\n"
+	"	movq %rcx, (%rdx)\n"
+	".elseif \\how == 1\n"
+	"	movq %rdi, rs_o_write+16(%rdx)\n"
+	"	movq %rcx, rs_o_write+24(%rdx)\n"
+	"	leaq rs_o_write(%rdx), %rcx\n"
+	"	movq %rcx, (%rdx)\n"
+	".endif\n"
+	RESTORE_FLAGS_1
+	"	rs_full_place added\n"
+	RESTORE_FLAGS_2
+	"	rs_full_place found\n"
+	"	movq -56(%rsp), %r10\n"
+	"	movq -48(%rsp), %r9\n"
+	"	movq -40(%rsp), %r8\n"
+	"	movq -32(%rsp), %rsi\n"
+	"	movq -24(%rsp), %rdx\n"
+	"	movq -16(%rsp), %rcx\n"
+	"	movq -8(%rsp), %rax\n"
+	"	movq 8(%rsp), %rdi\n"
+	"	ret $136\n"
+	"	rs_full_place second\n"
+	/* Another thread's is newer, or an older one of this: nothing was done since this was noted if it is still the same. */
+	"1:	rolq $56, %r9\n"
+	"	xorq %r8, %r9\n"
+	"	movq %r9, %rsi\n"
+	"	leal (,%rdi,4), %r9d\n"
+	"	andl $65535 * 32, %r9d\n"
+	"	cmpq %rsi, rs_o_seen+16(%rdx,%r9)\n"
+	"	jne 9f\n"
+	"	cmpb %r10b, rs_o_seen+24(%rdx,%r9)\n"
+	"	jne 9f\n"
+	"	jmp 5f\n"
+	/* What is known of the cell beside its newest point. */
+	"4:	leal (,%rdi,4), %r9d\n"
+	"	andl $65535 * 32, %r9d\n"
+	"5:\n"
+	"	cmpq %r8, rs_o_seen+8(%rdx,%r9)\n"
+	"	jne 9f\n"
+	"	movq %rdi, %r10\n"
+	"	shrq $19, %r10\n"
+	"	shlq $24, %r10\n"
+	"	xorq rs_o_seen(%rdx,%r9), %r10\n"
+	"	cmpq $0xffffff, %r10\n"
+	"	ja 9f\n"
+	".if \\how == 1\n"
+	"	shrl $16, %r10d\n"
+	".elseif \\how == 2\n"
+	"	shrl $8, %r10d\n"
+	".endif\n"
+	"	notl %r10d\n"
+	"	testl %r10d, %ecx\n"
+	"	jz 2b\n"
+	"9:	movq -56(%rsp), %r10\n"
+	"	movq -48(%rsp), %r9\n"
+	"	movq -40(%rsp), %r8\n"
+	"	jmp rs_tell_slow\n"
+	".set rs_entry, rs_entry + 1\n"
+	".endm\n"
+	".p2align 10\n.globl rs_full_code\n.hidden rs_full_code\n.type rs_full_code, @function\n"
+	"rs_full_code:\n"
+	".cfi_startproc\n.cfi_def_cfa %rsp, 144\n.cfi_offset %rip, -144\n.cfi_offset %rdi, -136\n"
+	".set rs_entry, 0\n"
+	"	rs_full_for 0, 0\n	rs_full_for 1, 0\n	rs_full_for 2, 0\n	rs_full_for 3, 0\n"
+	"	rs_full_for 0, 1\n	rs_full_for 1, 1\n	rs_full_for 2, 1\n	rs_full_for 3, 1\n"
+	"	rs_full_for 0, 2\n	rs_full_for 1, 2\n	rs_full_for 2, 2\n	rs_full_for 3, 2\n"
+	".cfi_endproc\n"
+	"rs_full_end:\n"
+	".size rs_full_code, .-rs_full_code\n");
+
 #define LABEL(name) extern const char name[] RS_HIDDEN
 LABEL(rs_tell_saved); LABEL(rs_tell_flags); LABEL(rs_tell_added); LABEL(rs_tell_found); LABEL(rs_tell_missed); LABEL(rs_tell_slow); LABEL(rs_tell_slow_added);
 LABEL(rs_tell_framed); LABEL(rs_tell_pushed); LABEL(rs_tell_context); LABEL(rs_tell_called); LABEL(rs_tell_pushed_again);
 LABEL(rs_tell_leaving); LABEL(rs_tell_end);
+LABEL(rs_full_saved_r); LABEL(rs_full_flags_r); LABEL(rs_full_added_r); LABEL(rs_full_found_r); LABEL(rs_full_second_r);
+LABEL(rs_full_saved_w); LABEL(rs_full_flags_w); LABEL(rs_full_added_w); LABEL(rs_full_found_w); LABEL(rs_full_second_w);
+LABEL(rs_full_saved_b); LABEL(rs_full_flags_b); LABEL(rs_full_added_b); LABEL(rs_full_found_b); LABEL(rs_full_second_b); LABEL(rs_full_end);
 
-bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code; }
+static bool in_full(uintptr_t pc) { return pc - (uintptr_t)rs_full_code < (uintptr_t)rs_full_end - (uintptr_t)rs_full_code; }
+
+bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code || in_full(pc); }
+
+static void flags_back(greg_t *g, bool added)
+{
+	enum { AH = 0xd5, OF = 0x800 };
+	uint64_t rax = (uint64_t)g[REG_RAX];
+	bool overflow = added ? rax & 0x80 : rax & 1;
+	g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(AH | OF)) | (greg_t)(rax >> 8 & AH) | (overflow ? OF : 0);
+}
+
+/* What an entry had saved, and the caller, at the site. */
+static void saved_back(greg_t *g, const uint64_t *frame, bool saved, bool more)
+{
+	if (saved) {
+		g[REG_RAX] = (greg_t)frame[-1];
+		g[REG_RCX] = (greg_t)frame[-2];
+		g[REG_RDX] = (greg_t)frame[-3];
+		g[REG_RSI] = (greg_t)frame[-4];
+	}
+	if (saved && more) {
+		g[REG_R8] = (greg_t)frame[-5];
+		g[REG_R9] = (greg_t)frame[-6];
+		g[REG_R10] = (greg_t)frame[-7];
+	}
+	g[REG_RDI] = (greg_t)frame[1];
+	g[REG_RSP] = (greg_t)(frame + 18);
+	g[REG_RIP] = (greg_t)rs_tell_site(frame[0]);
+}
+
+static bool full_view(greg_t *g, uintptr_t pc, uintptr_t *resume)
+{
+	const struct { const char *saved, *flags, *added, *found, *second; } places[] = {
+		{rs_full_saved_r, rs_full_flags_r, rs_full_added_r, rs_full_found_r, rs_full_second_r},
+		{rs_full_saved_w, rs_full_flags_w, rs_full_added_w, rs_full_found_w, rs_full_second_w},
+		{rs_full_saved_b, rs_full_flags_b, rs_full_added_b, rs_full_found_b, rs_full_second_b}}, *first;
+	unsigned how = (unsigned)((pc - (uintptr_t)rs_full_code) / (RS_FULL_BYTES * RS_FULL_SIZES));
+	uintptr_t begin = RS_FULL_ENTRY(how * RS_FULL_SIZES);
+	first = &places[how];
+	/* The same place in the first entry. */
+	uintptr_t at = (pc - begin) % RS_FULL_BYTES + begin;
+	if ((at >= (uintptr_t)first->flags && at < (uintptr_t)first->found) || at >= (uintptr_t)first->second)
+		flags_back(g, at == (uintptr_t)first->added);
+	saved_back(g, (const uint64_t *)g[REG_RSP], at >= (uintptr_t)first->saved, true);
+	*resume = (uintptr_t)g[REG_RIP]; /* it starts over there */
+	return true;
+}
 
 bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resume)
 {
-	enum { AH = 0xd5, OF = 0x800 };
 	uintptr_t pc = (uintptr_t)g[REG_RIP];
 	uint64_t sp = (uint64_t)g[REG_RSP];
 	*context = NULL;
 	if (RS_LIKELY(!rs_tell_has(pc)))
 		return false;
+	if (in_full(pc))
+		return full_view(g, pc, resume);
 	if (pc == (uintptr_t)rs_tell_pushed || pc == (uintptr_t)rs_tell_pushed_again)
 		sp += 8;
 	if (pc >= (uintptr_t)rs_tell_context && pc < (uintptr_t)rs_tell_called) {
@@ -171,20 +394,9 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resu
 	bool slow = pc >= (uintptr_t)rs_tell_slow;
 	uintptr_t at = slow ? pc : (pc - (uintptr_t)rs_tell_code) % RS_TELL_BYTES + (uintptr_t)rs_tell_code;
 	bool flags = slow ? at <= (uintptr_t)rs_tell_slow_added : (at >= (uintptr_t)rs_tell_flags && at < (uintptr_t)rs_tell_found) || at == (uintptr_t)rs_tell_missed;
-	if (flags) {
-		uint64_t rax = (uint64_t)g[REG_RAX];
-		bool overflow = at == (uintptr_t)rs_tell_added || at == (uintptr_t)rs_tell_slow_added ? rax & 0x80 : rax & 1;
-		g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(AH | OF)) | (greg_t)(rax >> 8 & AH) | (overflow ? OF : 0);
-	}
-	if (at >= (uintptr_t)rs_tell_saved && at < (uintptr_t)rs_tell_called) {
-		g[REG_RAX] = (greg_t)frame[-1];
-		g[REG_RCX] = (greg_t)frame[-2];
-		g[REG_RDX] = (greg_t)frame[-3];
-		g[REG_RSI] = (greg_t)frame[-4];
-	}
-	g[REG_RDI] = (greg_t)frame[1];
-	g[REG_RSP] = (greg_t)(sp + 144);
-	g[REG_RIP] = (greg_t)rs_tell_site(frame[0]);
+	if (flags)
+		flags_back(g, at == (uintptr_t)rs_tell_added || at == (uintptr_t)rs_tell_slow_added);
+	saved_back(g, frame, at >= (uintptr_t)rs_tell_saved && at < (uintptr_t)rs_tell_called, false);
 	*resume = pc >= (uintptr_t)rs_tell_called ? (uintptr_t)frame[0] : (uintptr_t)g[REG_RIP]; /* it is told: on to the instruction */
 	return true;
 }

@@ -19,7 +19,7 @@
 #define RS_PATCH_OPS 1024
 #define RS_PATCH_BYTES 65536
 #define RS_PATCH_RUNS 64
-#define RS_PATCH_POINTERS 13
+#define RS_PATCH_POINTERS 25
 #define RS_PATCH_SAVES 16
 
 /* what kind of thing an address is */
@@ -242,6 +242,7 @@ enum {
 	RS_PATCH_THREAD_CELLS = 0,
 	RS_PATCH_THREAD_CONTEXT = 1,
 	RS_PATCH_THREAD_TELL = 2,
+	RS_PATCH_THREAD_JUDGE = 13,
 };
 
 /* how an unwind rule computes the canonical frame address */

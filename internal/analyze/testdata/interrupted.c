@@ -67,6 +67,8 @@ __attribute__((noinline)) static void run(void)
 		"	movb %%cl, 16(%%rdi,%%rsi,4)\n"
 		"	movw %%dx, -64(%%rsp)\n"
 		"	movl %%ebx, 100(%%rdi)\n"
+		"	notl 200(%%rdi)\n"
+		"	movb %%cl, 304(%%rdi)\n	movb %%dl, 305(%%rdi)\n	movb %%r8b, 306(%%rdi)\n	notb 307(%%rdi)\n" /* more than a cell's two points */
 		"	movups %%xmm0, 128(%%rdi)\n"
 		"	xchgq %%rsi, 256(%%rdi)\n"
 		"	movq 256(%%rdi), %%rsi\n"

@@ -1,0 +1,264 @@
+/* full.c: memory accesses where the agent looks for races itself (rs_config.races): what tell.c did not find to be nothing new.
+ *
+ * Writes and atomic instructions are told to the detector before they are made; atomic ones once more when they have been, and reads then only, which is when the thread next accesses memory or
+ * tells anything: so whoever sees what was written has a later time. What the thread told before in its time is nothing new as long as the shadow's cell has nobody else's accesses
+ * (FastTrack's same epoch), which tell.c looks at itself; of a read, after it was made too.
+ *
+ * Ground rules: as access.c's. */
+#include "full.h"
+#include <errno.h>
+
+enum { RSP = 4, RBP = 5 };
+static const struct race_cell nothing;
+static const uint64_t no_epoch = ~0ull; /* of nobody: every access comes here */
+
+static struct rs_full *full_of(struct rs_thread *t)
+{
+	struct rs_full *m = t->accesses;
+	if (RS_UNLIKELY(!m)) {
+		if (!(m = rs_os_map(sizeof *m))) {
+			rs_notice(t, RS_NOTICE_NO_MEMORY, ENOMEM, sizeof *m);
+			return NULL;
+		}
+		m->none.cell = m->force.cell = m->write.cell = &nothing;
+		m->force.e = 1;
+		for (unsigned log = 0; log < RS_FULL_SIZES; log++)
+			for (unsigned at = 0; at + (1u << log) <= 8; at++)
+				m->mask[log][at] = (uint8_t)(((1u << (1u << log)) - 1) << at);
+		for (unsigned i = 0; i < RS_FULL_PAGES; i++)
+			m->page[i].number = ~0ull;
+		m->last = &m->force;
+		m->epoch = &no_epoch;
+		t->accesses = m;
+	}
+	if (RS_UNLIKELY(m->number != t->number)) {
+		m->last = &m->force;
+		m->waits.kind = m->store.kind = 0;
+		m->busy = 0;
+		m->number = t->number;
+	}
+	return m;
+}
+
+static bool unchanged(const struct rs_full_last *l) { return race_load(&l->cell->e[0]) == l->e && !__atomic_load_n(&l->cell->places, __ATOMIC_RELAXED); }
+
+static struct touch touch_of(const struct rs_full_last *l, unsigned kind)
+{
+	unsigned shape = rs_tell_shape(l->ret);
+	return (struct touch){.addr = l->addr, .pc = rs_tell_site(l->ret), .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = l->ret, .kind = (uint8_t)kind};
+}
+
+/* What tell.c let pass last becomes what waits to be told, if it is a read that has to be looked at, or a store. */
+static void settle(struct rs_full *m)
+{
+	const struct rs_full_last *l = m->last;
+	m->last = &m->force;
+	RS_BARRIER();
+	if (l == &m->read) {
+		m->store.kind = 0;
+		if (!unchanged(l))
+			m->waits = touch_of(l, READ);
+	} else if (l == &m->write)
+		m->store = touch_of(l, WRITE);
+}
+
+static void tell(struct rs_thread *t, const struct touch *a)
+{
+	rs_race_live_access(t, a->addr, a->size, a->fenced ? a->kind | RS_RACE_FENCED : a->kind, a->pc, a->stack);
+}
+
+static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c)
+{
+	return rs_stack_here(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
+}
+
+static void fence(struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, bool nested)
+{
+	struct touch a = {.pc = c->site, .kind = FENCE};
+	if (!nested && m->store.kind) { /* that it was told is long ago if it was nothing new */
+		m->store.stack = stack_of(t, c);
+		tell(t, &m->store);
+		m->store.kind = 0;
+	}
+	tell(t, &a);
+}
+
+static inline bool in_one_cell(const struct touch *a) { return a->size <= 8 && (a->addr & 7) + a->size <= 8; }
+
+/* What could be an access of an atomic, as the detector has it. */
+static inline bool is_mov(const struct touch *a)
+{
+	return (a->kind == READ || a->kind == WRITE) && a->size && a->size <= 8 && !(a->size & (a->size - 1)) && !(a->addr & (a->size - 1));
+}
+
+/* What tell.c may find from now on: the page, and what is known of the cell. Returns whether the access itself is. */
+static bool remember(struct rs_full *m, struct rs_race_thread *r, const struct touch *a)
+{
+	uint64_t number = a->addr >> 12, e = race_load(&r->epoch);
+	unsigned i = number % RS_FULL_PAGES, at = a->addr >> 3 & (RS_FULL_SEEN - 1), mask;
+	struct rs_race_masks k;
+	const struct race_page *g = race_page_at(number);
+	if (!g || !in_one_cell(a))
+		return false;
+	const struct race_cell *c = &g->cell[a->addr >> 3 & (CELLS - 1)];
+	uint64_t info = __atomic_load_n(&c->info[0], __ATOMIC_ACQUIRE), first = race_load(&c->e[0]);
+	if (!rs_race_masks(r, a->addr >> 3, &k))
+		return false;
+	if (m->page[i].number != number) {
+		m->page[i].number = ~0ull; /* a handler may come in between */
+		RS_BARRIER();
+		m->page[i].page = g;
+		RS_BARRIER();
+		m->page[i].number = number;
+	}
+	m->seen[at].epoch = ~0ull;
+	RS_BARRIER();
+	m->seen[at].what = (uint64_t)a->addr >> 19 << 24 | (uint64_t)k.mov << 16 | (uint64_t)k.write << 8 | k.read;
+	RS_BARRIER();
+	m->seen[at].first = first;
+	m->seen[at].info = info;
+	RS_BARRIER();
+	m->seen[at].epoch = e;
+	mask = race_mask(a->addr >> 3, a->addr, a->addr + a->size);
+	return !(mask & ~(unsigned)(a->kind == READ ? k.read : is_mov(a) ? k.mov : k.write));
+}
+
+static bool known(struct rs_full *m, struct rs_race_thread *r, const struct touch *a)
+{
+	struct rs_race_masks k;
+	if (in_one_cell(a))
+		return remember(m, r, a);
+	if (a->size > 64 || a->addr + a->size < a->addr)
+		return false;
+	for (uint64_t cell = a->addr >> 3; cell <= (a->addr + a->size - 1) >> 3; cell++)
+		if (!rs_race_masks(r, cell, &k) || race_mask(cell, a->addr, a->addr + a->size) & ~(unsigned)(a->kind == READ ? k.read : k.write))
+			return false;
+	return true;
+}
+
+static void tell_waiting(struct rs_thread *t, struct rs_full *m)
+{
+	struct touch a = m->waits;
+	m->waits.kind = 0;
+	RS_BARRIER();
+	if (a.kind) {
+		tell(t, &a);
+		struct rs_race_thread *r = a.kind == READ ? rs_race_live_thread(t) : NULL;
+		if (r)
+			remember(m, r, &a);
+	}
+}
+
+/* A read that is nothing new becomes the last one, if one cell has all of it; false: it does not. */
+static bool last_read(struct rs_full *m, struct rs_race_thread *r, const struct touch *a)
+{
+	const struct race_page *g = race_page_at(a->addr >> 12);
+	if (!a->ret || !in_one_cell(a) || !g)
+		return false;
+	const struct race_cell *c = &g->cell[a->addr >> 3 & (CELLS - 1)];
+	m->read = (struct rs_full_last){c, race_load(&c->e[0]), a->addr, a->ret};
+	return remember(m, r, a); /* and so it was when this was noted */
+}
+
+/* kind: with FENCED. nested: in a handler that interrupted this very function. Returns what tell.c is to look at next. */
+static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
+{
+	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC));
+	a.fenced = kind & FENCED;
+	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
+		return &m->none;
+	struct rs_race_thread *r = rs_race_live_thread(t);
+	if (!r)
+		return &m->none;
+	m->epoch = &r->epoch;
+	m->store.kind = 0;
+	bool old = !(kind & (ATOMIC | FENCED)) && known(m, r, &a);
+	if (!old)
+		a.stack = stack_of(t, c);
+	if (nested) {
+		tell(t, &a);
+		return &m->none;
+	}
+	const struct rs_full_last *last = &m->none;
+	if (kind == READ) {
+		/* One that cannot be an atomic's acquires nothing: that it comes early makes no difference. The others are told early where it can be seen whether anything changed until they were made. */
+		bool early = !is_mov(&a) || (a.ret && in_one_cell(&a));
+		if (!old && early) {
+			tell(t, &a);
+			a.stack = 0;
+		}
+		if (!is_mov(&a)) {
+			if (!old)
+				remember(m, r, &a);
+			return last;
+		}
+		if (early && last_read(m, r, &a))
+			last = &m->read;
+		else
+			m->waits = a;
+	} else {
+		if (!old) {
+			tell(t, &a);
+			remember(m, r, &a);
+		}
+		if (kind & ATOMIC) {
+			a.kind = ATOMIC | DONE;
+			m->waits = a;
+		} else if (a.kind == WRITE)
+			m->store = a;
+	}
+	return last;
+}
+
+static void thread_wanted(void *arg) { *(struct rs_thread **)arg = rs_self(); }
+
+void rs_full_take(const struct rs_access_context *c, const struct accesses *list)
+{
+	struct rs_thread *t = rs_thread_tls;
+	if (RS_UNLIKELY(!t || t->inside))
+		rs_vectors_kept(thread_wanted, &t);
+	if (!t || !rs_active)
+		return;
+	struct rs_full *m = full_of(t);
+	if (!m)
+		return;
+	bool nested = m->busy && !rs_left_behind(t, m->busy, true);
+	uintptr_t before = m->busy;
+	const struct rs_full_last *last = &m->none;
+	m->busy = (uintptr_t)__builtin_frame_address(0);
+	RS_BARRIER();
+	if (!nested) {
+		settle(m); /* and what handlers access comes here */
+		tell_waiting(t, m);
+	}
+	for (unsigned i = 0; i < list->count; i++) {
+		if (i && !nested) /* not made yet: it is told as if it had found something new */
+			tell_waiting(t, m);
+		if (list->kind[i] & FENCE)
+			fence(t, m, c, nested);
+		else
+			last = one(t, m, c, list->a[i], list->kind[i], nested);
+	}
+	RS_BARRIER();
+	m->busy = nested ? before : 0;
+	if (!nested)
+		m->last = m->waits.kind ? &m->force : last;
+}
+
+void rs_full_event(struct rs_thread *t, unsigned id)
+{
+	struct rs_full *m = t->accesses;
+	(void)id;
+	if (m->number != t->number) {
+		m->last = &m->force;
+		return;
+	}
+	bool idle = !m->busy;
+	if (idle)
+		settle(m);
+	m->store.kind = 0;
+	if (idle && !t->emit_sp)
+		tell_waiting(t, m);
+	if (idle)
+		m->last = m->waits.kind ? &m->force : &m->none;
+}

@@ -1,0 +1,26 @@
+/* full.h: what full.c (accesses that recipes tell, where the agent looks for races itself) and tell.c (the code that recipes call) share. */
+#ifndef RS_FULL_H
+#define RS_FULL_H
+#include "access.h"
+#include "race_core.h"
+
+/* An access that tell.c let pass, since the shadow says that the thread told as much of these bytes in this time. Of a read the cell of the shadow and its first point as it was then: what the read
+ * found is nothing new only if that is still so when it has been made. */
+struct rs_full_last { const struct race_cell *cell; uint64_t e; uintptr_t addr, ret; };
+
+/* A thread's memory (rs_thread.accesses). tell.c reads it up to page, and writes last, read and write. */
+enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536 };
+struct rs_full {
+	const struct rs_full_last *last; /* &none, &force, &read or &write; &force: the next access comes here */
+	const uint64_t *epoch;           /* of the race thread */
+	struct rs_full_last none, force, read, write; /* of none and write the cell is one that never changes */
+	uint8_t mask[RS_FULL_SIZES][8];  /* bytes of a cell that an access of 1, 2, 4, 8 bytes at an offset has; 0: it goes beyond */
+	struct { uint64_t number; const struct race_page *page; } page[RS_FULL_PAGES]; /* by number; a page's memory may be another page's by now, which its number says */
+	/* What is known of a cell (struct rs_race_masks) as long as its first point is of this thread and time, or as it was then: addr>>19<<24 | mov<<16 | write<<8 | read. */
+	struct { uint64_t what, epoch, first, info; } seen[RS_FULL_SEEN];
+	uint32_t number;                 /* of the thread */
+	uintptr_t busy;                  /* where on the stack rs_full_take began; 0: it does not run */
+	struct touch waits;              /* a read, or an atomic instruction's end; kind 0: none */
+	struct touch store;              /* a plain store after which the thread accessed nothing else, for a fence that may follow */
+};
+#endif
