@@ -397,3 +397,28 @@ func TestEmulatedRace(t *testing.T) {
 		}
 	}
 }
+
+// What the C library copies is its caller's access: at the line of the call, with the whole length.
+func TestCopied(t *testing.T) {
+	sources := []string{"testdata/copied.c"}
+	lines := stated(t, sources)
+	for _, clean := range []bool{false, true} {
+		flags := []string{"-fno-builtin"}
+		if clean {
+			flags = append(flags, "-DCLEAN")
+		}
+		r := open(t, stepped(t, build(t, "copied", sources, flags...)))
+		for _, period := range []int{1, 10, 100} {
+			r.thin(period, 1)
+			a := r.analyze(t, Options{})
+			if a.collection.counts.Told == 0 && period == 1 {
+				t.Errorf("period %d: %+v", period, a.collection.counts)
+			}
+			if clean {
+				judge(t, a, nil)
+			} else if judge(t, a, lines); len(a.found.Findings) == 0 && period == 1 {
+				t.Errorf("period %d: the race is not found; %+v", period, a.collection.counts)
+			}
+		}
+	}
+}

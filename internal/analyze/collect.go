@@ -171,10 +171,19 @@ func (w *collector) atomic(r *record) {
 
 // isAtomic says whether an access is to a location that atomic instructions accessed too.
 func (c *collection) isAtomic(r *record) bool {
-	if r.Size == 0 || r.Size > 64 || len(c.atomics) == 0 {
+	if r.Size == 0 || len(c.atomics) == 0 {
 		return false
 	}
-	for cell := r.Addr / 8; cell <= (r.Addr+r.Size-1)/8; cell++ {
+	first, last := r.Addr/8, (r.Addr+r.Size-1)/8
+	if last-first > uint64(len(c.atomics)) { // a copy of much
+		for cell := range c.atomics {
+			if cell >= first && cell <= last {
+				return true
+			}
+		}
+		return false
+	}
+	for cell := first; cell <= last; cell++ {
 		if _, ok := c.atomics[cell]; ok {
 			return true
 		}

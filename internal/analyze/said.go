@@ -121,6 +121,7 @@ func (a *analysis) stats() (out []report.Stat) {
 	for h := recover.Sampled; int(h) < len(c.counts.By); h++ {
 		add("  "+h.String(), "%d (%s)", c.counts.By[h], percent(c.counts.By[h], c.counts.Accesses))
 	}
+	add("calls of memcpy and its kin", "%d, told %d", c.counts.Calls, c.counts.Told)
 	add("judged", "%d; stack traffic apart", a.placer.given)
 	add("recovered", "%d times, %d cells dropped", a.rounds, len(a.drop))
 	return out

@@ -38,8 +38,15 @@ func build(t testing.TB, name string, args ...string) string {
 // record steps a program and leaves the recording in a directory.
 func record(t testing.TB, period uint64, argv ...string) string {
 	t.Helper()
+	return recordBy(t, step.Options{Period: period}, argv...)
+}
+
+// recordBy is record with options of step's.
+func recordBy(t testing.TB, o step.Options, argv ...string) string {
+	t.Helper()
 	dir := t.TempDir()
-	s, err := step.New(step.Options{Dir: dir, Period: period, Seed: period, Follow: true, Command: argv, Warn: func(s string) { t.Logf("warned: %s", s) }})
+	o.Dir, o.Seed, o.Follow, o.Command, o.Warn = dir, o.Period, true, argv, func(s string) { t.Logf("warned: %s", s) }
+	s, err := step.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}

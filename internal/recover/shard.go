@@ -97,7 +97,8 @@ type Image struct {
 	Constants []Constant
 	Volatile  []Range // memory that the kernel changes by itself: vvar
 	Mappings  []sample.Mapping
-	Outside   []Range // code that is not the program's own: its accesses are used, and not given
+	Outside   []Range              // code that is not the program's own: its accesses are used, and not given
+	Functions map[uint64]*Function // by address; what they access for the program's own code is given if they are Outside
 }
 
 // NewRecoverer gives a Recoverer for shards of these images.
@@ -159,7 +160,7 @@ func (r *replay) result() *Result {
 	}
 	out.Accesses = make([]Access, 0, known)
 	went := outing{p: p, out: out}
-	calls, gap := newCalling(), 0
+	calls, gap, call := newCalling(), 0, 0
 	const fenceReach = 4 // instructions between a store and the fence that makes it sequentially consistent
 	var stored Access    // the last store
 	for i := p.own[0]; i < p.own[1]; i++ {
@@ -178,6 +179,11 @@ func (r *replay) result() *Result {
 		}
 		if !outside {
 			calls.at(in)
+		}
+		for ; call < len(r.calls) && r.calls[call].entry <= i; call++ {
+			if c := &r.calls[call]; c.entry == i {
+				r.callAccesses(c, &calls, out)
+			}
 		}
 		a := Access{Index: uint64(i - p.own[0]), IP: in.pc, Calls: calls.now, From: p.marks[mark].from, To: p.marks[mark].to}
 		if in.traits&isLocked != 0 && in.nslots == 0 && !outside {
