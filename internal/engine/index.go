@@ -26,7 +26,8 @@ type indexed struct {
 }
 
 // entries appends what of a patch is in the index: its trampoline, and the jump inside a neighbour, of which only the first byte is no place of the program's: the others may be
-// heads of instructions. What is in the index stays there when the patch goes, for threads in handlers; so neither address may ever mean something else (patch.Patch.Via).
+// heads of instructions. What is in the index stays there when the patch goes, for threads in handlers; so the latter may never mean something else (patch.Patch.Via), and the former only when no thread can
+// come back there (reclaim): then the newer run is found first.
 func entries(list []indexed, x *patch.Patch) []indexed {
 	list = append(list, newIndexed(x.Trampoline.At, x.Trampoline.End(), x.Trampoline.States))
 	if x.Via != 0 {
