@@ -11,8 +11,8 @@
 #include <errno.h>
 
 enum { RCX = 1, RSP = 4, RBP = 5, DIRECTION = 1 << 10 };
-/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. */
-enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64 };
+/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. CALLED: by a function that the program called (called.c), told when it suits, and never to be looked at. */
+enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64, CALLED = 128 };
 
 enum { CELL_PAGES = 8, CELLS = 512 << CELL_PAGES, MOST = 8 }; /* an access of more cells is not remembered */
 struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; }; /* known: told before, and only worth it if the bytes have changed. fenced: a fence follows at once */
@@ -243,6 +243,9 @@ static bool is_known(struct memory *m, const struct touch *a)
 		}
 		if (is_atomic(c)) {
 			known = false;
+		} else if ((a->kind & (WRITE | CALLED)) == (WRITE | CALLED)) { /* it does not stand for a mov, which may order */
+			known = false;
+			in->read |= mask;
 		} else if (a->kind & WRITE) {
 			known = known && (in->written & mask) == mask;
 			in->written |= mask;
@@ -254,8 +257,10 @@ static bool is_known(struct memory *m, const struct touch *a)
 	return known;
 }
 
-static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c)
+static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c, unsigned kind)
 {
+	if (kind & CALLED)
+		return rs_stack_called(t, c->next, c->site + 1, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
 	return rs_stack_here(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
 }
 
@@ -266,7 +271,7 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 		for (uintptr_t cell = first_cell(&m->store); cell <= last_cell(&m->store); cell++)
 			now_atomic(cell);
 		if (m->store.known)
-			m->store.stack = stack_of(t, c);
+			m->store.stack = stack_of(t, c, FENCE);
 		tell(t, &m->store);
 		m->store.kind = 0;
 	}
@@ -276,7 +281,7 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 /* kind: with FENCED. nested: in a handler that interrupted this very function. */
 static void one(struct rs_thread *t, struct memory *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
 {
-	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC));
+	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | CALLED));
 	a.fenced = kind & FENCED;
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return;
@@ -301,7 +306,7 @@ static void one(struct rs_thread *t, struct memory *m, const struct rs_access_co
 			return;
 		}
 	}
-	a.stack = stack_of(t, c);
+	a.stack = stack_of(t, c, kind);
 	if (nested) {
 		tell(t, &a);
 	} else if (kind == READ) {
