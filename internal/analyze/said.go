@@ -77,7 +77,7 @@ func (a *analysis) notSeen() (out []string) {
 		say("%d samples fit nowhere in the control flow", n)
 	}
 	if c.crowded {
-		say("more than %d atomic locations: the later ones are taken for others", maxBelieved)
+		say("more than %d atomic locations: the later ones are taken for others", maxAtomics)
 	}
 	if a.unsettled {
 		say("after %d rounds there was still memory that is raced on and believed", a.rounds)
@@ -123,6 +123,6 @@ func (a *analysis) stats() (out []report.Stat) {
 	}
 	add("calls of memcpy and its kin", "%d, told %d", c.counts.Calls, c.counts.Told)
 	add("judged", "%d; stack traffic apart", a.placer.given)
-	add("recovered", "%d times, %d cells dropped", a.rounds, len(a.drop))
+	add("recovered", "%d times, %d cells dropped, %d shards again", a.rounds, len(a.drop), a.again)
 	return out
 }

@@ -76,7 +76,8 @@ type Counts struct {
 	Contradicted uint64       // stretches in which what was known contradicted itself; nothing but samples and Path is given of them
 }
 
-func (c *Counts) add(o *Counts) {
+// Add adds those of another shard.
+func (c *Counts) Add(o *Counts) {
 	c.Instructions += o.Instructions
 	c.Accesses += o.Accesses
 	for i := range c.By {

@@ -512,7 +512,7 @@ func (r *replay) found(i int, in *inst, how How) {
 			continue
 		}
 		if how == Forward {
-			r.trusted[j] = r.mem.believed(a.Addr, max(1, int(in.slots[k].size)))
+			r.trusted[j] = r.mem.mayBelieve(a.Addr, max(1, int(in.slots[k].size)))
 		}
 		if in.slots[k].vague || a.Count == 0 {
 			continue

@@ -23,9 +23,11 @@ const (
 type Options struct {
 	Reach  Reach
 	Memory Memory
-	Drop   []Range // addresses whose memory is never believed: those that threads race on
-	Slack  uint64  // TSC ticks by which the times of samples and packets may be wrong; 0: DefaultSlack
-	Path   bool    // give the instructions as well
+	// Drop is addresses whose memory is not believed while other threads live: those that threads race on. Results that do not have them among Believed, nor are Many,
+	// are the same without.
+	Drop  []Range
+	Slack uint64 // TSC ticks by which the times of samples and packets may be wrong; 0: DefaultSlack
+	Path  bool   // give the instructions as well
 }
 
 // DefaultSlack allows for the rounding of perf's nanoseconds and of crystal ticks.
@@ -108,7 +110,7 @@ func NewRecoverer(images []Image, o Options) *Recoverer {
 	}
 	v := &Recoverer{opt: o, images: images, codes: make([]*code, len(images))}
 	for i := range images {
-		v.drops = append(v.drops, sortRanges(append(slices.Clone(o.Drop), images[i].Volatile...)))
+		v.drops = append(v.drops, sortRanges(slices.Clone(images[i].Volatile)))
 	}
 	v.r.opt, v.r.mem = &v.opt, newMemory(&v.opt)
 	v.r.e.Mem = v.r.mem
@@ -299,7 +301,7 @@ func Run(ctx context.Context, images []Image, shards []*Shard, o Options, worker
 				r.Accesses[k].Index += base[s.Thread]
 			}
 			base[s.Thread] += r.Counts.Instructions
-			total.add(&r.Counts)
+			total.Add(&r.Counts)
 			if err := emit(r); err != nil {
 				return total, err
 			}
