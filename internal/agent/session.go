@@ -131,7 +131,11 @@ func New(o Options) (*Session, error) {
 		o.Config.Patch = 1
 	}
 	if o.Library == nil {
-		b, err := Library()
+		library := Library
+		if o.Patcher != nil && o.Config.All != 0 {
+			library = Interposing
+		}
+		b, err := library()
 		if err != nil {
 			return nil, err
 		}

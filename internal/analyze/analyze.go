@@ -110,6 +110,8 @@ type analysis struct {
 	rounds     int
 	unsettled  bool // maxRounds were not enough
 	single     bool // one round only, for tests
+	whole      bool // all shards in each round, for tests
+	again      int  // shards that were recovered again
 	collection *collection
 	placer     *placer
 	placed     *runs
@@ -121,6 +123,10 @@ func (a *analysis) close() {
 		_ = a.placed.Close()
 	}
 	a.placed = nil
+	if a.collection != nil {
+		_ = a.collection.found.Close()
+	}
+	a.collection = nil
 }
 
 func (a *analysis) jobs() int {
@@ -130,7 +136,8 @@ func (a *analysis) jobs() int {
 	return runtime.GOMAXPROCS(0)
 }
 
-// run recovers and judges, and does so again without believing the memory that turned out to be raced on, until there is no more of that (ProRace, section 5.1).
+// run recovers and judges, and does so again without believing the memory that turned out to be raced on, until there is no more of that (ProRace, section 5.1). Only
+// those shards are recovered again that believed such memory.
 func (a *analysis) run(ctx context.Context) (err error) {
 	if a.owners, err = readOwners(a.trace, a.rec.Threads); err != nil {
 		return err
@@ -146,12 +153,22 @@ func (a *analysis) run(ctx context.Context) (err error) {
 			}
 		}
 	}
-	for {
+	if a.collection, err = newCollection(a.rec, a.in); err != nil {
+		return err
+	}
+	all := make([]int, len(a.in.Shards))
+	for i := range all {
+		all[i] = i
+	}
+	for which := all; ; {
 		a.rounds++
-		if err := a.round(ctx); err != nil {
+		if err := a.round(ctx, which); err != nil {
 			return err
 		}
-		more := a.emulated()
+		var more []recover.Range
+		if which, more, err = a.emulated(); err != nil {
+			return err
+		}
 		if len(more) == 0 || a.single {
 			return nil
 		}
@@ -160,24 +177,25 @@ func (a *analysis) run(ctx context.Context) (err error) {
 			return nil
 		}
 		a.drop = append(a.drop, more...)
+		if a.whole {
+			which = all
+		}
+		a.again += len(which)
 	}
 }
 
-func (a *analysis) round(ctx context.Context) (err error) {
-	found, err := newRuns(2 * len(a.rec.Threads))
-	if err != nil {
-		return err
-	}
-	defer found.Close()
+func (a *analysis) round(ctx context.Context, which []int) (err error) {
 	o := recover.Options{Reach: a.o.Reach, Memory: a.o.Memory, Drop: a.drop}
-	if a.collection, err = collect(ctx, a.rec, a.in, o, a.jobs(), found); err != nil {
+	if err = a.collection.collect(ctx, a.rec, a.in, o, a.jobs(), which); err != nil {
 		return err
 	}
-	a.close()
+	if a.placed != nil {
+		_ = a.placed.Close()
+	}
 	if a.placed, err = newRuns(2 * len(a.rec.Threads)); err != nil {
 		return err
 	}
-	if a.placer, err = place(a.trace.Events, a.owners, a.collection, found, a.placed); err != nil {
+	if a.placer, err = place(a.trace.Events, a.owners, a.collection, a.placed); err != nil {
 		return err
 	}
 	in := race.Input{Events: a.trace.Events, Accesses: a.source()}
@@ -193,18 +211,27 @@ func (a *analysis) partial() bool {
 	return a.collection.sampled || len(a.rec.Info.Filter) > 0 || c.By[recover.Unknown] > 0 || c.Gaps > uint64(len(a.rec.Threads)) || !a.rec.Info.Complete
 }
 
-// emulated gives the cells that were believed although threads race on them.
-func (a *analysis) emulated() (more []recover.Range) {
+// emulated gives the cells that were believed although threads race on them, and the shards that believed them.
+func (a *analysis) emulated() (which []int, more []recover.Range, err error) {
 	dropped := map[uint64]bool{}
 	for _, r := range a.drop {
 		dropped[r.Start/8] = true
 	}
+	racy := map[uint64]bool{}
 	for _, c := range a.found.Racy {
-		_, believed := a.collection.believed[c.Number]
-		if (believed || a.collection.all && a.o.Memory != recover.None) && !dropped[c.Number] {
+		if !dropped[c.Number] {
+			racy[c.Number] = true
+		}
+	}
+	if len(racy) == 0 || a.o.Memory == recover.None {
+		return nil, nil, nil
+	}
+	which, believed, err := a.collection.believing(racy)
+	for _, c := range a.found.Racy {
+		if believed[c.Number] && !dropped[c.Number] {
 			dropped[c.Number] = true
 			more = append(more, recover.Range{Start: c.Number * 8, End: c.Number*8 + 8})
 		}
 	}
-	return more
+	return which, more, err
 }

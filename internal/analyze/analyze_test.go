@@ -391,8 +391,43 @@ func TestEmulatedRace(t *testing.T) {
 			t.Error("nothing was believed wrongly in the first round: the program does not show what it is for")
 		}
 		for _, memory := range []recover.Memory{recover.Assumed, recover.Proved} {
-			if b := r.analyze(t, Options{Memory: memory}); wrong(b) > 0 || memory == recover.Assumed && (seen && (b.rounds < 2 || len(b.drop) == 0) || b.unsettled) {
+			b := r.analyze(t, Options{Memory: memory})
+			if wrong(b) > 0 || memory == recover.Assumed && (seen && (b.rounds < 2 || len(b.drop) == 0) || b.unsettled) {
 				t.Errorf("seed %d, memory %d: %d places that are not stated, %d rounds, dropped %v", seed, memory, wrong(b), b.rounds, b.drop)
+			}
+			// Only what believed the memory is recovered again, with the result of recovering all.
+			whole := r.done(t, &analysis{o: Options{Memory: memory}, whole: true})
+			if !reflect.DeepEqual(b.found, whole.found) || !reflect.DeepEqual(b.notSeen(), whole.notSeen()) || !reflect.DeepEqual(b.drop, whole.drop) ||
+				b.collection.counts != whole.collection.counts || b.placer.given != whole.placer.given {
+				t.Errorf("seed %d, memory %d: %d findings, %q\nall again: %d findings, %q", seed, memory, len(b.found.Findings), b.stats(), len(whole.found.Findings), whole.stats())
+			}
+			if n := len(b.in.Shards) * (b.rounds - 1); n > 0 && (b.again == 0 || b.again >= n || whole.again != n) {
+				t.Errorf("seed %d, memory %d: %d and %d of %d shards again", seed, memory, b.again, whole.again, n)
+			}
+		}
+	}
+}
+
+// What the C library copies is its caller's access: at the line of the call, with the whole length.
+func TestCopied(t *testing.T) {
+	sources := []string{"testdata/copied.c"}
+	lines := stated(t, sources)
+	for _, clean := range []bool{false, true} {
+		flags := []string{"-fno-builtin"}
+		if clean {
+			flags = append(flags, "-DCLEAN")
+		}
+		r := open(t, stepped(t, build(t, "copied", sources, flags...)))
+		for _, period := range []int{1, 10, 100} {
+			r.thin(period, 1)
+			a := r.analyze(t, Options{})
+			if a.collection.counts.Told == 0 && period == 1 {
+				t.Errorf("period %d: %+v", period, a.collection.counts)
+			}
+			if clean {
+				judge(t, a, nil)
+			} else if judge(t, a, lines); len(a.found.Findings) == 0 && period == 1 {
+				t.Errorf("period %d: the race is not found; %+v", period, a.collection.counts)
 			}
 		}
 	}

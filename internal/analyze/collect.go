@@ -2,7 +2,9 @@ package analyze
 
 import (
 	"context"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/race"
@@ -21,88 +23,165 @@ func codeOf(path string) race.Code {
 	return race.Program
 }
 
-// A collection is what recovery gave.
+// A collection is what recovery gave: records in found, and of each shard what says whether it must be recovered again.
 type collection struct {
-	counts   recover.Counts
-	loose    uint64              // samples without a place that count as accesses
-	believed map[uint64]struct{} // as recover.Result.Believed, of all
-	stacks   *stacks
-	all      bool                // there were too many: any memory may have been believed
-	sampled  bool                // watchpoints tell accesses
-	atomics  map[uint64]struct{} // cells of eight bytes (address / 8) that atomic instructions accessed, of any process
-	crowded  bool                // there are more than atomics holds
-	watched  watched
+	counts  recover.Counts
+	loose   uint64 // samples without a place that count as accesses
+	stacks  *stacks
+	found   *runs // two lists for each thread, which are made of those behind them: for each shard its path, samples without a place, and cells
+	threads int
+	parts   []part
+	sampled bool                // watchpoints tell accesses
+	atomics map[uint64]struct{} // cells of eight bytes (address / 8) that atomic instructions accessed, of any process
+	crowded bool                // there are more than atomics holds
+	watched watched
 }
 
-// maxBelieved bounds collection.believed.
-const maxBelieved = 1 << 20
+// A part is what is known of one shard.
+type part struct {
+	counts recover.Counts
+	loose  uint64
+	many   bool // any memory may have been believed
+}
 
-// collect recovers accesses and writes what was done to runs, which have two lists for each thread.
-func collect(ctx context.Context, rec *sample.Recording, in *recover.Input, o recover.Options, jobs int, out *runs) (*collection, error) {
-	c := &collection{stacks: newStacks(), believed: map[uint64]struct{}{}, atomics: map[uint64]struct{}{}}
+// lists gives the first of a shard's three lists.
+func (c *collection) lists(shard int) int { return 2*c.threads + 3*shard }
+
+// maxAtomics bounds collection.atomics.
+const maxAtomics = 1 << 20
+
+func newCollection(rec *sample.Recording, in *recover.Input) (*collection, error) {
+	c := &collection{stacks: newStacks(), threads: len(rec.Threads), parts: make([]part, len(in.Shards))}
+	var err error
+	if c.found, err = newRuns(c.lists(len(in.Shards))); err != nil {
+		return nil, err
+	}
+	c.found.rising, c.found.parts = true, 2*c.threads
+	return c, nil
+}
+
+// collect recovers the accesses of some shards, ascending, and takes those of the others as they are.
+func (c *collection) collect(ctx context.Context, rec *sample.Recording, in *recover.Input, o recover.Options, jobs int, which []int) error {
 	slack := o.Slack
 	if slack == 0 {
 		slack = recover.DefaultSlack
 	}
-	w := &collector{collection: c, out: out, slack: slack, latest: make([]uint64, 2*len(rec.Threads))}
-	last := -1
-	var err error
-	c.counts, err = recover.Run(ctx, in.Images, in.Shards, o, jobs, func(r *recover.Result) error {
-		first := r.Shard.Thread != last
-		if first && last >= 0 {
-			if err := w.done(last); err != nil {
-				return err
-			}
+	w := &collector{collection: c, out: c.found, slack: slack}
+	shards := make([]*recover.Shard, len(which))
+	for i, n := range which {
+		shards[i] = in.Shards[n]
+	}
+	next, last := 0, -1
+	if _, err := recover.Run(ctx, in.Images, shards, o, jobs, func(r *recover.Result) error {
+		n := which[next]
+		next++
+		if r.Shard.Thread != last {
+			w.base = 0
 		}
 		last = r.Shard.Thread
-		return w.result(r, first)
-	})
-	if err != nil {
-		return nil, err
+		return w.result(r, n, n == 0 || in.Shards[n-1].Thread != last)
+	}); err != nil {
+		return err
 	}
+	c.counts, c.loose = recover.Counts{}, 0
+	c.atomics, c.crowded = map[uint64]struct{}{}, false
+	paths, loose := make([][]int, c.threads), make([][]int, c.threads)
+	for n, s := range in.Shards {
+		c.counts.Add(&c.parts[n].counts)
+		c.loose += c.parts[n].loose
+		at := c.lists(n)
+		paths[s.Thread], loose[s.Thread] = append(paths[s.Thread], at), append(loose[s.Thread], at+1)
+		if err := c.found.each(at+2, func(r *record) {
+			switch {
+			case r.What != isAtomicCell:
+			case len(c.atomics) >= maxAtomics:
+				c.crowded = true
+			default:
+				c.atomics[r.Addr] = struct{}{}
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	for i := range c.threads {
+		c.found.join(2*i, paths[i]...)
+		c.found.join(2*i+1, loose[i]...)
+	}
+	c.watched, c.sampled = watched{}, false
 	if err := c.watched.collect(rec, in, w); err != nil {
-		return nil, err
+		return err
 	}
-	return c, out.finish()
+	return c.found.finish()
+}
+
+// believing gives the shards that believed memory of one of some cells, and which of these were believed at all.
+func (c *collection) believing(cells map[uint64]bool) (which []int, believed map[uint64]bool, err error) {
+	believed = map[uint64]bool{}
+	for n := range c.parts {
+		found := c.parts[n].many
+		if err := c.found.each(c.lists(n)+2, func(r *record) {
+			if r.What == isBelieved && cells[r.Addr] {
+				found, believed[r.Addr] = true, true
+			}
+		}); err != nil {
+			return nil, nil, err
+		}
+		if c.parts[n].many {
+			believed = cells
+		}
+		if found {
+			which = append(which, n)
+		}
+	}
+	return which, believed, nil
 }
 
 type collector struct {
 	*collection
-	out    *runs
-	slack  uint64
-	latest []uint64 // of each list, its latest From
-	base   uint64   // index of the shard's first instruction
-}
-
-func (w *collector) done(thread int) error {
-	if err := w.out.done(2 * thread); err != nil {
-		return err
-	}
-	return w.out.done(2*thread + 1)
+	out   *runs
+	slack uint64
+	base  uint64          // index of the shard's first instruction
+	shard int             // the first of its lists
+	cells map[uint64]bool // of the shard's atomic instructions
 }
 
 // add writes a record of a list with its times made safe.
 func (w *collector) add(list int, r *record) error {
 	r.From -= min(r.From, w.slack)
 	r.To += min(forever-r.To, w.slack)
-	at := &w.latest[list] // what comes later on the path was not earlier; samples are in the order of time
-	*at = max(*at, r.From)
-	r.From = *at
-	r.To = max(r.To, r.From)
 	return w.out.add(list, r)
 }
 
-// result writes a shard's records in the order of its path.
-func (w *collector) result(r *recover.Result, first bool) error {
+// result writes the records of shard n in the order of its path, in place of those it had; first says that its thread begins with it.
+func (w *collector) result(r *recover.Result, n int, first bool) error {
+	p := &w.parts[n]
+	*p = part{counts: r.Counts, many: r.Many}
+	w.shard, w.cells = w.lists(n), map[uint64]bool{}
+	for k := range 3 {
+		w.out.lists[w.shard+k].chunks = nil
+	}
+	if err := w.shardOf(r, p, first); err != nil {
+		return err
+	}
 	for _, cell := range r.Believed {
-		if len(w.believed) < maxBelieved {
-			w.believed[cell] = struct{}{}
+		if err := w.out.add(w.shard+2, &record{What: isBelieved, Addr: cell}); err != nil {
+			return err
 		}
 	}
-	w.all = w.all || r.Many || len(w.believed) >= maxBelieved
-	if first {
-		w.base = 0
+	for _, cell := range slices.Sorted(maps.Keys(w.cells)) {
+		if err := w.out.add(w.shard+2, &record{What: isAtomicCell, Addr: cell}); err != nil {
+			return err
+		}
 	}
+	for k := range 3 {
+		if err := w.out.done(w.shard + k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *collector) shardOf(r *recover.Result, p *part, first bool) error {
 	w.stacks.begin(r.Calls)
 	outs, gaps, lost, atomics, accesses := r.Outs, r.Gaps, r.Lost, r.Atomics, r.Accesses
 	for {
@@ -121,7 +200,7 @@ func (w *collector) result(r *recover.Result, first bool) error {
 		switch which {
 		case -1:
 			w.base += r.Counts.Instructions
-			return w.loosen(r)
+			return w.loosen(r, p)
 		case 0:
 			rec = record{From: outs[0].From, To: outs[0].To, What: isOut}
 			outs = outs[1:]
@@ -149,7 +228,7 @@ func (w *collector) result(r *recover.Result, first bool) error {
 			rec = accessOf(a)
 			rec.Stack = w.stacks.of(a)
 		}
-		if err := w.add(2*r.Shard.Thread, &rec); err != nil {
+		if err := w.add(w.shard, &rec); err != nil {
 			return err
 		}
 	}
@@ -160,21 +239,26 @@ func (w *collector) atomic(r *record) {
 	if r.Size == 0 || r.Size > 64 {
 		return
 	}
-	if len(w.atomics) >= maxBelieved {
-		w.crowded = true
-		return
-	}
 	for cell := r.Addr / 8; cell <= (r.Addr+r.Size-1)/8; cell++ {
-		w.atomics[cell] = struct{}{}
+		w.cells[cell] = true
 	}
 }
 
 // isAtomic says whether an access is to a location that atomic instructions accessed too.
 func (c *collection) isAtomic(r *record) bool {
-	if r.Size == 0 || r.Size > 64 || len(c.atomics) == 0 {
+	if r.Size == 0 || len(c.atomics) == 0 {
 		return false
 	}
-	for cell := r.Addr / 8; cell <= (r.Addr+r.Size-1)/8; cell++ {
+	first, last := r.Addr/8, (r.Addr+r.Size-1)/8
+	if last-first > uint64(len(c.atomics)) { // a copy of much
+		for cell := range c.atomics {
+			if cell >= first && cell <= last {
+				return true
+			}
+		}
+		return false
+	}
+	for cell := first; cell <= last; cell++ {
 		if _, ok := c.atomics[cell]; ok {
 			return true
 		}
@@ -183,13 +267,13 @@ func (c *collection) isAtomic(r *record) bool {
 }
 
 // loosen writes the samples that have no place on the path.
-func (w *collector) loosen(r *recover.Result) error {
+func (w *collector) loosen(r *recover.Result, p *part) error {
 	for i := range r.Loose {
 		rec := accessOf(&r.Loose[i])
-		if err := w.add(2*r.Shard.Thread+1, &rec); err != nil {
+		if err := w.add(w.shard+1, &rec); err != nil {
 			return err
 		}
-		w.loose++
+		p.loose++
 	}
 	return nil
 }

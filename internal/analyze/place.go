@@ -65,13 +65,14 @@ func (i *item) notBefore(ts uint64) {
 
 func (i *item) notBehind(ts uint64) { i.latest = max(i.latest, ts) }
 
-// place reads in, which is ascending by From in each list, and writes out, ascending too. events are trace.Reader's.
-func place(events func(func(process uint64, e *wire.Event) error) error, o *owners, c *collection, in, out *runs) (*placer, error) {
+// place reads c.found, and writes out, which is ascending by From in each list. events are trace.Reader's.
+func place(events func(func(process uint64, e *wire.Event) error) error, o *owners, c *collection, out *runs) (*placer, error) {
+	in := c.found
 	m, err := in.merge()
 	if err != nil {
 		return nil, err
 	}
-	p := &placer{owners: o, coll: c, in: m, out: out, threads: make([]placing, len(in.lists))}
+	p := &placer{owners: o, coll: c, in: m, out: out, threads: make([]placing, 2*c.threads)}
 	if err := events(p.event); err != nil {
 		return nil, err
 	}

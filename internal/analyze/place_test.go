@@ -85,7 +85,7 @@ func TestPlace(t *testing.T) {
 				}
 			}
 			return nil
-		}, o, &collection{}, in, out)
+		}, o, &collection{found: in, threads: threads}, out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +209,7 @@ func TestPlaceLives(t *testing.T) {
 					}
 				}
 				return nil
-			}, o, &collection{}, in, out)
+			}, o, &collection{found: in, threads: len(in.lists) / 2}, out)
 			if err != nil || p.given != c.given || p.left.Life != 1-c.given {
 				t.Errorf("given %d, left %+v, %v", p.given, p.left, err)
 			}

@@ -29,6 +29,10 @@ const (
 	isAccess what = iota
 	isOrder       // an atomic instruction or a gap; see race.Order
 	isOut         // the thread was outside of the program's code: its own events are here
+
+	// Of a shard's list of cells: Addr is the cell.
+	isBelieved   // as recover.Result.Believed
+	isAtomicCell // an atomic instruction accessed it
 )
 
 const recordSize = 56
@@ -55,6 +59,10 @@ type runs struct {
 	f     *os.File
 	size  int64
 	lists []run
+	parts int    // lists from here on are not merged: they are what join takes; 0: there are none
+	spare []byte // an empty write buffer
+	// rising says that From may be less than before in a list, and then means the latest before: what comes later on a path was not earlier.
+	rising bool
 }
 
 type run struct {
@@ -87,7 +95,9 @@ func (r *runs) Close() error { return r.f.Close() }
 func (r *runs) add(list int, rec *record) error {
 	l := &r.lists[list]
 	if l.buf == nil {
-		l.buf = make([]byte, 0, writeBuffer)
+		if l.buf, r.spare = r.spare, nil; l.buf == nil {
+			l.buf = make([]byte, 0, writeBuffer)
+		}
 	}
 	if l.buf = rec.append(l.buf); len(l.buf) < writeBuffer {
 		return nil
@@ -117,8 +127,34 @@ func (r *runs) flush(l *run) error {
 func (r *runs) done(list int) error {
 	l := &r.lists[list]
 	err := r.flush(l)
-	l.buf = nil
+	if l.buf != nil {
+		l.buf, r.spare = nil, l.buf
+	}
 	return err
+}
+
+// join makes a list of what others have, which are done.
+func (r *runs) join(list int, others ...int) {
+	l := &r.lists[list]
+	l.chunks = l.chunks[:0]
+	for _, o := range others {
+		l.chunks = append(l.chunks, r.lists[o].chunks...)
+	}
+}
+
+// each reads one list, which is done.
+func (r *runs) each(list int, do func(*record)) error {
+	m := &merge{runs: r}
+	c := &cursor{list: list}
+	for {
+		switch err := m.advance(c); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		do(&c.record)
+	}
 }
 
 func (r *runs) finish() error {
@@ -141,6 +177,7 @@ type cursor struct {
 	list  int
 	chunk int
 	at    int64 // in the chunk
+	last  uint64
 	buf   []byte
 	rest  []byte
 }
@@ -168,7 +205,11 @@ func (h *mergeHeap) Pop() any {
 
 func (r *runs) merge() (*merge, error) {
 	m := &merge{runs: r}
-	for i := range r.lists {
+	n := len(r.lists)
+	if r.parts > 0 {
+		n = r.parts
+	}
+	for i := range n {
 		c := &cursor{list: i}
 		switch err := m.advance(c); {
 		case err == nil:
@@ -205,6 +246,10 @@ func (m *merge) advance(c *cursor) error {
 	}
 	c.decode(c.rest)
 	c.rest = c.rest[recordSize:]
+	if m.runs.rising {
+		c.last = max(c.last, c.From)
+		c.From, c.To = c.last, max(c.To, c.last)
+	}
 	return nil
 }
 

@@ -77,7 +77,7 @@ func (a *analysis) notSeen() (out []string) {
 		say("%d samples fit nowhere in the control flow", n)
 	}
 	if c.crowded {
-		say("more than %d atomic locations: the later ones are taken for others", maxBelieved)
+		say("more than %d atomic locations: the later ones are taken for others", maxAtomics)
 	}
 	if a.unsettled {
 		say("after %d rounds there was still memory that is raced on and believed", a.rounds)
@@ -121,7 +121,8 @@ func (a *analysis) stats() (out []report.Stat) {
 	for h := recover.Sampled; int(h) < len(c.counts.By); h++ {
 		add("  "+h.String(), "%d (%s)", c.counts.By[h], percent(c.counts.By[h], c.counts.Accesses))
 	}
+	add("calls of memcpy and its kin", "%d, told %d", c.counts.Calls, c.counts.Told)
 	add("judged", "%d; stack traffic apart", a.placer.given)
-	add("recovered", "%d times, %d cells dropped", a.rounds, len(a.drop))
+	add("recovered", "%d times, %d cells dropped, %d shards again", a.rounds, len(a.drop), a.again)
 	return out
 }

@@ -91,7 +91,7 @@ func (v *watched) collect(rec *sample.Recording, in *recover.Input, w *collector
 				return err
 			}
 		}
-		if err := w.done(i); err != nil {
+		if err := w.out.done(2*i + 1); err != nil {
 			return err
 		}
 	}

@@ -67,8 +67,7 @@ func (p *Process) apply(list []*change) error {
 			return fail(list, err)
 		}
 	}
-	// Old trampolines are never given back while their module is there (Planner.Free). Nothing leads to them, but a thread may yet come back there: one that a signal interrupted
-	// in the agent, at the beginning or the end of another handler, when what goes back on its stack is out of anybody's sight.
+	// Nothing leads to old trampolines, but a thread may yet come back there: reclaim says which not.
 	for _, c := range list {
 		c.t.planner.Commit(c.tx)
 		for _, x := range c.tx.New {
@@ -76,7 +75,10 @@ func (p *Process) apply(list []*change) error {
 		}
 		for _, x := range c.tx.Old {
 			p.count(x, -1)
-			p.old += uint64(x.Trampoline.Len())
+			n := x.Trampoline.Len()
+			p.old += uint64(n)
+			p.buried += uint64(n)
+			p.graves = append(p.graves, grave{x.Trampoline.At, n, c.t})
 		}
 	}
 	return nil

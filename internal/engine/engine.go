@@ -76,6 +76,7 @@ type Stats struct {
 	Undecoded uint64                  // bytes of functions that are no instructions as far as is known: sites in them are not known
 	Code      uint64                  // bytes of trampolines
 	Old       uint64                  // bytes of trampolines that nothing leads to any more
+	Reused    uint64                  // bytes of such whose memory was free again
 	Pages     uint64                  // bytes of the pages that they lie in
 	Tables    uint64                  // bytes of tables in the processes
 	Requests  [requests]uint64        // by wire.PatchAsk
@@ -217,6 +218,7 @@ func (e *Engine) Stats() Stats {
 		st.Undecoded += s.Undecoded
 		st.Code += s.Code
 		st.Old += s.Old
+		st.Reused += s.Reused
 		st.Pages += s.Pages
 		st.Tables += s.Tables
 	}

@@ -10,6 +10,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/engine"
@@ -132,11 +135,32 @@ type result struct{ stdout, stderr, state string }
 
 const limit = 20 * time.Minute
 
+// ended waits until a child has ended: a wait sees our own stops of it, too (tracee.Stop).
+func ended(pid int) {
+	for {
+		var info struct { // siginfo_t
+			signo, errno, code int32
+			_                  [128 - 12]byte
+		}
+		_, _, e := unix.Syscall6(unix.SYS_WAITID, unix.P_PID, uintptr(pid), uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOWAIT, 0, 0)
+		const exited, dumped = 1, 3 // CLD_EXITED, CLD_DUMPED
+		switch {
+		case e == 0 && info.code >= exited && info.code <= dumped, e != 0 && e != unix.EINTR:
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
 func run(t *testing.T, cmd *exec.Cmd) result {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		ended(cmd.Process.Pid)
+		err = cmd.Wait()
+	}
 	if _, exit := err.(*exec.ExitError); err != nil && !exit {
 		t.Fatal(err)
 	}

@@ -26,7 +26,8 @@ type indexed struct {
 }
 
 // entries appends what of a patch is in the index: its trampoline, and the jump inside a neighbour, of which only the first byte is no place of the program's: the others may be
-// heads of instructions. What is in the index stays there when the patch goes, for threads in handlers; so neither address may ever mean something else (patch.Patch.Via).
+// heads of instructions. What is in the index stays there when the patch goes, for threads in handlers; so the latter may never mean something else (patch.Patch.Via), and the former only when no thread can
+// come back there (reclaim): then the newer run is found first.
 func entries(list []indexed, x *patch.Patch) []indexed {
 	list = append(list, newIndexed(x.Trampoline.At, x.Trampoline.End(), x.Trampoline.States))
 	if x.Via != 0 {
@@ -167,8 +168,12 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	if len(p.runs) == wire.PatchRuns {
-		return nil, p.merge(list)
+	if compact := p.compact(); compact || len(p.runs) == wire.PatchRuns {
+		from := 0
+		if !compact {
+			from = mergeFrom(p.runs)
+		}
+		return nil, p.merge(from, list)
 	}
 	var all []indexed
 	for _, x := range list {
@@ -213,6 +218,8 @@ const (
 	mergeCost = 16 << 10 // bytes that could be copied in the time that it takes besides
 	mergeMost = 32 << 20 // bytes that are merged at once, if that frees some places in the table: they are in memory here meanwhile
 	mergeSome = 8
+	// compactFrom is how many entries are void, at least, when all runs are merged for that.
+	compactFrom = 1 << 10
 )
 
 // mergeFrom says which of the runs, up to the last, are to be made one when another is to come and there is no place for it: those of which the fewest bytes are copied for each
@@ -232,9 +239,21 @@ func mergeFrom(runs []*run) int {
 	return from
 }
 
-// merge makes the last runs and what is new one.
-func (p *Process) merge(list []*patch.Patch) error {
-	from := mergeFrom(p.runs)
+// compact says whether most of what the runs have is void, and all of them are to be made one.
+func (p *Process) compact() bool {
+	if len(p.dead) < compactFrom || len(p.runs) == 0 {
+		return false
+	}
+	entries, bytes := 0, uint64(0)
+	for _, r := range p.runs {
+		entries += r.entries
+		bytes += r.bytes
+	}
+	return 2*len(p.dead) > entries && bytes <= mergeMost
+}
+
+// merge makes the runs from one on and what is new one.
+func (p *Process) merge(from int, list []*patch.Patch) error {
 	var all []indexed
 	for i := from; i < len(p.runs); {
 		// Those that lie behind each other are read at once.
@@ -268,7 +287,7 @@ func (p *Process) merge(list []*patch.Patch) error {
 		return err
 	}
 	var ops []wire.PatchOp
-	for slot := from; slot < wire.PatchRuns; slot++ { // the new one first: what is in it is in the old ones too, and readers come from behind
+	for slot := from; slot < len(p.runs); slot++ { // the new one first: what is in it is in the old ones too, and readers come from behind
 		o := op(wire.PatchDoRun, 0, 0)
 		if o.Arg = uint32(slot); slot == from {
 			o.Address = m.at

@@ -120,3 +120,23 @@ func TestMergeFrom(t *testing.T) {
 		t.Logf("runs of %d bytes: each was copied %.1f times, %d are left", bytes, float64(copied)/float64(all), len(runs))
 	}
 }
+
+// All runs are merged when most of what they have is void, and not otherwise: the index of a program whose sites change all the time grew by each change.
+func TestCompact(t *testing.T) {
+	for _, c := range []struct {
+		dead, entries int
+		bytes         uint64
+		want          bool
+	}{{1600, 3000, 1 << 20, true}, {1400, 3000, 1 << 20, false}, {900, 1000, 1 << 20, false}, {1600, 3000, mergeMost, false}, {1600, 0, 0, false}} {
+		p := &Process{dead: map[uint64]int{}}
+		for i := range c.dead {
+			p.dead[uint64(i)] = 1
+		}
+		if c.entries > 0 {
+			p.runs = []*run{{entries: c.entries / 3, bytes: c.bytes / 2}, {entries: c.entries - c.entries/3, bytes: c.bytes/2 + 1}}
+		}
+		if got := p.compact(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}

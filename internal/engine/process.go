@@ -51,7 +51,13 @@ type Process struct {
 	described    bool     // debuggers are told of all blocks
 	descriptions [2]arena // the last ones, the newer behind the older
 	rules        []byte   // that they have in common
-	old          uint64   // bytes of trampolines that nothing leads to any more
+
+	old       uint64  // bytes of trampolines that nothing leads to any more
+	graves    []grave // of them, what may be used again
+	buried    uint64  // bytes of those
+	reclaimAt uint64  // bytes of them from which on it is looked whether they may
+	reused    uint64  // bytes that may
+	reclaimed time.Time
 
 	patched         [patch.Tiers]int64
 	displaced, code int64
@@ -201,6 +207,9 @@ func (p *Process) serve() {
 		if int(ask) < requests {
 			p.e.served(ask, answered.Sub(began))
 		}
+		if p.buried > max(reclaimFrom, p.reclaimAt, uint64(p.code)) {
+			p.reclaim()
+		}
 	}
 	p.say()
 	p.e.opts.Client.End(p)
@@ -208,7 +217,7 @@ func (p *Process) serve() {
 	for _, m := range p.mods {
 		m.texts, m.why = nil, nil
 	}
-	p.runs, p.dead, p.space = nil, nil, nil
+	p.runs, p.dead, p.space, p.graves = nil, nil, nil, nil
 	p.release()
 }
 
@@ -217,7 +226,7 @@ const sayEvery = 10 * time.Millisecond
 
 // say makes the figures known to Stats.
 func (p *Process) say() {
-	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Tables: p.tables}
+	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Reused: p.reused, Tables: p.tables}
 	for i, n := range p.patched {
 		s.Patched[i] = uint64(n)
 	}
@@ -350,6 +359,12 @@ func (p *Process) forget(m *Module) error {
 	for _, t := range m.texts {
 		if t.planner != nil && !p.shares() {
 			t.planner.Close()
+			p.graves = slices.DeleteFunc(p.graves, func(g grave) bool {
+				if g.t == t {
+					p.unbury(&g)
+				}
+				return g.t == t
+			})
 		}
 	}
 	return nil
@@ -492,7 +507,11 @@ func (p *Process) Change(m *Module, add []patch.Site, remove []uint64) error {
 			list = append(list, c)
 		}
 	}
-	if err := p.apply(list); err != nil {
+	err := p.apply(list)
+	if errors.Is(err, patch.ErrSpace) && p.buried > 0 && time.Since(p.reclaimed) > reclaimAgain && p.reclaim() == nil {
+		err = p.apply(list)
+	}
+	if err != nil {
 		return err
 	}
 	m.sites += uint64(len(add)) - uint64(len(remove))

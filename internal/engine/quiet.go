@@ -70,18 +70,28 @@ func (p *Process) asking() int {
 	return 0
 }
 
-// standing gives the place of a thread that waits in the kernel, to which it will come back; proc(5), syscall.
+// standing gives the place of a thread that waits in the kernel, to which it will come back.
 func standing(pid, tid int) (pc uint64, ok bool) {
+	_, pc, ok = waiting(pid, tid)
+	return pc, ok
+}
+
+// waiting gives the number of the system call, too, -1 if it waits for something else; proc(5), syscall.
+func waiting(pid, tid int) (call int, pc uint64, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/syscall", pid, tid))
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
 	f := strings.Fields(string(b))
 	if len(f) < 3 {
-		return 0, false // running
+		return 0, 0, false // running
+	}
+	call, err = strconv.Atoi(f[0])
+	if err != nil {
+		return 0, 0, false
 	}
 	pc, err = strconv.ParseUint(strings.TrimPrefix(f[len(f)-1], "0x"), 16, 64)
-	return pc, err == nil
+	return call, pc, err == nil
 }
 
 // count counts a patch that came or went.

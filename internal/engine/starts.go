@@ -59,7 +59,7 @@ func roots(img *image.Image) (list []uint64) {
 // follow makes known what is reached from addresses where instructions begin, and from the branches of all known instructions: each up to where control does not go on, or
 // to what is known already. Where the target lies inside a known instruction nothing is learnt: one of the two is wrong.
 func (t *text) follow(roots []uint64) {
-	todo := roots
+	todo := append(roots, t.plan.Unknown()...)
 	branches := func(lo, hi uint64) {
 		for a := t.plan.Next(lo, hi); a < hi; a = t.plan.Next(a+1, hi) {
 			if !x86.MayBranch(t.code[a-t.at:]) {
@@ -72,7 +72,6 @@ func (t *text) follow(roots []uint64) {
 			}
 		}
 	}
-	branches(t.at, t.end())
 	for len(todo) > 0 {
 		lo := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]

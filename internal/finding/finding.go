@@ -98,6 +98,8 @@ type Part struct {
 	Held   []Held
 	// Provenance is, of an access to memory, how it is known, such as "sampled"; empty where it was seen itself, or is none.
 	Provenance string
+	// Callee says that the innermost frame of Stack is the function of the C library, or the system call, that made the access for the program.
+	Callee bool
 }
 
 // Finding is one thing that is wrong.

@@ -394,3 +394,6 @@ func (p *Planner) Free(tx *Transaction) {
 	}
 	tx.Old = nil
 }
+
+// Free takes back the memory of one old trampoline of a committed transaction, of n bytes. No thread may be in it any more.
+func (s *Space) Free(at uint64, n int) { s.give(at, at+uint64(n)) }

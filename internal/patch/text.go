@@ -47,18 +47,27 @@ func (t *Text) keeps(addr uint64) bool {
 func (t *Text) AddFunction(lo, hi uint64) uint64 {
 	hi = min(hi, t.end())
 	for lo >= t.at && lo < hi {
-		in, err := x86.Decode(t.orig[lo-t.at : hi-t.at])
-		if err != nil {
-			break
+		n, to := 0, uint64(0)
+		code := t.orig[lo-t.at : hi-t.at]
+		short, distance, _, ok := x86.DirectBranch(code)
+		if ok {
+			n, to = short, lo+uint64(short)+uint64(distance)
+		} else {
+			in, err := x86.Decode(code)
+			if err != nil {
+				break
+			}
+			n = in.Len
+			to, ok = in.Target(lo)
 		}
-		t.Add(lo, in.Len)
-		if to, ok := in.Target(lo); ok && to-t.at < uint64(len(t.orig)) {
+		t.Add(lo, n)
+		if ok && to-t.at < uint64(len(t.orig)) {
 			t.Enter(to)
 			for a := to; a <= lo && lo-to < maxLoop; a++ {
 				t.loops[(a-t.at)/64] |= 1 << ((a - t.at) % 64)
 			}
 		}
-		lo += uint64(in.Len)
+		lo += uint64(n)
 	}
 	return lo
 }
@@ -138,6 +147,18 @@ func (t *Text) Next(addr, hi uint64) uint64 {
 		addr += 16 - i%16
 	}
 	return hi
+}
+
+// Unknown gives the addresses to which known branches lead, or that Enter has marked, where no instruction is known to begin, in order.
+func (t *Text) Unknown() (list []uint64) {
+	for i, w := range t.targets {
+		for ; w != 0; w &= w - 1 {
+			if a := t.at + uint64(i)*64 + uint64(bits.TrailingZeros64(w)); !t.Begins(a) {
+				list = append(list, a)
+			}
+		}
+	}
+	return list
 }
 
 // maxLoop is the most bytes of a loop; others are taken for none.

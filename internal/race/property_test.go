@@ -66,6 +66,8 @@ func (p *program) access(t uint32) {
 		a.Kind |= Locked
 	case p.atomic && p.r.IntN(30) == 0:
 		a = Access{Process: 1, Thread: t, Kind: Fence, PC: a.PC}
+	case p.r.IntN(12) == 0:
+		a.Kind |= Called
 	}
 	p.items = append(p.items, item{process: 1, access: a})
 }

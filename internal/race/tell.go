@@ -238,7 +238,7 @@ func (b *teller) part(p finding.Part) {
 
 // access adds what a thread did at addr.
 func (b *teller) access(what string, addr uint64, s *site) {
-	p := finding.Part{Text: fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr), Thread: s.t.number}
+	p := finding.Part{Text: fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr), Thread: s.t.number, Callee: s.kind&Called != 0 && s.stack != 0}
 	switch {
 	case s.stack != 0:
 		p.Stack = b.w.Stack(b.p, s.stack)

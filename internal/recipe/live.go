@@ -18,23 +18,34 @@ const blockLimit = 32
 // no call in the text has flags read behind it that it did not set, nor in front of what it calls: libx264's assembler returns conditions in ZF, for one.
 func Assume(code []byte, at uint64, begins func(addr uint64) bool) x86.Assume {
 	targets := make([]uint64, len(code)/64+1)
+	entered := make([]uint64, len(code)/64+1)
 	var returns, entries []int
 	for i := range code {
 		if !begins(at+uint64(i)) || !x86.MayBranch(code[i:]) {
 			continue
 		}
-		in, err := x86.Decode(code[i:])
-		if err != nil {
-			continue
+		n, distance, call, direct := x86.DirectBranch(code[i:])
+		to, calls := i+n+int(distance), call
+		if !direct {
+			in, err := x86.Decode(code[i:])
+			if err != nil {
+				continue
+			}
+			var a uint64
+			a, direct = in.Target(at + uint64(i))
+			n, to = in.Len, int(a-at)
+			call = in.Flow == x86.FlowCall
+			calls = call || in.Flow == x86.FlowIndirectCall
 		}
-		if in.Flow == x86.FlowCall || in.Flow == x86.FlowIndirectCall {
-			returns = append(returns, i+in.Len)
+		if calls {
+			returns = append(returns, i+n)
 		}
-		if a, ok := in.Target(at + uint64(i)); ok && a-at < uint64(len(code)) {
-			if t := int(a - at); in.Flow == x86.FlowCall {
-				entries = append(entries, t)
-			} else {
-				targets[t/64] |= 1 << (t % 64)
+		if direct && to >= 0 && to < len(code) {
+			if !call {
+				targets[to/64] |= 1 << (to % 64)
+			} else if entered[to/64]>>(to%64)&1 == 0 {
+				entered[to/64] |= 1 << (to % 64)
+				entries = append(entries, to)
 			}
 		}
 	}

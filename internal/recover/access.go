@@ -30,6 +30,7 @@ const (
 	Write        // with Read: a read-modify-write
 	Locked       // it is atomic
 	Stack        // implicit, at the stack pointer
+	Called       // by a function of the C library that was called at IP, in all; Index is that of the function's first instruction, or of the one that went there
 )
 
 // An Access is one access to memory that a thread made.
@@ -70,10 +71,13 @@ type Counts struct {
 	Placed       uint64       // of these, those whose instruction is certain
 	Misfits      uint64       // of these, those that fit nowhere
 	Gaps         uint64       // places at which the trace lost what ran
+	Calls        uint64       // of functions of the C library that are known to copy, set or compare memory, by the program's own code
+	Told         uint64       // of Calls, those of which at least one access is known
 	Contradicted uint64       // stretches in which what was known contradicted itself; nothing but samples and Path is given of them
 }
 
-func (c *Counts) add(o *Counts) {
+// Add adds those of another shard.
+func (c *Counts) Add(o *Counts) {
 	c.Instructions += o.Instructions
 	c.Accesses += o.Accesses
 	for i := range c.By {
@@ -83,5 +87,7 @@ func (c *Counts) add(o *Counts) {
 	c.Placed += o.Placed
 	c.Misfits += o.Misfits
 	c.Gaps += o.Gaps
+	c.Calls += o.Calls
+	c.Told += o.Told
 	c.Contradicted += o.Contradicted
 }

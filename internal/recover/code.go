@@ -59,21 +59,24 @@ const (
 	isLocked                      // atomic, or a fence
 	setsFS                        // it may change fs
 	isOutside                     // it is not the program's own; see Image
+	isEntry                       // it begins one of Image.Functions that is outside
+	isMarker                      // endbr64
 )
 
 // code is the instructions of one image, as they were met.
 type code struct {
-	image   pt.Image
-	consts  []Constant
-	outside []Range
-	index   map[uint64]int32
-	insts   []inst
-	flow    *pt.Cache
-	sets    []*[]Constant // that instructions share
+	image     pt.Image
+	consts    []Constant
+	outside   []Range
+	functions map[uint64]*Function
+	index     map[uint64]int32
+	insts     []inst
+	flow      *pt.Cache
+	sets      []*[]Constant // that instructions share
 }
 
 func newCode(image *Image) *code {
-	return &code{image: image.Image, consts: image.Constants, outside: image.Outside, index: map[uint64]int32{}, flow: pt.NewCache(image.Image)}
+	return &code{image: image.Image, consts: image.Constants, outside: image.Outside, functions: image.Functions, index: map[uint64]int32{}, flow: pt.NewCache(image.Image)}
 }
 
 var noMems [maxSlots]x86.Mem
@@ -168,7 +171,9 @@ func (c *code) constants(pc uint64) *[]Constant {
 func (c *code) bind(in *x86.Inst, pc uint64) inst {
 	x := inst{op: x86.Bind(in), pc: pc, length: uint8(in.Len), consts: c.constants(pc), mems: &noMems, writes: uint16(in.Writes & x86.SetGPR), traits: traitsOf(in)}
 	if within(c.outside, pc) {
-		x.traits |= isOutside
+		if x.traits |= isOutside; c.functions[pc] != nil {
+			x.traits |= isEntry
+		}
 	}
 	for _, first := range []bool{true, false} { // the Emulator's order
 		for _, m := range in.Mems() {
@@ -229,6 +234,8 @@ func traitsOf(in *x86.Inst) traits {
 				t |= unwinds
 			}
 		}
+	case "endbr64":
+		t |= isMarker
 	case "lfence", "mfence", "sfence":
 		t |= isLocked
 	case "wrfsbase":

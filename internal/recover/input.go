@@ -61,6 +61,7 @@ func (in *Input) image(rec *sample.Recording, e *sample.Epoch) Image {
 		v.Constants = append(v.Constants, Constant(c))
 	}
 	const kernelData = 64 << 10 // vvar and its kin lie below vdso
+	v.Functions = functionsOf(rec.Symbols(e, isCLibrary), x)
 	for _, m := range e.Mappings {
 		if m.Path == "[vdso]" {
 			v.Volatile = append(v.Volatile, Range{m.Start - kernelData, m.Start})

@@ -32,7 +32,8 @@ type Range struct{ Start, End uint64 }
 type memory struct {
 	sparse *x86.SparseMemory
 	belief Memory
-	drop   []Range             // as sortRanges leaves them
+	drop   []Range             // never believed; as sortRanges leaves them
+	raced  []Range             // not believed while other threads live, likewise
 	used   map[uint64]struct{} // as Result.Believed
 	consts *[]Constant         // of the instruction that runs
 	alone  bool                // all but the thread's own block may be believed here
@@ -51,7 +52,7 @@ const (
 )
 
 func newMemory(o *Options) *memory {
-	return &memory{consts: new([]Constant), sparse: x86.NewSparseMemory(), belief: o.Memory, drop: sortRanges(slices.Clone(o.Drop)), used: map[uint64]struct{}{}}
+	return &memory{consts: new([]Constant), sparse: x86.NewSparseMemory(), belief: o.Memory, raced: sortRanges(slices.Clone(o.Drop)), used: map[uint64]struct{}{}}
 }
 
 // maxBelieved bounds Result.Believed.
@@ -88,17 +89,32 @@ func within(ranges []Range, addr uint64) bool {
 	return false
 }
 
-func (m *memory) believed(addr uint64, size int) bool {
-	if n := len(m.drop); n == 0 || addr+uint64(size) <= m.drop[0].Start || addr >= m.drop[n-1].End {
-		// as mostly
-	} else if i, _ := slices.BinarySearchFunc(m.drop, addr, func(r Range, a uint64) int { // the first that ends behind the address
+// overlap says whether bytes are in one of many ranges, as sortRanges leaves them.
+func overlap(ranges []Range, addr uint64, size int) bool {
+	n := len(ranges)
+	if n == 0 || addr+uint64(size) <= ranges[0].Start || addr >= ranges[n-1].End {
+		return false // as mostly
+	}
+	i, _ := slices.BinarySearchFunc(ranges, addr, func(r Range, a uint64) int { // the first that ends behind the address
 		if r.End <= a {
 			return -1
 		}
 		return 1
-	}); i < len(m.drop) && m.drop[i].Start < addr+uint64(size) {
-		return false
-	}
+	})
+	return i < n && ranges[i].Start < addr+uint64(size)
+}
+
+// dropped says whether bytes are not believed whatever else is known of them.
+func (m *memory) dropped(addr uint64, size int) bool {
+	return overlap(m.drop, addr, size) || !m.alone && overlap(m.raced, addr, size)
+}
+
+func (m *memory) believed(addr uint64, size int) bool {
+	return !m.dropped(addr, size) && m.mayBelieve(addr, size)
+}
+
+// mayBelieve is believed for what is not dropped.
+func (m *memory) mayBelieve(addr uint64, size int) bool {
 	switch {
 	case m.belief == None:
 		return false
@@ -136,6 +152,12 @@ func (m *memory) Load(addr uint64, size int) x86.Value {
 
 // Store is x86.Memory's.
 func (m *memory) Store(addr uint64, size int, v x86.Value) {
+	if size > 1 && m.dropped(addr, size) { // what is beside it must not depend on what is dropped: Options.Drop
+		for i := range size {
+			m.Store(addr+uint64(i), 1, x86.Value{Bits: v.Bits >> (8 * i) & 0xff, Known: v.Known >> (8 * i) & 0xff})
+		}
+		return
+	}
 	if !m.believed(addr, size) {
 		v = x86.Value{}
 	} else if addr < m.low {

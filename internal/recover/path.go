@@ -33,6 +33,7 @@ type out struct {
 	left     int // index of the first of pather.times that was made when it had been left
 	back     int // of the last that was made before it had come back
 	from, to uint64
+	entry    uint64 // where it went by a branch, if the trace tells; else 0
 }
 
 // A pather decodes paths; it belongs to one goroutine.
@@ -46,6 +47,7 @@ type pather struct {
 	off     uint64 // where tracing went off; valid if
 	paused  bool   // it did so between two instructions
 	left    int    // as in out
+	entry   uint64 // as in out
 	synced  int    // position of the last PSB
 	ends    []int  // of each gap, the first of times behind it; unsettled
 	hidden  bool   // tracing has a filter: what runs while it is off is not all in the kernel
@@ -157,7 +159,7 @@ func (d *pather) step(s *pt.Step) {
 	case pt.StepRun:
 		d.run(s)
 	case pt.StepDisable:
-		d.off, d.paused, d.left = s.From, true, max(0, len(d.times)-1)
+		d.off, d.paused, d.left, d.entry = s.From, true, max(0, len(d.times)-1), s.To
 	case pt.StepEnable:
 		if len(d.path.list) == 0 {
 			d.gap()
@@ -166,10 +168,10 @@ func (d *pather) step(s *pt.Step) {
 			}
 		}
 		d.enable(s.To)
-		d.outside(d.left)
+		d.outside(d.left, d.entry)
 	case pt.StepAsync:
 		d.cut()
-		d.outside(max(0, len(d.times)-1))
+		d.outside(max(0, len(d.times)-1), 0)
 		d.next = s.To
 	case pt.StepOverflow, pt.StepTSX:
 		d.gap()
@@ -178,13 +180,14 @@ func (d *pather) step(s *pt.Step) {
 }
 
 // outside notes that it was outside up to here.
-func (d *pather) outside(left int) {
+func (d *pather) outside(left int, entry uint64) {
+	d.entry = 0
 	p, back := d.path, max(0, len(d.times)-1)
 	if n := len(p.outs); n > 0 && p.outs[n-1].pos == len(p.list) {
-		p.outs[n-1].back = back
+		p.outs[n-1].back, p.outs[n-1].entry = back, 0
 		return
 	}
-	p.outs = append(p.outs, out{pos: len(p.list), left: min(left, back), back: back})
+	p.outs = append(p.outs, out{pos: len(p.list), left: min(left, back), back: back, entry: entry})
 }
 
 // enable goes on where the kernel left to, or behind what is not traced.

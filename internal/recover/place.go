@@ -197,3 +197,49 @@ func threadFS(c *code, samples []sample.Sample) (base uint64, ok bool) {
 	}
 	return base, ok
 }
+
+// known gives what needs no replay: what samples tell, and addresses that are part of the instruction. With Block only those in the blocks of samples count.
+func (r *replay) known() {
+	for _, s := range r.placed {
+		in := &r.code.insts[r.path.list[s.pos]]
+		if k := sampledSlot(in, s.Sample); k >= 0 {
+			j := r.first[s.pos] + int32(k)
+			r.addrs[j], r.sizes[j], r.how[j] = s.Addr, uint64(in.slots[k].size), Sampled
+		}
+	}
+	if r.opt.Reach == Block {
+		r.confine()
+		return
+	}
+	for i, x := range r.path.list {
+		in := &r.code.insts[x]
+		for k := range in.slots[:in.nslots] {
+			if j := r.first[i] + int32(k); r.how[j] == Unknown && in.slots[k].path && !in.slots[k].vague && in.traits&isRepeated == 0 {
+				r.e.State = x86.State{}
+				r.mem.consts = &noConstants
+				r.e.Exec(in.op, in.pc)
+				if a := r.e.Accesses[k]; a.Known {
+					r.addrs[j], r.sizes[j], r.how[j] = a.Addr, uint64(a.Size), Path
+				}
+			}
+		}
+	}
+}
+
+// confine takes back what is not in the basic block of a sample.
+func (r *replay) confine() {
+	n, s := len(r.path.list), 0
+	for from := 0; from < n; {
+		to := from + 1
+		for to < n && r.code.insts[r.path.list[to-1]].traits&isBranch == 0 {
+			to++
+		}
+		for s < len(r.placed) && r.placed[s].pos < from {
+			s++
+		}
+		if s == len(r.placed) || r.placed[s].pos >= to {
+			clear(r.how[r.first[from]:r.first[to]])
+		}
+		from = to
+	}
+}

@@ -38,8 +38,15 @@ func build(t testing.TB, name string, args ...string) string {
 // record steps a program and leaves the recording in a directory.
 func record(t testing.TB, period uint64, argv ...string) string {
 	t.Helper()
+	return recordBy(t, step.Options{Period: period}, argv...)
+}
+
+// recordBy is record with options of step's.
+func recordBy(t testing.TB, o step.Options, argv ...string) string {
+	t.Helper()
 	dir := t.TempDir()
-	s, err := step.New(step.Options{Dir: dir, Period: period, Seed: period, Follow: true, Command: argv, Warn: func(s string) { t.Logf("warned: %s", s) }})
+	o.Dir, o.Seed, o.Follow, o.Command, o.Warn = dir, o.Period, true, argv, func(s string) { t.Logf("warned: %s", s) }
+	s, err := step.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -373,21 +380,29 @@ func (b bytesAt) Code(addr uint64) []byte {
 // No trace, code or sample makes it panic or run for ever.
 func FuzzRecover(f *testing.F) {
 	const base = 0x401000
-	code := []byte{0x48, 0x8b, 0x04, 0xf7, 0x48, 0xff, 0xc6, 0x50, 0x58, 0xe8, 0, 0, 0, 0, 0xf3, 0xa4, 0x75, 0xee, 0x0f, 0x05, 0xc3}
-	enc, err := pt.NewFlowEncoder(bytesAt{base, code}, pt.EncoderOptions{TSC: true})
-	if err != nil {
-		f.Fatal(err)
-	}
-	for i := range 20 {
-		enc.Tick(uint64(1000 * i))
-		for _, off := range []uint64{0, 4, 7, 8, 9, 14, 16} {
-			if err := enc.Execute(base + off); err != nil {
-				f.Fatal(err)
+	const library = 11 // where the second program's library begins: a function and its return
+	for _, p := range []struct {
+		code []byte
+		ran  []uint64
+	}{
+		{[]byte{0x48, 0x8b, 0x04, 0xf7, 0x48, 0xff, 0xc6, 0x50, 0x58, 0xe8, 0, 0, 0, 0, 0xf3, 0xa4, 0x75, 0xee, 0x0f, 0x05, 0xc3}, []uint64{0, 4, 7, 8, 9, 14, 16}},
+		{[]byte{0xe8, 0x06, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf7, 0xeb, 0xf5, 0xf3, 0xa4, 0xc3}, []uint64{0, library, 13, 5, 9}},
+	} {
+		enc, err := pt.NewFlowEncoder(bytesAt{base, p.code}, pt.EncoderOptions{TSC: true})
+		if err != nil {
+			f.Fatal(err)
+		}
+		for i := range 20 {
+			enc.Tick(uint64(1000 * i))
+			for _, off := range p.ran {
+				if err := enc.Execute(base + off); err != nil {
+					f.Fatal(err)
+				}
 			}
 		}
+		enc.Flush()
+		f.Add(enc.Bytes(), p.code, uint64(5000), uint64(0), uint64(77))
 	}
-	enc.Flush()
-	f.Add(enc.Bytes(), code, uint64(5000), uint64(0), uint64(77))
 	f.Add([]byte{}, []byte{}, uint64(0), uint64(0), uint64(0))
 	f.Fuzz(func(t *testing.T, trace, code []byte, tsc, off, reg uint64) {
 		if len(trace) > 1<<12 {
@@ -400,6 +415,12 @@ func FuzzRecover(f *testing.F) {
 		sh := &Shard{Trace: trace, Segments: pt.Segments(trace, 1), End: forever, OwnEnd: forever, Samples: []sample.Sample{s}, Alone: []Range{{0, forever}}}
 		sh.Behind = len(sh.Segments)
 		NewRecoverer([]Image{{Image: bytesAt{base, code}}}, Options{}).Recover(sh)
+		sh.Filtered = reg&1 != 0
+		functions := map[uint64]*Function{}
+		for i, f := range []*Function{&copies, &text, &compares} {
+			functions[base+library+uint64(i)] = f
+		}
+		NewRecoverer([]Image{{Image: bytesAt{base, code}, Outside: []Range{{base + library, base + 64}}, Functions: functions}}, Options{}).Recover(sh)
 	})
 }
 

@@ -20,6 +20,10 @@ type replay struct {
 	cands  []candidate
 	placed []placed
 
+	calls   []libCall // in the order of their entries
+	looks   []look    // in the order of positions
+	entries []int32   // positions of isEntry
+
 	first   []int32 // of each position, its first slot in the arrays below
 	addrs   []uint64
 	sizes   []uint64
@@ -56,6 +60,7 @@ func (r *replay) prepare() {
 	n := len(r.path.list)
 	r.first = resize(r.first, n+1)
 	at := int32(0)
+	r.entries = r.entries[:0]
 	r.fs = x86.Value{}
 	r.mem.fs, r.mem.hasFS = r.shard.FS, r.shard.HasFS
 	if r.shard.HasFS {
@@ -64,8 +69,12 @@ func (r *replay) prepare() {
 	for i, x := range r.path.list {
 		r.first[i] = at
 		at += int32(r.code.insts[x].nslots)
-		if r.code.insts[x].traits&setsFS != 0 {
-			r.fs = x86.Value{}
+		if t := r.code.insts[x].traits; t&(setsFS|isEntry) != 0 {
+			if t&setsFS != 0 {
+				r.fs = x86.Value{}
+			} else {
+				r.entries = append(r.entries, int32(i))
+			}
 		}
 	}
 	r.first[n] = at
@@ -87,6 +96,7 @@ func resize[T any](s []T, n int) []T {
 func (r *replay) run() {
 	r.prepare()
 	r.candidates()
+	r.library()
 	from := 0
 	for _, to := range append(r.path.cuts, len(r.path.list)) {
 		if to > from {
@@ -144,6 +154,7 @@ func (r *replay) clearStretch(from, to int) {
 	clear(r.sizes[r.first[from]:r.first[to]])
 	clear(r.how[r.first[from]:r.first[to]])
 	clear(r.trusted[r.first[from]:r.first[to]])
+	r.forgetCalls(from, to)
 	clear(r.before[from:to])
 	clear(r.after[from:to])
 }
@@ -214,7 +225,7 @@ func (r *replay) forward(from, to int) {
 	mark := r.path.at(from)
 	m.alone = r.isAlone(mark)
 	sampled, cand := r.firstPlaced(from), r.firstCand(from)
-	learn := len(r.back) - 1
+	learn, looked := len(r.back)-1, r.firstLook(from)
 	r.ahead = r.ahead[:0]
 	one := r.opt.Reach == Block
 	list, insts := r.path.list[:to], r.code.insts
@@ -225,6 +236,9 @@ func (r *replay) forward(from, to int) {
 			r.atMark(mark)
 		}
 		in := next
+		for ; looked < len(r.looks) && int(r.looks[looked].pos) <= i; looked++ {
+			r.look(r.looks[looked], Forward)
+		}
 		for w := in.writes; w != 0; w &= w - 1 {
 			reg := bits.TrailingZeros16(w)
 			if v := &e.GPR[reg]; v.Whole() && (reg != rsp || in.traits&unwinds == 0) {
@@ -371,7 +385,7 @@ func (r *replay) backward(from, to int) {
 	mark := r.path.at(to - 1)
 	m.alone = r.isAlone(mark)
 	sampled, cand := r.firstPlaced(to)-1, r.firstCand(to)-1
-	learn := len(r.ahead) - 1
+	learn, looked := len(r.ahead)-1, r.firstLook(to)-1
 	r.back = r.back[:0]
 	one := r.opt.Reach == Block
 	var next uint64
@@ -447,6 +461,9 @@ func (r *replay) backward(from, to int) {
 				r.before[i] |= 1 << reg
 			}
 		}
+		for ; looked >= 0 && int(r.looks[looked].pos) >= i; looked-- {
+			r.look(r.looks[looked], Backward)
+		}
 		if in.traits&isCall != 0 && !m.alone && m.belief == Proved {
 			m.left(e.GPR[rsp])
 		}
@@ -495,7 +512,7 @@ func (r *replay) found(i int, in *inst, how How) {
 			continue
 		}
 		if how == Forward {
-			r.trusted[j] = r.mem.believed(a.Addr, max(1, int(in.slots[k].size)))
+			r.trusted[j] = r.mem.mayBelieve(a.Addr, max(1, int(in.slots[k].size)))
 		}
 		if in.slots[k].vague || a.Count == 0 {
 			continue
@@ -533,52 +550,6 @@ func (r *replay) sampled(i int, in *inst, s *sample.Sample) {
 		return
 	}
 	r.addrs[j], r.sizes[j], r.how[j] = s.Addr, uint64(in.slots[k].size), Sampled
-}
-
-// known gives what needs no replay: what samples tell, and addresses that are part of the instruction. With Block only those in the blocks of samples count.
-func (r *replay) known() {
-	for _, s := range r.placed {
-		in := &r.code.insts[r.path.list[s.pos]]
-		if k := sampledSlot(in, s.Sample); k >= 0 {
-			j := r.first[s.pos] + int32(k)
-			r.addrs[j], r.sizes[j], r.how[j] = s.Addr, uint64(in.slots[k].size), Sampled
-		}
-	}
-	if r.opt.Reach == Block {
-		r.confine()
-		return
-	}
-	for i, x := range r.path.list {
-		in := &r.code.insts[x]
-		for k := range in.slots[:in.nslots] {
-			if j := r.first[i] + int32(k); r.how[j] == Unknown && in.slots[k].path && !in.slots[k].vague && in.traits&isRepeated == 0 {
-				r.e.State = x86.State{}
-				r.mem.consts = &noConstants
-				r.e.Exec(in.op, in.pc)
-				if a := r.e.Accesses[k]; a.Known {
-					r.addrs[j], r.sizes[j], r.how[j] = a.Addr, uint64(a.Size), Path
-				}
-			}
-		}
-	}
-}
-
-// confine takes back what is not in the basic block of a sample.
-func (r *replay) confine() {
-	n, s := len(r.path.list), 0
-	for from := 0; from < n; {
-		to := from + 1
-		for to < n && r.code.insts[r.path.list[to-1]].traits&isBranch == 0 {
-			to++
-		}
-		for s < len(r.placed) && r.placed[s].pos < from {
-			s++
-		}
-		if s == len(r.placed) || r.placed[s].pos >= to {
-			clear(r.how[r.first[from]:r.first[to]])
-		}
-		from = to
-	}
 }
 
 func (r *replay) firstPlaced(pos int) int {

@@ -23,9 +23,11 @@ const (
 type Options struct {
 	Reach  Reach
 	Memory Memory
-	Drop   []Range // addresses whose memory is never believed: those that threads race on
-	Slack  uint64  // TSC ticks by which the times of samples and packets may be wrong; 0: DefaultSlack
-	Path   bool    // give the instructions as well
+	// Drop is addresses whose memory is not believed while other threads live: those that threads race on. Results that do not have them among Believed, nor are Many,
+	// are the same without.
+	Drop  []Range
+	Slack uint64 // TSC ticks by which the times of samples and packets may be wrong; 0: DefaultSlack
+	Path  bool   // give the instructions as well
 }
 
 // DefaultSlack allows for the rounding of perf's nanoseconds and of crystal ticks.
@@ -97,7 +99,8 @@ type Image struct {
 	Constants []Constant
 	Volatile  []Range // memory that the kernel changes by itself: vvar
 	Mappings  []sample.Mapping
-	Outside   []Range // code that is not the program's own: its accesses are used, and not given
+	Outside   []Range              // code that is not the program's own: its accesses are used, and not given
+	Functions map[uint64]*Function // by address; what they access for the program's own code is given if they are Outside
 }
 
 // NewRecoverer gives a Recoverer for shards of these images.
@@ -107,7 +110,7 @@ func NewRecoverer(images []Image, o Options) *Recoverer {
 	}
 	v := &Recoverer{opt: o, images: images, codes: make([]*code, len(images))}
 	for i := range images {
-		v.drops = append(v.drops, sortRanges(append(slices.Clone(o.Drop), images[i].Volatile...)))
+		v.drops = append(v.drops, sortRanges(slices.Clone(images[i].Volatile)))
 	}
 	v.r.opt, v.r.mem = &v.opt, newMemory(&v.opt)
 	v.r.e.Mem = v.r.mem
@@ -159,7 +162,7 @@ func (r *replay) result() *Result {
 	}
 	out.Accesses = make([]Access, 0, known)
 	went := outing{p: p, out: out}
-	calls, gap := newCalling(), 0
+	calls, gap, call := newCalling(), 0, 0
 	const fenceReach = 4 // instructions between a store and the fence that makes it sequentially consistent
 	var stored Access    // the last store
 	for i := p.own[0]; i < p.own[1]; i++ {
@@ -178,6 +181,11 @@ func (r *replay) result() *Result {
 		}
 		if !outside {
 			calls.at(in)
+		}
+		for ; call < len(r.calls) && r.calls[call].entry <= i; call++ {
+			if c := &r.calls[call]; c.entry == i {
+				r.callAccesses(c, &calls, out)
+			}
 		}
 		a := Access{Index: uint64(i - p.own[0]), IP: in.pc, Calls: calls.now, From: p.marks[mark].from, To: p.marks[mark].to}
 		if in.traits&isLocked != 0 && in.nslots == 0 && !outside {
@@ -293,7 +301,7 @@ func Run(ctx context.Context, images []Image, shards []*Shard, o Options, worker
 				r.Accesses[k].Index += base[s.Thread]
 			}
 			base[s.Thread] += r.Counts.Instructions
-			total.add(&r.Counts)
+			total.Add(&r.Counts)
 			if err := emit(r); err != nil {
 				return total, err
 			}

@@ -32,14 +32,19 @@ func (r *Recording) Constants(e *Epoch) (all []Constant) {
 	return all
 }
 
-func constantsOf(f *elf.File, b []byte, m Mapping) (all []Constant) {
+// baseOf gives what is added to a file's addresses where its code is mapped so.
+func baseOf(f *elf.File, m Mapping) (base uint64, found bool) {
 	const page = 4096
-	base, found := uint64(0), false
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Off&^(page-1) == m.Offset && m.End-m.Start == (p.Off-m.Offset+p.Filesz+page-1)&^(page-1) {
 			base, found = m.Start-p.Vaddr&^(page-1), true
 		}
 	}
+	return base, found
+}
+
+func constantsOf(f *elf.File, b []byte, m Mapping) (all []Constant) {
+	base, found := baseOf(f, m)
 	if !found {
 		return nil
 	}

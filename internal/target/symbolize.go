@@ -1,6 +1,10 @@
 package target
 
-import "github.com/ripstop/ripstop/internal/finding"
+import (
+	"strings"
+
+	"github.com/ripstop/ripstop/internal/finding"
+)
 
 // Symbolize fills in the names of f: of the frames of all its stacks and of its global objects. What has no name keeps its module and
 // offset, or its bare address.
@@ -11,6 +15,14 @@ func (s *Set) Symbolize(f *finding.Finding) {
 	for i := range f.Parts {
 		p := &f.Parts[i]
 		p.Stack = s.SymbolizeStack(p.Stack)
+		if p.Callee && len(p.Stack) > 0 && p.Stack[0].Func != "" {
+			callee := &p.Stack[0] // the agent's, in front of the library's
+			callee.File, callee.Line, callee.Column = "", 0, 0
+			if what, where, ok := strings.Cut(p.Text, " at "); ok {
+				p.Text = what + " by " + callee.Func + " at " + where
+			}
+			p.Callee = false // it is said
+		}
 		for j := range p.Held {
 			p.Held[j].Stack = s.SymbolizeStack(p.Held[j].Stack)
 		}

@@ -112,7 +112,10 @@ func stop(tid int, look func(*Stopped) error) (clean bool, err error) {
 		return true, err
 	}
 	s := &Stopped{Tid: tid}
-	if s.Regs, err = interrupt(tid); err != nil {
+	if err := interrupt(tid); err != nil {
+		return false, err
+	}
+	if s.Regs, err = registers(tid, time.Now().Add(stopTimeout)); err != nil {
 		return false, err
 	}
 	defer func() { // also when look panics
@@ -141,15 +144,20 @@ func seize(tid int) error {
 	return fmt.Errorf("thread %d: ptrace: %w", tid, e)
 }
 
-// interrupt makes the thread stop and reads its registers, which works as soon as it stands.
-func interrupt(tid int) (Regs, error) {
-	if err := unix.PtraceInterrupt(tid); err != nil {
-		if errors.Is(err, unix.ESRCH) {
-			return Regs{}, fmt.Errorf("thread %d: %w", tid, ErrGone)
-		}
-		return Regs{}, fmt.Errorf("thread %d: interrupting it: %w", tid, err)
+// interrupt has the thread stop, soon.
+func interrupt(tid int) error {
+	err := unix.PtraceInterrupt(tid)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ESRCH):
+		return fmt.Errorf("thread %d: %w", tid, ErrGone)
 	}
-	deadline := time.Now().Add(stopTimeout)
+	return fmt.Errorf("thread %d: interrupting it: %w", tid, err)
+}
+
+// registers reads the registers of a thread that was interrupted, which works as soon as it stands.
+func registers(tid int, deadline time.Time) (Regs, error) {
 	for pause := 20 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		var r unix.PtraceRegs
 		err := unix.PtraceGetRegs(tid, &r)
@@ -161,7 +169,7 @@ func interrupt(tid int) (Regs, error) {
 		case ended(tid):
 			return Regs{}, fmt.Errorf("thread %d: %w", tid, ErrGone)
 		case time.Now().After(deadline):
-			return Regs{}, fmt.Errorf("thread %d: it did not stop within %v; it sleeps in the kernel uninterruptibly", tid, stopTimeout)
+			return Regs{}, fmt.Errorf("thread %d: it did not stop in time; it sleeps in the kernel uninterruptibly, or gets no processor", tid)
 		}
 		time.Sleep(pause)
 	}

@@ -144,6 +144,44 @@ func TestStopAndGo(t *testing.T) {
 	p.finish()
 }
 
+// Proves: while all threads are held none runs, whatever they did; an error comes back; and then they all go on.
+func TestHold(t *testing.T) {
+	p := start(t)
+	tids := p.waitThreads(3)
+	before, _ := p.counts()
+	want := errors.New("no")
+	for range 20 {
+		err := Hold(append([]int{1 << 30}, tids...), func(list []Stopped) error {
+			if len(list) != 3 {
+				return fmt.Errorf("%d threads are held", len(list))
+			}
+			for i, s := range list {
+				if s.Tid != tids[i] || s.Regs[16] == 0 || state(s.Tid) != 't' {
+					return fmt.Errorf("thread %d, rip %#x, state %c", s.Tid, s.Regs[16], state(s.Tid))
+				}
+			}
+			return want
+		})
+		if !errors.Is(err, want) {
+			t.Fatal(err)
+		}
+		for _, tid := range tids {
+			if s := state(tid); s == 't' || s == 'T' {
+				t.Fatalf("thread %d stands still, state %c", tid, s)
+			}
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); ; {
+		if now, _ := p.counts(); now > before {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the counting thread does not run on")
+		}
+	}
+	p.finish()
+}
+
 // Proves: a function that fails or panics does not leave the thread stopped, and its error comes back.
 func TestStopLetsGoOnEveryPath(t *testing.T) {
 	p := start(t)

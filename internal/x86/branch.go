@@ -1,5 +1,27 @@
 package x86
 
+import "encoding/binary"
+
+// DirectBranch gives the length of the direct jump, conditional jump or call that code begins with, and its distance from its end; ok is false if it is something else, has prefixes, or
+// is not whole. What it says Decode says, in ten times as long.
+func DirectBranch(code []byte) (n int, distance int64, call, ok bool) {
+	if len(code) < 2 {
+		return 0, 0, false, false
+	}
+	switch b := code[0]; {
+	case b&0xf0 == 0x70 || b == 0xeb:
+		return 2, int64(int8(code[1])), false, true
+	case b == 0xe8 || b == 0xe9:
+		n = 5
+	case b == 0x0f && code[1]&0xf0 == 0x80:
+		n = 6
+	}
+	if n == 0 || len(code) < n {
+		return 0, 0, false, false
+	}
+	return n, int64(int32(binary.LittleEndian.Uint32(code[n-4:]))), code[0] == 0xe8, true
+}
+
 // MayBranch says whether the instruction that code begins with may be one whose Flow is not FlowNone, by a look at its opcode: a tenth of the time of Decode, for those who look
 // for branches among many instructions. The code must begin with an instruction.
 func MayBranch(code []byte) bool {

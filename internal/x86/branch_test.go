@@ -5,11 +5,20 @@ import (
 	"testing"
 )
 
-// Nothing that Decode calls a branch is missed, of libraries and of random bytes behind each opcode.
+// Nothing that Decode calls a branch is missed, of libraries and of random bytes behind each opcode, and direct ones are what Decode says.
 func TestMayBranch(t *testing.T) {
 	seen := map[Flow]int{}
+	direct := 0
 	ask := func(code []byte) int {
 		in, err := Decode(code)
+		if n, distance, call, ok := DirectBranch(code); ok {
+			direct++
+			if to, _ := in.Target(0); err != nil || n != in.Len || to != uint64(int64(n)+distance) || call != (in.Flow == FlowCall) {
+				t.Errorf("% x: %v, %v is said to be a branch of %d bytes and distance %d", code, in, err, n, distance)
+			}
+		} else if err == nil && in.PrefixLen == 0 && (in.Flow == FlowJump || in.Flow == FlowCond || in.Flow == FlowCall) {
+			t.Errorf("% x: %v is said to be no direct branch", code[:in.Len], in)
+		}
 		if err != nil {
 			return 1
 		}
@@ -46,6 +55,9 @@ func TestMayBranch(t *testing.T) {
 				}
 			}
 		}
+	}
+	if direct == 0 {
+		t.Error("no direct branch was tried")
 	}
 	for f := FlowJump; f <= FlowTransaction; f++ {
 		if seen[f] == 0 {

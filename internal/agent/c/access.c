@@ -236,6 +236,9 @@ static bool is_known(struct memory *m, const struct touch *a)
 		}
 		if (is_atomic(c)) {
 			known = false;
+		} else if ((a->kind & (WRITE | CALLED)) == (WRITE | CALLED)) { /* it does not stand for a mov, which may order */
+			known = false;
+			in->read |= mask;
 		} else if (a->kind & WRITE) {
 			known = known && (in->written & mask) == mask;
 			in->written |= mask;
@@ -247,8 +250,10 @@ static bool is_known(struct memory *m, const struct touch *a)
 	return known;
 }
 
-static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c)
+static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c, unsigned kind)
 {
+	if (kind & CALLED)
+		return rs_stack_called(t, c->next, c->site + 1, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
 	return rs_stack_here(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
 }
 
@@ -259,7 +264,7 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 		for (uintptr_t cell = first_cell(&m->store); cell <= last_cell(&m->store); cell++)
 			now_atomic(cell);
 		if (m->store.known)
-			m->store.stack = stack_of(t, c);
+			m->store.stack = stack_of(t, c, FENCE);
 		tell(t, &m->store);
 		m->store.kind = 0;
 	}
@@ -269,7 +274,7 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 /* kind: with FENCED. nested: in a handler that interrupted this very function. */
 static void one(struct rs_thread *t, struct memory *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
 {
-	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC));
+	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | CALLED));
 	a.fenced = kind & FENCED;
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return;
@@ -294,7 +299,7 @@ static void one(struct rs_thread *t, struct memory *m, const struct rs_access_co
 			return;
 		}
 	}
-	a.stack = stack_of(t, c);
+	a.stack = stack_of(t, c, kind);
 	if (nested) {
 		tell(t, &a);
 	} else if (kind == READ) {

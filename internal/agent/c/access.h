@@ -28,8 +28,8 @@ struct rs_told {
 /* An address's place in its table: bits of the address << rs_told_shift, in bytes. */
 static const uint8_t rs_told_shift[RS_TOLD_TABLES] = {5, 4, 3, 2, 2, 5, 4, 3, 2, 2};
 
-/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. */
-enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64 };
+/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. CALLED: by a function that the program called (called.c), told when it suits, and never to be looked at. */
+enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64, CALLED = 128 };
 /* known: told before, and only worth it if the bytes have changed. fenced: a fence follows at once. */
 struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; };
 /* One or two accesses of an instruction, or a fence. */

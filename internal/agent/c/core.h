@@ -158,6 +158,8 @@ unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_p
 /* The number of the stack from where an interposed function was called (as rs_stack_from), with its trail and nothing remembered; from f as it was. */
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
+/* As rs_stack_from, below a frame of `function`, which was called from there. */
+uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth) RS_HIDDEN;
 
 /* --- tell.c --- */

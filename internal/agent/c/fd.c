@@ -7,6 +7,7 @@
  * Not seen: stdio (libc calls its own write), sendfile's page cache order, shared memory, io_uring.
  */
 #include "patch.h"
+#include "called.h"
 #include "fd.h"
 #include <errno.h>
 #include <sys/signalfd.h>
@@ -29,30 +30,43 @@ static void acquire(struct rs_thread *t, int fd)
 	if (RS_UNLIKELY(!rs_real.name)) \
 		rs_real_init()
 
+/* What the kernel reads and writes for the caller (kernel.c): number and arguments of the system call. */
+#define KERNEL(number, ...) \
+	const unsigned number_ = number; \
+	const long arguments_[6] = {__VA_ARGS__}; \
+	const struct rs_called caller_ = RS_CALLED()
+#define KERNEL_READS() rs_kernel_reads(&caller_, number_, arguments_)
+#define KERNEL_WROTE(result) rs_kernel_wrote(&caller_, number_, arguments_, result)
+
 /* READ: acquire of fd when the result is ≥ 0. WRITE: release of fd before. */
-#define READ(ret, name, params, args) \
+#define READ(ret, name, params, args, ...) \
 	RS_EXPORT ret name params; \
 	RS_EXPORT ret name params \
 	{ \
 		NEED(name); \
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
+		KERNEL(__VA_ARGS__); \
+		KERNEL_READS(); \
 		ret r = rs_real.name args; \
 		struct rs_thread *t = r >= 0 ? rs_fd_thread() : NULL; \
 		if (t) { \
 			int e = errno; \
 			acquire(t, fd); \
+			KERNEL_WROTE(r); \
 			errno = e; \
 		} \
 		return r; \
 	}
-#define WRITE(ret, name, params, args) \
+#define WRITE(ret, name, params, args, ...) \
 	RS_EXPORT ret name params; \
 	RS_EXPORT ret name params \
 	{ \
 		NEED(name); \
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
+		KERNEL(__VA_ARGS__); \
+		KERNEL_READS(); \
 		struct rs_thread *t = rs_fd_thread(); \
 		if (t) \
 			release(t, fd); \
@@ -83,9 +97,12 @@ RS_EXPORT ssize_t read(int fd, void *buf, size_t n)
 	NEED(read);
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.read(fd, buf, n);
+	KERNEL(SYS_read, fd, (long)buf, (long)n);
 	ssize_t r = rs_real.read(fd, buf, n);
-	if (r >= 0)
+	if (r >= 0) {
 		read_done(fd, buf, r);
+		KERNEL_WROTE(r);
+	}
 	return r;
 }
 
@@ -95,47 +112,52 @@ RS_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 	NEED(__read_chk);
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.__read_chk(fd, buf, n, room);
+	KERNEL(SYS_read, fd, (long)buf, (long)n);
 	ssize_t r = rs_real.__read_chk(fd, buf, n, room);
-	if (r >= 0)
+	if (r >= 0) {
 		read_done(fd, buf, r);
+		KERNEL_WROTE(r);
+	}
 	return r;
 }
 
-READ(ssize_t, pread, (int fd, void *b, size_t n, off_t o), (fd, b, n, o))
-READ(ssize_t, __pread_chk, (int fd, void *b, size_t n, off_t o, size_t m), (fd, b, n, o, m))
-READ(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n))
-READ(ssize_t, preadv, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o))
-READ(ssize_t, preadv2, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f))
-READ(ssize_t, recv, (int fd, void *b, size_t n, int f), (fd, b, n, f))
-READ(ssize_t, __recv_chk, (int fd, void *b, size_t n, size_t m, int f), (fd, b, n, m, f))
-READ(ssize_t, recvfrom, (int fd, void *b, size_t n, int f, struct sockaddr *a, socklen_t *l), (fd, b, n, f, a, l))
-READ(ssize_t, __recvfrom_chk, (int fd, void *b, size_t n, size_t m, int f, struct sockaddr *a, socklen_t *l), (fd, b, n, m, f, a, l))
-READ(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f))
-READ(int, recvmmsg, (int fd, struct mmsghdr *m, unsigned n, int f, struct timespec *w), (fd, m, n, f, w))
-READ(int, eventfd_read, (int fd, uint64_t *v), (fd, v))
+READ(ssize_t, pread, (int fd, void *b, size_t n, off_t o), (fd, b, n, o), SYS_pread64, fd, (long)b, (long)n)
+READ(ssize_t, __pread_chk, (int fd, void *b, size_t n, off_t o, size_t m), (fd, b, n, o, m), SYS_pread64, fd, (long)b, (long)n)
+READ(ssize_t, readv, (int fd, const struct iovec *v, int n), (fd, v, n), SYS_readv, fd, (long)v, n)
+READ(ssize_t, preadv, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o), SYS_preadv, fd, (long)v, n)
+READ(ssize_t, preadv2, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f), SYS_preadv2, fd, (long)v, n)
+READ(ssize_t, recv, (int fd, void *b, size_t n, int f), (fd, b, n, f), SYS_recvfrom, fd, (long)b, (long)n)
+READ(ssize_t, __recv_chk, (int fd, void *b, size_t n, size_t m, int f), (fd, b, n, m, f), SYS_recvfrom, fd, (long)b, (long)n)
+READ(ssize_t, recvfrom, (int fd, void *b, size_t n, int f, struct sockaddr *a, socklen_t *l), (fd, b, n, f, a, l), SYS_recvfrom, fd, (long)b, (long)n, f, (long)a, (long)l)
+READ(ssize_t, __recvfrom_chk, (int fd, void *b, size_t n, size_t m, int f, struct sockaddr *a, socklen_t *l), (fd, b, n, m, f, a, l), SYS_recvfrom, fd, (long)b, (long)n, f, (long)a, (long)l)
+READ(ssize_t, recvmsg, (int fd, struct msghdr *m, int f), (fd, m, f), SYS_recvmsg, fd, (long)m)
+READ(int, recvmmsg, (int fd, struct mmsghdr *m, unsigned n, int f, struct timespec *w), (fd, m, n, f, w), SYS_recvmmsg, fd, (long)m, n)
+READ(int, eventfd_read, (int fd, uint64_t *v), (fd, v), SYS_eventfd, fd, (long)v)
 
 /* Linux: a POSIX message queue is a descriptor, with an inode of its own. */
-READ(ssize_t, mq_receive, (mqd_t fd, char *b, size_t n, unsigned *p), (fd, b, n, p))
-READ(ssize_t, mq_timedreceive, (mqd_t fd, char *b, size_t n, unsigned *p, const struct timespec *w), (fd, b, n, p, w))
-WRITE(int, mq_send, (mqd_t fd, const char *b, size_t n, unsigned p), (fd, b, n, p))
-WRITE(int, mq_timedsend, (mqd_t fd, const char *b, size_t n, unsigned p, const struct timespec *w), (fd, b, n, p, w))
+READ(ssize_t, mq_receive, (mqd_t fd, char *b, size_t n, unsigned *p), (fd, b, n, p), SYS_mq_timedreceive, fd, (long)b, (long)n, (long)p)
+READ(ssize_t, mq_timedreceive, (mqd_t fd, char *b, size_t n, unsigned *p, const struct timespec *w), (fd, b, n, p, w), SYS_mq_timedreceive, fd, (long)b, (long)n, (long)p)
+WRITE(int, mq_send, (mqd_t fd, const char *b, size_t n, unsigned p), (fd, b, n, p), SYS_mq_timedsend, fd, (long)b, (long)n)
+WRITE(int, mq_timedsend, (mqd_t fd, const char *b, size_t n, unsigned p, const struct timespec *w), (fd, b, n, p, w), SYS_mq_timedsend, fd, (long)b, (long)n)
 
-WRITE(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n))
-WRITE(ssize_t, pwrite, (int fd, const void *b, size_t n, off_t o), (fd, b, n, o))
-WRITE(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n))
-WRITE(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o))
-WRITE(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f))
-WRITE(ssize_t, send, (int fd, const void *b, size_t n, int f), (fd, b, n, f))
-WRITE(ssize_t, sendto, (int fd, const void *b, size_t n, int f, const struct sockaddr *a, socklen_t l), (fd, b, n, f, a, l))
-WRITE(ssize_t, sendmsg, (int fd, const struct msghdr *m, int f), (fd, m, f))
-WRITE(int, sendmmsg, (int fd, struct mmsghdr *m, unsigned n, int f), (fd, m, n, f))
-WRITE(int, eventfd_write, (int fd, uint64_t v), (fd, v))
+WRITE(ssize_t, write, (int fd, const void *b, size_t n), (fd, b, n), SYS_write, fd, (long)b, (long)n)
+WRITE(ssize_t, pwrite, (int fd, const void *b, size_t n, off_t o), (fd, b, n, o), SYS_pwrite64, fd, (long)b, (long)n)
+WRITE(ssize_t, writev, (int fd, const struct iovec *v, int n), (fd, v, n), SYS_writev, fd, (long)v, n)
+WRITE(ssize_t, pwritev, (int fd, const struct iovec *v, int n, off_t o), (fd, v, n, o), SYS_pwritev, fd, (long)v, n)
+WRITE(ssize_t, pwritev2, (int fd, const struct iovec *v, int n, off_t o, int f), (fd, v, n, o, f), SYS_pwritev2, fd, (long)v, n)
+WRITE(ssize_t, send, (int fd, const void *b, size_t n, int f), (fd, b, n, f), SYS_sendto, fd, (long)b, (long)n)
+WRITE(ssize_t, sendto, (int fd, const void *b, size_t n, int f, const struct sockaddr *a, socklen_t l), (fd, b, n, f, a, l), SYS_sendto, fd, (long)b, (long)n, f, (long)a, l)
+WRITE(ssize_t, sendmsg, (int fd, const struct msghdr *m, int f), (fd, m, f), SYS_sendmsg, fd, (long)m)
+WRITE(int, sendmmsg, (int fd, struct mmsghdr *m, unsigned n, int f), (fd, m, n, f), SYS_sendmmsg, fd, (long)m, n)
+WRITE(int, eventfd_write, (int fd, uint64_t v), (fd, v), SYS_eventfd2)
 /* The pages go into the pipe, or come out of it: which, only the kernel knows here. */
 RS_EXPORT ssize_t vmsplice(int fd, const struct iovec *v, size_t n, unsigned f)
 {
 	NEED(vmsplice);
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.vmsplice(fd, v, n, f);
+	KERNEL(SYS_vmsplice, fd, (long)v, (long)n);
+	KERNEL_READS();
 	struct rs_thread *t = rs_fd_thread();
 	if (t)
 		release(t, fd);
@@ -145,7 +167,7 @@ RS_EXPORT ssize_t vmsplice(int fd, const struct iovec *v, size_t n, unsigned f)
 		acquire(t, fd);
 	return r;
 }
-WRITE(int, shutdown, (int fd, int how), (fd, how))
+WRITE(int, shutdown, (int fd, int how), (fd, how), SYS_shutdown)
 
 /* glibc's 64-bit names are the same functions under another name. */
 RS_EXPORT ssize_t pread64(int, void *, size_t, off64_t) __attribute__((alias("pread")));
@@ -157,7 +179,7 @@ RS_EXPORT ssize_t pwritev64(int, const struct iovec *, int, off64_t) __attribute
 RS_EXPORT ssize_t pwritev64v2(int, const struct iovec *, int, off64_t, int) __attribute__((alias("pwritev2")));
 
 /* A new connection: the listener's channel orders connect before accept as far as both are known; the new descriptor is a new object. */
-static int accepted(int fd, int r)
+static void accepted(int fd, int r)
 {
 	struct rs_thread *t = rs_fd_thread();
 	if (t && r >= 0) {
@@ -167,21 +189,30 @@ static int accepted(int fd, int r)
 		acquire(t, r);
 		errno = e;
 	}
-	return r;
 }
 
 RS_EXPORT int accept(int fd, struct sockaddr *a, socklen_t *l)
 {
 	NEED(accept);
 	int r = rs_real.accept(fd, a, l);
-	return RS_LIKELY(!rs_config.all) ? r : accepted(fd, r);
+	if (RS_LIKELY(!rs_config.all))
+		return r;
+	KERNEL(SYS_accept, fd, (long)a, (long)l);
+	accepted(fd, r);
+	KERNEL_WROTE(r);
+	return r;
 }
 
 RS_EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *l, int flags)
 {
 	NEED(accept4);
 	int r = rs_real.accept4(fd, a, l, flags);
-	return RS_LIKELY(!rs_config.all) ? r : accepted(fd, r);
+	if (RS_LIKELY(!rs_config.all))
+		return r;
+	KERNEL(SYS_accept4, fd, (long)a, (long)l);
+	accepted(fd, r);
+	KERNEL_WROTE(r);
+	return r;
 }
 
 RS_EXPORT int connect(int fd, const struct sockaddr *a, socklen_t l)
@@ -239,17 +270,21 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 	return r;
 }
 
-#define POLL(name, params, args) \
+#define POLL(name, params, args, ...) \
 	RS_EXPORT int name params; \
 	RS_EXPORT int name params \
 	{ \
 		NEED(name); \
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
-		return polled(p, n, rs_real.name args); \
+		KERNEL(__VA_ARGS__); \
+		KERNEL_READS(); \
+		int r = polled(p, n, rs_real.name args); \
+		KERNEL_WROTE(r); \
+		return r; \
 	}
 /* As POLL, with a signal mask for the time of the wait. */
-#define POLL_MASK(name, done, params, args) \
+#define POLL_MASK(name, done, params, args, ...) \
 	RS_EXPORT int name params; \
 	RS_EXPORT int name params \
 	{ \
@@ -258,15 +293,19 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 		m = rs_trap_filter(m, &room_); \
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
+		KERNEL(__VA_ARGS__); \
+		KERNEL_READS(); \
 		struct rs_mask_wait w = rs_mask_wait_begin(m); \
 		int r = rs_real.name args; \
 		rs_mask_wait_end(&w); \
-		return done; \
+		r = done; \
+		KERNEL_WROTE(r); \
+		return r; \
 	}
-POLL(poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms))
-POLL(__poll_chk, (struct pollfd *p, nfds_t n, int ms, size_t room), (p, n, ms, room))
-POLL_MASK(ppoll, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m), (p, n, t, m))
-POLL_MASK(__ppoll_chk, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m, size_t room), (p, n, t, m, room))
+POLL(poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms), SYS_poll, (long)p, (long)n)
+POLL(__poll_chk, (struct pollfd *p, nfds_t n, int ms, size_t room), (p, n, ms, room), SYS_poll, (long)p, (long)n)
+POLL_MASK(ppoll, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m), (p, n, t, m), SYS_ppoll, (long)p, (long)n, (long)t, (long)m)
+POLL_MASK(__ppoll_chk, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m, size_t room), (p, n, t, m, room), SYS_ppoll, (long)p, (long)n, (long)t, (long)m)
 
 static int selected(int n, fd_set *const sets[3], int r)
 {
@@ -287,11 +326,16 @@ RS_EXPORT int select(int n, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval *
 	NEED(select);
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.select(n, rd, wr, ex, w);
-	return selected(n, (fd_set *const[]){rd, wr, ex}, rs_real.select(n, rd, wr, ex, w));
+	KERNEL(SYS_select, n, (long)rd, (long)wr, (long)ex);
+	KERNEL_READS();
+	int r = selected(n, (fd_set *const[]){rd, wr, ex}, rs_real.select(n, rd, wr, ex, w));
+	KERNEL_WROTE(r);
+	return r;
 }
 
 POLL_MASK(pselect, selected(n, (fd_set *const[]){rd, wr, ex}, r),
-	(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *t, const sigset_t *m), (n, rd, wr, ex, t, m))
+	(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *t, const sigset_t *m), (n, rd, wr, ex, t, m),
+	SYS_pselect6, n, (long)rd, (long)wr, (long)ex, (long)t)
 
 /* epoll tells what was registered with the descriptor, not the descriptor: remembered here, by (epoll, data). A collision forgets. */
 #define WATCHED 8192
@@ -306,6 +350,8 @@ RS_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 {
 	NEED(epoll_ctl);
 	if (RS_UNLIKELY(rs_config.all)) {
+		KERNEL(SYS_epoll_ctl, ep, op, fd, (long)ev);
+		KERNEL_READS();
 		struct rs_thread *t = rs_fd_thread();
 		if (t) {
 			release(t, ep);
@@ -341,10 +387,13 @@ RS_EXPORT int epoll_wait(int ep, struct epoll_event *ev, int n, int ms)
 	NEED(epoll_wait);
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.epoll_wait(ep, ev, n, ms);
-	return epolled(ep, ev, rs_real.epoll_wait(ep, ev, n, ms));
+	KERNEL(SYS_epoll_wait, ep, (long)ev, n);
+	int r = epolled(ep, ev, rs_real.epoll_wait(ep, ev, n, ms));
+	KERNEL_WROTE(r);
+	return r;
 }
-POLL_MASK(epoll_pwait, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, int ms, const sigset_t *m), (ep, ev, n, ms, m))
-POLL_MASK(epoll_pwait2, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, const struct timespec *t, const sigset_t *m), (ep, ev, n, t, m))
+POLL_MASK(epoll_pwait, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, int ms, const sigset_t *m), (ep, ev, n, ms, m), SYS_epoll_pwait, ep, (long)ev, n, ms, (long)m)
+POLL_MASK(epoll_pwait2, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, const struct timespec *t, const sigset_t *m), (ep, ev, n, t, m), SYS_epoll_pwait2, ep, (long)ev, n, (long)t, (long)m)
 
 /* Other names of the same functions that libc exports: of before POSIX had the name, and for its own libraries. */
 RS_ALIAS(__read, read);

@@ -67,8 +67,10 @@ static void tell(struct rs_thread *t, const struct touch *a)
 	rs_race_live_access(t, a->addr, a->size, a->fenced ? a->kind | RS_RACE_FENCED : a->kind, a->pc, a->stack);
 }
 
-static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c)
+static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c, unsigned kind)
 {
+	if (kind & CALLED)
+		return rs_stack_called(t, c->next, c->site + 1, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
 	return rs_stack_here(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
 }
 
@@ -76,7 +78,7 @@ static void fence(struct rs_thread *t, struct rs_full *m, const struct rs_access
 {
 	struct touch a = {.pc = c->site, .kind = FENCE};
 	if (!nested && m->store.kind) { /* that it was told is long ago if it was nothing new */
-		m->store.stack = stack_of(t, c);
+		m->store.stack = stack_of(t, c, FENCE);
 		tell(t, &m->store);
 		m->store.kind = 0;
 	}
@@ -120,7 +122,7 @@ static bool remember(struct rs_full *m, struct rs_race_thread *r, const struct t
 	RS_BARRIER();
 	m->seen[at].epoch = e;
 	mask = race_mask(a->addr >> 3, a->addr, a->addr + a->size);
-	return !(mask & ~(unsigned)(a->kind == READ ? k.read : is_mov(a) ? k.mov : k.write));
+	return !(mask & ~(unsigned)(!(a->kind & WRITE) ? k.read : is_mov(a) ? k.mov : k.write));
 }
 
 static bool known(struct rs_full *m, struct rs_race_thread *r, const struct touch *a)
@@ -131,7 +133,7 @@ static bool known(struct rs_full *m, struct rs_race_thread *r, const struct touc
 	if (a->size > 64 || a->addr + a->size < a->addr)
 		return false;
 	for (uint64_t cell = a->addr >> 3; cell <= (a->addr + a->size - 1) >> 3; cell++)
-		if (!rs_race_masks(r, cell, &k) || race_mask(cell, a->addr, a->addr + a->size) & ~(unsigned)(a->kind == READ ? k.read : k.write))
+		if (!rs_race_masks(r, cell, &k) || race_mask(cell, a->addr, a->addr + a->size) & ~(unsigned)(!(a->kind & WRITE) ? k.read : k.write))
 			return false;
 	return true;
 }
@@ -163,7 +165,7 @@ static bool last_read(struct rs_full *m, struct rs_race_thread *r, const struct 
 /* kind: with FENCED. nested: in a handler that interrupted this very function. Returns what tell.c is to look at next. */
 static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
 {
-	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC));
+	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | CALLED));
 	a.fenced = kind & FENCED;
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return &m->none;
@@ -174,13 +176,13 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 	m->store.kind = 0;
 	bool old = !(kind & (ATOMIC | FENCED)) && known(m, r, &a);
 	if (!old)
-		a.stack = stack_of(t, c);
+		a.stack = stack_of(t, c, kind);
 	if (nested) {
 		tell(t, &a);
 		return &m->none;
 	}
 	const struct rs_full_last *last = &m->none;
-	if (kind == READ) {
+	if (!(kind & (WRITE | ATOMIC))) {
 		/* One that cannot be an atomic's acquires nothing: that it comes early makes no difference. The others are told early where it can be seen whether anything changed until they were made. */
 		bool early = !is_mov(&a) || (a.ret && in_one_cell(&a));
 		if (!old && early) {

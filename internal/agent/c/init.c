@@ -1,5 +1,6 @@
 /* init.c: how the agent comes to a process and leaves it: the constructor, the environment, fork, detaching, liveness of the Go side. */
 #include "calls.h"
+#include "called.h"
 #include "core.h"
 #include "race.h"
 #include "patch.h"
@@ -196,6 +197,7 @@ static void open_session(void *arg)
 	if (o->why == 0) {
 		rs_config = w.config[0];
 		rs_race_live_begin();
+		rs_called_begin();
 		rs_process.id = __atomic_fetch_add(&rs_ctl->next_process, 1, __ATOMIC_RELAXED);
 		rs_stack_init();
 		rs_calls_begin();

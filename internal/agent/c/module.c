@@ -3,6 +3,7 @@
  * A new object is noticed when dl.c says so, or at the latest when a stack leads into it. Lookups take no lock: entries are changed in an order
  * that a reader survives, and tables, once mapped, stay. Lock order: the dynamic linker's (inside dl_iterate_phdr) before ours; so nothing
  * of the linker's but the lock-free _dl_find_object is called with our lock held. Signals are blocked under the lock. */
+#include "called.h"
 #include "core.h"
 #include "patch.h"
 #include <dlfcn.h>
@@ -113,6 +114,57 @@ static void say(struct rs_thread *t, const struct rs_module *m, uintptr_t end, c
 	}
 }
 
+/* --- those whose accesses are not told ---------------------------------------------------------------------------------------------- */
+
+/* By the beginnings of their names, as internal/access has them, and internal/engine what is glibc's. */
+static const char *const left_out_names[] = {"libstdc++.so", "libgcc_s.so", "libm.so", "libm-2.", "libc.so.", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libripstop.so"};
+enum { LEFT_OUT = 16 };
+static struct { uintptr_t base, end; } left_out[LEFT_OUT]; /* end 0: free */
+
+static bool is_left_out(const char *path)
+{
+	const char *name = path;
+	for (const char *s = path; *s; s++)
+		if (*s == '/')
+			name = s + 1;
+	for (size_t i = 0; i < sizeof left_out_names / sizeof *left_out_names; i++) {
+		const char *a = left_out_names[i], *b = name;
+		while (*a && *a == *b)
+			a++, b++;
+		if (!*a)
+			return true;
+	}
+	return false;
+}
+
+/* Locked. One too many is as if it were the program's. */
+static void leave_out(uintptr_t base, uintptr_t end)
+{
+	for (unsigned i = 0; i < LEFT_OUT; i++)
+		if (!left_out[i].end) {
+			left_out[i].base = base;
+			__atomic_store_n(&left_out[i].end, end, __ATOMIC_RELEASE);
+			return;
+		}
+}
+
+static void leave_in(uintptr_t base)
+{
+	for (unsigned i = 0; i < LEFT_OUT; i++)
+		if (left_out[i].end && left_out[i].base == base)
+			__atomic_store_n(&left_out[i].end, 0, __ATOMIC_RELEASE);
+}
+
+bool rs_left_out(uintptr_t pc)
+{
+	for (unsigned i = 0; i < LEFT_OUT; i++)
+		if (pc < __atomic_load_n(&left_out[i].end, __ATOMIC_ACQUIRE) && pc >= left_out[i].base)
+			return true;
+	return false;
+}
+
+/* --- which there are ------------------------------------------------------------------------------------------------------------------ */
+
 static void new_generation(void) { __atomic_add_fetch(&rs_modules_generation, 1, __ATOMIC_RELEASE); }
 
 static void forget(struct rs_thread *t, struct rs_module *m)
@@ -121,6 +173,7 @@ static void forget(struct rs_thread *t, struct rs_module *m)
 		needed--;
 	uintptr_t base = m->base, size = m->end - m->base;
 	__atomic_store_n(&m->end, 0, __ATOMIC_RELEASE);
+	leave_in(base);
 	new_generation();
 	if (t) {
 		rs_sync_memory_unmapped(t, base, size); /* what is mapped there next has other locks at the same addresses */
@@ -177,6 +230,8 @@ static void add(struct rs_thread *t, const struct object *o)
 	q->build_id_len = o->build_id_len;
 	rs_os_copy(q->build_id, o->build_id, sizeof q->build_id);
 	set_path(q, o);
+	if (o->name && o->name[0] && is_left_out((const char *)q->path))
+		leave_out(o->base, o->end);
 	if (t)
 		say(t, m, o->end, q);
 	__atomic_store_n(&m->end, o->end, __ATOMIC_RELEASE);

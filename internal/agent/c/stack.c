@@ -19,6 +19,10 @@ enum { READY = 1 };
 enum { GENERATION_SHIFT = 21, GENERATIONS = 1 << 10 };
 static uint32_t generation;
 
+/* By a stack and a function that was called at its top: the tag of the two, and the number of the stack that they make. 0: nothing. */
+enum { CALLED = 1 << 12 };
+static uint64_t called[CALLED]; /* a forked child's stacks have other numbers, so it finds none of its parent's */
+
 void rs_stack_init(void)
 {
 	for (int i = 0; i < TABLES && (rs_config.stack_depth || rs_config.alloc_depth); i++)
@@ -237,6 +241,31 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
 	return from(t, pc + 1, rsp, rbp, depth); /* as if it were a return address: less 1 it is the instruction */
+}
+
+static __attribute__((noinline)) uint32_t call_from(struct rs_thread *t, uintptr_t function, struct rs_frame *f, unsigned depth)
+{
+	uint64_t pcs[RS_MAX_DEPTH + 1];
+	uintptr_t pc = f->pc;
+	unsigned n = rs_walk(t, f, false, pcs + 1, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH, NULL);
+	pcs[0] = function;
+	pcs[1] = pc; /* not the innermost frame: a return address */
+	return intern(t, pcs, 1 + n);
+}
+
+uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+{
+	uint32_t below = from(t, pc, rsp, rbp, depth);
+	if (below == 0)
+		return 0;
+	uint64_t h = (function + below * 0xff51afd7ed558ccdull) * 0x9e3779b97f4a7c15ull, *place = &called[h >> 52], found = __atomic_load_n(place, __ATOMIC_RELAXED);
+	uint32_t tag = (uint32_t)(h >> 20);
+	if (RS_LIKELY(found >> 32 == tag && found != 0))
+		return (uint32_t)found;
+	struct rs_frame f = {.pc = pc, .rsp = rsp, .rbp = rbp, .has_rbp = true};
+	uint32_t id = call_from(t, function, &f, depth);
+	__atomic_store_n(place, (uint64_t)tag << 32 | id, __ATOMIC_RELAXED);
+	return id;
 }
 
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail)

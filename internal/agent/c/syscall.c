@@ -1,6 +1,7 @@
 /* syscall.c: the program's own system calls by syscall(), and prctl. Only those are looked at that order threads, make or end
  * processes, send signals or forbid us system calls; all others cost three instructions more than natively. syscall() is no cancellation
  * point. */
+#include "called.h"
 #include "proc.h"
 #include "patch.h"
 #include <errno.h>
@@ -22,8 +23,8 @@ long rs_syscall_seen(long n, long a, long b, long c, long d, long e, long f) __a
 long rs_syscall_clone(long n, unsigned long a, unsigned long b) __attribute__((visibility("hidden")));
 long rs_syscall_error(long r) __attribute__((visibility("hidden")));
 
-/* 0: pass, 1: rs_syscall_seen does it, 2: ask rs_syscall_clone. */
-__attribute__((visibility("hidden"), used)) const uint8_t rs_syscall_class[512] = {
+/* 0: pass, 1: rs_syscall_seen does it, 2: ask rs_syscall_clone, 3: rs_syscall_seen tells what it accesses, which is so only with called.c. */
+__attribute__((visibility("hidden"), used)) uint8_t rs_syscall_class[512] = {
 	[SYS_futex] = 1, [449 /* futex_waitv */] = 1, [454 /* futex_wake */] = 1, [455 /* futex_wait */] = 1, [456 /* futex_requeue */] = 1,
 	[SYS_exit_group] = 1, [SYS_execve] = 1, [SYS_execveat] = 1, [SYS_prctl] = 1, [SYS_seccomp] = 1, [SYS_rt_sigprocmask] = 1, [SYS_rt_sigaction] = 1,
 	[SYS_kill] = 1, [SYS_tkill] = 1, [SYS_tgkill] = 1, [SYS_rt_sigqueueinfo] = 1, [SYS_rt_tgsigqueueinfo] = 1,
@@ -244,8 +245,29 @@ static void sent(struct rs_thread *t, long sig, uint32_t target, long pid)
 		RS_EMIT(t, SIGNAL_SEND, signal_send, (uint32_t)sig, target, (uint32_t)pid);
 }
 
+void rs_syscall_tells(void)
+{
+	for (unsigned n = 0; n < sizeof rs_syscall_class; n++)
+		if (!rs_syscall_class[n] && rs_kernel_has(n))
+			rs_syscall_class[n] = 3;
+}
+
+/* A call of class 3. frame: of rs_syscall_seen, which syscall() called with its seventh argument on the stack. */
+static long told(const uint64_t *frame, long n, long a, long b, long c, long d, long e, long f)
+{
+	const long arguments[6] = {a, b, c, d, e, f};
+	struct rs_called by = rs_called_by(frame[1], frame[3], frame);
+	by.rsp = (uintptr_t)(frame + 4);
+	rs_kernel_reads(&by, (unsigned)n, arguments);
+	long r = RS_PROGRAM6(n, a, b, c, d, e, f);
+	rs_kernel_wrote(&by, (unsigned)n, arguments, r);
+	return finish(r);
+}
+
 long rs_syscall_seen(long n, long a, long b, long c, long d, long e, long f)
 {
+	if (rs_syscall_class[n] == 3)
+		return told(__builtin_frame_address(0), n, a, b, c, d, e, f);
 	struct rs_thread *t = rs_self();
 	switch (n) {
 	case SYS_exit_group:

@@ -1,0 +1,69 @@
+/* called.c: accesses that functions of the C library make for their callers, told as if an instruction where they were called made them (access.c).
+ *
+ * They are no mov instructions, whatever their size: no atomic is accessed so, and so they order nothing. */
+#include "called.h"
+#include "access.h"
+#include <errno.h>
+
+enum { RSP = 4, RBP = 5, RCX = 1 };
+enum { SECOND = 16 }; /* bits of a Call's data for each access */
+
+extern const struct rs_called_real *const __start_rs_called_reals[] RS_HIDDEN, *const __stop_rs_called_reals[] RS_HIDDEN;
+
+void rs_called_find(void)
+{
+	size_t n = ((uintptr_t)__stop_rs_called_reals - (uintptr_t)__start_rs_called_reals) / sizeof *__start_rs_called_reals;
+	for (size_t i = 0; i < n; i++) {
+		const struct rs_called_real *r = __start_rs_called_reals[i];
+		if (!*r->to)
+			*r->to = rs_real_find(r->name, "");
+	}
+}
+
+static bool told; /* all accesses are */
+
+void rs_called_begin(void)
+{
+	if (!rs_config.all || !rs_config.patch)
+		return;
+	rs_called_find();
+	rs_syscall_tells();
+	told = true;
+}
+
+struct rs_called rs_called_by(uintptr_t function, uintptr_t pc, const uint64_t *fp)
+{
+	bool wanted = told && rs_active && !rs_left_out(pc);
+	return (struct rs_called){wanted ? rs_self() : NULL, function, pc, (uintptr_t)fp + 16, fp[0]};
+}
+
+static void tell(const struct rs_called *c, uint64_t data, const void *first, const void *second, size_t n)
+{
+	if (!n)
+		return;
+	struct rs_access_context x = {.site = c->pc - 1, .next = c->function, .addr = {(uintptr_t)first, (uintptr_t)second}, .data = data, .info = 1 | 1ull << 32};
+	x.gpr[RCX] = n;
+	x.gpr[RSP] = c->rsp;
+	x.gpr[RBP] = c->rbp;
+	int e = errno;
+	rs_access(&x);
+	errno = e;
+}
+
+void rs_called_read(const struct rs_called *c, const void *p, size_t n)
+{
+	if (c->t)
+		tell(c, READ | REPEATED | CALLED, p, NULL, n);
+}
+
+void rs_called_write(const struct rs_called *c, const void *p, size_t n)
+{
+	if (c->t)
+		tell(c, WRITE | REPEATED | CALLED, p, NULL, n);
+}
+
+void rs_called_copy(const struct rs_called *c, const void *to, const void *from, size_t n)
+{
+	if (c->t)
+		tell(c, (READ | REPEATED | CALLED) | (WRITE | REPEATED | CALLED) << SECOND, from, to, n);
+}

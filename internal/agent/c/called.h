@@ -1,0 +1,52 @@
+/* called.h: functions of the C library access memory for whoever calls them. With all accesses told (--full) they count as the caller's, with the called function as the innermost frame
+ * of its stack (called.c). libmem.c has those on memory and strings, libio.c those of stdio, kernel.c what system calls read and write.
+ *
+ * What these files export is of protected visibility: such names are taken away from the library's symbols where not all accesses are told (internal/agent/embed.go), so that they cost nothing. */
+#ifndef RS_CALLED_H
+#define RS_CALLED_H
+#include "agent.h"
+
+#define RS_TOLD __attribute__((visibility("protected")))
+
+/* Who called which function, of which `function` is some instruction. t NULL: nothing is to be told. */
+struct rs_called { struct rs_thread *t; uintptr_t function, pc, rsp, rbp; };
+
+struct rs_called rs_called_by(uintptr_t function, uintptr_t pc, const uint64_t *fp) __attribute__((visibility("hidden")));
+/* In the exported function itself, whose address by its name may be that of a stub of the program's. */
+#define RS_CALLED() ({ \
+	uintptr_t here_; \
+	__asm__("leaq (%%rip), %0" : "=r"(here_)); \
+	rs_called_by(here_, RS_CALLER(), __builtin_frame_address(0)); })
+
+/* The caller's accesses to n bytes. Neither looks at them. Best before the function does it, or else after it: not between the function's access and an event that orders it. */
+void rs_called_read(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
+void rs_called_write(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
+void rs_called_copy(const struct rs_called *c, const void *to, const void *from, size_t n) __attribute__((visibility("hidden")));
+
+/* Begins the definition of a function that is interposed only where all accesses are told; real_NAME is libc's, which RS_NEED finds. */
+#define RS_TELLS(ret, name, params) \
+	static ret(*real_##name) params; \
+	static const struct rs_called_real real_row_##name = {#name, (void **)&real_##name}; \
+	static const struct rs_called_real *const real_at_##name __attribute__((section("rs_called_reals"), used)) = &real_row_##name; \
+	RS_TOLD ret name params; \
+	RS_TOLD ret name params
+struct rs_called_real { const char *name; void **to; };
+#define RS_NEED(name) \
+	if (RS_UNLIKELY(!real_##name)) \
+		rs_called_find()
+/* All accesses are told from now on. In the constructor. */
+void rs_called_begin(void) __attribute__((visibility("hidden")));
+/* syscall.c: so syscall() tells them too. */
+void rs_syscall_tells(void) __attribute__((visibility("hidden")));
+/* Finds all of them: by rs_called_begin, or at the first call if that comes before it. */
+void rs_called_find(void) __attribute__((visibility("hidden")));
+
+/* module.c: whether pc is in a module whose accesses are not told, so that none are told that are made for it. */
+bool rs_left_out(uintptr_t pc) __attribute__((visibility("hidden")));
+
+/* kernel.c: whether the system call n reads or writes memory that is known. */
+bool rs_kernel_has(unsigned n) __attribute__((visibility("hidden")));
+/* What the system call n with these arguments reads, before it is made and before an event that says what it orders; what it wrote, after those that say what it follows. */
+void rs_kernel_reads(const struct rs_called *c, unsigned n, const long a[6]) __attribute__((visibility("hidden")));
+void rs_kernel_wrote(const struct rs_called *c, unsigned n, const long a[6], long result) __attribute__((visibility("hidden")));
+#endif

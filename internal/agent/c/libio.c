@@ -1,0 +1,174 @@
+/* libio.c: functions of stdio that read or write their callers' buffers and strings (called.h). What they do to the FILE is theirs.
+ *
+ * What they write is told when they have returned, as only then it is known how much. Strings that a format asks for are not told. */
+#include "called.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+/* glibc has these as macros, too. */
+#undef fread_unlocked
+#undef fwrite_unlocked
+
+#define CALL(name) \
+	RS_NEED(name); \
+	struct rs_called c = RS_CALLED()
+
+static size_t length(const char *s)
+{
+	const char *p = s;
+	while (*p)
+		p++;
+	return (size_t)(p - s);
+}
+
+/* A part of the last element may have come, too, which nobody is told of: it is left out. */
+#define READ(name) \
+	RS_TELLS(size_t, name, (void *p, size_t size, size_t n, FILE *f)) \
+	{ \
+		CALL(name); \
+		size_t r = real_##name(p, size, n, f); \
+		rs_called_write(&c, p, r * size); \
+		return r; \
+	}
+READ(fread)
+READ(fread_unlocked)
+
+#define READ_CHECKED(name) \
+	RS_TELLS(size_t, name, (void *p, size_t room, size_t size, size_t n, FILE *f)) \
+	{ \
+		CALL(name); \
+		size_t r = real_##name(p, room, size, n, f); \
+		rs_called_write(&c, p, r * size); \
+		return r; \
+	}
+READ_CHECKED(__fread_chk)
+READ_CHECKED(__fread_unlocked_chk)
+
+/* Read before the call, which may write to a descriptor. */
+#define WRITE(name) \
+	RS_TELLS(size_t, name, (const void *p, size_t size, size_t n, FILE *f)) \
+	{ \
+		CALL(name); \
+		rs_called_read(&c, p, size * n); \
+		return real_##name(p, size, n, f); \
+	}
+WRITE(fwrite)
+WRITE(fwrite_unlocked)
+
+#define LINE(name) \
+	RS_TELLS(char *, name, (char *p, int n, FILE *f)) \
+	{ \
+		CALL(name); \
+		char *r = real_##name(p, n, f); \
+		if (r && c.t) \
+			rs_called_write(&c, p, length(p) + 1); \
+		return r; \
+	}
+LINE(fgets)
+LINE(fgets_unlocked)
+#define LINE_CHECKED(name) \
+	RS_TELLS(char *, name, (char *p, size_t room, int n, FILE *f)) \
+	{ \
+		CALL(name); \
+		char *r = real_##name(p, room, n, f); \
+		if (r && c.t) \
+			rs_called_write(&c, p, length(p) + 1); \
+		return r; \
+	}
+LINE_CHECKED(__fgets_chk)
+LINE_CHECKED(__fgets_unlocked_chk)
+
+#define DELIMITED(name) \
+	RS_TELLS(ssize_t, name, (char **p, size_t *n, int end, FILE *f)) \
+	{ \
+		CALL(name); \
+		rs_called_read(&c, p, sizeof *p); \
+		rs_called_read(&c, n, sizeof *n); \
+		ssize_t r = real_##name(p, n, end, f); \
+		if (r >= 0 && c.t) \
+			rs_called_write(&c, *p, (size_t)r + 1); \
+		return r; \
+	}
+DELIMITED(getdelim)
+DELIMITED(__getdelim)
+
+RS_TELLS(ssize_t, getline, (char **p, size_t *n, FILE *f))
+{
+	CALL(getline);
+	rs_called_read(&c, p, sizeof *p);
+	rs_called_read(&c, n, sizeof *n);
+	ssize_t r = real_getline(p, n, f);
+	if (r >= 0 && c.t)
+		rs_called_write(&c, *p, (size_t)r + 1);
+	return r;
+}
+
+#define PUT(name) \
+	RS_TELLS(int, name, (const char *s, FILE *f)) \
+	{ \
+		CALL(name); \
+		if (c.t) \
+			rs_called_read(&c, s, length(s) + 1); \
+		return real_##name(s, f); \
+	}
+PUT(fputs)
+PUT(fputs_unlocked)
+
+RS_TELLS(int, puts, (const char *s))
+{
+	CALL(puts);
+	if (c.t)
+		rs_called_read(&c, s, length(s) + 1);
+	return real_puts(s);
+}
+
+/* --- formatted into memory --------------------------------------------------------------------------------------------------------------------- */
+
+/* r bytes and an end, as far as there is room. */
+static int printed(const struct rs_called *c, const char *p, size_t room, int r)
+{
+	if (r >= 0 && room)
+		rs_called_write(c, p, (size_t)r < room ? (size_t)r + 1 : room);
+	return r;
+}
+
+RS_TELLS(int, vsnprintf, (char *p, size_t n, const char *format, va_list v))
+{
+	CALL(vsnprintf);
+	return printed(&c, p, n, real_vsnprintf(p, n, format, v));
+}
+
+RS_TELLS(int, vsprintf, (char *p, const char *format, va_list v))
+{
+	CALL(vsprintf);
+	return printed(&c, p, SIZE_MAX, real_vsprintf(p, format, v));
+}
+
+RS_TELLS(int, __vsnprintf_chk, (char *p, size_t n, int flag, size_t room, const char *format, va_list v))
+{
+	CALL(__vsnprintf_chk);
+	return printed(&c, p, n, real___vsnprintf_chk(p, n, flag, room, format, v));
+}
+
+RS_TELLS(int, __vsprintf_chk, (char *p, int flag, size_t room, const char *format, va_list v))
+{
+	CALL(__vsprintf_chk);
+	return printed(&c, p, SIZE_MAX, real___vsprintf_chk(p, flag, room, format, v));
+}
+
+#define PRINT(name, by, params, last, args, n) \
+	RS_TOLD int name params; \
+	RS_TOLD int name params \
+	{ \
+		RS_NEED(by); \
+		struct rs_called c = RS_CALLED(); \
+		va_list v; \
+		va_start(v, last); \
+		int r = real_##by args; \
+		va_end(v); \
+		return printed(&c, p, n, r); \
+	}
+PRINT(snprintf, vsnprintf, (char *p, size_t n, const char *format, ...), format, (p, n, format, v), n)
+PRINT(sprintf, vsprintf, (char *p, const char *format, ...), format, (p, format, v), SIZE_MAX)
+PRINT(__snprintf_chk, __vsnprintf_chk, (char *p, size_t n, int flag, size_t room, const char *format, ...), format, (p, n, flag, room, format, v), n)
+PRINT(__sprintf_chk, __vsprintf_chk, (char *p, int flag, size_t room, const char *format, ...), format, (p, flag, room, format, v), SIZE_MAX)
