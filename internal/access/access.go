@@ -35,7 +35,7 @@ const (
 )
 
 // tables are the sizes, from 1 on by powers of 2, for whose plain reads the agent has an entry each, then for the writes; the entry behind them is for all else. Where the agent looks for
-// races itself there are others for all but the last size.
+// races itself there are others, and more of them for what is read and written.
 const tables = 5
 
 // judged is the bit of a site's data that says that the agent looks for races.
@@ -230,12 +230,12 @@ func (s *site) compile() (*recipe.Code, error) {
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
 	data := s.data &^ judged
 	if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
-		if log := t.Entry % tables; s.data&judged != 0 && t.Entry < 2*tables && log < tables-1 {
+		if log := t.Entry % tables; s.data&judged != 0 && t.Entry < 2*tables {
 			how := t.Entry / tables
 			if t.Shape&(read|write) == read|write {
 				how = 2
 			}
-			t.Entry = s.p.ThreadOffset(wire.PatchThreadJudge) + 8*(how*(tables-1)+log)
+			t.Entry = s.p.ThreadOffset(wire.PatchThreadJudge) + 8*(how*tables+log)
 		} else {
 			t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
 		}

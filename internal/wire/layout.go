@@ -27,7 +27,7 @@ const (
 	PatchOps         = 1024
 	PatchBytes       = 64 << 10
 	PatchRuns        = 64
-	PatchPointers    = 25 // of a thread: cells, context, and from tell and judge on the entries for recipes that tell accesses
+	PatchPointers    = 28 // of a thread: cells, context, and from tell and judge on the entries for recipes that tell accesses
 	PatchSaves       = 16 // slots of 8 bytes in which a thread's trampolines save registers
 )
 

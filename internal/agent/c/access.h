@@ -55,9 +55,9 @@ void rs_access_told(struct rs_access_context *c, uintptr_t ret) RS_HIDDEN;
 #define RS_TELL_ENTRY(i) ((uintptr_t)rs_tell_code + RS_TELL_BYTES * (i))
 enum { RS_TELL_BYTES = 256 };
 extern const char rs_tell_code[] RS_HIDDEN;
-/* Likewise, where the agent looks for races: reads of 1, 2, 4, 8 bytes, then writes, then what is both. */
+/* Likewise, where the agent looks for races: reads of 1, 2, 4, 8, 16 bytes, then writes, then what is both. */
 #define RS_FULL_ENTRY(i) ((uintptr_t)rs_full_code + RS_FULL_BYTES * (i))
-enum { RS_FULL_BYTES = 1024, RS_FULL_SIZES = 4 };
+enum { RS_FULL_BYTES = 1024, RS_FULL_SIZES = 5 };
 extern const char rs_full_code[] RS_HIDDEN;
 /* g are a thread's registers as the kernel keeps them in a signal's ucontext. If it is in tell.c's code: true. If access.c has been called then, or is about to be, *context is its context: the
  * thread must go on where it is. Else g becomes the program's, at the site, and the thread goes on at *resume if the program lets it go on there. */

@@ -22,7 +22,7 @@ static struct rs_full *full_of(struct rs_thread *t)
 		}
 		m->none.cell = m->force.cell = m->write.cell = &nothing;
 		m->force.e = 1;
-		for (unsigned log = 0; log < RS_FULL_SIZES; log++)
+		for (unsigned log = 0; log < RS_FULL_SIZES - 1; log++)
 			for (unsigned at = 0; at + (1u << log) <= 8; at++)
 				m->mask[log][at] = (uint8_t)(((1u << (1u << log)) - 1) << at);
 		for (unsigned i = 0; i < RS_FULL_PAGES; i++)
@@ -100,11 +100,7 @@ static bool remember(struct rs_full *m, struct rs_race_thread *r, const struct t
 	unsigned i = number % RS_FULL_PAGES, at = a->addr >> 3 & (RS_FULL_SEEN - 1), mask;
 	struct rs_race_masks k;
 	const struct race_page *g = race_page_at(number);
-	if (!g || !in_one_cell(a))
-		return false;
-	const struct race_cell *c = &g->cell[a->addr >> 3 & (CELLS - 1)];
-	uint64_t info = __atomic_load_n(&c->info[0], __ATOMIC_ACQUIRE), first = race_load(&c->e[0]);
-	if (!rs_race_masks(r, a->addr >> 3, &k))
+	if (!g)
 		return false;
 	if (m->page[i].number != number) {
 		m->page[i].number = ~0ull; /* a handler may come in between */
@@ -113,6 +109,10 @@ static bool remember(struct rs_full *m, struct rs_race_thread *r, const struct t
 		RS_BARRIER();
 		m->page[i].number = number;
 	}
+	const struct race_cell *c = &g->cell[a->addr >> 3 & (CELLS - 1)];
+	uint64_t info = __atomic_load_n(&c->info[0], __ATOMIC_ACQUIRE), first = race_load(&c->e[0]);
+	if (!in_one_cell(a) || !rs_race_masks(r, a->addr >> 3, &k))
+		return false;
 	m->seen[at].epoch = ~0ull;
 	RS_BARRIER();
 	m->seen[at].what = (uint64_t)a->addr >> 19 << 24 | (uint64_t)k.mov << 16 | (uint64_t)k.write << 8 | k.read;
@@ -128,8 +128,9 @@ static bool remember(struct rs_full *m, struct rs_race_thread *r, const struct t
 static bool known(struct rs_full *m, struct rs_race_thread *r, const struct touch *a)
 {
 	struct rs_race_masks k;
+	bool all = remember(m, r, a);
 	if (in_one_cell(a))
-		return remember(m, r, a);
+		return all;
 	if (a->size > 64 || a->addr + a->size < a->addr)
 		return false;
 	for (uint64_t cell = a->addr >> 3; cell <= (a->addr + a->size - 1) >> 3; cell++)

@@ -25,7 +25,7 @@ __thread uint64_t rs_patch_saves[RS_PATCH_SAVES];
 #define JUDGE(i) [RS_PATCH_THREAD_JUDGE + (i)] = RS_FULL_ENTRY(i)
 #define TELL(i) [RS_PATCH_THREAD_TELL + (i)] = RS_TELL_ENTRY(i)
 __thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] = {TELL(0), TELL(1), TELL(2), TELL(3), TELL(4), TELL(5), TELL(6), TELL(7), TELL(8), TELL(9), TELL(10),
-	JUDGE(0), JUDGE(1), JUDGE(2), JUDGE(3), JUDGE(4), JUDGE(5), JUDGE(6), JUDGE(7), JUDGE(8), JUDGE(9), JUDGE(10), JUDGE(11)};
+	JUDGE(0), JUDGE(1), JUDGE(2), JUDGE(3), JUDGE(4), JUDGE(5), JUDGE(6), JUDGE(7), JUDGE(8), JUDGE(9), JUDGE(10), JUDGE(11), JUDGE(12), JUDGE(13), JUDGE(14)};
 _Static_assert(RS_PATCH_THREAD_TELL + RS_TOLD_TABLES + 1 == RS_PATCH_THREAD_JUDGE, "an entry for each table, and one");
 _Static_assert(RS_PATCH_THREAD_JUDGE + 3 * RS_FULL_SIZES == RS_PATCH_POINTERS, "an entry for each size, read, written, and both");
 

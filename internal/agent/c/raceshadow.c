@@ -259,9 +259,9 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 
 /* What the points of a cell tell without a lock. Nodes may be another cell's by the time they are read, which the second look at `more` mostly tells; what is then taken for known is an access
  * that the shadow does not get. */
-static inline bool masks_in(uint64_t e, const struct race_page *g, const struct race_cell *c, uint64_t cell, struct rs_race_masks *out)
+static inline bool masks_in(const struct race_thread *t, uint64_t e, const struct race_page *g, const struct race_cell *c, uint64_t cell, struct rs_race_masks *out)
 {
-	uint8_t read = 0, write = 0, mov = 0, others = 0, changed = 0; /* changed: by others */
+	uint8_t read = 0, write = 0, mov = 0, others = 0, order = 0; /* others: what they did since the thread wrote. order: may order a mov */
 	uint32_t more = __atomic_load_n(&c->more, __ATOMIC_ACQUIRE), i = more;
 	const uint64_t *at = c->e;
 	const uint8_t *info = c->info;
@@ -274,8 +274,9 @@ static inline bool masks_in(uint64_t e, const struct race_page *g, const struct 
 			uint8_t has = (uint8_t)(p >> MASK_BITS);
 			unsigned point = race_kind(what);
 			if ((p & EPOCH) != e) {
-				others |= has;
-				changed |= point == POINT_READ ? 0 : has;
+				/* A write takes away what came before it; so another's, of bytes that the thread read or wrote in this time, is older, and was looked at then. */
+				others |= point == POINT_READ ? has : 0;
+				order |= point >= POINT_ATOMIC_WRITE || (point == POINT_WRITE && what & INFO_MOV) ? (race_knows(t, p) && point != POINT_ATOMIC_READ && point != POINT_ATOMIC_WRITE ? 0 : has) : 0;
 			} else if (point == POINT_WRITE) {
 				write |= has;
 				mov |= what & INFO_MOV ? has : 0;
@@ -291,20 +292,20 @@ static inline bool masks_in(uint64_t e, const struct race_page *g, const struct 
 	}
 	if (__atomic_load_n(&c->lock, __ATOMIC_ACQUIRE) || __atomic_load_n(&c->more, __ATOMIC_RELAXED) != more || __atomic_load_n(&g->number, __ATOMIC_ACQUIRE) != cell / CELLS || i)
 		return false;
-	*out = (struct rs_race_masks){.read = (read | write) & (uint8_t)~changed, .write = write & (uint8_t)~others, .mov = mov & (uint8_t)~others};
+	*out = (struct rs_race_masks){.read = (read | write) & (uint8_t)~order, .write = write & (uint8_t) ~(others | order), .mov = mov & (uint8_t) ~(others | order)};
 	return true;
 }
 
 bool rs_race_masks(const struct rs_race_thread *t, uint64_t cell, struct rs_race_masks *out)
 {
 	const struct race_page *g = race_page_at(cell / CELLS);
-	return g && masks_in(race_load(&t->epoch), g, &g->cell[cell % CELLS], cell, out);
+	return g && masks_in((const struct race_thread *)t, race_load(&t->epoch), g, &g->cell[cell % CELLS], cell, out);
 }
 
-static inline bool known_in(uint64_t e, unsigned kind, bool mov, const struct race_page *g, const struct race_cell *c, uint64_t cell, uint8_t mask)
+static inline bool known_in(const struct race_thread *t, uint64_t e, unsigned kind, bool mov, const struct race_page *g, const struct race_cell *c, uint64_t cell, uint8_t mask)
 {
 	struct rs_race_masks m;
-	return !(kind & RS_RACE_ATOMIC) && masks_in(e, g, c, cell, &m) && !(mask & ~(!(kind & RS_RACE_WRITE) ? m.read : mov ? m.mov : m.write));
+	return !(kind & RS_RACE_ATOMIC) && masks_in(t, e, g, c, cell, &m) && !(mask & ~(!(kind & RS_RACE_WRITE) ? m.read : mov ? m.mov : m.write));
 }
 
 static inline bool is_mov(uint64_t lo, uint64_t size, unsigned kind)
@@ -334,7 +335,7 @@ static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
 	struct race_thread *t = x->t;
 	struct race_page *g = race_page_at(cell / CELLS);
 	struct race_cell *c;
-	if (g && known_in(x->e, x->kind, x->mov, g, &g->cell[cell % CELLS], cell, mask))
+	if (g && known_in(t, x->e, x->kind, x->mov, g, &g->cell[cell % CELLS], cell, mask))
 		return;
 	if (!(g = rs_race_locked_cell(cell, true, &c))) {
 		rs_race_amnesty();

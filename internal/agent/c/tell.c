@@ -149,7 +149,7 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 	".size rs_tell_code, .-rs_tell_code\n");
 
 /* Where the agent looks for races: what raceshadow.c's rs_race_known says, as far as the first two points of one cell tell it. */
-__asm__(".macro rs_full_place name\n.if rs_entry % 4 == 0\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 4\nrs_full_\\name\\()_w:\n.else\nrs_full_\\name\\()_b:\n.endif\n.endif\n.endm\n"
+__asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 5\nrs_full_\\name\\()_w:\n.elseif rs_entry == 10\nrs_full_\\name\\()_b:\n.elseif rs_entry == 4\nrs_full_\\name\\()_p:\n.endif\n.endm\n"
 	/* r9: a point, and what the shadow says of it in r10b. If it is not of this thread and time: on at not; if it has not all the bytes, or is of a kind that does not count: at less. */
 	".macro rs_full_mine how, not, less\n"
 	"	xorq %r8, %r9\n"
@@ -174,8 +174,8 @@ __asm__(".macro rs_full_place name\n.if rs_entry % 4 == 0\n.if rs_entry == 0\nrs
 	"	ja \\less\n"
 	".endif\n"
 	".endm\n"
-	/* how: 0 a read, 1 a write, 2 both. */
-	".macro rs_full_for log, how\n"
+	/* Up to the cell, in rsi; its place in the page is in ecx. */
+	".macro rs_full_begin\n"
 	".org rs_full_code + 1024 * rs_entry, 0xcc\n" /* RS_FULL_BYTES: an error if the last was larger */
 	"	movq %rax, -8(%rsp)\n"
 	"	movq %rcx, -16(%rsp)\n"
@@ -218,6 +218,65 @@ __asm__(".macro rs_full_place name\n.if rs_entry % 4 == 0\n.if rs_entry == 0\nrs
 	"	shll $2, %ecx\n"
 	"	andl $0x3fe0, %ecx\n"
 	"	leaq rs_o_cells(%rsi,%rcx), %rsi\n"
+	".endm\n"
+	".macro rs_full_found_it\n"
+	RESTORE_FLAGS_1
+	"	rs_full_place added\n"
+	RESTORE_FLAGS_2
+	"	rs_full_place found\n"
+	"	movq -56(%rsp), %r10\n"
+	"	movq -48(%rsp), %r9\n"
+	"	movq -40(%rsp), %r8\n"
+	"	movq -32(%rsp), %rsi\n"
+	"	movq -24(%rsp), %rdx\n"
+	"	movq -16(%rsp), %rcx\n"
+	"	movq -8(%rsp), %rax\n"
+	"	movq 8(%rsp), %rdi\n"
+	"	ret $136\n"
+	"	rs_full_place second\n"
+	".endm\n"
+	/* To what tells it. */
+	".macro rs_full_end_it\n"
+	"9:	movq -56(%rsp), %r10\n"
+	"	movq -48(%rsp), %r9\n"
+	"	movq -40(%rsp), %r8\n"
+	"	jmp rs_tell_slow\n"
+	".set rs_entry, rs_entry + 1\n"
+	".endm\n"
+	/* The cell of 8 bytes: all of it is in the first point, which is of this thread and time, and of a kind that counts. */
+	".macro rs_full_whole at, kinds\n"
+	"	movl \\at+24(%rsi), %r10d\n"
+	"	testl $0xff0000, %r10d\n"
+	"	jnz 9f\n"
+	"	movq \\at(%rsi), %r9\n"
+	"	xorq %r8, %r9\n"
+	"	rolq $8, %r9\n"
+	"	cmpq $255, %r9\n"
+	"	jne 9f\n"
+	"	andl $0x70, %r10d\n"
+	"	subl $0x10, %r10d\n"
+	"	cmpl $\\kinds, %r10d\n"
+	"	ja 9f\n"
+	".endm\n"
+	/* 16 bytes: two cells. Nothing can be ordered by them, so there is nothing to look at when they have been accessed. kinds: 0x10 of a read, else 0. */
+	".macro rs_full_pair kinds\n"
+	"	rs_full_begin\n"
+	"	testl $7, %edi\n"
+	"	jnz 9f\n"
+	"	cmpl $0x3fe0, %ecx\n"
+	"	je 9f\n"
+	"	leaq rs_o_none(%rdx), %r8\n"
+	"	movq %r8, (%rdx)\n"
+	"	movq 8(%rdx), %r8\n"
+	"	movq (%r8), %r8\n"
+	"	rs_full_whole 0, \\kinds\n"
+	"	rs_full_whole 32, \\kinds\n"
+	"	rs_full_found_it\n"
+	"	rs_full_end_it\n"
+	".endm\n"
+	/* how: 0 a read, 1 a write, 2 both. */
+	".macro rs_full_for log, how\n"
+	"	rs_full_begin\n"
 	"	movl %edi, %ecx\n"
 	"	andl $7, %ecx\n"
 	"	movzbl rs_o_mask+8*\\log(%rdx,%rcx), %ecx\n"
@@ -251,20 +310,7 @@ __asm__(".macro rs_full_place name\n.if rs_entry % 4 == 0\n.if rs_entry == 0\nrs
 	"	leaq rs_o_write(%rdx), %rcx\n"
 	"	movq %rcx, (%rdx)\n"
 	".endif\n"
-	RESTORE_FLAGS_1
-	"	rs_full_place added\n"
-	RESTORE_FLAGS_2
-	"	rs_full_place found\n"
-	"	movq -56(%rsp), %r10\n"
-	"	movq -48(%rsp), %r9\n"
-	"	movq -40(%rsp), %r8\n"
-	"	movq -32(%rsp), %rsi\n"
-	"	movq -24(%rsp), %rdx\n"
-	"	movq -16(%rsp), %rcx\n"
-	"	movq -8(%rsp), %rax\n"
-	"	movq 8(%rsp), %rdi\n"
-	"	ret $136\n"
-	"	rs_full_place second\n"
+	"	rs_full_found_it\n"
 	/* Another thread's is newer, or an older one of this: nothing was done since this was noted if it is still the same. */
 	"1:	rolq $56, %r9\n"
 	"	xorq %r8, %r9\n"
@@ -296,19 +342,15 @@ __asm__(".macro rs_full_place name\n.if rs_entry % 4 == 0\n.if rs_entry == 0\nrs
 	"	notl %r10d\n"
 	"	testl %r10d, %ecx\n"
 	"	jz 2b\n"
-	"9:	movq -56(%rsp), %r10\n"
-	"	movq -48(%rsp), %r9\n"
-	"	movq -40(%rsp), %r8\n"
-	"	jmp rs_tell_slow\n"
-	".set rs_entry, rs_entry + 1\n"
+	"	rs_full_end_it\n"
 	".endm\n"
 	".p2align 10\n.globl rs_full_code\n.hidden rs_full_code\n.type rs_full_code, @function\n"
 	"rs_full_code:\n"
 	".cfi_startproc\n.cfi_def_cfa %rsp, 144\n.cfi_offset %rip, -144\n.cfi_offset %rdi, -136\n"
 	".set rs_entry, 0\n"
-	"	rs_full_for 0, 0\n	rs_full_for 1, 0\n	rs_full_for 2, 0\n	rs_full_for 3, 0\n"
-	"	rs_full_for 0, 1\n	rs_full_for 1, 1\n	rs_full_for 2, 1\n	rs_full_for 3, 1\n"
-	"	rs_full_for 0, 2\n	rs_full_for 1, 2\n	rs_full_for 2, 2\n	rs_full_for 3, 2\n"
+	"	rs_full_for 0, 0\n	rs_full_for 1, 0\n	rs_full_for 2, 0\n	rs_full_for 3, 0\n	rs_full_pair 0x10\n"
+	"	rs_full_for 0, 1\n	rs_full_for 1, 1\n	rs_full_for 2, 1\n	rs_full_for 3, 1\n	rs_full_pair 0\n"
+	"	rs_full_for 0, 2\n	rs_full_for 1, 2\n	rs_full_for 2, 2\n	rs_full_for 3, 2\n	rs_full_pair 0\n"
 	".cfi_endproc\n"
 	"rs_full_end:\n"
 	".size rs_full_code, .-rs_full_code\n");
@@ -319,7 +361,8 @@ LABEL(rs_tell_framed); LABEL(rs_tell_pushed); LABEL(rs_tell_context); LABEL(rs_t
 LABEL(rs_tell_leaving); LABEL(rs_tell_end);
 LABEL(rs_full_saved_r); LABEL(rs_full_flags_r); LABEL(rs_full_added_r); LABEL(rs_full_found_r); LABEL(rs_full_second_r);
 LABEL(rs_full_saved_w); LABEL(rs_full_flags_w); LABEL(rs_full_added_w); LABEL(rs_full_found_w); LABEL(rs_full_second_w);
-LABEL(rs_full_saved_b); LABEL(rs_full_flags_b); LABEL(rs_full_added_b); LABEL(rs_full_found_b); LABEL(rs_full_second_b); LABEL(rs_full_end);
+LABEL(rs_full_saved_b); LABEL(rs_full_flags_b); LABEL(rs_full_added_b); LABEL(rs_full_found_b); LABEL(rs_full_second_b);
+LABEL(rs_full_saved_p); LABEL(rs_full_flags_p); LABEL(rs_full_added_p); LABEL(rs_full_found_p); LABEL(rs_full_second_p); LABEL(rs_full_end);
 
 static bool in_full(uintptr_t pc) { return pc - (uintptr_t)rs_full_code < (uintptr_t)rs_full_end - (uintptr_t)rs_full_code; }
 
@@ -357,11 +400,12 @@ static bool full_view(greg_t *g, uintptr_t pc, uintptr_t *resume)
 	const struct { const char *saved, *flags, *added, *found, *second; } places[] = {
 		{rs_full_saved_r, rs_full_flags_r, rs_full_added_r, rs_full_found_r, rs_full_second_r},
 		{rs_full_saved_w, rs_full_flags_w, rs_full_added_w, rs_full_found_w, rs_full_second_w},
-		{rs_full_saved_b, rs_full_flags_b, rs_full_added_b, rs_full_found_b, rs_full_second_b}}, *first;
-	unsigned how = (unsigned)((pc - (uintptr_t)rs_full_code) / (RS_FULL_BYTES * RS_FULL_SIZES));
-	uintptr_t begin = RS_FULL_ENTRY(how * RS_FULL_SIZES);
+		{rs_full_saved_b, rs_full_flags_b, rs_full_added_b, rs_full_found_b, rs_full_second_b},
+		{rs_full_saved_p, rs_full_flags_p, rs_full_added_p, rs_full_found_p, rs_full_second_p}}, *first;
+	unsigned entry = (unsigned)((pc - (uintptr_t)rs_full_code) / RS_FULL_BYTES), how = entry % RS_FULL_SIZES == RS_FULL_SIZES - 1 ? 3 : entry / RS_FULL_SIZES;
+	uintptr_t begin = how == 3 ? RS_FULL_ENTRY(RS_FULL_SIZES - 1) : RS_FULL_ENTRY(how * RS_FULL_SIZES);
 	first = &places[how];
-	/* The same place in the first entry. */
+	/* The same place in the first entry of its kind. */
 	uintptr_t at = (pc - begin) % RS_FULL_BYTES + begin;
 	if ((at >= (uintptr_t)first->flags && at < (uintptr_t)first->found) || at >= (uintptr_t)first->second)
 		flags_back(g, at == (uintptr_t)first->added);

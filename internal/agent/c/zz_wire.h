@@ -19,7 +19,7 @@
 #define RS_PATCH_OPS 1024
 #define RS_PATCH_BYTES 65536
 #define RS_PATCH_RUNS 64
-#define RS_PATCH_POINTERS 25
+#define RS_PATCH_POINTERS 28
 #define RS_PATCH_SAVES 16
 
 /* what kind of thing an address is */
