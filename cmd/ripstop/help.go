@@ -37,10 +37,20 @@ func codeOf(err error) int {
 	return 0
 }
 
+// longIs is the annotation of a page whose text is made when it is asked for: nobody who runs a program does.
+const longIs = "long"
+
+func longOf(c *cobra.Command) string {
+	if c.Annotations[longIs] == "rules" {
+		return rulesText()
+	}
+	return c.Long
+}
+
 // topics are pages of help without a command.
 func topics() []*cobra.Command {
 	list := []*cobra.Command{
-		{Use: "rules", Short: "What is found, and what to do about it", Long: rulesText()},
+		{Use: "rules", Short: "What is found, and what to do about it", Annotations: map[string]string{longIs: "rules"}},
 		{Use: "suppressions", Short: "How to leave findings out", Long: suppressionsText},
 		{Use: "exit-codes", Short: "What the exit status means", Long: exitCodesText},
 		{Use: "options", Short: "RIPSTOP_OPTIONS and other variables", Long: optionsText},
@@ -165,8 +175,8 @@ func setUsage(root *cobra.Command) {
 	})
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		w := cmd.OutOrStdout()
-		if cmd.Long != "" {
-			fmt.Fprintf(w, "%s\n", cmd.Long)
+		if long := longOf(cmd); long != "" {
+			fmt.Fprintf(w, "%s\n", long)
 		} else {
 			fmt.Fprintf(w, "%s.\n", cmd.Short)
 		}

@@ -22,6 +22,8 @@ type flags struct {
 	onDeadlock  string
 	hangTimeout time.Duration
 	full        bool
+	memoryLimit int
+	haltOnFirst bool
 	movAtomics  string
 	waitFor     string
 	stackDepth  int
@@ -55,7 +57,7 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
 			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),
-			Full: o.full, MovAtomics: race.MovAtomics(o.movAtomics),
+			Full: o.full, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst,
 		})
 	},
 	record: func(o *flags) (int, error) {

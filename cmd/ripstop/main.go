@@ -22,7 +22,10 @@ const (
 	exitFailed = 125
 )
 
-func main() { os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	collectLess()
+	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+}
 
 // exitError carries an exit code out of a cobra command. A nil err says nothing: whoever failed has spoken already.
 type exitError struct {

@@ -100,7 +100,7 @@ func manualRoot(root *cobra.Command) string {
 	}
 	for _, t := range root.Commands() {
 		if !isCommand(t) {
-			fmt.Fprintf(&b, ".SH %s\n%s", strings.ToUpper(roff(strings.ReplaceAll(t.Name(), "-", " "))), prose(t.Long))
+			fmt.Fprintf(&b, ".SH %s\n%s", strings.ToUpper(roff(strings.ReplaceAll(t.Name(), "-", " "))), prose(longOf(t)))
 		}
 	}
 	b.WriteString(".SH SEE ALSO\n.BR ripstop\\-run (1),\n.BR gdb (1)\n")
@@ -111,7 +111,7 @@ func manualCommand(c *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(manualHead("ripstop-"+c.Name(), c.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n%s\n", roff(c.UseLine()))
-	long := c.Long
+	long := longOf(c)
 	if long == "" {
 		long = c.Short + "."
 	}

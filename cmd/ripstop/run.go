@@ -64,9 +64,11 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	fs.oneOf(&o.onDeadlock, "on-deadlock", "exit", onDeadlock, "when every thread is stuck: end the program, leave it, or abort it for a core dump")
 	cmd.Flags().DurationVar(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
 	fs.note("hang-timeout")
+	fs.boolean(&o.haltOnFirst, "halt-on-first", "", "end the program when something is reported that is neither suppressed nor known; races that rest on mov alone are mostly told at the end")
 	fs.under("Data races")
 	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 30 to 200 times slower")
 	fs.movAtomics(&o.movAtomics)
+	fs.number(&o.memoryLimit, "memory-limit", 1088, 16, 1088, "MiB that --full takes at most for what was accessed in a process; beyond it what is oldest is forgotten, and with it races")
 	fs.reportFlags(&o.report, &o.exitCode)
 	return cmd
 }

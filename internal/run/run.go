@@ -51,6 +51,8 @@ type Options struct {
 	WaitFor     WaitFor         // "" is Main
 	Full        bool            // look for data races, too, by checking all memory accesses
 	MovAtomics  race.MovAtomics // of Full; "": race.DefaultMovAtomics
+	MemoryLimit int             // of Full: MiB for what the detector of races remembers of a process's memory; 0: as much as is usual
+	HaltOnFirst bool            // end the program when something is reported that counts
 	Stats       bool            // say at the end what the watching cost
 	Messages    io.Writer       // what ripstop itself has to say; nil: standard error
 }
@@ -154,6 +156,9 @@ func Code(err error) int {
 // AgentLibrary is the agent that is built in.
 func AgentLibrary() ([]byte, error) { return agent.Library() }
 
+// historyOfPage is what the agent's detector takes for each page of the program's that it remembers, in bytes, with what lies beside it (internal/agent/c/race_core.h).
+const historyOfPage = 17 << 10
+
 func config(o *Options) wire.Config {
 	c := wire.Config{Heap: 1, Misuse: 1, StackDepth: uint32(o.StackDepth), AllocDepth: agent.DefaultAllocDepth}
 	if o.StackDepth == 0 {
@@ -164,6 +169,7 @@ func config(o *Options) wire.Config {
 	}
 	if o.Full {
 		c.All, c.Races = 1, 1
+		c.RacePages = uint32(o.MemoryLimit << 20 / historyOfPage)
 	}
 	return c
 }

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	}
 	// As the Makefile builds ripstop.
 	build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
@@ -133,6 +133,14 @@ func TestFindings(t *testing.T) {
 }
 
 // --stats said that a server had taken no locks: they were added up when threads ended, and a server's never do.
+// What is found ends a program that would never end by itself.
+func TestHaltOnFirst(t *testing.T) {
+	r := finish(t, command(t, map[string]any{"Full": true, "MemoryLimit": 16, "HaltOnFirst": true}, path("endless")))
+	if r.code != 66 || !strings.Contains(r.stderr, "--halt-on-first") || !strings.Contains(r.stderr, "data-race") {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestLocksTaken(t *testing.T) {
 	for prog, want := range map[string]string{
 		"server":   "3000",

@@ -22,6 +22,7 @@ type watch struct {
 
 	accesses *access.Teller  // nil: they are not looked at
 	live     map[uint64]bool // processes; true: it has been put down
+	halted   bool            // by HaltOnFirst
 	hang     hang
 	events   uint64
 }
@@ -59,6 +60,14 @@ func (w *watch) Batch() {
 			}
 		}
 	}
+	if w.opts.HaltOnFirst && !w.halted && w.reported() {
+		w.halted = true
+		w.say("something was found: the program is ended (--halt-on-first)")
+		for p := range w.live {
+			w.live[p] = true
+			w.end(p, syscall.SIGTERM, termTime)
+		}
+	}
 	if w.opts.HangTimeout > 0 && w.sess != nil {
 		w.checkHang()
 	}
@@ -83,6 +92,11 @@ func (w *watch) putDown(process uint64) {
 		sig, patience = syscall.SIGABRT, abortTime
 	}
 	w.say("all threads of %s are stuck: it is ended (--on-deadlock=%s)", processName(w.set, process), w.opts.OnDeadlock)
+	w.end(process, sig, patience)
+}
+
+// end sends a signal, and SIGKILL if that does not help.
+func (w *watch) end(process uint64, sig syscall.Signal, patience time.Duration) {
 	sess := w.sess
 	if err := sess.Kill(process, sig); err != nil {
 		w.say("%s: %v", processName(w.set, process), err)

@@ -68,6 +68,7 @@ var Layouts = []Layout{
 		{"Patch", "u32", 0, "1: a process asks for patches of its code when it starts (Hello kind 4)"},
 		{"Calls", "u32", 0, "1: system calls are counted: regions have Calls"},
 		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`"},
+		{"RacePages", "u32", 0, "with Races: pages of the program whose history is kept at most; 0: as many as is usual"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
 		{"Head", "u64", 0, "written by the agent with release order after the record is complete"},

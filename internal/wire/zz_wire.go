@@ -2142,7 +2142,7 @@ type Config struct {
 	Patch       uint32 // 1: a process asks for patches of its code when it starts (Hello kind 4)
 	Calls       uint32 // 1: system calls are counted: regions have Calls
 	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`
-	_           [4]byte
+	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual
 }
 
 // SizeConfig is the size of Config in bytes.

@@ -4,7 +4,7 @@
 
 void rs_race_live_begin(void)
 {
-	static const struct rs_race_config config;
+	const struct rs_race_config config = {.max_pages = rs_config.race_pages};
 	if (rs_config.races && !rs_race_begin(&config))
 		rs_give_up("out of memory for looking for races; it is no longer watched", 0);
 }

@@ -1173,7 +1173,7 @@ struct rs_config {
 	uint32_t patch; /* 1: a process asks for patches of its code when it starts (Hello kind 4) */
 	uint32_t calls; /* 1: system calls are counted: regions have Calls */
 	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access` */
-	uint8_t end_padding[4];
+	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
 };
 _Static_assert(sizeof(struct rs_config) == 40, "Config");
 _Static_assert(offsetof(struct rs_config, all) == 0, "Config.All");
@@ -1188,6 +1188,7 @@ _Static_assert(offsetof(struct rs_config, table_wait_ms) == 20, "Config.TableWai
 _Static_assert(offsetof(struct rs_config, patch) == 24, "Config.Patch");
 _Static_assert(offsetof(struct rs_config, calls) == 28, "Config.Calls");
 _Static_assert(offsetof(struct rs_config, races) == 32, "Config.Races");
+_Static_assert(offsetof(struct rs_config, race_pages) == 36, "Config.RacePages");
 
 /* Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end. */
 struct rs_lane {
