@@ -12,7 +12,7 @@
 
 enum { RCX = 1, RSP = 4, RBP = 5, DIRECTION = 1 << 10 };
 enum { CELL_PAGES = 8, CELLS = 512 << CELL_PAGES, MOST = 8 }; /* an access of more cells is not remembered */
-struct cell { uintptr_t number; uint64_t value; uint32_t epoch; uint8_t read, written; bool looked; }; /* 8 bytes: which; what was in them, if anybody looked */
+struct cell { uintptr_t number; uint64_t value; uint32_t epoch; uint8_t read, written, moved; bool looked; }; /* 8 bytes: which; what was in them, if anybody looked. moved: written by a mov that may be an atomic's, and so order */
 struct memory {
 	struct rs_told told;
 	uint64_t changes;          /* rs_access_changes as of `told` */
@@ -216,7 +216,7 @@ static void tell_waiting(struct rs_thread *t, struct memory *m, bool unmade)
 static bool is_known(struct memory *m, const struct touch *a)
 {
 	uintptr_t first = first_cell(a), last = last_cell(a);
-	bool known = true;
+	bool known = true, mov = a->kind == WRITE && a->size <= 8 && !(a->size & (a->size - 1)) && !(a->addr & (a->size - 1));
 	if (last - first >= MOST)
 		return false;
 	for (uintptr_t c = first; c <= last; c++) {
@@ -230,18 +230,16 @@ static bool is_known(struct memory *m, const struct touch *a)
 			in->epoch = 0; /* a handler may come in between */
 			RS_BARRIER();
 			in->number = c;
-			in->read = in->written = in->looked = 0;
+			in->read = in->written = in->moved = in->looked = 0;
 			RS_BARRIER();
 			in->epoch = m->epoch;
 		}
 		if (is_atomic(c)) {
 			known = false;
-		} else if ((a->kind & (WRITE | CALLED)) == (WRITE | CALLED)) { /* it does not stand for a mov, which may order */
-			known = false;
-			in->read |= mask;
-		} else if (a->kind & WRITE) {
-			known = known && (in->written & mask) == mask;
+		} else if (a->kind & WRITE) { /* one that is no mov does not stand for one */
+			known = known && ((mov ? in->moved : in->written) & mask) == mask;
 			in->written |= mask;
+			in->moved |= mov ? mask : 0;
 		} else {
 			known = known && ((in->written | in->read) & mask) == mask;
 			in->read |= mask;
@@ -286,9 +284,9 @@ static void one(struct rs_thread *t, struct memory *m, const struct rs_access_co
 			now_atomic(cell);
 	} else if (!nested) {
 		bool known = is_known(m, &a), noted = false, tables = in_tables(&a) && !any_atomic(&a);
-		if (tables && (kind & WRITE))
+		if (tables && kind == WRITE)
 			note(m, &a, &m->told.none.value, 0);
-		else if (tables)
+		else if (tables && kind == READ)
 			noted = note_own(m, &a);
 		if (known) {
 			a.known = true;

@@ -4,10 +4,11 @@
 #include <sched.h>
 #include <stdatomic.h>
 
-static atomic_int lock, count, flag, released, ticket, serving, gate, wide[4];
+static atomic_int lock, count, flag, released, ticket, serving, gate, wide[4], go;
+static atomic_long gauge;
 static atomic_flag tas = ATOMIC_FLAG_INIT;
 static _Atomic(long *) list;
-long a, b, c[3], d, f, g, h, plain_release[3];
+long a, b, c[3], d, f, g, h, k, plain_release[3];
 static int mixed;
 int with_mfence;
 
@@ -130,6 +131,26 @@ static void *walks(void *arg)
 	return arg;
 }
 
+// An increment that is no mov, then a mov to the same bytes, which releases: the increment must not stand for it in what a thread told.
+static void *adds_then_releases(void *arg)
+{
+	__asm__ volatile("addq $1, %0" : "+m"(gauge) : : "cc");
+	atomic_store(&go, 1);
+	k = 1;
+	atomic_store_explicit(&gauge, 7, memory_order_release);
+	return arg;
+}
+
+static void *goes(void *arg)
+{
+	while (!atomic_load(&go))
+		sched_yield();
+	while (atomic_load_explicit(&gauge, memory_order_acquire) != 7)
+		sched_yield();
+	k = 2;
+	return arg;
+}
+
 static void *does_not_look(void *arg)
 {
 	atomic_store(&gate, 1);
@@ -157,6 +178,8 @@ int main(void)
 	both(stores_and_fences, waits_for_fenced);
 	both(pushes, pushes);
 	both(pushes, walks);
+	both(adds_then_releases, goes);
+	atomic_fetch_add(&gauge, 1);
 	both(does_not_look, looks);
 	return 0;
 }
