@@ -33,7 +33,7 @@ func Library() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return withoutProtected(b)
+	return WithoutProtected(b)
 }
 
 // Interposing is Library with all its functions, for programs whose accesses are all told.
@@ -45,9 +45,10 @@ func Interposing() ([]byte, error) {
 	return b, err
 }
 
-// withoutProtected takes the values away from a library's dynamic symbols of protected visibility (internal/agent/c/called.h). The dynamic linker passes by a symbol without a value
-// (check_match in glibc's elf/dl-lookup.c), so that whoever asks for such a name gets the C library's.
-func withoutProtected(lib []byte) ([]byte, error) {
+// WithoutProtected is what Library makes of the agent's shared object: it takes the values away from a library's dynamic symbols of protected visibility (internal/agent/c/called.h). The dynamic linker passes by a symbol without a value
+// (check_match in glibc's elf/dl-lookup.c), so that whoever asks for such a name gets the C library's. Their own
+// look-up of the C library's functions at their first call would take the text of dlerror from the program.
+func WithoutProtected(lib []byte) ([]byte, error) {
 	f, err := elf.NewFile(bytes.NewReader(lib))
 	if err != nil {
 		return nil, fmt.Errorf("BUG: the agent's library: %w", err)

@@ -57,7 +57,7 @@ int main(int n, char **names) {
 		}
 	}
 	for _, bad := range []string{"", "\x7fELF", strings.Repeat("\x7fELF\x02\x01\x01", 20)} {
-		if _, err := withoutProtected([]byte(bad)); err == nil || !strings.Contains(err.Error(), "BUG") {
+		if _, err := WithoutProtected([]byte(bad)); err == nil || !strings.Contains(err.Error(), "BUG") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

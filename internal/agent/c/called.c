@@ -3,6 +3,7 @@
  * They are no mov instructions, whatever their size: no atomic is accessed so, and so they order nothing. */
 #include "called.h"
 #include "access.h"
+#include <dlfcn.h>
 #include <errno.h>
 
 enum { RSP = 4, RBP = 5, RCX = 1 };
@@ -27,6 +28,7 @@ void rs_called_begin(void)
 	if (!rs_config.all || !rs_config.patch)
 		return;
 	rs_called_find();
+	dlerror(); /* a miss must not be the program's first dlerror() */
 	rs_syscall_tells();
 	told = true;
 }

@@ -133,11 +133,12 @@ func TestProcessInert(t *testing.T) {
 // inert runs prog in a directory of its own, natively and with the agent preloaded but no session.
 func inert(t *testing.T, prog string) {
 	t.Helper()
-	if lib, err := library(); err != nil {
-		t.Fatalf("make: %v\n%s", err, lib)
-	}
-	lib, err := filepath.Abs("../../lib/libripstop.so")
+	bytes, err := library()
 	if err != nil {
+		t.Fatalf("make: %v\n%s", err, bytes)
+	}
+	lib := filepath.Join(t.TempDir(), "libripstop.so")
+	if err := os.WriteFile(lib, bytes, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	want := native(t, os.Environ(), in(t.TempDir(), prog)...)
