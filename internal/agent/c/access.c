@@ -273,7 +273,6 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 static void one(struct rs_thread *t, struct memory *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
 {
 	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | CALLED));
-	a.fenced = kind & FENCED;
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return;
 	m->store.kind = 0;

@@ -34,6 +34,18 @@ struct rs_called_real { const char *name; void **to; };
 #define RS_NEED(name) \
 	if (RS_UNLIKELY(!real_##name)) \
 		rs_called_find()
+/* The first thing in such a definition: c is who calls. */
+#define RS_CALL(name) \
+	RS_NEED(name); \
+	struct rs_called c = RS_CALLED()
+
+static inline size_t rs_length(const char *s)
+{
+	const char *p = s;
+	while (*p)
+		p++;
+	return (size_t)(p - s);
+}
 /* All accesses are told from now on. In the constructor. */
 void rs_called_begin(void) __attribute__((visibility("hidden")));
 /* syscall.c: so syscall() tells them too. */

@@ -1,8 +1,8 @@
 /* full.c: memory accesses where the agent looks for races itself (rs_config.races): what tell.c did not find to be nothing new.
  *
- * Writes and atomic instructions are told to the detector before they are made; atomic ones once more when they have been, and reads then only, which is when the thread next accesses memory or
- * tells anything: so whoever sees what was written has a later time. What the thread told before in its time is nothing new as long as the shadow's cell has nobody else's accesses
- * (FastTrack's same epoch), which tell.c looks at itself; of a read, after it was made too.
+ * All are told to the detector before they are made. So whoever sees what was written has a later time, if it looks again when it has: atomic instructions are told once more when they have been made, and reads that
+ * may be an atomic's if anything changed until then, which is seen when the thread next accesses memory or tells anything; reads of which that cannot be seen are told then only. What the thread told before in its
+ * time is nothing new as long as the shadow's cell has nobody else's accesses (FastTrack's same epoch), which tell.c looks at itself.
  *
  * Ground rules: as access.c's. */
 #include "full.h"

@@ -8,7 +8,7 @@
  * found is nothing new only if that is still so when it has been made. */
 struct rs_full_last { const struct race_cell *cell; uint64_t e; uintptr_t addr, ret; };
 
-/* A thread's memory (rs_thread.accesses). tell.c reads it up to page, and writes last, read and write. */
+/* A thread's memory (rs_thread.accesses). tell.c reads it up to seen, and writes last, read and write. */
 enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536 };
 struct rs_full {
 	const struct rs_full_last *last; /* &none, &force, &read or &write; &force: the next access comes here */

@@ -9,23 +9,11 @@
 #undef fread_unlocked
 #undef fwrite_unlocked
 
-#define CALL(name) \
-	RS_NEED(name); \
-	struct rs_called c = RS_CALLED()
-
-static size_t length(const char *s)
-{
-	const char *p = s;
-	while (*p)
-		p++;
-	return (size_t)(p - s);
-}
-
 /* A part of the last element may have come, too, which nobody is told of: it is left out. */
 #define READ(name) \
 	RS_TELLS(size_t, name, (void *p, size_t size, size_t n, FILE *f)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		size_t r = real_##name(p, size, n, f); \
 		rs_called_write(&c, p, r * size); \
 		return r; \
@@ -36,7 +24,7 @@ READ(fread_unlocked)
 #define READ_CHECKED(name) \
 	RS_TELLS(size_t, name, (void *p, size_t room, size_t size, size_t n, FILE *f)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		size_t r = real_##name(p, room, size, n, f); \
 		rs_called_write(&c, p, r * size); \
 		return r; \
@@ -48,7 +36,7 @@ READ_CHECKED(__fread_unlocked_chk)
 #define WRITE(name) \
 	RS_TELLS(size_t, name, (const void *p, size_t size, size_t n, FILE *f)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		rs_called_read(&c, p, size * n); \
 		return real_##name(p, size, n, f); \
 	}
@@ -58,10 +46,10 @@ WRITE(fwrite_unlocked)
 #define LINE(name) \
 	RS_TELLS(char *, name, (char *p, int n, FILE *f)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(p, n, f); \
 		if (r && c.t) \
-			rs_called_write(&c, p, length(p) + 1); \
+			rs_called_write(&c, p, rs_length(p) + 1); \
 		return r; \
 	}
 LINE(fgets)
@@ -69,10 +57,10 @@ LINE(fgets_unlocked)
 #define LINE_CHECKED(name) \
 	RS_TELLS(char *, name, (char *p, size_t room, int n, FILE *f)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(p, room, n, f); \
 		if (r && c.t) \
-			rs_called_write(&c, p, length(p) + 1); \
+			rs_called_write(&c, p, rs_length(p) + 1); \
 		return r; \
 	}
 LINE_CHECKED(__fgets_chk)
@@ -81,7 +69,7 @@ LINE_CHECKED(__fgets_unlocked_chk)
 #define DELIMITED(name) \
 	RS_TELLS(ssize_t, name, (char **p, size_t *n, int end, FILE *f)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		rs_called_read(&c, p, sizeof *p); \
 		rs_called_read(&c, n, sizeof *n); \
 		ssize_t r = real_##name(p, n, end, f); \
@@ -94,7 +82,7 @@ DELIMITED(__getdelim)
 
 RS_TELLS(ssize_t, getline, (char **p, size_t *n, FILE *f))
 {
-	CALL(getline);
+	RS_CALL(getline);
 	rs_called_read(&c, p, sizeof *p);
 	rs_called_read(&c, n, sizeof *n);
 	ssize_t r = real_getline(p, n, f);
@@ -106,9 +94,9 @@ RS_TELLS(ssize_t, getline, (char **p, size_t *n, FILE *f))
 #define PUT(name) \
 	RS_TELLS(int, name, (const char *s, FILE *f)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		if (c.t) \
-			rs_called_read(&c, s, length(s) + 1); \
+			rs_called_read(&c, s, rs_length(s) + 1); \
 		return real_##name(s, f); \
 	}
 PUT(fputs)
@@ -116,9 +104,9 @@ PUT(fputs_unlocked)
 
 RS_TELLS(int, puts, (const char *s))
 {
-	CALL(puts);
+	RS_CALL(puts);
 	if (c.t)
-		rs_called_read(&c, s, length(s) + 1);
+		rs_called_read(&c, s, rs_length(s) + 1);
 	return real_puts(s);
 }
 
@@ -134,25 +122,25 @@ static int printed(const struct rs_called *c, const char *p, size_t room, int r)
 
 RS_TELLS(int, vsnprintf, (char *p, size_t n, const char *format, va_list v))
 {
-	CALL(vsnprintf);
+	RS_CALL(vsnprintf);
 	return printed(&c, p, n, real_vsnprintf(p, n, format, v));
 }
 
 RS_TELLS(int, vsprintf, (char *p, const char *format, va_list v))
 {
-	CALL(vsprintf);
+	RS_CALL(vsprintf);
 	return printed(&c, p, SIZE_MAX, real_vsprintf(p, format, v));
 }
 
 RS_TELLS(int, __vsnprintf_chk, (char *p, size_t n, int flag, size_t room, const char *format, va_list v))
 {
-	CALL(__vsnprintf_chk);
+	RS_CALL(__vsnprintf_chk);
 	return printed(&c, p, n, real___vsnprintf_chk(p, n, flag, room, format, v));
 }
 
 RS_TELLS(int, __vsprintf_chk, (char *p, int flag, size_t room, const char *format, va_list v))
 {
-	CALL(__vsprintf_chk);
+	RS_CALL(__vsprintf_chk);
 	return printed(&c, p, SIZE_MAX, real___vsprintf_chk(p, flag, room, format, v));
 }
 

@@ -5,19 +5,7 @@
 #include "called.h"
 #include <wchar.h>
 
-#define CALL(name) \
-	RS_NEED(name); \
-	struct rs_called c = RS_CALLED()
-
 /* --- how far ---------------------------------------------------------------------------------------------------------------------------- */
-
-static size_t length(const char *s)
-{
-	const char *p = s;
-	while (*p)
-		p++;
-	return (size_t)(p - s);
-}
 
 static size_t length_within(const char *s, size_t n)
 {
@@ -63,14 +51,14 @@ static size_t compared_folded(const unsigned char *a, const unsigned char *b, si
 /* memcpy of programs linked before glibc 2.14 is memmove; to do that for all is right for all. */
 RS_TELLS(void *, memmove, (void *to, const void *from, size_t n))
 {
-	CALL(memmove);
+	RS_CALL(memmove);
 	rs_called_copy(&c, to, from, n);
 	return real_memmove(to, from, n);
 }
 
 RS_TELLS(void *, memcpy, (void *to, const void *from, size_t n))
 {
-	CALL(memcpy);
+	RS_CALL(memcpy);
 	RS_NEED(memmove);
 	rs_called_copy(&c, to, from, n);
 	return real_memmove(to, from, n);
@@ -79,7 +67,7 @@ RS_TELLS(void *, memcpy, (void *to, const void *from, size_t n))
 #define COPY(name) \
 	RS_TELLS(void *, name, (void *to, const void *from, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		rs_called_copy(&c, to, from, n); \
 		return real_##name(to, from, n); \
 	}
@@ -90,7 +78,7 @@ COPY(__mempcpy)
 #define COPY_CHECKED(name) \
 	RS_TELLS(void *, name, (void *to, const void *from, size_t n, size_t room)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		rs_called_copy(&c, to, from, n <= room ? n : 0); \
 		return real_##name(to, from, n, room); \
 	}
@@ -100,7 +88,7 @@ COPY_CHECKED(__mempcpy_chk)
 
 RS_TELLS(void, bcopy, (const void *from, void *to, size_t n))
 {
-	CALL(bcopy);
+	RS_CALL(bcopy);
 	rs_called_copy(&c, to, from, n);
 	real_bcopy(from, to, n);
 }
@@ -108,7 +96,7 @@ RS_TELLS(void, bcopy, (const void *from, void *to, size_t n))
 #define WIDE_COPY(name) \
 	RS_TELLS(wchar_t *, name, (wchar_t * to, const wchar_t *from, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		rs_called_copy(&c, to, from, n * sizeof *to); \
 		return real_##name(to, from, n); \
 	}
@@ -118,7 +106,7 @@ WIDE_COPY(wmempcpy)
 #define WIDE_COPY_CHECKED(name) \
 	RS_TELLS(wchar_t *, name, (wchar_t * to, const wchar_t *from, size_t n, size_t room)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		rs_called_copy(&c, to, from, n <= room ? n * sizeof *to : 0); \
 		return real_##name(to, from, n, room); \
 	}
@@ -128,14 +116,14 @@ WIDE_COPY_CHECKED(__wmempcpy_chk)
 
 RS_TELLS(void *, memset, (void *p, int x, size_t n))
 {
-	CALL(memset);
+	RS_CALL(memset);
 	rs_called_write(&c, p, n);
 	return real_memset(p, x, n);
 }
 
 RS_TELLS(void *, __memset_chk, (void *p, int x, size_t n, size_t room))
 {
-	CALL(__memset_chk);
+	RS_CALL(__memset_chk);
 	rs_called_write(&c, p, n <= room ? n : 0);
 	return real___memset_chk(p, x, n, room);
 }
@@ -143,7 +131,7 @@ RS_TELLS(void *, __memset_chk, (void *p, int x, size_t n, size_t room))
 #define CLEAR(name) \
 	RS_TELLS(void, name, (void *p, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		rs_called_write(&c, p, n); \
 		real_##name(p, n); \
 	}
@@ -153,21 +141,21 @@ CLEAR(explicit_bzero)
 
 RS_TELLS(void, __explicit_bzero_chk, (void *p, size_t n, size_t room))
 {
-	CALL(__explicit_bzero_chk);
+	RS_CALL(__explicit_bzero_chk);
 	rs_called_write(&c, p, n <= room ? n : 0);
 	real___explicit_bzero_chk(p, n, room);
 }
 
 RS_TELLS(wchar_t *, wmemset, (wchar_t * p, wchar_t x, size_t n))
 {
-	CALL(wmemset);
+	RS_CALL(wmemset);
 	rs_called_write(&c, p, n * sizeof *p);
 	return real_wmemset(p, x, n);
 }
 
 RS_TELLS(wchar_t *, __wmemset_chk, (wchar_t * p, wchar_t x, size_t n, size_t room))
 {
-	CALL(__wmemset_chk);
+	RS_CALL(__wmemset_chk);
 	rs_called_write(&c, p, n <= room ? n * sizeof *p : 0);
 	return real___wmemset_chk(p, x, n, room);
 }
@@ -175,7 +163,7 @@ RS_TELLS(wchar_t *, __wmemset_chk, (wchar_t * p, wchar_t x, size_t n, size_t roo
 #define COMPARE(name) \
 	RS_TELLS(int, name, (const void *a, const void *b, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		int r = real_##name(a, b, n); \
 		if (c.t) { \
 			size_t k = r ? compared(a, b, n) : n; \
@@ -190,7 +178,7 @@ COMPARE(__memcmpeq)
 
 RS_TELLS(int, wmemcmp, (const wchar_t *a, const wchar_t *b, size_t n))
 {
-	CALL(wmemcmp);
+	RS_CALL(wmemcmp);
 	int r = real_wmemcmp(a, b, n);
 	if (c.t) {
 		size_t k = 0;
@@ -205,7 +193,7 @@ RS_TELLS(int, wmemcmp, (const wchar_t *a, const wchar_t *b, size_t n))
 
 RS_TELLS(void *, memchr, (const void *p, int x, size_t n))
 {
-	CALL(memchr);
+	RS_CALL(memchr);
 	char *r = real_memchr(p, x, n);
 	rs_called_read(&c, p, r ? (size_t)(r - (const char *)p) + 1 : n);
 	return r;
@@ -214,7 +202,7 @@ RS_TELLS(void *, memchr, (const void *p, int x, size_t n))
 #define LAST_IN_MEMORY(name) \
 	RS_TELLS(void *, name, (const void *p, int x, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(p, x, n); \
 		const char *from = r ? r : p; \
 		rs_called_read(&c, from, (size_t)((const char *)p + n - from)); \
@@ -225,7 +213,7 @@ LAST_IN_MEMORY(memrchr)
 #define ALWAYS_IN_MEMORY(name) \
 	RS_TELLS(void *, name, (const void *p, int x)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(p, x); \
 		rs_called_read(&c, p, (size_t)(r - (const char *)p) + 1); \
 		return r; \
@@ -235,7 +223,7 @@ ALWAYS_IN_MEMORY(__rawmemchr)
 
 RS_TELLS(wchar_t *, wmemchr, (const wchar_t *p, wchar_t x, size_t n))
 {
-	CALL(wmemchr);
+	RS_CALL(wmemchr);
 	wchar_t *r = real_wmemchr(p, x, n);
 	rs_called_read(&c, p, (r ? (size_t)(r - p) + 1 : n) * sizeof *p);
 	return r;
@@ -243,7 +231,7 @@ RS_TELLS(wchar_t *, wmemchr, (const wchar_t *p, wchar_t x, size_t n))
 
 RS_TELLS(void *, memmem, (const void *p, size_t n, const void *part, size_t m))
 {
-	CALL(memmem);
+	RS_CALL(memmem);
 	char *r = real_memmem(p, n, part, m);
 	if (m && m <= n) {
 		rs_called_read(&c, p, r ? (size_t)(r - (const char *)p) + m : n);
@@ -254,7 +242,7 @@ RS_TELLS(void *, memmem, (const void *p, size_t n, const void *part, size_t m))
 
 RS_TELLS(void *, memccpy, (void *to, const void *from, int x, size_t n))
 {
-	CALL(memccpy);
+	RS_CALL(memccpy);
 	char *r = real_memccpy(to, from, x, n);
 	rs_called_copy(&c, to, from, r ? (size_t)(r - (char *)to) : n);
 	return r;
@@ -264,7 +252,7 @@ RS_TELLS(void *, memccpy, (void *to, const void *from, int x, size_t n))
 
 RS_TELLS(size_t, strlen, (const char *s))
 {
-	CALL(strlen);
+	RS_CALL(strlen);
 	size_t r = real_strlen(s);
 	rs_called_read(&c, s, r + 1);
 	return r;
@@ -273,7 +261,7 @@ RS_TELLS(size_t, strlen, (const char *s))
 #define LENGTH_WITHIN(name) \
 	RS_TELLS(size_t, name, (const char *s, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		size_t r = real_##name(s, n); \
 		rs_called_read(&c, s, looked(r, n)); \
 		return r; \
@@ -283,9 +271,9 @@ LENGTH_WITHIN(strnlen)
 #define COPY_STRING(name) \
 	RS_TELLS(char *, name, (char *to, const char *from)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		if (c.t) \
-			rs_called_copy(&c, to, from, length(from) + 1); \
+			rs_called_copy(&c, to, from, rs_length(from) + 1); \
 		return real_##name(to, from); \
 	}
 COPY_STRING(strcpy)
@@ -294,8 +282,8 @@ COPY_STRING(__stpcpy)
 #define COPY_STRING_CHECKED(name) \
 	RS_TELLS(char *, name, (char *to, const char *from, size_t room)) \
 	{ \
-		CALL(name); \
-		size_t n = c.t ? length(from) + 1 : 0; \
+		RS_CALL(name); \
+		size_t n = c.t ? rs_length(from) + 1 : 0; \
 		rs_called_copy(&c, to, from, n <= room ? n : 0); \
 		return real_##name(to, from, room); \
 	}
@@ -314,7 +302,7 @@ static void tell_padded(const struct rs_called *c, const char *to, const char *f
 #define COPY_PADDED(name) \
 	RS_TELLS(char *, name, (char *to, const char *from, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		tell_padded(&c, to, from, n); \
 		return real_##name(to, from, n); \
 	}
@@ -324,7 +312,7 @@ COPY_PADDED(__stpncpy)
 #define COPY_PADDED_CHECKED(name) \
 	RS_TELLS(char *, name, (char *to, const char *from, size_t n, size_t room)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		tell_padded(&c, to, from, n <= room ? n : 0); \
 		return real_##name(to, from, n, room); \
 	}
@@ -336,7 +324,7 @@ static void tell_appended(const struct rs_called *c, const char *to, const char 
 {
 	if (!c->t)
 		return;
-	size_t at = length(to), more = length_within(from, n);
+	size_t at = rs_length(to), more = length_within(from, n);
 	if (at + more >= room)
 		return;
 	rs_called_read(c, to, at + 1);
@@ -346,28 +334,28 @@ static void tell_appended(const struct rs_called *c, const char *to, const char 
 
 RS_TELLS(char *, strcat, (char *to, const char *from))
 {
-	CALL(strcat);
+	RS_CALL(strcat);
 	tell_appended(&c, to, from, SIZE_MAX, SIZE_MAX);
 	return real_strcat(to, from);
 }
 
 RS_TELLS(char *, __strcat_chk, (char *to, const char *from, size_t room))
 {
-	CALL(__strcat_chk);
+	RS_CALL(__strcat_chk);
 	tell_appended(&c, to, from, SIZE_MAX, room);
 	return real___strcat_chk(to, from, room);
 }
 
 RS_TELLS(char *, strncat, (char *to, const char *from, size_t n))
 {
-	CALL(strncat);
+	RS_CALL(strncat);
 	tell_appended(&c, to, from, n, SIZE_MAX);
 	return real_strncat(to, from, n);
 }
 
 RS_TELLS(char *, __strncat_chk, (char *to, const char *from, size_t n, size_t room))
 {
-	CALL(__strncat_chk);
+	RS_CALL(__strncat_chk);
 	tell_appended(&c, to, from, n, room);
 	return real___strncat_chk(to, from, n, room);
 }
@@ -392,13 +380,13 @@ static int compare(const struct rs_called *c, const char *x, const char *y, size
 
 RS_TELLS(int, strcmp, (const char *a, const char *b))
 {
-	CALL(strcmp);
+	RS_CALL(strcmp);
 	return c.t ? compare(&c, a, b, SIZE_MAX) : real_strcmp(a, b);
 }
 
 RS_TELLS(int, strncmp, (const char *a, const char *b, size_t n))
 {
-	CALL(strncmp);
+	RS_CALL(strncmp);
 	return c.t ? compare(&c, a, b, n) : real_strncmp(a, b, n);
 }
 
@@ -414,7 +402,7 @@ static void tell_folded(const struct rs_called *c, const char *a, const char *b,
 #define COMPARE_FOLDED(name) \
 	RS_TELLS(int, name, (const char *a, const char *b)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		int r = real_##name(a, b); \
 		tell_folded(&c, a, b, SIZE_MAX); \
 		return r; \
@@ -425,7 +413,7 @@ COMPARE_FOLDED(__strcasecmp)
 #define COMPARE_FOLDED_WITHIN(name) \
 	RS_TELLS(int, name, (const char *a, const char *b, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		int r = real_##name(a, b, n); \
 		tell_folded(&c, a, b, n); \
 		return r; \
@@ -435,10 +423,10 @@ COMPARE_FOLDED_WITHIN(strncasecmp)
 #define FIND(name) \
 	RS_TELLS(char *, name, (const char *s, int x)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(s, x); \
 		if (c.t) \
-			rs_called_read(&c, s, (r ? (size_t)(r - s) : length(s)) + 1); \
+			rs_called_read(&c, s, (r ? (size_t)(r - s) : rs_length(s)) + 1); \
 		return r; \
 	}
 FIND(strchr)
@@ -448,10 +436,10 @@ FIND(strchrnul)
 #define FIND_LAST(name) \
 	RS_TELLS(char *, name, (const char *s, int x)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(s, x); \
 		if (c.t) \
-			rs_called_read(&c, s, length(s) + 1); \
+			rs_called_read(&c, s, rs_length(s) + 1); \
 		return r; \
 	}
 FIND_LAST(strrchr)
@@ -459,12 +447,12 @@ FIND_LAST(rindex)
 
 RS_TELLS(char *, strstr, (const char *s, const char *part))
 {
-	CALL(strstr);
+	RS_CALL(strstr);
 	char *r = real_strstr(s, part);
 	if (c.t) {
-		size_t m = length(part);
+		size_t m = rs_length(part);
 		rs_called_read(&c, part, r ? m + 1 : 1);
-		rs_called_read(&c, s, r ? (size_t)(r - s) + m : length(s) + 1);
+		rs_called_read(&c, s, r ? (size_t)(r - s) + m : rs_length(s) + 1);
 	}
 	return r;
 }
@@ -472,7 +460,7 @@ RS_TELLS(char *, strstr, (const char *s, const char *part))
 #define SPAN(name) \
 	RS_TELLS(size_t, name, (const char *s, const char *set)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		size_t r = real_##name(s, set); \
 		rs_called_read(&c, s, r + 1); \
 		return r; \
@@ -482,10 +470,10 @@ SPAN(strcspn)
 
 RS_TELLS(char *, strpbrk, (const char *s, const char *set))
 {
-	CALL(strpbrk);
+	RS_CALL(strpbrk);
 	char *r = real_strpbrk(s, set);
 	if (c.t)
-		rs_called_read(&c, s, (r ? (size_t)(r - s) : length(s)) + 1);
+		rs_called_read(&c, s, (r ? (size_t)(r - s) : rs_length(s)) + 1);
 	return r;
 }
 
@@ -493,10 +481,10 @@ RS_TELLS(char *, strpbrk, (const char *s, const char *set))
 #define DUPLICATE(name) \
 	RS_TELLS(char *, name, (const char *s)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(s); \
 		if (r && c.t) \
-			rs_called_copy(&c, r, s, length(r) + 1); \
+			rs_called_copy(&c, r, s, rs_length(r) + 1); \
 		return r; \
 	}
 DUPLICATE(strdup)
@@ -505,10 +493,10 @@ DUPLICATE(__strdup)
 #define DUPLICATE_WITHIN(name) \
 	RS_TELLS(char *, name, (const char *s, size_t n)) \
 	{ \
-		CALL(name); \
+		RS_CALL(name); \
 		char *r = real_##name(s, n); \
 		if (r && c.t) { \
-			size_t len = length(r); \
+			size_t len = rs_length(r); \
 			rs_called_read(&c, s, looked(len, n)); \
 			rs_called_write(&c, r, len + 1); \
 		} \
@@ -519,7 +507,7 @@ DUPLICATE_WITHIN(__strndup)
 
 RS_TELLS(size_t, wcslen, (const wchar_t *s))
 {
-	CALL(wcslen);
+	RS_CALL(wcslen);
 	size_t r = real_wcslen(s);
 	rs_called_read(&c, s, (r + 1) * sizeof *s);
 	return r;
@@ -527,7 +515,7 @@ RS_TELLS(size_t, wcslen, (const wchar_t *s))
 
 RS_TELLS(wchar_t *, wcscpy, (wchar_t * to, const wchar_t *from))
 {
-	CALL(wcscpy);
+	RS_CALL(wcscpy);
 	if (c.t)
 		rs_called_copy(&c, to, from, (wide_length(from) + 1) * sizeof *to);
 	return real_wcscpy(to, from);
@@ -535,7 +523,7 @@ RS_TELLS(wchar_t *, wcscpy, (wchar_t * to, const wchar_t *from))
 
 RS_TELLS(wchar_t *, __wcscpy_chk, (wchar_t * to, const wchar_t *from, size_t room))
 {
-	CALL(__wcscpy_chk);
+	RS_CALL(__wcscpy_chk);
 	size_t n = c.t ? wide_length(from) + 1 : 0;
 	rs_called_copy(&c, to, from, n <= room ? n * sizeof *to : 0);
 	return real___wcscpy_chk(to, from, room);
