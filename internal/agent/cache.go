@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"sort"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/ripstop/ripstop/internal/unwind"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -23,11 +23,12 @@ type diskCache struct {
 }
 
 const (
-	// tableVersion is raised when package unwind makes other tables of the same input.
-	tableVersion = 1
+	// tableVersion is raised when package unwind makes other tables of the same input, or the files are made otherwise.
+	tableVersion = 2
 	cacheBytes   = 256 << 20 // when there is more, the least recently used files go,
 	cacheKeep    = 192 << 20 // until this is left
 	tableMagic   = 0x32544e57554c5052
+	maxTable     = 1 << 30
 )
 
 func openDiskCache() *diskCache {
@@ -55,46 +56,110 @@ func ours(dir string) bool {
 	return unix.Stat(dir, &st) == nil && int(st.Uid) == os.Geteuid() && st.Mode&0o022 == 0
 }
 
-// Files are: magic, CRC-32 of the table, its length, the table.
-const cacheHeader = 8 + 8 + 8
+// A file is the table, and behind it CRC-32 of the table, its length, magic: so a process can map the table in the file itself.
+const cacheTrailer = 8 + 8 + 8
 
-func (c *diskCache) load(id string) ([]byte, bool) {
+// keepsMappings are the file systems (statfs(2)) on which a file that was unlinked stays readable for who has it mapped. Elsewhere, as by NFS, it may not,
+// and whoever reads it then dies of SIGBUS.
+var keepsMappings = map[int64]bool{
+	unix.EXT4_SUPER_MAGIC: true, unix.XFS_SUPER_MAGIC: true, unix.BTRFS_SUPER_MAGIC: true, unix.F2FS_SUPER_MAGIC: true, unix.OVERLAYFS_SUPER_MAGIC: true,
+}
+
+// usedEvery is how exactly it is known when a file was used last.
+const usedEvery = 12 * time.Hour
+
+// cacheBuffers are what files are read by.
+var cacheBuffers = sync.Pool{New: func() any { b := make([]byte, 256<<10); return &b }}
+
+// load returns a descriptor, the caller's, of a file that begins with the table of id, and the table's bytes; false: there is none. The table was checked
+// to be what store was given. Processes may map it: what has its name in the cache is unlinked or replaced as a whole, but never written to or shortened.
+func (c *diskCache) load(id string) (fd int, size int64, ok bool) {
 	if c.dir == "" || id == "" {
-		return nil, false
+		return -1, 0, false
 	}
 	path := filepath.Join(c.dir, id)
-	b, err := os.ReadFile(path)
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, false
+		return -1, 0, false
 	}
-	ok := len(b) >= cacheHeader && binary.LittleEndian.Uint64(b) == tableMagic &&
-		binary.LittleEndian.Uint64(b[16:]) == uint64(len(b)-cacheHeader) &&
-		binary.LittleEndian.Uint64(b[8:]) == uint64(crc32.ChecksumIEEE(b[cacheHeader:]))
-	if !ok || unwind.Check(b[cacheHeader:]) != nil {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		unix.Close(fd)
+		return -1, 0, false
+	}
+	var fs unix.Statfs_t
+	var whole []byte // of what is to be copied
+	direct := unix.Fstatfs(fd, &fs) == nil && keepsMappings[int64(fs.Type)]
+	size = st.Size - cacheTrailer
+	if !direct && size > 0 && size <= maxTable {
+		whole = make([]byte, size)
+	}
+	if !intact(fd, size, whole) {
+		unix.Close(fd)
 		os.Remove(path)
-		return nil, false
+		return -1, 0, false
 	}
-	now := time.Now()
-	os.Chtimes(path, now, now)
-	return b[cacheHeader:], true
+	if time.Since(time.Unix(st.Mtim.Unix())) > usedEvery {
+		now := time.Now()
+		os.Chtimes(path, now, now)
+	}
+	if direct {
+		return fd, size, true
+	}
+	unix.Close(fd)
+	fd, err = sealed(whole)
+	return fd, size, err == nil
+}
+
+// intact tells whether the file is a table of size bytes and its trailer. It reads the table into whole, unless that is nil.
+func intact(fd int, size int64, whole []byte) bool {
+	if size < 0 || size > maxTable {
+		return false
+	}
+	room := cacheBuffers.Get().(*[]byte)
+	defer cacheBuffers.Put(room)
+	var sum uint32
+	for at := int64(0); at < size; {
+		piece := (*room)[:min(int64(len(*room)), size-at)]
+		if whole != nil {
+			piece = whole[at:]
+		}
+		n, err := unix.Pread(fd, piece, at)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return false
+		}
+		sum = crc32.Update(sum, crc32.IEEETable, piece[:n])
+		at += int64(n)
+	}
+	var t [cacheTrailer]byte
+	n, err := unix.Pread(fd, t[:], size)
+	return err == nil && n == len(t) && t == trailer(sum, size)
+}
+
+func trailer(sum uint32, size int64) (t [cacheTrailer]byte) {
+	binary.LittleEndian.PutUint64(t[:], uint64(sum))
+	binary.LittleEndian.PutUint64(t[8:], uint64(size))
+	binary.LittleEndian.PutUint64(t[16:], tableMagic)
+	return t
 }
 
 func (c *diskCache) store(id string, table []byte) {
-	if c.dir == "" || id == "" {
+	if c.dir == "" || id == "" || len(table) > maxTable {
 		return
 	}
 	f, err := os.CreateTemp(c.dir, "new-*")
 	if err != nil {
 		return
 	}
-	var h [cacheHeader]byte
-	binary.LittleEndian.PutUint64(h[:], tableMagic)
-	binary.LittleEndian.PutUint64(h[8:], uint64(crc32.ChecksumIEEE(table)))
-	binary.LittleEndian.PutUint64(h[16:], uint64(len(table)))
-	_, err = f.Write(h[:])
+	t := trailer(crc32.ChecksumIEEE(table), int64(len(table)))
+	_, err = f.Write(table)
 	if err == nil {
-		_, err = f.Write(table)
+		_, err = f.Write(t[:])
 	}
+	_ = f.Chmod(0o400) // processes will have it mapped: the user's own tools should not write over it either
 	if e := f.Close(); err == nil {
 		err = e
 	}

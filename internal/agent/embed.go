@@ -11,10 +11,11 @@ import (
 	"bytes"
 	"debug/elf"
 	"embed"
-	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
 )
 
 // lib holds libripstop.so once make has built it, and a README so that the directory is there without it.
@@ -27,42 +28,99 @@ const libraryName = "libripstop.so"
 // ErrNoAgent says that this binary was built without the agent.
 var ErrNoAgent = errors.New("this ripstop was built without its agent: build it with 'make' in its source directory")
 
-// Library returns the bytes of the agent's shared object. It leaves functions that only access memory for their callers, such as memcpy, to the C library.
-func Library() ([]byte, error) {
-	b, err := Interposing()
-	if err != nil {
-		return nil, err
-	}
-	return WithoutProtected(b)
+// library is an agent's shared object.
+type library struct {
+	io.ReaderAt
+	size int64
+	// What stands at symbolsAt instead; nil: nothing does.
+	symbols   []byte
+	symbolsAt int64
 }
 
-// Interposing is Library with all its functions, for programs whose accesses are all told.
-func Interposing() ([]byte, error) {
-	b, err := lib.ReadFile("lib/" + libraryName)
+// openLibrary opens the one that is built in. If interposing is false it leaves functions that only access memory for their callers, such as memcpy, to
+// the C library; with them it is for programs whose accesses are all told.
+func openLibrary(interposing bool) (*library, error) {
+	f, err := lib.Open("lib/" + libraryName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoAgent
 	}
-	return b, err
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	l := &library{ReaderAt: f.(io.ReaderAt), size: fi.Size()} // embed.FS: its files are io.ReaderAt
+	if !interposing {
+		err = l.withoutProtected()
+	}
+	return l, err
 }
 
-// WithoutProtected is what Library makes of the agent's shared object: it takes the values away from a library's dynamic symbols of protected visibility (internal/agent/c/called.h). The dynamic linker passes by a symbol without a value
+// write makes a file of it, in pieces: as a whole it would be the largest part of what we allocate for a short run.
+func (l *library) write(path string) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, io.NewSectionReader(l, 0, l.size), make([]byte, 64<<10)); err != nil {
+		return err
+	}
+	_, err = f.WriteAt(l.symbols, l.symbolsAt)
+	return err
+}
+
+// Library returns the bytes of the agent's shared object. It leaves functions that only access memory for their callers, such as memcpy, to the C library.
+func Library() ([]byte, error) {
+	l, err := openLibrary(false)
+	if err != nil {
+		return nil, err
+	}
+	return l.bytes()
+}
+
+func (l *library) bytes() ([]byte, error) {
+	b := make([]byte, l.size)
+	if _, err := l.ReadAt(b, 0); err != nil && err != io.EOF {
+		return nil, err
+	}
+	copy(b[l.symbolsAt:], l.symbols)
+	return b, nil
+}
+
+// WithoutProtected is what Library makes of the agent's shared object.
+func WithoutProtected(lib []byte) ([]byte, error) {
+	l := &library{ReaderAt: bytes.NewReader(lib), size: int64(len(lib))}
+	if err := l.withoutProtected(); err != nil {
+		return nil, err
+	}
+	return l.bytes()
+}
+
+// withoutProtected takes the values away from a library's dynamic symbols of protected visibility (internal/agent/c/called.h). The dynamic linker passes by a symbol without a value
 // (check_match in glibc's elf/dl-lookup.c), so that whoever asks for such a name gets the C library's. Their own
 // look-up of the C library's functions at their first call would take the text of dlerror from the program.
-func WithoutProtected(lib []byte) ([]byte, error) {
-	f, err := elf.NewFile(bytes.NewReader(lib))
+func (l *library) withoutProtected() error {
+	f, err := elf.NewFile(l)
 	if err != nil {
-		return nil, fmt.Errorf("BUG: the agent's library: %w", err)
+		return fmt.Errorf("BUG: the agent's library: %w", err)
 	}
 	s := f.SectionByType(elf.SHT_DYNSYM)
-	if s == nil || s.Offset > uint64(len(lib)) || s.FileSize > uint64(len(lib))-s.Offset {
-		return nil, errors.New("BUG: the agent's library has no dynamic symbols")
+	if s == nil {
+		return errors.New("BUG: the agent's library has no dynamic symbols")
+	}
+	b, err := s.Data()
+	if err != nil {
+		return fmt.Errorf("BUG: the dynamic symbols of the agent's library: %w", err)
 	}
 	const value = 8
-	out := bytes.Clone(lib)
-	for syms := out[s.Offset : s.Offset+s.FileSize]; len(syms) >= elf.Sym64Size; syms = syms[elf.Sym64Size:] {
+	for syms := b; len(syms) >= elf.Sym64Size; syms = syms[elf.Sym64Size:] {
 		if elf.ST_VISIBILITY(syms[5]) == elf.STV_PROTECTED && elf.ST_TYPE(syms[4]) == elf.STT_FUNC {
-			binary.LittleEndian.PutUint64(syms[value:], 0)
+			clear(syms[value : value+8])
 		}
 	}
-	return out, nil
+	l.symbols, l.symbolsAt = b, int64(s.Offset)
+	return nil
 }

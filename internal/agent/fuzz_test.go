@@ -100,6 +100,14 @@ func FuzzCache(f *testing.F) {
 		if err := os.WriteFile(filepath.Join(dir, "cd"), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c.load("cd")
+		fd, size, ok := c.load("cd")
+		if !ok {
+			return
+		}
+		defer unix.Close(fd)
+		b := make([]byte, size)
+		if n, err := unix.Pread(fd, b, 0); err != nil || n != len(b) || !bytes.Equal(b, content[:size]) {
+			t.Errorf("%d bytes of %d, %v", n, size, err)
+		}
 	})
 }

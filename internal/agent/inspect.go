@@ -184,16 +184,12 @@ func (s *Session) Table(pid int, m Module) (*unwind.Table, error) {
 	r.BuildIDLen = uint32(copy(r.BuildID[:], id))
 	copy(r.Path[:], path)
 	r.Base = m.Base
-	fd := s.tables.get([]wire.ModuleRequest{r}, pid)[0]
-	if fd < 0 {
+	e := s.tables.entries([]wire.ModuleRequest{r}, pid)[0]
+	if e.fd < 0 {
 		return nil, fmt.Errorf("%s: it has no unwind table", m.Path)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
-	}
-	b := make([]byte, st.Size)
-	if n, err := unix.Pread(fd, b, 0); err != nil || n != len(b) {
+	b := make([]byte, e.size)
+	if n, err := unix.Pread(e.fd, b, 0); err != nil || n != len(b) {
 		return nil, fmt.Errorf("%s: unwind table: %d of %d bytes, %v", m.Path, n, len(b), err)
 	}
 	return unwind.Decode(b)

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -74,6 +75,7 @@ const (
 // Session is what one run shares with its agents. Make it with New and end it with Close.
 type Session struct {
 	opts   Options
+	lib    *library
 	dir    string
 	lock   *os.File // held as long as we live: tells others that the directory is not stale
 	ctl    *ctl
@@ -130,24 +132,19 @@ func New(o Options) (*Session, error) {
 	if o.Patcher != nil {
 		o.Config.Patch = 1
 	}
-	if o.Library == nil {
-		library := Library
-		if o.Patcher != nil && o.Config.All != 0 {
-			library = Interposing
-		}
-		b, err := library()
-		if err != nil {
-			return nil, err
-		}
-		o.Library = b
+	lib, err := openLibrary(o.Patcher != nil && o.Config.All != 0)
+	if o.Library != nil {
+		lib, err = &library{ReaderAt: bytes.NewReader(o.Library), size: int64(len(o.Library))}, nil
+	}
+	if err != nil {
+		return nil, err
 	}
 	s := &Session{
-		opts: o, processes: map[uint64]*process{}, warned: map[string]bool{}, conns: map[*net.UnixConn]bool{},
+		opts: o, lib: lib, processes: map[uint64]*process{}, warned: map[string]bool{}, conns: map[*net.UnixConn]bool{},
 		free: make(chan struct{}, maxConns), loopStop: make(chan struct{}), loopDone: make(chan struct{}),
 		slack: ticksPer(slackTime), openTime: openTime, flushed: true,
 	}
 	s.tables = newTables(s.warn)
-	var err error
 	if s.ctl, err = newCtl(); err != nil {
 		return nil, err
 	}
@@ -314,7 +311,7 @@ func (s *Session) tryDir(parent string) (err error) {
 		return fmt.Errorf("%s: cannot lock: %w", s.lock.Name(), err)
 	}
 	path := filepath.Join(dir, libraryName)
-	if err := os.WriteFile(path, s.opts.Library, 0o700); err != nil {
+	if err := s.lib.write(path); err != nil {
 		return err
 	}
 	if err := mapsExecutable(path); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
-// tables answers requests for unwind tables. A table is compiled once, kept as a sealed memfd that every process may get, and kept on
-// disk by build-id, or by the file's identity.
+// tables answers requests for unwind tables. A table is compiled once, kept as a file that nobody changes (a sealed memfd, or one of
+// the cache) and every process may get, and kept on disk by build-id, or by the file's identity.
 type tables struct {
 	warn  func(string)
 	cache *diskCache
@@ -34,7 +34,8 @@ type tables struct {
 
 type tableEntry struct {
 	once sync.Once
-	fd   int // -1: there is none
+	fd   int   // of a file that begins with the table; -1: there is none
+	size int64 // bytes of the table
 }
 
 func newTables(warn func(string)) *tables {
@@ -44,13 +45,22 @@ func newTables(warn func(string)) *tables {
 // get returns a descriptor, or -1, for each request. The descriptors stay ours.
 func (t *tables) get(reqs []wire.ModuleRequest, pid int) []int {
 	fds := make([]int, len(reqs))
+	for i, e := range t.entries(reqs, pid) {
+		fds[i] = e.fd
+	}
+	return fds
+}
+
+// entries is get, with the tables' bytes.
+func (t *tables) entries(reqs []wire.ModuleRequest, pid int) []*tableEntry {
+	entries := make([]*tableEntry, len(reqs))
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 4)
 	for i := range reqs {
 		m, err := newModule(&reqs[i], pid)
 		if err != nil {
 			t.warn(fmt.Sprintf("process %d: no unwind table: %v", pid, err))
-			fds[i] = -1
+			entries[i] = &tableEntry{fd: -1}
 			continue
 		}
 		t.mu.Lock()
@@ -60,47 +70,43 @@ func (t *tables) get(reqs []wire.ModuleRequest, pid int) []int {
 			t.byKey[m.key()] = e
 		}
 		t.mu.Unlock()
+		entries[i] = e
 		wg.Add(1)
 		slots <- struct{}{}
 		go func() {
 			defer wg.Done()
 			defer func() { <-slots }()
-			e.once.Do(func() { e.fd = t.make(m) })
-			fds[i] = e.fd
+			e.once.Do(func() { e.fd, e.size = t.make(m) })
 		}()
 	}
 	wg.Wait()
-	return fds
+	return entries
 }
 
 // make makes the table of m, or tells why it cannot.
-func (t *tables) make(m *module) int {
-	table, hit := t.cache.load(m.id)
-	if !hit {
-		var err error
-		table, err = m.compile()
-		if err != nil {
-			t.count(&t.absent)
-			t.warn(fmt.Sprintf("no unwind table for %s, stacks end there: %v", m.name(), err))
-			return -1
-		}
-		// The many small programs that somebody builds without build-ids while he works would only fill the cache.
-		if m.buildID != "" || (len(table) >= 64<<10 && m.file() == m.id) {
-			t.cache.store(m.id, table)
-		}
+func (t *tables) make(m *module) (fd int, size int64) {
+	if fd, size, hit := t.cache.load(m.id); hit {
+		t.count(&t.cached)
+		return fd, size
 	}
-	fd, err := sealed(table)
+	table, err := m.compile()
+	if err != nil {
+		t.count(&t.absent)
+		t.warn(fmt.Sprintf("no unwind table for %s, stacks end there: %v", m.name(), err))
+		return -1, 0
+	}
+	// The many small programs that somebody builds without build-ids while he works would only fill the cache.
+	if m.buildID != "" || (len(table) >= 64<<10 && m.file() == m.id) {
+		t.cache.store(m.id, table)
+	}
+	fd, err = sealed(table)
 	if err != nil {
 		t.count(&t.absent)
 		t.warn(fmt.Sprintf("no unwind table for %s: %v", m.name(), err))
-		return -1
+		return -1, 0
 	}
-	if hit {
-		t.count(&t.cached)
-	} else {
-		t.count(&t.compiled)
-	}
-	return fd
+	t.count(&t.compiled)
+	return fd, int64(len(table))
 }
 
 func (t *tables) count(n *uint64) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -224,12 +225,55 @@ func TestDiskCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b[len(b)-1] ^= 1
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		t.Fatal(err)
+	// What looks at processes from outside reads the same files, and must not take the trailer for a part of the table.
+	sess := &Session{tables: newTables(func(s string) { t.Log(s) })}
+	defer sess.tables.close()
+	seen, err := sess.Table(os.Getpid(), Module{Path: "/bin/sleep", BuildID: hex.EncodeToString(id)})
+	if _, cached, _ := sess.tables.counts(); err != nil || cached != 1 || len(seen.Rows) == 0 {
+		t.Errorf("from outside: %v, %d from the cache", err, cached)
 	}
-	if got := counts(); got != "1 0 0" {
-		t.Errorf("damaged: %s", got)
+	if fi, err := os.Stat(file); err != nil || fi.Mode() != 0o400 {
+		t.Errorf("a file that processes map: %v (%v)", fi.Mode(), err)
+	}
+	table := b[:len(b)-cacheTrailer]
+	for _, damaged := range [][]byte{b[:len(b)-1], b[:cacheTrailer-1], {}, append(bytes.Clone(table[:len(table)-8]), b[len(table):]...),
+		append(append(bytes.Clone(table[:len(table)-1]), table[len(table)-1]^1), b[len(table):]...)} {
+		if err := errors.Join(os.Remove(file), os.WriteFile(file, damaged, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if got := counts(); got != "1 0 0" {
+			t.Errorf("damaged, %d bytes of %d: %s", len(damaged), len(b), got)
+		}
+	}
+	// Processes may map the file itself only where it stays readable once it is unlinked; else they get a copy, sealed, and the same table. It stays what
+	// it was whatever the cache does with the name.
+	saved := keepsMappings
+	defer func() { keepsMappings = saved }()
+	for _, direct := range []bool{false, true} {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(c.dir, &fs); err != nil {
+			t.Fatal(err)
+		}
+		keepsMappings = map[int64]bool{int64(fs.Type): direct}
+		fd, size, ok := c.load(hex.EncodeToString(id))
+		if !ok || size != int64(len(table)) {
+			t.Fatalf("%d bytes of %d", size, len(table))
+		}
+		if seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); (err == nil && seals&unix.F_SEAL_WRITE != 0) == direct {
+			t.Errorf("mapped itself: %v, and seals %#x (%v)", direct, seals, err)
+		}
+		mapped, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
+		unix.Close(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.store(hex.EncodeToString(id), table[:100])
+		c.shrink(0, 0)
+		if !bytes.Equal(mapped, table) {
+			t.Error("what is mapped was changed")
+		}
+		unix.Munmap(mapped)
+		c.store(hex.EncodeToString(id), table)
 	}
 	c.store("00", make([]byte, 1000))
 	c.shrink(100, 50)

@@ -31,64 +31,46 @@ func appendHeader(b []byte, h wire.UnwindHeader) []byte {
 
 // Decode reads a table and checks all that lookups rely on.
 func Decode(b []byte) (*Table, error) {
-	t := new(Table)
-	if err := decode(b, t); err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-// Check is Decode's error. It allocates nothing.
-func Check(b []byte) error { return decode(b, nil) }
-
-// decode fills t, if there is one.
-func decode(b []byte, t *Table) error {
 	bad := func(format string, a ...any) error {
 		return fmt.Errorf("unwind table: %s", fmt.Sprintf(format, a...))
 	}
 	le := binary.LittleEndian
 	if len(b) < wire.SizeUnwindHeader {
-		return bad("%d bytes are too few for its header", len(b))
+		return nil, bad("%d bytes are too few for its header", len(b))
 	}
 	if m, v := le.Uint64(b), le.Uint32(b[8:]); m != wire.Magic || v != wire.Version {
-		return bad("magic %#x, version %d; expected %#x, version %d", m, v, wire.Magic, wire.Version)
+		return nil, bad("magic %#x, version %d; expected %#x, version %d", m, v, wire.Magic, wire.Version)
 	}
 	nrules, nrows := uint64(le.Uint32(b[12:])), uint64(le.Uint32(b[16:]))
 	base, rowsOff := le.Uint64(b[24:]), le.Uint64(b[32:])
 	if nrules == 0 {
-		return bad("it lacks rule 0")
+		return nil, bad("it lacks rule 0")
 	}
 	if want := wire.SizeUnwindHeader + nrules*wire.SizeUnwindRule; rowsOff != want || rowsOff+nrows*wire.SizeUnwindRow != uint64(len(b)) {
-		return bad("%d rules, %d rows at offset %d do not make %d bytes", nrules, nrows, rowsOff, len(b))
+		return nil, bad("%d rules, %d rows at offset %d do not make %d bytes", nrules, nrows, rowsOff, len(b))
 	}
-	if t != nil {
-		*t = Table{Base: base, Rules: make([]wire.UnwindRule, nrules), Rows: make([]wire.UnwindRow, nrows)}
-	}
+	t := &Table{Base: base, Rules: make([]wire.UnwindRule, nrules), Rows: make([]wire.UnwindRow, nrows)}
 	for i := range nrules {
 		p := b[wire.SizeUnwindHeader+i*wire.SizeUnwindRule:]
 		r := wire.UnwindRule{CFA: p[0], RBP: p[1], Reg: p[2], RBX: p[3], CFAOff: int32(le.Uint32(p[4:])),
 			RBPOff: int32(le.Uint32(p[8:])), RBXOff: int32(le.Uint32(p[12:]))}
 		if r.CFA > uint8(wire.CFAUndef) || r.RBP > uint8(wire.RBPRuleUndef) || r.RBX > rbxLost ||
 			wire.CFA(r.CFA) == wire.CFAReg && r.Reg > 15 || i == 0 && r != none {
-			return bad("rule %d is %+v", i, r)
+			return nil, bad("rule %d is %+v", i, r)
 		}
-		if t != nil {
-			t.Rules[i] = r
-		}
+		t.Rules[i] = r
 	}
 	var last uint32
 	for i := range nrows {
 		p := b[rowsOff+i*wire.SizeUnwindRow:]
 		row := wire.UnwindRow{PC: le.Uint32(p), Rule: le.Uint32(p[4:])}
 		if uint64(row.Rule&^wire.RowStart) >= nrules || i > 0 && row.PC <= last {
-			return bad("row %d is %+v", i, row)
+			return nil, bad("row %d is %+v", i, row)
 		}
 		last = row.PC
-		if t != nil {
-			t.Rows[i] = row
-		}
+		t.Rows[i] = row
 	}
-	return nil
+	return t, nil
 }
 
 // Lookup returns the rule that holds at a link-time address.
