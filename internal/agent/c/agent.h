@@ -177,6 +177,9 @@ void rs_notice(struct rs_thread *t, unsigned what, int err, uint64_t aux);
 uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth);
 #define RS_STACK(t) rs_stack_from((t), RS_CALLER(), __builtin_frame_address(0), rs_config.stack_depth)
 #define RS_STACK_ALLOC(t) rs_stack_from((t), RS_CALLER(), __builtin_frame_address(0), rs_config.alloc_depth)
+/* As rs_stack_from, but the `stack` event may not be sent yet: whoever sends the number says so before, by rs_stack_tell (any number, 0 too). */
+uint32_t rs_stack_kept(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth);
+void rs_stack_tell(struct rs_thread *t, uint32_t id);
 /* From a signal's ucontext. */
 uint32_t rs_stack_ucontext(struct rs_thread *t, const void *ucontext, unsigned depth);
 

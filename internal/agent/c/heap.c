@@ -213,7 +213,7 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, bool *re
 		*reused = true;
 		return s->stack;
 	}
-	uint32_t stack = rs_stack_from(t, pc, fp, rs_config.heap ? rs_config.alloc_depth : 0);
+	uint32_t stack = rs_stack_kept(t, pc, fp, rs_config.heap ? rs_config.alloc_depth : 0);
 	if (s->walks < SITE_EXACT) {
 		s->walks++;
 	} else {
@@ -336,6 +336,7 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint64_t aux, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
+	rs_stack_tell(t, then);
 	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, 0, now, then, aux, 0);
 }
 
@@ -409,8 +410,10 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 	/* Blocks of whom we know too many to know all have a sane head: they are not searched for. */
 	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || (!length_by_head(p) && inside_block(p, &in))) {
 		uintptr_t at = in.addr & ~(uint64_t)15;
-		if (rs_config.misuse && at)
+		if (rs_config.misuse && at) {
+			rs_stack_tell(t, in.stack);
 			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
+		}
 		if (rs_config.misuse)
 			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, at, pc, fp);
 		return true;

@@ -179,8 +179,10 @@ static void in_block(struct rs_thread *t, uintptr_t obj)
 	size_t size;
 	uint32_t stack;
 	bool site = false;
-	if (rs_heap_block_of(t, obj, &block, &size, &stack, &site))
+	if (rs_heap_block_of(t, obj, &block, &size, &stack, &site)) {
+		rs_stack_tell(t, stack);
 		RS_EMIT(t, IN_BLOCK, in_block, obj, block, size, stack, site);
+	}
 }
 
 void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind)
@@ -378,8 +380,10 @@ static void memory_gone(struct rs_thread *t, uintptr_t p, size_t n, uint32_t sta
 			a = ((a >> 12) + 1) << 12;
 		}
 	}
-	if (any && t)
+	if (any && t) {
+		rs_stack_tell(t, stack);
 		RS_EMIT(t, BLOCK_GONE, block_gone, p, n, stack);
+	}
 }
 
 void rs_sync_memory_gone(struct rs_thread *t, uintptr_t p, size_t n, uint32_t stack) { memory_gone(t, p, n, stack, true); }

@@ -1,5 +1,6 @@
 /* stack.c: stacks are sent once and known by a number. The numbers are places in tables of hashes, shared by the threads without a lock; a stack is
- * kept by its 64-bit hash alone. Async-signal-safe. */
+ * kept by its 64-bit hash alone. Of the many of allocations, of which few are ever spoken of, the frames are kept too, and sent when they are.
+ * Async-signal-safe. */
 #include "core.h"
 #include <errno.h>
 #include <sys/mman.h>
@@ -12,8 +13,8 @@
 enum { TABLES = 3, PROBES = 8 };
 static const uint32_t table_size[TABLES] = {1 << 11, 1 << 15, 1 << 20};
 static const uint32_t table_base[TABLES] = {1, 1 + (1 << 11), 1 + (1 << 11) + (1 << 15)};
-static uint64_t *table[TABLES]; /* hash with READY; 0: free */
-enum { READY = 1 };
+static uint64_t *table[TABLES]; /* hash with READY or KEPT; 0: free */
+enum { READY = 1, KEPT = 4 };
 
 /* A forked child numbers apart from its parent: held locks keep the numbers of stacks that the parent defined. */
 enum { GENERATION_SHIFT = 21, GENERATIONS = 1 << 10 };
@@ -23,6 +24,21 @@ static uint32_t generation;
 enum { CALLED = 1 << 12 };
 static uint64_t called[CALLED]; /* a forked child's stacks have other numbers, so it finds none of its parent's */
 
+/* Stacks that were not sent, by their place in the first two tables: where among the words their length stands, the frames behind it; 0: not here. When
+ * it is full stacks are sent at once. A forked child knows its parent's blocks by a copy of its parent's, and begins one of its own: so it may live and
+ * allocate without having anything to send. */
+enum { KEPT_BYTES = 2 << 20, KEPT_PLACES = (1 << 11) + (1 << 15), KEPT_LEVELS = 4, TOLD = 1u << 31 };
+enum { KEPT_WORDS = (KEPT_BYTES - KEPT_PLACES * sizeof(uint32_t)) / 8 - 3 };
+struct kept {
+	struct kept *parent;
+	uint32_t generation, level, words;
+	uint32_t where[KEPT_PLACES];
+	uint64_t word[KEPT_WORDS];
+};
+_Static_assert(sizeof(struct kept) == KEPT_BYTES, "no page more");
+static struct kept *kept; /* the newest */
+static bool keeping;
+
 void rs_stack_init(void)
 {
 	for (int i = 0; i < TABLES && (rs_config.stack_depth || rs_config.alloc_depth); i++)
@@ -31,26 +47,86 @@ void rs_stack_init(void)
 			/* Few pages here and there are touched: none of them should be one of 2 MiB. */
 			RS_SYS3(SYS_madvise, table[i], table_size[i] * 8, MADV_NOHUGEPAGE);
 		}
+	keeping = rs_config.alloc_depth && !rs_config.all;
 }
 
 void rs_stack_after_fork(void)
 {
 	generation = (generation + 1) & (GENERATIONS - 1);
+	if (generation == 0)
+		kept = NULL; /* the numbers are others' now */
 	/* For kernels without MADV_WIPEONFORK. */
 	for (int i = 0; i < TABLES; i++)
 		if (table[i])
 			RS_SYS3(SYS_madvise, table[i], table_size[i] * 8, MADV_DONTNEED);
 }
 
-static void define(struct rs_thread *t, uint32_t id, const uint64_t *pcs, unsigned n)
+static bool define(struct rs_thread *t, uint32_t id, const uint64_t *pcs, unsigned n)
 {
 	uint64_t *w = rs_reserve(t, RS_EV_STACK, RS_STACK_WORDS + n);
 	if (!w)
-		return;
+		return false;
 	rs_put_stack(w, id, n);
 	for (unsigned i = 0; i < n; i++)
 		w[RS_STACK_WORDS + i] = pcs[i];
 	rs_commit(t);
+	return true;
+}
+
+/* Of this generation; NULL: there is none. */
+static struct kept *own_kept(void)
+{
+	struct kept *last = __atomic_load_n(&kept, __ATOMIC_ACQUIRE);
+	if (RS_LIKELY(last && last->generation == generation))
+		return last;
+	if (!keeping || (last && last->level == KEPT_LEVELS))
+		return NULL;
+	struct kept *k = rs_os_map(sizeof *k);
+	if (!k) {
+		keeping = false;
+		return NULL;
+	}
+	RS_SYS3(SYS_madvise, k, sizeof *k, MADV_NOHUGEPAGE);
+	k->parent = last;
+	k->generation = generation;
+	k->level = last ? last->level + 1 : 1;
+	if (__atomic_compare_exchange_n(&kept, &last, k, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return k;
+	rs_os_unmap(k, sizeof *k); /* another thread, or a handler, was quicker */
+	return last;
+}
+
+/* False: there is no room, or the number has no place. */
+static bool keep(uint32_t id, const uint64_t *pcs, unsigned n)
+{
+	uint32_t place = (id & ((1u << GENERATION_SHIFT) - 1)) - 1;
+	struct kept *k = place < KEPT_PLACES ? own_kept() : NULL;
+	if (!k || __atomic_load_n(&k->words, __ATOMIC_RELAXED) + n + 1 >= KEPT_WORDS)
+		return false;
+	uint32_t at = 1 + __atomic_fetch_add(&k->words, n + 1, __ATOMIC_RELAXED);
+	if (at + n + 1 > KEPT_WORDS)
+		return false;
+	k->word[at] = n;
+	for (unsigned i = 0; i < n; i++)
+		k->word[at + 1 + i] = pcs[i];
+	__atomic_store_n(&k->where[place], at, __ATOMIC_RELEASE);
+	return true;
+}
+
+void rs_stack_tell(struct rs_thread *t, uint32_t id)
+{
+	struct kept *k = __atomic_load_n(&kept, __ATOMIC_ACQUIRE);
+	while (k && k->generation != id >> GENERATION_SHIFT)
+		k = k->parent;
+	uint32_t place = (id & ((1u << GENERATION_SHIFT) - 1)) - 1;
+	if (!k || place >= KEPT_PLACES)
+		return;
+	uint32_t at = __atomic_load_n(&k->where[place], __ATOMIC_ACQUIRE);
+	if (at == 0 || at & TOLD)
+		return;
+	/* Two threads at once tell it twice, which does no harm. */
+	if (define(t, id, &k->word[at + 1], (unsigned)k->word[at]))
+		__atomic_store_n(&k->where[place], at | TOLD, __ATOMIC_RELEASE);
 }
 
 /* A sum of products with a different odd factor for each place: no product waits for another. */
@@ -65,12 +141,12 @@ static inline uint64_t hash(const uint64_t *pcs, unsigned n)
 	h ^= h >> 32;
 	h *= 0xff51afd7ed558ccdull;
 	h ^= h >> 29;
-	return (h | 2) & ~(uint64_t)READY; /* never 0 */
+	return (h | 2) & ~(uint64_t)(READY | KEPT); /* never 0 */
 }
 
-/* The number of a stack; its definition has a timestamp before any use. Whoever meets a number that its finder has not defined yet (it may be our own
- * thread, below a signal handler) defines it again rather than wait. */
-static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n)
+/* The number of a stack; its definition has a timestamp before any use, or, if late, it is kept if that can be. Whoever meets a number that its finder has
+ * not defined yet (it may be our own thread, below a signal handler) defines it again rather than wait. */
+static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, bool late)
 {
 	uint64_t h = hash(pcs, n);
 	for (int i = 0; i < TABLES && table[i]; i++) {
@@ -81,17 +157,21 @@ static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n)
 			if (RS_LIKELY(found == (h | READY)))
 				return id;
 			if (found == 0 && __atomic_compare_exchange_n(place, &found, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-				define(t, id, pcs, n);
-				__atomic_store_n(place, h | READY, __ATOMIC_RELEASE);
+				bool is_kept = late && keep(id, pcs, n);
+				if (!is_kept)
+					define(t, id, pcs, n);
+				__atomic_store_n(place, h | (is_kept ? KEPT : READY), __ATOMIC_RELEASE);
 				__atomic_fetch_add(&rs_counters->stacks, 1, __ATOMIC_RELAXED);
 				return id;
 			}
-			if (found == (h | READY))
-				return id;
-			if (found == h) {
+			if ((found & ~(uint64_t)(READY | KEPT)) != h)
+				continue;
+			if (!(found & READY) && !(late && found & KEPT)) {
 				define(t, id, pcs, n);
-				return id;
+				if (found & KEPT)
+					__atomic_store_n(place, h | READY, __ATOMIC_RELEASE);
 			}
+			return id;
 		}
 	}
 	if (table[0]) {
@@ -101,19 +181,23 @@ static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n)
 	return 0;
 }
 
+/* Or'ed to a depth: as rs_stack_kept. Such a stack and one to be told are not remembered as the same. */
+enum { LATE = 1 << 15 };
+
 static __attribute__((noinline)) uint32_t take_deep(struct rs_thread *t, struct rs_frame *f, bool exact, unsigned depth)
 {
 	uint64_t pcs[RS_MAX_DEPTH];
-	return intern(t, pcs, rs_walk(t, f, exact, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH, NULL));
+	return intern(t, pcs, rs_walk(t, f, exact, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH, NULL), false);
 }
 
 /* Threads may have as little as 16 KiB of stack: the large array only where it is asked for. */
 static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact, unsigned depth, struct rs_trail *trail)
 {
 	uint64_t pcs[40];
-	if (RS_UNLIKELY(depth > sizeof pcs / sizeof *pcs))
-		return take_deep(t, f, exact, depth);
-	return intern(t, pcs, rs_walk(t, f, exact, pcs, depth, trail));
+	unsigned frames = depth & ~(unsigned)LATE;
+	if (RS_UNLIKELY(frames > sizeof pcs / sizeof *pcs))
+		return take_deep(t, f, exact, frames);
+	return intern(t, pcs, rs_walk(t, f, exact, pcs, frames, trail), depth & LATE);
 }
 
 /* One thread's: stacks taken before, with the words of the stack that they were made of. Most locks are taken again and again on the same paths, and
@@ -215,8 +299,8 @@ static inline uint32_t from(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, ui
 	struct memory *m = t->stack_memory;
 	if (depth == 0 || !rs_active)
 		return 0;
-	if (RS_UNLIKELY(depth > 40))
-		return take_deep(t, &f, false, depth);
+	if (RS_UNLIKELY((depth & ~(unsigned)LATE) > 40))
+		return take_deep(t, &f, false, depth & ~(unsigned)LATE);
 	if (RS_LIKELY(m && rsp >= t->stack_lo && rsp < t->stack_hi)) {
 		uint64_t writes = m->writes;
 		RS_BARRIER();
@@ -238,6 +322,11 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 	return from(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, depth);
 }
 
+uint32_t rs_stack_kept(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
+{
+	return from(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? depth | LATE : depth);
+}
+
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
 	return from(t, pc + 1, rsp, rbp, depth); /* as if it were a return address: less 1 it is the instruction */
@@ -250,7 +339,7 @@ static __attribute__((noinline)) uint32_t call_from(struct rs_thread *t, uintptr
 	unsigned n = rs_walk(t, f, false, pcs + 1, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH, NULL);
 	pcs[0] = function;
 	pcs[1] = pc; /* not the innermost frame: a return address */
-	return intern(t, pcs, 1 + n);
+	return intern(t, pcs, 1 + n, false);
 }
 
 uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
@@ -279,7 +368,7 @@ uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned de
 static __attribute__((noinline)) uint32_t past_deep(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth)
 {
 	uint64_t pcs[RS_MAX_DEPTH];
-	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH));
+	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH), false);
 }
 
 uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth)
@@ -289,7 +378,7 @@ uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_
 		return 0;
 	if (RS_UNLIKELY(depth > sizeof pcs / sizeof *pcs))
 		return past_deep(t, f, past, depth);
-	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth));
+	return intern(t, pcs, rs_walk_past(t, f, past, pcs, depth), false);
 }
 
 uint32_t rs_stack_ucontext(struct rs_thread *t, const void *ucontext, unsigned depth)

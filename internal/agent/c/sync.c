@@ -615,6 +615,8 @@ void rs_misuse(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned what,
 	if (!rs_config.misuse)
 		return;
 	rs_object_seen(t, obj, kind);
+	rs_stack_tell(t, stack);
+	rs_stack_tell(t, stack2);
 	/* A program that breaks a rule in a loop must not keep the bell ringing. */
 	if (!s || s->misuses++ < 64)
 		RS_EMIT_URGENT(t, MISUSE, misuse, obj, (uint8_t)kind, (uint8_t)what, (uint32_t)result, stack, stack2, aux, other);

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/wire"
@@ -151,5 +152,73 @@ func TestHeapReplacedNatively(t *testing.T) {
 	out, err := exec.Command(compile(t, "heap_replaced.cc", "-DINSIDE")).Output()
 	if err != nil || string(out) != "101\n" {
 		t.Fatalf("%q, %v", out, err)
+	}
+}
+
+// Of allocations' stacks those are sent that an event names, before it: in the process that allocated, in its child and the child's child, and also when there are
+// more than the agent keeps. Of the others none is, as long as they are not too many.
+func TestHeapStacks(t *testing.T) {
+	prog := compile(t, "heap_stacks.c", "-O1", "-fno-optimize-sibling-calls")
+	config := asRun
+	config.AllocDepth = 24
+	const few, many = 3000, 40000
+	quiet := len(same(t, config, prog, fmt.Sprint(few)).of(wire.TypeStack))
+	if quiet > 100 {
+		t.Errorf("%d stacks were sent of a program of which nothing is told", quiet)
+	}
+	for _, n := range []int{few, many} {
+		r, l, _ := under(t, config, nil, prog, fmt.Sprint(n), "use")
+		if r.state != "exit status 0" || r.stdout != "done\n" {
+			t.Fatalf("%+v", r)
+		}
+		want := map[string]string{} // block in a process: where it was allocated
+		for line := range strings.Lines(r.stderr) {
+			f := strings.Fields(line)
+			want[f[0]+" "+f[1]] = strings.Join(f[2:], " ")
+		}
+		if len(want) != 120 {
+			t.Fatalf("%d blocks: %s", len(want), r.stderr)
+		}
+		stacks := map[uint32][]uint64{}
+		sent, exact := 0, 0
+		l.mu.Lock()
+		for _, e := range l.events {
+			switch e.Type {
+			case wire.TypeStack:
+				s := wire.DecodeStack(e.Words)
+				stacks[s.ID] = s.PCs
+				sent++
+			case wire.TypeInBlock:
+				b := wire.DecodeInBlock(e.Words)
+				key := fmt.Sprintf("%d %x", e.process, b.Block)
+				path, named := want[key]
+				if !named {
+					continue
+				}
+				delete(want, key)
+				pcs := stacks[b.Stack]
+				if b.Site != 0 && len(pcs) >= 19 { // by chance no other came to its site's place: it may be another's, which it says
+					continue
+				}
+				exact++
+				if len(pcs) < 19 {
+					t.Errorf("%d blocks, %s: stack %#x is %x", n, key, b.Stack, pcs)
+					continue
+				}
+				if got := strings.Trim(fmt.Sprintf("%x", pcs[1:19]), "[]"); got != path {
+					t.Errorf("%d blocks, %s: allocated at\n%s, told is\n%s", n, key, path, got)
+				}
+			}
+		}
+		l.mu.Unlock()
+		if len(want) > 6 { // a block's place in the agent's table may have gone to another
+			t.Errorf("%d blocks: nothing was told of %d that were used: %v", n, len(want), want)
+		}
+		if exact < 60 {
+			t.Errorf("%d blocks: of 120 only %d have stacks that were walked for them", n, exact)
+		}
+		if n == few && sent > quiet+300 {
+			t.Errorf("%d stacks sent for 120 blocks", sent)
+		}
 	}
 }
