@@ -67,7 +67,7 @@ var Layouts = []Layout{
 		{"TableWaitMs", "u32", 0, "how long the agent waits for unwind tables"},
 		{"Patch", "u32", 0, "1: a process asks for patches of its code when it starts (Hello kind 4)"},
 		{"Calls", "u32", 0, "1: system calls are counted: regions have Calls"},
-		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`"},
+		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys"},
 		{"RacePages", "u32", 0, "with Races: pages of the program whose history is kept at most; 0: as many as is usual"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
@@ -245,7 +245,7 @@ func init() {
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
 			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
-			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}}},
+			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-access"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{
 			{0, "vdso-clock-gettime"}, {1, "vdso-gettimeofday"}, {2, "vdso-time"}, {3, "vdso-getcpu"}, {4, "vdso-clock-getres"}, {5, "vdso-getrandom"}, {7, "other"}}},
 		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}, {2, "tell"}, {13, "judge"}}},

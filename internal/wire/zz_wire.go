@@ -268,6 +268,8 @@ const (
 	PatchFuncVdsoHook    PatchFunc = 2
 	PatchFuncRuns        PatchFunc = 3
 	PatchFuncAccess      PatchFunc = 4
+	PatchFuncShareTable  PatchFunc = 5
+	PatchFuncShareAccess PatchFunc = 6
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
@@ -2141,7 +2143,7 @@ type Config struct {
 	TableWaitMs uint32 // how long the agent waits for unwind tables
 	Patch       uint32 // 1: a process asks for patches of its code when it starts (Hello kind 4)
 	Calls       uint32 // 1: system calls are counted: regions have Calls
-	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`
+	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys
 	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual
 }
 

@@ -224,6 +224,8 @@ enum {
 	RS_PATCH_FUNC_VDSO_HOOK = 2,
 	RS_PATCH_FUNC_RUNS = 3,
 	RS_PATCH_FUNC_ACCESS = 4,
+	RS_PATCH_FUNC_SHARE_TABLE = 5,
+	RS_PATCH_FUNC_SHARE_ACCESS = 6,
 };
 
 /* the last 8 rows of Calls: CallRows - 8 + this */
@@ -1172,7 +1174,7 @@ struct rs_config {
 	uint32_t table_wait_ms; /* how long the agent waits for unwind tables */
 	uint32_t patch; /* 1: a process asks for patches of its code when it starts (Hello kind 4) */
 	uint32_t calls; /* 1: system calls are counted: regions have Calls */
-	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access` */
+	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys */
 	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
 };
 _Static_assert(sizeof(struct rs_config) == 40, "Config");
