@@ -213,6 +213,7 @@ func (o *Options) stats(p *Profile, e engine.Stats, a agent.Stats) {
 	}
 	say("instructions displaced", "%d", e.Displaced)
 	say("trampolines", "%d KiB of code in %d KiB of memory", e.Code>>10, e.Pages>>10)
+	say("modules", "%d, of %d of them the instructions were known from before", e.Modules, e.Kept)
 	say("tables", "%d KiB", e.Tables>>10)
 	sites := uint64(0)
 	for _, n := range e.Patched {

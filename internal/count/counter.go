@@ -118,45 +118,31 @@ func (c *counter) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site
 
 // sites makes a cell and a recipe for each memory instruction.
 func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) (sites []patch.Site, err error) {
-	env := p.Env()
-	var forms []uint32 // by instruction
-	known := map[need]uint32{}
-	none := map[uint32]error{}
-	w := window{assume: m.Assume(), ready: func(i *engine.Insn, live x86.Live) {
-		a, ok := Classify(&i.Inst)
-		if !ok || a.Kind == Stack && !c.sel.Stack {
-			return
-		}
-		n := needOf(&i.Inst, live)
-		f, ok := known[n]
-		if !ok {
-			f = uint32(len(k.forms))
-			known[n] = f
-			made, err := makeForm(i, live, env)
-			if err != nil {
-				none[f] = err
-			}
-			k.forms = append(k.forms, made)
-		}
-		k.insts = append(k.insts, Inst{Addr: i.At - m.Bias, Op: i.Inst.Op, Access: a})
-		forms = append(forms, f)
-	}}
-	m.Instructions(func(i *engine.Insn) bool {
-		w.add(i)
-		return true
-	})
-	w.flush(len(w.insns))
-	if len(k.insts) == 0 {
+	f := c.find(m)
+	if len(f.insts) == 0 {
 		return nil, nil
 	}
+	env := p.Env()
+	none := map[uint32]error{}
+	for i, x := range f.forms {
+		var made form
+		in, ok := m.Instruction(x.at + m.Bias)
+		if !ok {
+			return nil, fmt.Errorf("BUG: no instruction at %#x, which was one", x.at)
+		}
+		if made, err = makeForm(&in, x.live, env); err != nil {
+			none[uint32(i)] = err
+		}
+		k.forms = append(k.forms, made)
+	}
+	k.insts = f.insts
 	if k.addr, k.mem, err = p.Share(8 * len(k.insts)); err != nil {
 		return nil, fmt.Errorf("no memory for %d counts: %w", len(k.insts), err)
 	}
-	k.insts = slices.Clip(k.insts)
 	k.bias, k.patched = m.Bias, make([]bool, len(k.insts))
 	sites = make([]patch.Site, 0, len(k.insts))
 	recipes := make([]site, len(k.insts))
-	for n, f := range forms {
+	for n, f := range f.formOf {
 		in := &k.insts[n]
 		if err := none[f]; err != nil {
 			k.missed = append(k.missed, Missed{in.Addr, in.Op, in.Access, err.Error()})
@@ -166,6 +152,44 @@ func (c *counter) sites(p *engine.Process, m *engine.Module, k *cells) (sites []
 		sites = append(sites, patch.Site{At: in.Addr + m.Bias, Recipe: &recipes[n]})
 	}
 	return sites, nil
+}
+
+// find finds the memory instructions of a module, and what their forms are to be made for; or knows them from another process.
+func (c *counter) find(m *engine.Module) *found {
+	name := "count"
+	if c.sel.Stack {
+		name = "count-stack"
+	}
+	if b, ok := m.Kept(name); ok {
+		if f, err := parseFound(b); err == nil {
+			return f
+		}
+	}
+	f := &found{}
+	known := map[need]uint32{}
+	w := window{assume: m.Assume(), ready: func(i *engine.Insn, live x86.Live) {
+		a, ok := Classify(&i.Inst)
+		if !ok || a.Kind == Stack && !c.sel.Stack {
+			return
+		}
+		n := needOf(&i.Inst, live)
+		x, ok := known[n]
+		if !ok {
+			x = uint32(len(f.forms))
+			known[n] = x
+			f.forms = append(f.forms, example{i.At - m.Bias, live})
+		}
+		f.insts = append(f.insts, Inst{Addr: i.At - m.Bias, Op: i.Inst.Op, Access: a})
+		f.formOf = append(f.formOf, x)
+	}}
+	m.Instructions(func(i *engine.Insn) bool {
+		w.add(i)
+		return true
+	})
+	w.flush(len(w.insns))
+	f.insts = slices.Clip(f.insts)
+	m.Keep(name, f.append(nil))
+	return f
 }
 
 // Patched takes note of what was patched, and of what was not.

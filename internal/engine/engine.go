@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ripstop/ripstop/internal/cache"
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/wire"
 	"github.com/ripstop/ripstop/internal/x86"
@@ -54,11 +55,14 @@ type Options struct {
 	NoFrames bool
 	// NoMemory has the processes write to their memory by themselves, as where /proc/PID/mem is refused; for tests.
 	NoMemory bool
+	// NoCache has nothing kept on disk of the code of modules, nor what was kept used.
+	NoCache bool
 }
 
 // An Engine patches the processes of a session. It is the session's agent.Patcher.
 type Engine struct {
 	opts  Options
+	cache *cache.Dir
 	mu    sync.Mutex
 	procs map[uint64]*Process
 	all   []*Process
@@ -73,6 +77,8 @@ type Stats struct {
 	Patched   [patch.Tiers]uint64     // of them, by tier
 	Displaced uint64                  // instructions displaced on behalf of a site
 	Unpatched map[Why]uint64          // of them, not patched
+	Modules   uint64                  // of which it was to be known where instructions begin
+	Kept      uint64                  // of them, those of which it was known from earlier processes
 	Undecoded uint64                  // bytes of functions that are no instructions as far as is known: sites in them are not known
 	Code      uint64                  // bytes of trampolines
 	Old       uint64                  // bytes of trampolines that nothing leads to any more
@@ -104,7 +110,11 @@ func New(o Options) *Engine {
 	if o.Client == nil {
 		panic("BUG: an engine without Client")
 	}
-	return &Engine{opts: o, procs: map[uint64]*Process{}}
+	e := &Engine{opts: o, procs: map[uint64]*Process{}}
+	if !o.NoCache {
+		e.cache = openCache()
+	}
+	return e
 }
 
 // memoryName is the name of the page and of trampolines in the list of a process's mappings.
@@ -216,6 +226,8 @@ func (e *Engine) Stats() Stats {
 		}
 		st.Displaced += s.Displaced
 		st.Undecoded += s.Undecoded
+		st.Modules += s.Modules
+		st.Kept += s.Kept
 		st.Code += s.Code
 		st.Old += s.Old
 		st.Reused += s.Reused

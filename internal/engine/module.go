@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ripstop/ripstop/internal/cache"
 	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/recipe"
@@ -45,6 +46,9 @@ type Module struct {
 	texts     []*text
 	undecoded uint64
 	learnt    bool
+	cache     *cache.Dir
+	hash      string       // of its code and what is said of it; "" as long as nothing is known
+	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
 	space     *patch.Space
 	calls     x86.Calls
@@ -144,7 +148,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		key := fmt.Sprintf("%s %d %x", m.Dev, m.Inode, bias)
 		mod := byKey[key]
 		if mod == nil {
-			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, closed: &p.closed, why: map[uint64]Why{}}
+			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
 			byKey[key] = mod
 			come = append(come, mod)
 		} else {
@@ -262,35 +266,49 @@ func (m *Module) learn() {
 		}
 		return 1
 	})
-	keep := restartable(m.Image)
+	keep, entered := restartable(m.Image), roots(m.Image)
 	for _, t := range m.texts {
 		t.plan = patch.NewText(t.at, t.code)
 		for _, r := range keep {
 			t.plan.Keep(r[0]+m.Bias, r[1]+m.Bias)
 		}
 		t.planner = patch.NewPlanner(t.plan, m.space)
-		t.live = slices.Clone(t.code)
-		var done uint64 // up to here all is known
-		for _, f := range list {
-			lo, hi := f[0]+m.Bias, f[1]+m.Bias
-			if lo < t.at || hi > t.end() || hi <= done && t.plan.Begins(lo) || m.closed.Load() {
-				continue
-			}
-			reached := t.plan.AddFunction(lo, hi)
-			if reached < hi {
-				m.undecoded += hi - reached
-			}
-			done = max(done, reached)
-		}
 		t.planner.Calls = m.calls
-		entered := roots(m.Image)
-		for i := range entered {
-			entered[i] += m.Bias
+		t.live = slices.Clone(t.code)
+	}
+	m.hash = m.hashOf(list, keep, entered)
+	if m.fromCache = m.known(); m.fromCache {
+		return
+	}
+	for _, t := range m.texts {
+		m.decode(t, list, entered)
+	}
+	if !m.closed.Load() { // it may have ended early
+		m.keep()
+	}
+}
+
+// decode makes known the instructions of a text.
+func (m *Module) decode(t *text, functions [][2]uint64, entered []uint64) {
+	var done uint64 // up to here all is known
+	for _, f := range functions {
+		lo, hi := f[0]+m.Bias, f[1]+m.Bias
+		if lo < t.at || hi > t.end() || hi <= done && t.plan.Begins(lo) || m.closed.Load() {
+			continue
 		}
-		t.follow(entered)
-		if t.at == m.Base && t.end() == m.End {
-			t.plan.Complete()
+		reached := t.plan.AddFunction(lo, hi)
+		if reached < hi {
+			m.undecoded += hi - reached
 		}
+		done = max(done, reached)
+	}
+	entered = slices.Clone(entered)
+	for i := range entered {
+		entered[i] += m.Bias
+	}
+	t.follow(entered)
+	if t.at == m.Base && t.end() == m.End {
+		t.plan.Complete()
 	}
 }
 

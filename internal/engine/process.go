@@ -226,13 +226,14 @@ const sayEvery = 10 * time.Millisecond
 
 // say makes the figures known to Stats.
 func (p *Process) say() {
-	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Reused: p.reused, Tables: p.tables}
+	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Modules: p.gone.Modules, Kept: p.gone.Kept, Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Reused: p.reused, Tables: p.tables}
 	for i, n := range p.patched {
 		s.Patched[i] = uint64(n)
 	}
 	for _, m := range p.mods {
 		s.Sites += m.sites
 		s.Undecoded += m.undecoded
+		m.countKept(&s)
 		for _, w := range m.why {
 			s.Unpatched[w]++
 		}
@@ -333,6 +334,7 @@ func (p *Process) forget(m *Module) error {
 	m.Image.Close()
 	p.gone.Sites += m.sites
 	p.gone.Undecoded += m.undecoded
+	m.countKept(&p.gone)
 	for _, w := range m.why {
 		p.gone.Unpatched[w]++
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"debug/elf"
 	"encoding/binary"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/x86"
@@ -53,6 +54,7 @@ func roots(img *image.Image) (list []uint64) {
 			list = append(list, a)
 		}
 	}
+	slices.Sort(list) // the same each time
 	return list
 }
 

@@ -201,7 +201,7 @@ func (t *Text) inst(addr uint64) (in *x86.Inst, code []byte, ok bool) {
 	code = t.orig[addr-t.at:]
 	if d.at != addr {
 		var err error
-		if d.in, err = x86.Decode(code); err != nil {
+		if d.in, err = x86.Decode(code); err != nil || d.in.Len != n { // n is what somebody said
 			d.at = 0
 			return nil, nil, false
 		}

@@ -1,0 +1,123 @@
+package cache
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func open(t *testing.T, most int64) *Dir {
+	t.Helper()
+	d := openAt(filepath.Join(t.TempDir(), "c"), most)
+	if d.dir == "" {
+		t.Fatal("no cache")
+	}
+	return d
+}
+
+// What is stored comes back, by another session too; a file of which anything was changed, or that has another one's name, is nothing and goes.
+func TestLoad(t *testing.T) {
+	d := open(t, 1<<20)
+	want := bytes.Repeat([]byte("what was made"), 100)
+	d.Store("a", want[:10], want[10:])
+	d.Store("b", []byte("other"))
+	again := openAt(d.dir, 1<<20)
+	if b, ok := again.Load("a"); !ok || !bytes.Equal(b, want) {
+		t.Fatalf("%q, %v", b, ok)
+	}
+	file := filepath.Join(d.dir, "a")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.ReadFile(filepath.Join(d.dir, "b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := [][]byte{nil, whole[:10], whole[:len(whole)-1], append(bytes.Clone(whole), 0), other}
+	for i := range whole {
+		b := bytes.Clone(whole)
+		b[i] ^= 1
+		bad = append(bad, b)
+	}
+	for i, b := range bad {
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, ok := d.Load("a"); ok {
+			t.Fatalf("file %d passes: %q", i, got)
+		}
+		if _, err := os.Stat(file); err == nil {
+			t.Fatalf("file %d is still there", i)
+		}
+	}
+	if _, ok := d.Load("never"); ok {
+		t.Error("something that was not stored")
+	}
+}
+
+// The key is the user's alone, and so is the directory: otherwise there is no cache. Another key knows nothing of the files.
+func TestKey(t *testing.T) {
+	d := open(t, 1<<20)
+	d.Store("a", []byte("x"))
+	key := filepath.Join(d.dir, keyName)
+	if err := os.Chmod(key, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if openAt(d.dir, 1<<20).dir != "" {
+		t.Error("others may read the key")
+	}
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := openAt(d.dir, 1<<20).Load("a"); ok {
+		t.Error("another key fits")
+	}
+	if err := os.Chmod(d.dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if openAt(d.dir, 1<<20).dir != "" {
+		t.Error("others may write to the directory")
+	}
+	var none *Dir
+	none.Store("a", []byte("x"))
+	if _, ok := none.Load("a"); ok {
+		t.Error("nil has something")
+	}
+}
+
+// With too many bytes the least recently used files go; the key stays, and so does what was stored last.
+func TestShrink(t *testing.T) {
+	d := open(t, 10<<10)
+	for i := range 30 {
+		id := fmt.Sprint(i)
+		d.Store(id, make([]byte, 1000))
+		old := time.Now().Add(time.Duration(i-1000) * time.Minute)
+		if err := os.Chtimes(filepath.Join(d.dir, id), old, old); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := d.Load(id); !ok {
+			t.Fatalf("file %d is gone", i)
+		}
+		if err := os.Chtimes(filepath.Join(d.dir, id), old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, ok := d.Load("0"); ok {
+		t.Error("the oldest is still there")
+	}
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) > 11 || len(entries) < 7 {
+		t.Errorf("%d files", len(entries))
+	}
+	d.Store("big", make([]byte, 9<<10))
+	if _, ok := d.Load("big"); ok {
+		t.Error("one that would leave no room for others was kept")
+	}
+}

@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"sync"
+
+	"github.com/ripstop/ripstop/internal/cache"
+)
+
+// What is known of a module's code is costly to find out and depends on nothing but the module's file: so it is kept on disk, by the hash of all that it is made of, for
+// the next process that has the module, wherever it lies there.
+
+// cacheMost is how many bytes are kept.
+const cacheMost = 768 << 20
+
+// openCache gives the user's cache, of this build of ripstop: another one may find out something else.
+var openCache = sync.OnceValue(func() *cache.Dir {
+	if len(build()) == 0 {
+		return nil
+	}
+	return cache.Open("code", cacheMost)
+})
+
+// build is what identifies this build: the Go linker's note about the executable.
+var build = sync.OnceValue(func() []byte {
+	f, err := elf.Open("/proc/self/exe")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	s := f.Section(".note.go.buildid")
+	if s == nil || s.Size > 4<<10 {
+		return nil
+	}
+	b, err := s.Data()
+	if err != nil || len(b) < 32 {
+		return nil
+	}
+	return b
+})
+
+// hashOf hashes what knowledge of a module's code is made from: the code, where functions are said to lie, what must not move, and where the loader enters. Addresses are link-time ones.
+func (m *Module) hashOf(functions, keep [][2]uint64, entered []uint64) string {
+	h := sha256.New()
+	h.Write(build())
+	var words []byte
+	add := func(v ...uint64) {
+		for _, x := range v {
+			words = binary.LittleEndian.AppendUint64(words, x)
+		}
+	}
+	add(uint64(len(m.texts)), uint64(len(functions)), uint64(len(keep)), uint64(len(entered)), m.Base-m.Bias, m.End-m.Bias)
+	for _, list := range [][][2]uint64{functions, keep} {
+		for _, r := range list {
+			add(r[0], r[1])
+		}
+	}
+	add(entered...)
+	for _, t := range m.texts {
+		add(t.at-m.Bias, uint64(len(t.code)))
+	}
+	h.Write(words)
+	for _, t := range m.texts {
+		h.Write(t.code)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// A file of what is known: how many bytes were not understood, then for each text the length of its part and the part (patch.Text.AppendKnown).
+
+// known makes the instructions known that were kept, and says whether there were some.
+func (m *Module) known() bool {
+	b, ok := m.cache.Load(m.hash)
+	if !ok || len(b) < 8 {
+		return false
+	}
+	undecoded := binary.LittleEndian.Uint64(b)
+	b = b[8:]
+	for _, t := range m.texts {
+		if len(b) < 8 || uint64(len(b)-8) < binary.LittleEndian.Uint64(b) {
+			return false
+		}
+		n := binary.LittleEndian.Uint64(b)
+		if t.plan.SetKnown(b[8:8+n]) != nil {
+			return false
+		}
+		b = b[8+n:]
+	}
+	m.undecoded = undecoded
+	return true
+}
+
+// keep keeps the instructions that were made known.
+func (m *Module) keep() {
+	b := binary.LittleEndian.AppendUint64(nil, m.undecoded)
+	for _, t := range m.texts {
+		at := len(b)
+		b = t.plan.AppendKnown(append(b, make([]byte, 8)...))
+		binary.LittleEndian.PutUint64(b[at:], uint64(len(b)-at-8))
+	}
+	m.cache.Store(m.hash, b)
+}
+
+// Kept gives what Keep was given for this module's code under a name by this build of ripstop, in this process or another one of the user's, wherever the module lay there; false:
+// there is nothing. It is the caller's.
+func (m *Module) Kept(name string) ([]byte, bool) {
+	m.learn()
+	return m.cache.Load(m.hash + "." + name)
+}
+
+// Keep keeps what may be of use when the module is met again. The name is part of a file's.
+func (m *Module) Keep(name string, b []byte) {
+	m.learn()
+	if !m.closed.Load() {
+		m.cache.Store(m.hash+"."+name, b)
+	}
+}
+
+// countKept adds a module to the figures.
+func (m *Module) countKept(s *Stats) {
+	if m.learnt {
+		s.Modules++
+	}
+	if m.fromCache {
+		s.Kept++
+	}
+}

@@ -1,0 +1,87 @@
+package engine
+
+import (
+	"bytes"
+	"debug/elf"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/cache"
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/patch"
+)
+
+// moduleOf makes a module of a file as if it lay elsewhere in a process by bias.
+func moduleOf(t *testing.T, path string, bias uint64, c *cache.Dir) *Module {
+	t.Helper()
+	img, err := image.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { img.Close() })
+	m := &Module{Path: path, Image: img, Bias: bias, cache: c, closed: new(atomic.Bool), space: patch.NewSpace(nil)}
+	for _, s := range img.Segments() {
+		if s.Flags&elf.PF_X != 0 {
+			code := bytes.Clone(img.Bytes(s.Addr, s.FileSize))
+			m.Base, m.End = s.Addr+bias, s.Addr+bias+uint64(len(code))
+			m.texts = append(m.texts, &text{at: m.Base, code: code})
+		}
+	}
+	return m
+}
+
+// What was kept of a module's code is what would be learnt anew, wherever the module lies; a file that is not as it was written is not believed, and what is learnt then is kept.
+func TestKept(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	c := cache.Open("code", cacheMost)
+	const libc = "/lib/x86_64-linux-gnu/libc.so.6"
+	know := func(bias uint64, c *cache.Dir, kept bool) []byte {
+		t.Helper()
+		m := moduleOf(t, libc, bias, c)
+		m.learn()
+		if m.fromCache != kept {
+			t.Errorf("from the cache: %v", m.fromCache)
+		}
+		b := []byte{byte(m.undecoded), byte(m.undecoded >> 8)}
+		for _, x := range m.texts {
+			b = x.plan.AppendKnown(b)
+		}
+		return b
+	}
+	anew := know(0x7f0000000000, nil, false)
+	if !bytes.Equal(know(0x7f1234567000, c, false), anew) || !bytes.Equal(know(0x7f1111111000, c, true), anew) {
+		t.Error("something else is known")
+	}
+	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "ripstop/code/????????????????*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[len(b)/2] ^= 0x10
+	if err := os.WriteFile(files[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(know(0x7f1234567000, c, false), anew) || !bytes.Equal(know(0x7f1111111000, c, true), anew) {
+		t.Error("something else is known after a bad file")
+	}
+	// What a client keeps.
+	m := moduleOf(t, libc, 0x7f0000000000, c)
+	if _, ok := m.Kept("test"); ok {
+		t.Error("nothing was kept")
+	}
+	m.Keep("test", []byte("something"))
+	if b, ok := moduleOf(t, libc, 0x7f1000000000, c).Kept("test"); !ok || string(b) != "something" {
+		t.Errorf("%q, %v", b, ok)
+	}
+	// Other code is another module.
+	other := moduleOf(t, libc, 0x7f1000000000, c)
+	other.texts[0].code[1000] ^= 1
+	if _, ok := other.Kept("test"); ok || other.fromCache {
+		t.Error("the same for other code")
+	}
+}

@@ -1,0 +1,60 @@
+package patch
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+)
+
+// A text that is told what another one of the same bytes knows knows the same, elsewhere too, and is planned for alike.
+func TestKnown(t *testing.T) {
+	from := load(t, libcFile, 0x7f1234500000)
+	from.Complete()
+	b := from.AppendKnown(nil)
+	to := NewText(0x7f0000400000, from.orig)
+	if err := to.SetKnown(b); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(from.lens, to.lens) || !slices.Equal(from.targets, to.targets) || !slices.Equal(from.loops, to.loops) || !to.complete {
+		t.Error("it knows something else")
+	}
+	if !bytes.Equal(to.AppendKnown(nil), b) {
+		t.Error("it tells something else")
+	}
+	if short := NewText(0x7f0000400000, from.orig[:len(from.orig)-16]); short.SetKnown(b) == nil {
+		t.Error("a shorter text takes it")
+	}
+}
+
+// Any bytes are refused, or leave a text that can be planned for: nothing in them leads out of it.
+func FuzzKnown(f *testing.F) {
+	code := []byte{0x48, 0x8b, 0x07, 0x48, 0x89, 0x46, 0x08, 0xeb, 0xf7, 0xf0, 0x48, 0x0f, 0xc1, 0x07, 0x8b, 0x05, 1, 2, 3, 4, 0xc3, 0x90, 0x66, 0x90}
+	make := func() *Text { return NewText(0x400000, code) }
+	text := make()
+	text.AddFunction(0x400000, 0x400000+uint64(len(code)))
+	f.Add(text.AppendKnown(nil))
+	text.Complete()
+	f.Add(text.AppendKnown(nil))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		text := make()
+		if text.SetKnown(b) != nil {
+			return
+		}
+		p := NewPlanner(text, NewSpace([]Range{{0x10000000, 0x20000000}}))
+		var add []Site
+		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
+			text.loop(a)
+			text.target(a)
+			if p.Check(a) == nil {
+				add = append(add, Site{a, nops(8)})
+			}
+		}
+		tx, err := p.PlanSome(add)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Commit(tx)
+		p.Close()
+	})
+}
