@@ -23,6 +23,7 @@ type flags struct {
 	hangTimeout time.Duration
 	full        bool
 	memoryLimit int
+	heap        string
 	haltOnFirst bool
 	movAtomics  string
 	waitFor     string
@@ -57,7 +58,7 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
 			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),
-			Full: o.full, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst,
+			Full: o.full, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst, Heap: run.Heap(o.heap),
 		})
 	},
 	record: func(o *flags) (int, error) {

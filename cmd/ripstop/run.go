@@ -65,6 +65,8 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	cmd.Flags().DurationVar(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
 	fs.note("hang-timeout")
 	fs.boolean(&o.haltOnFirst, "halt-on-first", "", "end the program when something is reported that is neither suppressed nor known; races that rest on mov alone are mostly told at the end")
+	fs.oneOf(&o.heap, "heap", string(run.LibcHeap), []string{string(run.LibcHeap), string(run.OwnHeap)},
+		"whose malloc the program has: libc's, or ripstop's own in its place, which is not needed for anything yet")
 	fs.under("Data races")
 	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 30 to 200 times slower")
 	fs.movAtomics(&o.movAtomics)

@@ -39,6 +39,15 @@ const (
 	All  WaitFor = "all"  // the last process that is watched
 )
 
+// Heap is whose malloc the program has.
+type Heap string
+
+// LibcHeap is the C library's, or what the program has in its place; OwnHeap is the agent's (internal/agent/c/alloc.h) in place of the C library's.
+const (
+	LibcHeap Heap = "libc"
+	OwnHeap  Heap = "own"
+)
+
 // Options is what the flags of a run say.
 type Options struct {
 	Program     []string // and its arguments
@@ -51,6 +60,7 @@ type Options struct {
 	WaitFor     WaitFor         // "" is Main
 	Full        bool            // look for data races, too, by checking all memory accesses
 	MovAtomics  race.MovAtomics // of Full; "": race.DefaultMovAtomics
+	Heap        Heap            // whose heap the program has; empty: libc's
 	MemoryLimit int             // of Full: MiB for what the detector of races remembers of a process's memory; 0: as much as is usual
 	HaltOnFirst bool            // end the program when something is reported that counts
 	Stats       bool            // say at the end what the watching cost
@@ -166,6 +176,9 @@ func config(o *Options) wire.Config {
 	}
 	if o.Follow {
 		c.Follow = 1
+	}
+	if o.Heap == OwnHeap {
+		c.Allocator = uint32(wire.AllocatorOwner)
 	}
 	if o.Full {
 		c.All, c.Races = 1, 1

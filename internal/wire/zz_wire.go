@@ -274,6 +274,17 @@ const (
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
 
+// Allocator: whose malloc a process has.
+type Allocator uint8
+
+const (
+	AllocatorLibc  Allocator = 0
+	AllocatorOwner Allocator = 1
+	AllocatorFreer Allocator = 2
+)
+
+func (v Allocator) String() string { return enumName("Allocator", uint32(v)) }
+
 // CallRow: the last 8 rows of Calls: CallRows - 8 + this.
 type CallRow uint8
 
@@ -2145,10 +2156,12 @@ type Config struct {
 	Calls       uint32 // 1: system calls are counted: regions have Calls
 	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys
 	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual
+	Allocator   uint32 // low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB
+	_           [4]byte
 }
 
 // SizeConfig is the size of Config in bytes.
-const SizeConfig = 40
+const SizeConfig = 48
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Config{})-SizeConfig]
 
@@ -2291,7 +2304,7 @@ type Welcome struct {
 }
 
 // SizeWelcome is the size of Welcome in bytes.
-const SizeWelcome = 56
+const SizeWelcome = 64
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Welcome{})-SizeWelcome]
 

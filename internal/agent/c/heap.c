@@ -2,7 +2,7 @@
  *
  * Ground rules that bite here: malloc is called before the constructor, inside dlsym and dlopen, in fork children, at thread exit, and
  * (wrongly, but it happens) in signal handlers: nothing here locks, waits or allocates. The real allocator is whatever comes next in
- * the program's own lookup order, jemalloc or tcmalloc too. A program whose *executable* defines malloc never calls us.
+ * the program's own lookup order, jemalloc or tcmalloc too; or, in place of glibc's, our own (alloc.h), for the blocks that it gave out. A program whose *executable* defines malloc never calls us.
  *
  * Blocks. A table of fixed size, indexed by address, remembers for recent blocks where they begin, how long they are, and the
  * stack of their allocation. It is a cache: a collision forgets the older block, and then nobody claims to know it. Each entry is one
@@ -12,6 +12,7 @@
  * callers of malloc go through the PLT; for other allocators (mallocx, …) it may not, nor where a library was loaded with RTLD_DEEPBIND, which calls glibc's
  * malloc past us: then tombstones are not believed.
  */
+#include "alloc.h"
 #include "core.h"
 #include "heap.h"
 #include "os.h"
@@ -167,8 +168,21 @@ static bool blocks_ready(void)
 	return true;
 }
 
+/* Where the next allocator is not glibc's, the program may have other dealings with it. */
+void rs_heap_begin(void)
+{
+	if (!rs_config.allocator)
+		return;
+	if (dl_iterate_phdr(is_glibc, NULL) != 1)
+		rs_os_say("its heap is that of another allocator than libc's, and not the agent's own", 0);
+	else
+		rs_alloc_begin(rs_config.allocator);
+}
+
+/* Blocks of ours are for libc's free a mistake: there are to be no more of them. */
 void rs_heap_bypassed(void)
 {
+	rs_alloc_stop();
 	__atomic_store_n(&rs_bypassed, true, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&tombstones_hold, false, __ATOMIC_SEQ_CST);
 }
@@ -384,11 +398,16 @@ static bool inside_block(uintptr_t p, union block *b)
 	return at && p > at && b->size != UINT32_MAX && p - at < b->size && !(b->addr & B_NEW) && lives(load(slot_of(at)), at);
 }
 
-/* The length of a block of glibc's by the head before it, which glibc's free reads as well; 0: such a head no block has. malloc_usable_size does not ask that, and
+/* The length of a block of our own; of one of glibc's by the head before it, which glibc's free reads as well; 0: such a head no block has. malloc_usable_size does not ask that, and
  * crashes at what is no block, where the program natively ends by glibc's abort. Of the next head, if it is near: is this block said to be in use there? */
 static size_t length_by_head(uintptr_t p)
 {
 	enum { PREVIOUS_IN_USE = 1, MMAPPED = 2 };
+	if (rs_alloc_has(p)) {
+		uintptr_t block;
+		size_t length;
+		return rs_alloc_block_of(p, &block, &length) && block == p ? length : 0;
+	}
 	size_t head = *((const size_t *)p - 1), size = head & ~(size_t)7;
 	if (size < 32 || size % 16 != 0 || size >= 1ull << 46)
 		return 0;
@@ -396,6 +415,14 @@ static size_t length_by_head(uintptr_t p)
 		return size - 16;
 	uintptr_t next = p + size - 8;
 	return next >> 12 == p >> 12 && !(*(const size_t *)next & PREVIOUS_IN_USE) ? 0 : size - 8;
+}
+
+/* Of a block that lives. */
+static size_t usable(void *p)
+{
+	if (rs_alloc_has((uintptr_t)p))
+		return rs_alloc_usable_size(p);
+	return rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 1;
 }
 
 /* p was not found as a live block. True: it is certain that it is none. */
@@ -458,7 +485,7 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !rs_bypassed)
 			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
 		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
-			rs_sync_memory_gone(t, (uintptr_t)p, rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 1, stack);
+			rs_sync_memory_gone(t, (uintptr_t)p, usable(p), stack);
 		else if (!known && !invalid)
 			rs_sync_memory_gone(t, (uintptr_t)p, length_by_head((uintptr_t)p), stack);
 	}
@@ -503,11 +530,52 @@ bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t
 #define GOT(p, n, kind) rs_heap_got((p), (n), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
 #define GIVE(p, kind) rs_heap_give((p), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
 
+/* What the real functions are, our own heap's where that is in use. */
+static inline void *real_malloc(size_t n) { return rs_alloc.on ? rs_alloc_malloc(n) : rs_real.malloc(n); }
+static inline void *real_calloc(size_t m, size_t n) { return rs_alloc.on ? rs_alloc_calloc(m, n) : rs_real.calloc(m, n); }
+/* p is a block that is out, for certain. */
+static inline void real_free(void *p)
+{
+	if (rs_alloc_has((uintptr_t)p))
+		rs_alloc_free(p);
+	else
+		rs_real.free(p);
+}
+
+static void free_doubtful(void *p, void (*real)(void *))
+{
+	if (rs_alloc_has((uintptr_t)p))
+		rs_alloc_free_doubtful(p);
+	else
+		real(p);
+}
+
+static void *real_resize(void *(*real)(void *, size_t), void *old, size_t n, bool known)
+{
+	if (!old)
+		return rs_alloc.on ? rs_alloc_malloc(n) : real(old, n);
+	if (!rs_alloc_has((uintptr_t)old))
+		return real(old, n);
+	if (!known)
+		rs_alloc_doubt(old, "realloc(): invalid pointer");
+	return rs_alloc_realloc(old, n);
+}
+
+/* As glibc's, an alignment is rounded up to a power of two. */
+static void *real_memalign(void *(*real)(size_t, size_t), size_t align, size_t n)
+{
+	if (!rs_alloc.on || align > SIZE_MAX / 2 + 1)
+		return real(align, n);
+	if (align & (align - 1))
+		align = 1ull << (64 - __builtin_clzll(align));
+	return rs_alloc_memalign(align, n);
+}
+
 RS_EXPORT void *malloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.malloc))
 		return early_alloc(16, n);
-	void *p = rs_real.malloc(n);
+	void *p = real_malloc(n);
 	if (RS_UNLIKELY(!got_quickly(p, n, RS_CALLER(), __builtin_frame_address(0))))
 		GOT(p, n, MALLOC);
 	return p;
@@ -518,7 +586,7 @@ RS_EXPORT void *calloc(size_t m, size_t n)
 	size_t total;
 	if (RS_UNLIKELY(!rs_real.calloc)) /* the early area is zero and is never used twice */
 		return __builtin_mul_overflow(m, n, &total) ? NULL : early_alloc(16, total);
-	void *p = rs_real.calloc(m, n);
+	void *p = real_calloc(m, n);
 	if (RS_UNLIKELY(!got_quickly(p, m * n, RS_CALLER(), __builtin_frame_address(0))))
 		GOT(p, m * n, CALLOC);
 	return p;
@@ -528,7 +596,7 @@ RS_EXPORT void *calloc(size_t m, size_t n)
 static void *early_move(void *old, size_t n)
 {
 	size_t have = early_size(old);
-	void *p = rs_real.malloc ? rs_real.malloc(n) : early_alloc(16, n);
+	void *p = rs_real.malloc ? real_malloc(n) : early_alloc(16, n);
 	if (p)
 		copy(p, old, have < n ? have : n);
 	return p;
@@ -542,13 +610,15 @@ static void *resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned
 		return p;
 	}
 	size_t had = 0;
+	bool known = false;
 	if (old && blocks) {
 		union block was = load(slot_of((uintptr_t)old));
 		if ((was.addr & ~(uint64_t)15) == (uintptr_t)old)
 			had = was.size;
+		known = lives(was, (uintptr_t)old);
 	}
 	rs_heap_give(old, kind, pc, fp);
-	void *p = real(old, n);
+	void *p = real_resize(real, old, n, known);
 	if (p)
 		rs_heap_got(p, n, kind, pc, fp);
 	else if (old && n != 0) /* it failed: the old block lives on */
@@ -577,13 +647,13 @@ static __attribute__((noinline)) void free_slowly(void *p, uintptr_t pc, void *f
 	if (is_early(p) || !rs_real.free)
 		return;
 	rs_heap_give(p, RS_ALLOC_FREE, pc, fp);
-	rs_real.free(p);
+	free_doubtful(p, rs_real.free);
 }
 
 RS_EXPORT void free(void *p)
 {
 	if (RS_LIKELY(given_quickly(p, RS_CALLER(), __builtin_frame_address(0)))) {
-		rs_real.free(p);
+		real_free(p);
 		return;
 	}
 	free_slowly(p, RS_CALLER(), __builtin_frame_address(0));
@@ -596,7 +666,7 @@ RS_EXPORT void cfree(void *p)
 	if (RS_UNLIKELY(is_early(p) || !rs_real.free))
 		return;
 	GIVE(p, FREE);
-	(rs_real.cfree ? rs_real.cfree : rs_real.free)(p);
+	free_doubtful(p, rs_real.cfree ? rs_real.cfree : rs_real.free);
 }
 RS_OLD(cfree, cfree, "GLIBC_2.2.5");
 
@@ -605,7 +675,7 @@ RS_EXPORT void *memalign(size_t align, size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.memalign))
 		return early_alloc(align, n);
-	void *p = rs_real.memalign(align, n);
+	void *p = real_memalign(rs_real.memalign, align, n);
 	GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -614,7 +684,7 @@ RS_EXPORT void *aligned_alloc(size_t align, size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.aligned_alloc))
 		return early_alloc(align, n);
-	void *p = rs_real.aligned_alloc(align, n);
+	void *p = real_memalign(rs_real.aligned_alloc, align, n);
 	GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -627,7 +697,17 @@ RS_EXPORT int posix_memalign(void **out, size_t align, size_t n)
 			*out = p;
 		return p ? 0 : ENOMEM;
 	}
-	int r = rs_real.posix_memalign(out, align, n);
+	int r;
+	if (rs_alloc.on && align % sizeof(void *) == 0 && align && !(align & (align - 1))) {
+		int error = errno;
+		void *p = rs_alloc_memalign(align, n);
+		if (p)
+			*out = p;
+		else
+			errno = error;
+		r = p ? 0 : ENOMEM;
+	} else
+		r = rs_real.posix_memalign(out, align, n);
 	if (r == 0)
 		GOT(*out, n, MEMALIGN);
 	return r;
@@ -637,7 +717,7 @@ RS_EXPORT void *valloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.valloc))
 		return early_alloc(4096, n);
-	void *p = rs_real.valloc(n);
+	void *p = rs_alloc.on ? rs_alloc_memalign(RS_PAGE, n) : rs_real.valloc(n);
 	GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -647,7 +727,7 @@ RS_EXPORT void *pvalloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.pvalloc))
 		return early_alloc(4096, (n + 4095) & ~(size_t)4095);
-	void *p = rs_real.pvalloc(n);
+	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_alloc_memalign(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE) : rs_real.pvalloc(n);
 	GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -657,6 +737,8 @@ RS_EXPORT size_t malloc_usable_size(void *p)
 {
 	if (is_early(p))
 		return early_size(p);
+	if (rs_alloc_has((uintptr_t)p))
+		return rs_alloc_usable_size(p);
 	return rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 0;
 }
 
@@ -666,7 +748,7 @@ RS_EXPORT void *__libc_malloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_malloc))
 		return early_alloc(16, n);
-	void *p = rs_real.__libc_malloc(n);
+	void *p = rs_alloc.on ? rs_alloc_malloc(n) : rs_real.__libc_malloc(n);
 	GOT(p, n, MALLOC);
 	return p;
 }
@@ -676,7 +758,7 @@ RS_EXPORT void *__libc_calloc(size_t m, size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_calloc))
 		return calloc(m, n);
-	void *p = rs_real.__libc_calloc(m, n);
+	void *p = rs_alloc.on ? rs_alloc_calloc(m, n) : rs_real.__libc_calloc(m, n);
 	GOT(p, m * n, CALLOC);
 	return p;
 }
@@ -692,7 +774,7 @@ RS_EXPORT void *__libc_memalign(size_t align, size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_memalign))
 		return early_alloc(align, n);
-	void *p = rs_real.__libc_memalign(align, n);
+	void *p = real_memalign(rs_real.__libc_memalign, align, n);
 	GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -702,7 +784,7 @@ RS_EXPORT void *__libc_valloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_valloc))
 		return early_alloc(4096, n);
-	void *p = rs_real.__libc_valloc(n);
+	void *p = rs_alloc.on ? rs_alloc_memalign(RS_PAGE, n) : rs_real.__libc_valloc(n);
 	GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -712,7 +794,7 @@ RS_EXPORT void *__libc_pvalloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_pvalloc))
 		return early_alloc(4096, (n + 4095) & ~(size_t)4095);
-	void *p = rs_real.__libc_pvalloc(n);
+	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_alloc_memalign(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE) : rs_real.__libc_pvalloc(n);
 	GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -723,5 +805,5 @@ RS_EXPORT void __libc_free(void *p)
 	if (RS_UNLIKELY(is_early(p) || !rs_real.__libc_free))
 		return;
 	GIVE(p, FREE);
-	rs_real.__libc_free(p);
+	free_doubtful(p, rs_real.__libc_free);
 }

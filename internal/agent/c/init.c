@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "called.h"
 #include "core.h"
+#include "heap.h"
 #include "race.h"
 #include "patch.h"
 #include <elf.h>
@@ -244,6 +245,7 @@ static void start(char **envp)
 			rs_env_preload = preload_copy;
 			rs_env_session = session_copy;
 		}
+		rs_heap_begin();
 		rs_active = 1;
 		rs_begin_process(t);
 		rs_patch_start(mask);

@@ -4,6 +4,7 @@
  * fork's child is taken over in an atfork handler and not after fork returned: handlers of the program run inside fork and use locks,
  * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
+#include "alloc.h"
 #include "patch.h"
 #include "fd.h"
 #include <errno.h>
@@ -71,6 +72,7 @@ void rs_proc_unseen(void)
 static void before_fork(void)
 {
 	struct rs_thread *t = rs_thread_tls;
+	rs_alloc_before_fork();
 	rs_patch_before_fork();
 	if (rs_ctl)
 		__atomic_fetch_add(&rs_ctl->forks, 1, __ATOMIC_RELAXED);
@@ -84,6 +86,7 @@ static void before_fork(void)
 static void parent_after_fork(void)
 {
 	struct rs_thread *t = rs_thread_tls;
+	rs_alloc_after_fork(false);
 	if (t)
 		t->inside = fork_inside;
 }
@@ -92,6 +95,7 @@ static void parent_after_fork(void)
 static void child_after_fork(void)
 {
 	rs_own_pid = (uint32_t)RS_SYS0(SYS_getpid);
+	rs_alloc_after_fork(true);
 	rs_popen_after_fork();
 	rs_system_after_fork();
 	rs_atexit_after_fork();
@@ -339,6 +343,7 @@ struct clone_start { int (*fn)(void *); void *arg; };
 static int unseen_start(void *p)
 {
 	struct clone_start *s = p;
+	rs_alloc_after_fork(true);
 	rs_patch_after_fork();
 	rs_proc_unseen();
 	return s->fn(s->arg);

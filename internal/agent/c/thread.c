@@ -3,6 +3,7 @@
  * A thread's last event must come after the program's own destructors. It is sent from the destructor of a key of ours, which arms itself
  * again until the last of the PTHREAD_DESTRUCTOR_ITERATIONS rounds; C++'s thread_local destructors, cleanup handlers and unwinding all come
  * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
+#include "alloc.h"
 #include "calls.h"
 #include "core.h"
 #include "patch.h"
@@ -252,6 +253,7 @@ static void end(struct rs_thread *t)
 	if (h)
 		rs_handle_change(h, t->number, ENDED, 0, 0);
 	over = true;
+	rs_alloc_thread_end();
 	rs_calls_leave();
 	rs_thread_tls = NULL;
 	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_SEQ_CST);

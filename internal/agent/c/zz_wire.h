@@ -228,6 +228,13 @@ enum {
 	RS_PATCH_FUNC_SHARE_ACCESS = 6,
 };
 
+/* whose malloc a process has */
+enum {
+	RS_ALLOCATOR_LIBC = 0,
+	RS_ALLOCATOR_OWNER = 1,
+	RS_ALLOCATOR_FREER = 2,
+};
+
 /* the last 8 rows of Calls: CallRows - 8 + this */
 enum {
 	RS_CALL_ROW_VDSO_CLOCK_GETTIME = 0,
@@ -1176,8 +1183,10 @@ struct rs_config {
 	uint32_t calls; /* 1: system calls are counted: regions have Calls */
 	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys */
 	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
+	uint32_t allocator; /* low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB */
+	uint8_t end_padding[4];
 };
-_Static_assert(sizeof(struct rs_config) == 40, "Config");
+_Static_assert(sizeof(struct rs_config) == 48, "Config");
 _Static_assert(offsetof(struct rs_config, all) == 0, "Config.All");
 _Static_assert(offsetof(struct rs_config, follow) == 1, "Config.Follow");
 _Static_assert(offsetof(struct rs_config, heap) == 2, "Config.Heap");
@@ -1191,6 +1200,7 @@ _Static_assert(offsetof(struct rs_config, patch) == 24, "Config.Patch");
 _Static_assert(offsetof(struct rs_config, calls) == 28, "Config.Calls");
 _Static_assert(offsetof(struct rs_config, races) == 32, "Config.Races");
 _Static_assert(offsetof(struct rs_config, race_pages) == 36, "Config.RacePages");
+_Static_assert(offsetof(struct rs_config, allocator) == 40, "Config.Allocator");
 
 /* Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end. */
 struct rs_lane {
@@ -1353,7 +1363,7 @@ struct rs_welcome {
 	uint32_t spare; /*  */
 	struct rs_config config[1]; /*  */
 };
-_Static_assert(sizeof(struct rs_welcome) == 56, "Welcome");
+_Static_assert(sizeof(struct rs_welcome) == 64, "Welcome");
 _Static_assert(offsetof(struct rs_welcome, magic) == 0, "Welcome.Magic");
 _Static_assert(offsetof(struct rs_welcome, version) == 8, "Welcome.Version");
 _Static_assert(offsetof(struct rs_welcome, spare) == 12, "Welcome.Spare");

@@ -1,0 +1,491 @@
+/* alloc.c: the agent's own heap (alloc.h): its beginning, heaps and threads, locks, fork, and what malloc and its kin do beyond the quick paths.
+ *
+ * Ground rules that bite here: called wherever the program calls malloc: before main, in fork's handlers, at a thread's end, in signal handlers. The OS only through os.h; libc only for blocks that
+ * cannot be had here, and for its abort. Nothing here sends events, looks at rs_self, or depends on a session that still lives.
+ *
+ * Signal handlers: beyond the quick paths the thread has no heap (rs_alloc_enter), so a handler that interrupts there gets libc's blocks, and what it frees goes
+ * home by the ways for other threads' blocks. One that interrupts a quick path is as undefined as with glibc. */
+#include "alloc_core.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
+
+struct rs_alloc_view rs_alloc;
+struct rs_alloc_tables rs_alloc_tables;
+struct rs_alloc_order rs_alloc_order;
+uint8_t rs_alloc_class_of[RS_ALLOC_QUICK / 16 + 1];
+
+static struct rs_alloc_heap nobody; /* its stacks are [NULL, NULL): empty, and full */
+__thread struct rs_alloc_heap *rs_alloc_mine = &nobody;
+RS_TLS enum { OUTSIDE, INSIDE, OVER } state; /* OVER: the thread has given its heap away */
+
+enum { FIRST_CAP = 8 };
+
+/* --- locks -------------------------------------------------------------------------------------------------------------------- */
+
+static void lock_word(uint32_t *l)
+{
+	uint32_t free = 0;
+	if (RS_LIKELY(__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)))
+		return;
+	while (__atomic_exchange_n(l, 2, __ATOMIC_ACQUIRE) != 0)
+		rs_os_wait(l, 2, false, 1000);
+}
+
+void rs_alloc_lock(uint32_t *l, uint32_t id)
+{
+	if (RS_UNLIKELY(rs_alloc_order.before != NULL))
+		rs_alloc_order.before(id);
+	lock_word(l);
+	if (RS_UNLIKELY(rs_alloc_order.after != NULL))
+		rs_alloc_order.after(id);
+}
+
+void rs_alloc_unlock(uint32_t *l)
+{
+	if (RS_UNLIKELY(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
+		rs_os_wake(l, false);
+}
+
+/* As glibc ends a program whose heap is broken. */
+void rs_alloc_abort(const char *what)
+{
+	char line[80];
+	size_t n = rs_os_length(what);
+	rs_os_copy(line, what, n);
+	line[n++] = '\n';
+	RS_SYS3(SYS_write, 2, line, n);
+	abort();
+}
+
+/* --- heaps ---------------------------------------------------------------------------------------------------------------------- */
+
+static struct rs_alloc_heap *make_heap(uint32_t id)
+{
+	size_t slots = 0;
+	for (unsigned c = 0; c < RS_ALLOC_CLASSES; c++)
+		slots += T.cap[c];
+	struct rs_alloc_heap *h = rs_os_map(sizeof *h + slots * sizeof(uintptr_t));
+	if (!h)
+		return NULL;
+	uintptr_t *at = (uintptr_t *)(h + 1);
+	for (unsigned c = 0; c < RS_ALLOC_CLASSES; c++) {
+		h->bin[c].top = h->bin[c].bottom = at;
+		h->bin[c].limit = at + (T.cap[c] < FIRST_CAP ? T.cap[c] : FIRST_CAP);
+		at += T.cap[c];
+	}
+	h->id = id;
+	return h;
+}
+
+/* The lowest that no thread has, or a new one. */
+static struct rs_alloc_heap *find_heap(void)
+{
+	struct rs_alloc_heap *h = NULL;
+	rs_alloc_lock(&T.lock, 0);
+	uint32_t id = 1;
+	while (id < T.heaps && T.heap[id]->taken)
+		id++;
+	if (id < T.heaps)
+		h = T.heap[id];
+	else if (id < HEAPS_MOST && (h = make_heap(id)) != NULL) {
+		__atomic_store_n(&T.heap[id], h, __ATOMIC_RELEASE);
+		__atomic_store_n(&T.heaps, id + 1, __ATOMIC_RELEASE);
+	}
+	if (h)
+		h->taken = 1;
+	rs_alloc_unlock(&T.lock);
+	return h;
+}
+
+struct rs_alloc_heap *rs_alloc_enter(void)
+{
+	if (RS_UNLIKELY(state != OUTSIDE))
+		return NULL;
+	struct rs_alloc_heap *h = rs_alloc_mine;
+	state = INSIDE;
+	RS_BARRIER();
+	rs_alloc_mine = &nobody;
+	RS_BARRIER();
+	if (RS_UNLIKELY(!h->id) && !(h = find_heap()))
+		state = OUTSIDE;
+	return h;
+}
+
+void rs_alloc_leave(struct rs_alloc_heap *h)
+{
+	RS_BARRIER();
+	rs_alloc_mine = h;
+	RS_BARRIER();
+	state = OUTSIDE;
+}
+
+void rs_alloc_thread_end(void)
+{
+	struct rs_alloc_heap *h = rs_alloc_mine;
+	if (state != OUTSIDE)
+		return;
+	state = OVER;
+	RS_BARRIER();
+	rs_alloc_mine = &nobody;
+	RS_BARRIER();
+	if (!h->id)
+		return;
+	rs_slab_idle(h);
+	rs_alloc_lock(&T.lock, 0);
+	h->taken = 0;
+	rs_alloc_unlock(&T.lock);
+}
+
+/* --- fork --------------------------------------------------------------------------------------------------------------------------- */
+
+static bool fork_locked;
+static uint32_t fork_heaps;
+
+/* A fork in a handler that interrupted the allocator has no way to wait for what its own thread holds. */
+void rs_alloc_before_fork(void)
+{
+	if (!V.reserved || state == INSIDE)
+		return;
+	/* Heaps first, as all do who take both. */
+	for (uint32_t id = 1;;) {
+		for (; id < __atomic_load_n(&T.heaps, __ATOMIC_ACQUIRE); id++)
+			lock_word(&T.heap[id]->lock);
+		lock_word(&T.lock);
+		if (id == T.heaps)
+			break;
+		rs_alloc_unlock(&T.lock);
+	}
+	fork_heaps = T.heaps;
+	fork_locked = true;
+}
+
+void rs_alloc_after_fork(bool child)
+{
+	if (!V.reserved)
+		return;
+	if (child) {
+		for (uint32_t id = 1; id < T.heaps; id++) {
+			T.heap[id]->lock = 0;
+			T.heap[id]->taken = T.heap[id] == rs_alloc_mine;
+		}
+		T.lock = 0;
+	} else if (fork_locked) {
+		fork_locked = false;
+		for (uint32_t id = 1; id < fork_heaps; id++)
+			rs_alloc_unlock(&T.heap[id]->lock);
+		rs_alloc_unlock(&T.lock);
+	}
+	fork_locked = false;
+}
+
+/* --- blocks --------------------------------------------------------------------------------------------------------------------------- */
+
+static void clear(uintptr_t p, size_t n)
+{
+	typedef long long two __attribute__((vector_size(16)));
+	if (n >= 512) {
+		rs_os_clear((void *)p, n);
+		return;
+	}
+	for (size_t i = 0; i < n; i += 16) /* blocks are of whole 16 bytes */
+		*(volatile two *)(p + i) = (two){0, 0};
+}
+
+static void copy(uintptr_t to, uintptr_t from, size_t n)
+{
+	typedef long long two __attribute__((vector_size(16)));
+	if (n >= 1024) {
+		rs_os_copy((void *)to, (const void *)from, n);
+		return;
+	}
+	for (size_t i = 0; i < n; i += 16)
+		*(volatile two *)(to + i) = *(volatile two *)(from + i);
+}
+
+void *rs_plain_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
+{
+	size_t m = n > align ? n : align;
+	unsigned class = m <= RS_ALLOC_LARGEST && align <= RS_UNIT ? class_of(m ? m : 1) : RS_ALLOC_CLASSES;
+	while (class < RS_ALLOC_CLASSES && align > 16 && T.size[class] & (align - 1))
+		class++;
+	if (class == RS_ALLOC_CLASSES) {
+		bool clean = false;
+		uintptr_t p = rs_huge_alloc(h, n > RS_ALLOC_LARGEST ? n : RS_ALLOC_LARGEST + 1, align, &clean);
+		if (p && zero && !clean)
+			rs_os_clear((void *)p, n);
+		return (void *)p;
+	}
+	struct rs_alloc_bin *b = &h->bin[class];
+	uintptr_t p = b->top != b->bottom ? *--b->top : rs_slab_refill(h, class);
+	if (p && zero && (class < RS_ALLOC_PAGED || !rs_slab_clean(p, n)))
+		clear(p, n);
+	return (void *)p;
+}
+
+void rs_plain_free(struct rs_alloc_heap *h, void *block)
+{
+	uintptr_t p = (uintptr_t)block;
+	unsigned kind = V.unit[unit_index(p)] & 0xff, class = kind - 1;
+	if (kind == RS_ALLOC_HUGE) {
+		rs_huge_free(p);
+		return;
+	}
+	if (class >= RS_ALLOC_CLASSES)
+		rs_alloc_abort("free(): invalid pointer");
+	bool own = h && (V.foreign || V.owner[chunk_index(p)] == h->id);
+	if (class >= RS_ALLOC_PAGED && (own || V.foreign))
+		rs_slab_dirty(p, T.size[class]);
+	if (own) {
+		struct rs_alloc_bin *b = &h->bin[class];
+		if (b->top == b->limit)
+			rs_slab_flush(h, class, false);
+		*b->top++ = p;
+	} else if (V.foreign && state != INSIDE) {
+		rs_slab_home(p);
+	} else {
+		rs_slab_remote(p);
+	}
+}
+
+static void *alloc(size_t n, size_t align, bool zero)
+{
+	struct rs_alloc_heap *h = V.on ? rs_alloc_enter() : NULL;
+	if (RS_UNLIKELY(!h))
+		return NULL;
+	void *p = RS_UNLIKELY(V.extra) ? rs_guard_alloc(h, n, align, zero) : rs_plain_alloc(h, n, align, zero);
+	rs_alloc_leave(h);
+	return p;
+}
+
+void *rs_alloc_malloc_slow(size_t n)
+{
+	if (RS_LIKELY(n <= RS_ALLOC_LARGEST && !V.extra)) {
+		struct rs_alloc_bin *b = &rs_alloc_mine->bin[class_of(n ? n : 1)];
+		if (RS_LIKELY(b->top != b->bottom))
+			return (void *)*--b->top;
+	}
+	void *p = alloc(n, 16, false);
+	return RS_LIKELY(p != NULL) ? p : rs_real.malloc(n);
+}
+
+void *rs_alloc_calloc(size_t m, size_t n)
+{
+	size_t total;
+	if (RS_UNLIKELY(__builtin_mul_overflow(m, n, &total)))
+		return rs_real.calloc(m, n);
+	if (RS_LIKELY(total <= RS_ALLOC_QUICK && !V.extra)) {
+		struct rs_alloc_bin *b = &rs_alloc_mine->bin[rs_alloc_class_of[(total + 15) >> 4]];
+		if (RS_LIKELY(b->top != b->bottom)) {
+			uintptr_t p = *--b->top;
+			clear(p, total);
+			return (void *)p;
+		}
+	}
+	void *p = alloc(total, 16, true);
+	return RS_LIKELY(p != NULL) ? p : rs_real.calloc(m, n);
+}
+
+/* align: a power of two. */
+void *rs_alloc_memalign(size_t align, size_t n)
+{
+	void *p = alloc(n, align > 16 ? align : 16, false);
+	return RS_LIKELY(p != NULL) ? p : rs_real.memalign(align, n);
+}
+
+void rs_alloc_free_slow(void *p)
+{
+	struct rs_alloc_heap *h = rs_alloc_enter();
+	if (RS_UNLIKELY(V.extra))
+		rs_guard_free(h, p);
+	else
+		rs_plain_free(h, p);
+	if (h)
+		rs_alloc_leave(h);
+}
+
+/* Is it in no block that is out, for certain? */
+static bool is_free(uintptr_t p)
+{
+	unsigned kind = V.unit[unit_index(p)] & 0xff;
+	if (kind == RS_ALLOC_HUGE)
+		return p & (RS_CHUNK - 1);
+	if (kind == 0 || p & 15 || !rs_slab_out(p))
+		return true;
+	const struct rs_alloc_bin *b = &rs_alloc_mine->bin[kind - 1];
+	for (const uintptr_t *at = b->bottom; at < b->top; at++)
+		if (*at == p)
+			return true;
+	return false;
+}
+
+void rs_alloc_doubt(void *p, const char *what)
+{
+	if (is_free((uintptr_t)p))
+		rs_alloc_abort(what);
+}
+
+void rs_alloc_free_doubtful(void *p)
+{
+	if (is_free((uintptr_t)p))
+		rs_alloc_abort((uintptr_t)p & 15 || (V.unit[unit_index((uintptr_t)p)] & 0xff) == 0 ? "free(): invalid pointer" : "free(): double free detected in tcache 2");
+	rs_alloc_free(p);
+}
+
+static size_t size_of(uintptr_t p)
+{
+	unsigned kind = V.unit[unit_index(p)] & 0xff;
+	if (kind == RS_ALLOC_HUGE)
+		return chunk_at(chunk_index(p))->run_bytes;
+	return kind && kind <= RS_ALLOC_CLASSES ? T.size[kind - 1] : 0;
+}
+
+size_t rs_alloc_usable_size(void *p) { return RS_UNLIKELY(V.extra) ? rs_guard_usable((uintptr_t)p) : size_of((uintptr_t)p); }
+
+void *rs_alloc_realloc(void *old, size_t n)
+{
+	uintptr_t p = (uintptr_t)old;
+	if (n == 0) {
+		rs_alloc_free(old);
+		return NULL;
+	}
+	if (size_of(p) == 0)
+		rs_alloc_abort("realloc(): invalid pointer");
+	size_t was = rs_alloc_usable_size(old);
+	if (!V.extra) {
+		/* A little less than there is stays; libc's gives back what is more than 32 bytes too many, but has less to choose from. */
+		if (was <= RS_ALLOC_LARGEST && n <= was && (n >= was - was / 8 || class_of(n) == class_of(was)))
+			return old;
+		struct rs_alloc_heap *h = was > RS_ALLOC_LARGEST && n > RS_ALLOC_LARGEST ? rs_alloc_enter() : NULL;
+		if (h) {
+			uintptr_t to = rs_huge_resize(h, p, n);
+			rs_alloc_leave(h);
+			if (to)
+				return (void *)to;
+		}
+	}
+	void *new = V.on ? rs_alloc_malloc(n) : rs_real.malloc(n);
+	if (!new)
+		return NULL;
+	copy((uintptr_t)new, p, was < n ? was : n);
+	rs_alloc_free(old);
+	return new;
+}
+
+bool rs_alloc_block_of(uintptr_t p, uintptr_t *block, size_t *size)
+{
+	if (!rs_alloc_has(p))
+		return false;
+	uint32_t unit = unit_index(p);
+	unsigned word = __atomic_load_n(&V.unit[unit], __ATOMIC_RELAXED), kind = word & 0xff;
+	if (kind && kind <= RS_ALLOC_CLASSES) {
+		uintptr_t first = unit_address(unit - (word >> 8));
+		*size = T.size[kind - 1];
+		*block = first + (p - first) / *size * *size;
+		return rs_slab_out(*block);
+	}
+	uint32_t owner = LOAD(V.owner[chunk_index(p)]);
+	for (uint32_t i = chunk_index(p) + 1; owner && i-- > 0 && LOAD(V.owner[i]) == owner;) {
+		kind = __atomic_load_n(&V.unit[i * UNITS], __ATOMIC_RELAXED) & 0xff;
+		if (kind == 0)
+			continue;
+		*block = chunk_address(i);
+		*size = chunk_at(i)->run_bytes;
+		return kind == RS_ALLOC_HUGE && p - *block < *size;
+	}
+	return false;
+}
+
+/* --- what programs ask ------------------------------------------------------------------------------------------------------------------ */
+
+bool rs_alloc_trim(void)
+{
+	struct rs_alloc_heap *h = rs_alloc_enter();
+	if (h) {
+		rs_slab_idle(h);
+		rs_alloc_leave(h);
+	}
+	for (uint32_t id = 1; id < __atomic_load_n(&T.heaps, __ATOMIC_ACQUIRE); id++) {
+		rs_alloc_lock(&T.heap[id]->lock, id);
+		rs_slab_purge(T.heap[id]);
+		rs_alloc_unlock(&T.heap[id]->lock);
+	}
+	return rs_runs_purge();
+}
+
+void rs_alloc_count(struct rs_alloc_counts *c)
+{
+	*c = (struct rs_alloc_counts){0};
+	rs_runs_count(c);
+	for (uint32_t i = 0, n = (uint32_t)(LOAD(V.limit) >> RS_CHUNK_BITS); i < n; i++) {
+		uint32_t owner = LOAD(V.owner[i]);
+		if (!owner || __atomic_load_n(&V.unit[i * UNITS], __ATOMIC_RELAXED) == RS_ALLOC_HUGE)
+			continue;
+		for (unsigned u = 0; u < UNITS; u++) {
+			unsigned word = __atomic_load_n(&V.unit[i * UNITS + u], __ATOMIC_RELAXED), kind = word & 0xff;
+			if (kind == RS_ALLOC_HUGE)
+				break;
+			if (kind == 0) { /* of a run's later chunks nothing is said here, and they count as free */
+				c->free += RS_UNIT;
+			} else if (word >> 8 == 0) {
+				const struct span *s = span_at(i * UNITS + u);
+				c->free += (size_t)(LOAD(s->free) + LOAD(s->fresh)) * T.size[kind - 1];
+				c->spans++;
+			}
+		}
+	}
+	/* Runs' later chunks: all but the first of each. */
+	size_t rest = 0;
+	for (uint32_t i = 0, n = (uint32_t)(LOAD(V.limit) >> RS_CHUNK_BITS); i < n; i++)
+		if (LOAD(V.owner[i]) && __atomic_load_n(&V.unit[i * UNITS], __ATOMIC_RELAXED) == RS_ALLOC_HUGE)
+			rest += ((chunk_at(i)->run_bytes + RS_CHUNK - 1) >> RS_CHUNK_BITS) - 1;
+	c->free -= rest * RS_CHUNK < c->free ? rest * RS_CHUNK : c->free;
+	if (c->free > c->held)
+		c->free = c->held;
+}
+
+/* --- beginning ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void make_classes(void)
+{
+	for (unsigned c = 0; c < RS_ALLOC_CLASSES; c++) {
+		unsigned e = c < 8 ? 0 : 7 + (c - 8) / 8;
+		uint32_t size = c < 8 ? 16 * (c + 1) : (9 + (c - 8) % 8) << (e - 3);
+		unsigned u = 1;
+		while (u < 16 && (u * RS_UNIT < size || u * RS_UNIT % size > u * RS_UNIT / 16))
+			u++;
+		T.size[c] = size;
+		T.units[c] = (uint8_t)u;
+		T.total[c] = (uint16_t)(u * RS_UNIT / size);
+		T.cap[c] = size <= 256 ? 128 : size <= 1024 ? 64 : size <= 4096 ? 16 : size <= 16384 ? 8 : size <= 65536 ? 4 : 2;
+	}
+	for (unsigned i = 0; i <= RS_ALLOC_QUICK / 16; i++)
+		rs_alloc_class_of[i] = (uint8_t)class_of(i ? i * 16 : 1);
+}
+
+bool rs_alloc_begin(uint32_t word)
+{
+	static const char no[] = "its heap is libc's: the agent's own cannot have the addresses it needs";
+	uint64_t most = 256ull << 30, least = 256ull << 20;
+	struct rlimit64 r;
+	if (RS_SYS4(SYS_prlimit64, 0, RLIMIT_AS, 0, &r) == 0 && r.rlim_cur != RLIM64_INFINITY)
+		while (most > r.rlim_cur / 4)
+			most /= 2; /* the rest is the program's own, as what does not fit here is libc's */
+	long why = -ENOMEM;
+	for (; most >= least && why < 0; most /= 4)
+		why = rs_runs_begin(most);
+	if (why < 0) {
+		rs_os_say(no, why);
+		return false;
+	}
+	make_classes();
+	T.heaps = 1;
+	V.foreign = (word & 0xff) == RS_ALLOCATOR_FREER;
+	rs_guard_begin(word);
+	__atomic_store_n(&V.on, 1, __ATOMIC_RELEASE);
+	return true;
+}
+
+void rs_alloc_stop(void) { __atomic_store_n(&V.on, 0, __ATOMIC_SEQ_CST); }

@@ -1,0 +1,169 @@
+/* alloc.h: the agent's own heap: what heap.c, sharing and guard use of it. docs/decisions.md, 35.
+ *
+ * One reserved range of addresses, made of chunks. A chunk is one heap's, a heap one thread's (or, for the moment, nobody's). Small blocks lie in spans of one size each,
+ * larger ones in runs of chunks of their own. What the allocator knows lies beside the range: it never touches the program's pages, but where the program asks for it (calloc, realloc's
+ * copy, guard bytes). Each heap has for each size a stack of free blocks, which no other thread sees; only what goes beyond it takes the heap's lock. */
+#ifndef RS_ALLOC_H
+#define RS_ALLOC_H
+#include "agent.h"
+
+enum {
+	RS_CHUNK_BITS = 20,
+	RS_UNIT_BITS = 14,                /* spans are of whole units */
+	RS_CHUNK = 1 << RS_CHUNK_BITS,
+	RS_UNIT = 1 << RS_UNIT_BITS,
+	RS_ALLOC_CLASSES = 96,            /* 16 to 128 by 16, then eight to each power of two, up to RS_ALLOC_LARGEST */
+	RS_ALLOC_LARGEST = 256 << 10,
+	RS_ALLOC_QUICK = 1024,            /* up to here the class is had from a table */
+	RS_ALLOC_PAGED = 48,              /* the first class of more than a page, 4608: of these it is known which pages are zero */
+	RS_ALLOC_HUGE = 0xff,             /* as a unit's class: a run of chunks begins here */
+};
+
+/* --- where pages come from ---------------------------------------------------------------------------------------------- */
+
+/* Whole chunks. May be changed before rs_alloc_begin, or by who sees to it that no thread allocates meanwhile. Called with locks of the allocator held: none
+ * of them may allocate. Those that return a long return 0 or a negative errno. */
+struct rs_alloc_source {
+	/* From now on this is memory of heap `owner`, readable, writable and zero. */
+	long (*commit)(uintptr_t at, size_t bytes, uint32_t owner);
+	/* It is nobody's, has no pages, and faults. */
+	void (*decommit)(uintptr_t at, size_t bytes);
+	/* It keeps its owner and is zero; part of chunks, whole pages. */
+	void (*purge)(uintptr_t at, size_t bytes);
+	/* Committed memory passes from one heap to another; 0: nobody. */
+	long (*hand)(uintptr_t at, size_t bytes, uint32_t from, uint32_t to);
+	/* The pages at `from` are to be those at `to` (both committed, of the same heap), and `from` zero. Not 0: the caller copies. */
+	long (*move)(uintptr_t from, uintptr_t to, size_t bytes);
+};
+extern struct rs_alloc_source rs_alloc_source __attribute__((visibility("hidden")));
+
+/* What two threads may do in either order they do under locks: 0 is that of chunks and heaps, others are heaps. With frees that go to the freeing thread all
+ * addresses follow from each thread's own calls and the order in which each lock was had. `before` is called before a lock is sought (a re-execution waits there for its
+ * turn), `after` when it is held. */
+struct rs_alloc_order {
+	void (*before)(uint32_t lock);
+	void (*after)(uint32_t lock);
+};
+extern struct rs_alloc_order rs_alloc_order __attribute__((visibility("hidden")));
+
+/* --- what everybody reads -------------------------------------------------------------------------------------------------- */
+
+struct rs_alloc_bin {
+	uintptr_t *top, *bottom, *limit; /* the stack of free blocks is [bottom, top), with room up to limit */
+	uint32_t first, last;            /* spans with blocks that are on no stack; 0: none, else 1 + index of a unit */
+};
+
+/* Of one thread, or of none that lives. */
+struct rs_alloc_heap {
+	struct rs_alloc_bin bin[RS_ALLOC_CLASSES];
+	uint32_t id;          /* 0: of nobody, and always empty */
+	uint32_t lock;        /* alloc.c */
+	uint32_t taken;       /* a thread has it */
+	uint32_t level[8];    /* chunks by their longest run of free units: [i] 2^i or more, [7] none; 0: no chunk, else 1 + its index */
+	uint32_t spare;       /* an empty chunk that is kept */
+	uint32_t remote __attribute__((aligned(64))); /* chunks with blocks that other threads freed; 1 + index */
+	struct rs_quarantine *quarantine;
+};
+
+struct rs_alloc_view {
+	uintptr_t base, limit; /* chunks of [base, base+limit) have been used */
+	uint16_t *unit;        /* low byte: 0, 1 + class, or RS_ALLOC_HUGE; high byte: units since the span's first */
+	uint32_t *owner;       /* heap of each chunk, 0: nobody's */
+	uint8_t foreign;       /* who frees a block has it; else it goes back to its heap */
+	uint8_t extra;         /* blocks have guard bytes or go to quarantine */
+	uint8_t on;            /* new blocks are had here */
+	uint8_t spare;
+	uint32_t guard;        /* bytes behind each block */
+	uintptr_t reserved;    /* bytes of the whole range */
+};
+extern struct rs_alloc_view rs_alloc __attribute__((visibility("hidden")));
+extern uint8_t rs_alloc_class_of[RS_ALLOC_QUICK / 16 + 1] __attribute__((visibility("hidden")));
+extern __thread struct rs_alloc_heap *rs_alloc_mine __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* Is p in memory that was handed out here, at some time? */
+static inline bool rs_alloc_has(uintptr_t p) { return p - rs_alloc.base < __atomic_load_n(&rs_alloc.limit, __ATOMIC_RELAXED); }
+/* The heap that the page at p is of; 0: nobody's, or not of this allocator. */
+static inline uint32_t rs_alloc_owner(uintptr_t p)
+{
+	return rs_alloc_has(p) ? __atomic_load_n(&rs_alloc.owner[(p - rs_alloc.base) >> RS_CHUNK_BITS], __ATOMIC_RELAXED) : 0;
+}
+/* The heap of the calling thread; 0: it has none yet. */
+static inline uint32_t rs_alloc_own(void) { return rs_alloc_mine->id; }
+
+/* --- the allocator ------------------------------------------------------------------------------------------------------------ */
+
+/* word: Config.Allocator. False: it cannot be had, and says why; all else then is libc's. Before there are other threads. */
+bool rs_alloc_begin(uint32_t word) __attribute__((visibility("hidden")));
+/* New blocks are libc's from now on; those that are out stay ours. */
+void rs_alloc_stop(void) __attribute__((visibility("hidden")));
+/* The calling thread does not allocate any more, or hardly: its heap is for the next thread that needs one. */
+void rs_alloc_thread_end(void) __attribute__((visibility("hidden")));
+void rs_alloc_before_fork(void) __attribute__((visibility("hidden")));
+/* Heaps of threads that are not here are for new ones. */
+void rs_alloc_after_fork(bool child) __attribute__((visibility("hidden")));
+
+/* As libc's functions of that name, errno included. Without memory or addresses they ask libc's. What is given back must be rs_alloc_has; if it is no block that is out,
+ * these end the program as libc's do where they notice. */
+void *rs_alloc_malloc_slow(size_t n) __attribute__((visibility("hidden")));
+void *rs_alloc_calloc(size_t m, size_t n) __attribute__((visibility("hidden")));
+void *rs_alloc_realloc(void *p, size_t n) __attribute__((visibility("hidden")));
+void *rs_alloc_memalign(size_t align, size_t n) __attribute__((visibility("hidden")));
+void rs_alloc_free_slow(void *p) __attribute__((visibility("hidden")));
+/* As rs_alloc_free, of which nobody knows whether it is a block. */
+void rs_alloc_free_doubtful(void *p) __attribute__((visibility("hidden")));
+/* Ends the program with that text if p is for certain no block that is out. */
+void rs_alloc_doubt(void *p, const char *what) __attribute__((visibility("hidden")));
+size_t rs_alloc_usable_size(void *p) __attribute__((visibility("hidden")));
+bool rs_alloc_trim(void) __attribute__((visibility("hidden")));
+struct rs_alloc_counts { size_t held, free, huge, huge_blocks, spans; }; /* bytes committed, bytes of them free, bytes and number of runs, spans */
+void rs_alloc_count(struct rs_alloc_counts *c) __attribute__((visibility("hidden")));
+
+/* The block that p is in, as far as it is known to be out: its beginning and usable size. Takes no lock; asked of a block that another thread gives back at the time, the answer
+ * is the one before or after. */
+bool rs_alloc_block_of(uintptr_t p, uintptr_t *block, size_t *size) __attribute__((visibility("hidden")));
+
+/* --- guard bytes, quarantine (allocguard.c) ------------------------------------------------------------------------------------ */
+
+/* Looks at the guard bytes of all blocks that are out, and at those in quarantine, and calls found for each that is not as it was left: the block, the length asked for, and the first
+ * wrong byte. Returns how many there were. No other thread may run, but for waiting. */
+size_t rs_alloc_check(void (*found)(void *arg, uintptr_t block, size_t n, uintptr_t wrong, bool freed), void *arg) __attribute__((visibility("hidden")));
+/* The same of one block that is out; the first wrong byte, or 0. *n: the length asked for (if that can still be told; else 0). */
+uintptr_t rs_alloc_check_block(uintptr_t block, size_t *n) __attribute__((visibility("hidden")));
+
+/* Called, if set, when a block with a wrong byte is freed or leaves quarantine. */
+extern void (*rs_alloc_found)(uintptr_t block, size_t n, uintptr_t wrong, bool freed) __attribute__((visibility("hidden")));
+
+/* --- quick paths ----------------------------------------------------------------------------------------------------------------- */
+
+static inline void *rs_alloc_malloc(size_t n)
+{
+	if (RS_LIKELY(n <= RS_ALLOC_QUICK && !rs_alloc.extra)) {
+		struct rs_alloc_bin *b = &rs_alloc_mine->bin[rs_alloc_class_of[(n + 15) >> 4]];
+		uintptr_t *top = b->top;
+		if (RS_LIKELY(top != b->bottom)) {
+			uintptr_t p = *--top;
+			b->top = top;
+			return (void *)p;
+		}
+	}
+	return rs_alloc_malloc_slow(n);
+}
+
+/* p: rs_alloc_has, and a block that is out. */
+static inline void rs_alloc_free(void *p)
+{
+	uintptr_t at = (uintptr_t)p - rs_alloc.base;
+	struct rs_alloc_heap *h = rs_alloc_mine;
+	unsigned class = (rs_alloc.unit[at >> RS_UNIT_BITS] & 0xff) - 1u;
+	if (RS_LIKELY(rs_alloc.owner[at >> RS_CHUNK_BITS] == h->id && class < RS_ALLOC_PAGED && !rs_alloc.extra)) {
+		struct rs_alloc_bin *b = &h->bin[class];
+		uintptr_t *top = b->top;
+		if (RS_LIKELY(top != b->limit)) {
+			*top = (uintptr_t)p;
+			b->top = top + 1;
+			return;
+		}
+	}
+	rs_alloc_free_slow(p);
+}
+#endif
