@@ -2,71 +2,128 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/test/real/drive"
 )
 
+//go:embed testdata/sampled.c
+var sampledSource []byte
+
 // sampledPrograms are those that mode timer is measured on.
 var sampledPrograms = []string{"pigz", "pbzip2", "memcached", "redis", "sqlite-threads"}
+
+// sampledLoops are loops of one kind each, of a second or two: what their names say, two threads that compute, one beside 64 that wait, starts of threads.
+var sampledLoops = []struct {
+	kind string
+	n    int
+}{{"switches", 400_000}, {"calls", 12_000_000}, {"two", 120_000_000}, {"idle", 240_000_000}, {"starts", 40_000}}
 
 // samplingBudget is what record has by default.
 const samplingBudget = 0.02
 
+// A sampledLoad is something that is recorded with and without samples: it gives the CPU time of the program and of ripstop, seconds.
+type sampledLoad struct {
+	name string
+	run  func(ctx context.Context, dir, trace string, flags []string) (cpu float64, err error)
+}
+
 // sampling measures what mode timer costs above record alone, in CPU time of the program and of ripstop, and how much it gives.
 func (b *bench) sampling(ctx context.Context) error {
-	only := func(p drive.Program) bool {
-		return slices.Contains(sampledPrograms, p.Name) && (b.only.MatchString("sampling") || b.only.MatchString("sampling/"+p.Name))
+	only := func(name string) bool { return b.only.MatchString("sampling") || b.only.MatchString("sampling/"+name) }
+	var loads []sampledLoad
+	for _, l := range sampledLoops {
+		if only(l.kind) {
+			loads = append(loads, sampledLoad{l.kind, b.loop(l.kind, l.n)})
+		}
 	}
-	if !slices.ContainsFunc(drive.Programs(), only) {
+	for _, p := range drive.Programs() {
+		if slices.Contains(sampledPrograms, p.Name) && only(p.Name) {
+			loads = append(loads, sampledLoad{p.Name, b.driven(p)})
+		}
+	}
+	if len(loads) == 0 {
 		return nil
 	}
-	fmt.Printf("\n%-16s %-28s %-10s %-22s %s\n", "mode timer", "CPU above record (quartiles)", "estimated", "accesses a CPU second", "clock samples a CPU second")
-	for _, p := range drive.Programs() {
-		if !only(p) {
-			continue
-		}
+	fmt.Printf("\n%-16s %-28s %-10s %-8s %-22s %s\n", "mode timer", "CPU above record (quartiles)", "estimated", "let go", "accesses a CPU second", "clock samples a CPU second")
+	for _, l := range loads {
 		var cpu [2][]float64
-		var cost, hits, clocks []float64
+		var cost, gone, hits, clocks []float64
 		for round := range max(b.rounds, 3) {
 			for i := range 2 {
 				sampled := (i + round) % 2
-				dir, err := os.MkdirTemp("/tmp", "rsbench")
+				took, info, err := b.sampledOnce(ctx, l, sampled == 1)
 				if err != nil {
-					return err
+					return fmt.Errorf("%s: %w", l.name, err)
 				}
-				job := drive.Job{Mode: drive.Record, Size: drive.Timed, Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
+				cpu[sampled] = append(cpu[sampled], took)
 				if sampled == 1 {
-					job.Flags = []string{"--sample=timer"}
-				}
-				out, err := p.Run(ctx, &job)
-				var info sample.Info
-				if err == nil && sampled == 1 {
-					info, err = sample.ReadInfo(job.Trace())
-				}
-				_ = os.RemoveAll(dir)
-				if err != nil {
-					return err
-				}
-				if out.Exit != 0 {
-					return fmt.Errorf("%s: exit status %d\n%s", p.Name, out.Exit, out.Stderr)
-				}
-				cpu[sampled] = append(cpu[sampled], out.CPU.Seconds())
-				if sampled == 1 {
-					cost = append(cost, info.Cost)
-					hits = append(hits, float64(info.Hits)/out.CPU.Seconds())
-					clocks = append(clocks, float64(info.Samples-info.Hits)/out.CPU.Seconds())
+					cost, gone = append(cost, info.Cost), append(gone, info.Unattached)
+					hits = append(hits, float64(info.Hits)/took)
+					clocks = append(clocks, float64(info.Samples-info.Hits)/took)
 				}
 			}
 		}
 		above := ratios(cpu[1], cpu[0])
-		fmt.Printf("%-16s %-28s %-10s %-22.0f %.0f\n", p.Name, quartiles(above)+" "+b.verdict(median(above), 1+samplingBudget), fmt.Sprintf("%.2f%%", 100*median(cost)), median(hits), median(clocks))
+		fmt.Printf("%-16s %-28s %-10s %-8s %-22.0f %.0f\n", l.name, quartiles(above)+" "+b.verdict(median(above), 1+samplingBudget),
+			fmt.Sprintf("%.2f%%", 100*median(cost)), fmt.Sprintf("%.0f%%", 100*median(gone)), median(hits), median(clocks))
 	}
 	return nil
+}
+
+func (b *bench) sampledOnce(ctx context.Context, l sampledLoad, sampled bool) (cpu float64, info sample.Info, err error) {
+	dir, err := os.MkdirTemp("/tmp", "rsbench")
+	if err != nil {
+		return 0, info, err
+	}
+	defer os.RemoveAll(dir)
+	trace := filepath.Join(dir, "trace")
+	var flags []string
+	if sampled {
+		flags = []string{"--sample=timer"}
+	}
+	if cpu, err = l.run(ctx, dir, trace, flags); err == nil && sampled {
+		info, err = sample.ReadInfo(trace)
+	}
+	return cpu, info, err
+}
+
+// driven is a real program under its load.
+func (b *bench) driven(p drive.Program) func(ctx context.Context, dir, trace string, flags []string) (float64, error) {
+	return func(ctx context.Context, dir, _ string, flags []string) (float64, error) {
+		job := drive.Job{Mode: drive.Record, Size: drive.Timed, Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute, Flags: flags}
+		out, err := p.Run(ctx, &job)
+		if err == nil && out.Exit != 0 {
+			err = fmt.Errorf("exit status %d\n%s", out.Exit, out.Stderr)
+		}
+		return out.CPU.Seconds(), err
+	}
+}
+
+// loop is one kind of testdata/sampled.c.
+func (b *bench) loop(kind string, n int) func(ctx context.Context, dir, trace string, flags []string) (float64, error) {
+	return func(ctx context.Context, _, trace string, flags []string) (float64, error) {
+		prog := filepath.Join(b.shared, "sampled")
+		if _, err := os.Stat(prog); err != nil {
+			if prog, err = b.compile("sampled", sampledSource); err != nil {
+				return 0, err
+			}
+		}
+		args := append(append([]string{"record", "-o", trace}, flags...), "--", prog, kind, strconv.Itoa(n))
+		cmd := exec.CommandContext(ctx, b.ripstop, args...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("%w\n%s", err, out)
+		}
+		return (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), nil
+	}
 }
 
 // quartiles prints the median and the quartiles.

@@ -2,12 +2,14 @@ package pmu
 
 import (
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/tracee"
 )
 
@@ -102,4 +104,32 @@ func CodeIn(pid int, main string, names []string) (code []Range, err error) {
 		code = append(code, more...)
 	}
 	return code, nil
+}
+
+// dumpVDSO writes the code of our own vdso, which is everybody's.
+func dumpVDSO(dir string) error {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return err
+	}
+	for _, line := range strings.Split(string(maps), "\n") {
+		if !strings.HasSuffix(line, "[vdso]") {
+			continue
+		}
+		var lo, hi int64
+		if _, err := fmt.Sscanf(line, "%x-%x", &lo, &hi); err != nil {
+			return err
+		}
+		mem, err := os.Open("/proc/self/mem")
+		if err != nil {
+			return err
+		}
+		defer mem.Close()
+		b := make([]byte, hi-lo)
+		if _, err := mem.ReadAt(b, lo); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, sample.VDSOFile), b, 0o666)
+	}
+	return errors.New("there is no [vdso]")
 }

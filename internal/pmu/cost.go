@@ -17,6 +17,7 @@ type costs struct {
 	clocked     float64 // a switch to a thread whose clock is on
 	watched     float64 // what each breakpoint of the thread adds to that
 	idle        float64 // a switch to a thread whose events are off
+	start       float64 // of a thread that inherits
 	unwatched   string  // why there are no breakpoints; empty: there are
 }
 
@@ -24,8 +25,11 @@ const (
 	// A sample that comes once in a millisecond finds the kernel's code and data out of the caches, and puts the program's out; those that are timed come
 	// so often that they do not. pigz and loops over 256 KiB lost about twice as much for each.
 	coldness = 2
-	// A switch with all events off, as a part of one with a clock on: no timer is set, but the events are looked at.
-	idlePart = 0.0625
+	// A switch with all events off, as a part of turning one that does nothing on and off by two calls. Threads whose events are not alike, as breakpoints make
+	// them, took 0.5 µs more for each switch here, and those calls 1.0 µs.
+	idlePart = 0.5
+	// To inherit an event and end it, as a part of opening and closing it: there is no descriptor. Of five events it took 7 to 12 µs, and opening and closing one 5 µs.
+	inheritPart = 0.5
 )
 
 // measure finds on the calling thread what a sample of the clock and a hit of a breakpoint cost here: work on memory is timed with and without, by the thread's own
@@ -34,12 +38,16 @@ const (
 func measure(clock *perf.Attr) costs {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	c := costs{sample: 20e-6, hit: 20e-6, clocked: 3e-6, watched: 2e-6} // where nothing can be measured: on the high side
-	nothing := 0.0                                                      // what it takes to turn an event on and off that does nothing
+	c := costs{sample: 20e-6, hit: 20e-6, clocked: 5e-6, watched: 1e-6, idle: 1e-6, start: 20e-6} // where nothing can be measured: on the high side
+	nothing := 0.0                                                                                // what it takes to turn an event on and off that does nothing
 	inert := perf.Attr{Type: typeSoftware, Config: dummy, Flags: perf.FlagExcludeKernel | perf.FlagExcludeHV | perf.FlagDisabled}
 	if e, err := open(&inert, 0, -1); err == nil {
 		nothing = turning(e)
 		e.close()
+		c.idle = nothing * idlePart
+		cpus, _ := online()
+		each := opening(&inert)
+		c.start = each * inheritPart * float64(1+2*max(len(cpus), 1))
 	}
 	fast := *clock
 	const interval, rounds = 20_000, 5 // ns
@@ -58,12 +66,11 @@ func measure(clock *perf.Attr) costs {
 			if n > rounds && with > without {
 				c.sample = max(coldness*(with-without)/(float64(n)/rounds), 1e-6)
 			}
-			c.clocked = max(turning(e)-nothing, 0.5e-6)
+			c.clocked = c.idle + max(turning(e)-nothing, 0.5e-6)
 			r.close()
 		}
 		e.close()
 	}
-	c.idle = c.clocked * idlePart
 	watch := watchAttr(uint64(uintptr(unsafe.Pointer(&touched))), watchAll, clock)
 	e, err := open(&watch, 0, -1)
 	if err != nil {
@@ -78,7 +85,7 @@ func measure(clock *perf.Attr) costs {
 	if e.count() == 0 {
 		c.unwatched = "they can be set, but an access does not hit them"
 	}
-	c.watched = max(turning(e)-nothing, 0.1e-6)
+	c.watched = max(coldness*(turning(e)-nothing), c.idle)
 	return c
 }
 
@@ -89,6 +96,18 @@ func turning(e event) float64 {
 		for range times {
 			e.enable(true)
 			e.enable(false)
+		}
+	}) / times
+}
+
+// opening is what opening and closing an event of the calling thread takes.
+func opening(a *perf.Attr) float64 {
+	const times = 16
+	return timed(func() {
+		for range times {
+			if e, err := open(a, 0, -1); err == nil {
+				e.close()
+			}
 		}
 	}) / times
 }
@@ -152,6 +171,7 @@ func wander() {
 // A purse holds the CPU time that sampling may still take.
 type purse struct {
 	share float64 // of the program's CPU time; 0: no limit
+	keep  float64 // the most that is kept, seconds; not less than a second's share
 	left  float64 // seconds
 	debt  float64 // what was taken before the program began
 	spent float64 // in all
@@ -164,15 +184,13 @@ func (p *purse) owe(cost float64) {
 	p.spent += cost
 }
 
-// earn adds the share of the program's CPU time since the last time. What is not spent is kept for a second of CPU time, not longer.
-func (p *purse) earn(total float64) {
-	if total > p.time {
-		d := (total - p.time) * p.share
-		pay := min(p.debt, d/2)
-		p.debt -= pay
-		p.left = min(p.left+d-pay, p.share)
-		p.time = total
-	}
+// earn adds the share of CPU time that the program had since the last time. Of what is not spent no more than keep stays.
+func (p *purse) earn(cpu float64) {
+	d := cpu * p.share
+	pay := min(p.debt, d/2)
+	p.debt -= pay
+	p.left = min(p.left+d-pay, max(p.share, p.keep))
+	p.time += cpu
 }
 
 // spend takes what sampling took.

@@ -94,6 +94,13 @@ func (e event) count() (n uint64) {
 	return n
 }
 
+func (e event) id() (id uint64, err error) {
+	if err := e.ioctl(unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id))); err != nil {
+		return 0, fmt.Errorf("the id of an event: %w", err)
+	}
+	return id, nil
+}
+
 // refused explains an error of perf_event_open.
 func refused(what string, err error) error {
 	hint := ""

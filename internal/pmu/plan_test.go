@@ -277,15 +277,15 @@ func TestPurse(t *testing.T) {
 	if p.full(false) || p.full(true) {
 		t.Error("there is no limit")
 	}
-	p.earn(10.04)
+	p.earn(0.04)
 	if p.full(false) {
 		t.Error("too early")
 	}
-	p.earn(10.06)
+	p.earn(0.02)
 	if !p.full(false) || p.full(true) || p.cost() != 0.0021 {
 		t.Errorf("left %v, cost %v", p.left, p.cost())
 	}
-	p.earn(10.11)
+	p.earn(0.05)
 	if !p.full(true) {
 		t.Errorf("left %v, and it does not go on", p.left)
 	}
@@ -304,7 +304,7 @@ func TestDebt(t *testing.T) {
 		t.Errorf("left %v, debt %v", p.left, p.debt)
 	}
 	p.spend(p.left)
-	p.earn(1)
+	p.earn(0.75)
 	p.spend(p.left)
 	if p.debt != 0 || p.cost() != 0.02 {
 		t.Errorf("debt %v, cost %v of 0.02", p.debt, p.cost())

@@ -60,22 +60,42 @@ func begin(out *sample.Writer, pid int) (tids []int, err error) {
 	}
 	now := tsc.Now()
 	for _, tid := range tids {
-		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
-		if err != nil {
-			continue // it has ended
-		}
-		if err := out.Comm(int32(pid), int32(tid), strings.TrimSuffix(string(name), "\n"), false, now); err != nil {
-			return nil, err
+		if name := nameOf(pid, tid); name != "" { // else it has ended
+			if err := out.Comm(int32(pid), int32(tid), name, false, now); err != nil {
+				return nil, err
+			}
 		}
 	}
-	maps, err := tracee.Maps(pid)
+	code, err := codeMapped(pid)
 	if err != nil {
 		return nil, err
 	}
+	return tids, writeCode(out, pid, code, now)
+}
+
+// nameOf gives the name of a thread; "" if it has ended.
+func nameOf(pid, tid int) string {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(string(name), "\n")
+}
+
+// codeMapped gives the executable memory of a process.
+func codeMapped(pid int) (code []tracee.Mapping, err error) {
+	maps, err := tracee.Maps(pid)
 	for _, m := range maps {
-		if !m.Exec || m.Path == "[vsyscall]" {
-			continue
+		if m.Exec && m.Path != "[vsyscall]" {
+			code = append(code, m)
 		}
+	}
+	return code, err
+}
+
+// writeCode tells of executable memory.
+func writeCode(out *sample.Writer, pid int, code []tracee.Mapping, now uint64) error {
+	for _, m := range code {
 		s := sample.Mapping{PID: int32(pid), TSC: now, Start: uint64(m.Start), End: uint64(m.End), Offset: m.Offset, Path: m.Path}
 		if s.Path == "" {
 			s.Path = "//anon"
@@ -84,10 +104,10 @@ func begin(out *sample.Writer, pid int) (tids []int, err error) {
 			s.BuildID = sample.BuildID(s.Path)
 		}
 		if err := out.Map(s, int32(pid)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return tids, nil
+	return nil
 }
 
 // Running says why a process cannot be attached to; nil: it can.

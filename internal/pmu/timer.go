@@ -4,13 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -41,9 +40,10 @@ type Timer struct {
 	ours  bool // the clock is compared with the TSC by us
 
 	clocks, tasks, sides []event
-	buffers              map[int]event // of each processor, the event whose ring the others write to
-	polled               []event       // those
-	rings                []*ring
+	cpus                 []int
+	buffers              []event        // of each processor, of ours: the one whose ring the others write to
+	rings                []*ring        // those
+	running              bool           // events count from their opening on, not from exec
 	ids                  map[uint64]int // number in attrs of an event's id
 	out                  *sample.Writer
 	info                 sample.Info
@@ -57,8 +57,18 @@ type Timer struct {
 	done                 chan error
 	body                 []byte // of a record
 	pid                  int
-	cpuTime              float64 // of the draining thread, as accounted
-	reached              float64 // CPU time of ours in which the program's threads were interrupted; since the last account
+	processes            map[int]bool // that are sampled
+	cpuTime              float64      // of the draining thread, as accounted
+	counted              float64      // CPU time of the program, as t.tasks say
+	reached              float64      // CPU time of ours in which the program's threads were interrupted; since the last account
+	starts               int          // threads that inherited; since the last account
+	resting              rest
+	away                 *absence // nil: attached
+	absences             int
+	absent               float64 // CPU time of the program in them, seconds
+	leaving, coming      float64 // what it took the last time, seconds
+	stay                 float64 // what was spent until it began; behind it, what it took
+	refused              error   // to come back
 }
 
 // Numbers of the events.
@@ -120,7 +130,7 @@ func watchAttr(addr uint64, kind uint32, like *perf.Attr) perf.Attr {
 
 // NewTimer finds out what sampling costs here, and fails where it is refused.
 func NewTimer(o TimerOptions) (*Timer, error) {
-	t := &Timer{o: o, done: make(chan error, 1), ids: map[uint64]int{}, buffers: map[int]event{}}
+	t := &Timer{o: o, done: make(chan error, 1), ids: map[uint64]int{}, processes: map[int]bool{}}
 	defer t.before()()
 	if err := t.probe(); err != nil {
 		return nil, err
@@ -134,13 +144,18 @@ func NewTimer(o TimerOptions) (*Timer, error) {
 		t.freq = min(max(uint64(o.Budget*clockShare/t.costs.sample), slowest), fastest)
 	}
 	t.attrs = timerEvents(1_000_000_000/t.freq, t.ours)
-	t.purse.share = o.Budget
+	t.purse.share, t.purse.keep = o.Budget, o.Budget
+	t.paused = o.Budget > 0 // nothing has been earned
+	begins := "the clock misses nothing; "
+	if t.paused {
+		begins = "sampling begins when its cost has been earned; "
+	}
 	t.info = sample.Info{
 		Mode: sample.Timer, Why: o.Why, Seed: o.Seed, Frequency: t.freq, Hz: tsc.Frequency(), Budget: o.Budget,
-		MissedStart: fmt.Sprintf("the clock misses nothing; breakpoints are set on a thread up to %d ms after its start, and on at most %d threads", idleTick, mostWatched),
+		MissedStart: fmt.Sprintf("%sbreakpoints are set on a thread up to %d ms after its start, and on at most %d threads", begins, idleTick, mostWatched),
 	}
 	if t.costs.unwatched != "" {
-		t.info.MissedStart = "the clock misses nothing; there are no breakpoints: " + t.costs.unwatched
+		t.info.MissedStart = begins + "there are no breakpoints: " + t.costs.unwatched
 	}
 	return t, sample.WriteInfo(o.Dir, t.info)
 }
@@ -220,7 +235,11 @@ func (t *Timer) attach(pid int) error {
 		return err
 	}
 	t.pid = pid
-	if err := t.openThread(pid, cpus); err != nil {
+	t.processes[pid] = true
+	if err = t.openBuffers(cpus); err == nil {
+		err = t.openThread(pid)
+	}
+	if err != nil {
 		t.closeAll()
 		return err
 	}
@@ -229,58 +248,34 @@ func (t *Timer) attach(pid int) error {
 
 // AttachRunning opens the events on all threads of a process that runs already, and on those that they will make. Close leaves it as it was.
 func (t *Timer) AttachRunning(pid int) error {
-	cpus, err := online()
-	if err != nil {
-		return err
-	}
-	t.pid, t.info.Attached = pid, true
-	for i := range t.attrs {
-		t.attrs[i].Attr.Flags &^= perf.FlagEnableOnExec
-	}
-	err = everyThread(pid, func() []*ring { return t.rings }, func(tid int) error {
-		err := t.openThread(tid, cpus)
-		if errors.Is(err, unix.ESRCH) {
-			return nil // it has ended
-		}
-		return err
-	})
-	if err == nil && len(t.rings) == 0 {
-		err = fmt.Errorf("process %d: %w", pid, tracee.ErrGone)
-	}
-	if err != nil {
-		t.closeAll()
-		return err
-	}
-	if err := t.start(true); err != nil {
+	if err := t.attachRunning(pid); err != nil {
 		return err
 	}
 	go t.run()
 	return nil
 }
 
-// openThread opens the events of a thread on all processors; where it does not begin with exec, they count at once.
-func (t *Timer) openThread(tid int, cpus []int) error {
-	from := len(t.sides)
-	for _, cpu := range cpus {
-		if err := t.openOn(tid, cpu); err != nil {
-			return err
-		}
-	}
-	onExec := t.attrs[eventSide].Attr.Flags & perf.FlagEnableOnExec
-	counter := perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagDisabled | perf.FlagInherit | perf.FlagExcludeKernel | perf.FlagExcludeHV | onExec}
-	e, err := open(&counter, tid, -1)
+func (t *Timer) attachRunning(pid int) error {
+	cpus, err := online()
 	if err != nil {
-		return refused("counting the program's CPU time", err)
+		return err
 	}
-	t.tasks = append(t.tasks, e)
-	if onExec == 0 {
-		for i := range t.sides[from:] {
-			t.sides[from+i].enable(true)
-			t.clocks[from+i].enable(true)
-		}
-		e.enable(true)
+	t.pid, t.info.Attached, t.running = pid, true, true
+	t.processes[pid] = true
+	for i := range t.attrs {
+		t.attrs[i].Attr.Flags &^= perf.FlagEnableOnExec
 	}
-	return nil
+	if err = t.openBuffers(cpus); err == nil {
+		err = t.openThreads(pid)
+	}
+	if err == nil && len(t.tasks) == 0 {
+		err = fmt.Errorf("process %d: %w", pid, tracee.ErrGone)
+	}
+	if err != nil {
+		t.closeAll()
+		return err
+	}
+	return t.start(true)
 }
 
 // start begins the file, and makes all ready for run.
@@ -326,66 +321,6 @@ func (t *Timer) start(running bool) (err error) {
 	return nil
 }
 
-func (t *Timer) openOn(pid, cpu int) error {
-	side, err := open(&t.attrs[eventSide].Attr, pid, cpu)
-	if err != nil {
-		return refused("sampling by a clock", err)
-	}
-	t.sides = append(t.sides, side)
-	buffer, have := t.buffers[cpu]
-	if have {
-		if err := side.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(buffer)); err != nil {
-			return fmt.Errorf("sampling by a clock: joining two events: %w", err)
-		}
-	} else {
-		r, err := mapRing(side, ringPages)
-		if err != nil {
-			return err
-		}
-		t.rings = append(t.rings, r)
-		t.buffers[cpu], buffer = side, side
-		t.polled = append(t.polled, side)
-	}
-	clock, err := open(&t.attrs[eventClock].Attr, pid, cpu)
-	if err != nil {
-		return refused("sampling by a clock", err)
-	}
-	t.clocks = append(t.clocks, clock)
-	if err := clock.ioctl(unix.PERF_EVENT_IOC_SET_OUTPUT, uintptr(buffer)); err != nil {
-		return fmt.Errorf("sampling by a clock: joining two events: %w", err)
-	}
-	for e, n := range map[event]int{side: eventSide, clock: eventClock} {
-		id, err := e.id()
-		if err != nil {
-			return err
-		}
-		t.ids[id] = n
-	}
-	return nil
-}
-
-func (e event) id() (id uint64, err error) {
-	if err := e.ioctl(unix.PERF_EVENT_IOC_ID, uintptr(unsafe.Pointer(&id))); err != nil {
-		return 0, fmt.Errorf("the id of an event: %w", err)
-	}
-	return id, nil
-}
-
-func (t *Timer) closeAll() {
-	for _, r := range t.rings {
-		r.close()
-	}
-	for _, list := range [][]event{t.clocks, t.sides, t.tasks} {
-		for _, e := range list {
-			e.close()
-		}
-	}
-	if t.watch != nil {
-		t.watch.close()
-	}
-	t.rings, t.clocks, t.sides, t.tasks, t.polled = nil, nil, nil, nil, nil
-}
-
 // Close takes what is left in the buffers and completes the files.
 func (t *Timer) Close() error {
 	if t.stop == nil { // nothing was attached
@@ -400,6 +335,14 @@ func (t *Timer) Close() error {
 		err = e
 	}
 	t.info.Complete, t.info.Samples, t.info.Cost = true, t.out.Samples, t.purse.cost()
+	if t.absences > 0 && t.purse.time > 0 {
+		t.info.Unattached = math.Round(t.absent/t.purse.time*1e4) / 1e4
+		t.info.MissedStart = "while the program was let go nothing was sampled"
+		if t.o.Warn != nil {
+			t.o.Warn(fmt.Sprintf("samples were taken in %.1f%% of the program's CPU time: switching between its threads, or starting them, costs more than the budget of %g%% while they are sampled",
+				100-100*t.info.Unattached, 100*t.o.Budget))
+		}
+	}
 	if e := sample.WriteInfo(t.o.Dir, t.info); err == nil {
 		err = e
 	}
@@ -415,7 +358,7 @@ func (t *Timer) run() {
 	defer runtime.UnlockOSThread()
 	t.cpuTime = threadTime()
 	fds := []unix.PollFd{{Fd: int32(t.stopped.Fd()), Events: unix.POLLIN}}
-	for _, e := range t.polled {
+	for _, e := range t.buffers {
 		fds = append(fds, unix.PollFd{Fd: int32(e), Events: unix.POLLIN})
 	}
 	wait, idle := tick, 0
@@ -428,7 +371,7 @@ func (t *Timer) run() {
 		last := fds[0].Revents != 0
 		for i := range fds[1:] {
 			if fds[1+i].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
-				fds[1+i].Fd = -1 // all that it was for have ended
+				fds[1+i].Fd = -1 // the thread of ours that opened it has ended
 			}
 		}
 		n, err := t.pass()
@@ -439,8 +382,15 @@ func (t *Timer) run() {
 		if idle++; n > 0 {
 			idle = 0
 		}
-		if wait = tick; idle > 10 || t.paused { // looking costs by the clock on the wall, and the program may get little of the processor
+		switch {
+		case t.paused && t.away == nil && t.resting.time < restSeen: // to be attached may cost too much
+			wait = tick
+		case idle > 10 || t.paused: // looking costs by the clock on the wall, and the program may get little of the processor
 			wait = idleTick
+		case t.absences > 0:
+			wait = briefTick
+		default:
+			wait = tick
 		}
 	}
 }
@@ -475,38 +425,63 @@ func (t *Timer) pass() (records int, err error) {
 		}
 	}
 	t.info.Hits += uint64(hits)
-	t.account(samples, hits)
+	if err := t.account(samples, hits); err != nil {
+		return records, err
+	}
 	if !t.paused {
 		t.reach(t.watch.move)
 	}
 	return records, nil
 }
 
-// reach does what interrupts the program's threads, each for about as long as we wait for it.
-func (t *Timer) reach(do func()) {
+// reach does what interrupts the program's threads, each for about as long as we wait for it. It gives what that took of them and of us.
+func (t *Timer) reach(do func()) float64 {
 	begin := threadTime()
 	do()
-	t.reached += threadTime() - begin
+	took := threadTime() - begin
+	t.reached += took
+	return 2 * took
 }
 
 // account pays for what was sampled since the last time; sampling pauses while the purse is empty.
-func (t *Timer) account(samples, hits int) {
-	switches := t.costs.idle
-	if !t.paused {
-		switches = t.costs.clocked + float64(t.watch.set)*t.costs.watched
-	}
-	cost := float64(samples)*t.costs.sample + float64(hits)*t.costs.hit + float64(t.watch.switches())*switches + t.reached
+func (t *Timer) account(samples, hits int) error {
 	cpu := threadTime()
-	cost += cpu - t.cpuTime
+	cost := cpu - t.cpuTime + t.reached + float64(samples)*t.costs.sample + float64(hits)*t.costs.hit
 	t.cpuTime, t.reached = cpu, 0
-	total := uint64(0)
-	for _, e := range t.tasks {
-		total += e.count()
+	if t.away != nil {
+		d := t.away.earned()
+		t.absent += d
+		t.purse.earn(d)
+		t.purse.spend(cost)
+		if t.purse.left > t.enough() && t.refused == nil {
+			return t.comeBack()
+		}
+		return nil
 	}
-	t.purse.earn(float64(total) * 1e-9)
-	t.purse.spend(cost)
+	attached := t.costs.idle
+	if !t.paused {
+		attached = t.costs.clocked + float64(t.watch.set)*t.costs.watched
+	}
+	attached = float64(t.watch.switches())*attached + float64(t.starts)*t.costs.start
+	t.starts = 0
+	total := 0.0
+	for _, e := range t.tasks {
+		total += float64(e.count()) * 1e-9
+	}
+	d := max(total-t.counted, 0)
+	t.counted = total
+	t.purse.earn(d)
+	t.purse.spend(cost + attached)
+	if t.paused {
+		t.resting.cost += attached
+		t.resting.time += d
+		if r := t.resting; r.time > restSeen && r.cost > r.time*t.purse.share*mostAtRest {
+			t.leave()
+			return nil
+		}
+	}
 	if ok := t.purse.full(t.paused); ok == t.paused {
-		t.paused = !ok
+		t.paused, t.resting = !ok, rest{}
 		t.reach(func() {
 			for _, e := range t.clocks {
 				e.enable(ok)
@@ -515,6 +490,25 @@ func (t *Timer) account(samples, hits int) {
 				t.watch.rest()
 			}
 		})
+	}
+	return nil
+}
+
+// task follows starts of threads and processes: FORK and EXIT begin with pid, ppid, tid.
+func (t *Timer) task(kind perf.Type, body []byte) {
+	le := binary.LittleEndian
+	if kind == perf.TypeComm {
+		return
+	}
+	pid, parent, tid := int(le.Uint32(body)), int(le.Uint32(body[4:])), int(le.Uint32(body[8:]))
+	switch {
+	case kind == perf.TypeFork:
+		t.starts++
+		if pid != parent && t.o.Follow {
+			t.processes[pid] = true
+		}
+	case pid == tid && pid != t.pid:
+		delete(t.processes, pid)
 	}
 }
 
@@ -564,35 +558,8 @@ func (t *Timer) record(kind perf.Type, misc perf.Misc, body []byte, samples, hit
 			t.info.Throttled++
 		}
 	case perf.TypeFork, perf.TypeComm, perf.TypeExit:
+		t.task(kind, body)
 		t.watch.task(kind, misc, body)
 	}
 	return t.out.Raw(n, misc, kind, body, time)
-}
-
-// dumpVDSO writes the code of our own vdso, which is everybody's.
-func dumpVDSO(dir string) error {
-	maps, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		return err
-	}
-	for _, line := range strings.Split(string(maps), "\n") {
-		if !strings.HasSuffix(line, "[vdso]") {
-			continue
-		}
-		var lo, hi int64
-		if _, err := fmt.Sscanf(line, "%x-%x", &lo, &hi); err != nil {
-			return err
-		}
-		mem, err := os.Open("/proc/self/mem")
-		if err != nil {
-			return err
-		}
-		defer mem.Close()
-		b := make([]byte, hi-lo)
-		if _, err := mem.ReadAt(b, lo); err != nil {
-			return err
-		}
-		return os.WriteFile(filepath.Join(dir, sample.VDSOFile), b, 0o666)
-	}
-	return errors.New("there is no [vdso]")
 }

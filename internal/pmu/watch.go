@@ -189,6 +189,7 @@ func (w *watchpoints) close() {
 	for tid := range w.threads {
 		w.forget(tid)
 	}
+	w.slots, w.set = [slots]place{}, 0
 }
 
 // consider keeps some of a pass's samples, each as likely as any other.

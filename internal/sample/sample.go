@@ -48,13 +48,14 @@ type Info struct {
 	Filter      []string `json:"filter,omitempty"`    // what control flow was traced in: base names of files; none: everywhere
 	Samples     uint64   `json:"samples"`
 	Hits        uint64   `json:"watchpoint_hits,omitempty"`
-	Steps       uint64   `json:"steps,omitempty"`  // instructions stepped
-	LetGo       bool     `json:"let_go,omitempty"` // stepping ended before the program did
-	Lost        uint64   `json:"lost"`             // records that the kernel had no room for
-	Truncated   uint64   `json:"truncated"`        // times that a part of a control flow trace was lost
-	Throttled   uint64   `json:"throttled"`        // times that the kernel paused an event
-	Budget      float64  `json:"budget,omitempty"` // share of the program's CPU time that sampling may cost
-	Cost        float64  `json:"cost,omitempty"`   // the share that it did, estimated
+	Steps       uint64   `json:"steps,omitempty"`      // instructions stepped
+	LetGo       bool     `json:"let_go,omitempty"`     // stepping ended before the program did
+	Lost        uint64   `json:"lost"`                 // records that the kernel had no room for
+	Truncated   uint64   `json:"truncated"`            // times that a part of a control flow trace was lost
+	Throttled   uint64   `json:"throttled"`            // times that the kernel paused an event
+	Budget      float64  `json:"budget,omitempty"`     // share of the program's CPU time that sampling may cost
+	Cost        float64  `json:"cost,omitempty"`       // the share that it did, estimated
+	Unattached  float64  `json:"unattached,omitempty"` // of timer: the share of the program's CPU time in which it was let go, since sampling it costs more than the budget
 	MissedStart string   `json:"missed_start,omitempty"`
 	Attached    bool     `json:"attached,omitempty"` // to a process that ran already: nothing is known of what orders its threads
 	Complete    bool     `json:"complete"`           // false: the recorder was killed or still runs
