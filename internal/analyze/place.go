@@ -93,7 +93,7 @@ var orders = func() (o [256]bool) {
 		o[i] = true
 	}
 	for _, t := range []wire.Type{
-		wire.TypePad, wire.TypeUnfollowed, wire.TypeModuleGone, wire.TypeStack, wire.TypeNotice, wire.TypeThreadName, wire.TypeWant, wire.TypeWantEnd,
+		wire.TypePad, wire.TypeUnfollowed, wire.TypeModuleGone, wire.TypeStack, wire.TypeStackHolding, wire.TypeNotice, wire.TypeThreadName, wire.TypeWant, wire.TypeWantEnd,
 		wire.TypeMisuse, wire.TypeInBlock, wire.TypeBlockGone, wire.TypeHolds, wire.TypeOrder, wire.TypeBrk, wire.TypeSignalLeave, wire.TypeSigmask,
 	} {
 		o[t] = false

@@ -5,14 +5,20 @@ import (
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
+// LiveNames are Names that also know what a thread held where it took a stack.
+type LiveNames interface {
+	Names
+	Held(process uint64, stack uint32) []wire.Held
+}
+
 // Live puts into words what the agent's detector finds. It is for one goroutine.
 type Live struct {
-	w       Names
+	w       LiveNames
 	pending map[uint64]map[wire.EvRace]finding.Finding // by process: what was found and is not decided, as its world was then
 }
 
 // NewLive makes one. w must be up to date at each call of Found.
-func NewLive(w Names) *Live { return &Live{w, map[uint64]map[wire.EvRace]finding.Finding{}} }
+func NewLive(w LiveNames) *Live { return &Live{w, map[uint64]map[wire.EvRace]finding.Finding{}} }
 
 // Found takes an event of a process; ok: it is a race that is decided.
 func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool) {
@@ -39,7 +45,7 @@ func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool
 // End says that a process is gone.
 func (l *Live) End(process uint64) { delete(l.pending, process) }
 
-// words gives the finding, of the rule that it has if it rests on nothing. What was held is not known.
+// words gives the finding, of the rule that it has if it rests on nothing.
 func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
 	x := &site{t: &thread{number: ev.By}, pc: ev.Pc, size: ev.Size, stack: ev.Stack, kind: Kind(ev.Kind), atomic: Kind(ev.Kind)&Locked != 0}
 	s := &site{} // not remembered
@@ -47,7 +53,9 @@ func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
 		s = &site{t: &thread{number: ev.By2}, pc: ev.Pc2, size: ev.Size2, stack: ev.Stack2, kind: Kind(ev.Kind2), atomic: Kind(ev.Kind2)&Locked != 0}
 	}
 	q := &point{addr: ev.Addr2}
-	b := newTeller(l.w, make([][]heldLock, 1), process, finding.RuleDataRace)
+	held := [][]heldLock{nil, l.held(process, ev.Stack), l.held(process, ev.Stack2)} // by site.held
+	x.held, s.held = 1, 2
+	b := newTeller(l.w, held, process, finding.RuleDataRace)
 	switch ev.Rule {
 	case wire.RaceRuleFree, wire.RaceRuleFreeMov, wire.RaceRulePendingFree:
 		b.freed("free", x, ev.Addr, q, s)
@@ -58,4 +66,11 @@ func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
 		b.unordered(x, ev.Addr, q, s)
 	}
 	return b.f
+}
+
+func (l *Live) held(process uint64, stack uint32) (list []heldLock) {
+	for _, h := range l.w.Held(process, stack) {
+		list = append(list, heldLock{obj: h.Obj, stack: h.Stack, kind: wire.Object(h.Kind), mode: wire.Mode(h.Mode)})
+	}
+	return list
 }

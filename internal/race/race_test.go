@@ -15,6 +15,7 @@ import (
 type plainWorld struct{}
 
 func (plainWorld) Event(uint64, *wire.Event) {}
+func (plainWorld) Held(uint64, uint32) []wire.Held { return nil }
 func (plainWorld) Stack(_ uint64, id uint32) finding.Stack {
 	return finding.Stack{{PC: uint64(id)}}
 }

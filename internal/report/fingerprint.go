@@ -25,6 +25,9 @@ import (
 // name, the module's link-time offset has to stand for it. Findings with different exact keys may share a stable key (two places in
 // one function); the second and later ones get ":2", ":3", … appended, so that none is taken for another.
 
+// A race is known by what a programmer would mend: by its object and the two functions that access it. The stable key is that, and findings which share it are one, whatever
+// their lines and callers: of a counter that a hundred callers raise, or of a flag and its payload, one race is told and the other pairs of places are listed at the end.
+
 // stableFrames is how many frames of a stack enter the stable key: callers farther out change too often.
 const stableFrames = 6
 
@@ -58,19 +61,48 @@ func exactKey(f *finding.Finding) string {
 }
 
 func stableKey(f *finding.Finding) string {
-	key := keyOf(f, func(s finding.Stack) string {
-		var b strings.Builder
-		for _, fr := range stableStack(s) {
-			if fr.Func != "" {
-				fmt.Fprintf(&b, "%s@%s;", fr.Func, filepath.Base(fr.File))
-			} else {
-				fmt.Fprintf(&b, "%s+%x;", filepath.Base(fr.Module), offsetOf(fr))
-			}
-		}
-		return b.String()
-	})
+	key := raceKey(f)
+	if key == "" {
+		key = keyOf(f, stableText)
+	}
 	sum := sha256.Sum256([]byte("ripstop/v1\n" + key))
 	return hex.EncodeToString(sum[:16])
+}
+
+func stableText(s finding.Stack) string {
+	var b strings.Builder
+	for _, fr := range stableStack(s) {
+		b.WriteString(stableFrame(fr))
+	}
+	return b.String()
+}
+
+func stableFrame(fr finding.Frame) string {
+	if fr.Func != "" {
+		return fmt.Sprintf("%s@%s;", fr.Func, filepath.Base(fr.File))
+	}
+	return fmt.Sprintf("%s+%x;", filepath.Base(fr.Module), offsetOf(fr))
+}
+
+// raceKey is the same for races of one object between the same two functions; "": f is no race, or it is not known where.
+func raceKey(f *finding.Finding) string {
+	if ruleOf(f.Rule).Class != finding.ClassRace || len(f.Objects) == 0 || len(f.Parts) == 0 || len(f.Parts[0].Stack) == 0 {
+		return ""
+	}
+	var functions []string
+	for _, p := range f.Parts {
+		function := ""
+		if len(p.Stack) > 0 {
+			fr := p.Stack[telling(p.Stack)]
+			if fr.Func == "" && fr.Module == "" {
+				return ""
+			}
+			function = stableFrame(fr)
+		}
+		functions = append(functions, function)
+	}
+	slices.Sort(functions)
+	return fmt.Sprintf("%s\n%s\n\n%s", f.Rule, strings.Join(functions, "\n"), objectKey(&f.Objects[0], stableText))
 }
 
 // offsetOf tells places apart by offset only where there is a module: a bare address differs from run to run.

@@ -97,17 +97,18 @@ type (
 		Created []jsonFrame `json:"created,omitempty"`
 	}
 	jsonSummary struct {
-		Type         string            `json:"type"`
-		Findings     int               `json:"findings"`
-		Repeats      int               `json:"repeats"`
-		Suppressed   int               `json:"suppressed"`
-		Known        int               `json:"known"`
-		Counts       map[string]int    `json:"counts"`
-		NotSeen      []string          `json:"not_seen"`
-		Stats        map[string]string `json:"stats,omitempty"`
-		ExitCode     *int              `json:"exit_code,omitempty"`
-		DurationMS   int64             `json:"duration_ms"`
-		Suppressions jsonSuppressions  `json:"suppressions"`
+		Type         string                   `json:"type"`
+		Findings     int                      `json:"findings"`
+		Repeats      int                      `json:"repeats"`
+		Suppressed   int                      `json:"suppressed"`
+		Known        int                      `json:"known"`
+		Counts       map[string]int           `json:"counts"`
+		Also         map[string][][]jsonFrame `json:"also,omitempty"`
+		NotSeen      []string                 `json:"not_seen"`
+		Stats        map[string]string        `json:"stats,omitempty"`
+		ExitCode     *int                     `json:"exit_code,omitempty"`
+		DurationMS   int64                    `json:"duration_ms"`
+		Suppressions jsonSuppressions         `json:"suppressions"`
 	}
 	jsonSuppressions struct {
 		Used   int `json:"used"`
@@ -146,6 +147,12 @@ func (j *jsonWriter) finish(records []*record, res Result, s Summary) error {
 	}
 	for _, rec := range records {
 		sum.Counts[rec.fingerprint] = rec.count
+		for _, at := range rec.also {
+			if sum.Also == nil {
+				sum.Also = map[string][][]jsonFrame{}
+			}
+			sum.Also[rec.fingerprint] = append(sum.Also[rec.fingerprint], jsonStack(at))
+		}
 	}
 	if len(s.Stats) > 0 {
 		sum.Stats = map[string]string{}

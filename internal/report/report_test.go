@@ -494,3 +494,53 @@ func TestRelativeNames(t *testing.T) {
 		}
 	}
 }
+
+// A counter that two functions raise without a lock was one finding for each pair of lines and each caller. It is one race, of which the other places are told at the end; another object, or
+// another function, is another race. What is suppressed by its caller does not take the others with it.
+func TestRaceOnce(t *testing.T) {
+	var text, lines bytes.Buffer
+	change := func(fn func(f *finding.Finding)) finding.Finding {
+		f := dataRace()
+		fn(&f)
+		return f
+	}
+	first := dataRace()
+	turned := change(func(f *finding.Finding) { f.Parts[0], f.Parts[1] = f.Parts[1], f.Parts[0] })
+	line := change(func(f *finding.Finding) { f.Parts[0].Stack[0].PC, f.Parts[0].Stack[0].Line = 1, 23 })
+	caller := change(func(f *finding.Finding) {
+		f.Parts[0].Stack = append(f.Parts[0].Stack, finding.Frame{PC: 9, Func: "elsewhere", File: "/src/x.c", Line: 9})
+	})
+	object := change(func(f *finding.Finding) { f.Objects[0].Addr, f.Objects[0].Symbol = 2, "others" })
+	function := change(func(f *finding.Finding) { f.Parts[0].Stack[0].PC, f.Parts[0].Stack[0].Func = 3, "other" })
+	for _, o := range []struct {
+		format string
+		to     *bytes.Buffer
+	}{{"text", &text}, {"json", &lines}} {
+		r, err := New(Options{Default: o.to, Formats: []string{o.format}, NoSource: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, f := range []struct {
+			finding.Finding
+			new bool
+		}{{first, true}, {turned, false}, {line, false}, {caller, false}, {line, false}, {object, true}, {function, true}} {
+			if got := r.Add(f.Finding); got != f.new {
+				t.Errorf("finding %d: new %v", i, got)
+			}
+		}
+		if res, err := r.Close(Summary{}); err != nil || res != (Result{New: 3, Repeats: 4}) {
+			t.Errorf("%+v, %v", res, err)
+		}
+	}
+	if n := strings.Count(text.String(), "also between"); n != 1 || !strings.Contains(text.String(), "seen 5 times") {
+		t.Errorf("%s", text.String())
+	}
+	var sum jsonSummary
+	all := strings.Split(strings.TrimSpace(lines.String()), "\n")
+	if err := json.Unmarshal([]byte(all[len(all)-1]), &sum); err != nil {
+		t.Fatal(err)
+	}
+	if also := sum.Also[stableKey(&first)]; len(sum.Also) != 1 || len(also) != 1 || len(also[0]) != 2 || also[0][0].Line != line.Parts[0].Stack[0].Line {
+		t.Errorf("%+v", sum.Also)
+	}
+}

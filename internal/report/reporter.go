@@ -3,6 +3,8 @@ package report
 import (
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/ripstop/ripstop/internal/finding"
@@ -20,6 +22,7 @@ type Reporter struct {
 	baseline     map[string]bool
 	raw          map[string]*record // by raw key
 	merged       map[string]*record // by exact key
+	races        map[string]*record // by race key: those of class race that were not suppressed
 	byStable     map[string]int     // how many exact keys share a stable fingerprint
 	records      []*record          // what was reported, in order
 	result       Result
@@ -35,8 +38,12 @@ type record struct {
 	fingerprint string
 	count       int
 	suppressed  bool
-	known       bool // in the baseline
+	known       bool              // in the baseline
+	also        [][]finding.Frame // of a race, other places where it is the same: a frame of each part
 }
+
+// maxAlso bounds record.also.
+const maxAlso = 64
 
 // writer is one format. A finding is given to it once, when it is first seen.
 type writer interface {
@@ -49,7 +56,7 @@ func New(o Options) (*Reporter, error) {
 	if o.Default == nil {
 		o.Default = os.Stderr
 	}
-	r := &Reporter{opts: o, raw: map[string]*record{}, merged: map[string]*record{}, byStable: map[string]int{}}
+	r := &Reporter{opts: o, raw: map[string]*record{}, merged: map[string]*record{}, races: map[string]*record{}, byStable: map[string]int{}}
 	var err error
 	if r.src, err = newSources(&o); err != nil {
 		return nil, err
@@ -147,6 +154,19 @@ func (r *Reporter) Add(f finding.Finding) bool {
 		r.result.Suppressed += n
 		return false
 	}
+	race := raceKey(&f)
+	if old := r.races[race]; old != nil {
+		r.raw[raw], r.merged[exact] = old, old
+		old.count += n
+		old.alsoAt(&f)
+		if !old.known {
+			r.result.Repeats += n
+		}
+		return false
+	}
+	if race != "" {
+		r.races[race] = rec
+	}
 	rec.fingerprint = stableKey(&f)
 	r.byStable[rec.fingerprint]++
 	if k := r.byStable[rec.fingerprint]; k > 1 {
@@ -164,6 +184,37 @@ func (r *Reporter) Add(f finding.Finding) bool {
 		r.fail(w.add(rec))
 	}
 	return true
+}
+
+// alsoAt keeps where f is, if that is none of the places that are known, by line.
+func (rec *record) alsoAt(f *finding.Finding) {
+	lines := func(frames []finding.Frame) string {
+		var l []string
+		for _, fr := range frames {
+			if fr.Line > 0 {
+				l = append(l, fmt.Sprintf("%s:%d", fr.File, fr.Line))
+			} else {
+				l = append(l, fmt.Sprintf("%s+%x", fr.Module, fr.Offset))
+			}
+		}
+		slices.Sort(l)
+		return strings.Join(l, "\n")
+	}
+	at := places(f)
+	same := func(b []finding.Frame) bool { return lines(b) == lines(at) }
+	if len(rec.also) < maxAlso && !same(places(&rec.f)) && !slices.ContainsFunc(rec.also, same) {
+		rec.also = append(rec.also, at)
+	}
+}
+
+// places are the frames of f's parts that tell most.
+func places(f *finding.Finding) (at []finding.Frame) {
+	for _, p := range f.Parts {
+		if len(p.Stack) > 0 {
+			at = append(at, p.Stack[telling(p.Stack)])
+		}
+	}
+	return at
 }
 
 // New is the number of distinct findings reported so far.

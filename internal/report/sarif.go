@@ -222,6 +222,11 @@ func (sw *sarifWriter) result(rec *record) sarifResult {
 	for i := range f.Threads {
 		related(f.Threads[i].Created, "Thread "+threadLabel(&f.Threads[i])+" created here")
 	}
+	for _, at := range rec.also {
+		for i := range at {
+			related(at[i:i+1], "the same race here")
+		}
+	}
 	return res
 }
 

@@ -274,9 +274,30 @@ func (t *textWriter) finish(records []*record, res Result, s Summary) error {
 		if rec.count > rec.f.Count && rec.count > 1 {
 			t.p.printf("ripstop: seen %d times: %s\n", rec.count, strings.TrimPrefix(t.p.summary(rec), "SUMMARY: ripstop: "))
 		}
+		t.p.also(rec, t.r.opts.Verbose)
 	}
 	t.p.ending(t.r, res, s)
 	return t.flush()
+}
+
+// also lists the other places of a race.
+func (p *printer) also(rec *record, all bool) {
+	const few = 4
+	for i, at := range rec.also {
+		if i == few && !all {
+			p.printf("ripstop:   and %s of lines (--verbose lists them)\n", count(len(rec.also)-few, "more pair"))
+			break
+		}
+		var names []string
+		for _, fr := range at {
+			place := placeOf(p.src, &fr)
+			if place == "" {
+				place = fmt.Sprintf("%s+0x%x", clean(filepath.Base(fr.Module)), fr.Offset)
+			}
+			names = append(names, place)
+		}
+		p.printf("ripstop:   also between %s\n", strings.Join(names, " and "))
+	}
 }
 
 // ending says what the run came to; nothing if there is nothing to say, so that a clean run is silent.

@@ -58,10 +58,12 @@ func newProcess() *process {
 		pages: map[uint64][]uint64{}, blocks: map[uint64]block{}, large: map[uint64]struct{}{}}
 }
 
-// stackDef is a stack as its event defines it.
+// stackDef is a stack as its event defines it: frames, or (base not 0) those of another with locks that are held.
 type stackDef struct {
-	ts  uint64
-	pcs []uint64
+	ts   uint64
+	pcs  []uint64
+	base uint32
+	held []wire.Held
 }
 
 // stack finds the definition of id. A forked child goes on with the ids its parent had given until then.
@@ -103,7 +105,10 @@ func (s *Set) Event(id uint64, e *wire.Event) {
 		p.dropModule(e.TS, wire.DecodeModuleGone(w).ID)
 	case wire.TypeStack:
 		d := wire.DecodeStack(w)
-		p.stacks[d.ID] = stackDef{e.TS, slices.Clone(d.PCs)}
+		p.stacks[d.ID] = stackDef{ts: e.TS, pcs: slices.Clone(d.PCs)}
+	case wire.TypeStackHolding:
+		d := wire.DecodeStackHolding(w)
+		p.stacks[d.ID] = stackDef{ts: e.TS, base: d.Base, held: slices.Clone(d.Held)}
 	case wire.TypeThreadCreate, wire.TypeThreadCreateFailed, wire.TypeThreadStart, wire.TypeThreadExit, wire.TypeThreadName:
 		p.threadEvent(e)
 	case wire.TypeInit, wire.TypeDestroy, wire.TypeInBlock, wire.TypeBlockGone:
@@ -168,8 +173,21 @@ func (s *Set) Stack(process uint64, id uint32) finding.Stack {
 	return p.frames(id)
 }
 
+// Held gives the locks that a thread held at stack id, as far as its event says so; the oldest first.
+func (s *Set) Held(process uint64, id uint32) []wire.Held {
+	p := s.procs[process]
+	if p == nil {
+		return nil
+	}
+	d, _ := p.stack(id)
+	return d.held
+}
+
 func (p *process) frames(id uint32) finding.Stack {
 	d, ok := p.stack(id)
+	if d.base != 0 {
+		d, ok = p.stack(d.base)
+	}
 	if !ok || len(d.pcs) == 0 {
 		return nil
 	}

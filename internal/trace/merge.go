@@ -174,7 +174,7 @@ var releases = func() (t [256]uint64) {
 	}
 	for _, id := range []wire.Type{
 		wire.TypeRelease, wire.TypeSemPost, wire.TypeCondSignal, wire.TypeThreadExit, wire.TypeThreadCreate, wire.TypeChannelRelease,
-		wire.TypeFutexWake, wire.TypeFork, wire.TypeBarrierArrive, wire.TypeOnceEnd, wire.TypeStack, wire.TypeModule,
+		wire.TypeFutexWake, wire.TypeFork, wire.TypeBarrierArrive, wire.TypeOnceEnd, wire.TypeStack, wire.TypeStackHolding, wire.TypeModule,
 		wire.TypeSigaction, wire.TypeSignalSend, wire.TypeThreadCancel, wire.TypeAtexitAdd, wire.TypeProcessEnd,
 	} {
 		t[id] = 0

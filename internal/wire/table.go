@@ -82,6 +82,7 @@ var Events = []Spec{
 	{10, "module-gone", []Field{u32f("id")}, NoTail, "The module was unmapped by dlclose."},
 	{11, "stack", []Field{stackN("id")}, PCs, "Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), the others are return addresses."},
 	{12, "notice", []Field{u8("what", "Notice"), i32f("errno"), u64f("aux")}, NoTail, "The agent could not do something."},
+	{13, "stack-holding", []Field{stackN("id"), stackN("base")}, Helds, "Defines stack id, as `stack` does: it is that of base, with locks that the thread held there, the oldest 16. Sent for accesses in races."},
 
 	// Threads.
 	{16, "thread-create", []Field{thread("child"), u8("detached", ""), stack(), addr("start")}, NoTail, "About to create thread child. Release towards its `thread-start`."},

@@ -355,6 +355,7 @@ const (
 	TypeModuleGone         Type = 10
 	TypeStack              Type = 11
 	TypeNotice             Type = 12
+	TypeStackHolding       Type = 13
 	TypeThreadCreate       Type = 16
 	TypeThreadCreateFailed Type = 17
 	TypeThreadStart        Type = 18
@@ -703,6 +704,32 @@ func (e EvNotice) Append(dst []uint64, ts uint64) []uint64 {
 	w[1] |= uint64(uint32(e.Errno)) << 8
 	w[2] |= uint64(uint64(e.Aux)) << 0
 	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvStackHolding is event `stack-holding`: Defines stack id, as `stack` does: it is that of base, with locks that the thread held there, the oldest 16. Sent for accesses in races.
+type EvStackHolding struct {
+	ID   uint32
+	Base uint32
+	Held []Held
+}
+
+// DecodeStackHolding reads the record w, whose length RecordWords has confirmed.
+func DecodeStackHolding(w []uint64) (e EvStackHolding) {
+	e.ID = uint32(w[1] >> 0)
+	e.Base = uint32(w[1] >> 32)
+	e.Held = tailHelds(w[2:])
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvStackHolding) Append(dst []uint64, ts uint64) []uint64 {
+	var w [2]uint64
+	w[0] = ts<<8 | 13
+	w[1] |= uint64(uint32(e.ID)) << 0
+	w[1] |= uint64(uint32(e.Base)) << 32
+	dst = append(dst, w[:]...)
+	dst = appendHelds(dst, e.Held)
 	return dst
 }
 

@@ -69,9 +69,8 @@ static void tell(struct rs_thread *t, const struct touch *a)
 
 static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c, unsigned kind)
 {
-	if (kind & CALLED)
-		return rs_stack_called(t, c->next, c->site + 1, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
-	return rs_stack_here(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
+	return rs_stack_holding(t, kind & CALLED ? rs_stack_called(t, c->next, c->site + 1, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth)
+						 : rs_stack_here(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth));
 }
 
 static void fence(struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, bool nested)

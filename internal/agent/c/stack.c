@@ -2,6 +2,7 @@
  * kept by its 64-bit hash alone. Of the many of allocations, of which few are ever spoken of, the frames are kept too, and sent when they are.
  * Async-signal-safe. */
 #include "core.h"
+#include "sync.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -144,11 +145,27 @@ static inline uint64_t hash(const uint64_t *pcs, unsigned n)
 	return (h | 2) & ~(uint64_t)(READY | KEPT); /* never 0 */
 }
 
-/* The number of a stack; its definition has a timestamp before any use, or, if late, it is kept if that can be. Whoever meets a number that its finder has
- * not defined yet (it may be our own thread, below a signal handler) defines it again rather than wait. */
-static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, bool late)
+/* What is known by a number: a stack of n frames, or (holds) stack `base` with n locks that are held, two words each. late: the definition may be sent later. */
+struct shape { const uint64_t *words; uint32_t base; uint16_t n; bool holds, late; };
+
+static bool define_shape(struct rs_thread *t, uint32_t id, const struct shape *s)
 {
-	uint64_t h = hash(pcs, n);
+	if (!s->holds)
+		return define(t, id, s->words, s->n);
+	uint64_t *w = rs_reserve(t, RS_EV_STACK_HOLDING, RS_STACK_HOLDING_WORDS + 2u * s->n);
+	if (!w)
+		return false;
+	rs_put_stack_holding(w, id, s->base, s->n);
+	for (unsigned i = 0; i < 2u * s->n; i++)
+		w[RS_STACK_HOLDING_WORDS + i] = s->words[i];
+	rs_commit(t);
+	return true;
+}
+
+/* The number of what has hash h; its definition has a timestamp before any use, or, if late, it is kept if that can be. Whoever meets a number that its finder has
+ * not defined yet (it may be our own thread, below a signal handler) defines it again rather than wait. */
+static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s)
+{
 	for (int i = 0; i < TABLES && table[i]; i++) {
 		uint32_t size = table_size[i], at = (uint32_t)(h >> 32);
 		for (unsigned probe = 0; probe < PROBES; probe++, at++) {
@@ -157,17 +174,17 @@ static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, boo
 			if (RS_LIKELY(found == (h | READY)))
 				return id;
 			if (found == 0 && __atomic_compare_exchange_n(place, &found, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-				bool is_kept = late && keep(id, pcs, n);
+				bool is_kept = s->late && keep(id, s->words, s->n);
 				if (!is_kept)
-					define(t, id, pcs, n);
+					define_shape(t, id, s);
 				__atomic_store_n(place, h | (is_kept ? KEPT : READY), __ATOMIC_RELEASE);
 				__atomic_fetch_add(&rs_counters->stacks, 1, __ATOMIC_RELAXED);
 				return id;
 			}
 			if ((found & ~(uint64_t)(READY | KEPT)) != h)
 				continue;
-			if (!(found & READY) && !(late && found & KEPT)) {
-				define(t, id, pcs, n);
+			if (!(found & READY) && !(s->late && found & KEPT)) {
+				define_shape(t, id, s);
 				if (found & KEPT)
 					__atomic_store_n(place, h | READY, __ATOMIC_RELEASE);
 			}
@@ -179,6 +196,31 @@ static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, boo
 		rs_notice(t, RS_NOTICE_STACK_TABLE_FULL, 0, 0);
 	}
 	return 0;
+}
+
+static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, bool late)
+{
+	return number_of(t, hash(pcs, n), &(struct shape){.words = pcs, .n = (uint16_t)n, .late = late});
+}
+
+uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
+{
+	uint64_t words[2 * 16];
+	uint32_t n = t->held_count;
+	if (n == 0 || stack == 0)
+		return stack;
+	if (n > 16)
+		n = 16;
+	for (uint32_t i = 0; i < n; i++)
+		rs_held_stack_at(t, i);
+	/* What a handler may change has settled. */
+	for (uint32_t i = 0; i < n; i++) {
+		words[2 * i] = t->held[i].obj;
+		words[2 * i + 1] = t->held[i].info;
+	}
+	uint64_t h = hash(words, 2 * n) ^ stack * 0x9e3779b97f4a7c15ull;
+	h = ((h ^ h >> 31) * 0xff51afd7ed558ccdull | 2) & ~(uint64_t)(READY | KEPT);
+	return number_of(t, h, &(struct shape){.words = words, .base = stack, .n = (uint16_t)n, .holds = true});
 }
 
 /* Or'ed to a depth: as rs_stack_kept. Such a stack and one to be told are not remembered as the same. */

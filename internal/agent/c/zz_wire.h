@@ -421,6 +421,18 @@ static inline uint8_t rs_get_notice_what(const uint64_t *w) { return (uint8_t)(w
 static inline uint32_t rs_get_notice_errno(const uint64_t *w) { return (uint32_t)(w[1] >> 8); }
 static inline uint64_t rs_get_notice_aux(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 
+/* Defines stack id, as `stack` does: it is that of base, with locks that the thread held there, the oldest 16. Sent for accesses in races. */
+#define RS_EV_STACK_HOLDING 13
+#define RS_STACK_HOLDING_WORDS 3
+static inline void rs_put_stack_holding(uint64_t *w, uint32_t id, uint32_t base, uint64_t n)
+{
+	(void)w;
+	w[1] = (uint64_t)id | (uint64_t)base << 32;
+	w[2] = n;
+}
+static inline uint32_t rs_get_stack_holding_id(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_stack_holding_base(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+
 /* About to create thread child. Release towards its `thread-start`. */
 #define RS_EV_THREAD_CREATE 16
 #define RS_THREAD_CREATE_WORDS 4
