@@ -80,7 +80,11 @@ type Object struct {
 	Allocated   Stack
 	OwnerThread uint32
 	Func        string // stack: function whose frame holds it
-	Initialised Stack  // where it was initialised, if seen
+	// Below, if not 0, says that Addr lies so many bytes below the thread pointer of BelowThread, so that it may be a thread-local variable of the executable; who
+	// knows its symbols decides that.
+	Below       uint64
+	BelowThread uint32
+	Initialised Stack // where it was initialised, if seen
 }
 
 // Held is a lock that a thread holds in a finding.

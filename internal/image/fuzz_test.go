@@ -39,6 +39,8 @@ func FuzzImage(f *testing.F) {
 		m.Bytes(addr, 100)
 		for _, a := range []uint64{addr, m.file.Entry, 0x1005, 0x401005} {
 			m.Symbol(a)
+			m.ThreadLocal(a)
+			m.ThreadLocal(-a)
 			m.Frames(a)
 		}
 		if d := m.dwarf(); d != nil {

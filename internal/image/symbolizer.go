@@ -96,6 +96,19 @@ func (s *Symbolizer) Symbol(modulePath, buildID string, linkAddr uint64) (name s
 	return Demangle(sym.Name), linkAddr - sym.Addr, true
 }
 
+// ThreadLocal gives the thread-local variable of an executable that lies so many bytes below a thread's pointer, and the offset in it.
+func (s *Symbolizer) ThreadLocal(modulePath, buildID string, below uint64) (name string, offset uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.module(moduleKey{modulePath, buildID})
+	if m.img == nil {
+		return "", 0, false
+	}
+	sym, offset, ok := m.img.ThreadLocal(below)
+	s.takeNotes(m)
+	return Demangle(sym.Name), offset, ok
+}
+
 // Notes says, once each, why names are missing: modules that changed, debug files that do not fit.
 func (s *Symbolizer) Notes() []string {
 	s.mu.Lock()

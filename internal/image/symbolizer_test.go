@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -386,5 +387,40 @@ func TestDwz(t *testing.T) {
 	}
 	if n := m.Notes(); len(n) == 0 || !strings.Contains(n[0], "names are missing") {
 		t.Errorf("notes %q", n)
+	}
+}
+
+// A thread-local variable is known by how far below the thread's pointer it lies: the program says where its own are, of each alignment, and with the initialised ones in front.
+func TestThreadLocal(t *testing.T) {
+	for _, align := range []string{"4", "64", "4096"} {
+		src := write(t, filepath.Join(t.TempDir(), "tls.c"), []byte(`#include <pthread.h>
+#include <stdio.h>
+__thread int first = 1;
+__thread char second[100] = "x";
+static __thread __attribute__((aligned(`+align+`))) long third[3];
+__thread short fourth;
+#define SAY(v, at) printf(#v " %zu %d\n", (size_t)((char *)pthread_self() - (char *)&v - at), at)
+int main(void) { SAY(first, 0); SAY(second, 0); SAY(second, 99); SAY(third, 8); SAY(fourth, 1); }
+`))
+		for _, kind := range []string{"-pie", "-no-pie"} {
+			exe := filepath.Join(t.TempDir(), "tls")
+			run(t, "gcc", "-O1", "-fPIE", kind, "-o", exe, src)
+			m := mustOpen(t, exe)
+			for line := range strings.Lines(run(t, exe)) {
+				var name string
+				var below, offset uint64
+				if _, err := fmt.Sscan(line, &name, &below, &offset); err != nil {
+					t.Fatal(err)
+				}
+				if s, got, ok := m.ThreadLocal(below); !ok || s.Name != name || got != offset {
+					t.Errorf("align %s %s: %d below: %q+%d %v, want %s+%d", align, kind, below, s.Name, got, ok, name, offset)
+				}
+			}
+			for _, no := range []uint64{0, 1 << 20, 1 << 63, ^uint64(0)} {
+				if s, _, ok := m.ThreadLocal(no); ok {
+					t.Errorf("%d below: %q", no, s.Name)
+				}
+			}
+		}
 	}
 }

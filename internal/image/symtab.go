@@ -12,7 +12,8 @@ type symKind uint8
 const (
 	symFunc symKind = iota
 	symData
-	symPLT   // a stub in the procedure linkage table; its name lacks the "@plt"
+	symPLT // a stub in the procedure linkage table; its name lacks the "@plt"
+	symLocal
 	symLabel // NOTYPE without a size: assembly; named only where nothing better is
 )
 
@@ -28,6 +29,7 @@ type symbol struct {
 // symbols are the functions and the objects of an image, each sorted by address.
 type symbols struct {
 	code, data []symbol
+	local      []symbol // thread-local variables; their addresses are offsets in the file's TLS block
 	strs       [][]byte // into mapped files: valid under guard only
 }
 
@@ -69,6 +71,42 @@ func (m *Image) symbol(addr uint64) (Symbol, bool) {
 		return t.export(s), true
 	}
 	return Symbol{}, false
+}
+
+// ThreadLocal finds the thread-local variable that lies so many bytes below the thread pointer of a thread whose executable the image is, and the offset in it. The executable's block is the first
+// below the pointer (glibc, elf/dl-tls.c, _dl_determine_tlsoffset; psABI, variant II).
+func (m *Image) ThreadLocal(below uint64) (sym Symbol, offset uint64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return sym, 0, false
+	}
+	for _, p := range m.file.Progs {
+		if p.Type != elf.PT_TLS || p.Memsz > 1<<40 {
+			continue
+		}
+		align := max(p.Align, 1)
+		if align&(align-1) != 0 || align > 1<<30 {
+			return sym, 0, false
+		}
+		first := -p.Vaddr & (align - 1)
+		block := (p.Memsz-first+align-1)&^(align-1) + first
+		if below == 0 || below > block || p.Memsz < first {
+			return sym, 0, false
+		}
+		err := m.guard(func() error {
+			t := m.symbols()
+			if s, found := t.find(t.local, block-below); found {
+				sym, offset, ok = t.export(s), block-below-s.addr, true
+			}
+			return nil
+		})
+		if err != nil {
+			m.note("%v", err)
+			return Symbol{}, 0, false
+		}
+	}
+	return sym, offset, ok
 }
 
 func (t *symbols) export(s symbol) Symbol {
@@ -209,10 +247,12 @@ func (t *symbols) add(m *Image, d, str []byte) {
 			default:
 				continue
 			}
-		default: // sections, files; TLS symbols are offsets in the TLS block, not addresses
+		case elf.STT_TLS:
+			s.kind = symLocal
+		default: // sections, files
 			continue
 		}
-		if s.kind == symData && s.size == 0 {
+		if (s.kind == symData || s.kind == symLocal) && s.size == 0 {
 			continue
 		}
 		name := cString(str[s.name:], 256)
@@ -220,9 +260,12 @@ func (t *symbols) add(m *Image, d, str []byte) {
 		if s.kind == symLabel && (strings.HasPrefix(name, ".L") || strings.HasPrefix(name, "$")) {
 			continue
 		}
-		if s.kind == symData {
+		switch s.kind {
+		case symData:
 			t.data = append(t.data, s)
-		} else {
+		case symLocal:
+			t.local = append(t.local, s)
+		default:
 			t.code = append(t.code, s)
 		}
 	}
@@ -263,7 +306,7 @@ func (m *Image) executable(idx elf.SectionIndex, addr uint64) bool {
 
 // sort orders the symbols and leaves one per address and size.
 func (t *symbols) sort() {
-	for _, tab := range []*[]symbol{&t.code, &t.data} {
+	for _, tab := range []*[]symbol{&t.code, &t.data, &t.local} {
 		s := *tab
 		sort.Slice(s, func(i, j int) bool {
 			a, b := &s[i], &s[j]

@@ -14,7 +14,7 @@ import (
 // plainWorld names nothing: a stack S7 is one frame with PC 7. Code at 0xc… is the runtime's, at 0xd… the agent's; what the runtime does at 0xcc… counts.
 type plainWorld struct{}
 
-func (plainWorld) Event(uint64, *wire.Event) {}
+func (plainWorld) Event(uint64, *wire.Event)       {}
 func (plainWorld) Held(uint64, uint32) []wire.Held { return nil }
 func (plainWorld) Stack(_ uint64, id uint32) finding.Stack {
 	return finding.Stack{{PC: uint64(id)}}

@@ -60,7 +60,7 @@ func threadLabel(t *finding.Thread) string {
 // objectName is the short name of an object behind its id: (lock_a), (in a block of make_account), "" if there is none.
 func objectName(o *finding.Object) string {
 	switch o.Where {
-	case finding.Global:
+	case finding.Global, finding.TLS:
 		if o.Symbol == "" {
 			return ""
 		}

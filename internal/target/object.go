@@ -289,12 +289,18 @@ func (s *Set) Object(process, addr uint64, kind wire.Object) finding.Object {
 		out.Where, out.Block, out.Size, out.Allocated = finding.Heap, start, b.size, p.frames(b.stack)
 		return out
 	}
+	out.BelowThread, out.Below = p.belowPointer(addr)
 	if t, ok := p.stackOwner(addr); ok {
 		out.Where, out.OwnerThread = finding.OnStack, t
-		return out
-	}
-	if p.mappings.has(addr) {
+	} else if p.mappings.has(addr) {
 		out.Where = finding.Mapping
+	}
+	if out.Below != 0 {
+		for i := range p.modules {
+			if m := &p.modules[i]; m.Path == p.exe && m.to == mapped {
+				out.Module, out.BuildID = m.Path, m.BuildID
+			}
+		}
 	}
 	return out
 }

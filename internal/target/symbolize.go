@@ -39,6 +39,18 @@ func (s *Set) Symbolize(f *finding.Finding) {
 				o.Symbol, o.SymOffset = name, offset
 			}
 		}
+		if o.Below != 0 && o.Where != finding.TLS {
+			s.threadLocal(o)
+		}
+	}
+}
+
+// threadLocal makes o a thread-local variable of the executable, if it is one.
+func (s *Set) threadLocal(o *finding.Object) {
+	module, buildID := o.Module, o.BuildID
+	o.Module, o.BuildID = "", ""
+	if name, offset, ok := s.sym.ThreadLocal(module, buildID, o.Below); ok && module != "" {
+		o.Where, o.Module, o.BuildID, o.Symbol, o.SymOffset, o.OwnerThread = finding.TLS, module, buildID, name, offset, o.BelowThread
 	}
 }
 

@@ -19,6 +19,8 @@ type Symbolizer interface {
 	Frames(module, buildID string, linkAddr uint64) []finding.Frame
 	// Symbol gives the function or data symbol that holds the address, and the offset in it.
 	Symbol(module, buildID string, linkAddr uint64) (name string, offset uint64, ok bool)
+	// ThreadLocal gives the variable of an executable that lies so many bytes below a thread pointer, and the offset in it.
+	ThreadLocal(module, buildID string, below uint64) (name string, offset uint64, ok bool)
 }
 
 // Set holds the models of all processes of a run. It is for one goroutine. Asked about a process or a thread it does not know, it

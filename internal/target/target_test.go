@@ -43,6 +43,10 @@ func (names) Symbol(module, buildID string, at uint64) (string, uint64, bool) {
 	return "table", at - 0x4000, module == "/bin/prog" && buildID == "abcd" && at>>12 == 4
 }
 
+func (names) ThreadLocal(module, _ string, below uint64) (string, uint64, bool) {
+	return "mine", 4, module == "/bin/prog" && below == 0x10
+}
+
 const prog = `
 	process pid=77 ppid=3 id=1 tail="/bin/prog\x00prog\x00-x\x00"
 	module base=0x401000 end=0x406000 bias=0x400000 id=1 build_id_len=2 tail="\xab\xcd/bin/prog"
@@ -392,5 +396,29 @@ func BenchmarkAllocFree(b *testing.B) {
 		s.Event(1, &e)
 		e = wire.Event{Type: wire.TypeFree, Words: wire.EvFree{Addr: a.Addr}.Append(nil, 2)}
 		s.Event(1, &e)
+	}
+}
+
+// A thread-local variable of the executable lies below its thread's pointer: on the stack's mapping of a thread, and of the main thread elsewhere. What else is near a pointer is
+// what it was before.
+func TestThreadLocal(t *testing.T) {
+	s := feed(t, New(names{}), prog+`
+		T1 thread-start self=T1 tid=77 pthread=0x8001000 stack_lo=0x7000000 stack_hi=0x7100000
+		T2 thread-start self=T2 tid=78 pthread=0x60ff800 stack_lo=0x6000000 stack_hi=0x6100000
+	`)
+	for _, c := range []struct {
+		addr   uint64
+		where  finding.Where
+		thread uint32
+		symbol string
+	}{
+		{0x8000ff0, finding.TLS, 1, "mine"}, {0x60ff7f0, finding.TLS, 2, "mine"},
+		{0x60ff7e0, finding.OnStack, 2, ""}, {0x60ff800, finding.OnStack, 2, ""}, {0x8001000, finding.Unknown, 0, ""}, {0x8000fe0, finding.Unknown, 0, ""},
+	} {
+		f := finding.Finding{Objects: []finding.Object{s.Object(1, c.addr, 0)}}
+		s.Symbolize(&f)
+		if o := f.Objects[0]; o.Where != c.where || o.OwnerThread != c.thread || o.Symbol != c.symbol || (o.Module != "") != (c.symbol != "") {
+			t.Errorf("%#x: %+v", c.addr, o)
+		}
 	}
 }

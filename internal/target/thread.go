@@ -14,6 +14,7 @@ type thread struct {
 	tid     uint32
 	creator uint32
 	created uint32 // stack id
+	pointer uint64 // pthread_self(), which with glibc is the thread pointer, above the thread-local variables; 0: not known
 	name    string
 	dead    bool
 }
@@ -38,7 +39,7 @@ func (p *process) threadEvent(e *wire.Event) {
 	case wire.TypeThreadStart:
 		d := wire.DecodeThreadStart(e.Words)
 		t := p.thread(d.Self)
-		t.tid, t.dead = d.TID, false
+		t.tid, t.dead, t.pointer = d.TID, false, d.Pthread
 		p.addStack(span{d.StackLo, d.StackHi, d.Self})
 	case wire.TypeThreadExit:
 		if t := p.threads[e.Thread]; t != nil {
@@ -83,6 +84,19 @@ func (p *process) stackOwner(addr uint64) (uint32, bool) {
 		return p.ranges[i].thread, true
 	}
 	return 0, false
+}
+
+// belowPointer is the thread whose pointer is the next above addr, and how far; 0: none is near. Of dead threads of that place it is the last.
+func (p *process) belowPointer(addr uint64) (number uint32, below uint64) {
+	const far = 64 << 10
+	for n, t := range p.threads {
+		d := t.pointer - addr
+		if t.pointer <= addr || d > far || number != 0 && (d > below || d == below && n < number) {
+			continue
+		}
+		number, below = n, d
+	}
+	return number, below
 }
 
 // Thread describes thread number of the process.
