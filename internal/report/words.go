@@ -208,10 +208,14 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 		if o.Symbol != "" {
 			name = " '" + clean(o.Symbol) + "'"
 		}
-		if o.OwnerThread == 0 {
-			return head + "is thread-local data" + name, nil
+		is := "is thread-local data"
+		if o.SymOffset > 0 && name != "" {
+			is = fmt.Sprintf("is located %d bytes inside of thread-local data", o.SymOffset)
 		}
-		return head + "is thread-local data" + name + " of " + threadName(f, o.OwnerThread), nil
+		if o.OwnerThread == 0 {
+			return head + is + name, nil
+		}
+		return head + is + name + " of " + threadName(f, o.OwnerThread), nil
 	case finding.Mapping:
 		return head + "is located in mapped memory", nil
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	}
 	// As the Makefile builds ripstop.
 	build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
@@ -132,7 +133,6 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// --stats said that a server had taken no locks: they were added up when threads ended, and a server's never do.
 // What is found ends a program that would never end by itself.
 func TestHaltOnFirst(t *testing.T) {
 	r := finish(t, command(t, map[string]any{"Full": true, "MemoryLimit": 16, "HaltOnFirst": true}, path("endless")))
@@ -141,6 +141,36 @@ func TestHaltOnFirst(t *testing.T) {
 	}
 }
 
+// The report of a race says what each side held, and what was accessed: a global, a thread-local variable, a block.
+func TestRaceReport(t *testing.T) {
+	r := finish(t, command(t, map[string]any{"Full": true}, path("raced"), filepath.Join(t.TempDir(), "mark")))
+	if r.code != 66 || r.stdout != "6\n" {
+		t.Fatalf("%+v", r)
+	}
+	blocks := strings.Split(r.stderr, "WARNING: ")[1:]
+	for name, want := range map[string][]string{
+		"global 'total'": {`by thread T3 .*\(mutexes: read RW1, write M1\):\n`, `revious read and write .* by thread T2 .*\(mutexes: write M2\):\n`, `RW1 \(0x[0-9a-f]+\) is global 'table'`,
+			`M1 \(0x[0-9a-f]+\) is global 'second'`, `M2 \(0x[0-9a-f]+\) is global 'first'`, `Mutex M2 previously acquired by the same thread here:\n    #0 early `},
+		"thread-local data 'mine' of main thread": {`by thread T3 \(tid=\d+\):\n    #0 late`, `by thread T2 \(tid=\d+\):\n    #0 early`, `4 bytes inside of`},
+		"heap block of size 24":                   {`allocated by:\n    #0 main`},
+	} {
+		i := slices.IndexFunc(blocks, func(b string) bool { return strings.Contains(b, name) })
+		if i < 0 {
+			t.Errorf("no race of %s", name)
+			continue
+		}
+		for _, w := range want {
+			if !regexp.MustCompile(w).MatchString(blocks[i]) {
+				t.Errorf("%s: no %q", name, w)
+			}
+		}
+	}
+	if len(blocks) != 3 || t.Failed() {
+		t.Errorf("%d findings:\n%s", len(blocks), r.stderr)
+	}
+}
+
+// --stats said that a server had taken no locks: they were added up when threads ended, and a server's never do.
 func TestLocksTaken(t *testing.T) {
 	for prog, want := range map[string]string{
 		"server":   "3000",
