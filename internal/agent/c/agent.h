@@ -180,7 +180,8 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 /* As rs_stack_from, but the `stack` event may not be sent yet: whoever sends the number says so before, by rs_stack_tell (any number, 0 too). */
 uint32_t rs_stack_kept(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth);
 void rs_stack_tell(struct rs_thread *t, uint32_t id);
-/* A number for the stack with the locks that the thread holds now (the oldest 16); the stack's own if it holds none. Stacks of locks that are not known yet are walked. */
+/* A number for the stack with the locks that the thread holds now (the oldest 16); the stack's own if it holds none. Where a lock was taken is told if its stack is known by now. No vector
+ * registers are used. */
 uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack);
 /* From a signal's ucontext. */
 uint32_t rs_stack_ucontext(struct rs_thread *t, const void *ucontext, unsigned depth);

@@ -211,12 +211,10 @@ uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
 		return stack;
 	if (n > 16)
 		n = 16;
-	for (uint32_t i = 0; i < n; i++)
-		rs_held_stack_at(t, i);
-	/* What a handler may change has settled. */
 	for (uint32_t i = 0; i < n; i++) {
+		uint64_t info = t->held[i].info;
 		words[2 * i] = t->held[i].obj;
-		words[2 * i + 1] = t->held[i].info;
+		words[2 * i + 1] = RS_INFO_STACK(info) == RS_STACK_LATER ? info & ~(uint64_t)RS_STACK_LATER : info;
 	}
 	uint64_t h = hash(words, 2 * n) ^ stack * 0x9e3779b97f4a7c15ull;
 	h = ((h ^ h >> 31) * 0xff51afd7ed558ccdull | 2) & ~(uint64_t)(READY | KEPT);
