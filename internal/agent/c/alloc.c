@@ -214,7 +214,8 @@ void *rs_plain_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
 	if (class == RS_ALLOC_CLASSES) {
 		bool clean = false;
 		uintptr_t p = rs_huge_alloc(h, n > RS_ALLOC_LARGEST ? n : RS_ALLOC_LARGEST + 1, align, &clean);
-		if (p && zero && !clean)
+		/* Pages that the program will not touch are better not there. */
+		if (p && zero && !clean && rs_alloc_source.purge(p, (n + RS_PAGE - 1) & -RS_PAGE) != 0)
 			rs_os_clear((void *)p, n);
 		return (void *)p;
 	}
@@ -238,7 +239,9 @@ void rs_plain_free(struct rs_alloc_heap *h, void *block)
 	bool own = h && (V.foreign || V.owner[chunk_index(p)] == h->id);
 	if (class >= RS_ALLOC_PAGED && (own || V.foreign))
 		rs_slab_dirty(p, T.size[class]);
-	if (own) {
+	if (class >= RS_ALLOC_WHOLE && (V.foreign ? state != INSIDE || h : own)) {
+		rs_slab_home(p);
+	} else if (own) {
 		struct rs_alloc_bin *b = &h->bin[class];
 		if (b->top == b->limit)
 			rs_slab_flush(h, class, false);
@@ -255,7 +258,7 @@ static void *alloc(size_t n, size_t align, bool zero)
 	struct rs_alloc_heap *h = V.on ? rs_alloc_enter() : NULL;
 	if (RS_UNLIKELY(!h))
 		return NULL;
-	void *p = RS_UNLIKELY(V.extra) ? rs_guard_alloc(h, n, align, zero) : rs_plain_alloc(h, n, align, zero);
+	void *p = RS_UNLIKELY(V.extra) ? rs_alloc_guard_alloc(h, n, align, zero) : rs_plain_alloc(h, n, align, zero);
 	rs_alloc_leave(h);
 	return p;
 }
@@ -299,7 +302,7 @@ void rs_alloc_free_slow(void *p)
 {
 	struct rs_alloc_heap *h = rs_alloc_enter();
 	if (RS_UNLIKELY(V.extra))
-		rs_guard_free(h, p);
+		rs_alloc_guard_free(h, p);
 	else
 		rs_plain_free(h, p);
 	if (h)
@@ -342,7 +345,7 @@ static size_t size_of(uintptr_t p)
 	return kind && kind <= RS_ALLOC_CLASSES ? T.size[kind - 1] : 0;
 }
 
-size_t rs_alloc_usable_size(void *p) { return RS_UNLIKELY(V.extra) ? rs_guard_usable((uintptr_t)p) : size_of((uintptr_t)p); }
+size_t rs_alloc_usable_size(void *p) { return RS_UNLIKELY(V.extra) ? rs_alloc_guard_usable((uintptr_t)p) : size_of((uintptr_t)p); }
 
 void *rs_alloc_realloc(void *old, size_t n)
 {
@@ -452,14 +455,14 @@ static void make_classes(void)
 {
 	for (unsigned c = 0; c < RS_ALLOC_CLASSES; c++) {
 		unsigned e = c < 8 ? 0 : 7 + (c - 8) / 8;
-		uint32_t size = c < 8 ? 16 * (c + 1) : (9 + (c - 8) % 8) << (e - 3);
+		uint32_t size = c < 8 ? 16 * (c + 1) : c < RS_ALLOC_WHOLE ? (9 + (c - 8) % 8) << (e - 3) : (c - RS_ALLOC_WHOLE + 3) * RS_UNIT;
 		unsigned u = 1;
-		while (u < 16 && (u * RS_UNIT < size || u * RS_UNIT % size > u * RS_UNIT / 16))
+		while (u < UNITS && (u * RS_UNIT < size || u * RS_UNIT % size > u * RS_UNIT / 16))
 			u++;
 		T.size[c] = size;
 		T.units[c] = (uint8_t)u;
 		T.total[c] = (uint16_t)(u * RS_UNIT / size);
-		T.cap[c] = size <= 256 ? 128 : size <= 1024 ? 64 : size <= 4096 ? 16 : size <= 16384 ? 8 : size <= 65536 ? 4 : 2;
+		T.cap[c] = size <= 256 ? 128 : size <= 1024 ? 64 : size <= 4096 ? 16 : size <= 16384 ? 8 : c < RS_ALLOC_WHOLE ? 4 : 1;
 	}
 	for (unsigned i = 0; i <= RS_ALLOC_QUICK / 16; i++)
 		rs_alloc_class_of[i] = (uint8_t)class_of(i ? i * 16 : 1);
@@ -483,7 +486,7 @@ bool rs_alloc_begin(uint32_t word)
 	make_classes();
 	T.heaps = 1;
 	V.foreign = (word & 0xff) == RS_ALLOCATOR_FREER;
-	rs_guard_begin(word);
+	rs_alloc_guard_begin(word);
 	__atomic_store_n(&V.on, 1, __ATOMIC_RELEASE);
 	return true;
 }

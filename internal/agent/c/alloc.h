@@ -12,10 +12,11 @@ enum {
 	RS_UNIT_BITS = 14,                /* spans are of whole units */
 	RS_CHUNK = 1 << RS_CHUNK_BITS,
 	RS_UNIT = 1 << RS_UNIT_BITS,
-	RS_ALLOC_CLASSES = 96,            /* 16 to 128 by 16, then eight to each power of two, up to RS_ALLOC_LARGEST */
-	RS_ALLOC_LARGEST = 256 << 10,
+	RS_ALLOC_CLASSES = 102,           /* 16 to 128 by 16, then eight to each power of two up to 32 KiB, then by units up to RS_ALLOC_LARGEST */
+	RS_ALLOC_LARGEST = 512 << 10,
 	RS_ALLOC_QUICK = 1024,            /* up to here the class is had from a table */
 	RS_ALLOC_PAGED = 48,              /* the first class of more than a page, 4608: of these it is known which pages are zero */
+	RS_ALLOC_WHOLE = 72,              /* the first class of which a block is a span of its own */
 	RS_ALLOC_HUGE = 0xff,             /* as a unit's class: a run of chunks begins here */
 };
 
@@ -28,8 +29,8 @@ struct rs_alloc_source {
 	long (*commit)(uintptr_t at, size_t bytes, uint32_t owner);
 	/* It is nobody's, has no pages, and faults. */
 	void (*decommit)(uintptr_t at, size_t bytes);
-	/* It keeps its owner and is zero; part of chunks, whole pages. */
-	void (*purge)(uintptr_t at, size_t bytes);
+	/* It keeps its owner and is zero; part of chunks, whole pages. Not 0: it is as it was. */
+	long (*purge)(uintptr_t at, size_t bytes);
 	/* Committed memory passes from one heap to another; 0: nobody. */
 	long (*hand)(uintptr_t at, size_t bytes, uint32_t from, uint32_t to);
 	/* The pages at `from` are to be those at `to` (both committed, of the same heap), and `from` zero. Not 0: the caller copies. */

@@ -66,6 +66,8 @@ static inline unsigned class_of(size_t n) /* 0 < n ≤ RS_ALLOC_LARGEST */
 {
 	if (n <= 128)
 		return (unsigned)((n - 1) >> 4);
+	if (n > 2 * RS_UNIT)
+		return RS_ALLOC_WHOLE - 2 + (unsigned)((n - 1) >> RS_UNIT_BITS);
 	unsigned e = 63 - (unsigned)__builtin_clzll(n - 1);
 	return 8 + (e - 7) * 8 + (unsigned)((n - 1) >> (e - 3) & 7);
 }
@@ -108,12 +110,12 @@ void rs_runs_count(struct rs_alloc_counts *c) RS_HIDDEN;
 long rs_runs_begin(uintptr_t bytes) RS_HIDDEN;
 
 /* allocguard.c: in place of rs_plain_alloc and rs_plain_free where V.extra. */
-void rs_guard_begin(uint32_t word) RS_HIDDEN;
-void *rs_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero) RS_HIDDEN;
-void rs_guard_free(struct rs_alloc_heap *h, void *p) RS_HIDDEN;
-size_t rs_guard_usable(uintptr_t p) RS_HIDDEN;
+void rs_alloc_guard_begin(uint32_t word) RS_HIDDEN;
+void *rs_alloc_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero) RS_HIDDEN;
+void rs_alloc_guard_free(struct rs_alloc_heap *h, void *p) RS_HIDDEN;
+size_t rs_alloc_guard_usable(uintptr_t p) RS_HIDDEN;
 
-/* p goes home under its heap's lock, by a thread without a heap. */
+/* p goes home under its heap's lock. */
 void rs_slab_home(uintptr_t p) RS_HIDDEN;
 
 /* alloc.c, without guard bytes and quarantine; entered. */

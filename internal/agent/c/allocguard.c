@@ -38,7 +38,7 @@ static uint64_t *last_word(uintptr_t p, size_t size) { return (uint64_t *)(p + s
 /* The length asked for; false: what says so was overwritten. */
 static bool length(uintptr_t p, size_t size, size_t *n)
 {
-	uint64_t w = *last_word(p, size) ^ word_of(p, 0) ^ (uint64_t)UINT32_MAX << 32;
+	uint64_t w = *last_word(p, size) ^ word_of(p, 0);
 	uint32_t slack = (uint32_t)w;
 	if ((uint32_t)(w >> 32) != slack || slack > size || slack < V.guard)
 		return false;
@@ -67,7 +67,7 @@ static uintptr_t check_freed(uintptr_t p, size_t n)
 	return 0;
 }
 
-void *rs_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
+void *rs_alloc_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
 {
 	if (n > (size_t)PTRDIFF_MAX - V.guard)
 		return NULL;
@@ -83,7 +83,7 @@ void *rs_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
 	return (void *)p;
 }
 
-size_t rs_guard_usable(uintptr_t p)
+size_t rs_alloc_guard_usable(uintptr_t p)
 {
 	size_t size = whole(p), n;
 	return !V.guard ? size : length(p, size, &n) ? n : size - V.guard;
@@ -104,7 +104,7 @@ static void leave_quarantine(struct rs_alloc_heap *h, struct rs_quarantine *q)
 	rs_plain_free(h, (void *)p);
 }
 
-void rs_guard_free(struct rs_alloc_heap *h, void *block)
+void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block)
 {
 	uintptr_t p = (uintptr_t)block;
 	size_t size = whole(p), n = 0;
@@ -215,7 +215,7 @@ size_t rs_alloc_check(found_fn found, void *arg)
 	return count;
 }
 
-void rs_guard_begin(uint32_t word)
+void rs_alloc_guard_begin(uint32_t word)
 {
 	V.guard = (word >> 8 & 0xff) * 8;
 	quarantine_bytes = (size_t)(word >> 16) << 16;

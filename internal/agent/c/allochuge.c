@@ -42,7 +42,7 @@ static long anonymous_commit(uintptr_t at, size_t bytes, uint32_t owner)
 	return map_at(at, bytes, PROT_READ | PROT_WRITE);
 }
 static void anonymous_decommit(uintptr_t at, size_t bytes) { map_at(at, bytes, PROT_NONE); }
-static void anonymous_purge(uintptr_t at, size_t bytes) { RS_SYS3(SYS_madvise, at, bytes, MADV_DONTNEED); }
+static long anonymous_purge(uintptr_t at, size_t bytes) { return RS_SYS3(SYS_madvise, at, bytes, MADV_DONTNEED); }
 static long anonymous_hand(uintptr_t at, size_t bytes, uint32_t from, uint32_t to)
 {
 	(void)at, (void)bytes, (void)from, (void)to;
@@ -168,10 +168,8 @@ static void give(uint32_t first, uint32_t k, uint32_t owner, bool touched)
 		rs_alloc_source.decommit(at, bytes);
 		keep = touched = false;
 	} else {
-		if (touched && dirty_free + k > RETAINED) {
-			rs_alloc_source.purge(at, bytes);
-			touched = false;
-		}
+		if (touched && dirty_free + k > RETAINED)
+			touched = rs_alloc_source.purge(at, bytes) != 0;
 		if (rs_alloc_source.hand(at, bytes, owner, 0) < 0) {
 			rs_alloc_source.decommit(at, bytes);
 			keep = touched = false;
@@ -200,8 +198,7 @@ bool rs_runs_purge(void)
 	bool any = false;
 	rs_alloc_lock(&T.lock, 0);
 	for (uint32_t i = lowest; dirty_free && i < used; i++)
-		if (bit(unused, i) && bit(dirty, i)) {
-			rs_alloc_source.purge(chunk_address(i), RS_CHUNK);
+		if (bit(unused, i) && bit(dirty, i) && rs_alloc_source.purge(chunk_address(i), RS_CHUNK) == 0) {
 			set(dirty, i, false);
 			dirty_free--;
 			any = true;
@@ -217,7 +214,7 @@ static size_t usable(size_t n) { return (n + RS_PAGE - 1) & -RS_PAGE; }
 
 uintptr_t rs_huge_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool *clean)
 {
-	if (n > V.reserved || align > V.reserved)
+	if (n == 0 || n > V.reserved || align > V.reserved)
 		return 0;
 	uint32_t k = chunks_of(n), by = align > RS_CHUNK ? (uint32_t)(align >> RS_CHUNK_BITS) : 1;
 	/* The range begins at a multiple of a chunk: an alignment above that is one of the address. */
@@ -280,7 +277,7 @@ uintptr_t rs_huge_resize(struct rs_alloc_heap *h, uintptr_t p, size_t n)
 	}
 	if (k > had_chunks && !grow(first + had_chunks, k - had_chunks, owner)) {
 		bool clean;
-		uintptr_t to = rs_huge_alloc(h, n + n / 8 <= V.reserved ? n : n, 0, &clean);
+		uintptr_t to = rs_huge_alloc(h, n, 0, &clean);
 		if (!to)
 			return 0;
 		size_t bytes = (size_t)had_chunks << RS_CHUNK_BITS, moved = 0;

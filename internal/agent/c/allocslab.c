@@ -411,8 +411,8 @@ void rs_slab_purge(struct rs_alloc_heap *h)
 				uint64_t mask = 15ull << page % 64;
 				if (!(c->unit_free >> u & 1) || !(LOAD(c->dirty[page / 64]) & mask))
 					continue;
-				rs_alloc_source.purge(chunk_address(at - 1) + u * (uintptr_t)RS_UNIT, RS_UNIT);
-				__atomic_fetch_and(&c->dirty[page / 64], ~mask, __ATOMIC_RELAXED);
+				if (rs_alloc_source.purge(chunk_address(at - 1) + u * (uintptr_t)RS_UNIT, RS_UNIT) == 0)
+					__atomic_fetch_and(&c->dirty[page / 64], ~mask, __ATOMIC_RELAXED);
 			}
 		}
 }
