@@ -75,6 +75,7 @@ type Object struct {
 	BuildID     string // of Module, hexadecimal
 	Symbol      string // global: symbol name, demangled; empty until symbolised and where there is none
 	SymOffset   uint64 // from Symbol; without one, the link-time address in Module
+	Path, Type  string // global, TLS: the part of the variable that is there, as it is written behind its name (".count[3]"), and that part's type; empty where nothing says it
 	Block       uint64 // heap
 	Size        uint64
 	Allocated   Stack

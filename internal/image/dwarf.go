@@ -12,15 +12,17 @@ import (
 type dwarfFile struct {
 	info, abbrev, line, str, lineStr, strOff, addr, ranges, rnglists, aranges []byte
 
-	alt     *dwarfFile // dwz's common file
-	units   []unit     // by offset
-	index   []unitRange
-	indexed bool
-	abbrevs map[uint64]*abbrevTable
-	cache   []*parsedUnit // most recently used last
-	cost    int           // bytes in cache
-	split   bool          // some units are in .dwo files
-	work    int           // what the current lookup may still do, in bytes read or so
+	alt      *dwarfFile // dwz's common file
+	units    []unit     // by offset
+	index    []unitRange
+	indexed  bool
+	abbrevs  map[uint64]*abbrevTable
+	cache    []*parsedUnit // most recently used last
+	cost     int           // bytes in cache
+	split    bool          // some units are in .dwo files
+	vars     []variable    // by address
+	varsRead bool
+	work     int // what the current lookup may still do, in bytes read or so
 }
 
 // unitRange is a range of addresses that a unit describes.

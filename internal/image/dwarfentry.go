@@ -188,6 +188,7 @@ type entries struct {
 	u     *unit
 	r     reader
 	table *abbrevTable
+	types *typeAttrs // if not nil, filled too
 }
 
 func (d *dwarfFile) entries(u *unit, off uint64) entries {
@@ -272,6 +273,9 @@ func (it *entries) attr(e *entry, s *attrSpec) {
 	if !ok {
 		r.fail()
 		return
+	}
+	if it.types != nil {
+		it.typeAttr(s.attr, form, val, blk)
 	}
 	switch s.attr {
 	case dwarf.AttrLowpc:
@@ -373,13 +377,13 @@ func (it *entries) value(form uint16, implicit int64) (val uint64, blk []byte, o
 	case formImplicit:
 		val = uint64(implicit)
 	case formBlock1:
-		r.bytes(uint64(r.u8()))
+		blk = r.bytes(uint64(r.u8()))
 	case formBlock2:
-		r.bytes(uint64(r.u16()))
+		blk = r.bytes(uint64(r.u16()))
 	case formBlock4:
-		r.bytes(uint64(r.u32()))
+		blk = r.bytes(uint64(r.u32()))
 	case formBlock, formExprloc:
-		r.bytes(r.uleb())
+		blk = r.bytes(r.uleb())
 	default:
 		return 0, nil, false
 	}

@@ -41,6 +41,8 @@ func FuzzImage(f *testing.F) {
 			m.Symbol(a)
 			m.ThreadLocal(a)
 			m.ThreadLocal(-a)
+			m.Variable(a, false)
+			m.Variable(a, true)
 			m.Frames(a)
 		}
 		if d := m.dwarf(); d != nil {

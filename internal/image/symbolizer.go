@@ -96,17 +96,32 @@ func (s *Symbolizer) Symbol(modulePath, buildID string, linkAddr uint64) (name s
 	return Demangle(sym.Name), linkAddr - sym.Addr, true
 }
 
-// ThreadLocal gives the thread-local variable of an executable that lies so many bytes below a thread's pointer, and the offset in it.
-func (s *Symbolizer) ThreadLocal(modulePath, buildID string, below uint64) (name string, offset uint64, ok bool) {
+// Variable gives what the debug information says of the global variable at a link-time address, or of the thread-local one at an offset of the module's TLS block: the part of it that
+// is there, as it is written behind its name, and that part's type.
+func (s *Symbolizer) Variable(modulePath, buildID string, at uint64, local bool) (path, typ string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.module(moduleKey{modulePath, buildID})
 	if m.img == nil {
-		return "", 0, false
+		return "", "", false
+	}
+	v, ok := m.img.Variable(at, local)
+	s.takeNotes(m)
+	return v.Path, v.Type, ok
+}
+
+// ThreadLocal gives the thread-local variable of an executable that lies so many bytes below a thread's pointer, the offset in it, and
+// that in the TLS block.
+func (s *Symbolizer) ThreadLocal(modulePath, buildID string, below uint64) (name string, offset, at uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.module(moduleKey{modulePath, buildID})
+	if m.img == nil {
+		return "", 0, 0, false
 	}
 	sym, offset, ok := m.img.ThreadLocal(below)
 	s.takeNotes(m)
-	return Demangle(sym.Name), offset, ok
+	return Demangle(sym.Name), offset, sym.Addr + offset, ok
 }
 
 // Notes says, once each, why names are missing: modules that changed, debug files that do not fit.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -101,9 +102,15 @@ func raceKey(f *finding.Finding) string {
 		}
 		functions = append(functions, function)
 	}
+	object := objectKey(&f.Objects[0], stableText)
+	if path := indexes.ReplaceAllString(f.Objects[0].Path, "[]"); strings.Contains(path, ".") {
+		object += path // members are apart, elements are not
+	}
 	slices.Sort(functions)
-	return fmt.Sprintf("%s\n%s\n\n%s", f.Rule, strings.Join(functions, "\n"), objectKey(&f.Objects[0], stableText))
+	return fmt.Sprintf("%s\n%s\n\n%s", f.Rule, strings.Join(functions, "\n"), object)
 }
+
+var indexes = regexp.MustCompile(`\[\d+\]`)
 
 // offsetOf tells places apart by offset only where there is a module: a bare address differs from run to run.
 func offsetOf(fr finding.Frame) uint64 {

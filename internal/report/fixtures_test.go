@@ -110,7 +110,7 @@ func dataRace() finding.Finding {
 			{Text: "Previous read of size 4 at 0x55d0c0004084", Thread: 1, Stack: finding.Stack{at(0x1330, "close_account", bankSrc, 0, 0), frameMain}, Provenance: "forward"},
 		},
 		Objects: []finding.Object{
-			{ID: "L1", Kind: "location", Addr: 0x55d0c0004084, Where: finding.Global, Module: bankExe, Symbol: "totals", SymOffset: 4},
+			{ID: "L1", Kind: "location", Addr: 0x55d0c0004084, Where: finding.Global, Module: bankExe, Symbol: "totals", SymOffset: 4, Path: ".open[2]", Type: "count_t"},
 			{ID: "M1", Kind: "mutex", Addr: 0x55d0c0004040, Where: finding.Global, Module: bankExe, Symbol: "audit_lock", Size: 40},
 			{ID: "RW1", Kind: "rwlock", Addr: 0x55d0c0004060, Where: finding.Global, Module: bankExe, Symbol: "table"},
 		},

@@ -82,6 +82,8 @@ type (
 		Module       string      `json:"module,omitempty"`
 		Symbol       string      `json:"symbol,omitempty"`
 		SymbolOffset uint64      `json:"symbol_offset,omitempty"`
+		Path         string      `json:"path,omitempty"`
+		DataType     string      `json:"data_type,omitempty"`
 		Block        string      `json:"block,omitempty"`
 		Size         uint64      `json:"size,omitempty"`
 		Allocated    []jsonFrame `json:"allocated,omitempty"`
@@ -197,7 +199,7 @@ func jsonOf(rec *record) *jsonFinding {
 		o := &f.Objects[i]
 		jo := jsonObject{
 			ID: o.ID, Kind: o.Kind, Address: hexOf(o.Addr), Where: whereNames[o.Where], Name: objectName(o), Module: o.Module,
-			Symbol: o.Symbol, SymbolOffset: o.SymOffset, Size: o.Size, Thread: o.OwnerThread, Function: o.Func,
+			Symbol: o.Symbol, SymbolOffset: o.SymOffset, Path: o.Path, DataType: o.Type, Size: o.Size, Thread: o.OwnerThread, Function: o.Func,
 		}
 		if jo.Where == "" {
 			jo.Where = "unknown"

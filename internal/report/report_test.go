@@ -510,6 +510,8 @@ func TestRaceOnce(t *testing.T) {
 	caller := change(func(f *finding.Finding) {
 		f.Parts[0].Stack = append(f.Parts[0].Stack, finding.Frame{PC: 9, Func: "elsewhere", File: "/src/x.c", Line: 9})
 	})
+	element := change(func(f *finding.Finding) { f.Objects[0].Addr, f.Objects[0].Path = 7, ".open[3]" })
+	member := change(func(f *finding.Finding) { f.Objects[0].Addr, f.Objects[0].Path = 8, ".other" })
 	object := change(func(f *finding.Finding) { f.Objects[0].Addr, f.Objects[0].Symbol = 2, "others" })
 	function := change(func(f *finding.Finding) { f.Parts[0].Stack[0].PC, f.Parts[0].Stack[0].Func = 3, "other" })
 	for _, o := range []struct {
@@ -523,16 +525,16 @@ func TestRaceOnce(t *testing.T) {
 		for i, f := range []struct {
 			finding.Finding
 			new bool
-		}{{first, true}, {turned, false}, {line, false}, {caller, false}, {line, false}, {object, true}, {function, true}} {
+		}{{first, true}, {turned, false}, {line, false}, {caller, false}, {element, false}, {member, true}, {object, true}, {function, true}} {
 			if got := r.Add(f.Finding); got != f.new {
 				t.Errorf("finding %d: new %v", i, got)
 			}
 		}
-		if res, err := r.Close(Summary{}); err != nil || res != (Result{New: 3, Repeats: 4}) {
+		if res, err := r.Close(Summary{}); err != nil || res != (Result{New: 4, Repeats: 5}) {
 			t.Errorf("%+v, %v", res, err)
 		}
 	}
-	if n := strings.Count(text.String(), "also between"); n != 1 || !strings.Contains(text.String(), "seen 5 times") {
+	if n := strings.Count(text.String(), "also between"); n != 1 || !strings.Contains(text.String(), "seen 6 times") {
 		t.Errorf("%s", text.String())
 	}
 	var sum jsonSummary

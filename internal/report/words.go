@@ -57,6 +57,18 @@ func threadLabel(t *finding.Thread) string {
 	return s
 }
 
+// declaration is the part of a variable that is meant, with its type in front, in brackets; "" if that is not known, or nothing new: the type of a lock is.
+func declaration(o *finding.Object) string {
+	if o.Type == "" || o.Path == "" && o.Kind != "location" {
+		return ""
+	}
+	space := " "
+	if strings.HasSuffix(o.Type, "*") {
+		space = ""
+	}
+	return " (" + clean(o.Type+space+o.Symbol+o.Path) + ")"
+}
+
 // objectName is the short name of an object behind its id: (lock_a), (in a block of make_account), "" if there is none.
 func objectName(o *finding.Object) string {
 	switch o.Where {
@@ -64,7 +76,10 @@ func objectName(o *finding.Object) string {
 		if o.Symbol == "" {
 			return ""
 		}
-		if o.SymOffset != 0 {
+		switch {
+		case o.Path != "":
+			return clean(o.Symbol + o.Path)
+		case o.SymOffset != 0:
 			return fmt.Sprintf("%s+0x%x", clean(o.Symbol), o.SymOffset)
 		}
 		return clean(o.Symbol)
@@ -185,9 +200,9 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 			size = fmt.Sprintf(" of size %d", o.Size)
 		}
 		if o.SymOffset > 0 {
-			return head + fmt.Sprintf("is located %d bytes inside of global '%s'%s%s", o.SymOffset, clean(o.Symbol), size, place), nil
+			return head + fmt.Sprintf("is located %d bytes inside of global '%s'%s%s", o.SymOffset, clean(o.Symbol), size, place) + declaration(o), nil
 		}
-		return head + fmt.Sprintf("is global '%s'%s%s", clean(o.Symbol), size, place), nil
+		return head + fmt.Sprintf("is global '%s'%s%s", clean(o.Symbol), size, place) + declaration(o), nil
 	case finding.Heap:
 		s := head + fmt.Sprintf("is located %d bytes inside of heap block of size %d at 0x%x", o.Addr-o.Block, o.Size, o.Block)
 		if len(o.Allocated) > 0 {
@@ -213,9 +228,9 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 			is = fmt.Sprintf("is located %d bytes inside of thread-local data", o.SymOffset)
 		}
 		if o.OwnerThread == 0 {
-			return head + is + name, nil
+			return head + is + name + declaration(o), nil
 		}
-		return head + is + name + " of " + threadName(f, o.OwnerThread), nil
+		return head + is + name + " of " + threadName(f, o.OwnerThread) + declaration(o), nil
 	case finding.Mapping:
 		return head + "is located in mapped memory", nil
 	}

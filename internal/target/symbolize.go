@@ -35,12 +35,18 @@ func (s *Set) Symbolize(f *finding.Finding) {
 		o.Allocated = s.SymbolizeStack(o.Allocated)
 		o.Initialised = s.SymbolizeStack(o.Initialised)
 		if o.Where == finding.Global && o.Symbol == "" && o.Module != "" {
-			if name, offset, ok := s.sym.Symbol(o.Module, o.BuildID, o.SymOffset); ok {
+			at := o.SymOffset
+			if name, offset, ok := s.sym.Symbol(o.Module, o.BuildID, at); ok {
 				o.Symbol, o.SymOffset = name, offset
+				o.Path, o.Type, _ = s.sym.Variable(o.Module, o.BuildID, at, false)
 			}
 		}
 		if o.Below != 0 && o.Where != finding.TLS {
 			s.threadLocal(o)
+		}
+		if o.Kind != finding.KindWords("location") { // of locks what they are is known, and how their library makes them is nobody's matter
+			o.Path, _, _ = strings.Cut(o.Path, "._")
+			o.Type = ""
 		}
 	}
 }
@@ -49,8 +55,9 @@ func (s *Set) Symbolize(f *finding.Finding) {
 func (s *Set) threadLocal(o *finding.Object) {
 	module, buildID := o.Module, o.BuildID
 	o.Module, o.BuildID = "", ""
-	if name, offset, ok := s.sym.ThreadLocal(module, buildID, o.Below); ok && module != "" {
+	if name, offset, at, ok := s.sym.ThreadLocal(module, buildID, o.Below); ok && module != "" {
 		o.Where, o.Module, o.BuildID, o.Symbol, o.SymOffset, o.OwnerThread = finding.TLS, module, buildID, name, offset, o.BelowThread
+		o.Path, o.Type, _ = s.sym.Variable(module, buildID, at, true)
 	}
 }
 

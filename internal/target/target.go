@@ -19,8 +19,11 @@ type Symbolizer interface {
 	Frames(module, buildID string, linkAddr uint64) []finding.Frame
 	// Symbol gives the function or data symbol that holds the address, and the offset in it.
 	Symbol(module, buildID string, linkAddr uint64) (name string, offset uint64, ok bool)
-	// ThreadLocal gives the variable of an executable that lies so many bytes below a thread pointer, and the offset in it.
-	ThreadLocal(module, buildID string, below uint64) (name string, offset uint64, ok bool)
+	// ThreadLocal gives the variable of an executable that lies so many bytes below a thread pointer, the offset in it, and that in the TLS block.
+	ThreadLocal(module, buildID string, below uint64) (name string, offset, at uint64, ok bool)
+	// Variable gives the part of a global variable that lies at a link-time address, or of a thread-local one at an offset of the module's TLS block, as it is written behind the
+	// variable's name, and its type.
+	Variable(module, buildID string, at uint64, local bool) (path, typ string, ok bool)
 }
 
 // Set holds the models of all processes of a run. It is for one goroutine. Asked about a process or a thread it does not know, it

@@ -43,8 +43,11 @@ func (names) Symbol(module, buildID string, at uint64) (string, uint64, bool) {
 	return "table", at - 0x4000, module == "/bin/prog" && buildID == "abcd" && at>>12 == 4
 }
 
-func (names) ThreadLocal(module, _ string, below uint64) (string, uint64, bool) {
-	return "mine", 4, module == "/bin/prog" && below == 0x10
+func (names) ThreadLocal(module, _ string, below uint64) (string, uint64, uint64, bool) {
+	return "mine", 4, 4, module == "/bin/prog" && below == 0x10
+}
+func (names) Variable(_, _ string, at uint64, local bool) (string, string, bool) {
+	return ".part", "int", local && at == 4
 }
 
 const prog = `
@@ -416,8 +419,9 @@ func TestThreadLocal(t *testing.T) {
 		{0x60ff7e0, finding.OnStack, 2, ""}, {0x60ff800, finding.OnStack, 2, ""}, {0x8001000, finding.Unknown, 0, ""}, {0x8000fe0, finding.Unknown, 0, ""},
 	} {
 		f := finding.Finding{Objects: []finding.Object{s.Object(1, c.addr, 0)}}
+		f.Objects[0].Kind = finding.KindWords("location")
 		s.Symbolize(&f)
-		if o := f.Objects[0]; o.Where != c.where || o.OwnerThread != c.thread || o.Symbol != c.symbol || (o.Module != "") != (c.symbol != "") {
+		if o := f.Objects[0]; o.Where != c.where || o.OwnerThread != c.thread || o.Symbol != c.symbol || (o.Path == ".part" && o.Type == "int") != (c.symbol != "") || (o.Module != "") != (c.symbol != "") {
 			t.Errorf("%#x: %+v", c.addr, o)
 		}
 	}
