@@ -394,10 +394,12 @@ func (m *Image) Variable(addr uint64, local bool) (v Variable, ok bool) {
 			return nil
 		}
 		d.work = maxWork
-		if d.alt != nil {
-			d.alt.work = maxWork
-		}
 		vars := d.variables()
+		const workOfTypes = 1 << 22
+		d.work = workOfTypes
+		if d.alt != nil {
+			d.alt.work = workOfTypes
+		}
 		// An extern declaration has no address, but a variable may have entries for each of its inlined functions, and one of no type.
 		for i := sort.Search(len(vars), func(i int) bool { return vars[i].addr > addr }) - 1; i >= 0; i-- {
 			if vars[i].local != local {

@@ -130,7 +130,8 @@ func (r *Reporter) Add(f finding.Finding) bool {
 		panic("BUG: report.Add after Close")
 	}
 	n := max(f.Count, 1)
-	raw, exact := rawKey(&f), exactKey(&f)
+	race := raceKey(&f)
+	raw, exact := rawKey(&f), exactKey(&f)+"\n"+race
 	old := r.raw[raw]
 	if old == nil {
 		old = r.merged[exact]
@@ -154,7 +155,6 @@ func (r *Reporter) Add(f finding.Finding) bool {
 		r.result.Suppressed += n
 		return false
 	}
-	race := raceKey(&f)
 	if old := r.races[race]; old != nil {
 		r.raw[raw], r.merged[exact] = old, old
 		old.count += n
