@@ -525,7 +525,7 @@ func TestRaceOnce(t *testing.T) {
 		for i, f := range []struct {
 			finding.Finding
 			new bool
-		}{{first, true}, {turned, false}, {line, false}, {caller, false}, {element, false}, {member, true}, {object, true}, {function, true}} {
+		}{{first, true}, {turned, false}, {line, false}, {caller, false}, {line, false}, {element, false}, {member, true}, {object, true}, {function, true}} {
 			if got := r.Add(f.Finding); got != f.new {
 				t.Errorf("finding %d: new %v", i, got)
 			}
