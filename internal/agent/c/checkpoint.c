@@ -1,0 +1,640 @@
+/* checkpoint.c: keeps the memory of the process and puts it back. See checkpoint.h, and guard.h for the ground rules.
+ *
+ * What is kept is the content of pages, by address, in frames of the arena; the map of the process is kept beside, as a list of ranges. A page without content of its own (never touched, the zero page, a file's page that
+ * nobody wrote to) has no frame, and goes back to that by MADV_DONTNEED. So mappings may come, go, merge and split in an epoch: a rollback compares the map of now with the kept one, piece by piece, undoes
+ * the difference, and then fills in pages.
+ *
+ * Which pages were written since the checkpoint the kernel says: all private ranges are registered with userfaultfd, WP_ASYNC, and the scan that finds the written pages write-protects them again
+ * (PAGEMAP_SCAN, Linux 6.7). A mapping made in the epoch is not registered, and all its pages count as written: right, only slower. Without either, every page counts as written. */
+#include "checkpoint.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+
+/* linux/fs.h and linux/userfaultfd.h of 6.7; Debian 12's are older. */
+struct scan_region { uint64_t start, end, categories; };
+struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returned; };
+#define SCAN_IOCTL _IOWR('f', 16, struct scan)
+enum { SCAN_WP = 1 };
+enum { WRITTEN = 1 << 1, FILED = 1 << 2, PRESENT = 1 << 3, SWAPPED = 1 << 4, ZERO_PAGE = 1 << 5 };
+enum { UFFD_WP_UNPOPULATED = 1 << 13, UFFD_WP_ASYNC = 1 << 15 };
+
+enum { MAX_RANGES = 1 << 16, PATHS = 4 << 20, REGIONS = 4096, MAX_LEFT = RS_THREADS_PER_REGION * 128 };
+enum { READ = 1, WRITE = 2, EXEC = 4 };
+
+struct range {
+	uint64_t lo, hi;
+	uint64_t inode, offset;    /* of lo, in the file */
+	uint32_t device, path;     /* 0: no file; path: where in `paths` */
+	uint8_t prot;
+	bool shared, special, stack, heap, registered;
+};
+
+struct map { struct range *range; uint32_t count; uint32_t path_bytes; char *paths; };
+
+static struct {
+	struct map kept, now;
+	uint64_t brk;
+	int proc, pagemap, mem, uffd;
+	bool valid;
+	bool changed;              /* a rollback wrote something to the range that is walked */
+	struct rs_checkpoint_stats stats;
+	struct scan_region *region;
+	char *text;                /* of /proc/self/maps */
+	size_t text_bytes;
+	uint64_t left[MAX_LEFT];   /* pairs: address, bytes */
+	char left_was[MAX_LEFT / 2][64];
+	unsigned left_count;
+} *state;
+
+/* Here and not in static memory, which is the program's: the agent's variables go back with it. `state` and `frames` never change. */
+const struct rs_checkpoint_stats *rs_checkpoint_stats(void) { return &state->stats; }
+
+/* --- frames ------------------------------------------------------------------------------------------------------------------ */
+
+/* The frame of a page by its address: 0, or a number. A table for each GiB, made when the first of its pages is kept. */
+enum { TABLES = 1 << 17, TABLE_PAGES = 1 << 18, CHUNK_FRAMES = 1 << 14, CHUNKS = 1 << 16 };
+static struct { uint32_t *table[TABLES]; char *chunk[CHUNKS]; uint32_t made, free; } *frames;
+
+static char *frame(uint32_t f) { return frames->chunk[f / CHUNK_FRAMES] + (size_t)(f % CHUNK_FRAMES) * RS_PAGE; }
+
+/* Where the number of a page's frame stands, and for how many pages from there on it may be counted up; NULL: no frame in all of them. */
+static uint32_t *frame_of(uint64_t page, uint64_t *pages)
+{
+	uint32_t *table = frames->table[(page >> 30) % TABLES];
+	uint64_t i = page >> 12 & (TABLE_PAGES - 1);
+	*pages = TABLE_PAGES - i;
+	return table ? table + i : NULL;
+}
+
+static bool have_table(uint64_t page)
+{
+	uint32_t **t = &frames->table[(page >> 30) % TABLES];
+	if (!*t)
+		*t = rs_guard_map(TABLE_PAGES * sizeof **t);
+	return *t;
+}
+
+static uint32_t new_frame(void)
+{
+	uint32_t f = frames->free;
+	if (f) {
+		frames->free = *(uint32_t *)frame(f);
+		return f;
+	}
+	if (frames->made == 0)
+		frames->made = 1;
+	uint32_t c = frames->made / CHUNK_FRAMES;
+	if (c == CHUNKS)
+		return 0;
+	if (!frames->chunk[c] && !(frames->chunk[c] = rs_guard_map(CHUNK_FRAMES * RS_PAGE)))
+		return 0;
+	return frames->made++;
+}
+
+/* Pages of [lo,hi) have no content any more. */
+static void drop_frames(uint64_t lo, uint64_t hi)
+{
+	uint64_t run;
+	for (uint64_t p = lo; p < hi; p += run << 12) {
+		uint32_t *f = frame_of(p, &run);
+		if (run > (hi - p) >> 12)
+			run = (hi - p) >> 12;
+		for (uint64_t i = 0; f && i < run; i++)
+			if (f[i]) {
+				*(uint32_t *)frame(f[i]) = frames->free;
+				frames->free = f[i];
+				f[i] = 0;
+				state->stats.pages--;
+			}
+	}
+}
+
+/* --- the program's pages --------------------------------------------------------------------------------------------------------- */
+
+static long page_in(const struct range *r, void *to, uint64_t page)
+{
+	if (r->prot & READ) {
+		rs_os_copy(to, (const void *)page, RS_PAGE);
+		return 0;
+	}
+	long n = RS_SYS4(SYS_pread64, state->mem, to, RS_PAGE, page);
+	return n == RS_PAGE ? 0 : n < 0 ? n : -EFAULT;
+}
+
+/* The mapping has the protection that it had at the checkpoint. */
+static long page_out(const struct range *r, uint64_t page, const void *from)
+{
+	if (r->prot & WRITE) {
+		rs_os_copy((void *)page, from, RS_PAGE);
+		return 0;
+	}
+	long n = RS_SYS4(SYS_pwrite64, state->mem, from, RS_PAGE, page);
+	return n == RS_PAGE ? 0 : n < 0 ? n : -EFAULT;
+}
+
+static long drop_pages(const struct range *r, uint64_t lo, uint64_t hi)
+{
+	static const char zero[RS_PAGE];
+	state->stats.dropped += (hi - lo) >> 12;
+	if (RS_SYS3(SYS_madvise, lo, hi - lo, MADV_DONTNEED) == 0)
+		return 0;
+	/* Locked memory: it has content and keeps it, but zeros. */
+	if (r->inode)
+		return 0;
+	for (uint64_t p = lo; p < hi; p += RS_PAGE) {
+		long e = page_out(r, p, zero);
+		if (e < 0)
+			return e;
+	}
+	return 0;
+}
+
+static long keep_pages(const struct range *r, uint64_t lo, uint64_t hi)
+{
+	uint64_t run;
+	for (uint64_t p = lo; p < hi; p += run << 12) {
+		if (!have_table(p))
+			return -ENOMEM;
+		uint32_t *f = frame_of(p, &run);
+		if (run > (hi - p) >> 12)
+			run = (hi - p) >> 12;
+		for (uint64_t i = 0; i < run; i++) {
+			if (!f[i]) {
+				if (!(f[i] = new_frame()))
+					return -ENOMEM;
+				state->stats.pages++;
+			}
+			long e = page_in(r, frame(f[i]), p + (i << 12));
+			if (e < 0)
+				return e;
+		}
+	}
+	state->stats.copied += (hi - lo) >> 12;
+	return 0;
+}
+
+/* The pages of [lo,hi) that have frames get their content; the others, if they have any now (content), lose it. */
+static long put_pages(const struct range *r, uint64_t lo, uint64_t hi, bool content)
+{
+	uint64_t run, from = lo; /* [from,p) is to be dropped */
+	long e = 0;
+	for (uint64_t p = lo; p < hi; p += run << 12) {
+		uint32_t *f = frame_of(p, &run);
+		if (run > (hi - p) >> 12)
+			run = (hi - p) >> 12;
+		for (uint64_t i = 0; f && i < run; i++) {
+			uint64_t page = p + (i << 12);
+			if (!f[i])
+				continue;
+			if (content && from < page && (e = drop_pages(r, from, page)) < 0)
+				return e;
+			from = page + RS_PAGE;
+			if ((e = page_out(r, page, frame(f[i]))) < 0)
+				return e;
+			state->stats.copied++;
+		}
+	}
+	return content && from < hi ? drop_pages(r, from, hi) : 0;
+}
+
+/* --- which pages have content, and were written ------------------------------------------------------------------------------------ */
+
+enum { CONTENT = 1, FRESH = 2 /* written since the last scan that protected, or nobody knows */ };
+
+static unsigned kind_of(const struct range *r, uint64_t categories)
+{
+	/* In a file's mapping what the kernel calls swapped may be its mark of a page that was dropped. */
+	if (categories & SWAPPED)
+		return CONTENT | (categories & WRITTEN || r->inode ? FRESH : 0);
+	if (!(categories & PRESENT) || categories & (FILED | ZERO_PAGE))
+		return 0;
+	return CONTENT | (categories & WRITTEN ? FRESH : 0);
+}
+
+/* Calls f for each piece of r, in order, all of it. protect: what is found counts from now on as not written. */
+static long walk_scan(const struct range *r, bool protect, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
+{
+	uint64_t at = r->lo, done = at;
+	while (at < r->hi) {
+		struct scan s = {.size = sizeof s, .flags = protect && r->registered ? SCAN_WP : 0, .start = at, .end = r->hi, .vec = (uint64_t)state->region, .vec_len = REGIONS,
+			.anyof = PRESENT | SWAPPED, .returned = WRITTEN | FILED | PRESENT | SWAPPED | ZERO_PAGE};
+		long n = RS_SYS3(SYS_ioctl, state->pagemap, SCAN_IOCTL, &s);
+		if (n < 0)
+			return n;
+		for (long i = 0; i < n; i++) {
+			const struct scan_region *g = &state->region[i];
+			long e = done < g->start ? f(r, done, g->start, 0) : 0;
+			if (e == 0)
+				e = f(r, g->start, g->end, kind_of(r, g->categories));
+			if (e < 0)
+				return e;
+			done = g->end;
+		}
+		if (s.walk_end <= at)
+			break;
+		at = s.walk_end;
+	}
+	return done < r->hi ? f(r, done, r->hi, 0) : 0;
+}
+
+/* By /proc/self/pagemap's words: present 63, swapped 62, a file's 61. The zero page looks like any other. */
+static long walk_pagemap(const struct range *r, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
+{
+	uint64_t *word = (uint64_t *)state->region, run = r->lo;
+	enum { WORDS = REGIONS * sizeof(struct scan_region) / 8 };
+	unsigned kind = 0;
+	for (uint64_t at = r->lo; at < r->hi;) {
+		uint64_t want = (r->hi - at) >> 12;
+		if (want > WORDS)
+			want = WORDS;
+		long n = RS_SYS4(SYS_pread64, state->pagemap, word, want * 8, at / RS_PAGE * 8);
+		if (n < 8)
+			return n < 0 ? n : -EIO;
+		for (long i = 0; i < n / 8; i++, at += RS_PAGE) {
+			unsigned k = word[i] >> 62 && !(word[i] >> 61 & 1) ? CONTENT | FRESH : 0;
+			if (k == kind)
+				continue;
+			long e = run < at ? f(r, run, at, kind) : 0;
+			if (e < 0)
+				return e;
+			kind = k;
+			run = at;
+		}
+	}
+	return f(r, run, r->hi, kind);
+}
+
+static long walk(const struct range *r, bool protect, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
+{
+	return state->stats.tracking & RS_CHECKPOINT_SCAN ? walk_scan(r, protect, f) : walk_pagemap(r, f);
+}
+
+static long keep_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
+{
+	if (!(kind & CONTENT)) {
+		drop_frames(lo, hi);
+		return 0;
+	}
+	return kind & FRESH ? keep_pages(r, lo, hi) : 0;
+}
+
+static long put_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
+{
+	if (kind == CONTENT)
+		return 0;
+	uint64_t before = state->stats.copied + state->stats.dropped;
+	long e = put_pages(r, lo, hi, kind & CONTENT);
+	state->changed |= state->stats.copied + state->stats.dropped != before;
+	return e;
+}
+
+static long no_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
+{
+	(void)r, (void)lo, (void)hi, (void)kind;
+	return 0;
+}
+
+/* --- the map ---------------------------------------------------------------------------------------------------------------------------- */
+
+static const char *hex(const char *p, uint64_t *v)
+{
+	*v = 0;
+	for (;; p++) {
+		if (*p >= '0' && *p <= '9')
+			*v = *v << 4 | (uint64_t)(*p - '0');
+		else if (*p >= 'a' && *p <= 'f')
+			*v = *v << 4 | (uint64_t)(*p - 'a' + 10);
+		else
+			return p;
+	}
+}
+
+static bool begins(const char *s, const char *with)
+{
+	while (*with)
+		if (*s++ != *with++)
+			return false;
+	return true;
+}
+
+static void add(struct map *m, const struct range *r, uint64_t lo, uint64_t hi)
+{
+	if (lo >= hi || m->count == MAX_RANGES)
+		return;
+	struct range *n = &m->range[m->count++];
+	rs_os_copy(n, r, sizeof *n);
+	n->lo = lo;
+	n->hi = hi;
+	n->offset += n->inode ? lo - r->lo : 0;
+}
+
+/* One line: "lo-hi rwxp offset major:minor inode   path". Mappings of ours that live on, and the kernel's, are not the program's. */
+static const char *parse(struct map *m, const char *p)
+{
+	struct range r = {0};
+	uint64_t major, minor;
+	p = hex(p, &r.lo);
+	p = hex(p + 1, &r.hi) + 1;
+	r.prot = (uint8_t)((p[0] == 'r' ? READ : 0) | (p[1] == 'w' ? WRITE : 0) | (p[2] == 'x' ? EXEC : 0));
+	r.shared = p[3] == 's';
+	p = hex(p + 5, &r.offset);
+	p = hex(p + 1, &major);
+	p = hex(p + 1, &minor) + 1;
+	r.device = (uint32_t)(major << 20 | minor);
+	while (*p >= '0' && *p <= '9')
+		r.inode = r.inode * 10 + (uint64_t)(*p++ - '0');
+	while (*p == ' ')
+		p++;
+	const char *path = p;
+	while (*p && *p != '\n')
+		p++;
+	r.stack = begins(path, "[stack]");
+	r.heap = begins(path, "[heap]");
+	r.special = (*path == '[' && !r.stack && !r.heap && !begins(path, "[anon")) || begins(path, "/memfd:ripstop");
+	if (r.inode) {
+		size_t n = (size_t)(p - path);
+		if (m->path_bytes + n + 1 < PATHS) {
+			r.path = m->path_bytes;
+			rs_os_copy(m->paths + r.path, path, n);
+			m->paths[r.path + n] = 0;
+			m->path_bytes += (uint32_t)n + 1;
+		}
+	} else
+		r.offset = 0;
+	uint64_t lo = rs_guard_lo(), hi = rs_guard_hi();
+	add(m, &r, r.lo, r.hi < lo ? r.hi : lo);
+	add(m, &r, r.lo > hi ? r.lo : hi, r.hi);
+	return *p ? p + 1 : p;
+}
+
+static long read_map(struct map *m)
+{
+	long fd = rs_guard_open(state->proc, "maps", 0), n = 0;
+	size_t have = 0;
+	if (fd < 0)
+		return fd;
+	while (have < state->text_bytes - 1 && (n = RS_SYS3(SYS_read, fd, state->text + have, state->text_bytes - 1 - have)) > 0)
+		have += (size_t)n;
+	RS_SYS1(SYS_close, fd);
+	if (n < 0)
+		return n;
+	if (have == state->text_bytes - 1)
+		return -E2BIG;
+	state->text[have] = 0;
+	m->count = m->path_bytes = 0;
+	for (const char *p = state->text; *p;)
+		p = parse(m, p);
+	return m->count == MAX_RANGES ? -E2BIG : 0;
+}
+
+/* Text is not the program's memory: what patches change in it is ours. */
+static bool ours_to_keep(const struct range *r) { return !r->shared && !r->special && (r->prot & WRITE || !(r->prot & EXEC)); }
+
+static void watch(struct range *r)
+{
+	if (!(state->stats.tracking & RS_CHECKPOINT_WP))
+		return;
+	struct uffdio_register u = {.range = {r->lo, r->hi - r->lo}, .mode = UFFDIO_REGISTER_MODE_WP};
+	r->registered = RS_SYS3(SYS_ioctl, state->uffd, UFFDIO_REGISTER, &u) == 0;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* Frames of what is not mapped any more, or not to be kept. */
+static void drop_unmapped(const struct map *before, const struct map *m)
+{
+	uint32_t j = 0;
+	for (uint32_t i = 0; i < before->count; i++) {
+		const struct range *b = &before->range[i];
+		uint64_t at = b->lo;
+		if (!ours_to_keep(b))
+			continue;
+		while (j > 0 && m->range[j - 1].hi > at)
+			j--;
+		for (; j < m->count && m->range[j].lo < b->hi; j++) {
+			const struct range *r = &m->range[j];
+			if (r->hi <= at || !ours_to_keep(r))
+				continue;
+			if (at < r->lo)
+				drop_frames(at, r->lo);
+			at = r->hi;
+		}
+		if (at < b->hi)
+			drop_frames(at, b->hi);
+	}
+}
+
+long rs_checkpoint_keep(void)
+{
+	struct rs_checkpoint_stats *s = &state->stats;
+	uint64_t begun = now_ns();
+	state->valid = false;
+	state->left_count = 0;
+	s->again = 0;
+	s->copied = s->dropped = s->remapped = s->ranges = 0;
+	long e = read_map(&state->now);
+	if (e < 0)
+		return e;
+	drop_unmapped(&state->kept, &state->now);
+	struct map was = state->kept;
+	state->kept = state->now;
+	state->now = was;
+	for (uint32_t i = 0; i < state->kept.count; i++) {
+		struct range *r = &state->kept.range[i];
+		if (!ours_to_keep(r))
+			continue;
+		s->ranges++;
+		watch(r);
+		if ((e = walk(r, true, keep_piece)) < 0)
+			return e;
+	}
+	state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
+	state->valid = true;
+	s->ns = now_ns() - begun;
+	return 0;
+}
+
+/* --- back ---------------------------------------------------------------------------------------------------------------------------------- */
+
+static int kernel_prot(const struct range *r) { return (r->prot & READ ? PROT_READ : 0) | (r->prot & WRITE ? PROT_WRITE : 0) | (r->prot & EXEC ? PROT_EXEC : 0); }
+
+static long unmap(const struct range *r, uint64_t lo, uint64_t hi)
+{
+	if (r->special)
+		return 0;
+	state->stats.remapped++;
+	/* A stack that has grown stays, and goes back to zeros. */
+	return r->stack ? RS_SYS3(SYS_madvise, lo, hi - lo, MADV_DONTNEED) : RS_SYS2(SYS_munmap, lo, hi - lo);
+}
+
+static long map(const struct map *m, const struct range *r, uint64_t lo, uint64_t hi)
+{
+	if (r->special)
+		return 0;
+	state->stats.remapped++;
+	int flags = (r->shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE;
+	long fd = -1, p;
+	if (r->inode) {
+		fd = RS_SYS4(SYS_openat, AT_FDCWD, m->paths + r->path, r->shared && r->prot & WRITE ? O_RDWR | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0);
+		if (fd < 0)
+			return fd;
+		p = RS_SYS6(SYS_mmap, lo, hi - lo, kernel_prot(r), flags, fd, r->offset + (lo - r->lo));
+		RS_SYS1(SYS_close, fd);
+	} else
+		p = RS_SYS6(SYS_mmap, lo, hi - lo, kernel_prot(r), flags | MAP_ANONYMOUS | (r->stack ? MAP_GROWSDOWN : 0), -1, 0);
+	return p < 0 && p > -4096 ? p : 0;
+}
+
+static bool same_memory(const struct range *a, const struct range *b)
+{
+	return a->shared == b->shared && a->special == b->special && a->device == b->device && a->inode == b->inode && (!a->inode || a->offset - a->lo == b->offset - b->lo);
+}
+
+/* One piece of addresses, in which each map has one range, or none (NULL). */
+static long undo(const struct range *kept, const struct range *now, uint64_t lo, uint64_t hi)
+{
+	if (kept && (!now || !same_memory(kept, now)))
+		return map(&state->kept, kept, lo, hi);
+	if (!kept)
+		return now ? unmap(now, lo, hi) : 0;
+	if (kept->prot == now->prot || kept->special)
+		return 0;
+	state->stats.remapped++;
+	return RS_SYS3(SYS_mprotect, lo, hi - lo, kernel_prot(kept));
+}
+
+static long undo_all(void)
+{
+	const struct range *k = state->kept.range, *n = state->now.range, *kept_end = k + state->kept.count, *now_end = n + state->now.count;
+	uint64_t at = 0;
+	while (k < kept_end || n < now_end) {
+		uint64_t next = UINT64_MAX;
+		bool in_kept = k < kept_end && k->lo <= at, in_now = n < now_end && n->lo <= at;
+		if (k < kept_end)
+			next = in_kept ? k->hi : k->lo;
+		if (n < now_end && (in_now ? n->hi : n->lo) < next)
+			next = in_now ? n->hi : n->lo;
+		long e = in_kept || in_now ? undo(in_kept ? k : NULL, in_now ? n : NULL, at, next) : 0;
+		if (e < 0)
+			return e;
+		at = next;
+		if (k < kept_end && k->hi <= at)
+			k++;
+		if (n < now_end && n->hi <= at)
+			n++;
+	}
+	return 0;
+}
+
+static void leave(bool put)
+{
+	for (unsigned i = 0; i < state->left_count; i++) {
+		void *p = (void *)state->left[2 * i];
+		rs_os_copy(put ? p : (void *)state->left_was[i], put ? (void *)state->left_was[i] : p, state->left[2 * i + 1]);
+	}
+}
+
+long rs_checkpoint_leave(uintptr_t p, size_t n)
+{
+	unsigned i = state->left_count;
+	if (i == MAX_LEFT / 2 || n > sizeof state->left_was[0])
+		return -E2BIG;
+	state->left[2 * i] = p;
+	state->left[2 * i + 1] = n;
+	state->stats.again = state->left_count = i + 1;
+	return 0;
+}
+
+unsigned rs_checkpoint_left(const uint64_t **pieces)
+{
+	*pieces = state->left;
+	return state->left_count;
+}
+
+long rs_checkpoint_back(void)
+{
+	struct rs_checkpoint_stats *s = &state->stats;
+	uint64_t begun = now_ns();
+	if (!state->valid)
+		return -ENOENT;
+	s->copied = s->dropped = s->remapped = 0;
+	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->brk && (uint64_t)RS_SYS1(SYS_brk, state->brk) != state->brk)
+		return -ENOMEM;
+	leave(false);
+	long e = read_map(&state->now);
+	if (e < 0 || (e = undo_all()) < 0)
+		return e;
+	for (uint32_t i = 0; i < state->kept.count; i++) {
+		struct range *r = &state->kept.range[i];
+		if (!ours_to_keep(r))
+			continue;
+		state->changed = false;
+		watch(r);
+		if ((e = walk(r, false, put_piece)) < 0)
+			return e;
+		if (state->changed && r->registered && (e = walk(r, true, no_piece)) < 0)
+			return e;
+	}
+	leave(true);
+	s->ns = now_ns() - begun;
+	return 0;
+}
+
+/* --- once ------------------------------------------------------------------------------------------------------------------------------------- */
+
+static int open_uffd(void)
+{
+	long fd = RS_SYS1(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+	if (fd < 0)
+		fd = RS_SYS1(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1 /* UFFD_USER_MODE_ONLY: enough, as nobody waits for us */);
+	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED};
+	if (fd >= 0 && RS_SYS3(SYS_ioctl, fd, UFFDIO_API, &api) < 0) {
+		RS_SYS1(SYS_close, fd);
+		return -1;
+	}
+	return (int)fd;
+}
+
+long rs_checkpoint_begin(int proc, bool plain)
+{
+	state = rs_guard_map(sizeof *state);
+	frames = rs_guard_map(sizeof *frames);
+	if (!state || !frames)
+		return -ENOMEM;
+	state->proc = proc;
+	state->text_bytes = 16 << 20;
+	state->text = rs_guard_map(state->text_bytes);
+	state->region = rs_guard_map(REGIONS * sizeof *state->region);
+	for (int i = 0; i < 2; i++) {
+		struct map *m = i ? &state->now : &state->kept;
+		m->range = rs_guard_map(MAX_RANGES * sizeof *m->range);
+		m->paths = rs_guard_map(PATHS);
+		if (!m->range || !m->paths)
+			return -ENOMEM;
+	}
+	long pagemap = rs_guard_open(proc, "pagemap", 0), mem = rs_guard_open(proc, "mem", O_RDWR);
+	if (!state->text || !state->region)
+		return -ENOMEM;
+	if (pagemap < 0 || mem < 0)
+		return pagemap < 0 ? pagemap : mem;
+	state->pagemap = (int)pagemap;
+	state->mem = (int)mem;
+	struct scan s = {.size = sizeof s, .start = (uint64_t)state, .end = (uint64_t)state + RS_PAGE, .vec = (uint64_t)state->region, .vec_len = 1, .anyof = PRESENT, .returned = PRESENT};
+	uint32_t tracking = 0;
+	state->uffd = -1;
+	if (RS_SYS3(SYS_ioctl, pagemap, SCAN_IOCTL, &s) >= 0) {
+		tracking = RS_CHECKPOINT_SCAN;
+		if (!plain && (state->uffd = open_uffd()) >= 0)
+			tracking |= RS_CHECKPOINT_WP;
+	}
+	state->stats.tracking = tracking;
+	return 0;
+}

@@ -1,0 +1,29 @@
+/* checkpoint.h: memory and mappings of the process as they were in a stop, and the way back to them. Coordinator only, the world stopped. */
+#ifndef RS_CHECKPOINT_H
+#define RS_CHECKPOINT_H
+#include "guard.h"
+
+struct rs_checkpoint_stats {
+	uint64_t ranges;           /* private mappings kept */
+	uint64_t pages;            /* with content, kept */
+	uint64_t copied;           /* by the last checkpoint, or put back by the last rollback */
+	uint64_t dropped;          /* made untouched again by the last rollback */
+	uint64_t remapped;         /* pieces of the map that the last rollback mapped, unmapped or protected */
+	uint64_t ns;
+	uint32_t tracking;         /* RS_CHECKPOINT_… */
+	uint32_t again;            /* bytes that every rollback leaves alone, besides the arena: their number of pieces */
+};
+enum { RS_CHECKPOINT_WP = 1 /* userfaultfd's asynchronous write protection */, RS_CHECKPOINT_SCAN = 2 /* PAGEMAP_SCAN */ };
+
+/* Once. plain: no write protection, though the kernel has it: everything is copied each time. */
+long rs_checkpoint_begin(int proc, bool plain) RS_HIDDEN;
+/* Keeps all private memory but the arena's, text and what the kernel maps. What had been kept is replaced, also when it fails (-ENOMEM, -E2BIG): then there is nothing to go back to. */
+long rs_checkpoint_keep(void) RS_HIDDEN;
+/* Memory, mappings and brk as they were. Other than 0: nothing can be said of the process's memory any more. */
+long rs_checkpoint_back(void) RS_HIDDEN;
+/* n bytes from p are left as they are by every rollback to this checkpoint: what the kernel writes by itself. */
+long rs_checkpoint_leave(uintptr_t p, size_t n) RS_HIDDEN;
+const struct rs_checkpoint_stats *rs_checkpoint_stats(void) RS_HIDDEN;
+/* For tests: the pieces of rs_checkpoint_leave. */
+unsigned rs_checkpoint_left(const uint64_t **pieces) RS_HIDDEN;
+#endif

@@ -1,0 +1,298 @@
+/* guard.c: the coordinator, and how it is asked. See guard.h. */
+#include "checkpoint.h"
+#include "world.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdlib.h>
+
+enum { NOTHING, CHECKPOINT, ROLLBACK, STOP };
+enum { STACK = 256 << 10, STOP_MS = 2000, ALONE_MS = 500 };
+
+/* What a test sees while the world is stopped, in memory that it shares with the process. The coordinator raises `said` and goes on when `go` is the same. */
+struct rs_guard_test {
+	uint32_t said, go, what;
+	int32_t result;
+	uint64_t stop_ns, memory_ns, pages, copied, dropped, remapped, tracking;
+	uint32_t pieces, threads;
+	struct { uint64_t tid, context; } thread[64]; /* and the address of the ucontext from which it will return */
+	uint64_t piece[2 * 1024];  /* address, bytes: no rollback touches them */
+};
+
+static struct guard {
+	uint32_t request;          /* futex */
+	uint32_t ready;            /* futex: 1, or the coordinator could not begin: a negative errno */
+	uint32_t pid;
+	bool plain;
+	int proc;
+	long kept;                 /* of the last checkpoint: 0, or why there is none */
+	long failed;               /* of the last rollback that could not be */
+	uint64_t rollbacks;        /* to the last checkpoint */
+	uint64_t stop_ns, stops;
+	struct rs_guard_test *test;
+} *guard;
+
+/* --- the coordinator ------------------------------------------------------------------------------------------------------- */
+
+static uintptr_t rseq_offset, rseq_size;
+
+/* The kernel writes it whenever the thread has moved to another processor. */
+static void leave_rseq(const struct rs_world_thread *t)
+{
+	if (rseq_size && t->fs && *(const uint64_t *)(t->fs + 16) == t->fs) /* glibc's descriptor, which has its own address there */
+		rs_checkpoint_leave(t->fs + rseq_offset, 32);
+}
+
+static void say(uint32_t what, long result)
+{
+	struct rs_guard_test *s = guard->test;
+	const struct rs_checkpoint_stats *c = rs_checkpoint_stats();
+	if (!s)
+		return;
+	const uint64_t *left;
+	unsigned n = rs_checkpoint_left(&left);
+	s->piece[0] = rs_guard_lo();
+	s->piece[1] = rs_guard_hi() - rs_guard_lo();
+	for (unsigned i = 0; i < 2 * n && i < 2 * 1024 - 2; i++)
+		s->piece[2 + i] = left[i];
+	s->pieces = 1 + n;
+	struct rs_world_thread *t;
+	s->threads = 0;
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
+		if (t->tid && s->threads < 64) {
+			s->thread[s->threads].tid = t->tid;
+			s->thread[s->threads++].context = (uint64_t)(t->order == RS_WORLD_BACK ? &t->out->uc : t->uc);
+		}
+	s->what = what;
+	s->result = (int32_t)result;
+	s->stop_ns = rs_world_stop_ns();
+	s->memory_ns = c->ns, s->pages = c->pages, s->copied = c->copied, s->dropped = c->dropped, s->remapped = c->remapped, s->tracking = c->tracking;
+	uint32_t said = s->said + 1;
+	__atomic_store_n(&s->said, said, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&s->go, __ATOMIC_ACQUIRE) != said) {
+		struct timespec ts = {0, 100000};
+		RS_SYS2(SYS_nanosleep, &ts, NULL);
+	}
+}
+
+static uint32_t anyone(void)
+{
+	struct rs_world_thread *t;
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
+		if (t->tid)
+			return t->tid;
+	return 0;
+}
+
+static long checkpoint(void)
+{
+	struct rs_world_thread *t;
+	long r = rs_checkpoint_keep();
+	for (uint32_t i = 0; r == 0 && (t = rs_world_thread(i)); i++) {
+		t->frame_bytes = 0;
+		if (t->tid && (r = rs_world_keep(t)) == 0)
+			leave_rseq(t);
+	}
+	if (r == 0)
+		r = rs_guard_files_keep(guard->proc, anyone());
+	guard->rollbacks = 0;
+	return guard->kept = r;
+}
+
+/* Threads made in the epoch end before anything goes back; they write nothing to the program's memory on their way. */
+static long rollback(void)
+{
+	struct rs_world_thread *t;
+	if (guard->kept < 0)
+		return guard->kept;
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
+		if (t->frame_bytes && !t->tid)
+			return -ESRCH; /* it has ended, and cannot be made again */
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
+		if (t->tid && !t->frame_bytes)
+			t->order = RS_WORLD_EXIT;
+	rs_world_end_ordered();
+	long r = rs_checkpoint_back();
+	if (r == 0)
+		r = rs_guard_files_back(anyone());
+	if (r < 0) {
+		/* Some memory is of the checkpoint and some is not: nothing that the program did from here on would be what it does. */
+		rs_guard_say(anyone(), "cannot go back to the checkpoint; it ends here", r);
+		RS_SYS2(SYS_kill, rs_os_pid(), SIGKILL);
+	}
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
+		if (t->tid)
+			rs_world_back(t);
+	guard->rollbacks++;
+	return 0;
+}
+
+static void serve(uint32_t request)
+{
+	long r = rs_world_stop(STOP_MS);
+	bool stopped = r == 0;
+	guard->stop_ns = rs_world_stop_ns();
+	guard->stops++;
+	if (r == 0 && request == CHECKPOINT)
+		r = checkpoint();
+	else if (request == CHECKPOINT)
+		guard->kept = r;
+	if (r == 0 && request == ROLLBACK)
+		r = rollback();
+	guard->failed = r;
+	if (stopped)
+		say(request, r);
+	__atomic_store_n(&guard->request, NOTHING, __ATOMIC_RELEASE);
+	if (stopped)
+		rs_world_go();
+	RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+}
+
+static long other(void *arg, uint32_t tid)
+{
+	(void)arg;
+	return tid != rs_os_tid();
+}
+
+/* A process ends with its last thread, and we are none of the program's. */
+static bool alone(void)
+{
+	long dir = rs_guard_open(guard->proc, "task", O_DIRECTORY), r = dir < 0 ? 1 : rs_guard_numbers((int)dir, other, NULL);
+	if (dir >= 0)
+		RS_SYS1(SYS_close, dir);
+	return r == 0;
+}
+
+static void all_keys_open(void)
+{
+	uint32_t a = 7, b, c = 0, d;
+	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+	if (c & 1 << 4) /* OSPKE */
+		__asm__ volatile(".byte 0x0f, 0x01, 0xef" : : "a"(0), "c"(0), "d"(0)); /* wrpkru */
+}
+
+static long begin(void)
+{
+	/* Our own table of descriptors, empty: a pipe that the program closes must be closed. */
+	long r = RS_SYS3(436 /* close_range */, 0, ~0u, 2 /* CLOSE_RANGE_UNSHARE */);
+	if (r < 0)
+		return r;
+	all_keys_open();
+	r = rs_guard_open(AT_FDCWD, "/proc/self", O_DIRECTORY);
+	if (r < 0)
+		return r;
+	guard->proc = (int)r;
+	r = rs_checkpoint_begin((int)r, guard->plain);
+	if (r == 0)
+		r = rs_guard_files_begin();
+	return r < 0 ? r : rs_world_begin(guard->proc);
+}
+
+static void coordinate(void *arg) __attribute__((noreturn));
+static void coordinate(void *arg)
+{
+	(void)arg;
+	long r = begin();
+	__atomic_store_n(&guard->ready, r < 0 ? (uint32_t)r : 1, __ATOMIC_RELEASE);
+	RS_SYS3(SYS_futex, &guard->ready, FUTEX_WAKE_PRIVATE, 1 << 30);
+	while (r == 0) {
+		struct timespec ts = {0, ALONE_MS * 1000000l};
+		uint32_t request = __atomic_load_n(&guard->request, __ATOMIC_ACQUIRE);
+		if (request != NOTHING)
+			serve(request);
+		else if (RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, NOTHING, &ts) == -ETIMEDOUT && alone())
+			break;
+	}
+	RS_SYS1(SYS_exit, 0);
+	__builtin_unreachable();
+}
+
+/* A task that shares all with us but the stack. Its first steps cannot be C: what it would return to is its parent's. */
+static long spawn(char *stack_top)
+{
+	long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_UNTRACED, r;
+	register void (*callee)(void *) __asm__("r12") = coordinate;
+	__asm__ volatile("xor %%edx, %%edx\n\t"
+			 "xor %%r10d, %%r10d\n\t"
+			 "xor %%r8d, %%r8d\n\t"
+			 "syscall\n\t"
+			 "test %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xor %%ebp, %%ebp\n\t"
+			 "xor %%edi, %%edi\n\t"
+			 "call *%[callee]\n\t"
+			 "ud2\n"
+			 "1:"
+			 : "=a"(r)
+			 : "a"(SYS_clone), "D"(flags), "S"(stack_top), [callee] "r"(callee)
+			 : "rcx", "rdx", "r8", "r10", "r11", "memory", "cc");
+	return r;
+}
+
+/* --- asked by threads of the program ------------------------------------------------------------------------------------------ */
+
+/* What the coordinator does for this thread is over when it goes on: back from its stop, or, after a rollback, back at the checkpoint, where it waited for that. The words it looks at survive. */
+static long ask(uint32_t what)
+{
+	uint32_t free = NOTHING;
+	if (!guard || guard->pid != rs_os_pid())
+		return -ESRCH;
+	while (!__atomic_compare_exchange_n(&guard->request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, free, NULL);
+		free = NOTHING;
+	}
+	RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+	while (__atomic_load_n(&guard->request, __ATOMIC_ACQUIRE) == what)
+		RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, what, NULL);
+	return what == CHECKPOINT ? guard->kept < 0 ? guard->kept : (long)guard->rollbacks : guard->failed;
+}
+
+enum { PLAIN = 1 };
+static void find_rseq(void)
+{
+	const ptrdiff_t *offset = rs_real_find("__rseq_offset", "");
+	const unsigned *size = rs_real_find("__rseq_size", "");
+	rseq_offset = offset ? (uintptr_t)*offset : 0;
+	rseq_size = offset && size ? *size : 0;
+}
+
+/* Entry points for tests, until `ripstop guard` asks by itself. One thread asks at a time.
+ *
+ * begin: makes the coordinator; flags: 1: without write protection. checkpoint: 0, or after the n-th rollback to it n, or a negative errno. rollback: returns only if it cannot be done: negative errno.
+ * stop: stops all threads and lets them go. stop_ns: how long the last stop took to have all. test: the page that tests share. */
+long rs_guard_begin(unsigned flags);
+long rs_guard_checkpoint(void);
+long rs_guard_rollback(void);
+long rs_guard_stop(void);
+uint64_t rs_guard_stop_ns(void);
+void rs_guard_test(void *page);
+
+RS_EXPORT long rs_guard_begin(unsigned flags)
+{
+	long r = guard && guard->pid == rs_os_pid() ? -EALREADY : rs_guard_reserve();
+	if (r < 0)
+		return r;
+	char *stack = rs_guard_map(STACK);
+	guard = rs_guard_map(sizeof *guard);
+	if (!stack || !guard)
+		return -ENOMEM;
+	guard->pid = rs_os_pid();
+	guard->plain = flags & PLAIN;
+	guard->kept = -ENOENT;
+	find_rseq();
+	uint64_t mask = rs_os_no_signals();
+	r = spawn(stack + STACK);
+	rs_os_signals(mask);
+	if (r < 0)
+		return r;
+	while (__atomic_load_n(&guard->ready, __ATOMIC_ACQUIRE) == 0)
+		RS_SYS4(SYS_futex, &guard->ready, FUTEX_WAIT_PRIVATE, 0, NULL);
+	return guard->ready == 1 ? 0 : (int32_t)guard->ready;
+}
+
+RS_EXPORT long rs_guard_checkpoint(void) { return ask(CHECKPOINT); }
+RS_EXPORT long rs_guard_rollback(void) { return ask(ROLLBACK); }
+RS_EXPORT long rs_guard_stop(void) { return ask(STOP); }
+RS_EXPORT uint64_t rs_guard_stop_ns(void) { return guard ? guard->stop_ns : 0; }
+RS_EXPORT void rs_guard_test(void *page) { guard->test = page; }

@@ -1,0 +1,68 @@
+/* guard.h: what the files of `ripstop guard` in the agent share: world.c stops all threads and lets them go, checkpoint.c keeps what memory was and puts it back,
+ * guardfile.c the offsets of descriptors and the actions of signals, guardcall.c what becomes of a system call that a stop interrupted, guard.c the coordinator. See docs/decisions.md, 37.
+ *
+ * In a nutshell. A *coordinator* is a task of the process that runs nothing of the program's: raw clone, all signals blocked, a table of descriptors of its own, no TLS. It waits for a request, has
+ * all other threads stop in a signal handler on stacks of ours, and does what was asked while nobody else runs. A thread's state is the frame that the kernel made for the signal: a rollback gives
+ * the thread a copy of the frame that it had at the checkpoint to return from.
+ *
+ * Ground rules:
+ *  1. What must survive a rollback lies in the *arena* (rs_guard_map). All other private memory of the process is the program's, the agent's tables included: they say what the program did, and what
+ *     it did is undone. What somebody outside has seen of the agent (rings) is shared memory, which no rollback touches.
+ *     The agent's variables go back too: a pointer to the arena is set before the first checkpoint, and never changed.
+ *  2. Nothing here is called on a thread of the program with the arena's lock held: there is none. Only the coordinator maps and writes tables; a stopped thread writes to its own entry.
+ *  3. The OS only through os.h. No TLS at all: the coordinator's fs is another thread's.
+ *
+ * Glossary: stop = all threads in the handler; entry = the place of a thread in the world; checkpoint = memory and frames as they were in a stop; epoch = what runs from one checkpoint to the next. */
+#ifndef RS_GUARD_H
+#define RS_GUARD_H
+#include "core.h"
+#include <ucontext.h>
+
+/* --- the arena ------------------------------------------------------------------------------------------------------- */
+
+/* Reserves address space, once, before the first checkpoint. Negative errno. */
+long rs_guard_reserve(void) RS_HIDDEN;
+/* Zeroed memory that survives rollbacks and is never given back; NULL: the reserve is used up, or there is no memory. Page-aligned. Coordinator, or before it runs. */
+void *rs_guard_map(size_t bytes) RS_HIDDEN;
+/* The arena: nothing in it belongs to the program. */
+uintptr_t rs_guard_lo(void) RS_HIDDEN;
+uintptr_t rs_guard_hi(void) RS_HIDDEN;
+/* In a forked child, where the arena is not. */
+void rs_guard_forget(void) RS_HIDDEN;
+
+/* --- small readers of /proc, for the coordinator's own table of descriptors ---------------------------------------------- */
+
+/* Opens /proc/self/NAME (or NAME below dir), read only (or as flags say). Negative errno. */
+long rs_guard_open(int dir, const char *name, int flags) RS_HIDDEN;
+/* The file's first `room` - 1 bytes, with a NUL behind them; their number, or a negative errno. */
+long rs_guard_read(int dir, const char *name, char *to, size_t room) RS_HIDDEN;
+/* Writes n as digits, with a NUL; returns where that is. */
+char *rs_guard_digits(char *to, uint64_t n) RS_HIDDEN;
+/* Calls f for each name in the directory that is a number. f's first answer that is not 0 ends it and is returned. */
+long rs_guard_numbers(int dir, long (*f)(void *arg, uint32_t number), void *arg) RS_HIDDEN;
+
+/* --- guardcall.c ------------------------------------------------------------------------------------------------------- */
+
+/* The system call in which a thread was when its stop began. */
+struct rs_guard_call {
+	bool in;                   /* the thread was in it, at pc (behind the instruction) and sp */
+	uint64_t number, arg[6], sp, pc;
+	uint64_t since;            /* ns of CLOCK_MONOTONIC: when we first saw it in this call, from which its relative timeout counts */
+	uint64_t timeout;          /* ns from since; UINT64_MAX: none, or not a relative one */
+	struct timespec left;      /* what its argument points to when it is made again */
+};
+/* Reads what /proc says of the task, before it is interrupted. was: of its last stop. */
+void rs_guard_call_look(int task, uint32_t tid, struct rs_guard_call *c) RS_HIDDEN;
+/* A thread is about to return from the handler to uc. Where the signal of the stop interrupted a call, the call is made again, unless one of the program's own signals would have interrupted it
+ * natively: then it returns EINTR. c->left is written. */
+void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc) RS_HIDDEN;
+
+/* --- guardfile.c --------------------------------------------------------------------------------------------------------- */
+
+/* Offsets of the program's open regular files, actions of all signals. Negative errno. */
+long rs_guard_files_begin(void) RS_HIDDEN;
+long rs_guard_files_keep(int proc, uint32_t tid) RS_HIDDEN;
+long rs_guard_files_back(uint32_t tid) RS_HIDDEN;
+/* Last words, on the program's stderr. Takes descriptor 2 of the coordinator's own: nothing else can be done afterwards. */
+void rs_guard_say(uint32_t tid, const char *what, long error) RS_HIDDEN;
+#endif

@@ -1,0 +1,229 @@
+/* guardcall.c: system calls that the signal of a stop interrupted. See guard.h.
+ *
+ * Of the calls that wait, the kernel makes most again by itself (our handler has SA_RESTART): it puts the thread back onto the instruction. Some return EINTR after any handler (signal(7), 'Interruption of system calls': sleeps,
+ * poll, epoll_wait, semop, waits for signals, futex with a timeout); these are put back here. Which call it was the frame does not say, so it is read from /proc before the signal is sent, and believed
+ * where the registers are the same still; a thread that came to its call in between is recognised by the `mov $number, %eax` before it.
+ *
+ * A relative timeout goes on from when we first saw the thread in the call: too long by at most an epoch. To be exact the call's beginning must be noted by whoever makes it. */
+#include "guard.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/uio.h>
+
+/* The argument that holds a relative timeout, and as what. NONE: none, or absolute, or the kernel itself writes there what is left (select, ppoll, pselect). */
+enum { NONE, MS, TIMESPEC };
+static const struct { uint16_t number; uint8_t kind, arg; } again[] = {
+	{SYS_nanosleep, TIMESPEC, 0}, {SYS_clock_nanosleep, TIMESPEC, 2}, {SYS_poll, MS, 2}, {SYS_ppoll, NONE, 0}, {SYS_select, NONE, 0}, {SYS_pselect6, NONE, 0},
+	{SYS_epoll_wait, MS, 3}, {SYS_epoll_pwait, MS, 3}, {441 /* epoll_pwait2 */, TIMESPEC, 3}, {SYS_futex, TIMESPEC, 3}, {449 /* futex_waitv */, NONE, 0}, {455 /* futex_wait */, NONE, 0},
+	{SYS_pause, NONE, 0}, {SYS_rt_sigsuspend, NONE, 0}, {SYS_rt_sigtimedwait, TIMESPEC, 2}, {SYS_semop, NONE, 0}, {SYS_semtimedop, TIMESPEC, 3}, {SYS_msgrcv, NONE, 0}, {SYS_msgsnd, NONE, 0},
+	{SYS_io_getevents, TIMESPEC, 4}, {333 /* io_pgetevents */, TIMESPEC, 4}, {426 /* io_uring_enter */, NONE, 0}, {SYS_recvmmsg, NONE, 0},
+	/* On sockets with SO_RCVTIMEO or SO_SNDTIMEO. */
+	{SYS_read, NONE, 0}, {SYS_readv, NONE, 0}, {SYS_write, NONE, 0}, {SYS_writev, NONE, 0}, {SYS_recvfrom, NONE, 0}, {SYS_recvmsg, NONE, 0}, {SYS_sendto, NONE, 0}, {SYS_sendmsg, NONE, 0},
+	{SYS_accept, NONE, 0}, {SYS_accept4, NONE, 0},
+};
+enum { ROWS = sizeof again / sizeof again[0] };
+
+static int row_of(uint64_t number)
+{
+	for (int i = 0; i < ROWS; i++)
+		if (again[i].number == number)
+			return i;
+	return -1;
+}
+
+/* Made again by the kernel whatever handlers run. */
+static bool never_interrupted(const struct rs_guard_call *c)
+{
+	switch (c->number) {
+	case SYS_clone: case SYS_fork: case SYS_vfork: case 435 /* clone3 */:
+		return true;
+	case SYS_futex:
+		return (c->arg[1] & FUTEX_CMD_MASK) == FUTEX_LOCK_PI || (c->arg[1] & FUTEX_CMD_MASK) == 13 /* FUTEX_LOCK_PI2 */;
+	}
+	return false;
+}
+
+static uint64_t ns_of(const struct timespec *ts) { return (uint64_t)ts->tv_sec * 1000000000u + (uint64_t)ts->tv_nsec; }
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return ns_of(&ts);
+}
+
+/* The program's memory, which may not be there. */
+static bool fetch(void *to, uint64_t from, size_t n)
+{
+	struct iovec local = {to, n}, remote = {(void *)from, n};
+	return RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+}
+
+/* In ns; UINT64_MAX: none that is relative. */
+static uint64_t timeout_of(const struct rs_guard_call *c)
+{
+	int i = row_of(c->number);
+	if (i < 0)
+		return UINT64_MAX;
+	uint64_t a = c->arg[again[i].arg];
+	struct timespec ts;
+	switch (again[i].kind) {
+	case MS:
+		return (int32_t)a <= 0 ? UINT64_MAX : (uint64_t)(uint32_t)a * 1000000u;
+	case TIMESPEC:
+		if (c->number == SYS_futex && (c->arg[1] & FUTEX_CMD_MASK) != FUTEX_WAIT)
+			return UINT64_MAX;
+		if (c->number == SYS_clock_nanosleep && c->arg[1] & 1 /* TIMER_ABSTIME */)
+			return UINT64_MAX;
+		return a && fetch(&ts, a, sizeof ts) && (uint64_t)ts.tv_sec < 1u << 30 ? ns_of(&ts) : UINT64_MAX;
+	}
+	return UINT64_MAX;
+}
+
+static const char *hex(const char *p, uint64_t *v)
+{
+	*v = 0;
+	while (*p == ' ')
+		p++;
+	if (p[0] == '0' && p[1] == 'x')
+		p += 2;
+	for (;; p++) {
+		char c = *p;
+		if (c >= '0' && c <= '9')
+			*v = *v << 4 | (uint64_t)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			*v = *v << 4 | (uint64_t)(c - 'a' + 10);
+		else
+			return p;
+	}
+}
+
+/* "running", "-1 SP PC" (blocked elsewhere: a fault), or "NUMBER ARG… SP PC", the number decimal and all else hexadecimal. */
+void rs_guard_call_look(int task, uint32_t tid, struct rs_guard_call *c)
+{
+	char name[32], text[256], *end = rs_guard_digits(name, tid);
+	struct rs_guard_call n;
+	rs_os_clear(&n, sizeof n);
+	n.timeout = UINT64_MAX;
+	rs_os_copy(end, "/syscall", 9);
+	const char *p = text;
+	if (rs_guard_read(task, name, text, sizeof text) > 0 && *p >= '0' && *p <= '9') {
+		while (*p >= '0' && *p <= '9')
+			n.number = n.number * 10 + (uint64_t)(*p++ - '0');
+		for (int i = 0; i < 6; i++)
+			p = hex(p, &n.arg[i]);
+		p = hex(p, &n.sp);
+		hex(p, &n.pc);
+		n.in = n.pc != 0;
+	}
+	if (n.in && c->in && n.pc == c->pc && n.sp == c->sp && n.number == c->number && c->timeout != UINT64_MAX && row_of(n.number) >= 0) {
+		/* Put back by us into a call whose timeout has begun. */
+		const uint64_t *a = n.arg;
+		int i = row_of(n.number);
+		bool ours = again[i].kind == TIMESPEC ? a[again[i].arg] == (uint64_t)&c->left : a[again[i].arg] == (ns_of(&c->left) + 999999) / 1000000;
+		if (ours) {
+			n.since = c->since;
+			n.timeout = c->timeout;
+		}
+	}
+	if (n.in && n.timeout == UINT64_MAX) {
+		n.since = now_ns();
+		n.timeout = timeout_of(&n);
+	}
+	struct timespec left = c->left; /* the thread's call still reads it */
+	rs_os_copy(c, &n, sizeof n);
+	c->left = left;
+}
+
+static bool is_syscall(uint64_t at)
+{
+	uint8_t b[2];
+	return fetch(b, at, 2) && b[0] == 0x0f && b[1] == 0x05;
+}
+
+static bool same_arguments(const struct rs_guard_call *c, const greg_t *g)
+{
+	return c->in && c->sp == (uint64_t)g[REG_RSP] && c->arg[0] == (uint64_t)g[REG_RDI] && c->arg[1] == (uint64_t)g[REG_RSI] && c->arg[2] == (uint64_t)g[REG_RDX] &&
+		c->arg[3] == (uint64_t)g[REG_R10] && c->arg[4] == (uint64_t)g[REG_R8] && c->arg[5] == (uint64_t)g[REG_R9];
+}
+
+/* The number in the `mov $number, %eax` shortly before pc, which is behind a syscall. */
+static bool number_before(uint64_t pc, uint64_t *number)
+{
+	uint8_t b[16];
+	if (!fetch(b, pc - 16, 16))
+		return false;
+	for (int i = 9; i >= 5; i--)
+		if (b[i] == 0xb8 && b[i + 2] < 2 && !b[i + 3] && !b[i + 4]) {
+			*number = b[i + 1] | (uint64_t)b[i + 2] << 8;
+			return true;
+		}
+	return false;
+}
+
+/* A signal of the program's own waits to be delivered, when the thread has this mask, to a handler; all: one that does not ask for calls to be made again. */
+static bool other_waits(uint64_t mask, bool without_restart)
+{
+	uint64_t set = 0;
+	if (RS_SYS2(SYS_rt_sigpending, &set, 8) < 0)
+		return false;
+	for (set &= ~mask & ~(1ull << (33 - 1)); set; set &= set - 1) {
+		struct { uintptr_t handler; uint64_t flags; uintptr_t restorer; uint64_t mask; } a;
+		int sig = __builtin_ctzll(set) + 1;
+		if (RS_SYS4(SYS_rt_sigaction, sig, NULL, &a, 8) == 0 && a.handler > 1 && !(without_restart && a.flags & SA_RESTART))
+			return true;
+	}
+	return false;
+}
+
+static void shorten(struct rs_guard_call *c, greg_t *g)
+{
+	static const uint8_t reg[6] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+	int i = row_of(c->number);
+	if (i < 0 || c->timeout == UINT64_MAX)
+		return;
+	uint64_t gone = now_ns() - c->since, left = gone < c->timeout ? c->timeout - gone : 0;
+	if (again[i].kind == MS) {
+		left = (left + 999999) / 1000000 * 1000000;
+		if (left == 0)
+			left = 1000000; /* 0 would ask, and not wait at all, which is as long */
+		g[reg[again[i].arg]] = (greg_t)(left / 1000000);
+	} else
+		g[reg[again[i].arg]] = (greg_t)&c->left;
+	c->left.tv_sec = (time_t)(left / 1000000000u);
+	c->left.tv_nsec = (long)(left % 1000000000u);
+}
+
+void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)
+{
+	greg_t *g = uc->uc_mcontext.gregs;
+	uint64_t pc = (uint64_t)g[REG_RIP];
+	if (c->in && pc == c->pc - 2 && (uint64_t)g[REG_RAX] == c->number && same_arguments(c, g) && is_syscall(pc)) {
+		if (!never_interrupted(c) && other_waits(uc->uc_sigmask.__val[0], true)) {
+			g[REG_RAX] = -EINTR;
+			g[REG_RIP] += 2;
+		}
+		return;
+	}
+	if (g[REG_RAX] != -EINTR || !is_syscall(pc - 2))
+		return;
+	if (!(c->in && c->pc == pc && same_arguments(c, g))) {
+		rs_os_clear(c, sizeof *c);
+		if (!number_before(pc, &c->number))
+			return;
+		c->in = true;
+		c->pc = pc;
+		c->sp = (uint64_t)g[REG_RSP];
+		c->arg[0] = (uint64_t)g[REG_RDI], c->arg[1] = (uint64_t)g[REG_RSI], c->arg[2] = (uint64_t)g[REG_RDX];
+		c->arg[3] = (uint64_t)g[REG_R10], c->arg[4] = (uint64_t)g[REG_R8], c->arg[5] = (uint64_t)g[REG_R9];
+		c->since = now_ns();
+		c->timeout = timeout_of(c);
+	}
+	/* Signals that only the mask of the wait lets through come when the call is made again. */
+	if (row_of(c->number) < 0 || other_waits(uc->uc_sigmask.__val[0], false))
+		return;
+	shorten(c, g);
+	g[REG_RAX] = (greg_t)c->number;
+	g[REG_RIP] -= 2;
+}

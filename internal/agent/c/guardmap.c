@@ -1,0 +1,114 @@
+/* guardmap.c: the arena, and readers of /proc. See guard.h.
+ *
+ * One reservation of address space for all that `guard` will ever map, so that nothing of it can lie where a rollback wants to put a mapping of the program's back. */
+#include "guard.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
+enum { STEP = 16 << 20 };
+static struct { uintptr_t lo, hi; } arena;
+static struct used { uintptr_t at, open; } *used; /* in the arena's first page: it survives */
+
+uintptr_t rs_guard_lo(void) { return arena.lo; }
+uintptr_t rs_guard_hi(void) { return arena.hi; }
+
+/* As much as we get: `ulimit -v` and cgroups differ. A forked child finds zeros. */
+long rs_guard_reserve(void)
+{
+	for (size_t size = 1ul << 38; size >= 1ul << 28; size /= 2) {
+		long p = RS_SYS6(SYS_mmap, 0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (p < 0 && p > -4096)
+			continue;
+		RS_SYS3(SYS_madvise, p, size, MADV_DONTDUMP);
+		RS_SYS3(SYS_madvise, p, size, MADV_WIPEONFORK);
+		long r = RS_SYS3(SYS_mprotect, p, STEP, PROT_READ | PROT_WRITE);
+		if (r < 0) {
+			RS_SYS2(SYS_munmap, p, size);
+			return r;
+		}
+		arena.lo = (uintptr_t)p;
+		arena.hi = arena.lo + size;
+		used = (struct used *)arena.lo;
+		used->at = arena.lo + RS_PAGE;
+		used->open = arena.lo + STEP;
+		return 0;
+	}
+	return -ENOMEM;
+}
+
+void *rs_guard_map(size_t bytes)
+{
+	bytes = (bytes + RS_PAGE - 1) & -RS_PAGE;
+	if (bytes > arena.hi - used->at)
+		return NULL;
+	if (used->at + bytes > used->open) {
+		size_t more = (used->at + bytes - used->open + STEP - 1) & -(size_t)STEP;
+		if (more > arena.hi - used->open)
+			more = arena.hi - used->open;
+		if (RS_SYS3(SYS_mprotect, used->open, more, PROT_READ | PROT_WRITE) < 0)
+			return NULL;
+		used->open += more;
+	}
+	void *p = (void *)used->at;
+	used->at += bytes;
+	return p;
+}
+
+/* --- /proc ------------------------------------------------------------------------------------------------------------------------------ */
+
+long rs_guard_open(int dir, const char *name, int flags)
+{
+	long fd;
+	do
+		fd = RS_SYS4(SYS_openat, dir, name, flags | O_CLOEXEC, 0);
+	while (fd == -EINTR);
+	return fd;
+}
+
+long rs_guard_read(int dir, const char *name, char *to, size_t room)
+{
+	long fd = rs_guard_open(dir, name, O_RDONLY);
+	if (fd < 0)
+		return fd;
+	long n = RS_SYS3(SYS_read, fd, to, room - 1);
+	RS_SYS1(SYS_close, fd);
+	to[n > 0 ? n : 0] = 0;
+	return n;
+}
+
+char *rs_guard_digits(char *to, uint64_t n)
+{
+	char text[20], *p = text;
+	do
+		*p++ = (char)('0' + n % 10);
+	while ((n /= 10) != 0);
+	while (p > text)
+		*to++ = *--p;
+	*to = 0;
+	return to;
+}
+
+long rs_guard_numbers(int dir, long (*f)(void *arg, uint32_t number), void *arg)
+{
+	struct entry { uint64_t inode, offset; uint16_t length; uint8_t type; char name[]; };
+	char room[4096] __attribute__((aligned(8)));
+	long n;
+	RS_SYS3(SYS_lseek, dir, 0, 0);
+	while ((n = RS_SYS3(SYS_getdents64, dir, room, sizeof room)) > 0)
+		for (long i = 0; i < n; i += ((struct entry *)(room + i))->length) {
+			const struct entry *e = (struct entry *)(room + i);
+			uint32_t v = 0;
+			const char *p = e->name;
+			for (; *p >= '0' && *p <= '9'; p++)
+				v = v * 10 + (uint32_t)(*p - '0');
+			long r = *p || p == e->name ? 0 : f(arg, v);
+			if (r != 0)
+				return r;
+		}
+	return n;
+}

@@ -1,0 +1,395 @@
+/* world.c: stops all threads of the process and lets them go. See world.h, and guard.h for the ground rules.
+ *
+ * A thread comes to its stop by a signal, wherever it is. The kernel writes its registers, with all of XSAVE, in a frame on the thread's stack (the program's alternate one where it has set one, as every signal may); our
+ * handler changes to a stack of ours and waits there. Whoever runs in the handler has all signals blocked. The list of threads is the kernel's (/proc/self/task), read again until nobody new is in it: a
+ * thread that is being made appears there before its maker comes to its stop. */
+#include "world.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stddef.h>
+
+#ifndef SA_RESTORER
+#define SA_RESTORER 0x04000000u
+#endif
+
+enum { STACK = 24u << 10 };
+enum { FP_MAGIC = 0x46505853, FP_SOFTWARE = 464, FP_LEGACY = 512 };
+#define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
+
+struct action { uintptr_t handler; uint64_t flags; uintptr_t restorer; uint64_t mask; };
+
+static struct world {
+	struct rs_world_thread *thread[RS_WORLD_THREADS];
+	uint32_t count;
+	uint32_t number;           /* of the stop: every signal carries it, so that a late one is known */
+	uint32_t arrived;          /* futex: raised by each thread that comes to its stop */
+	uint32_t round;
+	uint32_t pid, own;
+	int task;                  /* /proc/self/task */
+	uint64_t stop_ns;
+	struct action chain;       /* glibc's for our signal, as of when we last looked */
+} *world;
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* --- on the thread that stops -------------------------------------------------------------------------------------------- */
+
+extern char rs_world_handler[] RS_HIDDEN, rs_world_restorer[] RS_HIDDEN;
+
+/* rsp at entry is the frame; all registers are the kernel's to give back. rs_world_arrive says on which stack to go on (rax) and as whom (rdx); 0: the signal is not ours. */
+__asm__(".text\n.p2align 4\n.globl rs_world_handler\n.hidden rs_world_handler\n.type rs_world_handler, @function\n"
+	"rs_world_handler:\n"
+	"	movq %rsp, %r12\n	movq %rsi, %r13\n	movq %rdx, %rbx\n"
+	"	movq %rsi, %rdi\n"
+	"	subq $8, %rsp\n"
+	"	call rs_world_arrive\n"
+	"	testq %rax, %rax\n"
+	"	jz 1f\n"
+	"	movq %rax, %rsp\n"
+	"	xorl %ebp, %ebp\n"
+	"	movq %rdx, %rdi\n	movq %rbx, %rsi\n"
+	"	call rs_world_stopped\n"
+	"	movq %rax, %rsp\n"
+	".globl rs_world_restorer\n.hidden rs_world_restorer\n"
+	"rs_world_restorer:\n"
+	"	movl $15, %eax\n	syscall\n	ud2\n"
+	/* glibc's handler, with the frame as it was. */
+	"1:	movq %r12, %rsp\n	movq %r13, %rsi\n	movq %rbx, %rdx\n	movl $33, %edi\n"
+	"	testq %rdx, %rdx\n"
+	"	jmp *rs_world_chain(%rip)\n"
+	".size rs_world_handler, .-rs_world_handler\n");
+
+static void nothing(void) {}
+uintptr_t rs_world_chain RS_HIDDEN = (uintptr_t)nothing;
+
+struct arrival { char *stack; struct rs_world_thread *t; };
+struct arrival rs_world_arrive(const siginfo_t *info) RS_HIDDEN;
+void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc) RS_HIDDEN;
+
+struct arrival rs_world_arrive(const siginfo_t *info)
+{
+	struct arrival none = {NULL, NULL};
+	struct world *w = world;
+	if (!w || info->si_code != SI_QUEUE || (uint32_t)info->si_pid != w->pid)
+		return none;
+	uint32_t tid = rs_os_tid(), wanted = (uint32_t)info->si_value.sival_int << 2 | RS_WORLD_WANTED, n = __atomic_load_n(&w->count, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < n; i++) {
+		struct rs_world_thread *t = w->thread[i];
+		if (__atomic_load_n(&t->tid, __ATOMIC_RELAXED) != tid)
+			continue;
+		/* Given up meanwhile, or the signal of an earlier stop. */
+		if (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) != wanted)
+			return none;
+		return (struct arrival){t->stack, t};
+	}
+	return none;
+}
+
+static __attribute__((noreturn)) void end_thread(void)
+{
+	static const struct { const void *next; long offset; const void *pending; } no_robust = {&no_robust, 0, NULL};
+	/* What the kernel would write on exit is memory that goes back to what it was: the thread's own word for joiners, its rseq area. A task whose rseq is not where glibc has it leaves it to the
+	 * kernel, which writes there only before user code runs, and none does. */
+	RS_SYS1(SYS_set_tid_address, 0);
+	RS_SYS2(SYS_set_robust_list, &no_robust, 24);
+	RS_SYS1(SYS_exit, 0);
+	__builtin_unreachable();
+}
+
+/* rsp for rt_sigreturn: behind the first word of the frame from which the thread returns, which is where uc is. */
+void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
+{
+	struct world *w = world;
+	uint32_t state = t->state, number = state >> 2;
+	t->uc = uc;
+	RS_SYS2(SYS_arch_prctl, 0x1003 /* ARCH_GET_FS */, &t->fs);
+	if ((state & 3) != RS_WORLD_WANTED ||
+		!__atomic_compare_exchange_n(&t->state, &state, number << 2 | RS_WORLD_STOPPED, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return uc;
+	uint32_t stopped = number << 2 | RS_WORLD_STOPPED;
+	__atomic_fetch_add(&w->arrived, 1, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, &w->arrived, FUTEX_WAKE_PRIVATE, 1);
+	while (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) == stopped)
+		RS_SYS4(SYS_futex, &t->state, FUTEX_WAIT_PRIVATE, stopped, NULL);
+	if (t->order == RS_WORLD_EXIT)
+		end_thread();
+	if (t->order == RS_WORLD_BACK)
+		uc = &t->out->uc;
+	rs_guard_call_again(&t->call, uc);
+	/* From here on the next stop may begin, and write to the entry. Its signal comes when this frame is left: until then `out`, from which the kernel reads, and this stack stay. */
+	__atomic_store_n(&t->state, number << 2 | RS_WORLD_RUNS, __ATOMIC_RELEASE);
+	return uc;
+}
+
+/* --- the coordinator -------------------------------------------------------------------------------------------------------- */
+
+struct rs_world_thread *rs_world_thread(uint32_t i) { return i < world->count ? world->thread[i] : NULL; }
+uint64_t rs_world_stop_ns(void) { return world->stop_ns; }
+
+static struct rs_world_thread *find(uint32_t tid)
+{
+	struct rs_world_thread *free = NULL;
+	for (uint32_t i = 0; i < world->count; i++) {
+		if (world->thread[i]->tid == tid)
+			return world->thread[i];
+		if (!world->thread[i]->tid && !world->thread[i]->frame_bytes)
+			free = world->thread[i];
+	}
+	if (!free) {
+		if (world->count == RS_WORLD_THREADS)
+			return NULL;
+		char *p = rs_guard_map(RS_PAGE + STACK + 2 * RS_WORLD_FRAME);
+		if (!p)
+			return NULL;
+		free = (struct rs_world_thread *)p;
+		_Static_assert(sizeof *free <= RS_PAGE, "");
+		free->stack = p + RS_PAGE + STACK;
+		free->saved = (struct rs_world_frame *)(p + RS_PAGE + STACK);
+		free->out = (struct rs_world_frame *)(p + RS_PAGE + STACK + RS_WORLD_FRAME);
+		world->thread[world->count] = free;
+		__atomic_store_n(&world->count, world->count + 1, __ATOMIC_RELEASE);
+	}
+	rs_os_clear(&free->call, sizeof free->call);
+	free->order = RS_WORLD_GO;
+	free->state = RS_WORLD_RUNS;
+	__atomic_store_n(&free->tid, tid, __ATOMIC_RELEASE);
+	return free;
+}
+
+static long call(struct rs_world_thread *t)
+{
+	siginfo_t info;
+	rs_os_clear(&info, sizeof info);
+	info.si_signo = RS_WORLD_SIGNAL;
+	info.si_code = SI_QUEUE;
+	info.si_pid = (pid_t)world->pid;
+	info.si_value.sival_int = (int)world->number;
+	return RS_SYS4(SYS_rt_tgsigqueueinfo, world->pid, t->tid, RS_WORLD_SIGNAL, &info);
+}
+
+static void pause_briefly(void)
+{
+	struct timespec ts = {0, 20000};
+	RS_SYS2(SYS_nanosleep, &ts, NULL);
+}
+
+/* /proc names a thread. */
+static long listed(void *arg, uint32_t tid)
+{
+	uint32_t *fresh = arg;
+	if (tid == world->own)
+		return 0;
+	struct rs_world_thread *t = find(tid);
+	if (!t)
+		return -ENOMEM;
+	t->listed = world->round;
+	if (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) >> 2 == world->number)
+		return 0;
+	while ((__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) & 3) == RS_WORLD_GOING)
+		pause_briefly();
+	rs_guard_call_look(world->task, tid, &t->call);
+	t->order = RS_WORLD_GO;
+	__atomic_store_n(&t->state, world->number << 2 | RS_WORLD_WANTED, __ATOMIC_RELEASE);
+	long r = call(t);
+	++*fresh;
+	return r == -ESRCH ? 0 : r;
+}
+
+static bool wanted(const struct rs_world_thread *t) { return t->tid && (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) & 3) == RS_WORLD_WANTED; }
+
+/* A leader that has ended while others live stays in the list, and never comes. */
+static bool ended(uint32_t tid)
+{
+	char name[24], text[256], *p;
+	p = rs_guard_digits(name, tid);
+	rs_os_copy(p, "/stat", 6);
+	long n = rs_guard_read(world->task, name, text, sizeof text);
+	if (n == -ENOENT || n == -ESRCH)
+		return true;
+	while (n > 0 && text[n - 1] != ')')
+		n--;
+	return n > 0 && (text[n + 1] == 'Z' || text[n + 1] == 'X');
+}
+
+static void forget(struct rs_world_thread *t)
+{
+	t->state = RS_WORLD_RUNS;
+	__atomic_store_n(&t->tid, 0, __ATOMIC_RELEASE);
+}
+
+/* How many have not come. look: ask of each whether it still can. */
+static uint32_t missing(bool look)
+{
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < world->count; i++) {
+		struct rs_world_thread *t = world->thread[i];
+		if (!wanted(t))
+			continue;
+		if (look && ended(t->tid))
+			forget(t);
+		else
+			n++;
+	}
+	return n;
+}
+
+static void wait_arrival(uint32_t seen)
+{
+	struct timespec ts = {0, 1000000};
+	RS_SYS4(SYS_futex, &world->arrived, FUTEX_WAIT_PRIVATE, seen, &ts);
+}
+
+/* glibc sets its own action when the program makes its first thread. */
+static long own_action(void)
+{
+	struct action now, ours = {(uintptr_t)rs_world_handler, SA_SIGINFO | SA_RESTART | SA_ONSTACK | SA_RESTORER, (uintptr_t)rs_world_restorer, ~0ull};
+	long r = RS_SYS4(SYS_rt_sigaction, RS_WORLD_SIGNAL, NULL, &now, 8);
+	if (r < 0 || now.handler == ours.handler)
+		return r;
+	rs_world_chain = now.handler > 1 ? now.handler : (uintptr_t)nothing;
+	return RS_SYS4(SYS_rt_sigaction, RS_WORLD_SIGNAL, &ours, NULL, 8);
+}
+
+/* Called all who are there, and waited for them: 0 when a list has nobody new. */
+static long gather(uint64_t until)
+{
+	for (;;) {
+		uint32_t fresh = 0;
+		world->round++;
+		long r = rs_guard_numbers(world->task, listed, &fresh);
+		if (r < 0)
+			return r;
+		for (uint32_t i = 0; i < world->count; i++)
+			if (world->thread[i]->tid && world->thread[i]->listed != world->round)
+				forget(world->thread[i]);
+		uint32_t seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST);
+		for (uint64_t looked = now_ns(); missing(false); seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST)) {
+			if (missing(false))
+				wait_arrival(seen);
+			uint64_t now = now_ns();
+			if (now - looked > 5000000) {
+				looked = now;
+				/* glibc's handler may have been put over ours in between, and taken the signal. */
+				r = own_action();
+				if (r == 0 && missing(true) && now > until)
+					r = -EBUSY;
+				for (uint32_t i = 0; r == 0 && i < world->count; i++)
+					if (wanted(world->thread[i]) && (r = call(world->thread[i])) == -ESRCH)
+						r = 0;
+				if (r < 0)
+					return r;
+			}
+		}
+		if (!fresh)
+			return 0;
+	}
+}
+
+long rs_world_stop(uint32_t ms)
+{
+	world->number = (world->number + 1) & (UINT32_MAX >> 2);
+	long r = own_action();
+	uint64_t begun = now_ns();
+	if (r == 0)
+		r = gather(begun + ms * 1000000ull);
+	world->stop_ns = now_ns() - begun;
+	if (r < 0)
+		rs_world_go();
+	return r;
+}
+
+void rs_world_go(void)
+{
+	for (uint32_t i = 0; i < world->count; i++) {
+		struct rs_world_thread *t = world->thread[i];
+		if (!t->tid)
+			continue;
+		uint32_t wanted_now = world->number << 2 | RS_WORLD_WANTED, stopped = world->number << 2 | RS_WORLD_STOPPED;
+		__atomic_compare_exchange_n(&t->state, &wanted_now, world->number << 2 | RS_WORLD_RUNS, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+		if (__atomic_compare_exchange_n(&t->state, &stopped, world->number << 2 | RS_WORLD_GOING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			RS_SYS3(SYS_futex, &t->state, FUTEX_WAKE_PRIVATE, 1);
+	}
+}
+
+long rs_world_end_ordered(void)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < world->count; i++) {
+		struct rs_world_thread *t = world->thread[i];
+		if (!t->tid || t->order != RS_WORLD_EXIT)
+			continue;
+		any = true;
+		__atomic_store_n(&t->state, world->number << 2 | RS_WORLD_RUNS, __ATOMIC_RELEASE);
+		RS_SYS3(SYS_futex, &t->state, FUTEX_WAKE_PRIVATE, 1);
+	}
+	for (uint32_t i = 0; any && i < world->count; i++) {
+		struct rs_world_thread *t = world->thread[i];
+		if (!t->tid || t->order != RS_WORLD_EXIT)
+			continue;
+		while (!ended(t->tid))
+			pause_briefly();
+		forget(t);
+	}
+	return 0;
+}
+
+static long frame_bytes(const ucontext_t *uc)
+{
+	const char *fp = (const char *)uc->uc_mcontext.fpregs;
+	if (!fp)
+		return 0;
+	const uint32_t *software = (const uint32_t *)(fp + FP_SOFTWARE);
+	return software[0] == FP_MAGIC ? software[1] : FP_LEGACY;
+}
+
+/* The XSAVE area is aligned to 64 bytes. */
+static char *area(struct rs_world_frame *f) { return (char *)(((uintptr_t)(f + 1) + 63) & -64ul); }
+
+static void copy(struct rs_world_frame *to, const ucontext_t *uc, uint64_t bytes)
+{
+	rs_os_copy(&to->uc, uc, UC_BYTES);
+	if (bytes > 1)
+		rs_os_copy(area(to), uc->uc_mcontext.fpregs, bytes);
+	to->uc.uc_mcontext.fpregs = bytes > 1 ? (void *)area(to) : NULL;
+}
+
+long rs_world_keep(struct rs_world_thread *t)
+{
+	long n = frame_bytes(t->uc);
+	if (n > (long)(RS_WORLD_FRAME - sizeof *t->saved - 64))
+		return -E2BIG;
+	t->frame_bytes = n ? (uint64_t)n : 1;
+	copy(t->saved, t->uc, t->frame_bytes);
+	rs_os_copy(&t->saved_call, &t->call, sizeof t->call);
+	t->kept_ns = now_ns();
+	return 0;
+}
+
+void rs_world_back(struct rs_world_thread *t)
+{
+	copy(t->out, &t->saved->uc, t->frame_bytes);
+	rs_os_copy(&t->call, &t->saved_call, sizeof t->call);
+	t->call.since += now_ns() - t->kept_ns; /* as much is left as there was */
+	t->order = RS_WORLD_BACK;
+}
+
+long rs_world_begin(int proc)
+{
+	struct world *w = rs_guard_map(sizeof *w);
+	if (!w)
+		return -ENOMEM;
+	w->pid = rs_os_pid();
+	w->own = rs_os_tid();
+	long fd = rs_guard_open(proc, "task", O_DIRECTORY);
+	if (fd < 0)
+		return fd;
+	w->task = (int)fd;
+	__atomic_store_n(&world, w, __ATOMIC_RELEASE);
+	return 0;
+}
