@@ -25,7 +25,7 @@ var sampledPrograms = []string{"pigz", "pbzip2", "memcached", "redis", "sqlite-t
 var sampledLoops = []struct {
 	kind string
 	n    int
-}{{"switches", 400_000}, {"calls", 12_000_000}, {"two", 120_000_000}, {"idle", 240_000_000}, {"starts", 40_000}}
+}{{"switches", 800_000}, {"calls", 12_000_000}, {"two", 120_000_000}, {"idle", 240_000_000}, {"starts", 100_000}}
 
 // samplingBudget is what record has by default.
 const samplingBudget = 0.02

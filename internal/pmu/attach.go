@@ -111,6 +111,10 @@ func (t *Timer) closeEvents() {
 
 func (t *Timer) closeAll() {
 	t.closeEvents()
+	t.closeBuffers()
+}
+
+func (t *Timer) closeBuffers() {
 	for _, r := range t.rings {
 		r.close()
 	}

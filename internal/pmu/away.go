@@ -15,7 +15,8 @@ import (
 )
 
 // An event costs at each switch of threads even while it is off, and at each start of a thread that inherits it. Where that alone would be a good part of the budget,
-// nothing stays attached while sampling pauses: the program is let go, and attached to again when enough has been earned.
+// nothing stays attached while sampling pauses: the program is let go, and attached to again when enough has been earned. Our own events go, too: as long as there is
+// any on the machine, threads that ever had one pay something for it (the kernel's perf_sched_events).
 
 const (
 	// Resting is let go of where it costs more than this part of the budget, once the program has had so much CPU time (seconds) in it.
@@ -107,6 +108,9 @@ func (t *Timer) comeBack() error {
 	found := t.living(a)
 	var failed error
 	t.coming = t.reach(func() {
+		if failed = t.openBuffers(t.cpus); failed != nil {
+			return
+		}
 		for pid := range found {
 			if err := t.openThreads(pid); err != nil && !errors.Is(err, tracee.ErrGone) && failed == nil {
 				failed = err
@@ -118,7 +122,7 @@ func (t *Timer) comeBack() error {
 			t.o.Warn("sampling ended before the program did: " + failed.Error())
 		}
 		t.refused, t.paused = failed, true
-		t.reach(t.closeEvents)
+		t.reach(t.closeAll)
 		return nil
 	}
 	t.away, t.counted, t.resting = nil, 0, rest{}

@@ -97,6 +97,9 @@ func TestAway(t *testing.T) {
 			t.Fatal("something is attached")
 		}
 		pass()
+		if len(tm.rings)+len(tm.buffers) > 0 {
+			t.Fatal("events of ours are there")
+		}
 		do()
 		pass()
 		if tm.away == nil {

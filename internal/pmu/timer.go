@@ -357,12 +357,16 @@ func (t *Timer) run() {
 	runtime.LockOSThread() // its CPU time is part of the cost
 	defer runtime.UnlockOSThread()
 	t.cpuTime = threadTime()
-	fds := []unix.PollFd{{Fd: int32(t.stopped.Fd()), Events: unix.POLLIN}}
-	for _, e := range t.buffers {
-		fds = append(fds, unix.PollFd{Fd: int32(e), Events: unix.POLLIN})
-	}
+	stop := unix.PollFd{Fd: int32(t.stopped.Fd()), Events: unix.POLLIN}
+	var fds []unix.PollFd
 	wait, idle := tick, 0
 	for {
+		if len(fds) != 1+len(t.buffers) { // none while the program is let go
+			fds = append(fds[:0], stop)
+			for _, e := range t.buffers {
+				fds = append(fds, unix.PollFd{Fd: int32(e), Events: unix.POLLIN})
+			}
+		}
 		_, err := unix.Poll(fds, wait)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			t.done <- fmt.Errorf("waiting for samples: %w", err)
@@ -415,6 +419,9 @@ func (t *Timer) pass() (records int, err error) {
 			return records, err
 		}
 	}
+	if t.away != nil {
+		t.closeBuffers() // what was in them when the program was let go has been taken
+	}
 	if records > 0 {
 		t.out.Round()
 	}
@@ -446,7 +453,7 @@ func (t *Timer) reach(do func()) float64 {
 // account pays for what was sampled since the last time; sampling pauses while the purse is empty.
 func (t *Timer) account(samples, hits int) error {
 	cpu := threadTime()
-	cost := cpu - t.cpuTime + t.reached + float64(samples)*t.costs.sample + float64(hits)*t.costs.hit
+	cost := cpu - t.cpuTime + t.reached + float64(hits)*t.costs.hit
 	t.cpuTime, t.reached = cpu, 0
 	if t.away != nil {
 		d := t.away.earned()
@@ -458,18 +465,20 @@ func (t *Timer) account(samples, hits int) error {
 		}
 		return nil
 	}
-	attached := t.costs.idle
-	if !t.paused {
-		attached = t.costs.clocked + float64(t.watch.set)*t.costs.watched
-	}
-	attached = float64(t.watch.switches())*attached + float64(t.starts)*t.costs.start
-	t.starts = 0
 	total := 0.0
 	for _, e := range t.tasks {
 		total += float64(e.count()) * 1e-9
 	}
 	d := max(total-t.counted, 0)
 	t.counted = total
+	attached, ticks := t.costs.idle, float64(samples)
+	if !t.paused {
+		attached = t.costs.clocked + float64(t.watch.set)*t.costs.watched
+		ticks = max(ticks, d*float64(t.freq)) // the clock interrupts the kernel as well, of which there are no samples
+	}
+	attached = float64(t.watch.switches())*attached + float64(t.starts)*t.costs.start
+	t.starts = 0
+	cost += ticks * t.costs.sample
 	t.purse.earn(d)
 	t.purse.spend(cost + attached)
 	if t.paused {

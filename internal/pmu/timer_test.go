@@ -258,6 +258,31 @@ func TestSwitches(t *testing.T) {
 	}
 }
 
+// The clock interrupts system calls, too, though it gives no samples of them. A program of little else was interrupted four times as often as was paid for.
+func TestInterrupts(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	a := perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagExcludeHV}
+	e, err := open(&a, 0, -1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.close()
+	tm := &Timer{freq: 1000, costs: costs{sample: 1}, tasks: []event{e}, watch: newWatchpoints(&timerEvents(1, false)[eventWatchAll].Attr, nil)}
+	defer tm.watch.close()
+	tm.cpuTime = threadTime()
+	begin := threadTime()
+	for threadTime() < begin+0.02 { // a system call
+	}
+	end := threadTime()
+	if err := tm.account(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	if least := (end - begin) * 1000; tm.purse.spent < least*0.9 {
+		t.Errorf("spent %v for %v interrupts", tm.purse.spent, least)
+	}
+}
+
 // What the conversion says of two moments is what was read there, and between them it is even.
 func TestConversion(t *testing.T) {
 	a := pair{1_000_000_000_000, 5_000_000_000}
