@@ -33,7 +33,7 @@ var policy = map[string]string{
 	"internal/recipe":       "internal/patch internal/x86",
 	"internal/perf":         "github.com/klauspost/compress/zstd",
 	"internal/engine":       "internal/cache internal/wire internal/image internal/unwind internal/tracee internal/x86 internal/patch internal/recipe internal/syscalls golang.org/x/sys/unix",
-	"internal/access":       "internal/wire internal/x86 internal/patch internal/recipe internal/engine",
+	"internal/access":       "internal/wire internal/x86 internal/patch internal/recipe internal/syscalls internal/engine",
 	"internal/truth":        "",
 	"internal/sample":       "internal/image internal/pt internal/perf",
 	"internal/step":         "internal/tsc internal/image internal/tracee internal/x86 internal/pt internal/perf internal/truth internal/sample golang.org/x/sys/unix",

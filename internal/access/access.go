@@ -125,6 +125,7 @@ func stops(op string) bool { return len(op) >= 4 && (op[:4] == "cmps" || op[:4] 
 // A Teller is the engine's client.
 type Teller struct {
 	races  bool
+	shared bool // of those to what threads share (share.go)
 	mu     sync.Mutex
 	unseen map[string]int // by module: instructions whose accesses are not told
 }
@@ -137,6 +138,9 @@ func (t *Teller) Start(*engine.Process) error { return nil }
 
 // Sites gives the instructions of a module that access memory; those of glibc and the agent are left out.
 func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site) {
+	if t.table(p) != 0 {
+		return t.sharedSites(p, m)
+	}
 	switch m.Kind {
 	case engine.Program, engine.Library:
 	default:
@@ -182,8 +186,11 @@ func (t *Teller) miss(module string, n int) {
 // Patched counts what was not patched.
 func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
 	n, only := 0, ^uint64(0)
-	if leftOut(m.Path) {
+	if leftOut(m.Path) || t.table(p) != 0 {
 		only = orders
+	}
+	if m.Kind == engine.Libc {
+		return // its system calls alone
 	}
 	m.Instructions(func(i *engine.Insn) bool {
 		if data, _ := dataOf(&i.Inst); data&only != 0 && at(i.At) == nil {
@@ -194,9 +201,12 @@ func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint6
 	t.miss(m.Path, n)
 }
 
-// Site refuses: nothing is patched on request.
-func (t *Teller) Site(*engine.Process, *engine.Module, uint64) (patch.Recipe, bool) {
-	return nil, false
+// Site gives the recipe of an instruction that touched what threads share; without protection keys nothing is patched on request.
+func (t *Teller) Site(p *engine.Process, m *engine.Module, at uint64) (patch.Recipe, bool) {
+	if t.table(p) == 0 {
+		return nil, false
+	}
+	return t.sharedOne(p, m, at)
 }
 
 // End is the engine.Client's.
@@ -222,6 +232,20 @@ type site struct {
 	size int
 }
 
+// judge has a Tell's Entry be what looks for races.
+func judge(p *engine.Process, t recipe.Tell) recipe.Tell {
+	if t.Entry >= 2*tables {
+		t.Entry = p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
+		return t
+	}
+	how, log := t.Entry/tables, t.Entry%tables
+	if t.Shape&(read|write) == read|write {
+		how = 2
+	}
+	t.Entry = p.ThreadOffset(wire.PatchThreadJudge) + 8*(how*tables+log)
+	return t
+}
+
 func (s *site) compile() (*recipe.Code, error) {
 	in, ok := s.m.Instruction(s.at)
 	if !ok {
@@ -230,12 +254,8 @@ func (s *site) compile() (*recipe.Code, error) {
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
 	data := s.data &^ judged
 	if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
-		if log := t.Entry % tables; s.data&judged != 0 && t.Entry < 2*tables {
-			how := t.Entry / tables
-			if t.Shape&(read|write) == read|write {
-				how = 2
-			}
-			t.Entry = s.p.ThreadOffset(wire.PatchThreadJudge) + 8*(how*tables+log)
+		if s.data&judged != 0 {
+			t = judge(s.p, t)
 		} else {
 			t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
 		}

@@ -15,12 +15,19 @@ import (
 // runFull runs a program under run --full and gives the races and uses of freed memory that it reports.
 func runFull(t testing.TB, runner, exe string) (found []finding.Finding) {
 	t.Helper()
+	return runJudged(t, runner, exe, map[string]any{"Full": true})
+}
+
+// runJudged runs a program with options of run.Options.
+func runJudged(t testing.TB, runner, exe string, options map[string]any) (found []finding.Finding) {
+	t.Helper()
 	native, err := exec.Command(exe).Output()
 	if err != nil {
 		t.Fatalf("natively: %v", err)
 	}
 	report := filepath.Join(t.TempDir(), "report.json")
-	o, _ := json.Marshal(map[string]any{"Full": true, "ExitCode": 0, "Report": map[string]any{"Formats": []string{"json=" + report, "text"}}})
+	options["ExitCode"], options["Report"] = 0, map[string]any{"Formats": []string{"json=" + report, "text"}}
+	o, _ := json.Marshal(options)
 	cmd := exec.Command(runner, string(o), "run", exe)
 	var errs strings.Builder
 	cmd.Stderr = &errs

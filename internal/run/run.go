@@ -59,6 +59,7 @@ type Options struct {
 	StackDepth  int             // frames of a stack; 0: no stacks
 	WaitFor     WaitFor         // "" is Main
 	Full        bool            // look for data races, too, by checking all memory accesses
+	Shared      bool            // with Full: check accesses to what threads share alone, as protection keys find it
 	MovAtomics  race.MovAtomics // of Full; "": race.DefaultMovAtomics
 	Heap        Heap            // whose heap the program has; empty: libc's
 	MemoryLimit int             // of Full: MiB for what the detector of races remembers of a process's memory; 0: as much as is usual
@@ -92,6 +93,9 @@ func Run(o Options) (exit int, err error) {
 	with := agent.Options{Config: config(&o), Handler: w, Warn: w.Warn}
 	if o.Full {
 		w.accesses = access.New(true)
+		if o.Shared {
+			w.accesses = access.NewShared()
+		}
 		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, Warn: w.Warn})
 		defer eng.Close()
 		with.Patcher = eng
@@ -169,6 +173,12 @@ func AgentLibrary() ([]byte, error) { return agent.Library() }
 // historyOfPage is what the agent's detector takes for each page of the program's that it remembers, in bytes, with what lies beside it (internal/agent/c/race_core.h).
 const historyOfPage = 17 << 10
 
+// Config.Races.
+const (
+	racesFull   = 1
+	racesShared = 2
+)
+
 func config(o *Options) wire.Config {
 	c := wire.Config{Heap: 1, Misuse: 1, StackDepth: uint32(o.StackDepth), AllocDepth: agent.DefaultAllocDepth}
 	if o.StackDepth == 0 {
@@ -181,7 +191,10 @@ func config(o *Options) wire.Config {
 		c.Allocator = uint32(wire.AllocatorOwner)
 	}
 	if o.Full {
-		c.All, c.Races = 1, 1
+		c.All, c.Races = 1, racesFull
+		if o.Shared {
+			c.Races = racesShared
+		}
 		c.RacePages = uint32(o.MemoryLimit << 20 / historyOfPage)
 	}
 	return c

@@ -269,7 +269,7 @@ const (
 	PatchFuncRuns        PatchFunc = 3
 	PatchFuncAccess      PatchFunc = 4
 	PatchFuncShareTable  PatchFunc = 5
-	PatchFuncShareAccess PatchFunc = 6
+	PatchFuncShareString PatchFunc = 6
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }

@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "core.h"
 #include "patch.h"
+#include "share.h"
 #include <gnu/libc-version.h>
 
 #define PR_SET_SECCOMP 22
@@ -13,7 +14,7 @@
 #define PR_TSC_SIGSEGV 2
 
 __thread struct rs_calls *rs_calls_tls;
-uint32_t rs_calls_on;
+uint32_t rs_calls_on, rs_hook_on;
 struct rs_calls rs_calls_pending __attribute__((visibility("hidden")));
 struct rs_calls *rs_calls_shared __attribute__((visibility("hidden"))) = &rs_calls_pending; /* the process's */
 
@@ -142,6 +143,9 @@ RS_GENERAL static void classify(bool on)
 
 RS_GENERAL long rs_call_before(struct rs_call *c)
 {
+	long made;
+	if (rs_share_on && rs_share_before(c, &made))
+		return made;
 	if (becomes_another(c))
 		count(c->row, 1, 0, 0); /* it does not come back */
 	c->start = 0;
@@ -165,6 +169,8 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 
 RS_GENERAL void rs_call_after(struct rs_call *c)
 {
+	if (rs_share_on && rs_share_after(c))
+		return;
 	if (!c->start && c->result < 0)
 		classify(true); /* it was not forbidden after all */
 	if (c->start)
@@ -175,7 +181,7 @@ RS_GENERAL void rs_call_after(struct rs_call *c)
 
 void rs_calls_begin(void)
 {
-	rs_calls_on = rs_config.calls;
+	rs_calls_on = rs_hook_on = rs_config.calls;
 	if (rs_calls_on)
 		classify(true);
 }

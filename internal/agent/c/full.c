@@ -6,6 +6,7 @@
  *
  * Ground rules: as access.c's. */
 #include "full.h"
+#include "share.h"
 #include <errno.h>
 
 enum { RSP = 4, RBP = 5 };
@@ -64,6 +65,8 @@ static void settle(struct rs_full *m)
 
 static void tell(struct rs_thread *t, const struct touch *a)
 {
+	if (rs_share_on && a->kind & (ATOMIC | FENCE))
+		rs_share_atomic(a->kind & FENCE ? 0 : a->addr);
 	rs_race_live_access(t, a->addr, a->size, a->fenced ? a->kind | RS_RACE_FENCED : a->kind, a->pc, a->stack);
 }
 
@@ -220,6 +223,8 @@ void rs_full_take(const struct rs_access_context *c, const struct accesses *list
 	if (RS_UNLIKELY(!t || t->inside))
 		rs_vectors_kept(thread_wanted, &t);
 	if (!t || !rs_active)
+		return;
+	if (rs_share_on && !rs_share_asked(t->number, list))
 		return;
 	struct rs_full *m = full_of(t);
 	if (!m)

@@ -63,7 +63,7 @@ void rs_os_unmap(void *p, size_t bytes)
 
 uint64_t rs_os_no_signals(void)
 {
-	uint64_t all = ~0ull, old = 0;
+	uint64_t all = rs_share_on ? ~(1ull << (SIGSEGV - 1)) : ~0ull, old = 0; /* a fault by a key of ours may come */
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, 8);
 	return old;
 }

@@ -7,6 +7,7 @@
 #include "patch.h"
 #include "access.h"
 #include "calls.h"
+#include "share.h"
 #include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -423,6 +424,8 @@ void rs_patch_start(uint64_t mask)
 {
 	if (!page)
 		return;
+	page->function[RS_PATCH_FUNC_SHARE_TABLE] = rs_share_begin();
+	page->function[RS_PATCH_FUNC_SHARE_STRING] = (uintptr_t)rs_share_string;
 	rs_patching = true;
 	rs_calls_patching();
 	ask(RS_PATCH_ASK_START, 0, &mask);

@@ -6,6 +6,7 @@
 #include "proc.h"
 #include "alloc.h"
 #include "patch.h"
+#include "share.h"
 #include "fd.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -74,6 +75,7 @@ static void before_fork(void)
 	struct rs_thread *t = rs_thread_tls;
 	rs_alloc_before_fork();
 	rs_patch_before_fork();
+	rs_share_before_fork();
 	if (rs_ctl)
 		__atomic_fetch_add(&rs_ctl->forks, 1, __ATOMIC_RELAXED);
 	if (!t)
@@ -86,6 +88,7 @@ static void before_fork(void)
 static void parent_after_fork(void)
 {
 	struct rs_thread *t = rs_thread_tls;
+	rs_share_after_fork(false);
 	rs_alloc_after_fork(false);
 	if (t)
 		t->inside = fork_inside;
@@ -100,6 +103,7 @@ static void child_after_fork(void)
 	rs_system_after_fork();
 	rs_atexit_after_fork();
 	rs_patch_after_fork();
+	rs_share_after_fork(true);
 	bool of_vfork = rs_vfork.depth > 0;
 	rs_vfork = (struct rs_vfork){0};
 	if (!rs_ctl)

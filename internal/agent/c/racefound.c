@@ -30,10 +30,12 @@ static unsigned hash(const struct rs_race_found *f)
 	return (unsigned)(x * 0x9e3779b97f4a7c15ull >> 40) & (BUCKETS - 1);
 }
 
+bool rs_race_unsure;
+
 static void decide(struct race *r)
 {
 	uint32_t at[PLACES];
-	bool mov = r->rests & (REST_ORDERED | REST_SAME) || (r->rests & REST_DIRECT && rs_race_places(r->lo, r->hi, PLACE_SAME, at));
+	bool mov = rs_race_unsure || r->rests & (REST_ORDERED | REST_SAME) || (r->rests & REST_DIRECT && rs_race_places(r->lo, r->hi, PLACE_SAME, at));
 	if (is_free(&r->f))
 		r->f.rule = mov ? RS_RACE_RULE_FREE_MOV : RS_RACE_RULE_FREE;
 	else if (!is_freed(&r->f))

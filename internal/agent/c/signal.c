@@ -7,6 +7,7 @@
 #include "proc.h"
 #include "patch.h"
 #include "calls.h"
+#include "share.h"
 #include <errno.h>
 #include <time.h>
 
@@ -48,6 +49,8 @@ static void patched_handler(int sig, siginfo_t *info, ucontext_t *uc, uintptr_t 
 
 void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
+	if (rs_share_on)
+		share_set_rights(rs_share_closed());
 	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
 	if (t) {
 		int code = handlers[stub] & HAS_INFO ? info->si_code : 0;

@@ -5,6 +5,7 @@
 #include "proc.h"
 #include "patch.h"
 #include "calls.h"
+#include "share.h"
 #include <errno.h>
 #include <signal.h>
 #include <sys/uio.h>
@@ -32,6 +33,12 @@ RS_GENERAL long rs_raw_action(long sig, const struct rs_kernel_action *act, stru
 		long r = rs_trap_raw(act ? &a : NULL, &was);
 		return r == 0 && old && !STORE(old, was) ? -EFAULT : r;
 	}
+	if (rs_share_on && sig == SIGSEGV) {
+		long r = rs_share_action(act ? &a : NULL, &was);
+		return r == 0 && old && !STORE(old, was) ? -EFAULT : r;
+	}
+	if (rs_share_on)
+		a.mask &= ~(1ull << (SIGSEGV - 1));
 	if (sig != SIGKILL && sig != SIGSTOP)
 		rs_signal_wrap((int)sig, act ? &a : NULL, &masked);
 	long r = RS_SYS4(SYS_rt_sigaction, sig, act ? &a : NULL, old ? &was : NULL, size);
@@ -47,7 +54,7 @@ RS_GENERAL long rs_raw_mask(long how, const uint64_t *set, uint64_t *old, long s
 	if (!ours(size) || (set && !FETCH(asked, set)))
 		return RS_SYS4(SYS_rt_sigprocmask, how, set, old, size);
 	bool blocked = rs_trap_blocked(), named = asked & TRAP_BIT;
-	room = asked & ~(uint64_t)TRAP_BIT;
+	room = asked & ~(uint64_t)(TRAP_BIT | (rs_share_on ? 1 << (SIGSEGV - 1) : 0));
 	long r = RS_SYS4(SYS_rt_sigprocmask, how, set ? &room : NULL, old ? &was : NULL, size);
 	if (r != 0)
 		return r;

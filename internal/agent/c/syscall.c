@@ -45,7 +45,7 @@ __asm__(".text\n.p2align 4\n.globl syscall\n.type syscall, @function\nsyscall:\n
 	"	movq %r8, %r10\n"
 	"	movq %r9, %r8\n"
 	"	movq 8(%rsp), %r9\n"
-	"	cmpl $0, rs_calls_on(%rip)\n"
+	"	cmpl $0, rs_hook_on(%rip)\n"
 	"	jne 5f\n"
 	"	syscall\n"
 	"6:	cmpq $-4095, %rax\n"

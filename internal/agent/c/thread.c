@@ -8,6 +8,7 @@
 #include "core.h"
 #include "patch.h"
 #include "thread.h"
+#include "share.h"
 #include <errno.h>
 #include <sys/resource.h>
 
@@ -209,6 +210,7 @@ static void begin(struct rs_handle *h)
 	rs_handle_list(h, t->number, self);
 	hide(t);
 	go_live(t, true);
+	rs_share_thread_begin();
 	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 	rs_thread_say_start(t);
 	rs_leave(t);
@@ -253,6 +255,7 @@ static void end(struct rs_thread *t)
 	if (h)
 		rs_handle_change(h, t->number, ENDED, 0, 0);
 	over = true;
+	rs_share_thread_end(t->number);
 	rs_alloc_thread_end();
 	rs_calls_leave();
 	rs_thread_tls = NULL;
@@ -388,6 +391,7 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	if (attr) {
 		pthread_attr_getdetachstate(attr, &detached);
 		pthread_attr_getstacksize(attr, &stack_size);
+		rs_share_attributes(attr);
 	} else
 		stack_size = default_stack_size();
 	struct rs_handle *h = prepare(t, detached == PTHREAD_CREATE_DETACHED, RS_STACK(t), (uintptr_t)start, stack_size);

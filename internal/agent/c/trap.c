@@ -5,6 +5,7 @@
  * then the byte in the text says whose the trap is. */
 #include "patch.h"
 #include "calls.h"
+#include "share.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -145,6 +146,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	uintptr_t to = info->si_code == SI_KERNEL ? destination((uintptr_t)g[REG_RIP] - 1) : 0;
 	if (to)
 		g[REG_RIP] = (greg_t)to;
+	else if (rs_share_on && rs_share_stepped(info, uc))
+		return;
 	else if (info->si_code != TRAP_TRACE || !rs_patch_midway((uintptr_t)g[REG_RIP]))
 		deliver(info, uc);
 }

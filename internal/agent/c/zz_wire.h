@@ -225,7 +225,7 @@ enum {
 	RS_PATCH_FUNC_RUNS = 3,
 	RS_PATCH_FUNC_ACCESS = 4,
 	RS_PATCH_FUNC_SHARE_TABLE = 5,
-	RS_PATCH_FUNC_SHARE_ACCESS = 6,
+	RS_PATCH_FUNC_SHARE_STRING = 6,
 };
 
 /* whose malloc a process has */

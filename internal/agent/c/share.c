@@ -1,0 +1,385 @@
+/* share.c: the region, its blocks, and malloc's large blocks in it (share.h).
+ *
+ * Ground rules: general registers only. What is known of blocks lies beside the region, so that nothing here faults under the lock. */
+#include "share.h"
+#include "patch.h"
+#include <asm/prctl.h>
+#include <errno.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+enum { BLOCKS = 1 << 16, RUNS = 4096 };
+
+uint32_t rs_share_on;
+struct share_region rs_share;
+struct rs_lock rs_share_lock;
+
+static struct share_block *blocks; /* [0] is none */
+static uint32_t used_blocks = 1, free_blocks;
+static uint32_t *block_of;         /* by page of the region */
+static uint32_t fresh;             /* pages of the region that were ever used */
+static struct run { uint32_t page, pages; } runs[RUNS]; /* free, below `fresh`; what finds no place is lost */
+static unsigned run_count;
+static bool retired;
+
+/* --- blocks ----------------------------------------------------------------------------------------------------------------------- */
+
+static uintptr_t address(uint32_t page) { return rs_share.base + ((uintptr_t)page << SHARE_PAGE_BITS); }
+static size_t bytes_of(const struct share_block *b) { return (size_t)b->pages << SHARE_PAGE_BITS; }
+
+struct share_block *rs_share_block(uintptr_t p)
+{
+	uint32_t i = block_of[(p - rs_share.base) >> SHARE_PAGE_BITS];
+	return i ? &blocks[i] : NULL;
+}
+
+long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key)
+{
+	uintptr_t at = address(b->page);
+	uint8_t *t = rs_share.table + (at >> SHARE_PAGE_BITS);
+	/* An instruction that sees the state goes by the mirror, whatever the key: so the state first where the page is closed, last where it is opened. */
+	bool judged = state == SHARE_SHARED;
+	for (uint32_t i = 0; judged && i < b->pages; i++)
+		__atomic_store_n(&t[i], 1, __ATOMIC_RELAXED);
+	if (key != b->key) {
+		long r = RS_SYS4(SYS_pkey_mprotect, at, bytes_of(b), PROT_READ | PROT_WRITE, key);
+		if (r < 0)
+			return r;
+		b->key = key;
+	}
+	for (uint32_t i = 0; !judged && b->state == SHARE_SHARED && i < b->pages; i++)
+		__atomic_store_n(&t[i], 0, __ATOMIC_RELAXED);
+	b->state = (uint8_t)state;
+	return 0;
+}
+
+void rs_share_each(void (*fn)(struct share_block *b, void *arg), void *arg)
+{
+	for (uint32_t i = 1; i < used_blocks; i++)
+		if (blocks[i].state != SHARE_FREE)
+			fn(&blocks[i], arg);
+}
+
+static void give_run(uint32_t page, uint32_t pages)
+{
+	for (unsigned i = 0; i < run_count; i++) {
+		if (runs[i].page + runs[i].pages == page || page + pages == runs[i].page) {
+			page = page < runs[i].page ? page : runs[i].page;
+			pages += runs[i].pages;
+			runs[i] = runs[--run_count];
+			i = ~0u; /* from the start: it may touch another one now */
+		}
+	}
+	if (page + pages == fresh)
+		fresh = page;
+	else if (run_count < RUNS)
+		runs[run_count++] = (struct run){page, pages};
+}
+
+/* ~0: there is no room. */
+static uint32_t take_run(uint32_t pages, uint32_t align)
+{
+	for (unsigned i = 0; i < run_count; i++) {
+		uint32_t page = (runs[i].page + align - 1) & -align, end = runs[i].page + runs[i].pages;
+		if (page < end && end - page >= pages && (page == runs[i].page || run_count < RUNS - 1)) {
+			struct run was = runs[i];
+			runs[i] = runs[--run_count];
+			if (page > was.page)
+				runs[run_count++] = (struct run){was.page, page - was.page};
+			if (page + pages < end)
+				runs[run_count++] = (struct run){page + pages, end - page - pages};
+			return page;
+		}
+	}
+	uint32_t page = (fresh + align - 1) & -align;
+	if (page < fresh || pages > SHARE_PAGES - page)
+		return ~0u;
+	uint32_t was = fresh;
+	fresh = page + pages;
+	if (page > was)
+		give_run(was, page - was);
+	return page;
+}
+
+/* --- malloc ------------------------------------------------------------------------------------------------------------------------- */
+
+static __typeof__(rs_real) libc; /* what rs_real had */
+
+static void *get(size_t n, size_t align)
+{
+	uint64_t pages = (n + (1 << SHARE_PAGE_BITS) - 1) >> SHARE_PAGE_BITS;
+	if (n > SHARE_BYTES / 2 || align > SHARE_BYTES / 4 || retired || rs_in_vfork())
+		return NULL;
+	align = align >> SHARE_PAGE_BITS ? align >> SHARE_PAGE_BITS : 1;
+	void *p = NULL;
+	struct rs_thread *t = rs_thread_tls;
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&rs_share_lock);
+	uint32_t i = free_blocks ? free_blocks : used_blocks < BLOCKS ? used_blocks : 0, page = i ? take_run((uint32_t)pages, (uint32_t)align) : ~0u;
+	if (page != ~0u) {
+		struct share_block *b = &blocks[i];
+		if (i == free_blocks)
+			free_blocks = b->next;
+		else
+			used_blocks++;
+		/* As it was given back its key may be any; 0xff is none. */
+		*b = (struct share_block){.page = page, .pages = (uint32_t)pages, .first = t ? t->number : 0, .key = 0xff};
+		for (uint32_t k = 0; k < b->pages; k++)
+			block_of[page + k] = i;
+		if (rs_share_tag(b, SHARE_UNOWNED, rs_share.key) == 0 || rs_share_tag(b, SHARE_OPEN, 0) == 0)
+			p = (void *)address(page);
+		else {
+			for (uint32_t k = 0; k < b->pages; k++)
+				block_of[page + k] = 0;
+			b->state = SHARE_FREE;
+			b->next = free_blocks;
+			free_blocks = i;
+		}
+	}
+	rs_unlock(&rs_share_lock);
+	rs_os_signals(mask);
+	return p;
+}
+
+static void put(void *p)
+{
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&rs_share_lock);
+	struct share_block *b = rs_share_block((uintptr_t)p);
+	if (b && address(b->page) == (uintptr_t)p) {
+		/* What is freed reads as zeros, and faults nowhere: of what is accessed after it was freed the detector tells. */
+		RS_SYS3(SYS_madvise, p, bytes_of(b), MADV_REMOVE);
+		rs_share_tag(b, SHARE_OPEN, 0);
+		for (uint32_t k = 0; k < b->pages; k++)
+			block_of[b->page + k] = 0;
+		give_run(b->page, b->pages);
+		b->state = SHARE_FREE;
+		b->next = free_blocks;
+		free_blocks = (uint32_t)(b - blocks);
+	}
+	rs_unlock(&rs_share_lock);
+	rs_os_signals(mask);
+}
+
+static size_t size_of(void *p)
+{
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&rs_share_lock);
+	struct share_block *b = rs_share_block((uintptr_t)p);
+	size_t n = b && address(b->page) == (uintptr_t)p ? bytes_of(b) : 0;
+	rs_unlock(&rs_share_lock);
+	rs_os_signals(mask);
+	return n;
+}
+
+static void *my_malloc(size_t n)
+{
+	void *p = n >= SHARE_LEAST ? get(n, 1) : NULL;
+	return p ? p : libc.malloc(n);
+}
+
+static void *my_calloc(size_t m, size_t n)
+{
+	size_t total;
+	void *p = !__builtin_mul_overflow(m, n, &total) && total >= SHARE_LEAST ? get(total, 1) : NULL; /* its pages are new, or were given back */
+	return p ? p : libc.calloc(m, n);
+}
+
+static void *my_memalign(size_t align, size_t n)
+{
+	void *p = n >= SHARE_LEAST && align && !(align & (align - 1)) ? get(n, align) : NULL;
+	return p ? p : libc.memalign(align, n);
+}
+
+static void *my_aligned_alloc(size_t align, size_t n)
+{
+	void *p = n >= SHARE_LEAST && align && !(align & (align - 1)) ? get(n, align) : NULL;
+	return p ? p : libc.aligned_alloc(align, n);
+}
+
+static int my_posix_memalign(void **to, size_t align, size_t n)
+{
+	void *p = n >= SHARE_LEAST && align >= sizeof(void *) && !(align & (align - 1)) ? get(n, align) : NULL;
+	if (!p)
+		return libc.posix_memalign(to, align, n);
+	*to = p;
+	return 0;
+}
+
+static void *my_valloc(size_t n)
+{
+	void *p = n >= SHARE_LEAST ? get(n, 1) : NULL;
+	return p ? p : libc.valloc(n);
+}
+
+static void *my_pvalloc(size_t n)
+{
+	void *p = n >= SHARE_LEAST ? get(n, 1) : NULL;
+	return p ? p : libc.pvalloc(n);
+}
+
+static void my_free(void *p)
+{
+	if (rs_share_has((uintptr_t)p))
+		put(p);
+	else
+		libc.free(p);
+}
+
+static size_t my_usable_size(void *p) { return rs_share_has((uintptr_t)p) ? size_of(p) : libc.malloc_usable_size(p); }
+
+/* The bytes are moved with the program's memory open. */
+static void *my_realloc(void *old, size_t n)
+{
+	size_t had = old ? my_usable_size(old) : 0;
+	if (!old || n == 0 || (!rs_share_has((uintptr_t)old) && n < SHARE_LEAST))
+		return !old ? my_malloc(n) : n == 0 && rs_share_has((uintptr_t)old) ? (put(old), NULL) : libc.realloc(old, n);
+	if (rs_share_has((uintptr_t)old) && n <= had && n > had / 2)
+		return old;
+	void *p = n >= SHARE_LEAST ? get(n, 1) : libc.malloc(n);
+	if (!p && !rs_share_has((uintptr_t)old))
+		return libc.realloc(old, n);
+	if (!p && !(p = libc.malloc(n)))
+		return NULL;
+	uint32_t rights = share_rights();
+	share_set_rights(0);
+	rs_os_copy(p, old, had < n ? had : n);
+	share_set_rights(rights);
+	my_free(old);
+	return p;
+}
+
+static void *my_reallocarray(void *old, size_t m, size_t n) { return my_realloc(old, m * n); /* heap.c has looked at the product */ }
+
+static void interpose(void)
+{
+	libc = rs_real;
+#define MINE(name) if (rs_real.name) rs_real.name = my_##name
+	MINE(malloc); MINE(calloc); MINE(realloc); MINE(reallocarray); MINE(free); MINE(memalign); MINE(aligned_alloc); MINE(posix_memalign); MINE(valloc); MINE(pvalloc);
+#define SECOND(name, mine) if (rs_real.name) rs_real.name = mine
+	SECOND(malloc_usable_size, my_usable_size);
+	SECOND(cfree, my_free); SECOND(__libc_free, my_free); SECOND(__libc_malloc, my_malloc); SECOND(__libc_calloc, my_calloc); SECOND(__libc_realloc, my_realloc);
+	SECOND(__libc_memalign, my_memalign); SECOND(__libc_valloc, my_valloc); SECOND(__libc_pvalloc, my_pvalloc);
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------------------------------ */
+
+static long map_shared(uintptr_t at, int fd)
+{
+	long r = RS_SYS6(SYS_mmap, at, SHARE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | (at ? MAP_FIXED_NOREPLACE : 0), fd, 0);
+	if (r > 0 && at && (uintptr_t)r != at) {
+		RS_SYS2(SYS_munmap, r, SHARE_BYTES);
+		return -EEXIST;
+	}
+	return r;
+}
+
+static void *sparse(size_t bytes)
+{
+	long p = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p < 0 && p > -4096)
+		return NULL;
+	RS_SYS3(SYS_madvise, p, bytes, MADV_DONTDUMP);
+	RS_SYS3(SYS_madvise, p, bytes, MADV_NOHUGEPAGE);
+	return (void *)p;
+}
+
+static bool make_region(void)
+{
+	long fd = RS_SYS2(SYS_memfd_create, "ripstop-heap", MFD_CLOEXEC);
+	if (fd < 0)
+		return false;
+	long at = -ENOMEM;
+	if (RS_SYS2(SYS_ftruncate, fd, SHARE_BYTES) == 0 && (at = map_shared(0, (int)fd)) > 0 && map_shared((uintptr_t)at - SHARE_AWAY, (int)fd) < 0) {
+		RS_SYS2(SYS_munmap, at, SHARE_BYTES);
+		at = -ENOMEM;
+	}
+	RS_SYS1(SYS_close, fd);
+	if (at < 0)
+		return false;
+	RS_SYS3(SYS_madvise, at, SHARE_BYTES, MADV_DONTDUMP);
+	rs_share.base = (uintptr_t)at - SHARE_AWAY;
+	return true;
+}
+
+static bool make_all(void)
+{
+	uintptr_t gs = 0;
+	/* GS is the program's if it, or a library, has set it before us. */
+	if (RS_SYS2(SYS_arch_prctl, ARCH_GET_GS, &gs) < 0 || gs != 0 || !rs_share_keys())
+		return false;
+	rs_share.table = sparse(1ul << (SHARE_TABLE_BITS - SHARE_PAGE_BITS));
+	blocks = sparse(sizeof *blocks * BLOCKS);
+	block_of = sparse(sizeof *block_of * SHARE_PAGES);
+	return rs_share.table && blocks && block_of && make_region() && RS_SYS2(SYS_arch_prctl, ARCH_SET_GS, SHARE_AWAY) == 0 && rs_share_faults();
+}
+
+uintptr_t rs_share_begin(void)
+{
+	if (rs_config.races != RS_RACES_SHARED)
+		return 0;
+	if (!make_all()) {
+		rs_share_keys_free();
+		rs_share.base = 0;
+		rs_os_say("what its threads share cannot be found by protection keys here: all accesses are judged", 0);
+		return 0;
+	}
+	interpose();
+	rs_share_calls();
+	rs_race_unsure = true;
+	rs_share_on = 1;
+	rs_share_thread_begin();
+	return (uintptr_t)rs_share.table;
+}
+
+static void open_one(struct share_block *b, void *arg)
+{
+	(void)arg;
+	rs_share_tag(b, SHARE_OPEN, 0);
+}
+
+void rs_share_attributes(const pthread_attr_t *a)
+{
+	void *stack = NULL;
+	size_t n = 0;
+	if (rs_share_on && pthread_attr_getstack(a, &stack, &n) == 0 && stack)
+		rs_share_unwatch((uintptr_t)stack, n);
+}
+
+void rs_share_unwatch(uintptr_t p, size_t n)
+{
+	if (!rs_share.base || p >= rs_share.base + SHARE_BYTES || p + n <= rs_share.base || p + n < p)
+		return;
+	uintptr_t at = p < rs_share.base ? rs_share.base : p, end = p + n < rs_share.base + SHARE_BYTES ? p + n : rs_share.base + SHARE_BYTES;
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&rs_share_lock);
+	while (at < end) {
+		struct share_block *b = rs_share_block(at);
+		if (b)
+			rs_share_tag(b, SHARE_OPEN, 0);
+		at = b ? address(b->page) + bytes_of(b) : (at | ((1ul << SHARE_PAGE_BITS) - 1)) + 1;
+	}
+	rs_unlock(&rs_share_lock);
+	rs_os_signals(mask);
+}
+
+void rs_share_retire(const char *why)
+{
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&rs_share_lock);
+	bool first = !retired;
+	retired = true;
+	rs_share_each(open_one, NULL);
+	if (first)
+		rs_share_keys_free();
+	rs_share_on = 0;
+	rs_share_thread_begin();
+	rs_unlock(&rs_share_lock);
+	rs_os_signals(mask);
+	if (first && why)
+		rs_os_say(why, 0);
+}

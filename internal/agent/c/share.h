@@ -1,0 +1,120 @@
+/* share.h: finding what is shared by protection keys, and judging only accesses to that (Aikido, ASPLOS'12; docs/decisions.md, 36): `run --races=shared`.
+ *
+ * Large blocks of malloc's lie in a region of our own, a shared mapping of a memfd that is mapped a second time at a constant distance, the mirror, which nobody is denied. A block is private
+ * to the thread that first touched it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
+ * state, tell the detector, and access the mirror by way of GS.
+ *
+ * share.c has the blocks, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
+ * only, and touch no memory of the program's but where they say so. */
+#ifndef RS_SHARE_H
+#define RS_SHARE_H
+#include "core.h"
+#include "calls.h"
+#include <signal.h>
+#include <ucontext.h>
+struct rs_kernel_action;
+
+/* Config.Races. */
+enum { RS_RACES_FULL = 1, RS_RACES_SHARED = 2 };
+
+enum { SHARE_PAGE_BITS = 12, SHARE_TABLE_BITS = 47, SHARE_LEAST = 64 << 10 };
+#define SHARE_BYTES (64ul << 30)
+#define SHARE_AWAY (1ul << 45) /* from the region up to the mirror; arch_prctl takes no negative one */
+#define SHARE_PAGES (SHARE_BYTES >> SHARE_PAGE_BITS)
+
+/* What a block is. Of one that is UNOWNED and whose first is 0 nobody knows who touched it before. */
+enum share_state { SHARE_FREE, SHARE_UNOWNED, SHARE_PRIVATE, SHARE_SHARED, SHARE_OPEN };
+struct share_block {
+	uint32_t page, pages;      /* of the region */
+	uint32_t owner;            /* a thread's number, PRIVATE or touched */
+	uint32_t first;            /* UNOWNED: the only thread that may have it for its own: who allocated it; 0: any */
+	uint8_t state, touched;    /* touched: some thread had it for its own, so that there are accesses that nobody was told of */
+	uint8_t key;
+	uint32_t next;             /* free list of blocks */
+};
+
+extern struct share_region {
+	uintptr_t base;            /* 0: there is none */
+	uint8_t *table;            /* a byte for each page of the address space: 1, the page is judged and has a mirror */
+	uint32_t deny;             /* PKRU that denies all our keys */
+	uint8_t key;               /* that of what is shared or nobody's */
+} rs_share RS_HIDDEN;
+extern struct rs_lock rs_share_lock RS_HIDDEN; /* of blocks and keys; signals blocked, but SIGSEGV, which does not come while it is held */
+
+static inline bool rs_share_has(uintptr_t p) { return rs_share.base && p - rs_share.base < SHARE_BYTES; }
+
+static inline uint32_t share_rights(void)
+{
+	uint32_t a, d;
+	__asm__ volatile("rdpkru" : "=a"(a), "=d"(d) : "c"(0));
+	return a;
+}
+static inline void share_set_rights(uint32_t pkru) { __asm__ volatile("wrpkru" : : "a"(pkru), "c"(0), "d"(0) : "memory"); }
+
+/* A program's own order may come through memory that is not watched: a race of which nothing orders that is known may rest on movs that could be atomics (racefound.c). */
+extern bool rs_race_unsure RS_HIDDEN;
+
+/* --- share.c ------------------------------------------------------------------------------------------------------------------- */
+
+/* At the start of the process, before its code is patched. Gives the address of the table; 0: it is not done here, and all accesses are judged. */
+uintptr_t rs_share_begin(void) RS_HIDDEN;
+/* The block that an address of the region lies in, NULL if there is none. Locked. */
+struct share_block *rs_share_block(uintptr_t p) RS_HIDDEN;
+/* Sets what a block is, and who may touch it. Locked. 0, or a negative errno. */
+long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key) RS_HIDDEN;
+/* Calls fn for each block that is not FREE. Locked. */
+void rs_share_each(void (*fn)(struct share_block *b, void *arg), void *arg) RS_HIDDEN;
+/* Memory that must be open at all times (signal stacks), or of which the program says what may be done with it: what is there is never watched again. */
+void rs_share_unwatch(uintptr_t p, size_t n) RS_HIDDEN;
+/* Nothing is watched any more; why is said once. */
+void rs_share_retire(const char *why) RS_HIDDEN;
+
+/* --- sharekey.c ------------------------------------------------------------------------------------------------------------------ */
+
+bool rs_share_keys(void) RS_HIDDEN;
+void rs_share_keys_free(void) RS_HIDDEN;
+/* The calling thread's key, had on demand. 0: there is none for it. Locked. */
+uint8_t rs_share_key_mine(uint32_t number) RS_HIDDEN;
+/* What the calling thread may touch when code of the program runs on it. 0: everything. */
+uint32_t rs_share_closed(void) RS_HIDDEN;
+/* The calling thread begins, ends. */
+void rs_share_thread_begin(void) RS_HIDDEN;
+void rs_share_thread_end(uint32_t number) RS_HIDDEN;
+/* Sets the rights of an interrupted thread; false: its context has none. */
+bool rs_share_set_frame(ucontext_t *uc, uint32_t pkru) RS_HIDDEN;
+
+/* --- sharefault.c ------------------------------------------------------------------------------------------------------------------ */
+
+bool rs_share_faults(void) RS_HIDDEN;
+/* The action for SIGSEGV that the program believes to be in force. */
+long rs_share_action(const struct rs_kernel_action *act, struct rs_kernel_action *old) RS_HIDDEN;
+/* SIGSEGV is blocked for the program on this thread, or no longer; whether it was. */
+bool rs_share_blocks(bool now) RS_HIDDEN;
+bool rs_share_blocked(void) RS_HIDDEN;
+/* --- sharecall.c: what the hook of system calls does before and after them; false: it is to make its own of the call (calls.c). ----------------------- */
+
+void rs_share_calls(void) RS_HIDDEN;
+bool rs_share_before(struct rs_call *c, long *made) RS_HIDDEN;
+bool rs_share_after(struct rs_call *c) RS_HIDDEN;
+
+/* --- sharefork.c --------------------------------------------------------------------------------------------------------------------- */
+
+void rs_share_before_fork(void) RS_HIDDEN;
+void rs_share_after_fork(bool child) RS_HIDDEN;
+
+/* In place of movs or stos, whose destination no prefix redirects; data: bits of enum share_string. */
+enum share_string { SHARE_MOVS = 1, SHARE_REPEATED = 2 };
+struct rs_access_context;
+void rs_share_string(struct rs_access_context *c) RS_HIDDEN;
+/* full.c: before accesses are told. False: there is nothing to tell. The thread has no more rights than it should from here on. */
+struct accesses;
+bool rs_share_asked(uint32_t number, const struct accesses *list) RS_HIDDEN;
+/* full.c: an atomic instruction (0: a fence) before it is told, and when it has been made. Where the memory is not watched movs to it are told to nobody, and so may be what it answers. */
+void rs_share_atomic(uintptr_t addr) RS_HIDDEN;
+/* The stack of a thread to be made must be open at all times. */
+void rs_share_attributes(const pthread_attr_t *a) RS_HIDDEN;
+/* trap.c: whether a SIGTRAP is that of an instruction that was let by. */
+bool rs_share_stepped(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
+/* A function of ours is about to have the region's memory accessed for the program, which is told: what of it was another thread's becomes shared. Whether all of it is judged. */
+bool rs_share_touch(uint32_t number, uintptr_t p, size_t n) RS_HIDDEN;
+#endif

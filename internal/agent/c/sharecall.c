@@ -1,0 +1,154 @@
+/* sharecall.c: system calls where memory is watched (share.h). The kernel honours a thread's protection keys, so every call is made with all of them open; and it must not be made to
+ * block SIGSEGV, nor be given another action for it.
+ *
+ * Ground rules: as rs_call_before's (calls.h). */
+#include "share.h"
+#include "called.h"
+#include "patch.h"
+#include "proc.h"
+#include <errno.h>
+#include <sys/mman.h>
+
+enum { SEGV_BIT = 1 << (SIGSEGV - 1), INITIAL = 0x55555554 }; /* INITIAL: the rights of a new process */
+
+void rs_share_calls(void)
+{
+	/* They come back on another stack, with another fs, or not at all. */
+	static const uint16_t pass[] = {SYS_clone, SYS_clone3, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit, SYS_exit_group, SYS_rt_sigreturn};
+	for (unsigned i = 0; i < RS_CALL_ROWS; i++)
+		rs_call_class[i] = RS_CALL_SEE;
+	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)
+		rs_call_class[pass[i]] = RS_CALL_PASS;
+	rs_hook_on = 1;
+}
+
+long rs_share_sys6(long n, long a, long b, long c, long d, long e, long f)
+{
+	uint32_t rights = share_rights();
+	share_set_rights(0);
+	long r;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+	share_set_rights(rights);
+	return r;
+}
+
+/* A set of signals without SIGSEGV, in the frame's spare word; what cannot be read is for the kernel to refuse. */
+static void filter_set(struct rs_call *c, unsigned arg)
+{
+	const uint64_t *set = (const uint64_t *)c->arg[arg];
+	if (!set || RS_SYS4(SYS_rt_sigprocmask, -1, set, NULL, 8) != -EINVAL || !(*set & SEGV_BIT))
+		return;
+	c->spare = *set & ~(uint64_t)SEGV_BIT;
+	c->arg[arg] = (uint64_t)&c->spare;
+}
+
+static void mask(struct rs_call *c, long *made)
+{
+	long how = (long)(int)c->arg[0];
+	const uint64_t *set = (const uint64_t *)c->arg[1];
+	bool named = set && RS_SYS4(SYS_rt_sigprocmask, -1, set, NULL, 8) == -EINVAL && *set & SEGV_BIT;
+	bool readable = set && (named || RS_SYS4(SYS_rt_sigprocmask, -1, set, NULL, 8) == -EINVAL);
+	uint64_t *old = (uint64_t *)c->arg[2];
+	bool was = rs_share_blocked();
+	filter_set(c, 1);
+	long r = RS_SYS4(SYS_rt_sigprocmask, how, c->arg[1], old, c->arg[3]);
+	if (r == 0 && old && was)
+		*old |= SEGV_BIT;
+	if (r == 0 && readable && (how == SIG_SETMASK || named))
+		rs_share_blocks(how != SIG_UNBLOCK && named);
+	c->result = r;
+	*made = 0;
+}
+
+static void action(struct rs_call *c, long *made)
+{
+	RS_TLS struct rs_kernel_action room;
+	const struct rs_kernel_action *act = (const struct rs_kernel_action *)c->arg[1];
+	if (act && RS_SYS4(SYS_rt_sigprocmask, -1, act, NULL, 8) != -EINVAL)
+		return;
+	if (c->arg[0] == SIGSEGV && !rs_in_vfork()) {
+		c->result = rs_share_action(act, (struct rs_kernel_action *)c->arg[2]);
+		*made = 0;
+	} else if (act && act->mask & SEGV_BIT) {
+		room = *act;
+		room.mask &= ~(uint64_t)SEGV_BIT;
+		c->arg[1] = (uint64_t)&room;
+	}
+}
+
+/* Calls that libc makes for the program. */
+static void of_libc(struct rs_call *c, long *made)
+{
+	switch (c->number) {
+	case SYS_rt_sigprocmask:
+		mask(c, made);
+		break;
+	case SYS_rt_sigaction:
+		action(c, made);
+		break;
+	case SYS_rt_sigsuspend:
+		filter_set(c, 0);
+		break;
+	case SYS_ppoll:
+		filter_set(c, 3);
+		break;
+	case SYS_epoll_pwait:
+	case 441: /* epoll_pwait2 */
+		filter_set(c, 4);
+		break;
+	}
+}
+
+bool rs_share_before(struct rs_call *c, long *made)
+{
+	/* The program's own instructions have what sigraw.c does, which closes behind itself. */
+	if ((c->number == SYS_rt_sigprocmask || c->number == SYS_rt_sigaction) && !rs_left_out(c->next))
+		return false;
+	share_set_rights(0);
+	*made = 1;
+	c->start = 1; /* rs_call_after need not look for more */
+	switch (c->number) {
+	case SYS_sigaltstack:
+		if (c->arg[0]) {
+			const stack_t *s = (const stack_t *)c->arg[0];
+			if (rs_share_has((uintptr_t)s) || RS_SYS4(SYS_rt_sigprocmask, -1, s, NULL, 8) == -EINVAL)
+				rs_share_unwatch((uintptr_t)s->ss_sp, s->ss_size);
+		}
+		break;
+	case SYS_madvise:
+		if (rs_share_has(c->arg[0]) && c->arg[2] == MADV_DONTNEED)
+			c->arg[2] = MADV_REMOVE; /* zeros, as of memory that is nobody else's */
+		break;
+	case SYS_mprotect:
+	case SYS_munmap:
+	case SYS_mremap:
+	case SYS_remap_file_pages:
+	case SYS_mbind:
+		rs_share_unwatch(c->arg[0], c->arg[1]);
+		break;
+	case SYS_mmap:
+		if (c->arg[3] & MAP_FIXED)
+			rs_share_unwatch(c->arg[0], c->arg[1]);
+		break;
+	case SYS_pkey_alloc:
+	case SYS_pkey_mprotect:
+		rs_share_retire("it uses protection keys itself: what its threads share is not looked for any more, and races of it are not found");
+		share_set_rights(INITIAL);
+		return true;
+	}
+	if (rs_left_out(c->next))
+		of_libc(c, made);
+	if (!*made)
+		share_set_rights(rs_share_closed());
+	return true;
+}
+
+bool rs_share_after(struct rs_call *c)
+{
+	(void)c;
+	share_set_rights(rs_share_closed());
+	return true;
+}

@@ -1,0 +1,59 @@
+package race
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/finding"
+)
+
+// sharedRounds is how often each program of testdata/shared runs.
+const sharedRounds = 20
+
+func runShared(t testing.TB, runner, exe string) []finding.Finding {
+	t.Helper()
+	return runJudged(t, runner, exe, map[string]any{"Full": true, "Shared": true})
+}
+
+// Where only accesses to what threads share are judged, races in the memory that is watched are found each time, nothing else is, and the program does what it does natively.
+func TestProgramsShared(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	sources, err := filepath.Glob("testdata/shared/*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no programs: %v", err)
+	}
+	for _, source := range sources {
+		for _, optimized := range []string{"-O0", "-O2"} {
+			t.Run(filepath.Base(source)+optimized, func(t *testing.T) {
+				t.Parallel()
+				exe := build(t, source, optimized)
+				for range sharedRounds {
+					judge(t, source, runShared(t, runner, exe), false)
+				}
+			})
+		}
+	}
+}
+
+// Of the programs whose memory is not watched yet nothing is told that their sources do not state, but for the class: what orders may be movs that nobody sees.
+func TestProgramsSharedTruth(t *testing.T) {
+	runner, sources := runnerAndSources(t)
+	for _, source := range append(sources, calledSources(t)...) {
+		t.Run(filepath.Base(source), func(t *testing.T) {
+			t.Parallel()
+			exe := build(t, source, "-O1")
+			stated := statements(t, source)
+			for _, f := range runShared(t, runner, exe) {
+				a, b := lineOf(f.Parts[0].Stack, source), lineOf(f.Parts[1].Stack, source)
+				known := false
+				for _, s := range stated {
+					known = known || slices.Contains(s.lines, a) && slices.Contains(s.lines, b)
+				}
+				if !known {
+					t.Errorf("%s: lines %d and %d: %s, which the source does not state: %s\n%v\n%v", source, a, b, f.Rule, f.Message, f.Parts[0], f.Parts[1])
+				}
+			}
+		})
+	}
+}
