@@ -272,7 +272,13 @@ func (t *textWriter) add(rec *record) error {
 func (t *textWriter) finish(records []*record, res Result, s Summary) error {
 	for _, rec := range records {
 		if rec.count > rec.f.Count && rec.count > 1 {
-			t.p.printf("ripstop: seen %d times: %s\n", rec.count, strings.TrimPrefix(t.p.summary(rec), "SUMMARY: ripstop: "))
+			object := ""
+			if rec.rule.Class == finding.ClassRace && len(rec.f.Objects) > 0 { // of several at one place this tells which
+				if object = objectName(&rec.f.Objects[0]); object != "" {
+					object = " (" + object + ")"
+				}
+			}
+			t.p.printf("ripstop: seen %d times: %s%s\n", rec.count, strings.TrimPrefix(t.p.summary(rec), "SUMMARY: ripstop: "), object)
 		}
 		t.p.also(rec, t.r.opts.Verbose)
 	}
