@@ -260,15 +260,15 @@ static void find_rseq(void)
 /* Entry points for tests, until `ripstop guard` asks by itself. One thread asks at a time.
  *
  * begin: makes the coordinator; flags: 1: without write protection. checkpoint: 0, or after the n-th rollback to it n, or a negative errno. rollback: returns only if it cannot be done: negative errno.
- * stop: stops all threads and lets them go. stop_ns: how long the last stop took to have all. test: the page that tests share. */
+ * stop: stops all threads and lets them go. test: the page that tests share. They are not exported: a program must not find names
+ * that no library has natively; tests compute where they are. */
 long rs_guard_begin(unsigned flags);
 long rs_guard_checkpoint(void);
 long rs_guard_rollback(void);
 long rs_guard_stop(void);
-uint64_t rs_guard_stop_ns(void);
 void rs_guard_test(void *page);
 
-RS_EXPORT long rs_guard_begin(unsigned flags)
+long rs_guard_begin(unsigned flags)
 {
 	long r = guard && guard->pid == rs_os_pid() ? -EALREADY : rs_guard_reserve();
 	if (r < 0)
@@ -291,8 +291,7 @@ RS_EXPORT long rs_guard_begin(unsigned flags)
 	return guard->ready == 1 ? 0 : (int32_t)guard->ready;
 }
 
-RS_EXPORT long rs_guard_checkpoint(void) { return ask(CHECKPOINT); }
-RS_EXPORT long rs_guard_rollback(void) { return ask(ROLLBACK); }
-RS_EXPORT long rs_guard_stop(void) { return ask(STOP); }
-RS_EXPORT uint64_t rs_guard_stop_ns(void) { return guard ? guard->stop_ns : 0; }
-RS_EXPORT void rs_guard_test(void *page) { guard->test = page; }
+long rs_guard_checkpoint(void) { return ask(CHECKPOINT); }
+long rs_guard_rollback(void) { return ask(ROLLBACK); }
+long rs_guard_stop(void) { return ask(STOP); }
+void rs_guard_test(void *page) { guard->test = page; }

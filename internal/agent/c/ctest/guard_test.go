@@ -2,6 +2,7 @@ package ctest
 
 import (
 	"bytes"
+	"debug/elf"
 	"encoding/binary"
 	"fmt"
 	"os"
@@ -175,7 +176,32 @@ func differences(t *testing.T, before, after memory) {
 	}
 }
 
-// turns runs guard_back and looks at each checkpoint and rollback from outside.
+// guardEntries says how far behind pthread_create the entry points for tests are, which the library does not export.
+func guardEntries(t *testing.T, lib []byte, names ...string) (list []string) {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(lib))
+	if err != nil {
+		t.Fatal(err)
+	}
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]uint64{}
+	for _, s := range symbols {
+		at[s.Name] = s.Value
+	}
+	for _, name := range names {
+		entry, base := at["rs_guard_"+name], at["pthread_create"]
+		if entry == 0 || base == 0 {
+			t.Fatalf("the agent has no rs_guard_%s", name)
+		}
+		list = append(list, strconv.FormatInt(int64(entry-base), 10))
+	}
+	return list
+}
+
+// guardTurns runs guard_back and looks at each checkpoint and rollback from outside.
 func guardTurns(t *testing.T, threads, times int, flags string, tracking uint64) {
 	lib, err := library()
 	if err != nil {
@@ -200,7 +226,8 @@ func guardTurns(t *testing.T, threads, times int, flags string, tracking uint64)
 	}
 	defer unix.Munmap(area)
 	w := &watched{page: (*guardPage)(unsafe.Pointer(&area[0]))}
-	cmd := exec.Command(compile(t, "guard_back.c", "-O2", "-mavx2", "-ldl"), shared, strconv.Itoa(threads), strconv.Itoa(times), flags)
+	argv := append([]string{shared, strconv.Itoa(threads), strconv.Itoa(times), flags}, guardEntries(t, lib, "begin", "checkpoint", "rollback", "test")...)
+	cmd := exec.Command(compile(t, "guard_back.c", "-O2", "-mavx2", "-ldl"), argv...)
 	cmd.Env = append(os.Environ(), "LD_PRELOAD="+preload)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -1,5 +1,5 @@
 // Threads that compute, lock, allocate, sleep and wait, while the first takes a checkpoint, lets them run on, and goes back to it, again and again. No wait may fail, no invariant break, and the end is right.
-// The arguments: a file whose page is shared with the test, threads, times, flags of rs_guard_begin.
+// The arguments: a file whose page is shared with the test, threads, times, flags of rs_guard_begin, and how far behind the agent's pthread_create rs_guard_begin, _checkpoint, _rollback and _test are.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -182,15 +182,16 @@ static void *born(void *arg)
 
 int main(int argc, char **argv)
 {
-	if (argc != 5)
+	if (argc != 9)
 		return 2;
-	long (*begin)(unsigned) = (long (*)(unsigned))dlsym(RTLD_DEFAULT, "rs_guard_begin");
-	long (*checkpoint)(void) = (long (*)(void))dlsym(RTLD_DEFAULT, "rs_guard_checkpoint");
-	long (*rollback)(void) = (long (*)(void))dlsym(RTLD_DEFAULT, "rs_guard_rollback");
-	void (*test)(void *) = (void (*)(void *))dlsym(RTLD_DEFAULT, "rs_guard_test");
+	char *agent = dlsym(RTLD_DEFAULT, "pthread_create");
+	long (*begin)(unsigned) = (long (*)(unsigned))(agent + atol(argv[5]));
+	long (*checkpoint)(void) = (long (*)(void))(agent + atol(argv[6]));
+	long (*rollback)(void) = (long (*)(void))(agent + atol(argv[7]));
+	void (*test)(void *) = (void (*)(void *))(agent + atol(argv[8]));
 	int fd = open(argv[1], O_RDWR), n = atoi(argv[2]), times = atoi(argv[3]);
 	void *page = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (!begin || fd < 0 || page == MAP_FAILED || pipe(pipes) != 0)
+	if (!agent || fd < 0 || page == MAP_FAILED || pipe(pipes) != 0)
 		fail("set up", 0);
 	sem_init(&full, 0, 1);
 	sem_init(&empty, 0, 0);
