@@ -61,6 +61,9 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
   ripstop run --full -- ./unit-test`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.program, o.report.Command = args, args
+			if o.races == racesShared && o.heap == string(run.OwnHeap) {
+				return errors.New("--races=shared watches blocks of its own: give it without --heap=own")
+			}
 			return exit(jobs.run(o))
 		},
 	}
