@@ -19,9 +19,10 @@ import (
 // any on the machine, threads that ever had one pay something for it (the kernel's perf_sched_events).
 
 const (
-	// Resting is let go of where it costs more than this part of the budget, once the program has had so much CPU time (seconds) in it.
-	mostAtRest = 0.25
-	restSeen   = 0.01
+	// A program is let go where being attached costs more than this part of the budget while sampling pauses, and that has come to as much as this part of a second's.
+	mostAtRest  = 0.25
+	leastAtRest = 0.05
+	restSeen    = 0.05 // CPU seconds of a pause after which it is looked at less often
 	// Coming back pays if there is this part of a second's budget to spend, several times what coming back takes, and as much as it cost to stay the last time.
 	leastToSpend = 0.25
 	timesComing  = 8

@@ -44,7 +44,7 @@ func measure(clock *perf.Attr) costs {
 	if e, err := open(&inert, 0, -1); err == nil {
 		nothing = turning(e)
 		e.close()
-		c.idle = nothing * idlePart
+		c.idle = coldness * nothing * idlePart
 		cpus, _ := online()
 		each := opening(&inert)
 		c.start = each * inheritPart * float64(1+2*max(len(cpus), 1))
@@ -66,7 +66,7 @@ func measure(clock *perf.Attr) costs {
 			if n > rounds && with > without {
 				c.sample = max(coldness*(with-without)/(float64(n)/rounds), 1e-6)
 			}
-			c.clocked = c.idle + max(turning(e)-nothing, 0.5e-6)
+			c.clocked = c.idle + coldness*max(turning(e)-nothing, 0.5e-6)
 			r.close()
 		}
 		e.close()

@@ -484,7 +484,7 @@ func (t *Timer) account(samples, hits int) error {
 	if t.paused {
 		t.resting.cost += attached
 		t.resting.time += d
-		if r := t.resting; r.time > restSeen && r.cost > r.time*t.purse.share*mostAtRest {
+		if r := t.resting; r.time > 0 && r.cost > t.purse.share*max(leastAtRest, r.time*mostAtRest) {
 			t.leave()
 			return nil
 		}
