@@ -3,11 +3,16 @@ package pmu
 import (
 	"bufio"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/perf"
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/tsc"
@@ -188,5 +193,37 @@ func TestAnother(t *testing.T) {
 		if len(found) != w.found {
 			t.Errorf("since %d: %v", w.since, found)
 		}
+	}
+}
+
+// A program is let go when being attached costs a good part of the budget while sampling pauses, and only then.
+func TestLeave(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, idle := range []float64{1e-3, 0} { // what a switch costs at rest
+		e, err := open(&perf.Attr{Type: typeSoftware, Config: taskClock, Flags: perf.FlagExcludeHV}, 0, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tm := &Timer{
+			costs: costs{idle: idle, clocked: 2 * idle}, tasks: []event{e}, paused: true, processes: map[int]bool{os.Getpid(): true},
+			watch: newWatchpoints(&timerEvents(1, false)[eventWatchAll].Attr, nil),
+		}
+		tm.purse = purse{share: 0.02, keep: 0.02, left: -1}
+		tm.watch.know(os.Getpid(), unix.Gettid())
+		for range 20 {
+			unix.Nanosleep(&unix.Timespec{Nsec: 100_000}, nil)
+		}
+		tm.cpuTime = threadTime()
+		if err := tm.account(0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if (tm.away != nil) != (idle > 0) {
+			t.Errorf("%v a switch: away is %v, rest %+v", idle, tm.away, tm.resting)
+		}
+		if tm.away != nil && (tm.stay == 0 || tm.away.processes[os.Getpid()] == nil || tm.enough() < tm.purse.share*leastToSpend) {
+			t.Errorf("%+v, %v", tm.away, tm.stay)
+		}
+		tm.closeAll()
 	}
 }
