@@ -320,3 +320,20 @@ func TestGuardRollback(t *testing.T) {
 	}
 	t.Run("plain", func(t *testing.T) { guardTurns(t, 8, 20, "1", 2) })
 }
+
+// Threads in every kind of wait are stopped a hundred times; no wait shows it, and none lasts for ever.
+func TestGuardStop(t *testing.T) {
+	lib, err := library()
+	if err != nil {
+		t.Fatalf("make: %v\n%s", err, lib)
+	}
+	preload := filepath.Join(t.TempDir(), "libripstop.so")
+	if err := os.WriteFile(preload, lib, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	argv := append([]string{compile(t, "guard_stop.c", "-O2", "-ldl"), "100"}, guardEntries(t, lib, "begin", "stop")...)
+	got := native(t, append(os.Environ(), "LD_PRELOAD="+preload), argv...)
+	if got.stdout != "well\n" || got.stderr != "" || got.state != "exit status 0" {
+		t.Errorf("%+v", got)
+	}
+}
