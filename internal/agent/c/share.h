@@ -80,6 +80,8 @@ uint32_t rs_share_closed(void) RS_HIDDEN;
 /* The calling thread begins, ends. */
 void rs_share_thread_begin(void) RS_HIDDEN;
 void rs_share_thread_end(uint32_t number) RS_HIDDEN;
+/* The calling thread's alternate signal stack of ours, NULL if it has none. */
+const stack_t *rs_share_spare(void) RS_HIDDEN;
 /* Sets the rights of an interrupted thread; false: its context has none. */
 bool rs_share_set_frame(ucontext_t *uc, uint32_t pkru) RS_HIDDEN;
 

@@ -79,6 +79,27 @@ static void action(struct rs_call *c, long *made)
 	}
 }
 
+/* The program sees none where ours is in use, and gets ours back when it gives its own up. */
+static void alternate(struct rs_call *c, long *made)
+{
+	const stack_t *want = (const stack_t *)c->arg[0], *spare = rs_share_spare();
+	stack_t now;
+	if (want && (rs_share_has((uintptr_t)want) || RS_SYS4(SYS_rt_sigprocmask, -1, want, NULL, 8) == -EINVAL))
+		rs_share_unwatch((uintptr_t)want->ss_sp, want->ss_size);
+	else if (want)
+		return; /* for the kernel to refuse */
+	if (!spare || RS_SYS2(SYS_sigaltstack, NULL, &now) < 0)
+		return;
+	stack_t *old = (stack_t *)c->arg[1];
+	c->result = RS_SYS2(SYS_sigaltstack, want && want->ss_flags & SS_DISABLE ? spare : want, old);
+	if (c->result == 0 && old && now.ss_sp == spare->ss_sp) {
+		old->ss_sp = NULL;
+		old->ss_size = 0;
+		old->ss_flags = SS_DISABLE;
+	}
+	*made = 0;
+}
+
 /* Calls that libc makes for the program. */
 static void of_libc(struct rs_call *c, long *made)
 {
@@ -112,11 +133,7 @@ bool rs_share_before(struct rs_call *c, long *made)
 	c->start = 1; /* rs_call_after need not look for more */
 	switch (c->number) {
 	case SYS_sigaltstack:
-		if (c->arg[0]) {
-			const stack_t *s = (const stack_t *)c->arg[0];
-			if (rs_share_has((uintptr_t)s) || RS_SYS4(SYS_rt_sigprocmask, -1, s, NULL, 8) == -EINVAL)
-				rs_share_unwatch((uintptr_t)s->ss_sp, s->ss_size);
-		}
+		alternate(c, made);
 		break;
 	case SYS_madvise:
 		if (rs_share_has(c->arg[0]) && c->arg[2] == MADV_DONTNEED)

@@ -333,7 +333,7 @@ long rs_share_action(const struct rs_kernel_action *act, struct rs_kernel_action
 	if (act) {
 		struct rs_kernel_action k = {.handler = (uintptr_t)handler, .flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTORER, .restorer = restorer, .mask = ~(uint64_t)SEGV_BIT};
 		if (act->handler > (uintptr_t)SIG_IGN)
-			k.flags = (act->flags & ~(uint64_t)(uint32_t)SA_RESETHAND) | SA_SIGINFO | SA_NODEFER | SA_RESTORER;
+			k.flags = (act->flags & ~(uint64_t)(uint32_t)SA_RESETHAND) | SA_SIGINFO | SA_NODEFER | SA_ONSTACK | SA_RESTORER;
 		long r = RS_SYS4(SYS_rt_sigaction, SIGSEGV, &k, NULL, 8);
 		if (r < 0)
 			return r;

@@ -10,6 +10,10 @@ static struct { uint32_t thread; bool ours; } keys[KEYS];
 RS_TLS uint32_t closed; /* PKRU while code of the program runs; 0: everything is open */
 RS_TLS uint8_t mine;
 static uint32_t at_pkru; /* in an XSAVE area */
+/* The thread's alternate stack as long as the program has set none. A handler starts with key 0 alone: if the program's stack lies in watched memory (coroutines) its first push faults, and that fault
+ * needs another stack. */
+RS_TLS stack_t spare;
+enum { SPARE = 256 << 10 };
 
 bool rs_share_keys(void)
 {
@@ -55,11 +59,37 @@ uint8_t rs_share_key_mine(uint32_t number)
 
 uint32_t rs_share_closed(void) { return closed; }
 
+const stack_t *rs_share_spare(void) { return spare.ss_sp ? &spare : NULL; }
+
+static void spare_begin(void)
+{
+	stack_t now;
+	if (spare.ss_sp || RS_SYS2(SYS_sigaltstack, NULL, &now) < 0 || !(now.ss_flags & SS_DISABLE) || !(spare.ss_sp = rs_os_map(SPARE)))
+		return;
+	spare.ss_size = SPARE;
+	spare.ss_flags = 0;
+	RS_SYS2(SYS_sigaltstack, &spare, NULL);
+}
+
+static void spare_end(void)
+{
+	static const stack_t none = {.ss_flags = SS_DISABLE};
+	stack_t now;
+	if (!spare.ss_sp || RS_SYS2(SYS_sigaltstack, NULL, &now) < 0 || now.ss_flags & SS_ONSTACK)
+		return;
+	if (now.ss_sp == spare.ss_sp)
+		RS_SYS2(SYS_sigaltstack, &none, NULL);
+	rs_os_unmap(spare.ss_sp, SPARE);
+	spare.ss_sp = NULL;
+}
+
 void rs_share_thread_begin(void)
 {
 	if (!rs_share.base)
 		return;
 	mine = 0;
+	if (rs_share_on)
+		spare_begin();
 	closed = rs_share.deny; /* none where nothing is watched any more */
 	share_set_rights(closed);
 }
@@ -79,6 +109,7 @@ void rs_share_thread_end(uint32_t number)
 		return;
 	closed = 0;
 	share_set_rights(0);
+	spare_end();
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
 	rs_share_each(leave_one, &number);
