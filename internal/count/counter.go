@@ -233,13 +233,15 @@ func (c *counter) End(*engine.Process) {}
 func (c *counter) take(q *counted) {
 	for m, k := range q.mods {
 		pm := c.profile.module(m.Path, m.BuildID)
+		list := make([]Inst, 0, len(k.insts))
 		for i := range k.insts {
 			if k.patched[i] {
 				in := k.insts[i]
 				in.Count = atomic.LoadUint64((*uint64)(unsafe.Pointer(&k.mem[8*i])))
-				pm.add(in)
+				list = append(list, in)
 			}
 		}
+		pm.add(list)
 		pm.Missed = append(pm.Missed, k.missed...)
 	}
 }

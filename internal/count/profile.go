@@ -40,8 +40,7 @@ type Module struct {
 	// Undecoded is how many bytes of its code are in no function that is known, or no instructions: what of it touches memory is not known.
 	Undecoded uint64
 
-	at    map[uint64]int // index in Insts
-	start uint64         // link-time address of the executable segment; for pprof
+	start uint64 // link-time address of the executable segment; for pprof
 	end   uint64
 	off   uint64 // of the segment in the file
 }
@@ -87,29 +86,44 @@ func (p *Profile) module(path, buildID string) *Module {
 			return m
 		}
 	}
-	m := &Module{Path: path, BuildID: buildID, at: map[uint64]int{}}
+	m := &Module{Path: path, BuildID: buildID}
 	p.Modules = append(p.Modules, m)
 	return m
 }
 
-// add adds executions of an instruction.
-func (m *Module) add(in Inst) {
-	if i, ok := m.at[in.Addr]; ok {
-		m.Insts[i].Count += in.Count
+// add adds executions of instructions, which are in order.
+func (m *Module) add(list []Inst) {
+	if !slices.EqualFunc(m.Insts, list, func(a, b Inst) bool { return a.Addr == b.Addr }) {
+		m.Insts = merged(m.Insts, list)
 		return
 	}
-	m.at[in.Addr] = len(m.Insts)
-	m.Insts = append(m.Insts, in)
+	for i := range list {
+		m.Insts[i].Count += list[i].Count
+	}
+}
+
+// merged gives the instructions of both lists, in order.
+func merged(a, b []Inst) []Inst {
+	out := make([]Inst, 0, max(len(a), len(b)))
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0].Addr < b[0].Addr:
+			out, a = append(out, a[0]), a[1:]
+		case a[0].Addr > b[0].Addr:
+			out, b = append(out, b[0]), b[1:]
+		default:
+			out, a = append(out, a[0]), a[1:]
+			out[len(out)-1].Count += b[0].Count
+			b = b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
 }
 
 // sort brings everything into its order. Missed are those that no process could count, or not all; each is there once.
 func (p *Profile) sort() {
 	slices.SortFunc(p.Modules, func(a, b *Module) int { return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.BuildID, b.BuildID)) })
 	for _, m := range p.Modules {
-		slices.SortFunc(m.Insts, func(a, b Inst) int { return cmp.Compare(a.Addr, b.Addr) })
-		for i := range m.Insts {
-			m.at[m.Insts[i].Addr] = i
-		}
 		slices.SortFunc(m.Missed, func(a, b Missed) int { return cmp.Or(cmp.Compare(a.Addr, b.Addr), cmp.Compare(a.Why, b.Why)) })
 		m.Missed = slices.CompactFunc(m.Missed, func(a, b Missed) bool { return a.Addr == b.Addr })
 	}

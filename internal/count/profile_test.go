@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,7 +42,7 @@ func sample() *Profile {
 	p := &Profile{Command: []string{"prog", "-x"}, Version: "1.2.3", Ended: "exit status 0", Processes: []Process{{10, "/bin/prog"}, {11, "/bin/prog"}},
 		NotCounted: []string{"what prog does after the program's end"}}
 	add := func(m *Module, addr uint64, op string, k Kind, size uint16, tier patch.Tier, n uint64) {
-		m.add(Inst{addr, op, Access{k, size}, tier, n})
+		m.add([]Inst{{addr, op, Access{k, size}, tier, n}})
 	}
 	lib := p.module("/lib/libx.so", "bb")
 	lib.start, lib.end, lib.off = 0x2000, 0x3000, 0x2000
@@ -165,6 +168,41 @@ func TestPprof(t *testing.T) {
 		out, err := exec.Command("go", args...).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), c.want) {
 			t.Errorf("pprof %v: %v\n%s", args, err, out)
+		}
+	}
+}
+
+// The counts of processes add up by address, whatever of a module each of them counted.
+func TestAdd(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(5, 6))
+	for range 200 {
+		m, want := &Module{}, map[uint64]uint64{}
+		var same []Inst
+		for range 4 {
+			var list []Inst
+			for a := range uint64(20) {
+				if rnd.IntN(3) > 0 {
+					list = append(list, Inst{Addr: a, Count: uint64(rnd.IntN(100))})
+				}
+			}
+			if rnd.IntN(2) > 0 && same != nil {
+				list = slices.Clone(same)
+			}
+			same = slices.Clone(list)
+			m.add(list)
+			for _, in := range list {
+				want[in.Addr] += in.Count
+			}
+		}
+		got := map[uint64]uint64{}
+		for i, in := range m.Insts {
+			got[in.Addr] = in.Count
+			if i > 0 && m.Insts[i-1].Addr >= in.Addr {
+				t.Fatalf("out of order: %v", m.Insts)
+			}
+		}
+		if !maps.Equal(got, want) {
+			t.Fatalf("%v, want %v", got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -62,11 +63,7 @@ func (p *Process) apply(list []*change) error {
 			return fail(list, err)
 		}
 	}
-	if alone {
-		if err := p.do(op(wire.PatchDoSync, 0, 0)); err != nil {
-			return fail(list, err)
-		}
-	}
+	// A thread that was alone is the only one that may have seen the old code, and serializes its processor before it goes on (patch.c).
 	// Nothing leads to old trampolines, but a thread may yet come back there: reclaim says which not.
 	for _, c := range list {
 		c.t.planner.Commit(c.tx)
@@ -126,12 +123,24 @@ func (p *Process) prepare(list []*change, alone bool) error {
 	for _, c := range list {
 		all = append(all, c.tx.New...)
 	}
-	if err := p.mapPages(); err != nil {
+	all = byTrampoline(all)
+	mapping, err := p.mapping(len(all) <= fewPatches)
+	if err != nil {
 		return err
 	}
-	if err := p.writeTrampolines(all); err != nil {
+	// What lies in frames is written before they are shown, so that all that the process has to do is done at once; unless the index needs more memory, which would be mapped where
+	// trampolines are to lie.
+	late := func(x *patch.Patch) bool { return !p.hasFrames(x, mapping.frames) }
+	if !p.hasRoom(all) || slices.ContainsFunc(all, late) {
+		if err := p.mapNow(mapping); err != nil {
+			return err
+		}
+		mapping.ops, mapping.frames = nil, nil
+	}
+	if err := p.writeTrampolines(all, mapping.frames); err != nil {
 		return err
 	}
+	runs := len(p.runs)
 	ops, err := p.index(all)
 	if err != nil {
 		return err
@@ -149,8 +158,45 @@ func (p *Process) prepare(list []*change, alone bool) error {
 			}
 		}
 	}
+	if len(mapping.ops) == 0 {
+		return p.do(ops...)
+	}
+	done := p.do(append(slices.Clone(mapping.ops), ops...)...)
+	if err := p.nowMapped(mapping, done); err != nil || done == nil {
+		if err != nil && len(p.runs) > runs { // the process was not told of it
+			p.runs[runs].in.runs--
+			p.runs = p.runs[:runs]
+		}
+		return err
+	}
+	if !p.ownPages || !failed(done, wire.PatchDoFrame) {
+		return done
+	}
+	// A page could not show its frame: what is to lie there is written now.
+	if err := p.writeTrampolines(all, nil); err != nil {
+		return err
+	}
 	return p.do(ops...)
 }
+
+// hasFrames says whether a trampoline lies in pages that show frames, or will when soon is mapped.
+func (p *Process) hasFrames(x *patch.Patch, soon []patch.Range) bool {
+	for page := x.Trampoline.At &^ (patch.PageSize - 1); page < x.Trampoline.End(); page += patch.PageSize {
+		if !within(p.framed, page) && !within(soon, page) {
+			return false
+		}
+	}
+	return true
+}
+
+// failed says whether it was such an operation that failed.
+func failed(err error, kind wire.PatchDo) bool {
+	var bad *opError
+	return errors.As(err, &bad) && bad.op.Kind == uint32(kind)
+}
+
+// fewPatches is how many a request for single patches makes, at most.
+const fewPatches = 16
 
 const opTrap = 0xcc
 
@@ -173,21 +219,33 @@ func acrossPages(edits []patch.Edit) (list []*patch.Edit) {
 	return list
 }
 
-func (p *Process) writeTrampolines(list []*patch.Patch) error {
-	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b *patch.Patch) int {
-		if a.Trampoline.At < b.Trampoline.At {
-			return -1
-		}
-		return 1
-	})
+// byTrampoline gives patches by the addresses of their trampolines.
+func byTrampoline(list []*patch.Patch) []*patch.Patch {
+	type key struct {
+		at uint64
+		i  int
+	}
+	keys := make([]key, len(list))
+	for i, x := range list {
+		keys[i] = key{x.Trampoline.At, i}
+	}
+	slices.SortFunc(keys, func(a, b key) int { return cmp.Compare(a.at, b.at) })
+	out := make([]*patch.Patch, len(list))
+	for i, k := range keys {
+		out[i] = list[k.i]
+	}
+	return out
+}
+
+// writeTrampolines writes those of patches that byTrampoline gave. soon are pages that will show frames.
+func (p *Process) writeTrampolines(list []*patch.Patch, soon []patch.Range) error {
 	var w writer
 	for _, x := range list {
 		at, code := x.Trampoline.At, x.Trampoline.Code
 		for len(code) > 0 {
 			page := at &^ (patch.PageSize - 1)
 			n := min(uint64(len(code)), page+patch.PageSize-at)
-			if f := p.frame(page); f != nil {
+			if f := p.frame(page, soon); f != nil {
 				copy(f[at-page:], code[:n])
 			} else if err := w.add(p, at, code[:n]); err != nil {
 				return err

@@ -199,6 +199,7 @@ func patched(t *testing.T, o engine.Options, in string, argv ...string) (result,
 	if _, err = s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	eng.Stop() // figures are told a little later than answers
 	st := eng.Stats()
 	eng.Close()
 	return r, st

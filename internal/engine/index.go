@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -25,24 +26,42 @@ type indexed struct {
 	states []byte
 }
 
-// entries appends what of a patch is in the index: its trampoline, and the jump inside a neighbour, of which only the first byte is no place of the program's: the others may be
+// entries gives what of patches is in the index: of each its trampoline, and the jump inside a neighbour, of which only the first byte is no place of the program's: the others may be
 // heads of instructions. What is in the index stays there when the patch goes, for threads in handlers; so the latter may never mean something else (patch.Patch.Via), and the former only when no thread can
 // come back there (reclaim): then the newer run is found first.
-func entries(list []indexed, x *patch.Patch) []indexed {
-	list = append(list, newIndexed(x.Trampoline.At, x.Trampoline.End(), x.Trampoline.States))
-	if x.Via != 0 {
-		list = append(list, newIndexed(x.Via, x.Via+1, []patch.State{{For: x.At, Resume: patch.Restart}}))
+func entries(list []*patch.Patch) []indexed {
+	size, vias := 0, 0
+	for _, x := range list {
+		size += statesSize(x.Trampoline.States)
+		if x.Via != 0 {
+			size, vias = size+wire.SizeTrampolineState, vias+1
+		}
 	}
-	return list
+	b := make([]byte, 0, size)
+	all, inner := make([]indexed, 0, len(list)+vias), make([]indexed, 0, vias)
+	for _, x := range list {
+		at := len(b)
+		b = appendStates(b, x.Trampoline.At, x.Trampoline.States)
+		all = append(all, indexed{x.Trampoline.At, x.Trampoline.End(), len(x.Trampoline.States), b[at:len(b):len(b)]})
+		if x.Via != 0 {
+			at := len(b)
+			b = appendStates(b, x.Via, []patch.State{{For: x.At, Resume: patch.Restart}})
+			inner = append(inner, indexed{x.Via, x.Via + 1, 1, b[at:len(b):len(b)]})
+		}
+	}
+	return append(all, inner...)
 }
 
-func newIndexed(lo, hi uint64, states []patch.State) indexed {
-	le := binary.LittleEndian
-	size := 0
+func statesSize(states []patch.State) (size int) {
 	for i := range states {
 		size += wire.SizeTrampolineState + len(states[i].Moves)*wire.SizeTrampolineMove
 	}
-	b := make([]byte, 0, size)
+	return size
+}
+
+// appendStates appends the states of code that lies at an address: wire.TrampolineState and TrampolineMove.
+func appendStates(b []byte, lo uint64, states []patch.State) []byte {
+	le := binary.LittleEndian
 	for i := range states {
 		s := &states[i]
 		b = le.AppendUint32(b, uint32(int32(s.For-lo)))
@@ -58,17 +77,16 @@ func newIndexed(lo, hi uint64, states []patch.State) indexed {
 			b = append(b, m.Reg, uint8(m.From), 0, 0)
 		}
 	}
-	return indexed{lo, hi, len(states), b}
+	return b
 }
+
+func byLo(a, b indexed) int { return cmp.Compare(a.lo, b.lo) }
 
 // encodeRun makes a run: wire.TrampolineRun.
 func encodeRun(all []indexed) []byte {
-	slices.SortFunc(all, func(a, b indexed) int {
-		if a.lo < b.lo {
-			return -1
-		}
-		return 1
-	})
+	if !slices.IsSortedFunc(all, byLo) {
+		slices.SortFunc(all, byLo)
+	}
 	le := binary.LittleEndian
 	head := wire.SizeTrampolineRun + len(all)*wire.SizeTrampoline
 	hi, size := uint64(0), head
@@ -175,11 +193,7 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 		}
 		return nil, p.merge(from, list)
 	}
-	var all []indexed
-	for _, x := range list {
-		all = entries(all, x)
-	}
-	r, err := p.makeRun(all)
+	r, err := p.makeRun(entries(list))
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +201,19 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 	o.Arg = uint32(len(p.runs))
 	p.runs = append(p.runs, r)
 	return []wire.PatchOp{o}, nil
+}
+
+// hasRoom says whether index needs nothing of the process.
+func (p *Process) hasRoom(list []*patch.Patch) bool {
+	if p.compact() || len(p.runs) == wire.PatchRuns || len(p.arenas) == 0 {
+		return false
+	}
+	size := wire.SizeTrampolineRun
+	for _, x := range list {
+		size += 2*wire.SizeTrampoline + statesSize(x.Trampoline.States) + wire.SizeTrampolineState // with a jump inside a neighbour
+	}
+	a := p.arenas[len(p.arenas)-1]
+	return uint64(size) <= a.bytes-a.used
 }
 
 func (p *Process) makeRun(list []indexed) (*run, error) {
@@ -279,9 +306,7 @@ func (p *Process) merge(from int, list []*patch.Patch) error {
 			all = all[:first+len(live)]
 		}
 	}
-	for _, x := range list {
-		all = entries(all, x)
-	}
+	all = append(all, entries(list)...)
 	m, err := p.makeRun(all)
 	if err != nil {
 		return err

@@ -17,16 +17,11 @@ func someEntries() (list []indexed) {
 		{Off: 3, For: 0x401000, Resume: 3, Moves: []patch.Move{{Reg: 4, From: patch.FromSum, N: -8}, {Reg: patch.FlagsAH, From: patch.FromReg}}},
 		{Off: 9, For: 0x401004, Resume: patch.Restart},
 	}
-	for i, x := range []*patch.Patch{
+	return entries([]*patch.Patch{
 		{At: 0x401000, Trampoline: patch.Trampoline{At: 0x500100, Code: make([]byte, 20), States: states}},
 		{At: 0x401200, Via: 0x401250, Trampoline: patch.Trampoline{At: 0x300100, Code: make([]byte, 11), States: states[:1]}},
 		{At: 0x401300, Trampoline: patch.Trampoline{At: 0x700000, Code: make([]byte, 5), States: states[2:]}},
-	} {
-		if list = entries(list, x); len(list) < i+1 {
-			panic("no entry")
-		}
-	}
-	return list
+	})
 }
 
 // What a run was made of comes back out of it, in order.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -187,58 +188,116 @@ func (p *Process) survey() ([]tracee.Mapping, error) {
 	return maps, nil
 }
 
-// mapPages has mapped what trampolines are to lie in.
-func (p *Process) mapPages() error {
+// A mapping is what is to be mapped for trampolines: operations that the process does in one go with what makes them known.
+type mapping struct {
+	ops    []wire.PatchOp
+	blocks int           // how many of ops, the first, map blocks; the others show frames there
+	frames []patch.Range // what these show
+}
+
+// preparedBytes is how much is mapped around the place where a single patch needs memory: most of those to come then find it mapped. Start-up maps what it needs and no more.
+const preparedBytes = 16 << 20
+
+// mapping says what is to be mapped for what is planned. wide: more may be wanted soon.
+func (p *Process) mapping(wide bool) (m mapping, err error) {
 	list := p.space.Frames()
 	if len(list) == 0 {
-		return nil
+		return m, nil
 	}
 	ranges := make([]patch.Range, len(list))
-	for i, m := range list {
-		ranges[i] = mapped(m)
+	for i, x := range list {
+		ranges[i] = mapped(x)
 	}
-	var ops []wire.PatchOp
-	for _, r := range subtract(union(slices.Clone(ranges)), p.blocks) {
-		ops = append(ops, op(wire.PatchDoMap, r.Lo, r.Hi-r.Lo))
+	need := subtract(union(ranges), p.blocks)
+	if wide && p.roomy() {
+		need = p.widened(need)
 	}
-	blocks := len(ops)
-	for _, m := range list {
-		if p.ownPages || m.Frame+m.Pages > int(p.page.Frames) {
-			if r := mapped(m); len(subtract([]patch.Range{r}, p.framed)) == 0 {
-				return fmt.Errorf("the file of trampolines has %d pages, which are not enough", p.page.Frames)
+	for _, r := range need {
+		m.ops = append(m.ops, op(wire.PatchDoMap, r.Lo, r.Hi-r.Lo))
+	}
+	m.blocks = len(m.ops)
+	for _, x := range list {
+		if p.ownPages || x.Frame+x.Pages > int(p.page.Frames) {
+			if r := mapped(x); len(subtract([]patch.Range{r}, p.framed)) == 0 {
+				return m, fmt.Errorf("the file of trampolines has %d pages, which are not enough", p.page.Frames)
 			}
 			continue
 		}
-		o := op(wire.PatchDoFrame, m.Page, uint64(m.Frame))
-		o.Arg = uint32(m.Pages)
-		ops = append(ops, o)
+		o := op(wire.PatchDoFrame, x.Page, uint64(x.Frame))
+		o.Arg = uint32(x.Pages)
+		m.ops = append(m.ops, o)
+		m.frames = append(m.frames, mapped(x))
 	}
-	err := p.do(ops...)
+	m.frames = union(m.frames)
+	return m, nil
+}
+
+// roomy says whether the process may have as much address space as there is.
+func (p *Process) roomy() bool {
+	if p.limit == 0 {
+		var limit unix.Rlimit
+		if p.limit = 1; unix.Prlimit(p.PID, unix.RLIMIT_AS, nil, &limit) == nil {
+			p.limit = limit.Cur
+		}
+	}
+	return p.limit == unix.RLIM_INFINITY
+}
+
+// widened gives more of what nobody has mapped, around ranges that are to be.
+func (p *Process) widened(list []patch.Range) []patch.Range {
+	var wide []patch.Range
+	for _, r := range list {
+		wide = append(wide, patch.Range{Lo: r.Lo &^ (preparedBytes - 1), Hi: (r.Hi + preparedBytes - 1) &^ (preparedBytes - 1)})
+	}
+	free := subtract(subtract(union(wide), p.others), p.blocks)
+	return slices.DeleteFunc(free, func(r patch.Range) bool {
+		return !slices.ContainsFunc(list, func(x patch.Range) bool { return x.Lo >= r.Lo && x.Hi <= r.Hi })
+	})
+}
+
+// mapNow has done what a mapping says. A page that could not show its frame has memory of its own.
+func (p *Process) mapNow(m mapping) error {
+	if len(m.ops) == 0 {
+		return nil
+	}
+	return p.nowMapped(m, p.do(m.ops...))
+}
+
+// nowMapped takes note of a mapping whose operations were done, up to one that failed if err says so: which may be an operation behind all of them.
+func (p *Process) nowMapped(m mapping, err error) error {
 	var bad *opError
 	if err != nil && !errors.As(err, &bad) {
 		return err
 	}
-	for i, o := range ops[:blocks] {
-		if bad != nil && o.Kind == bad.op.Kind && o.Address == bad.op.Address {
-			blocks = i
-			break
-		}
+	isBad := func(o *wire.PatchOp) bool { return bad != nil && o.Kind == bad.op.Kind && o.Address == bad.op.Address }
+	blocks := slices.IndexFunc(m.ops[:m.blocks], func(o wire.PatchOp) bool { return isBad(&o) })
+	if blocks < 0 {
+		blocks = m.blocks
 	}
-	if blocks > 0 {
-		now := slices.Clone(p.blocks)
-		for _, o := range ops[:blocks] {
-			now = append(now, patch.Range{Lo: o.Address, Hi: o.Address + o.Value})
-		}
-		p.blocks, p.described = union(now), false
+	for _, o := range m.ops[:blocks] {
+		p.blocks, p.described = with(p.blocks, patch.Range{Lo: o.Address, Hi: o.Address + o.Value}), false
 	}
-	if bad != nil && bad.op.Kind == uint32(wire.PatchDoMap) {
+	if blocks < m.blocks {
 		return err
 	}
-	if err := p.framesMapped(ops[blocks:], bad); err != nil {
+	if !slices.ContainsFunc(m.ops, func(o wire.PatchOp) bool { return isBad(&o) }) {
+		bad = nil
+	}
+	if err := p.framesMapped(m.ops[m.blocks:], bad); err != nil {
 		return err
 	}
 	p.space.Shown()
 	return nil
+}
+
+// with gives sorted ranges that do not touch, and one more, which may touch some of them or lie over them. The list is the caller's no more.
+func with(list []patch.Range, r patch.Range) []patch.Range {
+	i, _ := slices.BinarySearchFunc(list, r.Lo, func(x patch.Range, lo uint64) int { return cmp.Compare(x.Hi, lo) })
+	k := i
+	for ; k < len(list) && list[k].Lo <= r.Hi; k++ {
+		r.Lo, r.Hi = min(r.Lo, list[k].Lo), max(r.Hi, list[k].Hi)
+	}
+	return slices.Replace(list, i, k, r)
 }
 
 func mapped(m patch.Mapping) patch.Range {
@@ -260,25 +319,23 @@ func (p *Process) framesMapped(ops []wire.PatchOp, bad *opError) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	framed := slices.Clone(p.framed)
 	for _, o := range ops {
 		if bad != nil && o.Address == bad.op.Address { // too many mappings, most likely
 			p.ownPages = true
 		}
 		r := patch.Range{Lo: o.Address, Hi: o.Address + uint64(o.Arg)*patch.PageSize}
 		if !p.ownPages {
-			framed = append(framed, r)
+			p.framed = with(p.framed, r)
 		} else if len(subtract([]patch.Range{r}, p.framed)) == 0 {
 			return bad // it shows another frame
 		}
 	}
-	p.framed = union(framed)
 	return nil
 }
 
-// frame gives the memory that a page of trampolines shows, nil if it has no frame.
-func (p *Process) frame(page uint64) []byte {
-	if !within(p.framed, page) {
+// frame gives the memory that a page of trampolines shows, or will when soon is mapped, nil if it has no frame.
+func (p *Process) frame(page uint64, soon []patch.Range) []byte {
+	if !within(p.framed, page) && !within(soon, page) {
 		return nil
 	}
 	return p.pageMem[wire.SizePatchPage+p.space.Frame(page)*patch.PageSize:][:patch.PageSize]

@@ -31,6 +31,7 @@ type Process struct {
 	polls   int    // without success, in a row; below 0: how often it is left
 	closed  atomic.Bool
 	mem     *os.File // /proc/PID/mem; nil: refused
+	tasks   *os.File // /proc/PID/task; nil: not opened yet
 
 	shared []byte
 	used   int // of shared
@@ -43,6 +44,7 @@ type Process struct {
 	framed   []patch.Range // what shows frames
 	others   []patch.Range // what is mapped that is not ours, as the space knows it
 	blocks   []patch.Range // what we have mapped for trampolines
+	limit    uint64        // of its address space; 0: not known yet
 
 	runs   []*run
 	arenas []*arena       // in which they lie
@@ -143,6 +145,10 @@ func (p *Process) release() {
 	if p.mem != nil {
 		p.mem.Close()
 		p.mem = nil
+	}
+	if p.tasks != nil {
+		p.tasks.Close()
+		p.tasks = nil
 	}
 }
 

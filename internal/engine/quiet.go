@@ -47,10 +47,15 @@ func (p *Process) alone() bool {
 	}
 	// Linux gives the directory a link for each thread (fs/proc/base.c, proc_task_getattr), which is told sooner than their names.
 	var st unix.Stat_t
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/task", p.PID), &st); err == nil && st.Nlink > 2+1 {
-		return false
-	} else if err == nil && st.Nlink == 2+1 {
-		return true
+	if p.tasks == nil {
+		p.tasks, _ = os.Open(fmt.Sprintf("/proc/%d/task", p.PID))
+	}
+	if p.tasks != nil && unix.Fstat(int(p.tasks.Fd()), &st) == nil {
+		if st.Nlink > 2+1 {
+			return false
+		} else if st.Nlink == 2+1 {
+			return true
+		}
 	}
 	tids, err := tracee.Threads(p.PID)
 	return err == nil && len(tids) == 1

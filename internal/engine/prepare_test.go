@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// bare is a recipe of one nop.
+type bare struct{}
+
+func (bare) Size() int      { return 1 }
+func (bare) Replaces() bool { return false }
+func (bare) Append(dst []byte, _ uint64) ([]byte, []patch.State, error) {
+	return append(dst, 0x90), []patch.State{{Resume: patch.Restart}}, nil
+}
+
+// An asker does in this process what the engine says, as the agent does (patch.c), but that the operation refuse fails.
+type asker struct {
+	p      *Process
+	refuse int
+	done   int
+	kinds  []wire.PatchDo
+	errno  unix.Errno
+}
+
+func (a *asker) serve(stop *atomic.Bool) {
+	page := a.p.page
+	for answered := uint32(0); !stop.Load(); runtime.Gosched() {
+		now := atomic.LoadUint32(&page.Answered)
+		if now == answered {
+			continue
+		}
+		answered = now
+		page.Done, page.Error = 0, 0
+		for i := range page.Count {
+			o := &page.Op[i]
+			a.kinds = append(a.kinds, wire.PatchDo(o.Kind))
+			var errno unix.Errno
+			switch at := uintptr(o.Address); wire.PatchDo(o.Kind) {
+			case wire.PatchDoMap:
+				_, _, errno = unix.Syscall6(unix.SYS_MMAP, at, uintptr(o.Value), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE|unix.MAP_FIXED_NOREPLACE, ^uintptr(0), 0)
+			case wire.PatchDoFrame:
+				_, _, errno = unix.Syscall6(unix.SYS_MMAP, at, uintptr(o.Arg)*patch.PageSize, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED|unix.MAP_FIXED, uintptr(a.p.fds[0]),
+					uintptr(wire.SizePatchPage)+uintptr(o.Value)*patch.PageSize)
+			case wire.PatchDoReserve:
+				var got uintptr
+				got, _, errno = unix.Syscall6(unix.SYS_MMAP, 0, uintptr(o.Value), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
+				o.Address = uint64(got)
+			}
+			if a.done++; a.done == a.refuse {
+				errno = a.errno
+			}
+			if errno != 0 {
+				page.Error = int32(errno)
+				break
+			}
+			page.Done++
+		}
+		page.Request = uint32(wire.PatchAskMore)
+		atomic.AddUint32(&page.Asked, 1)
+		wake(&page.Asked)
+	}
+}
+
+// Whichever operation the process cannot do: when prepare says that all is in place, each trampoline's code lies where it is to lie; when not, nothing that the process was not told of counts as told.
+func TestPrepare(t *testing.T) {
+	text := make([]byte, 0, 400)
+	for len(text) < cap(text)-8 {
+		text = append(text, 0x48, 0x8b, 0x47, byte(len(text)), 0x90, 0x89, 0x07, 0x90)
+	}
+	most := 0 // operations of one go
+	for refuse := 0; refuse <= most+2; refuse++ {
+		for _, errno := range []unix.Errno{unix.ENOMEM, unix.EEXIST} {
+			page := wire.SizePatchPage
+			fd, mem, err := sharedMemory("prepare", page+leastFrames)
+			if err != nil {
+				t.Fatal(err)
+			}
+			self, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hole, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lo := uint64(uintptr(unsafe.Pointer(&hole[0])))
+			unix.Munmap(hole) // nobody else maps anything so large here
+			p := &Process{PID: os.Getpid(), e: New(Options{Client: &nobody{}, NoCache: true}), pageMem: mem, page: (*wire.PatchPage)(unsafe.Pointer(&mem[0])), mem: self, dead: map[uint64]int{}}
+			p.fds[0], p.page.Frames = fd, leastFrames/patch.PageSize
+			p.asked, p.page.Asked = 1, 1 // a request is under way
+			p.space = patch.NewSpace([]patch.Range{{Lo: lo + 16<<20, Hi: lo + 48<<20}})
+			plan := patch.NewText(lo, text)
+			end := plan.AddFunction(lo, lo+uint64(len(text)))
+			c := &change{t: &text1(lo, text, plan, p.space).text}
+			for a := plan.Next(lo, end); a < end; a = plan.Next(a+1, end) {
+				if plan.Len(a) > 1 && (len(c.add) < fewPatches/2 || refuse%3 == 0) { // a few, or many
+					c.add = append(c.add, patch.Site{At: a, Recipe: bare{}})
+				}
+			}
+			c.some = true
+			if err := p.plan([]*change{c}); err != nil {
+				t.Fatal(err)
+			}
+			if refuse%2 == 1 { // the index has room
+				at, err := unix.Mmap(-1, 0, arenaBytes, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.arenas = []*arena{{at: uint64(uintptr(unsafe.Pointer(&at[0]))), bytes: arenaBytes}}
+			}
+			a, stop := &asker{p: p, refuse: refuse, errno: errno}, new(atomic.Bool)
+			ended := make(chan struct{})
+			go func() { a.serve(stop); close(ended) }()
+			err = p.prepare([]*change{c}, true)
+			stop.Store(true)
+			<-ended
+			most = max(most, min(a.done, 60))
+			if a.done < refuse || refuse == 0 {
+				if err != nil || p.ownPages {
+					t.Fatalf("nothing was refused: %v", err)
+				}
+			}
+			if err == nil {
+				for _, x := range c.tx.New {
+					got := make([]byte, len(x.Trampoline.Code))
+					if _, err := self.ReadAt(got, int64(x.Trampoline.At)); err != nil || !bytes.Equal(got, x.Trampoline.Code) {
+						t.Fatalf("operation %d refused (%v): the trampoline of %#x is % x, not % x: %v", refuse, errno, x.At, got, x.Trampoline.Code, err)
+					}
+				}
+			}
+			told := 0
+			for _, k := range a.kinds {
+				if k == wire.PatchDoRun {
+					told++
+				}
+			}
+			if len(p.runs) > told {
+				t.Errorf("operation %d refused (%v): %d runs, of which the process was told %d times", refuse, errno, len(p.runs), told)
+			}
+			for _, r := range p.blocks {
+				unix.Syscall(unix.SYS_MUNMAP, uintptr(r.Lo), uintptr(r.Hi-r.Lo), 0)
+			}
+			for _, r := range p.arenas {
+				unix.Syscall(unix.SYS_MUNMAP, uintptr(r.at), uintptr(r.bytes), 0)
+			}
+			self.Close()
+			unix.Munmap(mem)
+			unix.Close(fd)
+		}
+	}
+	t.Logf("up to %d operations", most)
+}
+
+type nobody struct{ Client }
+
+type textOf struct{ text text }
+
+func text1(at uint64, code []byte, plan *patch.Text, space *patch.Space) *textOf {
+	return &textOf{text{at: at, code: code, plan: plan, planner: patch.NewPlanner(plan, space), live: bytes.Clone(code)}}
+}
