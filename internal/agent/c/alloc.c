@@ -80,14 +80,17 @@ static struct rs_alloc_heap *make_heap(uint32_t id)
 	return h;
 }
 
+static uint32_t lowest_heap = 1; /* those below are taken */
+
 /* The lowest that no thread has, or a new one. */
 static struct rs_alloc_heap *find_heap(void)
 {
 	struct rs_alloc_heap *h = NULL;
 	rs_alloc_lock(&T.lock, 0);
-	uint32_t id = 1;
+	uint32_t id = lowest_heap;
 	while (id < T.heaps && T.heap[id]->taken)
 		id++;
+	lowest_heap = id;
 	if (id < T.heaps)
 		h = T.heap[id];
 	else if (id < HEAPS_MOST && (h = make_heap(id)) != NULL) {
@@ -136,6 +139,8 @@ void rs_alloc_thread_end(void)
 	rs_slab_idle(h);
 	rs_alloc_lock(&T.lock, 0);
 	h->taken = 0;
+	if (h->id < lowest_heap)
+		lowest_heap = h->id;
 	rs_alloc_unlock(&T.lock);
 }
 
@@ -169,9 +174,11 @@ void rs_alloc_after_fork(bool child)
 	if (child) {
 		for (uint32_t id = 1; id < T.heaps; id++) {
 			T.heap[id]->lock = 0;
-			T.heap[id]->taken = T.heap[id] == rs_alloc_mine;
+			if (state != INSIDE) /* else one of them is to be had again */
+				T.heap[id]->taken = T.heap[id] == rs_alloc_mine;
 		}
 		T.lock = 0;
+		lowest_heap = 1;
 	} else if (fork_locked) {
 		fork_locked = false;
 		for (uint32_t id = 1; id < fork_heaps; id++)
@@ -215,7 +222,7 @@ void *rs_plain_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
 		bool clean = false;
 		uintptr_t p = rs_huge_alloc(h, n > RS_ALLOC_LARGEST ? n : RS_ALLOC_LARGEST + 1, align, &clean);
 		/* Pages that the program will not touch are better not there. */
-		if (p && zero && !clean && rs_alloc_source.purge(p, (n + RS_PAGE - 1) & -RS_PAGE) != 0)
+		if (p && zero && !clean && purge(p, (n + RS_PAGE - 1) & -RS_PAGE) != 0)
 			rs_os_clear((void *)p, n);
 		return (void *)p;
 	}
@@ -245,7 +252,9 @@ void rs_plain_free(struct rs_alloc_heap *h, void *block)
 		struct rs_alloc_bin *b = &h->bin[class];
 		if (b->top == b->limit)
 			rs_slab_flush(h, class, false);
-		*b->top++ = p;
+		*b->top = p;
+		RS_BARRIER();
+		b->top++;
 	} else if (V.foreign && state != INSIDE) {
 		rs_slab_home(p);
 	} else {
@@ -462,7 +471,7 @@ static void make_classes(void)
 		T.size[c] = size;
 		T.units[c] = (uint8_t)u;
 		T.total[c] = (uint16_t)(u * RS_UNIT / size);
-		T.cap[c] = size <= 256 ? 128 : size <= 1024 ? 64 : size <= 4096 ? 16 : size <= 16384 ? 8 : c < RS_ALLOC_WHOLE ? 4 : 1;
+		T.cap[c] = size <= 256 ? 128 : size <= 1024 ? 64 : size <= 4096 ? 8 : c < RS_ALLOC_WHOLE ? 2 : 1;
 	}
 	for (unsigned i = 0; i <= RS_ALLOC_QUICK / 16; i++)
 		rs_alloc_class_of[i] = (uint8_t)class_of(i ? i * 16 : 1);

@@ -22,7 +22,7 @@ enum {
 
 /* --- where pages come from ---------------------------------------------------------------------------------------------- */
 
-/* Whole chunks. May be changed before rs_alloc_begin, or by who sees to it that no thread allocates meanwhile. Called with locks of the allocator held: none
+/* Whole chunks. Not called once the program is in a sandbox: what would need them is then libc's. May be changed before rs_alloc_begin, or by who sees to it that no thread allocates meanwhile. Called with locks of the allocator held: none
  * of them may allocate. Those that return a long return 0 or a negative errno. */
 struct rs_alloc_source {
 	/* From now on this is memory of heap `owner`, readable, writable and zero. */
@@ -161,6 +161,7 @@ static inline void rs_alloc_free(void *p)
 		uintptr_t *top = b->top;
 		if (RS_LIKELY(top != b->limit)) {
 			*top = (uintptr_t)p;
+			__asm__ volatile("" ::: "memory"); /* a child that is forked now sees either both or not the latter */
 			b->top = top + 1;
 			return;
 		}

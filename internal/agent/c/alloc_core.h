@@ -62,8 +62,14 @@ static inline uintptr_t chunk_address(uint32_t i) { return V.base + ((uintptr_t)
 static inline uintptr_t unit_address(uint32_t u) { return V.base + ((uintptr_t)u << RS_UNIT_BITS); }
 static inline struct span *span_at(uint32_t unit) { return &T.chunk[unit / UNITS].span[unit % UNITS]; }
 
+/* Not 0: the pages are as they were. In a sandbox the program's filter may not know the call. */
+static inline long purge(uintptr_t at, size_t bytes) { return rs_sandboxed ? -1 : rs_alloc_source.purge(at, bytes); }
+
+/* Not the first: two blocks in 32 bytes would have one place in heap.c's table, and be forgotten, where glibc has none of less than 32 either. */
 static inline unsigned class_of(size_t n) /* 0 < n ≤ RS_ALLOC_LARGEST */
 {
+	if (n <= 32)
+		return 1;
 	if (n <= 128)
 		return (unsigned)((n - 1) >> 4);
 	if (n > 2 * RS_UNIT)

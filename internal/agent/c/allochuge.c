@@ -65,6 +65,8 @@ static bool have_tables(uint32_t n)
 {
 	if (n <= had)
 		return true;
+	if (rs_sandboxed)
+		return false;
 	uint32_t to = (n + META_PIECE - 1) / META_PIECE * META_PIECE;
 	if (to > T.chunks)
 		to = T.chunks;
@@ -113,7 +115,7 @@ static bool take(uint32_t first, uint32_t k, uint32_t owner, bool *clean)
 			n++;
 		uintptr_t at = chunk_address(i);
 		size_t bytes = (size_t)(n - i) << RS_CHUNK_BITS;
-		if ((there ? rs_alloc_source.hand(at, bytes, 0, owner) : rs_alloc_source.commit(at, bytes, owner)) < 0)
+		if (there ? rs_alloc_source.hand(at, bytes, 0, owner) < 0 : rs_sandboxed || rs_alloc_source.commit(at, bytes, owner) < 0)
 			break;
 		i = n;
 	}
@@ -164,12 +166,12 @@ static void give(uint32_t first, uint32_t k, uint32_t owner, bool touched)
 	uintptr_t at = chunk_address(first);
 	size_t bytes = (size_t)k << RS_CHUNK_BITS;
 	bool keep = true;
-	if (touched && k >= LARGE) {
+	if (touched && k >= LARGE && !rs_sandboxed) {
 		rs_alloc_source.decommit(at, bytes);
 		keep = touched = false;
 	} else {
 		if (touched && dirty_free + k > RETAINED)
-			touched = rs_alloc_source.purge(at, bytes) != 0;
+			touched = purge(at, bytes) != 0;
 		if (rs_alloc_source.hand(at, bytes, owner, 0) < 0) {
 			rs_alloc_source.decommit(at, bytes);
 			keep = touched = false;
@@ -198,7 +200,7 @@ bool rs_runs_purge(void)
 	bool any = false;
 	rs_alloc_lock(&T.lock, 0);
 	for (uint32_t i = lowest; dirty_free && i < used; i++)
-		if (bit(unused, i) && bit(dirty, i) && rs_alloc_source.purge(chunk_address(i), RS_CHUNK) == 0) {
+		if (bit(unused, i) && bit(dirty, i) && purge(chunk_address(i), RS_CHUNK) == 0) {
 			set(dirty, i, false);
 			dirty_free--;
 			any = true;
@@ -273,7 +275,7 @@ uintptr_t rs_huge_resize(struct rs_alloc_heap *h, uintptr_t p, size_t n)
 	if (is < was) {
 		uintptr_t end = chunk_address(first + k) < p + was ? chunk_address(first + k) : p + was;
 		if (end > p + is && end - (p + is) >= 128 << 10)
-			rs_alloc_source.purge(p + is, end - (p + is));
+			purge(p + is, end - (p + is));
 	}
 	if (k > had_chunks && !grow(first + had_chunks, k - had_chunks, owner)) {
 		bool clean;
@@ -281,10 +283,10 @@ uintptr_t rs_huge_resize(struct rs_alloc_heap *h, uintptr_t p, size_t n)
 		if (!to)
 			return 0;
 		size_t bytes = (size_t)had_chunks << RS_CHUNK_BITS, moved = 0;
-		bool all = V.owner[chunk_index(to)] == owner && rs_alloc_source.move(p, to, bytes) == 0;
+		bool may = V.owner[chunk_index(to)] == owner && !rs_sandboxed, all = may && rs_alloc_source.move(p, to, bytes) == 0;
 		if (!all) /* several mappings, or memory that cannot be moved */
 			for (; moved < was; moved += RS_CHUNK)
-				if (V.owner[chunk_index(to)] != owner || rs_alloc_source.move(p + moved, to + moved, RS_CHUNK) != 0)
+				if (!may || rs_alloc_source.move(p + moved, to + moved, RS_CHUNK) != 0)
 					rs_os_copy((void *)(to + moved), (void *)(p + moved), was - moved < RS_CHUNK ? was - moved : RS_CHUNK);
 		__atomic_store_n(&V.unit[first * UNITS], 0, __ATOMIC_RELEASE);
 		rs_run_give(first, had_chunks, owner, !all);

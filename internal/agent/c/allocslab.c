@@ -243,6 +243,7 @@ uintptr_t rs_slab_refill(struct rs_alloc_heap *h, unsigned class)
 		b->bottom[i] = b->bottom[k];
 		b->bottom[k] = p;
 	}
+	RS_BARRIER();
 	b->top = b->bottom + got - 1;
 	return *b->top;
 }
@@ -300,11 +301,15 @@ void rs_slab_flush(struct rs_alloc_heap *h, unsigned class, bool all)
 	while (most) {
 		uintptr_t batch[BATCH];
 		unsigned k = most < BATCH ? most : BATCH;
+		/* A child that is forked meanwhile finds an empty stack, and not a block twice. */
+		b->top = b->bottom;
+		RS_BARRIER();
 		for (unsigned i = 0; i < k; i++)
 			batch[i] = b->bottom[i];
 		for (unsigned i = k; i < n; i++)
 			b->bottom[i - k] = b->bottom[i];
 		n -= k;
+		RS_BARRIER();
 		b->top = b->bottom + n;
 		most -= k;
 		unsigned left = put_blocks(h, batch, batch + k);
@@ -411,7 +416,7 @@ void rs_slab_purge(struct rs_alloc_heap *h)
 				uint64_t mask = 15ull << page % 64;
 				if (!(c->unit_free >> u & 1) || !(LOAD(c->dirty[page / 64]) & mask))
 					continue;
-				if (rs_alloc_source.purge(chunk_address(at - 1) + u * (uintptr_t)RS_UNIT, RS_UNIT) == 0)
+				if (purge(chunk_address(at - 1) + u * (uintptr_t)RS_UNIT, RS_UNIT) == 0)
 					__atomic_fetch_and(&c->dirty[page / 64], ~mask, __ATOMIC_RELAXED);
 			}
 		}

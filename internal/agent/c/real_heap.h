@@ -1,6 +1,11 @@
 /* real_heap.h: real functions that heap.c, new.c and vm.c interpose. The operators are found by their mangled names; new.c explains
  * what happens where there are none in the global scope. */
+struct mallinfo;
+struct mallinfo2;
 #define RS_REAL_HEAP \
+	R(int, malloc_trim, "", (size_t)) \
+	R(struct mallinfo, mallinfo, "", (void)) \
+	R(struct mallinfo2, mallinfo2, "", (void)) \
 	R(void *, malloc, "", (size_t)) \
 	R(void *, calloc, "", (size_t, size_t)) \
 	R(void *, realloc, "", (void *, size_t)) \
