@@ -124,7 +124,7 @@ func (p *Process) prepare(list []*change, alone bool) error {
 		all = append(all, c.tx.New...)
 	}
 	all = byTrampoline(all)
-	mapping, err := p.mapping(len(all) <= fewPatches)
+	mapping, err := p.mapping()
 	if err != nil {
 		return err
 	}
@@ -194,9 +194,6 @@ func failed(err error, kind wire.PatchDo) bool {
 	var bad *opError
 	return errors.As(err, &bad) && bad.op.Kind == uint32(kind)
 }
-
-// fewPatches is how many a request for single patches makes, at most.
-const fewPatches = 16
 
 const opTrap = 0xcc
 

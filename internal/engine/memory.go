@@ -195,11 +195,8 @@ type mapping struct {
 	frames []patch.Range // what these show
 }
 
-// preparedBytes is how much is mapped around the place where a single patch needs memory: most of those to come then find it mapped. Start-up maps what it needs and no more.
-const preparedBytes = 16 << 20
-
-// mapping says what is to be mapped for what is planned. wide: more may be wanted soon.
-func (p *Process) mapping(wide bool) (m mapping, err error) {
+// mapping says what is to be mapped for what is planned.
+func (p *Process) mapping() (m mapping, err error) {
 	list := p.space.Frames()
 	if len(list) == 0 {
 		return m, nil
@@ -208,11 +205,7 @@ func (p *Process) mapping(wide bool) (m mapping, err error) {
 	for i, x := range list {
 		ranges[i] = mapped(x)
 	}
-	need := subtract(union(ranges), p.blocks)
-	if wide && p.roomy() {
-		need = p.widened(need)
-	}
-	for _, r := range need {
+	for _, r := range subtract(union(ranges), p.blocks) {
 		m.ops = append(m.ops, op(wire.PatchDoMap, r.Lo, r.Hi-r.Lo))
 	}
 	m.blocks = len(m.ops)
@@ -230,29 +223,6 @@ func (p *Process) mapping(wide bool) (m mapping, err error) {
 	}
 	m.frames = union(m.frames)
 	return m, nil
-}
-
-// roomy says whether the process may have as much address space as there is.
-func (p *Process) roomy() bool {
-	if p.limit == 0 {
-		var limit unix.Rlimit
-		if p.limit = 1; unix.Prlimit(p.PID, unix.RLIMIT_AS, nil, &limit) == nil {
-			p.limit = limit.Cur
-		}
-	}
-	return p.limit == unix.RLIM_INFINITY
-}
-
-// widened gives more of what nobody has mapped, around ranges that are to be.
-func (p *Process) widened(list []patch.Range) []patch.Range {
-	var wide []patch.Range
-	for _, r := range list {
-		wide = append(wide, patch.Range{Lo: r.Lo &^ (preparedBytes - 1), Hi: (r.Hi + preparedBytes - 1) &^ (preparedBytes - 1)})
-	}
-	free := subtract(subtract(union(wide), p.others), p.blocks)
-	return slices.DeleteFunc(free, func(r patch.Range) bool {
-		return !slices.ContainsFunc(list, func(x patch.Range) bool { return x.Lo >= r.Lo && x.Hi <= r.Hi })
-	})
 }
 
 // mapNow has done what a mapping says. A page that could not show its frame has memory of its own.

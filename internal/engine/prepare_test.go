@@ -103,7 +103,7 @@ func TestPrepare(t *testing.T) {
 			end := plan.AddFunction(lo, lo+uint64(len(text)))
 			c := &change{t: &text1(lo, text, plan, p.space).text}
 			for a := plan.Next(lo, end); a < end; a = plan.Next(a+1, end) {
-				if plan.Len(a) > 1 && (len(c.add) < fewPatches/2 || refuse%3 == 0) { // a few, or many
+				if plan.Len(a) > 1 && (len(c.add) < 8 || refuse%3 == 0) { // a few, or many
 					c.add = append(c.add, patch.Site{At: a, Recipe: bare{}})
 				}
 			}

@@ -44,7 +44,6 @@ type Process struct {
 	framed   []patch.Range // what shows frames
 	others   []patch.Range // what is mapped that is not ours, as the space knows it
 	blocks   []patch.Range // what we have mapped for trampolines
-	limit    uint64        // of its address space; 0: not known yet
 
 	runs   []*run
 	arenas []*arena       // in which they lie
