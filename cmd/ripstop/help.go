@@ -118,7 +118,8 @@ flag given on the command line replaces what the variable says of it.
 
   NO_COLOR            any value: no colours, unless --color=always
   TMPDIR              where the session's directory is made
-  XDG_CACHE_HOME      where unwind tables of libraries are kept (default ~/.cache)`
+  XDG_CACHE_HOME      where unwind tables of libraries, and what is known of their code, are kept
+                      (default ~/.cache; at most 256 and 768 MiB)`
 
 const formatsText = `--format takes one or more of these, each with a file of its own if you like:
 

@@ -1,4 +1,4 @@
-/* alloc.h: the agent's own heap: what heap.c, sharing and guard use of it. docs/decisions.md, 35.
+/* alloc.h: the agent's own heap: what heap.c, sharing and guard use of it. docs/decisions.md, 38.
  *
  * One reserved range of addresses, made of chunks. A chunk is one heap's, a heap one thread's (or, for the moment, nobody's). Small blocks lie in spans of one size each,
  * larger ones in runs of chunks of their own. What the allocator knows lies beside the range: it never touches the program's pages, but where the program asks for it (calloc, realloc's
