@@ -35,12 +35,12 @@ struct early_head {
 	size_t pad;
 };
 
-static bool is_early(const void *p)
+bool rs_heap_is_early(const void *p)
 {
 	return (const uint8_t *)p >= early_area && (const uint8_t *)p < early_area + EARLY_BYTES;
 }
 
-static void *early_alloc(size_t align, size_t n)
+void *rs_heap_early(size_t align, size_t n)
 {
 	if (align < 16)
 		align = 16;
@@ -55,7 +55,7 @@ static void *early_alloc(size_t align, size_t n)
 	return (void *)p;
 }
 
-static size_t early_size(const void *p) { return ((const struct early_head *)p - 1)->size; }
+size_t rs_heap_early_size(const void *p) { return ((const struct early_head *)p - 1)->size; }
 
 static void copy(void *to, const void *from, size_t n)
 {
@@ -527,9 +527,6 @@ bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t
 
 /* --- the interface ------------------------------------------------------------------------------------------------------- */
 
-#define GOT(p, n, kind) rs_heap_got((p), (n), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
-#define GIVE(p, kind) rs_heap_give((p), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
-
 /* What the real functions are, our own heap's where that is in use. */
 static inline void *real_malloc(size_t n) { return rs_alloc.on ? rs_alloc_malloc(n) : rs_real.malloc(n); }
 static inline void *real_calloc(size_t m, size_t n) { return rs_alloc.on ? rs_alloc_calloc(m, n) : rs_real.calloc(m, n); }
@@ -542,7 +539,7 @@ static inline void real_free(void *p)
 		rs_real.free(p);
 }
 
-static void free_doubtful(void *p, void (*real)(void *))
+void rs_heap_free_real(void *p, void (*real)(void *))
 {
 	if (rs_alloc_has((uintptr_t)p))
 		rs_alloc_free_doubtful(p);
@@ -562,7 +559,7 @@ static void *real_resize(void *(*real)(void *, size_t), void *old, size_t n, boo
 }
 
 /* As glibc's, an alignment is rounded up to a power of two. */
-static void *real_memalign(void *(*real)(size_t, size_t), size_t align, size_t n)
+void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t n)
 {
 	if (!rs_alloc.on || align > SIZE_MAX / 2 + 1)
 		return real(align, n);
@@ -574,10 +571,10 @@ static void *real_memalign(void *(*real)(size_t, size_t), size_t align, size_t n
 RS_EXPORT void *malloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.malloc))
-		return early_alloc(16, n);
+		return rs_heap_early(16, n);
 	void *p = real_malloc(n);
 	if (RS_UNLIKELY(!got_quickly(p, n, RS_CALLER(), __builtin_frame_address(0))))
-		GOT(p, n, MALLOC);
+		RS_HEAP_GOT(p, n, MALLOC);
 	return p;
 }
 
@@ -585,27 +582,27 @@ RS_EXPORT void *calloc(size_t m, size_t n)
 {
 	size_t total;
 	if (RS_UNLIKELY(!rs_real.calloc)) /* the early area is zero and is never used twice */
-		return __builtin_mul_overflow(m, n, &total) ? NULL : early_alloc(16, total);
+		return __builtin_mul_overflow(m, n, &total) ? NULL : rs_heap_early(16, total);
 	void *p = real_calloc(m, n);
 	if (RS_UNLIKELY(!got_quickly(p, m * n, RS_CALLER(), __builtin_frame_address(0))))
-		GOT(p, m * n, CALLOC);
+		RS_HEAP_GOT(p, m * n, CALLOC);
 	return p;
 }
 
 /* Moves an early block into the real heap. */
 static void *early_move(void *old, size_t n)
 {
-	size_t have = early_size(old);
-	void *p = rs_real.malloc ? real_malloc(n) : early_alloc(16, n);
+	size_t have = rs_heap_early_size(old);
+	void *p = rs_real.malloc ? real_malloc(n) : rs_heap_early(16, n);
 	if (p)
 		copy(p, old, have < n ? have : n);
 	return p;
 }
 
-static void *resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned kind, uintptr_t pc, void *fp)
+void *rs_heap_resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned kind, uintptr_t pc, void *fp)
 {
-	if (RS_UNLIKELY(!real || is_early(old))) {
-		void *p = old ? early_move(old, n) : early_alloc(16, n);
+	if (RS_UNLIKELY(!real || rs_heap_is_early(old))) {
+		void *p = old ? early_move(old, n) : rs_heap_early(16, n);
 		rs_heap_got(p, n, kind, pc, fp);
 		return p;
 	}
@@ -628,7 +625,7 @@ static void *resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned
 
 RS_EXPORT void *realloc(void *old, size_t n)
 {
-	return resize(rs_real.realloc, old, n, RS_ALLOC_REALLOC, RS_CALLER(), __builtin_frame_address(0));
+	return rs_heap_resize(rs_real.realloc, old, n, RS_ALLOC_REALLOC, RS_CALLER(), __builtin_frame_address(0));
 }
 
 RS_EXPORT void *reallocarray(void *old, size_t m, size_t n)
@@ -638,16 +635,16 @@ RS_EXPORT void *reallocarray(void *old, size_t m, size_t n)
 		errno = ENOMEM;
 		return NULL;
 	}
-	return resize(rs_real.realloc, old, total, RS_ALLOC_REALLOCARRAY, RS_CALLER(), __builtin_frame_address(0));
+	return rs_heap_resize(rs_real.realloc, old, total, RS_ALLOC_REALLOCARRAY, RS_CALLER(), __builtin_frame_address(0));
 }
 RS_ALIAS(__libc_reallocarray, reallocarray);
 
 static __attribute__((noinline)) void free_slowly(void *p, uintptr_t pc, void *fp)
 {
-	if (is_early(p) || !rs_real.free)
+	if (rs_heap_is_early(p) || !rs_real.free)
 		return;
 	rs_heap_give(p, RS_ALLOC_FREE, pc, fp);
-	free_doubtful(p, rs_real.free);
+	rs_heap_free_real(p, rs_real.free);
 }
 
 RS_EXPORT void free(void *p)
@@ -658,152 +655,4 @@ RS_EXPORT void free(void *p)
 	}
 	free_slowly(p, RS_CALLER(), __builtin_frame_address(0));
 	__asm__ volatile("" ::: "memory"); /* no tail call: our frame is looked at */
-}
-
-RS_EXPORT void cfree(void *p);
-RS_EXPORT void cfree(void *p)
-{
-	if (RS_UNLIKELY(is_early(p) || !rs_real.free))
-		return;
-	GIVE(p, FREE);
-	free_doubtful(p, rs_real.cfree ? rs_real.cfree : rs_real.free);
-}
-RS_OLD(cfree, cfree, "GLIBC_2.2.5");
-
-RS_EXPORT void *memalign(size_t align, size_t n);
-RS_EXPORT void *memalign(size_t align, size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.memalign))
-		return early_alloc(align, n);
-	void *p = real_memalign(rs_real.memalign, align, n);
-	GOT(p, n, MEMALIGN);
-	return p;
-}
-
-RS_EXPORT void *aligned_alloc(size_t align, size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.aligned_alloc))
-		return early_alloc(align, n);
-	void *p = real_memalign(rs_real.aligned_alloc, align, n);
-	GOT(p, n, MEMALIGN);
-	return p;
-}
-
-RS_EXPORT int posix_memalign(void **out, size_t align, size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.posix_memalign)) {
-		void *p = early_alloc(align, n);
-		if (p)
-			*out = p;
-		return p ? 0 : ENOMEM;
-	}
-	int r;
-	if (rs_alloc.on && align % sizeof(void *) == 0 && align && !(align & (align - 1))) {
-		int error = errno;
-		void *p = rs_alloc_memalign(align, n);
-		if (p)
-			*out = p;
-		else
-			errno = error;
-		r = p ? 0 : ENOMEM;
-	} else
-		r = rs_real.posix_memalign(out, align, n);
-	if (r == 0)
-		GOT(*out, n, MEMALIGN);
-	return r;
-}
-
-RS_EXPORT void *valloc(size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.valloc))
-		return early_alloc(4096, n);
-	void *p = rs_alloc.on ? rs_alloc_memalign(RS_PAGE, n) : rs_real.valloc(n);
-	GOT(p, n, MEMALIGN);
-	return p;
-}
-
-RS_EXPORT void *pvalloc(size_t n);
-RS_EXPORT void *pvalloc(size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.pvalloc))
-		return early_alloc(4096, (n + 4095) & ~(size_t)4095);
-	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_alloc_memalign(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE) : rs_real.pvalloc(n);
-	GOT(p, n, MEMALIGN);
-	return p;
-}
-
-RS_EXPORT size_t malloc_usable_size(void *p);
-RS_EXPORT size_t malloc_usable_size(void *p)
-{
-	if (is_early(p))
-		return early_size(p);
-	if (rs_alloc_has((uintptr_t)p))
-		return rs_alloc_usable_size(p);
-	return rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 0;
-}
-
-/* glibc's second names, by which some programs reach its allocator past an interposed one. */
-RS_EXPORT void *__libc_malloc(size_t n);
-RS_EXPORT void *__libc_malloc(size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.__libc_malloc))
-		return early_alloc(16, n);
-	void *p = rs_alloc.on ? rs_alloc_malloc(n) : rs_real.__libc_malloc(n);
-	GOT(p, n, MALLOC);
-	return p;
-}
-
-RS_EXPORT void *__libc_calloc(size_t m, size_t n);
-RS_EXPORT void *__libc_calloc(size_t m, size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.__libc_calloc))
-		return calloc(m, n);
-	void *p = rs_alloc.on ? rs_alloc_calloc(m, n) : rs_real.__libc_calloc(m, n);
-	GOT(p, m * n, CALLOC);
-	return p;
-}
-
-RS_EXPORT void *__libc_realloc(void *old, size_t n);
-RS_EXPORT void *__libc_realloc(void *old, size_t n)
-{
-	return resize(rs_real.__libc_realloc, old, n, RS_ALLOC_REALLOC, RS_CALLER(), __builtin_frame_address(0));
-}
-
-RS_EXPORT void *__libc_memalign(size_t align, size_t n);
-RS_EXPORT void *__libc_memalign(size_t align, size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.__libc_memalign))
-		return early_alloc(align, n);
-	void *p = real_memalign(rs_real.__libc_memalign, align, n);
-	GOT(p, n, MEMALIGN);
-	return p;
-}
-
-RS_EXPORT void *__libc_valloc(size_t n);
-RS_EXPORT void *__libc_valloc(size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.__libc_valloc))
-		return early_alloc(4096, n);
-	void *p = rs_alloc.on ? rs_alloc_memalign(RS_PAGE, n) : rs_real.__libc_valloc(n);
-	GOT(p, n, MEMALIGN);
-	return p;
-}
-
-RS_EXPORT void *__libc_pvalloc(size_t n);
-RS_EXPORT void *__libc_pvalloc(size_t n)
-{
-	if (RS_UNLIKELY(!rs_real.__libc_pvalloc))
-		return early_alloc(4096, (n + 4095) & ~(size_t)4095);
-	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_alloc_memalign(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE) : rs_real.__libc_pvalloc(n);
-	GOT(p, n, MEMALIGN);
-	return p;
-}
-
-RS_EXPORT void __libc_free(void *p);
-RS_EXPORT void __libc_free(void *p)
-{
-	if (RS_UNLIKELY(is_early(p) || !rs_real.__libc_free))
-		return;
-	GIVE(p, FREE);
-	free_doubtful(p, rs_real.__libc_free);
 }

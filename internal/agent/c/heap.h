@@ -1,4 +1,4 @@
-/* heap.h: what heap.c offers to new.c and dl.c. */
+/* heap.h: what heap.c offers to heapname.c, new.c and dl.c. */
 #ifndef RS_HEAP_H
 #define RS_HEAP_H
 #include "agent.h"
@@ -13,4 +13,19 @@ void rs_heap_operator(void);
 void rs_heap_begin(void) __attribute__((visibility("hidden")));
 /* From now on blocks may be had and given back past us. */
 void rs_heap_bypassed(void);
+
+/* --- to heapname.c ----------------------------------------------------------------------------------------------------- */
+
+#define RS_HEAP_GOT(p, n, kind) rs_heap_got((p), (n), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
+#define RS_HEAP_GIVE(p, kind) rs_heap_give((p), RS_ALLOC_##kind, RS_CALLER(), __builtin_frame_address(0))
+
+/* Blocks for who asks before the real functions are known. They are zero, and never used twice. */
+void *rs_heap_early(size_t align, size_t n) __attribute__((visibility("hidden")));
+bool rs_heap_is_early(const void *p) __attribute__((visibility("hidden")));
+size_t rs_heap_early_size(const void *p) __attribute__((visibility("hidden")));
+/* The real functions, or our own heap's where the block is, or is to be, its. p may be no block at all. */
+void rs_heap_free_real(void *p, void (*real)(void *)) __attribute__((visibility("hidden")));
+void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t n) __attribute__((visibility("hidden")));
+/* All of a realloc. */
+void *rs_heap_resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned kind, uintptr_t pc, void *fp) __attribute__((visibility("hidden")));
 #endif
