@@ -32,7 +32,7 @@ func OwnEnviron() []string {
 const fewestFiles, enoughFiles = 64, 4096
 
 // fewestBytes is how large the files of a session must be allowed to be: the agent's library, and the shared memory of one thread.
-const fewestBytes = 2 << 20
+const fewestBytes = 4 << 20
 
 // RaiseFileLimits makes room for our own descriptors where the limit of open files is low, and fails where too few of them or only too small files are
 // allowed. The target gets the limits that we had.

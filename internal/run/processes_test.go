@@ -113,7 +113,7 @@ func TestFileSizeLimit(t *testing.T) {
 	if fmt.Sprint(summaries(r.stdout)) != "[lock-order-inversion]" {
 		t.Errorf("soft limit: exit %d\n%s", r.code, r.stdout)
 	}
-	for kib, want := range map[int]string{1: "the limit on file size is 1 KiB (ulimit -f)", 2047: "ripstop needs 2048", 2048: ""} {
+	for kib, want := range map[int]string{1: "the limit on file size is 1 KiB (ulimit -f)", 4095: "ripstop needs 4096", 4096: ""} {
 		os.Chmod(path("runner"), 0o755)
 		cmd := exec.Command("bash", "-c", fmt.Sprintf(`ulimit -f %d; "$0" '{}' run "$1" 2>&1 | cat; exit ${PIPESTATUS[0]}`, kib), path("runner"), path("inversion"))
 		if os.Geteuid() == 0 { // who may raise it
