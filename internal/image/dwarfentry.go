@@ -258,6 +258,15 @@ func (it *entries) next() (e entry, ok bool) {
 	return e, r.err == nil
 }
 
+// past moves behind the children of e, which was read last; false: where that is is not known.
+func (it *entries) past(e *entry) bool {
+	if !e.has(atSibling) || e.sibling <= it.r.off || e.sibling > it.u.end {
+		return false
+	}
+	it.r.off = e.sibling
+	return true
+}
+
 // attr reads one attribute into e, or over it.
 func (it *entries) attr(e *entry, s *attrSpec) {
 	r := &it.r

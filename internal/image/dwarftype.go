@@ -93,11 +93,9 @@ func (d *dwarfFile) variables() []variable {
 				}
 			}
 			if e.children {
-				if e.has(atSibling) && !mayHoldCode(e.tag) && e.sibling > it.r.off && e.sibling <= u.end {
-					it.r.off = e.sibling
-					continue
+				if mayHoldCode(e.tag) || !it.past(&e) {
+					depth++
 				}
-				depth++
 			} else if depth == 0 {
 				break
 			}
@@ -211,9 +209,7 @@ func (e *typeEntry) each(fn func(c typeEntry) bool) {
 		case depth == 0 && !fn(c):
 			return
 		case c.tag != 0 && c.children:
-			if c.has(atSibling) && c.sibling > it.r.off && c.sibling <= e.u.end {
-				it.r.off = c.sibling
-			} else {
+			if !it.past(&c.entry) {
 				depth++
 			}
 		}
@@ -291,7 +287,10 @@ func (t typeRef) words(depth int) string {
 	switch e.tag {
 	case dwarf.TagPointerType:
 		to := e.of().words(depth + 1)
-		return to + " *"[map[bool]int{true: 1}[strings.HasSuffix(to, "*")]:]
+		if strings.HasSuffix(to, "*") {
+			return to + "*"
+		}
+		return to + " *"
 	case dwarf.TagReferenceType:
 		return e.of().words(depth+1) + " &"
 	case dwarf.TagRvalueReferenceType:

@@ -73,8 +73,7 @@ func (d *dwarfFile) parse(i int) *parsedUnit {
 			p.scopes[e.off] = outer
 		}
 		if e.children {
-			if e.has(atSibling) && !mayHoldCode(e.tag) && e.sibling > it.r.off && e.sibling <= u.end {
-				it.r.off = e.sibling
+			if !mayHoldCode(e.tag) && it.past(&e) {
 				continue
 			}
 			if depth < maxDepth {
