@@ -133,9 +133,9 @@ func TestLibrary(t *testing.T) {
 		filter []string
 		rate   float64 // of calls told with a sample of each tenth access
 	}{
-		{"copies", []string{exe}, nil, 0.65},
+		{"copies", []string{exe}, nil, 0.5}, // 0.66 to 0.7
 		{"copies, the library not traced", []string{exe}, []string{step.FilterMain}, 0.05},
-		{"sort", []string{"/usr/bin/sort", text}, nil, 0.2},
+		{"sort", []string{"/usr/bin/sort", text}, nil, 0.1}, // 0.18 to 0.27: where its blocks lie and the first period decide
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := recordBy(t, step.Options{Period: 10, Filter: c.filter}, c.argv...)
