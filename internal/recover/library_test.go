@@ -122,6 +122,9 @@ func libraryAgainst(t *testing.T, rec *sample.Recording, all map[owner]*doing, o
 
 // What the C library copies, sets and compares for the program is told, and all of it is so, at every period.
 func TestLibrary(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestWorkers runs the same goroutines")
+	}
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte(strings.Repeat("what is given is right\n", 40)), 0o600); err != nil {
 		t.Fatal(err)

@@ -284,6 +284,9 @@ func prepared(t testing.TB, rec *sample.Recording, bytes uint64, segments int) *
 
 // Whatever is given is what the program did: with threads that race, with signals and all that the kernel does, at every period, for pieces of every size.
 func TestNotOneWrongAddress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestWorkers runs the same goroutines")
+	}
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, bytes.Repeat([]byte("what is given is right "), 100), 0o600); err != nil {
 		t.Fatal(err)
