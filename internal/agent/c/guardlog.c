@@ -1,0 +1,423 @@
+/* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
+#include "guardlog.h"
+#include <errno.h>
+#include <linux/futex.h>
+
+enum { LOGS = 256, EVENTS = 1 << 16, BYTES = 1 << 19, OBJECTS = 1 << 15 };
+
+/* Of an object, in the arena: a line each, as neighbours may be other threads'. */
+struct object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((aligned(64)));
+
+static struct rs_guard_world *world;
+static struct rs_guard_log *logs;
+static struct object *objects;
+static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS]; } *own;
+uint32_t rs_guard_on;
+RS_TLS struct rs_guard_log *self;
+
+#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
+
+struct rs_guard_world *rs_guard_world(void) { return world; }
+struct rs_guard_log *rs_guard_log(uint32_t i) { return &logs[i]; }
+struct rs_guard_node *rs_guard_node(uint32_t i) { return &own->node[i]; }
+uint32_t rs_guard_mode(void) { return world ? LOAD(world->mode) : RS_GUARD_OFF; }
+
+/* --- whose log ------------------------------------------------------------------------------------------------------------ */
+
+static __attribute__((noinline)) struct rs_guard_log *find_self(void)
+{
+	struct rs_guard_world *w = world;
+	if (!w || !LOAD(w->mode))
+		return NULL; /* a forked child sees zeros */
+	uint32_t tid = rs_os_tid(), n = LOAD(w->logs);
+	for (uint32_t i = 0; i < n && i < LOGS; i++)
+		if (LOAD(logs[i].tid) == tid)
+			return self = &logs[i];
+	n = __atomic_fetch_add(&w->logs, 1, __ATOMIC_ACQ_REL);
+	if (n >= LOGS) {
+		__atomic_fetch_sub(&w->logs, 1, __ATOMIC_ACQ_REL);
+		rs_guard_lost(RS_GUARD_LOST_THREADS);
+		return NULL;
+	}
+	STORE(logs[n].tid, tid);
+	return self = &logs[n];
+}
+
+struct rs_guard_log *rs_guard_self(void)
+{
+	struct rs_guard_log *t = self;
+	return RS_LIKELY(t && t->tid) ? t : rs_guard_on ? find_self() : NULL;
+}
+
+/* --- objects ----------------------------------------------------------------------------------------------------------------- */
+
+/* Its index; OBJECTS: there is none. Keys stay: what a rollback undoes of an object is its slot. */
+static uint32_t index_of(uint64_t key, bool make)
+{
+	uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (OBJECTS - 1);
+	for (;; i = (i + 1) & (OBJECTS - 1)) {
+		uint64_t k = __atomic_load_n(&objects[i].key, __ATOMIC_RELAXED);
+		if (k == key)
+			return i;
+		if (k == 0) {
+			if (!make)
+				return OBJECTS;
+			if (__atomic_load_n(&world->objects, __ATOMIC_RELAXED) >= OBJECTS / 4 * 3) {
+				rs_guard_lost(RS_GUARD_LOST_OBJECTS);
+				return OBJECTS;
+			}
+			if (__atomic_compare_exchange_n(&objects[i].key, &k, key, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+				__atomic_fetch_add(&world->objects, 1, __ATOMIC_RELAXED);
+				return i;
+			}
+			if (k == key)
+				return i;
+		}
+	}
+}
+
+struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make)
+{
+	uint32_t i = index_of(object, make);
+	return i == OBJECTS ? NULL : &own->slot[i];
+}
+
+/* --- waits ---------------------------------------------------------------------------------------------------------------------- */
+
+static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime, uint32_t bits)
+{
+	t->wait = word;
+	STORE(t->state, RS_GUARD_WAITS);
+	long r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | (clock == CLOCK_REALTIME ? FUTEX_CLOCK_REALTIME : 0), value, abstime, 0, bits);
+	STORE(t->state, RS_GUARD_RUNS);
+	return r;
+}
+
+long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime)
+{
+	return sleep_on(t, word, value, clock, abstime, ~0u);
+}
+
+/* gate: as it was before the thread saw that it is to stand. */
+static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
+{
+	t->pending = what;
+	STORE(t->state, RS_GUARD_ENDED);
+	__atomic_fetch_add(&world->ended, 1, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, &world->ended, FUTEX_WAKE_PRIVATE, 1);
+	while (LOAD(world->gate) == gate)
+		RS_SYS4(SYS_futex, &world->gate, FUTEX_WAIT_PRIVATE, gate, NULL);
+	STORE(t->state, RS_GUARD_RUNS);
+	t->pending = 0;
+}
+
+static uint32_t bit(uint32_t ticket) { return 1u << ticket % 32; }
+
+/* Waits for the object's turn. False: it will not come. */
+static bool turn(struct rs_guard_log *t, uint64_t key, uint32_t ticket)
+{
+	uint32_t i = index_of(key, true);
+	if (i == OBJECTS || world->unordered)
+		return true;
+	struct object *o = &objects[i];
+	for (;;) {
+		uint32_t now = LOAD(o->turn);
+		if (now == ticket)
+			return true;
+		if (LOAD(world->ending) || LOAD(world->mode) != RS_GUARD_REPLAY)
+			return false;
+		__atomic_fetch_add(&o->sleepers, 1, __ATOMIC_SEQ_CST);
+		sleep_on(t, &o->turn, now, CLOCK_MONOTONIC, NULL, bit(ticket));
+		__atomic_fetch_sub(&o->sleepers, 1, __ATOMIC_SEQ_CST);
+	}
+}
+
+static void next_turn(uint64_t key, uint32_t ticket)
+{
+	uint32_t i = index_of(key, true);
+	if (i == OBJECTS)
+		return;
+	struct object *o = &objects[i];
+	__atomic_exchange_n(&o->turn, ticket + 1, __ATOMIC_SEQ_CST);
+	if (LOAD(o->sleepers))
+		RS_SYS6(SYS_futex, &o->turn, FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG, INT32_MAX, 0, 0, bit(ticket + 1));
+}
+
+/* --- events ------------------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t key_of(uint64_t what) { return what & 0xffffffffffffffull; }
+
+void rs_guard_lost(uint32_t why)
+{
+	uint32_t none = 0;
+	if (world)
+		__atomic_compare_exchange_n(&world->lost, &none, why, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint64_t is)
+{
+	uint32_t none = RS_GUARD_IDENTICAL;
+	if (LOAD(world->mode) != RS_GUARD_REPLAY)
+		return;
+	if (__atomic_compare_exchange_n(&world->why, &none, why, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		world->tid = t ? t->tid : 0;
+		world->event = t ? t->at : 0;
+		world->was = was;
+		world->is = is;
+	}
+	STORE(world->ending, 1);
+}
+
+uint64_t rs_guard_next(const struct rs_guard_log *t)
+{
+	return LOAD(world->mode) == RS_GUARD_REPLAY && !LOAD(world->ending) && t->at < t->end ? t->event[t->at].what : 0;
+}
+
+bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
+{
+	uint64_t what = RS_GUARD_WHAT(object, kind);
+	uint32_t gate = LOAD(world->gate);
+	bool over = LOAD(world->mode) == RS_GUARD_REPLAY && t->at == t->end;
+	if (over && t->pending_end != what && t->pending_end)
+		rs_guard_diverged(t, RS_GUARD_MORE, t->pending_end, what);
+	if (!over && !LOAD(world->ending))
+		return false;
+	stand(t, what, gate);
+	return true;
+}
+
+bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was)
+{
+	uint64_t what = RS_GUARD_WHAT(object, kind);
+	for (;;) {
+		if (was)
+			*was = (struct rs_guard_event){0};
+		/* A heap's locks are taken one inside the other, and nobody can stand before the inner one. */
+		if (kind == RS_GUARD_HEAP ? LOAD(world->ending) : rs_guard_pause(t, object, kind)) {
+			if (kind != RS_GUARD_HEAP)
+				continue;
+			return false;
+		}
+		if (LOAD(world->mode) != RS_GUARD_REPLAY)
+			return false;
+		if (t->at == t->end) {
+			rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
+			if (kind == RS_GUARD_HEAP)
+				return false;
+			continue;
+		}
+		const struct rs_guard_event *e = &t->event[t->at];
+		if (e->what != what) {
+			rs_guard_diverged(t, RS_GUARD_EVENT, e->what, what);
+			continue;
+		}
+		if (e->ticket != RS_GUARD_UNORDERED && !turn(t, key_of(what), e->ticket))
+			continue;
+		if (was)
+			*was = *e;
+		return true;
+	}
+}
+
+static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32_t result)
+{
+	uint32_t at = t->at;
+	if (at == EVENTS) {
+		rs_guard_lost(RS_GUARD_LOST_LOG);
+		return;
+	}
+	t->event[at] = (struct rs_guard_event){what, ticket, result};
+	STORE(t->at, at + 1);
+}
+
+void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
+{
+	uint64_t what = RS_GUARD_WHAT(object, kind);
+	/* A stop in here would be of an event that is half in one epoch and half in the next. */
+	STORE(t->inner, 1);
+	RS_BARRIER();
+	if (LOAD(world->mode) != RS_GUARD_REPLAY) {
+		uint32_t i = ordered ? index_of(key_of(what), true) : OBJECTS;
+		append(t, what, i == OBJECTS ? RS_GUARD_UNORDERED : __atomic_fetch_add(&objects[i].ticket, 1, __ATOMIC_ACQ_REL), result);
+	} else if (!LOAD(world->ending)) {
+		const struct rs_guard_event *e = &t->event[t->at];
+		if (t->at == t->end)
+			rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
+		else if (e->what != what)
+			rs_guard_diverged(t, RS_GUARD_EVENT, e->what, what);
+		else if (e->result != result)
+			rs_guard_diverged(t, RS_GUARD_RESULT, (uint64_t)(int64_t)e->result, (uint64_t)(int64_t)result);
+		else if (e->ticket == RS_GUARD_UNORDERED)
+			STORE(t->at, t->at + 1);
+		else if (turn(t, key_of(what), e->ticket)) {
+			STORE(t->at, t->at + 1);
+			next_turn(key_of(what), e->ticket);
+		}
+	}
+	RS_BARRIER();
+	STORE(t->inner, 0);
+}
+
+/* --- calls ----------------------------------------------------------------------------------------------------------------------------- */
+
+void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes)
+{
+	uint32_t room = 8 + ((bytes + 7) & ~7u);
+	if (bytes > BYTES || t->bytes_at + room > BYTES || t->at == EVENTS) {
+		rs_guard_lost(RS_GUARD_LOST_LOG);
+		return NULL;
+	}
+	char *p = t->bytes + t->bytes_at;
+	rs_os_copy(p, &result, 8);
+	t->bytes_at += room;
+	append(t, RS_GUARD_WHAT(number, RS_GUARD_CALL), bytes, 0);
+	return p + 8;
+}
+
+const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t *result, uint32_t *bytes)
+{
+	uint64_t what = RS_GUARD_WHAT(number, RS_GUARD_CALL);
+	if (LOAD(world->mode) != RS_GUARD_REPLAY || LOAD(world->ending) || t->at == t->end)
+		return NULL;
+	const struct rs_guard_event *e = &t->event[t->at];
+	if (e->what != what) {
+		rs_guard_diverged(t, RS_GUARD_CALL_NUMBER, e->what, what);
+		return NULL;
+	}
+	const char *p = t->bytes + t->bytes_at;
+	rs_os_copy(result, p, 8);
+	*bytes = e->ticket;
+	t->bytes_at += 8 + ((e->ticket + 7) & ~7u);
+	STORE(t->at, t->at + 1);
+	return p + 8;
+}
+
+void rs_guard_replay_end(struct rs_guard_log *t, uint16_t number) { rs_guard_pause(t, number, RS_GUARD_CALL); }
+
+void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait)
+{
+	while (LOAD(world->mode) == RS_GUARD_RECORD && rs_guard_pause(t, number, RS_GUARD_CALL))
+		;
+	if (may_wait) {
+		t->pending = RS_GUARD_WHAT(number, RS_GUARD_CALL);
+		STORE(t->state, RS_GUARD_IN_CALL);
+	}
+}
+
+void rs_guard_call_over(struct rs_guard_log *t)
+{
+	STORE(t->state, RS_GUARD_RUNS);
+	t->pending = 0;
+}
+
+/* --- the coordinator ---------------------------------------------------------------------------------------------------------------------- */
+
+long rs_guard_log_begin(void)
+{
+	struct rs_guard_world *w = rs_guard_map(sizeof *w);
+	logs = rs_guard_map(LOGS * sizeof *logs);
+	objects = rs_guard_map(OBJECTS * sizeof *objects);
+	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event)), *bytes = rs_guard_map((size_t)LOGS * BYTES);
+	own = rs_os_map(sizeof *own);
+	if (!w || !logs || !objects || !events || !bytes || !own)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < LOGS; i++) {
+		logs[i].index = i;
+		logs[i].event = (struct rs_guard_event *)(events + (size_t)i * EVENTS * sizeof(struct rs_guard_event));
+		logs[i].bytes = bytes + (size_t)i * BYTES;
+	}
+	w->mode = RS_GUARD_RECORD;
+	STORE(world, w);
+	STORE(rs_guard_on, 1);
+	return 0;
+}
+
+static void reset(bool new)
+{
+	for (uint32_t i = 0; i < OBJECTS; i++) {
+		objects[i].turn = objects[i].sleepers = 0;
+		if (new)
+			objects[i].ticket = 0;
+	}
+	for (uint32_t i = 0; i < world->logs; i++) {
+		struct rs_guard_log *t = &logs[i];
+		t->at = t->bytes_at = 0;
+		if (new) {
+			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state;
+			t->end = t->bytes_end = 0;
+		} else {
+			t->sp = t->kept.sp, t->pending = t->kept.pending, t->wait = t->kept.wait, t->state = t->kept.state;
+			t->inner = 0;
+		}
+	}
+	world->ending = 0;
+	world->why = RS_GUARD_IDENTICAL;
+}
+
+void rs_guard_log_new(void)
+{
+	reset(true);
+	world->lost = 0;
+	STORE(world->mode, RS_GUARD_RECORD);
+}
+
+void rs_guard_log_back(void)
+{
+	for (uint32_t i = 0; i < world->logs; i++) {
+		logs[i].end = logs[i].at;
+		logs[i].bytes_end = logs[i].bytes_at;
+		logs[i].pending_end = logs[i].pending;
+	}
+	reset(false);
+	STORE(world->mode, RS_GUARD_REPLAY);
+}
+
+void rs_guard_kick(void)
+{
+	for (uint32_t i = 0; i < world->logs; i++) {
+		uint32_t *word = logs[i].wait;
+		if (LOAD(logs[i].state) == RS_GUARD_WAITS && word)
+			RS_SYS3(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX);
+	}
+}
+
+void rs_guard_log_own(uintptr_t *lo, uintptr_t *hi)
+{
+	*lo = (uintptr_t)own & -RS_PAGE;
+	*hi = ((uintptr_t)own + sizeof *own + RS_PAGE - 1) & -RS_PAGE;
+}
+
+static struct rs_guard_event *with_ticket(uint64_t key, uint32_t ticket, uint32_t *whose)
+{
+	for (uint32_t i = 0; i < world->logs; i++)
+		for (uint32_t k = 0; k < logs[i].at; k++) {
+			struct rs_guard_event *e = &logs[i].event[k];
+			if (key_of(e->what) == key && e->what >> 56 == RS_GUARD_MUTEX && e->ticket == ticket) {
+				*whose = i;
+				return e;
+			}
+		}
+	return NULL;
+}
+
+bool rs_guard_log_swap(void)
+{
+	for (uint32_t i = 0; i < world->logs; i++)
+		for (uint32_t k = 0; k < logs[i].at; k++) {
+			struct rs_guard_event *a = &logs[i].event[k], *b;
+			uint32_t whose;
+			if (a->what >> 56 != RS_GUARD_MUTEX || a->ticket == RS_GUARD_UNORDERED || !(b = with_ticket(key_of(a->what), a->ticket + 1, &whose)) || whose == i)
+				continue;
+			b->ticket = a->ticket++;
+			return true;
+		}
+	return false;
+}
+
+long rs_guard_epoch_end(uint32_t why)
+{
+	rs_guard_lost(RS_GUARD_LOST_CALL);
+	(void)why;
+	return -ENOSYS;
+}

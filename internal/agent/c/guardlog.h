@@ -1,0 +1,145 @@
+/* guardlog.h: what an epoch of `guard` writes down, and how a re-execution follows it. guardlog.c; docs/decisions.md, 37.
+ *
+ * In a nutshell. Each thread has a log of its own in the arena: *events*, in the order in which it did them. An event that others may do in another order (taking a mutex) has a *ticket*: a number of its object,
+ * raised while the object is held, so that nothing is shared that the program does not share. A re-execution lets each thread do its next event when the object's *turn* is at the event's ticket. What an event gave back
+ * (a try that failed, a timeout, who is the serial thread) is in the log, and what failed is not tried again.
+ *
+ * Every event is `before`, the act (short: nothing in it waits), `after`. Who must wait does so in guard's own waits, between `before` and the act, in a loop that looks again at the mode after each wait: a rollback may have
+ * changed it. An epoch ends with each thread before an event, or in a call that has done nothing yet; so a re-execution ends there too, when the thread's log is used up.
+ *
+ * Ground rules: guard.h's. What is deterministic state (who is queued at a condition) is private memory and goes back with the threads; the logs, tickets and turns lie in the arena.
+ * General registers only, no allocation, no TLS but the pointer to the log. */
+#ifndef RS_GUARDLOG_H
+#define RS_GUARDLOG_H
+#include "guard.h"
+
+enum { RS_GUARD_OFF, RS_GUARD_RECORD, RS_GUARD_REPLAY };
+
+/* Not 0 from rs_guard_log_begin on, before the first checkpoint: the one test of the wrappers. */
+extern uint32_t rs_guard_on RS_HIDDEN;
+/* RS_GUARD_…; lies in the arena, so ask again after whatever may have been rolled back. */
+uint32_t rs_guard_mode(void) RS_HIDDEN;
+
+enum {
+	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_ONCE, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_KINDS
+};
+
+struct rs_guard_event {
+	uint64_t what;             /* object (56 bits), kind << 56; of a call its number */
+	uint32_t ticket;           /* RS_GUARD_UNORDERED; of a call: bytes in the log's second part, behind the result's eight */
+	int32_t result;
+};
+#define RS_GUARD_UNORDERED UINT32_MAX
+#define RS_GUARD_WHAT(object, kind) (((uint64_t)(object) & 0xffffffffffffffull) | (uint64_t)(kind) << 56)
+
+/* What a thread does, as the coordinator sees it. WAITS: in a wait of ours, and can be woken to look again. ENDED: before an event at which the epoch ends for it. CALL: in a call that has done nothing
+ * until it is over (the frame says whether it is). */
+enum { RS_GUARD_RUNS, RS_GUARD_WAITS, RS_GUARD_ENDED, RS_GUARD_IN_CALL };
+
+/* One thread's, in the arena. Only its thread writes it, but for the coordinator while that one stands. */
+struct rs_guard_log {
+	uint32_t tid;              /* 0: nobody's */
+	uint32_t index;
+	uint32_t at;               /* events written, or in a re-execution done again */
+	uint32_t end;              /* REPLAY: events there are */
+	uint32_t state;            /* RS_GUARD_RUNS … */
+	uint32_t bytes_at, bytes_end;
+	uint32_t inner;            /* 1: in the middle of writing an event: no checkpoint now */
+	uint64_t sp;               /* the program's stack pointer where it called what does the event: below it is nothing of the program's */
+	uint64_t pending, pending_end; /* the event before which it stands, or 0; and where the recording ended */
+	uint32_t *wait;            /* WAITS: the futex */
+	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state; } kept; /* of the checkpoint */
+	struct rs_guard_event *event;
+	char *bytes;
+};
+
+/* The calling thread's log; NULL: there is none (guard is off, a vfork child, the coordinator, or there are too many threads). */
+struct rs_guard_log *rs_guard_self(void) RS_HIDDEN;
+
+/* --- events ------------------------------------------------------------------------------------------------------------ */
+
+/* Before the act. False: RECORD (perhaps after an end of epoch): do it. True: REPLAY, it is this event's turn, and *was is what was recorded: the act is to be done only if the result says that it was done then; or there is no
+ * such event any more (was->what is 0), as the re-execution diverged: do it. was may be NULL. */
+bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN;
+/* After the act, or in place of one that failed. ordered: takes a ticket of the object (while it is held, or before what lets others go on). REPLAY: compares the result, and lets the next go on. */
+void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
+
+/* --- calls ---------------------------------------------------------------------------------------------------------------- */
+
+/* RECORD: appends a call's result, and returns room for so many bytes behind it; NULL: the log is full, the epoch cannot be re-executed (it is noted; end it). */
+void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes) RS_HIDDEN;
+/* REPLAY: the thread's next event, which must be this call: its bytes (never NULL; valid until the epoch ends). NULL: there is none (rs_guard_replay_end), or it is another (it is noted that the re-execution diverged). */
+const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t *result, uint32_t *bytes) RS_HIDDEN;
+/* Parks the thread until the re-execution, or the end of the epoch, is over. Look at the mode again. number: the call before which it stands. */
+void rs_guard_replay_end(struct rs_guard_log *t, uint16_t number) RS_HIDDEN;
+/* Before a call is made, in RECORD: waits out an end of epoch that is asked for. may_wait: the call does nothing before it returns (waits): the epoch may end while the thread is in it. Then rs_guard_call_over behind it. */
+void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait) RS_HIDDEN;
+void rs_guard_call_over(struct rs_guard_log *t) RS_HIDDEN;
+
+/* --- verdicts --------------------------------------------------------------------------------------------------------------- */
+
+enum rs_guard_why {
+	RS_GUARD_IDENTICAL, RS_GUARD_EVENT /* another event than recorded */, RS_GUARD_RESULT, RS_GUARD_MORE /* it went on beyond its log's end */, RS_GUARD_STALLED /* all wait for each other, or nobody comes to the end */,
+	RS_GUARD_MEMORY, RS_GUARD_MAP, RS_GUARD_CALL_NUMBER, RS_GUARD_CALL_ARGUMENT, RS_GUARD_CALL_RESULT, RS_GUARD_CALL_BYTES
+};
+/* The first difference counts. The thread should go on to its next event, where it stops. */
+void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint64_t is) RS_HIDDEN;
+/* What cannot be re-executed was done in this epoch: why, for the report. */
+enum { RS_GUARD_LOST_LOG = 1, RS_GUARD_LOST_OBJECTS, RS_GUARD_LOST_THREADS, RS_GUARD_LOST_KIND, RS_GUARD_LOST_CALL };
+void rs_guard_lost(uint32_t why) RS_HIDDEN;
+/* Ends the epoch and begins another: around a call that cannot be undone. Returns in the new epoch (in a re-execution: not before the log's end). Negative errno: not all threads came to an event in time; the epoch goes on, and is lost. */
+long rs_guard_epoch_end(uint32_t why) RS_HIDDEN;
+
+/* --- for guardsync.c ---------------------------------------------------------------------------------------------------------- */
+
+/* What belongs to an object by its address, in private memory: it goes back with the threads. Never given up. */
+struct rs_guard_slot {
+	uint32_t seq;              /* futex of those who wait for the object */
+	uint32_t waiters;
+	uint32_t lock;             /* of what follows, for a few instructions */
+	uint16_t head, tail;       /* a condition's queue: 1 + index of a log */
+};
+/* Of a thread's log, beside the slots. */
+struct rs_guard_node { uint32_t signalled /* futex */; uint16_t next; };
+/* NULL: none yet (or with make: no room; the epoch is lost). */
+struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make) RS_HIDDEN;
+struct rs_guard_node *rs_guard_node(uint32_t index) RS_HIDDEN;
+/* A wait of ours on *word while it is value: 0, or a negative errno. abstime of that clock (as clock_gettime's), or NULL. */
+long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime) RS_HIDDEN;
+/* A wait that has no event to come: if the epoch ends, or the log is at its end, parks the thread as before this event, until that is over; true: it did. */
+bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
+/* REPLAY: what the thread's next event is; 0: none, or RECORD. */
+uint64_t rs_guard_next(const struct rs_guard_log *t) RS_HIDDEN;
+
+/* --- for the coordinator (guardagain.c) ------------------------------------------------------------------------------------------ */
+
+struct rs_guard_world {
+	uint32_t mode, ending;     /* ending: every thread stops at its next event */
+	uint32_t gate;             /* futex: changed when those who stand may go on */
+	uint32_t ended;            /* futex: raised when somebody comes to a stand */
+	uint32_t logs;
+	uint32_t lost;             /* RS_GUARD_LOST_… */
+	uint32_t objects;
+	bool unordered;            /* for tests: turns are not waited for */
+	/* The first difference. */
+	uint32_t why, tid, event;
+	uint64_t was, is;
+	uint32_t verdicts;         /* how many re-executions there were */
+	int32_t result;            /* of the last one asked for */
+};
+struct rs_guard_world *rs_guard_world(void) RS_HIDDEN;
+struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
+/* Before the coordinator begins. Negative errno. */
+long rs_guard_log_begin(void) RS_HIDDEN;
+/* World stopped. A new epoch: logs are empty, tickets 0. */
+void rs_guard_log_new(void) RS_HIDDEN;
+/* World stopped, after a rollback. Logs are at their beginning; mode REPLAY. */
+void rs_guard_log_back(void) RS_HIDDEN;
+/* Those in waits of ours look again. */
+void rs_guard_kick(void) RS_HIDDEN;
+/* Private memory that is ours alone: [lo,hi). It goes back, and is not compared. */
+void rs_guard_log_own(uintptr_t *lo, uintptr_t *hi) RS_HIDDEN;
+/* The address at which the events of this object count, for tests: exchanges two neighbouring tickets of different threads; false: there are none. */
+bool rs_guard_log_swap(void) RS_HIDDEN;
+#endif
