@@ -71,6 +71,9 @@ func (a *asker) serve(stop *atomic.Bool) {
 	}
 }
 
+// far is the last place that TestPrepare used.
+var far = uintptr(0x100000000000)
+
 // Whichever operation the process cannot do: when prepare says that all is in place, each trampoline's code lies where it is to lie; when not, nothing that the process was not told of counts as told.
 func TestPrepare(t *testing.T) {
 	text := make([]byte, 0, 400)
@@ -89,12 +92,14 @@ func TestPrepare(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			hole, err := unix.Mmap(-1, 0, 64<<20, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
-			if err != nil {
-				t.Fatal(err)
+			// A place far from where the kernel puts what names no address: the runtime's own mappings came to lie in a hole there.
+			far += 64 << 20
+			hole, _, no := unix.Syscall6(unix.SYS_MMAP, far, 64<<20, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE, ^uintptr(0), 0)
+			if no != 0 || hole != far {
+				t.Fatalf("%#x: %v", hole, no)
 			}
-			lo := uint64(uintptr(unsafe.Pointer(&hole[0])))
-			unix.Munmap(hole) // nobody else maps anything so large here
+			lo := uint64(hole)
+			unix.Syscall(unix.SYS_MUNMAP, hole, 64<<20, 0)
 			p := &Process{PID: os.Getpid(), e: New(Options{Client: &nobody{}, NoCache: true}), pageMem: mem, page: (*wire.PatchPage)(unsafe.Pointer(&mem[0])), mem: self, dead: map[uint64]int{}}
 			p.fds[0], p.page.Frames = fd, leastFrames/patch.PageSize
 			p.asked, p.page.Asked = 1, 1 // a request is under way
