@@ -191,6 +191,9 @@ func (s *sandbox) borders(tb testing.TB, v *verdicts, sub subject, rnd *rand.Ran
 	if m.Kind&(MemGather|MemScatter|MemState|MemAddress) != 0 || flush || m.Size == 0 && m.Kind&MemHint == 0 {
 		return
 	}
+	if sub.in.Op == "movsxd" && m.Size == 2 { // an AMD EPYC reads four bytes, a Xeon two; no compiler writes it
+		return
+	}
 	size := uint64(m.Size)
 	type trial struct {
 		name string

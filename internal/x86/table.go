@@ -29,7 +29,7 @@ cmpxchg16b|x|w:z|r:ax r:dx r:bx r:cx k:ax k:dx lock
 bt|rr|w:c k:osap u:osap|bit
 btc btr bts|xr|w:c k:osap u:osap|bit lock
 bsf bsr|xr|w:* u:osapc
-lzcnt tzcnt|wr|w:* u:osap
+lzcnt tzcnt|wr|w:* u:osap k:osap
 popcnt|wr|w:*
 crc32|xr
 bswap|x
@@ -37,10 +37,10 @@ shl shr sar|xr|w:* u:a|count
 rol ror|xr|w:oc|count
 rcl rcr|xr|r:c w:oc|count
 shld shrd|xrr|w:* u:a|count
-mul|r|w:* u:szap|r:A w:AD
-imul/1|r|w:* u:szap|r:A w:AD
-imul/2|xr|w:* u:szap
-imul/3|wr-|w:* u:szap
+mul|r|w:* u:szap k:szap|r:A w:AD
+imul/1|r|w:* u:szap k:szap|r:A w:AD
+imul/2|xr|w:* u:szap k:szap
+imul/3|wr-|w:* u:szap k:szap
 div idiv|r|k:* u:*|r:AD w:AD
 cbw cwde cdqe||| x:ax
 cwd cdq cqo||| r:ax w:dx
