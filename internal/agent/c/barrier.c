@@ -42,6 +42,7 @@ RS_EXPORT int pthread_barrier_init(pthread_barrier_t *b, const pthread_barrierat
 
 RS_EXPORT int pthread_barrier_wait(pthread_barrier_t *b)
 {
+	RS_GUARDED(rs_guard_barrier_wait(b, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_barrier_wait)(b);

@@ -47,6 +47,7 @@ static struct {
 	uint64_t left[MAX_LEFT];   /* pairs: address, bytes */
 	char left_was[MAX_LEFT / 2][64];
 	unsigned left_count;
+	long (*each_piece)(const struct rs_checkpoint_piece *);
 } *state;
 
 /* Here and not in static memory, which is the program's: the agent's variables go back with it. `state` and `frames` never change. */
@@ -586,6 +587,59 @@ long rs_checkpoint_back(void)
 	leave(true);
 	s->ns = now_ns() - begun;
 	return 0;
+}
+
+/* --- looked at by others --------------------------------------------------------------------------------------------------------------------- */
+
+static long each_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
+{
+	return lo < hi ? state->each_piece(&(struct rs_checkpoint_piece){lo, hi, kind & CONTENT, kind & FRESH, r->inode}) : 0;
+}
+
+long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long (*piece)(const struct rs_checkpoint_piece *))
+{
+	long e = read_map(&state->now);
+	state->each_piece = piece;
+	for (uint32_t i = 0; e >= 0 && i < state->now.count; i++) {
+		const struct range *r = &state->now.range[i];
+		struct rs_checkpoint_range seen = {r->lo, r->hi, r->device, r->inode, r->inode ? r->offset - r->lo : 0, r->prot, r->shared, r->stack, ours_to_keep(r)};
+		if (!r->special && (e = range(&seen)) >= 0 && seen.kept)
+			e = walk(r, false, each_piece);
+	}
+	return e < 0 ? e : 0;
+}
+
+const void *rs_checkpoint_page(uint64_t page)
+{
+	uint64_t run;
+	uint32_t *f = frame_of(page, &run);
+	return f && *f ? frame(*f) : NULL;
+}
+
+uint64_t rs_checkpoint_next(uint64_t page, uint64_t hi)
+{
+	uint64_t run;
+	for (; page < hi; page += run << 12) {
+		uint32_t *f = frame_of(page, &run);
+		for (uint64_t i = 0; f && i < run && page + (i << 12) < hi; i++)
+			if (f[i])
+				return page + (i << 12);
+	}
+	return hi;
+}
+
+long rs_checkpoint_read(void *to, uint64_t page)
+{
+	long n = RS_SYS4(SYS_pread64, state->mem, to, RS_PAGE, page);
+	return n == RS_PAGE ? 0 : n < 0 ? n : -EFAULT;
+}
+
+uint64_t rs_checkpoint_mapping(uint64_t p)
+{
+	for (uint32_t i = 0; i < state->now.count; i++)
+		if (p >= state->now.range[i].lo && p < state->now.range[i].hi)
+			return state->now.range[i].lo;
+	return p;
 }
 
 /* --- once ------------------------------------------------------------------------------------------------------------------------------------- */

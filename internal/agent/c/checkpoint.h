@@ -24,6 +24,25 @@ long rs_checkpoint_back(void) RS_HIDDEN;
 /* n bytes from p are left as they are by every rollback to this checkpoint: what the kernel writes by itself. */
 long rs_checkpoint_leave(uintptr_t p, size_t n) RS_HIDDEN;
 const struct rs_checkpoint_stats *rs_checkpoint_stats(void) RS_HIDDEN;
+/* What the pages of a piece of a mapping are now. fresh: written since the checkpoint, or nobody knows. */
+struct rs_checkpoint_piece { uint64_t lo, hi; bool content, fresh, file; };
+/* A mapping of now: what must be the same for it to be the same. */
+struct rs_checkpoint_range { uint64_t lo, hi, device, inode, bias; uint32_t prot; bool shared, stack, kept; };
+/* Calls range for every mapping in order, and piece (if it is `kept`) for all its pages, in order. The first negative answer ends it and is returned. */
+long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long (*piece)(const struct rs_checkpoint_piece *)) RS_HIDDEN;
+/* The content kept of a page, or NULL; the first page from `page` on that has one, or hi. */
+const void *rs_checkpoint_page(uint64_t page) RS_HIDDEN;
+uint64_t rs_checkpoint_next(uint64_t page, uint64_t hi) RS_HIDDEN;
+/* The content of a page now. */
+long rs_checkpoint_read(void *to, uint64_t page) RS_HIDDEN;
+
+/* checkend.c: keeps what was written since the checkpoint, beside it. */
+long rs_checkpoint_end_begin(void) RS_HIDDEN; /* once, before the first checkpoint */
+long rs_checkpoint_end_keep(void) RS_HIDDEN;
+/* Is memory now as it was kept then? skip: n pairs [lo,hi) that do not count. 0: yes. 1: *at is the first address that differs; *was, *is eight bytes there. 2: what is mapped at *at differs. */
+long rs_checkpoint_end_same(const uint64_t *skip, unsigned n, uint64_t *at, uint64_t *was, uint64_t *is) RS_HIDDEN;
+/* The lowest address of the mapping that p is in, by the last rs_checkpoint_each; p: none. */
+uint64_t rs_checkpoint_mapping(uint64_t p) RS_HIDDEN;
 /* For tests: the pieces of rs_checkpoint_leave. */
 unsigned rs_checkpoint_left(const uint64_t **pieces) RS_HIDDEN;
 #endif

@@ -166,6 +166,7 @@ static int really(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct
 
 int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, struct rs_site at)
 {
+	RS_GUARDED(rs_guard_cond_wait(c, m, clock, abstime, RS_SITE_SP(at)));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return really(c, m, clock, abstime);
@@ -202,6 +203,7 @@ int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct 
 
 int rs_cond_signal(pthread_cond_t *c, bool all, struct rs_site at)
 {
+	RS_GUARDED(rs_guard_cond_signal(c, all, RS_SITE_SP(at)));
 	struct rs_thread *t = rs_self();
 	if (t && RS_UNLIKELY(rs_config.all || wrefs_of(c) & DESTROYED)) {
 		rs_sync_ready(t);

@@ -1,5 +1,8 @@
 /* guard.c: the coordinator, and how it is asked. See guard.h. */
+#include "alloc.h"
 #include "checkpoint.h"
+#include "guardlog.h"
+#include "guardsync.h"
 #include "world.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +10,7 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { NOTHING, CHECKPOINT, ROLLBACK, STOP };
+enum { NOTHING, CHECKPOINT, ROLLBACK, STOP, AGAIN };
 enum { STACK = 256 << 10, STOP_MS = 2000, ALONE_MS = 500 };
 
 /* What a test sees while the world is stopped, in memory that it shares with the process. The coordinator raises `said` and goes on when `go` is the same. */
@@ -85,7 +88,7 @@ static uint32_t anyone(void)
 	return 0;
 }
 
-static long checkpoint(void)
+long rs_guard_do_checkpoint(void)
 {
 	struct rs_world_thread *t;
 	long r = rs_checkpoint_keep();
@@ -97,11 +100,13 @@ static long checkpoint(void)
 	if (r == 0)
 		r = rs_guard_files_keep(guard->proc, anyone());
 	guard->rollbacks = 0;
+	if (rs_guard_on)
+		rs_guard_log_new();
 	return guard->kept = r;
 }
 
 /* Threads made in the epoch end before anything goes back; they write nothing to the program's memory on their way. */
-static long rollback(void)
+long rs_guard_do_rollback(void)
 {
 	struct rs_world_thread *t;
 	if (guard->kept < 0)
@@ -130,16 +135,29 @@ static long rollback(void)
 
 static void serve(uint32_t request)
 {
+	if (request == AGAIN) {
+		/* Before: who is let go with its verdict may ask at once again. */
+		__atomic_store_n(&guard->request, NOTHING, __ATOMIC_RELEASE);
+		rs_guard_reexecute();
+		RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+		return;
+	}
 	long r = rs_world_stop(STOP_MS);
+	while (r == 0 && rs_guard_on && request == CHECKPOINT && !rs_guard_between()) {
+		rs_world_go();
+		struct timespec ts = {0, 10000};
+		RS_SYS2(SYS_nanosleep, &ts, NULL);
+		r = rs_world_stop(STOP_MS);
+	}
 	bool stopped = r == 0;
 	guard->stop_ns = rs_world_stop_ns();
 	guard->stops++;
 	if (r == 0 && request == CHECKPOINT)
-		r = checkpoint();
+		r = rs_guard_do_checkpoint();
 	else if (request == CHECKPOINT)
 		guard->kept = r;
 	if (r == 0 && request == ROLLBACK)
-		r = rollback();
+		r = rs_guard_do_rollback();
 	guard->failed = r;
 	if (stopped)
 		say(request, r);
@@ -184,6 +202,8 @@ static long begin(void)
 		return r;
 	guard->proc = (int)r;
 	r = rs_checkpoint_begin((int)r, guard->plain);
+	if (r == 0 && rs_guard_on)
+		r = rs_checkpoint_end_begin();
 	if (r == 0)
 		r = rs_guard_files_begin();
 	return r < 0 ? r : rs_world_begin(guard->proc);
@@ -245,10 +265,11 @@ static long ask(uint32_t what)
 	RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
 	while (__atomic_load_n(&guard->request, __ATOMIC_ACQUIRE) == what)
 		RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, what, NULL);
-	return what == CHECKPOINT ? guard->kept < 0 ? guard->kept : (long)guard->rollbacks : guard->failed;
+	/* What a re-execution is to return is what the recording did. */
+	return what == CHECKPOINT ? guard->kept < 0 ? guard->kept : rs_guard_on ? 0 : (long)guard->rollbacks : guard->failed;
 }
 
-enum { PLAIN = 1 };
+enum { PLAIN = 1, LOG = 2, UNORDERED = 4, SWAP = 8, OWN_HEAP = 16 };
 static void find_rseq(void)
 {
 	const ptrdiff_t *offset = rs_real_find("__rseq_offset", "");
@@ -259,8 +280,9 @@ static void find_rseq(void)
 
 /* Entry points for tests, until `ripstop guard` asks by itself. One thread asks at a time.
  *
- * begin: makes the coordinator; flags: 1: without write protection. checkpoint: 0, or after the n-th rollback to it n, or a negative errno. rollback: returns only if it cannot be done: negative errno.
- * stop: stops all threads and lets them go. test: the page that tests share. They are not exported: a program must not find names
+ * begin: makes the coordinator; flags: 1: without write protection; 2: with a log (before there are other threads); 4: turns are not waited for; 8: two tickets are exchanged; 16: the heap is the agent's. checkpoint: 0, or after the n-th rollback to it n, or a negative errno. rollback: returns only if it cannot be done: negative errno.
+ * stop: stops all threads and lets them go. test: the page that tests share. again: ends the epoch
+ * here, re-executes it and compares; 0, an enum rs_guard_why or a negative errno; last: of that, fills in the struct of rs_guard_world. They are not exported: a program must not find names
  * that no library has natively; tests compute where they are. */
 long rs_guard_begin(unsigned flags);
 long rs_guard_checkpoint(void);
@@ -281,6 +303,15 @@ long rs_guard_begin(unsigned flags)
 	guard->plain = flags & PLAIN;
 	guard->kept = -ENOENT;
 	find_rseq();
+	if (flags & LOG) {
+		if ((r = rs_guard_log_begin()) < 0)
+			return r;
+		rs_guard_world()->unordered = flags & UNORDERED;
+		rs_guard_world()->swap = flags & SWAP;
+		rs_guard_self();
+		if (flags & OWN_HEAP && rs_alloc_begin(RS_ALLOCATOR_FREER))
+			rs_guard_heap_begin();
+	}
 	uint64_t mask = rs_os_no_signals();
 	r = spawn(stack + STACK);
 	rs_os_signals(mask);
@@ -295,3 +326,34 @@ long rs_guard_checkpoint(void) { return ask(CHECKPOINT); }
 long rs_guard_rollback(void) { return ask(ROLLBACK); }
 long rs_guard_stop(void) { return ask(STOP); }
 void rs_guard_test(void *page) { guard->test = page; }
+
+long rs_guard_again(void);
+void rs_guard_last(void *to);
+
+long rs_guard_again(void)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	struct rs_guard_world *w = rs_guard_world();
+	if (!guard || !t)
+		return -ESRCH;
+	t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
+	uint32_t seen = w->verdicts, free = NOTHING;
+	while (__atomic_load_n(&w->verdicts, __ATOMIC_ACQUIRE) == seen) {
+		uint32_t gate = __atomic_load_n(&w->gate, __ATOMIC_ACQUIRE);
+		if (rs_guard_mode() == RS_GUARD_REPLAY && t->at < t->end)
+			rs_guard_before(t, 0, RS_GUARD_ASK, NULL); /* another was recorded: there is none of this kind but at the beginning */
+		else if (rs_guard_mode() == RS_GUARD_REPLAY)
+			rs_guard_pause(t, 0, RS_GUARD_ASK);
+		else if (__atomic_compare_exchange_n(&guard->request, &free, AGAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || free == AGAIN) {
+			RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+			rs_guard_stand(t, 0, RS_GUARD_ASK, gate);
+		} else
+			RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, free, NULL);
+		free = NOTHING;
+	}
+	rs_guard_before(t, 0, RS_GUARD_ASK, NULL);
+	rs_guard_after(t, 0, RS_GUARD_ASK, 0, false);
+	return w->result;
+}
+
+void rs_guard_last(void *to) { rs_os_copy(to, &rs_guard_world()->last, sizeof rs_guard_world()->last); }

@@ -87,6 +87,7 @@ struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make)
 
 static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime, uint32_t bits)
 {
+	STORE(t->inner, 0);
 	t->wait = word;
 	STORE(t->state, RS_GUARD_WAITS);
 	long r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | (clock == CLOCK_REALTIME ? FUTEX_CLOCK_REALTIME : 0), value, abstime, 0, bits);
@@ -102,6 +103,7 @@ long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int 
 /* gate: as it was before the thread saw that it is to stand. */
 static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
 {
+	STORE(t->inner, 0);
 	t->pending = what;
 	STORE(t->state, RS_GUARD_ENDED);
 	__atomic_fetch_add(&world->ended, 1, __ATOMIC_SEQ_CST);
@@ -193,6 +195,8 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 	for (;;) {
 		if (was)
 			*was = (struct rs_guard_event){0};
+		STORE(t->inner, 1);
+		RS_BARRIER();
 		/* A heap's locks are taken one inside the other, and nobody can stand before the inner one. */
 		if (kind == RS_GUARD_HEAP ? LOAD(world->ending) : rs_guard_pause(t, object, kind)) {
 			if (kind != RS_GUARD_HEAP)
@@ -311,6 +315,8 @@ void rs_guard_call_over(struct rs_guard_log *t)
 	t->pending = 0;
 }
 
+void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) { stand(t, RS_GUARD_WHAT(object, kind), gate); }
+
 /* --- the coordinator ---------------------------------------------------------------------------------------------------------------------- */
 
 long rs_guard_log_begin(void)
@@ -320,7 +326,9 @@ long rs_guard_log_begin(void)
 	objects = rs_guard_map(OBJECTS * sizeof *objects);
 	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event)), *bytes = rs_guard_map((size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
-	if (!w || !logs || !objects || !events || !bytes || !own)
+	if (w)
+		w->skip = rs_guard_map(RS_GUARD_SKIPS * 16);
+	if (!w || !w->skip || !logs || !objects || !events || !bytes || !own)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < LOGS; i++) {
 		logs[i].index = i;
@@ -353,6 +361,7 @@ static void reset(bool new)
 	}
 	world->ending = 0;
 	world->why = RS_GUARD_IDENTICAL;
+	world->was = world->is = world->at = world->tid = world->event = 0;
 }
 
 void rs_guard_log_new(void)
@@ -404,7 +413,7 @@ static struct rs_guard_event *with_ticket(uint64_t key, uint32_t ticket, uint32_
 bool rs_guard_log_swap(void)
 {
 	for (uint32_t i = 0; i < world->logs; i++)
-		for (uint32_t k = 0; k < logs[i].at; k++) {
+		for (uint32_t k = logs[i].at / 2; k < logs[i].at; k++) {
 			struct rs_guard_event *a = &logs[i].event[k], *b;
 			uint32_t whose;
 			if (a->what >> 56 != RS_GUARD_MUTEX || a->ticket == RS_GUARD_UNORDERED || !(b = with_ticket(key_of(a->what), a->ticket + 1, &whose)) || whose == i)

@@ -22,7 +22,7 @@ uint32_t rs_guard_mode(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_ONCE, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
@@ -45,7 +45,7 @@ struct rs_guard_log {
 	uint32_t end;              /* REPLAY: events there are */
 	uint32_t state;            /* RS_GUARD_RUNS … */
 	uint32_t bytes_at, bytes_end;
-	uint32_t inner;            /* 1: in the middle of writing an event: no checkpoint now */
+	uint32_t inner;            /* 1: between before and after, awake: no checkpoint now */
 	uint64_t sp;               /* the program's stack pointer where it called what does the event: below it is nothing of the program's */
 	uint64_t pending, pending_end; /* the event before which it stands, or 0; and where the recording ended */
 	uint32_t *wait;            /* WAITS: the futex */
@@ -112,8 +112,24 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_
 /* REPLAY: what the thread's next event is; 0: none, or RECORD. */
 uint64_t rs_guard_next(const struct rs_guard_log *t) RS_HIDDEN;
 
+/* Opens what is between before and after without standing at an end of epoch; false: not in RECORD. */
+static inline bool rs_guard_begin_act(struct rs_guard_log *t)
+{
+	__atomic_store_n(&t->inner, 1, __ATOMIC_RELEASE);
+	RS_BARRIER();
+	if (rs_guard_mode() == RS_GUARD_RECORD)
+		return true;
+	t->inner = 0;
+	return false;
+}
+static inline void rs_guard_no_act(struct rs_guard_log *t) { __atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE); }
+
+/* Stands before the end of an epoch that the thread itself asked for. */
+void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) RS_HIDDEN;
+
 /* --- for the coordinator (guardagain.c) ------------------------------------------------------------------------------------------ */
 
+enum { RS_GUARD_SKIPS = 4096 };
 struct rs_guard_world {
 	uint32_t mode, ending;     /* ending: every thread stops at its next event */
 	uint32_t gate;             /* futex: changed when those who stand may go on */
@@ -121,17 +137,26 @@ struct rs_guard_world {
 	uint32_t logs;
 	uint32_t lost;             /* RS_GUARD_LOST_… */
 	uint32_t objects;
-	bool unordered;            /* for tests: turns are not waited for */
+	bool unordered, swap;      /* for tests: turns are not waited for; two tickets are exchanged */
 	/* The first difference. */
 	uint32_t why, tid, event;
-	uint64_t was, is;
+	uint64_t was, is, at;
+	uint64_t *skip;            /* guardagain.c: room for RS_GUARD_SKIPS pairs */
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
+	struct { uint32_t why, tid, event, lost, threads, events; uint64_t was, is, at; } last;
 };
 struct rs_guard_world *rs_guard_world(void) RS_HIDDEN;
 struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
 /* Before the coordinator begins. Negative errno. */
 long rs_guard_log_begin(void) RS_HIDDEN;
+/* guardagain.c, by the coordinator: ends the epoch, re-executes it, compares, and begins another. 0 or the enum rs_guard_why, or a negative errno: it was not re-executed. */
+long rs_guard_reexecute(void) RS_HIDDEN;
+/* World stopped: is no thread in the middle of an event? */
+bool rs_guard_between(void) RS_HIDDEN;
+/* guard.c, world stopped. */
+long rs_guard_do_checkpoint(void) RS_HIDDEN;
+long rs_guard_do_rollback(void) RS_HIDDEN;
 /* World stopped. A new epoch: logs are empty, tickets 0. */
 void rs_guard_log_new(void) RS_HIDDEN;
 /* World stopped, after a rollback. Logs are at their beginning; mode REPLAY. */
@@ -140,6 +165,6 @@ void rs_guard_log_back(void) RS_HIDDEN;
 void rs_guard_kick(void) RS_HIDDEN;
 /* Private memory that is ours alone: [lo,hi). It goes back, and is not compared. */
 void rs_guard_log_own(uintptr_t *lo, uintptr_t *hi) RS_HIDDEN;
-/* The address at which the events of this object count, for tests: exchanges two neighbouring tickets of different threads; false: there are none. */
+/* For tests: exchanges two neighbouring tickets of a mutex that different threads have; false: there are none in the logs' second halves. */
 bool rs_guard_log_swap(void) RS_HIDDEN;
 #endif

@@ -255,7 +255,7 @@ static int try(pthread_mutex_t *m, int kind)
 static __attribute__((noinline)) int take(struct rs_thread *t, pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
 	rs_sync_ready(t);
-	t->slow = !__atomic_load_n(&rs_quick, __ATOMIC_ACQUIRE) || !t->held;
+	t->slow = !__atomic_load_n(&rs_quick, __ATOMIC_ACQUIRE) || !t->held || rs_guard_on;
 	int kind = kind_of(m);
 	unsigned how = op == LOCK ? RS_HOW_BLOCK : op == TRYLOCK ? RS_HOW_TRY : RS_HOW_TIMED;
 	if (op == CLOCKLOCK && !rs_valid_clock(clock))
@@ -345,6 +345,7 @@ static inline __attribute__((always_inline)) int lock(pthread_mutex_t *m, struct
 	int q = quick_lock(t, m);
 	if (RS_LIKELY(q >= 0))
 		return q ? 0 : quick_taken(t, m, RS_HOW_BLOCK, at);
+	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_LOCK, -1, NULL, RS_SITE_SP(at)));
 	t = rs_self();
 	return t ? take(t, m, LOCK, -1, NULL, at) : REAL(pthread_mutex_lock)(m);
 }
@@ -357,12 +358,15 @@ int rs_mutex_trylock(pthread_mutex_t *m, struct rs_site at)
 	int q = quick_lock(t, m);
 	if (q >= 0)
 		return q > 0 ? 0 : quick_taken(t, m, RS_HOW_TRY, at);
+	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(at)));
 	t = rs_self();
 	return t ? take(t, m, TRYLOCK, -1, NULL, at) : REAL(pthread_mutex_trylock)(m);
 }
 
 int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abstime, struct rs_site at)
 {
+	if (rs_valid_clock(clock))
+		RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_TIMED, clock, abstime, RS_SITE_SP(at)));
 	struct rs_thread *t = rs_self();
 	int op = clock < 0 ? TIMEDLOCK : CLOCKLOCK;
 	return t ? take(t, m, op, clock, abstime, at) : really(m, op, clock, abstime);
@@ -372,6 +376,7 @@ int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abs
 
 static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 {
+	RS_GUARDED(rs_guard_mutex_unlock(m));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_unlock)(m);

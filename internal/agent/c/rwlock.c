@@ -78,6 +78,7 @@ static inline int try(pthread_rwlock_t *rw, bool write)
 
 static int take(pthread_rwlock_t *rw, bool write, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
+	RS_GUARDED(rs_guard_rwlock_lock(rw, write, op == LOCK ? RS_GUARD_LOCK : RS_GUARD_TIMED, clock, abstime, RS_SITE_SP(at)));
 	struct rs_thread *t = rs_self();
 	unsigned mode = write ? RS_MODE_EXCLUSIVE : RS_MODE_SHARED;
 	unsigned how = op == LOCK ? RS_HOW_BLOCK : RS_HOW_TIMED;
@@ -122,6 +123,7 @@ static int take(pthread_rwlock_t *rw, bool write, int op, int clock, const struc
 
 static int take_try(pthread_rwlock_t *rw, bool write, struct rs_site at)
 {
+	RS_GUARDED(rs_guard_rwlock_lock(rw, write, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(at)));
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -154,6 +156,7 @@ RS_EXPORT int pthread_rwlock_clockwrlock(pthread_rwlock_t *rw, clockid_t clock, 
 
 RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
 {
+	RS_GUARDED(rs_guard_rwlock_unlock(rw));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_unlock)(rw);

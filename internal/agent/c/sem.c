@@ -55,6 +55,7 @@ static void cancelled(struct rs_thread *t, struct rs_guard *g) { rs_want_end(t, 
 
 static int wait_for(sem_t *sem, int op, clockid_t clock, const struct timespec *abstime, struct rs_site at)
 {
+	RS_GUARDED(rs_guard_sem_wait(sem, op == WAIT ? RS_GUARD_LOCK : RS_GUARD_TIMED, op == CLOCK ? clock : -1, abstime, RS_SITE_SP(at)));
 	struct rs_thread *t = rs_self();
 	if (!t || (op != WAIT && !rs_valid_timeout(abstime)) || (op == CLOCK && (clock < 0 || !rs_valid_clock(clock))))
 		return really(sem, op, clock, abstime);
@@ -87,6 +88,7 @@ RS_EXPORT int sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *
 
 RS_EXPORT int sem_trywait(sem_t *sem)
 {
+	RS_GUARDED(rs_guard_sem_wait(sem, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -123,6 +125,7 @@ static void posting(struct rs_thread *t, sem_t *sem, struct rs_site at)
 
 RS_EXPORT int sem_post(sem_t *sem)
 {
+	RS_GUARDED(rs_guard_sem_post(sem, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -137,6 +140,7 @@ RS_EXPORT int sem_post(sem_t *sem)
 
 RS_EXPORT int sem_getvalue(sem_t *sem, int *value)
 {
+	RS_GUARDED(rs_guard_sem_value(sem, value, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);

@@ -16,6 +16,7 @@ static void check_destroyed(struct rs_thread *t, pthread_spinlock_t *l, struct r
 
 RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 {
+	RS_GUARDED(rs_guard_spin_lock(l, false, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_lock)(l);
@@ -49,6 +50,7 @@ RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 
 RS_EXPORT int pthread_spin_trylock(pthread_spinlock_t *l)
 {
+	RS_GUARDED(rs_guard_spin_lock(l, true, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);

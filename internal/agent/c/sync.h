@@ -11,6 +11,7 @@
 #ifndef RS_SYNC_H
 #define RS_SYNC_H
 #include "agent.h"
+#include "guardsync.h"
 #include "os.h"
 #include <errno.h>
 
@@ -28,6 +29,10 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 {
 	return rs_config.stack_depth ? rs_stack_from(t, at.pc, at.fp, rs_config.stack_depth) : 0;
 }
+
+/* Keeps `guard` a log, it does all of it: */
+#define RS_GUARDED(call) do { if (RS_UNLIKELY(rs_guard_on)) { int guarded_ = (call); if (guarded_ != RS_GUARD_PASS) return guarded_; } } while (0)
+#define RS_SITE_SP(at) ((uintptr_t)(at).fp + 16)
 
 /* --- state of a thread (sync.c) ------------------------------------------------------------------------------------------ */
 

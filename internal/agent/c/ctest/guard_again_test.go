@@ -1,0 +1,127 @@
+package ctest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Flags of rs_guard_begin, what the threads of guard_again.c do, and enum rs_guard_why.
+const (
+	guardLog       = 2
+	guardUnordered = 4
+	guardSwapped   = 8
+	guardOwnHeap   = 16
+
+	againOrdered = 0
+	againRacy    = 1
+	againEvent   = 2
+	againOneLock = 3
+
+	guardIdentical = 0
+	guardMemory    = 5
+)
+
+type verdict struct {
+	result    int
+	events    int
+	at        uint64
+	was, is   uint64
+	lost, tid int
+	event     int
+}
+
+// again runs guard_again.c and returns what came of each epoch.
+func again(t *testing.T, threads, epochs, flags, what int) (list []verdict) {
+	t.Helper()
+	lib, err := library()
+	if err != nil {
+		t.Fatalf("make: %v\n%s", err, lib)
+	}
+	preload := filepath.Join(t.TempDir(), "libripstop.so")
+	if err := os.WriteFile(preload, lib, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	argv := []string{compile(t, "guard_again.c", "-O2", "-ldl"), strconv.Itoa(threads), strconv.Itoa(epochs), strconv.Itoa(flags), strconv.Itoa(what)}
+	got := native(t, append(os.Environ(), "LD_PRELOAD="+preload), append(argv, guardEntries(t, lib, "begin", "checkpoint", "again", "last")...)...)
+	text, well := strings.CutSuffix(got.stdout, "well\n")
+	if !well || got.stderr != "" || got.state != "exit status 0" {
+		t.Fatalf("%+v", got)
+	}
+	for line := range strings.Lines(text) {
+		var v verdict
+		if _, err := fmt.Sscanf(line, "%d events %d tid %d event %d at 0x%x was 0x%x is 0x%x lost %d", &v.result, &v.events, &v.tid, &v.event, &v.at, &v.was, &v.is, &v.lost); err != nil {
+			// A zero has no 0x.
+			if _, err := fmt.Sscanf(strings.NewReplacer("at 0 ", "at 0x0 ", "was 0 ", "was 0x0 ", "is 0 ", "is 0x0 ").Replace(line), "%d events %d tid %d event %d at 0x%x was 0x%x is 0x%x lost %d", &v.result, &v.events, &v.tid, &v.event, &v.at, &v.was, &v.is, &v.lost); err != nil {
+				t.Fatal(line, err)
+			}
+		}
+		list = append(list, v)
+	}
+	if len(list) != epochs {
+		t.Fatalf("%d verdicts of %d epochs:\n%s", len(list), epochs, text)
+	}
+	return list
+}
+
+// Threads over mutexes, tries, timeouts, rwlocks, spin locks, semaphores, conditions, barriers and a heap in which others free: every epoch, re-executed after a rollback, leaves the same memory byte for byte. 1,000 epochs with
+// RIPSTOP_SOAK=1.
+func TestGuardAgain(t *testing.T) {
+	epochs := 9
+	if os.Getenv("RIPSTOP_SOAK") != "" {
+		epochs = 334
+	}
+	for _, threads := range []int{2, 4, 16} {
+		t.Run(strconv.Itoa(threads), func(t *testing.T) {
+			events := 0
+			for i, v := range again(t, threads, epochs, guardLog|guardOwnHeap, againOrdered) {
+				if v.result != guardIdentical {
+					t.Errorf("epoch %d: %+v", i, v)
+				}
+				events += v.events
+			}
+			if least := epochs / 3 * threads * 100; events < least {
+				t.Errorf("%d events, want %d at least", events, least)
+			}
+			t.Logf("%d epochs, %d events", epochs, events)
+		})
+	}
+}
+
+// The comparison sees what it is there to see: without the recorded order, with two threads' tickets exchanged, and where a program's own race left other memory or led to another lock.
+// Of six epochs, of which two have next to nothing in them, one differs at least.
+func TestGuardAgainDiverges(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		flags, what int
+		memory      bool // the first difference is one of memory, whatever else happens
+	}{
+		{"unordered", guardLog | guardOwnHeap | guardUnordered, againOneLock, false},
+		{"swapped", guardLog | guardOwnHeap | guardSwapped, againOneLock, false},
+		{"racy", guardLog | guardOwnHeap, againRacy, true},
+		{"racy event", guardLog | guardOwnHeap, againEvent, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			diverged := 0
+			for i, v := range again(t, 4, 6, c.flags, c.what) {
+				switch {
+				case v.result < 0 && c.flags&guardSwapped != 0:
+					// Too few events for two neighbours of different threads: not re-executed, and it says so.
+				case v.result < 0:
+					t.Errorf("epoch %d: %+v", i, v)
+				case v.result != guardIdentical:
+					diverged++
+					if c.memory && (v.result != guardMemory || v.at == 0 || v.was == v.is) {
+						t.Errorf("epoch %d: %+v", i, v)
+					}
+				}
+			}
+			if diverged == 0 {
+				t.Error("no epoch diverged")
+			}
+		})
+	}
+}

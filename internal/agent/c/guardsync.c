@@ -1,0 +1,405 @@
+/* guardsync.c: synchronisation objects while `guard` keeps a log, in recording and re-execution. See guardlog.h.
+ *
+ * An object is taken by its real function that cannot block, and who must wait does so in waits of ours (slots, by the object's address): glibc never blocks here. So a thread that a rollback finds waiting looks again at what it
+ * is to wait for, and the bytes of the program's objects do not depend on who waited how long: a lock has no mark of waiters, a condition is not touched at all. Conditions and barriers are therefore ours altogether.
+ *
+ * Not followed: objects shared between processes, robust mutexes and those with a protocol; a writer that waits for an rwlock keeps no reader out; a cancelled thread is not cancelled in a wait, but at the next place. */
+#include "sync.h"
+#include "guardlog.h"
+#include "guardsync.h"
+#include "alloc.h"
+#include <time.h>
+
+enum { TYPE = 3, NO_ELISION = 512 };
+
+static struct rs_guard_log *self(uintptr_t sp)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	if (t)
+		t->sp = sp;
+	return t;
+}
+
+static int pass(void)
+{
+	rs_guard_lost(RS_GUARD_LOST_KIND);
+	return RS_GUARD_PASS;
+}
+
+static bool fits(const pthread_mutex_t *m) { return (m->__data.__kind & ~(TYPE | NO_ELISION)) == 0; }
+
+/* --- slots ---------------------------------------------------------------------------------------------------------------- */
+
+static void lock_slot(struct rs_guard_slot *s)
+{
+	while (__atomic_exchange_n(&s->lock, 1, __ATOMIC_ACQUIRE))
+		RS_SYS0(SYS_sched_yield);
+}
+
+static void unlock_slot(struct rs_guard_slot *s) { __atomic_store_n(&s->lock, 0, __ATOMIC_RELEASE); }
+
+/* Behind a locked instruction that let the object go. */
+static void wake(uintptr_t object, int most)
+{
+	struct rs_guard_slot *s = rs_guard_slot(object, false);
+	if (!s || !__atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST))
+		return;
+	__atomic_fetch_add(&s->seq, 1, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, &s->seq, 1 | 128 /* FUTEX_WAKE_PRIVATE */, most);
+}
+
+/* --- what is taken: mutexes, rwlocks, semaphores ---------------------------------------------------------------------------- */
+
+struct taking {
+	uintptr_t object;
+	unsigned kind;
+	int op, clock;
+	const struct timespec *abstime;
+	int (*try)(uintptr_t object); /* 0: taken; EBUSY: wait; else the result */
+	bool interrupted;             /* a handler ends the wait */
+};
+
+static int take(struct rs_guard_log *t, const struct taking *k)
+{
+	for (;;) {
+		struct rs_guard_event was;
+		bool again = rs_guard_before(t, k->object, k->kind, &was) && was.what;
+		if (again && was.result != 0) {
+			rs_guard_after(t, k->object, k->kind, was.result, false);
+			return was.result;
+		}
+		int r = k->try(k->object);
+		if (r == EBUSY && k->op == RS_GUARD_TIMED && !again && !rs_valid_timeout(k->abstime))
+			r = EINVAL;
+		if (r != EBUSY || (k->op == RS_GUARD_TRY && !again)) {
+			rs_guard_after(t, k->object, k->kind, r, r == 0);
+			return r;
+		}
+		struct rs_guard_slot *s = rs_guard_slot(k->object, true);
+		if (!s) {
+			rs_guard_no_act(t);
+			RS_SYS0(SYS_sched_yield);
+			continue;
+		}
+		__atomic_fetch_add(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
+		long e = 0;
+		if ((r = k->try(k->object)) == EBUSY) {
+			e = rs_guard_sleep(t, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime);
+			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
+			if (!(e == -ETIMEDOUT || (e == -EINTR && k->interrupted)) || !rs_guard_begin_act(t))
+				continue;
+			r = k->try(k->object);
+			r = r == EBUSY ? (int)-e : r;
+		} else
+			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		rs_guard_after(t, k->object, k->kind, r, r == 0);
+		return r;
+	}
+}
+
+static int try_mutex(uintptr_t m) { return REAL(pthread_mutex_trylock)((pthread_mutex_t *)m); }
+static int try_read(uintptr_t rw) { return REAL(pthread_rwlock_tryrdlock)((pthread_rwlock_t *)rw); }
+static int try_write(uintptr_t rw) { return REAL(pthread_rwlock_trywrlock)((pthread_rwlock_t *)rw); }
+
+static int try_sem(uintptr_t sem)
+{
+	int kept = errno, r = REAL(sem_trywait)((sem_t *)sem) == 0 ? 0 : errno == EAGAIN ? EBUSY : errno;
+	errno = kept;
+	return r;
+}
+
+int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, uintptr_t sp)
+{
+	if (!fits(m))
+		return pass();
+	struct rs_guard_log *t = self(sp);
+	int type = m->__data.__kind & TYPE;
+	if (!t)
+		return RS_GUARD_PASS;
+	/* This thread's already: what comes of it, it alone knows. */
+	if ((type == PTHREAD_MUTEX_RECURSIVE || type == PTHREAD_MUTEX_ERRORCHECK) && (uint32_t)m->__data.__owner == t->tid)
+		return op == RS_GUARD_TRY ? REAL(pthread_mutex_trylock)(m) : REAL(pthread_mutex_lock)(m);
+	return take(t, &(struct taking){(uintptr_t)m, RS_GUARD_MUTEX, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_mutex, false});
+}
+
+int rs_guard_mutex_unlock(pthread_mutex_t *m)
+{
+	if (!fits(m))
+		return RS_GUARD_PASS;
+	int r = REAL(pthread_mutex_unlock)(m);
+	if (r == 0)
+		wake((uintptr_t)m, 1);
+	return r;
+}
+
+int rs_guard_rwlock_lock(pthread_rwlock_t *rw, bool write, int op, int clock, const struct timespec *abstime, uintptr_t sp)
+{
+	if (rw->__data.__shared)
+		return pass();
+	struct rs_guard_log *t = self(sp);
+	/* Its own for writing (EDEADLK), or a timeout that is refused. */
+	if (!t || (op != RS_GUARD_TRY && (uint32_t)rw->__data.__cur_writer == t->tid) || (op == RS_GUARD_TIMED && (!rs_valid_timeout(abstime) || !rs_valid_clock(clock))))
+		return RS_GUARD_PASS;
+	return take(t, &(struct taking){(uintptr_t)rw, RS_GUARD_RWLOCK, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, write ? try_write : try_read, false});
+}
+
+int rs_guard_rwlock_unlock(pthread_rwlock_t *rw)
+{
+	if (rw->__data.__shared)
+		return RS_GUARD_PASS;
+	int r = REAL(pthread_rwlock_unlock)(rw);
+	wake((uintptr_t)rw, INT32_MAX);
+	return r;
+}
+
+/* glibc's struct new_sem: value and waiters, then 0 for private ones. */
+static bool private_sem(const sem_t *sem) { return ((const int *)sem)[2] == 0; }
+
+int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abstime, uintptr_t sp)
+{
+	if (!private_sem(sem))
+		return pass();
+	struct rs_guard_log *t = self(sp);
+	if (!t || (op == RS_GUARD_TIMED && (!rs_valid_timeout(abstime) || !rs_valid_clock(clock))))
+		return RS_GUARD_PASS;
+	if (op != RS_GUARD_TRY)
+		REAL(pthread_testcancel)();
+	int r = take(t, &(struct taking){(uintptr_t)sem, RS_GUARD_SEM, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_sem, op != RS_GUARD_TRY});
+	if (r == 0)
+		return 0;
+	errno = r == EBUSY ? EAGAIN : r;
+	return -1;
+}
+
+/* The ticket before the act: whoever gets what is posted has a later one. */
+int rs_guard_sem_post(sem_t *sem, uintptr_t sp)
+{
+	if (!private_sem(sem))
+		return pass();
+	struct rs_guard_log *t = self(sp);
+	if (!t)
+		return RS_GUARD_PASS;
+	rs_guard_before(t, (uintptr_t)sem, RS_GUARD_SEM_POST, NULL);
+	rs_guard_after(t, (uintptr_t)sem, RS_GUARD_SEM_POST, 0, true);
+	int r = REAL(sem_post)(sem);
+	wake((uintptr_t)sem, 1);
+	return r;
+}
+
+int rs_guard_sem_value(sem_t *sem, int *value, uintptr_t sp)
+{
+	struct rs_guard_log *t = self(sp);
+	struct rs_guard_event was;
+	if (!t)
+		return RS_GUARD_PASS;
+	bool again = rs_guard_before(t, (uintptr_t)sem, RS_GUARD_SEM_VALUE, &was) && was.what;
+	int r = REAL(sem_getvalue)(sem, value);
+	if (again)
+		*value = was.result;
+	rs_guard_after(t, (uintptr_t)sem, RS_GUARD_SEM_VALUE, *value, false);
+	return r;
+}
+
+/* --- spin locks ------------------------------------------------------------------------------------------------------------------ */
+
+int rs_guard_spin_lock(pthread_spinlock_t *l, bool try, uintptr_t sp)
+{
+	enum { SPINS = 100 };
+	struct rs_guard_log *t = self(sp);
+	if (!t)
+		return RS_GUARD_PASS;
+	for (;;) {
+		struct rs_guard_event was;
+		bool again = rs_guard_before(t, (uintptr_t)l, RS_GUARD_SPIN, &was) && was.what;
+		int r = again && was.result != 0 ? was.result : REAL(pthread_spin_trylock)(l);
+		if (r == 0 || (again && was.result != 0) || (try && !again)) {
+			rs_guard_after(t, (uintptr_t)l, RS_GUARD_SPIN, r, r == 0);
+			return r;
+		}
+		rs_guard_no_act(t);
+		for (int i = 0; i < SPINS && __atomic_load_n((const volatile int *)l, __ATOMIC_RELAXED) <= 0; i++)
+			__asm__ volatile("pause");
+		if (__atomic_load_n((const volatile int *)l, __ATOMIC_RELAXED) <= 0)
+			RS_SYS0(SYS_sched_yield);
+	}
+}
+
+/* --- conditions -------------------------------------------------------------------------------------------------------------------- */
+
+enum { SHARED = 1, MONOTONIC = 2, WAITERS = 3 /* shift: those of before us, in glibc */ };
+
+static void enqueue(struct rs_guard_slot *s, uint32_t index)
+{
+	struct rs_guard_node *n = rs_guard_node(index);
+	n->next = 0;
+	n->signalled = 0;
+	if (s->tail)
+		rs_guard_node(s->tail - 1)->next = (uint16_t)(index + 1);
+	else
+		s->head = (uint16_t)(index + 1);
+	s->tail = (uint16_t)(index + 1);
+}
+
+static void dequeue(struct rs_guard_slot *s, uint32_t index)
+{
+	uint16_t before = 0;
+	for (uint16_t i = s->head; i; before = i, i = rs_guard_node(i - 1)->next)
+		if (i == index + 1) {
+			uint16_t next = rs_guard_node(index)->next;
+			if (before)
+				rs_guard_node(before - 1)->next = next;
+			else
+				s->head = next;
+			if (!next)
+				s->tail = before;
+			return;
+		}
+}
+
+/* The thread is no longer in the queue: false: signalled; true: its time was over. */
+static bool wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime)
+{
+	struct rs_guard_node *n = rs_guard_node(t->index);
+	bool expired = false;
+	for (;;) {
+		if (rs_guard_pause(t, (uintptr_t)m, RS_GUARD_COND_WAKE))
+			continue;
+		bool replay = rs_guard_mode() == RS_GUARD_REPLAY;
+		if (replay && rs_guard_next(t) == RS_GUARD_WHAT(c, RS_GUARD_COND_TIMEOUT)) {
+			if (!rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND_TIMEOUT, NULL))
+				continue;
+		} else if (__atomic_load_n(&n->signalled, __ATOMIC_ACQUIRE))
+			return false;
+		else if (replay || !expired) {
+			expired = rs_guard_sleep(t, &n->signalled, 0, clock, replay ? NULL : abstime) == -ETIMEDOUT;
+			continue;
+		} else if (!rs_guard_begin_act(t))
+			continue;
+		lock_slot(s);
+		bool late = n->signalled;
+		if (!late) {
+			dequeue(s, t->index);
+			rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND_TIMEOUT, 0, true);
+		}
+		unlock_slot(s);
+		rs_guard_no_act(t);
+		return !late;
+	}
+}
+
+int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, uintptr_t sp)
+{
+	unsigned flags = c->__data.__wrefs;
+	if (!fits(m) || flags & SHARED)
+		return pass();
+	if (abstime && (!rs_valid_timeout(abstime) || !rs_valid_clock(clock)))
+		return RS_GUARD_PASS;
+	struct rs_guard_log *t = self(sp);
+	struct rs_guard_slot *s = t ? rs_guard_slot((uintptr_t)c, true) : NULL;
+	if (!s)
+		return RS_GUARD_PASS;
+	if (clock < 0)
+		clock = flags & MONOTONIC ? CLOCK_MONOTONIC : CLOCK_REALTIME;
+	REAL(pthread_testcancel)();
+	if ((m->__data.__kind & TYPE) == PTHREAD_MUTEX_ERRORCHECK && (uint32_t)m->__data.__owner != t->tid)
+		return EPERM;
+	rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND, NULL);
+	lock_slot(s);
+	enqueue(s, t->index);
+	rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND, 0, true);
+	unlock_slot(s);
+	rs_guard_mutex_unlock(m);
+	bool late = wait_signal(t, s, c, m, clock, abstime);
+	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false});
+	return late ? ETIMEDOUT : 0;
+}
+
+int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp)
+{
+	unsigned flags = __atomic_load_n(&c->__data.__wrefs, __ATOMIC_RELAXED);
+	if (flags & SHARED)
+		return pass();
+	struct rs_guard_log *t = self(sp);
+	struct rs_guard_slot *s = t ? rs_guard_slot((uintptr_t)c, true) : NULL;
+	if (!s || flags >> WAITERS)
+		return RS_GUARD_PASS;
+	rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND_SIGNAL, NULL);
+	lock_slot(s);
+	uint16_t first = s->head;
+	if (all || !first)
+		s->head = s->tail = 0;
+	else if (!(s->head = rs_guard_node(first - 1)->next))
+		s->tail = 0;
+	/* Who sees it may wait again, and be in a queue again: next is read before. */
+	for (uint16_t i = first, next; i; i = all ? next : 0) {
+		struct rs_guard_node *n = rs_guard_node(i - 1);
+		next = n->next;
+		__atomic_store_n(&n->signalled, 1, __ATOMIC_RELEASE);
+		RS_SYS3(SYS_futex, &n->signalled, 1 | 128, 1);
+	}
+	rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND_SIGNAL, all, true);
+	unlock_slot(s);
+	return 0;
+}
+
+/* --- barriers --------------------------------------------------------------------------------------------------------------------------- */
+
+/* glibc's, see barrier.c: who fills the round is the serial thread there too. */
+struct barrier { uint32_t in, current_round, count; int32_t shared; uint32_t out; };
+
+int rs_guard_barrier_wait(pthread_barrier_t *barrier, uintptr_t sp)
+{
+	struct barrier *b = (struct barrier *)barrier;
+	if (b->shared)
+		return pass();
+	struct rs_guard_log *t = self(sp);
+	struct rs_guard_slot *s = t ? rs_guard_slot((uintptr_t)b, true) : NULL;
+	if (!s)
+		return RS_GUARD_PASS;
+	rs_guard_before(t, (uintptr_t)b, RS_GUARD_BARRIER, NULL);
+	lock_slot(s);
+	uint32_t end = b->current_round + b->count;
+	bool full = ++b->in == end;
+	if (full)
+		__atomic_store_n(&b->current_round, end, __ATOMIC_RELEASE);
+	rs_guard_after(t, (uintptr_t)b, RS_GUARD_BARRIER, full, true);
+	unlock_slot(s);
+	if (full)
+		wake((uintptr_t)b, INT32_MAX);
+	for (;;) {
+		if (rs_guard_pause(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE))
+			continue;
+		__atomic_fetch_add(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
+		bool over = (int32_t)(__atomic_load_n(&b->current_round, __ATOMIC_SEQ_CST) - end) >= 0;
+		if (!over)
+			rs_guard_sleep(t, &s->seq, seq, CLOCK_MONOTONIC, NULL);
+		__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		if (over)
+			break;
+	}
+	rs_guard_before(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, NULL);
+	rs_guard_after(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, 0, false);
+	__atomic_fetch_add(&b->out, 1, __ATOMIC_RELEASE);
+	return full ? PTHREAD_BARRIER_SERIAL_THREAD : 0;
+}
+
+/* --- the agent's heap -------------------------------------------------------------------------------------------------------------------- */
+
+enum { LOCKS = 1 << 12 /* no address, and above the objects of calls */ };
+static void heap_before(uint32_t lock)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	if (t)
+		rs_guard_before(t, LOCKS + lock, RS_GUARD_HEAP, NULL);
+}
+
+static void heap_after(uint32_t lock)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	if (t)
+		rs_guard_after(t, LOCKS + lock, RS_GUARD_HEAP, 0, true);
+}
+
+void rs_guard_heap_begin(void) { rs_alloc_order = (struct rs_alloc_order){heap_before, heap_after}; }

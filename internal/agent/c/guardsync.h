@@ -1,0 +1,25 @@
+/* guardsync.h: what the wrappers of synchronisation objects call while `guard` keeps a log (rs_guard_on). guardsync.c. */
+#ifndef RS_GUARDSYNC_H
+#define RS_GUARDSYNC_H
+#include "agent.h"
+
+extern uint32_t rs_guard_on __attribute__((visibility("hidden")));
+
+/* As the function of that name, with its result (errno set where it sets it), or RS_GUARD_PASS: this object or thread is not followed, do as without us (the epoch is then lost, if that is to matter).
+ * sp: the program's stack pointer at the call. clock < 0: the call's own. */
+enum { RS_GUARD_PASS = -2 };
+enum { RS_GUARD_LOCK, RS_GUARD_TRY, RS_GUARD_TIMED };
+int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_mutex_unlock(pthread_mutex_t *m) __attribute__((visibility("hidden")));
+int rs_guard_spin_lock(pthread_spinlock_t *l, bool try, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_rwlock_lock(pthread_rwlock_t *rw, bool write, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_rwlock_unlock(pthread_rwlock_t *rw) __attribute__((visibility("hidden")));
+int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_barrier_wait(pthread_barrier_t *b, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_sem_post(sem_t *sem, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_sem_value(sem_t *sem, int *value, uintptr_t sp) __attribute__((visibility("hidden")));
+/* The agent's own heap tells of its locks. */
+void rs_guard_heap_begin(void) __attribute__((visibility("hidden")));
+#endif
