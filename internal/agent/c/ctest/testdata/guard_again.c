@@ -64,11 +64,14 @@ static void step(int i, unsigned turn)
 	static const struct timespec past = {1, 0}, far = {1l << 33, 0};
 	uint32_t k;
 	if (what == RACY || what == RACY_EVENT) {
-		k = racy_came;
-		if (turn % 7 == 0)
-			sched_yield();
-		racy[k % ORDER] = (uint32_t)i * 1000003u + turn;
-		racy_came = k + 1;
+		// Dozens of chances between two events: what orders those orders little of these.
+		for (int j = 0; j < 30; j++) {
+			k = racy_came;
+			if (j % 3 == 0)
+				sched_yield();
+			racy[k % ORDER] = (uint32_t)i * 1000003u + turn;
+			racy_came = k + 1;
+		}
 		pthread_mutex_t *m = what == RACY_EVENT && k % 2 ? &tried : &lock;
 		pthread_mutex_lock(m);
 		pthread_mutex_unlock(m);
