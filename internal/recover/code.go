@@ -73,6 +73,7 @@ type code struct {
 	insts     []inst
 	flow      *pt.Cache
 	sets      []*[]Constant // that instructions share
+	found     []Constant    // memory of constants
 }
 
 func newCode(image *Image) *code {
@@ -151,12 +152,13 @@ func (c *code) jump(i int32, pc uint64) (int32, bool) {
 
 // constants gives those that the module of an instruction reads.
 func (c *code) constants(pc uint64) *[]Constant {
-	var all []Constant
+	all := c.found[:0]
 	for _, k := range c.consts {
 		if pc >= k.CodeStart && pc < k.CodeEnd {
 			all = append(all, k)
 		}
 	}
+	c.found = all
 	for _, s := range c.sets {
 		if slices.EqualFunc(*s, all, func(a, b Constant) bool {
 			return a.Addr == b.Addr && a.CodeStart == b.CodeStart && len(a.Bytes) == len(b.Bytes)
@@ -164,8 +166,9 @@ func (c *code) constants(pc uint64) *[]Constant {
 			return s
 		}
 	}
-	c.sets = append(c.sets, &all)
-	return &all
+	set := slices.Clone(all)
+	c.sets = append(c.sets, &set)
+	return &set
 }
 
 func (c *code) bind(in *x86.Inst, pc uint64) inst {

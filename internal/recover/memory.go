@@ -42,6 +42,7 @@ type memory struct {
 	frames frames
 	listed bool   // the slots' marks say what may be believed, not frames
 	slot   bool   // the mark
+	stored bool   // something may be known of memory besides constants
 	low    uint64 // lowest address stored to since the frames above were left; only with listed
 }
 
@@ -163,6 +164,7 @@ func (m *memory) Store(addr uint64, size int, v x86.Value) {
 	} else if addr < m.low {
 		m.low = addr
 	}
+	m.stored = m.stored || v.Known != 0
 	m.sparse.Store(addr, size, v)
 }
 
@@ -172,7 +174,7 @@ func (m *memory) Forget(addr, size uint64) { m.sparse.Forget(addr, size) }
 // ForgetAll is x86.Memory's.
 func (m *memory) ForgetAll() {
 	m.sparse.ForgetAll()
-	m.low = ^uint64(0)
+	m.low, m.stored = ^uint64(0), false
 }
 
 // left forgets, on the way backwards, what was known of frames that were not there yet when rsp was this.

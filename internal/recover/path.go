@@ -49,8 +49,9 @@ type pather struct {
 	left    int    // as in out
 	entry   uint64 // as in out
 	synced  int    // position of the last PSB
-	ends    []int  // of each gap, the first of times behind it; unsettled
-	hidden  bool   // tracing has a filter: what runs while it is off is not all in the kernel
+	lowest  []uint64
+	ends    []int // of each gap, the first of times behind it; unsettled
+	hidden  bool  // tracing has a filter: what runs while it is off is not all in the kernel
 }
 
 const unsettled = 1 << 62
@@ -58,10 +59,14 @@ const unsettled = 1 << 62
 // maxPath bounds the instructions of a shard; what comes behind is a gap.
 const maxPath = 16 << 20
 
-// decode reads the segments of a trace. Positions from segment `first` up to `behind` are the path's own.
+// decode reads the segments of a trace; the path is good until the next one. Positions from segment `first` up to `behind` are the path's own.
 func (d *pather) decode(s *Shard, code *code) *path {
-	p := &path{}
-	*d = pather{code: code, path: p, times: d.times[:0], ends: d.ends[:0], hidden: s.Filtered}
+	p := d.path
+	if p == nil {
+		p = &path{}
+	}
+	*p = path{list: p.list[:0], marks: p.marks[:0], cuts: p.cuts[:0], gaps: p.gaps[:0], holes: p.holes[:0], lost: p.lost[:0], outs: p.outs[:0]}
+	*d = pather{code: code, path: p, times: d.times[:0], ends: d.ends[:0], lowest: d.lowest, hidden: s.Filtered}
 	for i, seg := range s.Segments {
 		if i == s.First {
 			p.own[0] = len(p.list)
@@ -259,8 +264,9 @@ func (d *pather) gap() {
 func (d *pather) bound(s *Shard) {
 	t := d.times
 	p := d.path
-	p.marks = append(make([]mark, 0, len(t)+1), mark{0, 0, forever})
-	lowest := make([]uint64, len(t)+1) // of the packets from here on
+	p.marks = append(p.marks, mark{0, 0, forever})
+	d.lowest = resize(d.lowest, len(t)+1)
+	lowest := d.lowest // of the packets from here on
 	lowest[len(t)] = forever
 	for i := len(t) - 1; i >= 0; i-- {
 		lowest[i] = min(lowest[i+1], t[i].to)
@@ -301,7 +307,6 @@ func (d *pather) bound(s *Shard) {
 			o.from = lowest[o.left-1]
 		}
 	}
-	p.lost = make([]Range, 0, len(p.gaps))
 	for i, g := range p.gaps {
 		h := Range{0, forever}
 		if g > 0 {

@@ -3,6 +3,7 @@ package recover
 import (
 	"math/bits"
 	"slices"
+	"sort"
 
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/x86"
@@ -41,6 +42,10 @@ type replay struct {
 	alone   []Range // times at which the process has no other thread
 	left    []int32 // of each of the shard's samples: candidates that are not out
 	met     []bool  // of each instruction of code, whether the path has it; see loose
+
+	forth, rear lap       // of the ways forwards and backwards
+	spare       [2][]fact // memory of the lists before ahead and back
+	changed     []int32   // positions at which the last way forwards changed trusted
 }
 
 // A fact is that a register held a value before, or after, the instruction at a position ran.
@@ -161,7 +166,9 @@ func (r *replay) clearStretch(from, to int) {
 
 // rounds goes forwards and backwards until neither finds anything new; false if what was known contradicted itself.
 func (r *replay) rounds(from, to int) bool {
-	r.back, r.ahead = r.back[:0], r.ahead[:0]
+	r.back, r.ahead, r.spare[0], r.spare[1] = r.back[:0], r.ahead[:0], r.spare[0][:0], r.spare[1][:0]
+	r.forth.reset()
+	r.rear.reset()
 	r.wrong = false
 	r.settle(from, to)
 	for round := range maxRounds {
@@ -226,11 +233,26 @@ func (r *replay) forward(from, to int) {
 	m.alone = r.isAlone(mark)
 	sampled, cand := r.firstPlaced(from), r.firstCand(from)
 	learn, looked := len(r.back)-1, r.firstLook(from)
-	r.ahead = r.ahead[:0]
+	lap, old := &r.forth, r.ahead
+	r.start(lap, from, to, old, r.spare[1], r.back, nil)
+	ahead := r.spare[0][:0]
+	r.spare[0] = old
+	r.changed = r.changed[:0]
+	defer func() { r.ahead = ahead }()
 	one := r.opt.Reach == Block
 	list, insts := r.path.list[:to], r.code.insts
 	next := &insts[list[from]]
 	for i := from; i < to; i++ {
+		if i == lap.due {
+			if s, ok := r.skip(lap, to, &ahead); ok && s == nil {
+				return
+			} else if ok {
+				i, mark = s.pos, s.mark
+				next = &insts[list[i]]
+				sampled, cand, looked = r.firstPlaced(i), r.firstCand(i), r.firstLook(i)
+				learn = sort.Search(len(r.back), func(k int) bool { return int(r.back[k].pos) < i }) - 1
+			}
+		}
 		for mark+1 < len(r.path.marks) && r.path.marks[mark+1].pos <= i {
 			mark++
 			r.atMark(mark)
@@ -242,7 +264,7 @@ func (r *replay) forward(from, to int) {
 		for w := in.writes; w != 0; w &= w - 1 {
 			reg := bits.TrailingZeros16(w)
 			if v := &e.GPR[reg]; v.Whole() && (reg != rsp || in.traits&unwinds == 0) {
-				r.ahead = append(r.ahead, fact{int32(i), uint8(reg), v.Bits})
+				ahead = append(ahead, fact{int32(i), uint8(reg), v.Bits})
 				if r.before[i]>>reg&1 == 0 {
 					r.news++
 				}
@@ -302,6 +324,9 @@ func (r *replay) forward(from, to int) {
 		r.stack(in, old)
 		if one && in.traits&isBranch != 0 {
 			r.begin()
+		}
+		if !m.stored && i+1-lap.last >= standEvery && i+1 < to {
+			r.stand(lap, i+1, mark, len(ahead))
 		}
 	}
 }
@@ -386,10 +411,25 @@ func (r *replay) backward(from, to int) {
 	m.alone = r.isAlone(mark)
 	sampled, cand := r.firstPlaced(to)-1, r.firstCand(to)-1
 	learn, looked := len(r.ahead)-1, r.firstLook(to)-1
-	r.back = r.back[:0]
+	lap, old := &r.rear, r.back
+	r.start(lap, from, to, old, r.spare[0], r.ahead, r.changed)
+	lap.last = to + standEvery
+	back := r.spare[1][:0]
+	r.spare[1] = old
+	defer func() { r.back = back }()
 	one := r.opt.Reach == Block
 	var next uint64
 	for i := to - 1; i >= from; i-- {
+		if i+1 == lap.due {
+			if s, ok := r.skip(lap, from, &back); ok && s == nil {
+				return
+			} else if ok {
+				mark, next = s.mark, r.code.insts[r.path.list[s.pos]].pc
+				sampled, cand, looked = r.firstPlaced(s.pos)-1, r.firstCand(s.pos)-1, r.firstLook(s.pos)-1
+				learn = sort.Search(len(r.ahead), func(k int) bool { return int(r.ahead[k].pos) >= s.pos }) - 1
+				i = s.pos - 1
+			}
+		}
 		for mark > 0 && i < r.path.marks[mark].pos {
 			mark--
 			r.atMark(mark)
@@ -415,7 +455,7 @@ func (r *replay) backward(from, to int) {
 		for w := in.writes; w != 0; w &= w - 1 {
 			reg := bits.TrailingZeros16(w)
 			if v := &e.GPR[reg]; v.Whole() {
-				r.back = append(r.back, fact{int32(i), uint8(reg), v.Bits})
+				back = append(back, fact{int32(i), uint8(reg), v.Bits})
 				if r.after[i]>>reg&1 == 0 {
 					r.news++
 				}
@@ -468,6 +508,9 @@ func (r *replay) backward(from, to int) {
 			m.left(e.GPR[rsp])
 		}
 		next = in.pc
+		if !m.stored && lap.last-i >= standEvery && i > from {
+			r.stand(lap, i, mark, len(back))
+		}
 	}
 }
 
@@ -512,7 +555,12 @@ func (r *replay) found(i int, in *inst, how How) {
 			continue
 		}
 		if how == Forward {
-			r.trusted[j] = r.mem.mayBelieve(a.Addr, max(1, int(in.slots[k].size)))
+			if t := r.mem.mayBelieve(a.Addr, max(1, int(in.slots[k].size))); t != r.trusted[j] {
+				r.trusted[j] = t
+				if r.again {
+					r.changed = append(r.changed, int32(i))
+				}
+			}
 		}
 		if in.slots[k].vague || a.Count == 0 {
 			continue

@@ -1,5 +1,7 @@
 package x86
 
+import "math/bits"
+
 // A Value is a number of up to 64 bits of which only some may be known. Bits that are not known are 0 in Bits.
 type Value struct {
 	Bits  uint64
@@ -153,6 +155,8 @@ type Op struct {
 	vex     bool  // zeroes the rest of the vector registers that it writes
 	unit    uint8 // bytes of a vector's element
 
+	writesArg bool // an operand that is a general register or part of one
+
 	target       uint64 // relative to pc
 	writes       RegSet // without the GPRs that are operands
 	flagsWritten Flags
@@ -172,6 +176,7 @@ type operand struct {
 	shift uint8 // 8: ah and the like
 	size  uint8 // bytes
 	acc   Access
+	mask  uint64 // of its size
 }
 
 type operandKind uint8
@@ -275,13 +280,18 @@ func (e *Emulator) address(op *Op, m *memRef) (uint64, bool) {
 
 // report lists the accesses.
 func (e *Emulator) report(op *Op) {
-	for _, i := range op.order[:op.ordered] {
-		m := &op.mems[i]
-		a := MemAccess{Addr: e.addrs[i], Known: e.known[i], Access: m.access, Kind: m.kind, Size: m.size, Count: 1}
+	n := int(op.ordered)
+	if n > cap(e.Accesses) {
+		e.Accesses = make([]MemAccess, maxMems)
+	}
+	e.Accesses = e.Accesses[:n]
+	for k := range e.Accesses {
+		i := op.order[k]
+		m, a := &op.mems[i], &e.Accesses[k]
+		a.Addr, a.Known, a.Down, a.Access, a.Kind, a.Size, a.Count = e.addrs[i], e.known[i], false, m.access, m.kind, m.size, 1
 		if m.kind&everywhere != 0 || m.kind&MemString != 0 && op.rep != noRep {
 			a.Count = 0
 		}
-		e.Accesses = append(e.Accesses, a)
 	}
 }
 
@@ -329,10 +339,8 @@ func (e *Emulator) forgetMemory(op *Op) {
 func (e *Emulator) forgetRegisters(op *Op) {
 	w := op.writes
 	if w&SetGPR != 0 {
-		for i := range e.GPR {
-			if w>>i&1 != 0 {
-				e.GPR[i] = Value{}
-			}
+		for g := uint16(w & SetGPR); g != 0; g &= g - 1 {
+			e.GPR[bits.TrailingZeros16(g)&15] = Value{}
 		}
 	}
 	if w&SetVec != 0 {
@@ -345,9 +353,11 @@ func (e *Emulator) forgetRegisters(op *Op) {
 	if w&SetSeg != 0 {
 		e.FS, e.GS = Value{}, Value{}
 	}
-	for i := range op.nargs {
-		if a := &op.args[i]; a.kind == inGPR && a.acc&Write != 0 {
-			e.forgetPart(a)
+	if op.writesArg {
+		for i := range op.nargs {
+			if a := &op.args[i]; a.kind == inGPR && a.acc&Write != 0 {
+				e.forgetPart(a)
+			}
 		}
 	}
 	e.FlagsKnown &^= op.flagsWritten

@@ -45,8 +45,11 @@ func Bind(in *Inst) *Op {
 	}
 	op.nargs = min(in.nargs, uint8(len(op.args)))
 	for i := range op.nargs {
-		if a := &op.args[i]; a.kind == inGPR && a.acc&Write != 0 {
+		a := &op.args[i]
+		a.mask = widthMask(a.size)
+		if a.kind == inGPR && a.acc&Write != 0 {
 			op.writes &^= 1 << a.reg
+			op.writesArg = true
 		}
 	}
 	op.same = op.nargs == 2 && in.args[0].Kind == ArgReg && in.args[0].Reg == in.args[1].Reg

@@ -6,8 +6,12 @@ import "math/bits"
 func (e *Emulator) read(op *Op, a *operand) Value {
 	switch a.kind {
 	case inGPR:
-		v, m := e.GPR[a.reg], widthMask(a.size)
-		return Value{v.Bits >> a.shift & m, v.Known >> a.shift & m}
+		v, m := &e.GPR[a.reg&15], a.mask
+		if m == 0 {
+			m = widthMask(a.size) // it is not of an Op
+		}
+		shift := a.shift & 63
+		return Value{v.Bits >> shift & m, v.Known >> shift & m}
 	case inMem:
 		return e.load(0, a.size)
 	case immediateOperand:
