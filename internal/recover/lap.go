@@ -44,7 +44,7 @@ type savedVec struct {
 	x86.Vector
 }
 
-// standEvery is the fewest instructions between two stands.
+// standEvery is, as replay.every, the fewest instructions between two stands.
 const standEvery = 64
 
 // reset forgets all, for another stretch.
@@ -57,7 +57,7 @@ func (l *lap) reset() {
 // and positions that are dirty besides.
 func (r *replay) start(l *lap, from, to int, gave, was, is []fact, besides []int32) {
 	l.stands, l.next = l.next, l.stands[:0]
-	l.at, l.due, l.last, l.from = 0, -1, -standEvery, from
+	l.at, l.due, l.last, l.from = 0, -1, from, from
 	now := r.placed[r.firstPlaced(from):r.firstPlaced(to)]
 	if l.begun {
 		l.facts = gave
@@ -179,7 +179,7 @@ func (r *replay) isAt(l *lap, s *stand) bool {
 	return len(vecs) == 0
 }
 
-// take makes what was known at a stand what is known.
+// takeStand makes what was known at a stand what is known.
 func (r *replay) takeStand(l *lap, s *stand) {
 	e, m := &r.e, r.mem
 	e.State = x86.State{GPR: s.gpr, FS: s.fs, GS: s.gs, Flags: s.flags, FlagsKnown: s.flagsKnown}

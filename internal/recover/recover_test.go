@@ -362,6 +362,16 @@ func TestWorkers(t *testing.T) {
 			t.Errorf("shard %d alone: %+v, together with the others %+v", i, got.Counts, want[i].Counts)
 		}
 	}
+	// Passes leave out what they would find as before, which they can tell at more places or at fewer, and it does not matter where.
+	for _, o := range []Options{{}, {Memory: Assumed}, {Memory: None}, {Reach: ForwardOnly}} {
+		all, often := NewRecoverer(in.Images, o), NewRecoverer(in.Images, o)
+		all.r.every, often.r.every = 1<<40, 1
+		for i, s := range in.Shards {
+			if a, b := all.Recover(s), often.Recover(s); !reflect.DeepEqual(a, b) {
+				t.Errorf("%+v: shard %d, where all passes go over everything %+v, else %+v", o, i, a.Counts, b.Counts)
+			}
+		}
+	}
 	stop := errors.New("enough")
 	if _, err := Run(context.Background(), in.Images, in.Shards, Options{}, 3, func(*Result) error { return stop }); err != stop {
 		t.Errorf("emit's error: %v", err)

@@ -43,6 +43,7 @@ type replay struct {
 	left    []int32 // of each of the shard's samples: candidates that are not out
 	met     []bool  // of each instruction of code, whether the path has it; see loose
 
+	every       int       // instructions between two stands, at least
 	forth, rear lap       // of the ways forwards and backwards
 	spare       [2][]fact // memory of the lists before ahead and back
 	changed     []int32   // positions at which the last way forwards changed trusted
@@ -325,7 +326,7 @@ func (r *replay) forward(from, to int) {
 		if one && in.traits&isBranch != 0 {
 			r.begin()
 		}
-		if !m.stored && i+1-lap.last >= standEvery && i+1 < to {
+		if !m.stored && i+1-lap.last >= r.every && i+1 < to {
 			r.stand(lap, i+1, mark, len(ahead))
 		}
 	}
@@ -413,7 +414,7 @@ func (r *replay) backward(from, to int) {
 	learn, looked := len(r.ahead)-1, r.firstLook(to)-1
 	lap, old := &r.rear, r.back
 	r.start(lap, from, to, old, r.spare[0], r.ahead, r.changed)
-	lap.last = to + standEvery
+	lap.last = to
 	back := r.spare[1][:0]
 	r.spare[1] = old
 	defer func() { r.back = back }()
@@ -508,7 +509,7 @@ func (r *replay) backward(from, to int) {
 			m.left(e.GPR[rsp])
 		}
 		next = in.pc
-		if !m.stored && lap.last-i >= standEvery && i > from {
+		if !m.stored && lap.last-i >= r.every && i > from {
 			r.stand(lap, i, mark, len(back))
 		}
 	}

@@ -114,6 +114,7 @@ func NewRecoverer(images []Image, o Options) *Recoverer {
 	}
 	v.r.opt, v.r.mem = &v.opt, newMemory(&v.opt)
 	v.r.e.Mem = v.r.mem
+	v.r.every = standEvery
 	return v
 }
 
