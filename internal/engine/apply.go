@@ -145,6 +145,7 @@ func (p *Process) prepare(list []*change, alone bool) error {
 	if err != nil {
 		return err
 	}
+	traps := false
 	for _, c := range list {
 		across := map[uint64]bool{}
 		for _, e := range acrossPages(c.tx.Edits) {
@@ -153,13 +154,21 @@ func (p *Process) prepare(list []*change, alone bool) error {
 		for i := range c.tx.Edits {
 			e := &c.tx.Edits[i]
 			if !alone || e.New[0] == opTrap || across[e.At] {
+				traps = true
 				c.t.traps.set(e.At-c.t.at, len(c.t.code))
 				ops = append(ops, op(wire.PatchDoTrap, e.At, e.To))
 			}
 		}
 	}
 	if len(mapping.ops) == 0 {
-		return p.do(ops...)
+		if traps || !alone || p.mem == nil {
+			return p.do(ops...)
+		}
+		if err = p.atLast(ops...); err != nil && len(p.runs) > runs {
+			p.runs[runs].in.runs--
+			p.runs = p.runs[:runs]
+		}
+		return err
 	}
 	done := p.do(append(slices.Clone(mapping.ops), ops...)...)
 	if err := p.nowMapped(mapping, done); err != nil || done == nil {
@@ -327,7 +336,11 @@ func (p *Process) edit(c *change) error {
 		if err := p.step(c.t, step); err != nil {
 			return err
 		}
-		if err := p.do(op(wire.PatchDoSync, 0, 0)); err != nil {
+		sync := p.do
+		if i+1 == len(steps) { // nothing follows but the answer
+			sync = p.atLast
+		}
+		if err := sync(op(wire.PatchDoSync, 0, 0)); err != nil {
 			return err
 		}
 		if standing && i+1 < len(steps) {

@@ -104,6 +104,32 @@ func wake(word *uint32) {
 	unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, 1<<30, 0, 0, 0)
 }
 
+// Values of the page's word Turn.
+const (
+	turnOpen  = 0
+	turnTaken = 2
+)
+
+// take has the asker wait to the end of the request, and do p.last then. Where it has left already it is an error.
+func (p *Process) take() error {
+	p.page.Count, p.page.More = uint32(copy(p.page.Op[:], p.last)), 0
+	if atomic.CompareAndSwapUint32(&p.page.Turn, turnOpen, turnTaken) || atomic.LoadUint32(&p.page.Turn) == turnTaken {
+		return nil
+	}
+	p.last = nil
+	return &opError{errno: unix.ECANCELED}
+}
+
+// atLast has the thread that asked do operations before it goes on, when the request is answered or we are gone: such as cannot fail, and that nobody else needs before. Texts may be
+// changed from now on as if they were done, where that thread is alone.
+func (p *Process) atLast(ops ...wire.PatchOp) error {
+	if len(p.last)+len(ops) > wire.PatchOps {
+		return p.do(ops...)
+	}
+	p.last = append(p.last, ops...)
+	return p.take()
+}
+
 // answer answers what was asked last.
 func (p *Process) answer() {
 	atomic.StoreUint32(&p.page.Sleeping, 0)
@@ -115,14 +141,23 @@ func (p *Process) answer() {
 
 // finish ends the conversation.
 func (p *Process) finish(result unix.Errno) {
-	p.page.Count, p.page.More, p.page.Result = 0, 0, -int32(result)
+	p.page.Count, p.page.More, p.page.Result = uint32(copy(p.page.Op[:], p.last)), 0, -int32(result)
+	p.last = p.last[:0]
 	p.answer()
 }
 
-// do has the thread that asked do operations, in their order up to the first that fails. The addresses that reserve gives are in ops afterwards.
+// do has the thread that asked do operations, in their order up to the first that fails; before them what it was to do at last. The addresses that reserve gives are in ops
+// afterwards.
 func (p *Process) do(ops ...wire.PatchOp) error {
+	if last := p.last; len(last) > 0 {
+		p.last = nil
+		if err := p.do(last...); err != nil {
+			return err
+		}
+	}
 	for len(ops) > 0 {
 		n := min(len(ops), wire.PatchOps)
+		atomic.StoreUint32(&p.page.Count, 0) // if we are gone now, half of an operation is none
 		copy(p.page.Op[:], ops[:n])
 		p.page.Count, p.page.More = uint32(n), 1
 		p.answer()

@@ -27,8 +27,9 @@ type Process struct {
 	fds     [2]int
 	pageMem []byte
 	page    *wire.PatchPage
-	asked   uint32 // value of page.Asked that was seen last
-	polls   int    // without success, in a row; below 0: how often it is left
+	asked   uint32         // value of page.Asked that was seen last
+	last    []wire.PatchOp // what the asker does when it is answered
+	polls   int            // without success, in a row; below 0: how often it is left
 	closed  atomic.Bool
 	mem     *os.File // /proc/PID/mem; nil: refused
 	tasks   *os.File // /proc/PID/task; nil: not opened yet
@@ -208,11 +209,15 @@ func (p *Process) serve() {
 			p.say()
 			p.saidAt = answered
 		}
+		due := p.buried > max(reclaimFrom, p.reclaimAt, uint64(p.code))
+		if due && errors.Is(p.do(), errGone) { // other threads have seen the text as it is, before it is looked where they stand
+			break
+		}
 		p.finish(result)
 		if int(ask) < requests {
 			p.e.served(ask, answered.Sub(began))
 		}
-		if p.buried > max(reclaimFrom, p.reclaimAt, uint64(p.code)) {
+		if due {
 			p.reclaim()
 		}
 	}

@@ -164,7 +164,7 @@ var Layouts = []Layout{
 		{"Address", "u64", 0, ""},
 		{"Value", "u64", 0, ""},
 	}},
-	{Name: "PatchPage", Doc: "Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again.", Fields: []Member{
+	{Name: "PatchPage", Doc: "Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again. If Turn says that Go has begun to change the text, they are done too when Go is gone.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},
 		{"Asked", "u32", 0, "futex: what was asked, counted"},
@@ -188,7 +188,7 @@ var Layouts = []Layout{
 		{"ThreadOffset", "i32", 0, "of a thread's pointers, one for each enum PatchThread, from fs"},
 		{"Frames", "u64", 0, "pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not"},
 		{"Forks", "u32", 0, "counter: forks of the process, before they are made; a child goes on in the same frames"},
-		{"Spare2", "u32", 0, ""},
+		{"Turn", "u32", 0, "of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first"},
 		{"XsaveMask", "u64", 0, "components of the processor's state that a call of a function may change; 0: not known"},
 		{"XsaveSize", "u32", 0, "bytes of an area for them"},
 		{"XsaveCompact", "u32", 0, "1: by xsavec"},

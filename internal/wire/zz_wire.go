@@ -2375,7 +2375,7 @@ const SizePatchOp = 24
 
 var _ = [1]struct{}{}[unsafe.Sizeof(PatchOp{})-SizePatchOp]
 
-// PatchPage: Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again.
+// PatchPage: Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again. If Turn says that Go has begun to change the text, they are done too when Go is gone.
 type PatchPage struct {
 	Magic        uint64        //
 	Version      uint32        //
@@ -2400,7 +2400,7 @@ type PatchPage struct {
 	ThreadOffset int32         // of a thread's pointers, one for each enum PatchThread, from fs
 	Frames       uint64        // pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not
 	Forks        uint32        // counter: forks of the process, before they are made; a child goes on in the same frames
-	Spare2       uint32        //
+	Turn         uint32        // of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first
 	XsaveMask    uint64        // components of the processor's state that a call of a function may change; 0: not known
 	XsaveSize    uint32        // bytes of an area for them
 	XsaveCompact uint32        // 1: by xsavec

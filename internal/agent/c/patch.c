@@ -214,6 +214,16 @@ static bool late;
 /* What page->sleeping and page->waiting say. */
 enum { IN_KERNEL = 1, AT_WORK = 2 };
 
+/* What page->turn says. */
+enum { OPEN, LEFT, TAKEN };
+
+/* From when Go changes the text on, nobody leaves. */
+static bool leave(void)
+{
+	uint32_t turn = OPEN;
+	return __atomic_compare_exchange_n(&page->turn, &turn, LEFT, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST) || turn == LEFT;
+}
+
 /* How often the answer is looked for before the thread sleeps: to be woken takes longer than most answers. Where Go was about to look at the page and does not, it may want this processor. */
 #define LOOKS 1000
 #define LOOKS_UNSEEN 60
@@ -232,8 +242,11 @@ static long answered(uint32_t asked, unsigned ms, bool woken)
 	while ((seen = __atomic_load_n(&page->answered, __ATOMIC_ACQUIRE)) != asked) {
 		if (rs_go_gone(&beat, &since))
 			return -ESRCH;
-		if (ms && rs_os_ms() - began > ms)
-			return -ETIMEDOUT;
+		if (ms && rs_os_ms() - began > ms) {
+			if (leave())
+				return -ETIMEDOUT;
+			ms = 0;
+		}
 		__atomic_store_n(&page->waiting, IN_KERNEL, __ATOMIC_SEQ_CST);
 		if (__atomic_load_n(&page->answered, __ATOMIC_SEQ_CST) == seen)
 			rs_os_wait(&page->answered, seen, true, ms ? ms : 100);
@@ -358,6 +371,18 @@ static long do_op(struct rs_patch_op *op)
 	return -ENOSYS;
 }
 
+static void do_ops(void)
+{
+	uint32_t count = page->count, done = 0;
+	long error = 0;
+	__atomic_store_n(&page->waiting, AT_WORK, __ATOMIC_RELAXED);
+	for (; error == 0 && done < count && done < RS_PATCH_OPS; done += error == 0)
+		error = do_op(&page->op[done]);
+	page->count = 0; /* not again, should Go be gone next */
+	page->done = done;
+	page->error = (int32_t)-error;
+}
+
 /* Tells Go that nobody does what it wants any more: it takes its plan back. */
 static long settle(unsigned ms)
 {
@@ -400,21 +425,20 @@ static long converse(unsigned request, uintptr_t at)
 		page->address = at;
 		page->tid = rs_os_tid();
 		page->threads = rs_live_threads;
+		page->count = 0;
+		__atomic_store_n(&page->turn, OPEN, __ATOMIC_RELAXED);
 		r = post(request, ms);
 		late = r == -ETIMEDOUT;
 	}
 	/* From the first operation on it is seen through: the text is right at every moment, but slow in between. */
 	while (r == 0 && page->more) {
-		uint32_t count = page->count, done = 0;
-		long error = 0;
-		__atomic_store_n(&page->waiting, AT_WORK, __ATOMIC_RELAXED);
-		for (; error == 0 && done < count && done < RS_PATCH_OPS; done += error == 0)
-			error = do_op(&page->op[done]);
-		page->done = done;
-		page->error = (int32_t)-error;
+		do_ops();
 		page->threads = rs_live_threads;
 		r = post(RS_PATCH_ASK_MORE, 0);
 	}
+	/* What the text that is changed by now needs, before any of the program's code runs. */
+	if (r == 0 || (r == -ESRCH && page && __atomic_load_n(&page->turn, __ATOMIC_ACQUIRE) == TAKEN))
+		do_ops();
 	serialize(); /* other threads are seen to by sync_core; where there are none nobody asks for that */
 	if (r == -ESRCH)
 		page = NULL;

@@ -1422,7 +1422,7 @@ _Static_assert(offsetof(struct rs_patch_op, arg) == 4, "PatchOp.Arg");
 _Static_assert(offsetof(struct rs_patch_op, address) == 8, "PatchOp.Address");
 _Static_assert(offsetof(struct rs_patch_op, value) == 16, "PatchOp.Value");
 
-/* Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again. */
+/* Shared by Go and one process whose code is patched. One thread at a time asks: it fills in Request and what goes with it, adds 1 to Asked, wakes, and waits until Answered equals it. It then does the Ops; if More is set it reports Done and Error with request `more`, and waits again. If Turn says that Go has begun to change the text, they are done too when Go is gone. */
 struct rs_patch_page {
 	uint64_t magic; /*  */
 	uint32_t version; /*  */
@@ -1447,7 +1447,7 @@ struct rs_patch_page {
 	int32_t thread_offset; /* of a thread's pointers, one for each enum PatchThread, from fs */
 	uint64_t frames; /* pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not */
 	uint32_t forks; /* counter: forks of the process, before they are made; a child goes on in the same frames */
-	uint32_t spare2; /*  */
+	uint32_t turn; /* of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first */
 	uint64_t xsave_mask; /* components of the processor's state that a call of a function may change; 0: not known */
 	uint32_t xsave_size; /* bytes of an area for them */
 	uint32_t xsave_compact; /* 1: by xsavec */
@@ -1480,7 +1480,7 @@ _Static_assert(offsetof(struct rs_patch_page, save_offset) == 136, "PatchPage.Sa
 _Static_assert(offsetof(struct rs_patch_page, thread_offset) == 140, "PatchPage.ThreadOffset");
 _Static_assert(offsetof(struct rs_patch_page, frames) == 144, "PatchPage.Frames");
 _Static_assert(offsetof(struct rs_patch_page, forks) == 152, "PatchPage.Forks");
-_Static_assert(offsetof(struct rs_patch_page, spare2) == 156, "PatchPage.Spare2");
+_Static_assert(offsetof(struct rs_patch_page, turn) == 156, "PatchPage.Turn");
 _Static_assert(offsetof(struct rs_patch_page, xsave_mask) == 160, "PatchPage.XsaveMask");
 _Static_assert(offsetof(struct rs_patch_page, xsave_size) == 168, "PatchPage.XsaveSize");
 _Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 172, "PatchPage.XsaveCompact");
