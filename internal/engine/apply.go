@@ -160,32 +160,33 @@ func (p *Process) prepare(list []*change, alone bool) error {
 			}
 		}
 	}
-	if len(mapping.ops) == 0 {
-		if traps || !alone || p.mem == nil {
-			return p.do(ops...)
-		}
-		if err = p.atLast(ops...); err != nil && len(p.runs) > runs {
+	// A run that the process was not told of is none.
+	told := func(err error) error {
+		if err != nil && len(p.runs) > runs && !failed(err, wire.PatchDoRun) && !failed(err, wire.PatchDoTrap) {
 			p.runs[runs].in.runs--
 			p.runs = p.runs[:runs]
 		}
 		return err
+	}
+	switch {
+	case len(mapping.ops) > 0:
+	case traps || !alone || p.mem == nil:
+		return told(p.do(ops...))
+	default:
+		return told(p.atLast(ops...))
 	}
 	done := p.do(append(slices.Clone(mapping.ops), ops...)...)
 	if err := p.nowMapped(mapping, done); err != nil || done == nil {
-		if err != nil && len(p.runs) > runs { // the process was not told of it
-			p.runs[runs].in.runs--
-			p.runs = p.runs[:runs]
-		}
-		return err
+		return told(err)
 	}
 	if !p.ownPages || !failed(done, wire.PatchDoFrame) {
-		return done
+		return told(done)
 	}
 	// A page could not show its frame: what is to lie there is written now.
 	if err := p.writeTrampolines(all, nil); err != nil {
 		return err
 	}
-	return p.do(ops...)
+	return told(p.do(ops...))
 }
 
 // hasFrames says whether a trampoline lies in pages that show frames, or will when soon is mapped.

@@ -153,6 +153,9 @@ func (p *Process) bury(x *patch.Patch) {
 
 // unindex makes void what runs say of places in a text that is gone, where other code may come to lie: the jumps inside neighbours. An entry of no length is met by nobody.
 func (p *Process) unindex(t *text) error {
+	if err := p.do(); err != nil { // what is yet to be stored
+		return err
+	}
 	for _, r := range p.runs {
 		var err error
 		place := func(i int) uint64 { return r.at + wire.SizeTrampolineRun + uint64(i)*wire.SizeTrampoline }
@@ -193,14 +196,24 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 		}
 		return nil, p.merge(from, list)
 	}
-	r, err := p.makeRun(entries(list))
+	r, b, err := p.makeRun(entries(list))
 	if err != nil {
+		return nil, err
+	}
+	var ops []wire.PatchOp
+	if p.mem != nil && len(b) <= storeMost && len(b) <= len(p.page.Bytes)-p.stored { // sooner done by the process itself
+		o := op(wire.PatchDoStore, r.at, uint64(len(b)))
+		o.Arg = uint32(p.stored)
+		p.stored += copy(p.page.Bytes[p.stored:], b)
+		ops = append(ops, o)
+	} else if err := p.write(r.at, b); err != nil {
+		r.in.runs--
 		return nil, err
 	}
 	o := op(wire.PatchDoRun, r.at, 0)
 	o.Arg = uint32(len(p.runs))
 	p.runs = append(p.runs, r)
-	return []wire.PatchOp{o}, nil
+	return append(ops, o), nil
 }
 
 // hasRoom says whether index needs nothing of the process.
@@ -216,14 +229,20 @@ func (p *Process) hasRoom(list []*patch.Patch) bool {
 	return uint64(size) <= a.bytes-a.used
 }
 
-func (p *Process) makeRun(list []indexed) (*run, error) {
+// storeMost is the most of a run, in bytes, that the process copies by itself: it keeps the page's memory for that.
+const storeMost = 4 << 10
+
+// makeRun gives a run and what is to be written there.
+func (p *Process) makeRun(list []indexed) (*run, []byte, error) {
 	b := encodeRun(list)
 	n := len(p.arenas)
 	if n == 0 || uint64(len(b)) > p.arenas[n-1].bytes-p.arenas[n-1].used {
 		size := max(arenaBytes, (uint64(len(b))+patch.PageSize-1)&^(patch.PageSize-1))
-		ops := []wire.PatchOp{op(wire.PatchDoReserve, 0, size)}
+		o := op(wire.PatchDoReserve, 0, size)
+		o.Arg = 1 // to be written to
+		ops := []wire.PatchOp{o}
 		if err := p.do(ops...); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		p.arenas = append(p.arenas, &arena{at: ops[0].Address, bytes: size})
 		p.tables += size
@@ -233,11 +252,8 @@ func (p *Process) makeRun(list []indexed) (*run, error) {
 	r := &run{at: a.at + a.used, bytes: uint64(len(b)), entries: len(list), in: a}
 	a.used += (uint64(len(b)) + 15) &^ 15
 	a.used = min(a.used, a.bytes)
-	if err := p.write(r.at, b); err != nil {
-		return nil, err
-	}
 	a.runs++
-	return r, nil
+	return r, b, nil
 }
 
 // Bounds of merging.
@@ -281,6 +297,9 @@ func (p *Process) compact() bool {
 
 // merge makes the runs from one on and what is new one.
 func (p *Process) merge(from int, list []*patch.Patch) error {
+	if err := p.do(); err != nil { // what is yet to be stored
+		return err
+	}
 	var all []indexed
 	for i := from; i < len(p.runs); {
 		// Those that lie behind each other are read at once.
@@ -307,8 +326,12 @@ func (p *Process) merge(from int, list []*patch.Patch) error {
 		}
 	}
 	all = append(all, entries(list)...)
-	m, err := p.makeRun(all)
+	m, b, err := p.makeRun(all)
 	if err != nil {
+		return err
+	}
+	if err := p.write(m.at, b); err != nil {
+		m.in.runs--
 		return err
 	}
 	var ops []wire.PatchOp

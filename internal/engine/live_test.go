@@ -10,8 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/engine"
@@ -318,7 +321,53 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestMain is ripstop itself for TestKilled.
+// dying is killed when it has changed the text a second time, before it answers.
+type dying struct {
+	everywhere
+	asked int
+}
+
+func (c *dying) Sites(*engine.Process, *engine.Module) []patch.Site { return nil }
+
+func (c *dying) Test(p *engine.Process, addr uint64) error {
+	err := p.Change(p.Module(addr), []patch.Site{{At: addr, Recipe: at{padding(3), addr}}}, nil)
+	if c.asked++; c.asked == 2 && p.Taken() {
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	return err
+}
+
+// Where one thread is there, the text is changed before that thread makes trampolines known. If ripstop is gone in between it does so all the same: a fault is where it is natively.
+func TestGone(t *testing.T) {
+	prog := compile(t, "gone.c", "-O1")
+	if _, err := library(); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	var out bytes.Buffer
+	ripstop := exec.Command(os.Args[0])
+	ripstop.Env = append(os.Environ(), "RIPSTOP_TEST_TARGET="+prog, "RIPSTOP_TEST_DIES=1")
+	ripstop.Stdout, ripstop.Stderr = theirs, os.Stderr
+	ripstop.ExtraFiles = []*os.File{theirs}
+	if err := ripstop.Start(); err != nil {
+		t.Fatal(err)
+	}
+	theirs.Close()
+	io.Copy(&out, ours) // the program has the other end until it ends
+	ripstop.Wait()
+	if status := ripstop.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() {
+		t.Errorf("ripstop ended by itself: %v", ripstop.ProcessState)
+	}
+	if want := "first 0, 42\nthen changed, 42\nthe fault is there\n"; out.String() != want {
+		t.Errorf("the program says %q", out.String())
+	}
+}
+
+// TestMain is ripstop itself for TestKilled and TestGone.
 func TestMain(m *testing.M) {
 	prog := os.Getenv("RIPSTOP_TEST_TARGET")
 	if prog == "" {
@@ -328,7 +377,10 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	c := &flips{everywhere: everywhere{}, r: rand.New(rand.NewPCG(5, 6)), in: map[uint64]bool{}, atOnce: 100, patchAll: true}
+	var c engine.Client = &flips{everywhere: everywhere{}, r: rand.New(rand.NewPCG(5, 6)), in: map[uint64]bool{}, atOnce: 100, patchAll: true}
+	if os.Getenv("RIPSTOP_TEST_DIES") != "" {
+		c = &dying{}
+	}
 	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: engine.New(engine.Options{Client: c})})
 	if err != nil {
 		panic(err)

@@ -142,7 +142,7 @@ func (p *Process) answer() {
 // finish ends the conversation.
 func (p *Process) finish(result unix.Errno) {
 	p.page.Count, p.page.More, p.page.Result = uint32(copy(p.page.Op[:], p.last)), 0, -int32(result)
-	p.last = p.last[:0]
+	p.last, p.stored = p.last[:0], 0
 	p.answer()
 }
 
@@ -175,6 +175,7 @@ func (p *Process) do(ops ...wire.PatchOp) error {
 		}
 		ops = ops[n:]
 	}
+	p.stored = 0
 	return nil
 }
 

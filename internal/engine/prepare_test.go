@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"runtime"
 	"sync/atomic"
@@ -164,6 +165,29 @@ func TestPrepare(t *testing.T) {
 		}
 	}
 	t.Logf("up to %d operations", most)
+}
+
+// Nothing is changed for an asker that has left; one that has not waits for what it is to do.
+func TestTake(t *testing.T) {
+	page := &wire.PatchPage{}
+	p := &Process{page: page}
+	run := op(wire.PatchDoRun, 0x1000, 0)
+	page.Turn = 1
+	if err := p.atLast(run); !errors.Is(err, unix.ECANCELED) || len(p.last) > 0 || page.Turn != 1 {
+		t.Errorf("it has left: %v, %v", err, p.last)
+	}
+	page.Turn = turnOpen
+	for i := range uint32(2) {
+		if err := p.atLast(run); err != nil || page.Turn != turnTaken || page.Count != i+1 || page.Op[i] != run || page.More != 0 {
+			t.Errorf("it has not left: %v, turn %d, %d operations", err, page.Turn, page.Count)
+		}
+	}
+	if p.finish(0); page.Count != 2 || len(p.last) > 0 {
+		t.Errorf("%d operations with the answer, %d left", page.Count, len(p.last))
+	}
+	if p.finish(0); page.Count != 0 {
+		t.Errorf("%d operations with the next answer", page.Count)
+	}
 }
 
 type nobody struct{ Client }

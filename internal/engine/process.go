@@ -29,6 +29,7 @@ type Process struct {
 	page    *wire.PatchPage
 	asked   uint32         // value of page.Asked that was seen last
 	last    []wire.PatchOp // what the asker does when it is answered
+	stored  int            // bytes of page.Bytes that it stores then
 	polls   int            // without success, in a row; below 0: how often it is left
 	closed  atomic.Bool
 	mem     *os.File // /proc/PID/mem; nil: refused

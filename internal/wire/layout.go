@@ -193,7 +193,7 @@ var Layouts = []Layout{
 		{"XsaveSize", "u32", 0, "bytes of an area for them"},
 		{"XsaveCompact", "u32", 0, "1: by xsavec"},
 		{"Function", "u64", 32, "addresses in the agent, by enum PatchFunc"},
-		{"Bytes", "u8", PatchBytes, "of op write"},
+		{"Bytes", "u8", PatchBytes, "of ops write and store"},
 		{"Op", "PatchOp", PatchOps, ""},
 	}, Align: 4096},
 	{Name: "TrampolineRun", Doc: "Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change.", Fields: []Member{
@@ -244,7 +244,7 @@ func init() {
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
 			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
-			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}}},
+			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
 			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}}},
 		EnumSpec{"Allocator", "whose malloc a process has", []EnumValue{

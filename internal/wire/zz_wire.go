@@ -255,6 +255,7 @@ const (
 	PatchDoFreed    PatchDo = 9
 	PatchDoFrame    PatchDo = 10
 	PatchDoDebugger PatchDo = 11
+	PatchDoStore    PatchDo = 12
 )
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
@@ -2405,7 +2406,7 @@ type PatchPage struct {
 	XsaveSize    uint32        // bytes of an area for them
 	XsaveCompact uint32        // 1: by xsavec
 	Function     [32]uint64    // addresses in the agent, by enum PatchFunc
-	Bytes        [65536]uint8  // of op write
+	Bytes        [65536]uint8  // of ops write and store
 	Op           [1024]PatchOp //
 	_            [3664]byte
 }

@@ -352,8 +352,13 @@ static long do_op(struct rs_patch_op *op)
 			return -EINVAL;
 		__atomic_store_n(&rs_patch_runs[op->arg], (const void *)(uintptr_t)op->address, __ATOMIC_SEQ_CST);
 		return 0;
+	case RS_PATCH_DO_STORE:
+		if (op->arg > RS_PATCH_BYTES || op->value > RS_PATCH_BYTES - op->arg)
+			return -EINVAL;
+		rs_os_copy((void *)(uintptr_t)op->address, page->bytes + op->arg, op->value);
+		return 0;
 	case RS_PATCH_DO_RESERVE: {
-		long p = RS_SYS6(SYS_mmap, 0, op->value, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		long p = RS_SYS6(SYS_mmap, 0, op->value, op->arg ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (p < 0)
 			return p;
 		op->address = (uint64_t)p;

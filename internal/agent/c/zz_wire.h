@@ -215,6 +215,7 @@ enum {
 	RS_PATCH_DO_FREED = 9,
 	RS_PATCH_DO_FRAME = 10,
 	RS_PATCH_DO_DEBUGGER = 11,
+	RS_PATCH_DO_STORE = 12,
 };
 
 /* functions and data of the agent that trampolines use */
@@ -1452,7 +1453,7 @@ struct rs_patch_page {
 	uint32_t xsave_size; /* bytes of an area for them */
 	uint32_t xsave_compact; /* 1: by xsavec */
 	uint64_t function[32]; /* addresses in the agent, by enum PatchFunc */
-	uint8_t bytes[65536]; /* of op write */
+	uint8_t bytes[65536]; /* of ops write and store */
 	struct rs_patch_op op[1024]; /*  */
 	uint8_t end_padding[3664];
 };
