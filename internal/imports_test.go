@@ -39,6 +39,8 @@ var policy = map[string]string{
 	"internal/step":         "internal/tsc internal/image internal/tracee internal/x86 internal/pt internal/perf internal/truth internal/sample golang.org/x/sys/unix",
 	"internal/recover":      "internal/x86 internal/pt internal/sample",
 	"internal/syscalls":     "internal/wire internal/x86 internal/patch",
+	"internal/guard":        "internal/syscalls golang.org/x/sys/unix",
+	"internal/guard/gen":    "internal/guard",
 	"internal/pmu":          "internal/tsc internal/tracee internal/x86 internal/pt internal/perf internal/sample golang.org/x/sys/unix",
 	"internal/trace":        "internal/wire",
 	"internal/target":       "internal/wire internal/finding internal/image internal/trace",

@@ -61,4 +61,11 @@ bool rs_kernel_has(unsigned n) __attribute__((visibility("hidden")));
 /* What the system call n with these arguments reads, before it is made and before an event that says what it orders; what it wrote, after those that say what it follows. */
 void rs_kernel_reads(const struct rs_called *c, unsigned n, const long a[6]) __attribute__((visibility("hidden")));
 void rs_kernel_wrote(const struct rs_called *c, unsigned n, const long a[6], long result) __attribute__((visibility("hidden")));
+
+/* For guardsys.c. All of them for general registers only.
+ * room: of a call that takes a length and gives one back, what was there before the call. pieces: what the call wrote. data: the bytes that it took. */
+typedef void rs_kernel_piece(void *arg, const void *p, size_t n);
+uint32_t rs_kernel_room(unsigned n, const long a[6]) __attribute__((visibility("hidden")));
+void rs_kernel_pieces(unsigned n, const long a[6], long result, uint32_t length, rs_kernel_piece *f, void *arg) __attribute__((visibility("hidden")));
+void rs_kernel_data(unsigned n, const long a[6], size_t bytes, rs_kernel_piece *f, void *arg) __attribute__((visibility("hidden")));
 #endif

@@ -5,6 +5,7 @@
  * Ground rules: what the hook calls is compiled for general registers only, and makes no system call through libc. */
 #include "calls.h"
 #include "core.h"
+#include "guardsys.h"
 #include "patch.h"
 #include "share.h"
 #include <gnu/libc-version.h>
@@ -141,7 +142,7 @@ RS_GENERAL static void classify(bool on)
 	}
 }
 
-RS_GENERAL long rs_call_before(struct rs_call *c)
+RS_GENERAL static long before(struct rs_call *c)
 {
 	long made;
 	if (rs_share_on && rs_share_before(c, &made))
@@ -167,7 +168,7 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 	return 1;
 }
 
-RS_GENERAL void rs_call_after(struct rs_call *c)
+RS_GENERAL static void after(struct rs_call *c)
 {
 	if (rs_share_on && rs_share_after(c))
 		return;
@@ -175,6 +176,25 @@ RS_GENERAL void rs_call_after(struct rs_call *c)
 		classify(true); /* it was not forbidden after all */
 	if (c->start)
 		count(c->row, !becomes_another(c), failed(c->result), now() - c->start);
+}
+
+RS_GENERAL long rs_call_before(struct rs_call *c)
+{
+	if (RS_LIKELY(!rs_guard_on))
+		return before(c);
+	if (rs_guard_sys_before(c) == 0)
+		return 0;
+	long made = before(c);
+	if (!made)
+		rs_guard_sys_after(c);
+	return made;
+}
+
+RS_GENERAL void rs_call_after(struct rs_call *c)
+{
+	after(c);
+	if (RS_UNLIKELY(rs_guard_on))
+		rs_guard_sys_after(c);
 }
 
 /* --- where they are counted --------------------------------------------------------------------------------------------------------------------- */

@@ -33,8 +33,13 @@ struct rs_call {
 	uint64_t arg[6];
 	uint64_t ticks;
 	uint64_t spare;
+	uint64_t guard_check, guard_offset; /* guardsys.c */
+	uint32_t guard_room;
+	uint16_t guard_file;
+	uint8_t guard_class, guard_state;
+	uint64_t pad2;
 };
-#define RS_CALL_FRAME 304 /* bytes of the hook's frame, with the red zone */
+#define RS_CALL_FRAME 336 /* bytes of the hook's frame, with the red zone */
 _Static_assert(sizeof(struct rs_call) + 128 == RS_CALL_FRAME, "");
 
 /* Both are called on the program's stack, with the program's vector state in the registers: they, and what they call, are compiled for general

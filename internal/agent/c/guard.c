@@ -3,6 +3,7 @@
 #include "checkpoint.h"
 #include "guardlog.h"
 #include "guardsync.h"
+#include "guardsys.h"
 #include "world.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -158,6 +159,8 @@ static void serve(uint32_t request)
 		guard->kept = r;
 	if (r == 0 && request == ROLLBACK)
 		r = rs_guard_do_rollback();
+	if (r == 0 && request == ROLLBACK && rs_guard_on)
+		rs_guard_log_back();
 	guard->failed = r;
 	if (stopped)
 		say(request, r);
@@ -269,7 +272,7 @@ static long ask(uint32_t what)
 	return what == CHECKPOINT ? guard->kept < 0 ? guard->kept : rs_guard_on ? 0 : (long)guard->rollbacks : guard->failed;
 }
 
-enum { PLAIN = 1, LOG = 2, UNORDERED = 4, SWAP = 8, OWN_HEAP = 16 };
+enum { PLAIN = 1, LOG = 2, UNORDERED = 4, SWAP = 8, OWN_HEAP = 16, CALLS = 32 };
 static void find_rseq(void)
 {
 	const ptrdiff_t *offset = rs_real_find("__rseq_offset", "");
@@ -280,9 +283,7 @@ static void find_rseq(void)
 
 /* Entry points for tests, until `ripstop guard` asks by itself. One thread asks at a time.
  *
- * begin: makes the coordinator; flags: 1: without write protection; 2: with a log (before there are other threads); 4: turns are not waited for; 8: two tickets are exchanged; 16: the heap is the agent's. checkpoint: 0, or after the n-th rollback to it n, or a negative errno. rollback: returns only if it cannot be done: negative errno.
- * stop: stops all threads and lets them go. test: the page that tests share. again: ends the epoch
- * here, re-executes it and compares; 0, an enum rs_guard_why or a negative errno; last: of that, fills in the struct of rs_guard_world. They are not exported: a program must not find names
+enum { PLAIN = 1, LOG = 2, UNORDERED = 4, SWAP = 8, OWN_HEAP = 16, CALLS = 32 };
  * that no library has natively; tests compute where they are. */
 long rs_guard_begin(unsigned flags);
 long rs_guard_checkpoint(void);
@@ -302,6 +303,8 @@ long rs_guard_begin(unsigned flags)
 	guard->pid = rs_os_pid();
 	guard->plain = flags & PLAIN;
 	guard->kept = -ENOENT;
+	if (flags & CALLS && ((!rs_guard_on && (r = rs_guard_log_begin()) < 0) || (r = rs_guard_sys_begin()) < 0))
+		return r;
 	find_rseq();
 	if (flags & LOG) {
 		if ((r = rs_guard_log_begin()) < 0)

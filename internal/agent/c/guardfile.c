@@ -2,7 +2,7 @@
  *
  * The coordinator has a table of descriptors of its own; to move an offset it takes the open file itself for a moment (pidfd_getfd), which shares it. Descriptors 0 to 2 are left alone, others may share their offset, and so
  * are files that are written at their end. Descriptors that the epoch opened or closed are the business of the classes of system calls. */
-#include "guard.h"
+#include "guardsys.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -89,7 +89,7 @@ long rs_guard_files_back(uint32_t tid)
 	if (pidfd < 0)
 		return pidfd;
 	kept->pidfd = (int)pidfd;
-	for (uint32_t i = 0; i < kept->files; i++) {
+	for (uint32_t i = 0; i < kept->files && !rs_guard_sys_follows(); i++) {
 		const struct file *f = &kept->file[i];
 		struct stat st;
 		long own = borrow(f->fd, &st);

@@ -1,5 +1,5 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
-#include "guardlog.h"
+#include "guardsys.h"
 #include <errno.h>
 #include <linux/futex.h>
 
@@ -368,6 +368,7 @@ void rs_guard_log_new(void)
 {
 	reset(true);
 	world->lost = 0;
+	rs_guard_sys_epoch();
 	STORE(world->mode, RS_GUARD_RECORD);
 }
 

@@ -6,6 +6,7 @@
  * call is made with rsp - RS_CALL_FRAME, which no system call looks at but those that are left to the trampoline. */
 #include "calls.h"
 #include "core.h"
+#include "guardsys.h"
 
 #define STR(x) #x
 #define XSTR(x) STR(x)
@@ -215,6 +216,8 @@ __asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_ho
 	".cfi_startproc\n"
 	".cfi_register %rip, %r11\n"
 	".cfi_def_cfa %rsp, 0\n"
+	"	cmpl $0, rs_guard_on(%rip)\n"
+	"	jne 4f\n"
 	"	cmpl $0, rs_active(%rip)\n"
 	"	je 1f\n"
 	"	movq rs_calls_tls@gottpoff(%rip), %rax\n"
@@ -229,6 +232,20 @@ __asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_ho
 	"	leaq rs_calls_pending(%rip), %rax\n"
 	"2:	lock incq (%rax,%r10)\n"
 	"	jmp *%r11\n"
+	/* A function of ours, which calls the vdso's. */
+	"4:\n"
+	".cfi_def_cfa %rsp, 8\n"
+	".cfi_offset %rip, -8\n"
+	"	subq $8, %rsp\n"
+	".cfi_adjust_cfa_offset 8\n"
+	"	pushq %r11\n"
+	".cfi_adjust_cfa_offset 8\n"
+	"	pushq %r10\n"
+	".cfi_adjust_cfa_offset 8\n"
+	"	call rs_guard_vdso\n"
+	"	addq $24, %rsp\n"
+	".cfi_adjust_cfa_offset -24\n"
+	"	ret\n"
 	".cfi_endproc\n"
 	"rs_vdso_hook_end:\n"
 	".size rs_vdso_hook, .-rs_vdso_hook\n");
@@ -343,6 +360,17 @@ void rs_hook_back(greg_t *g, const greg_t *real, const greg_t *shown)
 {
 	if (rs_os_equal(g, shown, GREGS))
 		rs_os_copy(g, real, GREGS);
+}
+
+bool rs_hook_skip(greg_t *g)
+{
+	uintptr_t pc = (uintptr_t)g[REG_RIP];
+	const struct rs_call *c = (const struct rs_call *)g[REG_RSP];
+	if (pc + 2 != (uintptr_t)rs_hook_made || c->see != 1 || c->guard_state != RS_GUARD_CALL_NOTED)
+		return false;
+	g[REG_RIP] = (greg_t)(uintptr_t)rs_hook_made;
+	g[REG_RAX] = 0;
+	return true;
 }
 
 bool rs_hook_has(uintptr_t pc) { return within(pc, rs_syscall_hook, rs_hook_c_end); }

@@ -4,6 +4,7 @@
  * handler changes to a stack of ours and waits there. Whoever runs in the handler has all signals blocked. The list of threads is the kernel's (/proc/self/task), read again until nobody new is in it: a
  * thread that is being made appears there before its maker comes to its stop. */
 #include "world.h"
+#include "guardsys.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -122,6 +123,8 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 	if (t->order == RS_WORLD_BACK)
 		uc = &t->out->uc;
 	rs_guard_call_again(&t->call, uc);
+	if (t->order == RS_WORLD_BACK && rs_guard_mode() == RS_GUARD_REPLAY)
+		rs_hook_skip(uc->uc_mcontext.gregs);
 	/* From here on the next stop may begin, and write to the entry. Its signal comes when this frame is left: until then `out`, from which the kernel reads, and this stack stay. */
 	__atomic_store_n(&t->state, number << 2 | RS_WORLD_RUNS, __ATOMIC_RELEASE);
 	return uc;

@@ -179,6 +179,14 @@ func differences(t *testing.T, before, after memory) {
 // guardEntries says how far behind pthread_create the entry points for tests are, which the library does not export.
 func guardEntries(t *testing.T, lib []byte, names ...string) (list []string) {
 	t.Helper()
+	for _, name := range names {
+		list = append(list, guardEntry(t, lib, "rs_guard_"+name))
+	}
+	return list
+}
+
+func guardEntry(t *testing.T, lib []byte, name string) string {
+	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(lib))
 	if err != nil {
 		t.Fatal(err)
@@ -191,14 +199,11 @@ func guardEntries(t *testing.T, lib []byte, names ...string) (list []string) {
 	for _, s := range symbols {
 		at[s.Name] = s.Value
 	}
-	for _, name := range names {
-		entry, base := at["rs_guard_"+name], at["pthread_create"]
-		if entry == 0 || base == 0 {
-			t.Fatalf("the agent has no rs_guard_%s", name)
-		}
-		list = append(list, strconv.FormatInt(int64(entry-base), 10))
+	entry, base := at[name], at["pthread_create"]
+	if entry == 0 || base == 0 {
+		t.Fatalf("the agent has no %s", name)
 	}
-	return list
+	return strconv.FormatInt(int64(entry-base), 10)
 }
 
 // guardTurns runs guard_back and looks at each checkpoint and rollback from outside.

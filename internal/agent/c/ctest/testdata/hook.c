@@ -16,7 +16,8 @@
 
 /* --- what calls.c and the agent have ------------------------------------------------------------------------------------------------------- */
 
-uint32_t rs_active = 1;
+uint32_t rs_active = 1, rs_guard_on;
+long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) { (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)offset, (void)function; return 0; }
 __thread struct rs_calls *rs_calls_tls;
 struct rs_calls rs_calls_pending, *rs_calls_shared = &rs_calls_pending;
 static struct rs_calls counts;

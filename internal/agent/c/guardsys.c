@@ -1,0 +1,616 @@
+/* guardsys.c: the program's system calls in an epoch: what they gave is written down, and given back in a re-execution. Classes: internal/guard. See guardsys.h.
+ *
+ * In a nutshell. What the recording did outside of private memory stays done, and descriptors stay as it left them. So a re-execution makes no call again but those on memory, masks and actions, which a rollback puts back,
+ * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open by a descriptor as high as there may
+ * be, of which there are few; an epoch ends before something that was read in it is overwritten.
+ *
+ * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
+#include "guardsys.h"
+#include "called.h"
+#include "zz_guardclass.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/uio.h>
+
+enum { FDS = 1 << 16, FILES = 1 << 10, KEPT = 64 };
+enum { UNKNOWN, OTHER, READER, WRITER, READ_WRITE };
+
+struct fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append; };
+/* Read in this epoch, up to hi, through a descriptor that is now `fd`. */
+struct file { uint64_t device, inode, hi; int32_t fd; };
+static struct sys {
+	uint32_t epoch;
+	uint32_t files;            /* from 1 on */
+	uint32_t kept, drop;       /* descriptors: of this epoch; and those of the one before that are still to be closed */
+	int32_t keep[KEPT], dropping[KEPT];
+	struct file file[FILES];
+	struct fd fd[FDS];
+	struct rs_guard_sys_verdict stats;
+} *sys;
+
+/* What is in the log of a call, before the pieces of memory that it wrote. */
+struct noted {
+	uint64_t check;            /* hash of the arguments */
+	uint64_t data;             /* of what the call read from memory, or what it read from a file */
+	uint64_t offset;           /* REVOCABLE */
+	uint16_t file;             /* 0: none */
+	uint8_t class;
+	uint8_t spare;
+	uint32_t pieces;
+};
+struct piece { uint64_t at, bytes; }; /* and the bytes, padded to eight */
+
+/* --- hashes ------------------------------------------------------------------------------------------------------------------------------ */
+
+static uint64_t mix(uint64_t h, uint64_t word)
+{
+	h = (h ^ word) * 0x9e3779b97f4a7c15ull;
+	return h ^ h >> 29;
+}
+
+static void hash_piece(void *arg, const void *p, size_t n)
+{
+	uint64_t h = *(uint64_t *)arg, w;
+	const char *at = p;
+	for (; n >= 8; n -= 8, at += 8) {
+		__builtin_memcpy(&w, at, 8);
+		h = mix(h, w);
+	}
+	for (w = n; n > 0; n--)
+		w = w << 8 | (uint8_t)*at++;
+	*(uint64_t *)arg = mix(h, w);
+}
+
+static uint64_t check(const struct rs_call *c)
+{
+	uint64_t h = c->number;
+	for (unsigned i = 0; c->number < RS_GUARD_NUMBERS && i < rs_guard_rows[c->number].args; i++)
+		h = mix(h, c->arg[i]);
+	return h;
+}
+
+/* Of what was written by it, as far as the result says. */
+static uint64_t data_of(const struct rs_call *c, long result)
+{
+	uint64_t h = 0;
+	if (result > 0)
+		rs_kernel_data((unsigned)c->number, (const long *)c->arg, (size_t)result, hash_piece, &h);
+	return h;
+}
+
+/* --- descriptors ------------------------------------------------------------------------------------------------------------------------------ */
+
+static void look(int32_t fd, struct fd *f)
+{
+	struct stat st;
+	struct statfs fs;
+	long flags = RS_SYS2(SYS_fcntl, fd, F_GETFL);
+	f->kind = OTHER;
+	f->file = 0;
+	f->append = flags >= 0 && flags & O_APPEND;
+	if (flags >= 0 && !(flags & O_PATH) && RS_SYS2(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && RS_SYS2(SYS_fstatfs, fd, &fs) == 0)
+		for (unsigned i = 0; i < sizeof rs_guard_file_systems / sizeof *rs_guard_file_systems; i++)
+			if ((uint32_t)fs.f_type == rs_guard_file_systems[i])
+				f->kind = (flags & O_ACCMODE) == O_RDONLY ? READER : (flags & O_ACCMODE) == O_WRONLY ? WRITER : READ_WRITE;
+	f->epoch = flags < 0 ? 0 : sys->epoch; /* what is not open is looked at again */
+}
+
+/* NULL: not one that is followed; its content is recorded. */
+static struct fd *of(int32_t fd)
+{
+	if ((uint32_t)fd >= FDS)
+		return NULL;
+	struct fd *f = &sys->fd[fd];
+	if (f->epoch != sys->epoch)
+		look(fd, f);
+	return f;
+}
+
+static void forget(int32_t fd)
+{
+	if ((uint32_t)fd < FDS)
+		sys->fd[fd].epoch = 0;
+}
+
+/* The file of a descriptor that is read now; 0: there is no room, or it is none. */
+static uint16_t file_of(int32_t fd)
+{
+	struct fd *f = of(fd);
+	struct stat st;
+	if (!f || f->kind == OTHER || f->file)
+		return f && f->kind != OTHER ? f->file : 0;
+	uint32_t i = __atomic_load_n(&sys->files, __ATOMIC_RELAXED);
+	if (i >= FILES || RS_SYS2(SYS_fstat, fd, &st) < 0 || (i = __atomic_fetch_add(&sys->files, 1, __ATOMIC_RELAXED)) >= FILES)
+		return 0;
+	sys->file[i] = (struct file){st.st_dev, st.st_ino, 0, fd};
+	return f->file = (uint16_t)i;
+}
+
+static void read_to(uint16_t file, uint64_t hi)
+{
+	struct file *f = &sys->file[file];
+	if (hi > f->hi)
+		f->hi = hi;
+}
+
+/* Something of the file from `from` on was read in this epoch. */
+static bool was_read(const struct stat *st, uint64_t from)
+{
+	uint32_t n = sys->files < FILES ? sys->files : FILES;
+	for (uint32_t i = 1; i < n; i++)
+		if (sys->file[i].inode == st->st_ino && sys->file[i].device == st->st_dev && from < sys->file[i].hi)
+			return true;
+	return false;
+}
+
+static bool overwrites(const struct rs_call *c)
+{
+	struct stat st;
+	int32_t fd = -1, at = AT_FDCWD;
+	const void *path = NULL;
+	uint64_t from = 0;
+	if (sys->files <= 1)
+		return false;
+	switch (c->number) {
+	case SYS_write:
+	case SYS_writev: fd = (int32_t)c->arg[0], from = UINT64_MAX; break;
+	case SYS_pwrite64:
+	case SYS_pwritev:
+	case SYS_pwritev2: fd = (int32_t)c->arg[0], from = c->arg[3]; break;
+	case SYS_ftruncate: fd = (int32_t)c->arg[0], from = c->arg[1]; break;
+	case SYS_fallocate: fd = (int32_t)c->arg[0], from = c->arg[2]; break;
+	case SYS_sendfile: fd = (int32_t)c->arg[0]; break;
+	case SYS_splice:
+	case SYS_copy_file_range: fd = (int32_t)c->arg[2]; break;
+	case SYS_creat:
+	case SYS_truncate: path = (const void *)c->arg[0]; break;
+	case SYS_open: path = c->arg[1] & O_TRUNC ? (const void *)c->arg[0] : NULL; break;
+	case SYS_openat: path = c->arg[2] & O_TRUNC ? (const void *)c->arg[1] : NULL, at = (int32_t)c->arg[0]; break;
+	}
+	if (path)
+		return RS_SYS4(SYS_newfstatat, at, path, &st, 0) == 0 && was_read(&st, 0);
+	struct fd *f = fd < 0 ? NULL : of(fd);
+	if (!f || f->kind == OTHER || RS_SYS2(SYS_fstat, fd, &st) < 0 || !was_read(&st, 0))
+		return false;
+	if (f->append || from == UINT64_MAX) {
+		long now = f->append ? st.st_size : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
+		from = now < 0 ? 0 : (uint64_t)now;
+	}
+	return was_read(&st, from);
+}
+
+/* The file that is about to be closed is open for this epoch's reads still. */
+static bool keep(int32_t fd)
+{
+	struct fd *f = of(fd);
+	struct rlimit limit;
+	if (!f || !f->file)
+		return true;
+	if (RS_SYS2(SYS_getrlimit, RLIMIT_NOFILE, &limit) < 0)
+		return false;
+	uint64_t most = limit.rlim_cur < FDS ? limit.rlim_cur : FDS;
+	long own = most <= 2 * KEPT ? -EMFILE : RS_SYS3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, most - KEPT);
+	if (own < 0)
+		return false;
+	uint32_t i = __atomic_load_n(&sys->kept, __ATOMIC_RELAXED);
+	while (i < KEPT && !__atomic_compare_exchange_n(&sys->kept, &i, i + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+	if (i >= KEPT) {
+		RS_SYS1(SYS_close, own);
+		return false;
+	}
+	sys->keep[i] = (int32_t)own;
+	sys->file[f->file].fd = (int32_t)own;
+	sys->stats.kept++;
+	return true;
+}
+
+static void drop_kept(void)
+{
+	uint32_t n;
+	while ((n = __atomic_load_n(&sys->drop, __ATOMIC_ACQUIRE)) > 0)
+		if (__atomic_compare_exchange_n(&sys->drop, &n, n - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			RS_SYS1(SYS_close, sys->dropping[n - 1]);
+}
+
+/* --- classes ------------------------------------------------------------------------------------------------------------------------------------- */
+
+static bool holds(const struct rs_guard_rule *r, uint64_t a)
+{
+	if (r->test == RS_GUARD_IF_MASKED)
+		return (a & r->mask) == r->value;
+	if (r->test == RS_GUARD_IF_ANY_BIT)
+		return (a & r->mask) != 0;
+	const struct fd *f = of((int32_t)a);
+	unsigned kind = f ? f->kind : OTHER;
+	return r->test == RS_GUARD_IF_FILE ? kind > OTHER : kind == (r->test == RS_GUARD_IF_READER ? READER : WRITER);
+}
+
+static unsigned class_of(const struct rs_call *c)
+{
+	if (c->number >= RS_GUARD_NUMBERS)
+		return RS_GUARD_IRREVOCABLE;
+	const struct rs_guard_row *row = &rs_guard_rows[c->number];
+	const struct rs_guard_rule *rule = &rs_guard_rules[row->first];
+	for (unsigned i = 0; i < row->rules; i++)
+		if (holds(&rule[i], c->arg[rule[i].arg]))
+			return rule[i].class;
+	return row->class;
+}
+
+/* Does nothing until it is over, and may wait for others. */
+static bool may_wait(const struct rs_call *c, unsigned class)
+{
+	switch (c->number) {
+	case SYS_read:
+	case SYS_readv:
+	case SYS_preadv2: return class == RS_GUARD_RECORDABLE;
+	case SYS_recvfrom:
+	case SYS_recvmsg:
+	case SYS_accept:
+	case SYS_accept4:
+	case SYS_poll:
+	case SYS_ppoll:
+	case SYS_select:
+	case SYS_pselect6:
+	case SYS_epoll_wait:
+	case SYS_epoll_pwait:
+	case 441 /* epoll_pwait2 */:
+	case SYS_nanosleep:
+	case SYS_clock_nanosleep:
+	case SYS_pause:
+	case SYS_rt_sigsuspend:
+	case SYS_rt_sigtimedwait:
+	case SYS_wait4:
+	case SYS_waitid:
+	case SYS_semop:
+	case SYS_semtimedop:
+	case SYS_mq_timedreceive:
+	case SYS_flock: return true;
+	case SYS_fcntl: return c->arg[1] == F_SETLKW || c->arg[1] == F_OFD_SETLKW;
+	}
+	return false;
+}
+
+/* --- record ---------------------------------------------------------------------------------------------------------------------------------------- */
+
+static bool at_offset(const struct rs_call *c) { return c->number == SYS_pread64 || c->number == SYS_preadv || c->number == SYS_preadv2; }
+
+/* Reads whose offset cannot be told are recorded. */
+static unsigned reading(struct rs_call *c)
+{
+	int32_t fd = (int32_t)c->arg[0];
+	c->guard_file = file_of(fd);
+	long at = at_offset(c) ? (long)c->arg[3] : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
+	c->guard_offset = (uint64_t)at;
+	return c->guard_file && at >= 0 ? RS_GUARD_REVOCABLE : RS_GUARD_RECORDABLE;
+}
+
+static long between_epochs(struct rs_call *c)
+{
+	sys->stats.ended++;
+	rs_guard_epoch_end(RS_GUARD_LOST_CALL);
+	drop_kept();
+	rs_guard_lost(RS_GUARD_LOST_CALL); /* what it does is in no epoch that can be gone back in */
+	c->guard_state = RS_GUARD_CALL_BETWEEN;
+	return 1;
+}
+
+static bool onto_itself(const struct rs_call *c) { return c->number == SYS_dup2 && (int32_t)c->arg[0] == (int32_t)c->arg[1]; }
+
+static long record(struct rs_guard_log *t, struct rs_call *c)
+{
+	drop_kept();
+	unsigned class = overwrites(c) ? RS_GUARD_IRREVOCABLE : class_of(c);
+	if (class == RS_GUARD_LOOSE)
+		return 1;
+	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !keep((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
+		class = RS_GUARD_IRREVOCABLE;
+	if (class == RS_GUARD_IRREVOCABLE)
+		return between_epochs(c);
+	rs_guard_call_begin(t, (uint16_t)c->number, may_wait(c, class));
+	if (rs_guard_mode() != RS_GUARD_RECORD)
+		return -1;
+	c->guard_check = check(c);
+	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
+	c->guard_file = 0;
+	if (class == RS_GUARD_REVOCABLE)
+		class = reading(c);
+	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS))
+		c->guard_file = file_of((int32_t)c->arg[4]);
+	if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
+		c->arg[2] = MADV_DONTNEED;
+	c->guard_class = (uint8_t)class;
+	c->guard_state = RS_GUARD_CALL_NOTED;
+	return 1;
+}
+
+struct room { char *to; uint64_t bytes; uint32_t pieces; };
+
+static void measure(void *arg, const void *p, size_t n)
+{
+	struct room *r = arg;
+	(void)p;
+	r->bytes += sizeof(struct piece) + ((n + 7) & ~7ul);
+	r->pieces++;
+}
+
+static void take_piece(void *arg, const void *p, size_t n)
+{
+	struct room *r = arg;
+	uint64_t padded = (n + 7) & ~7ul;
+	if (!r->pieces || sizeof(struct piece) + padded > r->bytes)
+		return; /* what it points to changed under us */
+	*(struct piece *)r->to = (struct piece){(uintptr_t)p, n};
+	rs_os_copy(r->to + sizeof(struct piece), p, n);
+	r->to += sizeof(struct piece) + padded;
+	r->bytes -= sizeof(struct piece) + padded;
+	r->pieces--;
+}
+
+static void write_down(struct rs_guard_log *t, struct rs_call *c)
+{
+	const long *a = (const long *)c->arg;
+	unsigned n = (unsigned)c->number;
+	struct noted e = {.check = c->guard_check, .offset = c->guard_offset, .file = c->guard_file, .class = c->guard_class};
+	if (e.class == RS_GUARD_REVOCABLE) {
+		/* Others may have moved the offset in between. */
+		bool sure = c->result >= 0 && (at_offset(c) || RS_SYS3(SYS_lseek, (int32_t)a[0], 0, SEEK_CUR) == (long)e.offset + c->result);
+		if (sure) {
+			uint64_t asked = n == SYS_read || n == SYS_pread64 ? c->arg[2] : UINT64_MAX;
+			rs_kernel_pieces(n, a, c->result, 0, hash_piece, &e.data);
+			read_to(e.file, (uint64_t)c->result < asked ? UINT64_MAX : e.offset + (uint64_t)c->result); /* the file's end was seen */
+		} else {
+			e.class = RS_GUARD_RECORDABLE;
+		}
+	}
+	if (n == SYS_mmap && e.file)
+		read_to(e.file, UINT64_MAX);
+	struct room r = {0};
+	if (e.class == RS_GUARD_RECORDABLE || e.class == RS_GUARD_DEFERRABLE) {
+		e.data = data_of(c, c->result);
+		rs_kernel_pieces(n, a, c->result, c->guard_room, measure, &r);
+	}
+	e.pieces = r.pieces;
+	sys->stats.class[e.class]++;
+	char *to = r.bytes > UINT32_MAX - sizeof e ? NULL : rs_guard_call_put(t, (uint16_t)n, c->result, (uint32_t)(sizeof e + r.bytes));
+	if (!to)
+		return;
+	rs_os_copy(to, &e, sizeof e);
+	r.to = to + sizeof e;
+	if (r.pieces) {
+		struct room left = r;
+		rs_kernel_pieces(n, a, c->result, c->guard_room, take_piece, &left);
+		for (; left.pieces; left.pieces--, left.to += sizeof(struct piece)) /* never, but for races on what it points to */
+			*(struct piece *)left.to = (struct piece){0, 0};
+	}
+}
+
+static void set_append(int32_t fd, bool append)
+{
+	if ((uint32_t)fd < FDS)
+		sys->fd[fd].append = append;
+}
+
+/* A descriptor that is another one's, or nobody's, from now on. */
+static void closed(const struct rs_call *c)
+{
+	if (onto_itself(c))
+		return;
+	if (c->number == SYS_close)
+		forget((int32_t)c->arg[0]);
+	else if (c->number == SYS_dup2 || c->number == SYS_dup3)
+		forget((int32_t)c->arg[1]);
+	else if (c->number == SYS_fcntl && (uint32_t)c->arg[1] == F_SETFL)
+		set_append((int32_t)c->arg[0], c->arg[2] & O_APPEND);
+}
+
+/* --- re-execution ------------------------------------------------------------------------------------------------------------------------------------ */
+
+static bool give(const struct noted *e, uint32_t bytes)
+{
+	const char *p = (const char *)(e + 1), *end = (const char *)e + bytes;
+	for (uint32_t i = 0; i < e->pieces; i++) {
+		const struct piece *m = (const struct piece *)p;
+		if ((size_t)(end - p) < sizeof *m || m->bytes > (size_t)(end - p) - sizeof *m)
+			return false;
+		rs_os_copy((void *)m->at, p + sizeof *m, m->bytes);
+		p += sizeof *m + ((m->bytes + 7) & ~7ul);
+	}
+	return true;
+}
+
+/* A read of the recording once more. True: it gave the same. */
+static bool read_again(const struct rs_call *c, const struct noted *e, long result, long *got, uint64_t *hash)
+{
+	const uint64_t *a = c->arg;
+	int32_t fd = sys->file[e->file].fd;
+	*hash = 0;
+	*got = 0;
+	if (c->number == SYS_read || c->number == SYS_pread64)
+		while (*got < result) {
+			long r = RS_SYS4(SYS_pread64, fd, a[1] + (uint64_t)*got, result - *got, e->offset + (uint64_t)*got);
+			if (r == -EINTR)
+				continue;
+			if (r <= 0)
+				return false;
+			*got += r;
+		}
+	else if (result > 0)
+		*got = RS_SYS5(SYS_preadv, fd, a[1], a[2], e->offset, 0);
+	if (*got != result)
+		return false;
+	rs_kernel_pieces((unsigned)c->number, (const long *)a, result, 0, hash_piece, hash);
+	return *hash == e->data;
+}
+
+/* Private mappings are where they were. */
+static void same_place(struct rs_call *c, const struct noted *e, long result)
+{
+	if (result < 0 && result > -4096)
+		return;
+	if (c->number == SYS_mmap) {
+		c->arg[0] = (uint64_t)result;
+		if (!(c->arg[3] & (MAP_FIXED | 0x100000 /* MAP_FIXED_NOREPLACE */)))
+			c->arg[3] |= 0x100000;
+		if (e->file)
+			c->arg[4] = (uint64_t)sys->file[e->file].fd;
+	} else if (c->number == SYS_mremap && (uint64_t)result != c->arg[0] && !(c->arg[3] & MREMAP_FIXED)) {
+		c->arg[3] |= MREMAP_FIXED | MREMAP_MAYMOVE;
+		c->arg[4] = (uint64_t)result;
+	}
+}
+
+/* 0: done; 1: to be made; -1: the re-execution is over. */
+static long follow(struct rs_guard_log *t, struct rs_call *c)
+{
+	long result, got;
+	uint32_t bytes;
+	uint64_t hash;
+	if (c->number < RS_GUARD_NUMBERS && rs_guard_rows[c->number].class == RS_GUARD_LOOSE)
+		return 1;
+	const struct noted *e = rs_guard_call_take(t, (uint16_t)c->number, &result, &bytes);
+	if (!e) {
+		rs_guard_replay_end(t, (uint16_t)c->number);
+		return -1;
+	}
+	sys->stats.replayed++;
+	if (bytes < sizeof *e || e->check != check(c)) {
+		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, check(c));
+	} else if (e->class == RS_GUARD_REPEATABLE) {
+		same_place(c, e, result);
+		if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
+			c->arg[2] = MADV_DONTNEED;
+		c->guard_offset = (uint64_t)result;
+		c->guard_state = RS_GUARD_CALL_AGAIN;
+		return 1;
+	} else if (e->class == RS_GUARD_REVOCABLE) {
+		if (!read_again(c, e, result, &got, &hash))
+			rs_guard_diverged(t, got == result ? RS_GUARD_CALL_BYTES : RS_GUARD_CALL_RESULT, got == result ? e->data : (uint64_t)result, got == result ? hash : (uint64_t)got);
+	} else if ((hash = data_of(c, result)) != e->data || !give(e, bytes)) {
+		rs_guard_diverged(t, RS_GUARD_CALL_BYTES, e->data, hash);
+	}
+	c->result = result;
+	return 0;
+}
+
+/* --- the hook ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+/* sp: the program's stack pointer. */
+static long begun(struct rs_call *c, uintptr_t sp)
+{
+	c->guard_state = RS_GUARD_CALL_UNSEEN;
+	if (!sys)
+		return 1;
+	for (;;) {
+		struct rs_guard_log *t = rs_guard_self();
+		if (t)
+			t->sp = sp;
+		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
+		if (mode == RS_GUARD_OFF)
+			return 1;
+		long made = mode == RS_GUARD_RECORD ? record(t, c) : follow(t, c);
+		if (made >= 0)
+			return made;
+	}
+}
+
+long rs_guard_sys_before(struct rs_call *c) { return begun(c, (uintptr_t)c + RS_CALL_FRAME); }
+
+void rs_guard_sys_after(struct rs_call *c)
+{
+	unsigned state = c->guard_state;
+	struct rs_guard_log *t = state == RS_GUARD_CALL_UNSEEN ? NULL : rs_guard_self();
+	if (!t)
+		return;
+	unsigned mode = rs_guard_mode();
+	c->guard_state = RS_GUARD_CALL_UNSEEN;
+	if (state == RS_GUARD_CALL_BETWEEN) {
+		closed(c);
+		rs_guard_epoch_end(RS_GUARD_LOST_CALL);
+	} else if (state == RS_GUARD_CALL_AGAIN) {
+		if (c->result != (long)c->guard_offset)
+			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, c->guard_offset, (uint64_t)c->result);
+	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
+		rs_guard_call_over(t);
+		write_down(t, c);
+		closed(c);
+	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_REPLAY) {
+		/* It was waiting at the checkpoint, and has not been made now (rs_hook_skip). At the log's end it waits still. */
+		if (follow(t, c) != 0)
+			c->result = RS_SYS6(c->number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], c->arg[4], c->arg[5]);
+		if (c->guard_state == RS_GUARD_CALL_AGAIN)
+			rs_guard_sys_after(c);
+	}
+}
+
+/* --- the vdso ---------------------------------------------------------------------------------------------------------------------------------------------- */
+
+long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function)
+{
+	static const uint16_t numbers[8] = {
+		[RS_CALL_ROW_VDSO_CLOCK_GETTIME] = SYS_clock_gettime, [RS_CALL_ROW_VDSO_GETTIMEOFDAY] = SYS_gettimeofday, [RS_CALL_ROW_VDSO_TIME] = SYS_time,
+		[RS_CALL_ROW_VDSO_GETCPU] = SYS_getcpu, [RS_CALL_ROW_VDSO_CLOCK_GETRES] = SYS_clock_getres,
+	};
+	long (*real)(long, long, long, long, long, long) = (long (*)(long, long, long, long, long, long))function;
+	uint64_t row = offset / sizeof(struct rs_call_count) - (RS_CALL_ROWS - 8);
+	unsigned n = row < 8 ? numbers[row] : 0;
+	struct rs_call call = {.number = n, .row = n, .arg = {(uint64_t)a, (uint64_t)b, (uint64_t)c, (uint64_t)d, (uint64_t)e, (uint64_t)f}};
+	if (n == 0 || begun(&call, (uintptr_t)__builtin_frame_address(0) + 48) != 0) {
+		call.result = real(a, b, c, d, e, f);
+		if (n)
+			rs_guard_sys_after(&call);
+	}
+	return call.result;
+}
+
+/* --- begin ----------------------------------------------------------------------------------------------------------------------------------------------------- */
+
+void rs_guard_sys_epoch(void)
+{
+	if (!sys)
+		return;
+	sys->epoch++;
+	sys->files = 1;
+	/* The hook closes them. What it has not closed for a whole epoch, as nobody made a call, stays where it is. */
+	for (; sys->kept && sys->drop < KEPT; sys->kept--)
+		sys->dropping[sys->drop++] = sys->keep[sys->kept - 1];
+}
+
+bool rs_guard_sys_follows(void) { return sys != NULL; }
+
+void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	struct rs_guard_log *t = rs_guard_self();
+	*v = sys->stats;
+	v->why = w->why, v->event = w->event, v->was = w->was, v->is = w->is, v->lost = w->lost;
+	v->events = t ? t->at : 0, v->end = t ? t->end : 0;
+	if (over) {
+		__atomic_store_n(&w->mode, RS_GUARD_OFF, __ATOMIC_RELEASE);
+		__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
+		RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
+	}
+}
+
+long rs_guard_sys_begin(void)
+{
+	/* They come back on another stack, with another fs, or not at all. */
+	static const uint16_t pass[] = {SYS_clone, SYS_clone3, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit, SYS_exit_group, SYS_rt_sigreturn};
+	struct sys *s = rs_guard_map(sizeof *s);
+	if (!s)
+		return -ENOMEM;
+	s->epoch = s->files = 1;
+	for (unsigned i = 0; i < RS_CALL_ROWS; i++)
+		rs_call_class[i] = RS_CALL_SEE;
+	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)
+		rs_call_class[pass[i]] = RS_CALL_PASS;
+	sys = s;
+	rs_hook_on = 1;
+	return 0;
+}

@@ -1,0 +1,30 @@
+/* guardsys.h: the program's system calls in an epoch of `guard`: guardsys.c; the classes are internal/guard's. See guard.h, calls.h. */
+#ifndef RS_GUARDSYS_H
+#define RS_GUARDSYS_H
+#include "calls.h"
+#include "guardlog.h"
+
+/* Before the first checkpoint, on a thread of the program: from here on the hook sees all calls. -ENOMEM. */
+long rs_guard_sys_begin(void) RS_HIDDEN;
+/* Coordinator, by rs_guard_log_new: another epoch begins. */
+void rs_guard_sys_epoch(void) RS_HIDDEN;
+/* For guardfile.c: the recording's offsets stay, as reads are made again at theirs. */
+bool rs_guard_sys_follows(void) RS_HIDDEN;
+
+/* c->guard_state: NOTED: begun in RECORD, rs_guard_sys_after writes it down. AGAIN: made again, the result is compared. BETWEEN: it is in no epoch. */
+enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_CALL_BETWEEN };
+
+/* Around rs_call_before and _after (calls.c), general registers only. before: 0: the call is not made, and c->result is what is returned. */
+long rs_guard_sys_before(struct rs_call *c) RS_HIDDEN;
+void rs_guard_sys_after(struct rs_call *c) RS_HIDDEN;
+/* A call that was begun in the epoch before, and was waiting at the checkpoint: in a re-execution it is not made again. g: the registers of a thread that is put back; if it stands at the hook's
+ * syscall instruction, it goes on behind it, as if it had been made; rs_guard_sys_after gives it the recording's result. (syshook.c) */
+bool rs_hook_skip(greg_t *g) RS_HIDDEN;
+
+/* From rs_vdso_hook: function is the vdso's, row its count's. */
+long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;
+
+/* Entry point for tests, found as guard.c's are. over: nothing is recorded or followed from here on, and who stood at the end of the re-execution goes on. */
+struct rs_guard_sys_verdict { uint64_t why, event, was, is, lost, events, end, class[8], replayed, kept, ended; };
+void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over);
+#endif
