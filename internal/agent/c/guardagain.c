@@ -123,6 +123,7 @@ static long compare(void)
 	uintptr_t lo, hi;
 	rs_guard_log_own(&lo, &hi);
 	skip[2 * n] = lo, skip[2 * n++ + 1] = hi;
+	skip[2 * n] = w->loader[0], skip[2 * n++ + 1] = w->loader[1];
 	for (unsigned i = 0; i < lefts && n < SKIPS; i++, n++)
 		skip[2 * n] = left[2 * i], skip[2 * n + 1] = left[2 * i] + left[2 * i + 1];
 	for (uint32_t i = 0; (t = rs_world_thread(i)) && n < SKIPS; i++) {

@@ -1,6 +1,8 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
 #include "guardsys.h"
+#include "real.h"
 #include <errno.h>
+#include <link.h>
 #include <linux/futex.h>
 
 enum { LOGS = 256, EVENTS = 1 << 16, BYTES = 1 << 19, OBJECTS = 1 << 15 };
@@ -319,6 +321,20 @@ void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uin
 
 /* --- the coordinator ---------------------------------------------------------------------------------------------------------------------- */
 
+static void find_loader(uint64_t range[2])
+{
+	const struct r_debug *debug = rs_real_find("_r_debug", "");
+	const char *base = debug ? (const char *)debug->r_ldbase : NULL;
+	const Elf64_Ehdr *e = (const Elf64_Ehdr *)base;
+	for (unsigned i = 0; base && i < e->e_phnum; i++) {
+		const Elf64_Phdr *p = (const Elf64_Phdr *)(base + e->e_phoff + i * e->e_phentsize);
+		if (p->p_type == PT_LOAD && p->p_flags & PF_W) {
+			range[0] = (uint64_t)base + p->p_vaddr;
+			range[1] = range[0] + p->p_memsz;
+		}
+	}
+}
+
 long rs_guard_log_begin(void)
 {
 	struct rs_guard_world *w = rs_guard_map(sizeof *w);
@@ -335,6 +351,7 @@ long rs_guard_log_begin(void)
 		logs[i].event = (struct rs_guard_event *)(events + (size_t)i * EVENTS * sizeof(struct rs_guard_event));
 		logs[i].bytes = bytes + (size_t)i * BYTES;
 	}
+	find_loader(w->loader);
 	w->mode = RS_GUARD_RECORD;
 	STORE(world, w);
 	STORE(rs_guard_on, 1);

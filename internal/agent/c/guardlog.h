@@ -142,6 +142,7 @@ struct rs_guard_world {
 	uint32_t why, tid, event;
 	uint64_t was, is, at;
 	uint64_t *skip;            /* guardagain.c: room for RS_GUARD_SKIPS pairs */
+	uint64_t loader[2];        /* [lo,hi): what the dynamic linker writes to of its own file: it counts look-ups there (_dl_num_relocations) without a lock, so that threads that bind at once lose some */
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
 	struct { uint32_t why, tid, event, lost, threads, events; uint64_t was, is, at; } last;
