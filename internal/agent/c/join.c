@@ -1,5 +1,6 @@
 /* join.c: joining, detaching, cancelling and naming threads. The handles that a program passes may be of threads that are long gone: what is
  * known of them comes from our own table, never from the memory that a pthread_t points to. */
+#include "opened.h"
 #include "core.h"
 #include "patch.h"
 #include "thread.h"
@@ -144,6 +145,7 @@ static int try_first(struct join *j, pthread_t handle, void **value)
 
 RS_EXPORT int pthread_join(pthread_t handle, void **value)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_join(handle, value);
@@ -161,6 +163,7 @@ RS_EXPORT int pthread_join(pthread_t handle, void **value)
 
 RS_EXPORT int pthread_tryjoin_np(pthread_t handle, void **value)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_tryjoin_np(handle, value);
@@ -171,6 +174,7 @@ RS_EXPORT int pthread_tryjoin_np(pthread_t handle, void **value)
 
 RS_EXPORT int pthread_timedjoin_np(pthread_t handle, void **value, const struct timespec *until)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_timedjoin_np(handle, value, until);
@@ -188,6 +192,7 @@ RS_EXPORT int pthread_timedjoin_np(pthread_t handle, void **value, const struct 
 
 RS_EXPORT int pthread_clockjoin_np(pthread_t handle, void **value, clockid_t clock, const struct timespec *until)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_clockjoin_np(handle, value, clock, until);
@@ -204,6 +209,7 @@ RS_EXPORT int pthread_clockjoin_np(pthread_t handle, void **value, clockid_t clo
 
 RS_EXPORT int thrd_join(thrd_t handle, int *value)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.thrd_join(handle, value);
@@ -284,6 +290,7 @@ RS_EXPORT int pthread_cancel(pthread_t handle)
 
 RS_EXPORT int pthread_setname_np(pthread_t handle, const char *name)
 {
+	RS_OPENS();
 	int r = rs_real.pthread_setname_np(handle, name);
 	struct rs_thread *t = rs_self();
 	if (!t || r != 0)

@@ -12,6 +12,7 @@
  * alone.) Another's tid proves little by itself — it may be another process's, or be from before a fork — so a misuse that names
  * another owner also needs that thread's held list to agree (rs_sync_holder).
  */
+#include "opened.h"
 #include "sync.h"
 #include <sys/single_threaded.h>
 
@@ -254,6 +255,7 @@ static int try(pthread_mutex_t *m, int kind)
 
 static __attribute__((noinline)) int take(struct rs_thread *t, pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
+	RS_OPENS();
 	rs_sync_ready(t);
 	t->slow = !__atomic_load_n(&rs_quick, __ATOMIC_ACQUIRE) || !t->held;
 	int kind = kind_of(m);
@@ -372,6 +374,7 @@ int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abs
 
 static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_unlock)(m);
@@ -468,6 +471,7 @@ static void check_init(struct rs_thread *t, pthread_mutex_t *m, struct rs_site a
 
 int rs_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *attr, unsigned flags, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_init)(m, attr);
@@ -499,6 +503,7 @@ static void check_destroy(struct rs_thread *t, pthread_mutex_t *m, int result, u
 
 int rs_mutex_destroy(pthread_mutex_t *m, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_destroy)(m);
@@ -575,6 +580,7 @@ RS_EXPORT int pthread_mutex_destroy(pthread_mutex_t *m) { return rs_mutex_destro
 
 RS_EXPORT int pthread_mutex_consistent(pthread_mutex_t *m)
 {
+	RS_OPENS();
 	int r = REAL(pthread_mutex_consistent)(m);
 	struct rs_thread *t = r == EINVAL ? rs_self() : NULL;
 	if (t)
@@ -585,6 +591,7 @@ RS_EXPORT int pthread_mutex_consistent(pthread_mutex_t *m)
 /* Takes and gives back the mutex inside glibc without an owner: nothing that others could wait for longer than a moment. */
 RS_EXPORT int pthread_mutex_setprioceiling(pthread_mutex_t *m, int ceiling, int *old)
 {
+	RS_OPENS();
 	int r = REAL(pthread_mutex_setprioceiling)(m, ceiling, old);
 	struct rs_thread *t = r == EINVAL ? rs_self() : NULL;
 	if (t)

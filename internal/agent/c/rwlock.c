@@ -3,6 +3,7 @@
  * Read holds are counted in the thread's held list, because the object only counts all readers together. glibc keeps in
  * __cur_writer the tid of who holds it for writing, and in __readers>>3 how many hold it for reading or wait for that.
  */
+#include "opened.h"
 #include "sync.h"
 
 enum { WRLOCKED = 2, READERS = 3 /* shift */ };
@@ -78,6 +79,7 @@ static inline int try(pthread_rwlock_t *rw, bool write)
 
 static int take(pthread_rwlock_t *rw, bool write, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	unsigned mode = write ? RS_MODE_EXCLUSIVE : RS_MODE_SHARED;
 	unsigned how = op == LOCK ? RS_HOW_BLOCK : RS_HOW_TIMED;
@@ -122,6 +124,7 @@ static int take(pthread_rwlock_t *rw, bool write, int op, int clock, const struc
 
 static int take_try(pthread_rwlock_t *rw, bool write, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -154,6 +157,7 @@ RS_EXPORT int pthread_rwlock_clockwrlock(pthread_rwlock_t *rw, clockid_t clock, 
 
 RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_unlock)(rw);
@@ -175,6 +179,7 @@ RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
 
 RS_EXPORT int pthread_rwlock_init(pthread_rwlock_t *rw, const pthread_rwlockattr_t *attr)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_init)(rw, attr);
@@ -215,6 +220,7 @@ static void check_destroy(struct rs_thread *t, pthread_rwlock_t *rw, uint32_t st
 
 RS_EXPORT int pthread_rwlock_destroy(pthread_rwlock_t *rw)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_destroy)(rw);

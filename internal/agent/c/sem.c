@@ -6,6 +6,7 @@
  * and no events, and the usual lock is seen with what was held around it. (That others may post a shared or named one, Go knows: such
  * a semaphore can be the gate of a lock order, and nothing else.)
  */
+#include "opened.h"
 #include "sync.h"
 #include <fcntl.h>
 #include <stdarg.h>
@@ -55,6 +56,7 @@ static void cancelled(struct rs_thread *t, struct rs_guard *g) { rs_want_end(t, 
 
 static int wait_for(sem_t *sem, int op, clockid_t clock, const struct timespec *abstime, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t || (op != WAIT && !rs_valid_timeout(abstime)) || (op == CLOCK && (clock < 0 || !rs_valid_clock(clock))))
 		return really(sem, op, clock, abstime);
@@ -87,6 +89,7 @@ RS_EXPORT int sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *
 
 RS_EXPORT int sem_trywait(sem_t *sem)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -123,6 +126,7 @@ static void posting(struct rs_thread *t, sem_t *sem, struct rs_site at)
 
 RS_EXPORT int sem_post(sem_t *sem)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -137,6 +141,7 @@ RS_EXPORT int sem_post(sem_t *sem)
 
 RS_EXPORT int sem_getvalue(sem_t *sem, int *value)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -149,6 +154,7 @@ RS_EXPORT int sem_getvalue(sem_t *sem, int *value)
 
 RS_EXPORT int sem_init(sem_t *sem, int shared, unsigned value)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	int r = REAL(sem_init)(sem, shared, value);
 	if (!t)
@@ -170,6 +176,7 @@ RS_EXPORT int sem_init(sem_t *sem, int shared, unsigned value)
 
 RS_EXPORT int sem_destroy(sem_t *sem)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(sem_destroy)(sem);

@@ -49,8 +49,7 @@ static void patched_handler(int sig, siginfo_t *info, ucontext_t *uc, uintptr_t 
 
 void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
-	if (rs_share_on)
-		share_set_rights(rs_share_closed());
+	uintptr_t opened = rs_share_on ? rs_share_enter_handler() : 0;
 	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
 	if (t) {
 		int code = handlers[stub] & HAS_INFO ? info->si_code : 0;
@@ -64,6 +63,8 @@ void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 	t = rs_config.all ? rs_self() : NULL;
 	if (t)
 		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
+	if (opened)
+		rs_share_leave_handler(opened);
 }
 
 /* The stub for a handler; the handler itself when there are no more. Lock-free: this may run in a signal handler. */

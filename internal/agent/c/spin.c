@@ -1,4 +1,5 @@
 /* spin.c: POSIX spin locks. A word without an owner: 1 free, less taken (glibc on x86-64); what a thread holds, only its held list says. */
+#include "opened.h"
 #include "sync.h"
 
 /* Tries, each after a pause, before a wait is announced: some tens of microseconds, as long as a fair critical section might take. */
@@ -16,6 +17,7 @@ static void check_destroyed(struct rs_thread *t, pthread_spinlock_t *l, struct r
 
 RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_lock)(l);
@@ -49,6 +51,7 @@ RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 
 RS_EXPORT int pthread_spin_trylock(pthread_spinlock_t *l)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -80,6 +83,7 @@ static void check_unlock(struct rs_thread *t, pthread_spinlock_t *l, struct rs_s
 
 RS_EXPORT int pthread_spin_unlock(pthread_spinlock_t *l)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_unlock)(l);
@@ -96,6 +100,7 @@ RS_EXPORT int pthread_spin_unlock(pthread_spinlock_t *l)
 
 RS_EXPORT int pthread_spin_init(pthread_spinlock_t *l, int shared)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	int r = REAL(pthread_spin_init)(l, shared);
 	if (t && r == 0) {
@@ -107,6 +112,7 @@ RS_EXPORT int pthread_spin_init(pthread_spinlock_t *l, int shared)
 
 RS_EXPORT int pthread_spin_destroy(pthread_spinlock_t *l)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_destroy)(l);

@@ -3,6 +3,7 @@
  * A thread's last event must come after the program's own destructors. It is sent from the destructor of a key of ours, which arms itself
  * again until the last of the PTHREAD_DESTRUCTOR_ITERATIONS rounds; C++'s thread_local destructors, cleanup handlers and unwinding all come
  * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
+#include "opened.h"
 #include "alloc.h"
 #include "calls.h"
 #include "core.h"
@@ -381,11 +382,13 @@ static int unseen(uint64_t handle, int error)
 
 RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *restrict attr, void *(*start)(void *), void *restrict arg)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
 		int r = rs_real.pthread_create(handle, attr, start, arg);
 		return unseen(r ? 0 : *handle, r);
 	}
+	rs_share_globals();
 	int detached = PTHREAD_CREATE_JOINABLE;
 	size_t stack_size = 0;
 	if (attr) {
@@ -412,11 +415,13 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 
 RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
 		int r = rs_real.thrd_create(handle, start, arg);
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
+	rs_share_globals();
 	struct rs_handle *h = prepare(t, false, RS_STACK(t), (uintptr_t)start, default_stack_size());
 	rs_sync_new_segment(t);
 	if (!h) {
