@@ -410,6 +410,9 @@ func TestEmulatedRace(t *testing.T) {
 
 // What the C library copies is its caller's access: at the line of the call, with the whole length.
 func TestCopied(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestJobs runs the same code, with several workers")
+	}
 	sources := []string{"testdata/copied.c"}
 	lines := stated(t, sources)
 	for _, clean := range []bool{false, true} {

@@ -119,6 +119,9 @@ func fileOffset(img *image.Image, addr uint64) uint64 {
 // A recording of mode timer is made of a stepped one: there is no control flow, and each tenth access is a hit of a breakpoint, told as the kernel would. Races are found, and
 // no others; in the programs made right there are none.
 func TestWatched(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestJobs runs the same code, with several workers")
+	}
 	lines := stated(t, racePrograms(t))
 	for _, clean := range []bool{false, true} {
 		r := open(t, races(t, clean))
