@@ -326,16 +326,23 @@ func TestGuardRollback(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { guardTurns(t, 8, 20, "1", 2) })
 }
 
-// Threads in every kind of wait are stopped a hundred times; no wait shows it, and none lasts for ever.
-func TestGuardStop(t *testing.T) {
+// preloadable makes the agent's library, and a file of it for LD_PRELOAD.
+func preloadable(t *testing.T) (lib []byte, path string) {
+	t.Helper()
 	lib, err := library()
 	if err != nil {
 		t.Fatalf("make: %v\n%s", err, lib)
 	}
-	preload := filepath.Join(t.TempDir(), "libripstop.so")
-	if err := os.WriteFile(preload, lib, 0o700); err != nil {
+	path = filepath.Join(t.TempDir(), "libripstop.so")
+	if err := os.WriteFile(path, lib, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	return lib, path
+}
+
+// Threads in every kind of wait are stopped a hundred times; no wait shows it, and none lasts for ever.
+func TestGuardStop(t *testing.T) {
+	lib, preload := preloadable(t)
 	argv := append([]string{compile(t, "guard_stop.c", "-O2", "-ldl"), "100"}, guardEntries(t, lib, "begin", "stop")...)
 	got := native(t, append(os.Environ(), "LD_PRELOAD="+preload), argv...)
 	if got.stdout != "well\n" || got.stderr != "" || got.state != "exit status 0" {

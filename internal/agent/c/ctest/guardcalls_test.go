@@ -13,14 +13,7 @@ import (
 // guardCalls makes guard_calls. What it returns runs a part of it in a directory of its own, with standard input of a file there.
 func guardCalls(t *testing.T) func(t *testing.T, part string) (string, result) {
 	t.Helper()
-	lib, err := library()
-	if err != nil {
-		t.Fatalf("make: %v\n%s", err, lib)
-	}
-	preload := filepath.Join(t.TempDir(), "libripstop.so")
-	if err := os.WriteFile(preload, lib, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	lib, preload := preloadable(t)
 	entries := guardEntries(t, lib, "begin", "checkpoint", "rollback", "sys_verdict")
 	program := compile(t, "guard_calls.c", "-O2", "-ldl", "-DROW_CLOCK_GETTIME="+strconv.Itoa(wire.CallRows-8+int(wire.CallRowVdsoClockGettime)), "-DROW_GETTIMEOFDAY="+strconv.Itoa(wire.CallRows-8+int(wire.CallRowVdsoGettimeofday)))
 	entries = append(entries, guardEntry(t, lib, "rs_vdso_hook"))
