@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/ripstop/ripstop/internal/truth"
 	"github.com/ripstop/ripstop/internal/wire"
 	"github.com/ripstop/ripstop/internal/x86"
+	"github.com/ripstop/ripstop/test/stated"
 )
 
 // Programs of testdata are stepped, so that all their accesses are known, and merged with the events of the same recording. What they state in comments is
@@ -381,32 +381,15 @@ type statement struct {
 	lines []int
 }
 
-var said = regexp.MustCompile(`(race|race-mov|race-any|uaf) ([a-z0-9_]+)( \*/|$)`)
-
 func statements(t testing.TB, source string) map[string]*statement {
 	t.Helper()
-	b, err := os.ReadFile(source)
+	races, err := stated.Races(source)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := map[string]*statement{}
-	for n, line := range strings.Split(string(b), "\n") {
-		_, comment, ok := strings.Cut(line, "// ")
-		if !ok {
-			_, comment, ok = strings.Cut(line, "/* ")
-		}
-		m := said.FindStringSubmatch(comment)
-		if !ok || m == nil || !strings.HasPrefix(comment, m[0]) {
-			continue
-		}
-		rule := map[string]string{"race": "data-race", "race-mov": "data-race-mov", "race-any": "", "uaf": "use-after-free-access"}[m[1]]
-		if s := out[m[2]]; s == nil {
-			out[m[2]] = &statement{rule, []int{n + 1}}
-		} else if s.rule != rule {
-			t.Fatalf("%s:%d: %s has two rules", source, n+1, m[2])
-		} else {
-			s.lines = append(s.lines, n+1)
-		}
+	for name, r := range races {
+		out[name] = &statement{map[string]string{"race": "data-race", "race-mov": "data-race-mov", "race-any": "", "uaf": "use-after-free-access"}[r.Kind], r.Lines}
 	}
 	return out
 }
