@@ -86,7 +86,7 @@ func (t *Tool) Compile(source, dir string) (exe string, err error) {
 }
 
 // limit is for one run, so that a program that a tool does not let end does not hold up the rest.
-const limit = 2 * time.Minute
+const limit = time.Minute
 
 // Run runs exe and gives what t tells of it. How exe ends is no matter: some detectors change it.
 func (t *Tool) Run(exe, dir string) ([]Report, error) {

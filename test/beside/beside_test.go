@@ -19,7 +19,7 @@ var table = flag.String("table", "", "write the table of docs to this file; all 
 const testdata = "../../internal/race/testdata/"
 
 // few are those of the gate; the others need RIPSTOP_SOAK=1 or -table.
-var few = []string{"locks.c", "classes.cc", "called/memory.c"}
+var few = []string{"locks.c", "pgdb.c", "classes.cc", "called/memory.c"}
 
 var soak = os.Getenv("RIPSTOP_SOAK") == "1"
 

@@ -49,6 +49,27 @@ static struct touch touch_of(const struct rs_full_last *l, unsigned kind)
 	return (struct touch){.addr = l->addr, .pc = rs_tell_site(l->ret), .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = l->ret, .kind = (uint8_t)kind};
 }
 
+static inline unsigned walked_at(uintptr_t addr, uintptr_t ret) { return (unsigned)((addr ^ ret << 3) * 0x9e3779b97f4a7c15ull >> 40) % RS_FULL_WALKED; }
+
+/* The stack that a read like this had in this time; 0: not remembered. A handler may write in between: then of one of the two. */
+static uint32_t walked(const struct rs_full *m, const struct touch *a)
+{
+	unsigned i = walked_at(a->addr, a->ret);
+	return m->walked[i].addr == a->addr && m->walked[i].ret == a->ret && m->walked[i].epoch == race_load(m->epoch) ? m->walked[i].stack : 0;
+}
+
+static void keep_walked(struct rs_full *m, const struct touch *a)
+{
+	unsigned i = walked_at(a->addr, a->ret);
+	m->walked[i].epoch = no_epoch;
+	RS_BARRIER();
+	m->walked[i].addr = a->addr;
+	m->walked[i].ret = a->ret;
+	m->walked[i].stack = a->stack;
+	RS_BARRIER();
+	m->walked[i].epoch = race_load(m->epoch);
+}
+
 /* What tell.c let pass last becomes what waits to be told, if it is a read that has to be looked at, or a store. */
 static void settle(struct rs_full *m)
 {
@@ -57,8 +78,10 @@ static void settle(struct rs_full *m)
 	RS_BARRIER();
 	if (l == &m->read) {
 		m->store.kind = 0;
-		if (!unchanged(l))
+		if (!unchanged(l)) {
 			m->waits = touch_of(l, READ);
+			m->waits.stack = walked(m, &m->waits);
+		}
 	} else if (l == &m->write)
 		m->store = touch_of(l, WRITE);
 }
@@ -189,8 +212,8 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 		/* One that cannot be an atomic's acquires nothing: that it comes early makes no difference. The others are told early where it can be seen whether anything changed until they were made. */
 		bool early = !is_mov(&a) || (a.ret && in_one_cell(&a));
 		if (!old && early) {
+			keep_walked(m, &a);
 			tell(t, &a);
-			a.stack = 0;
 		}
 		if (!is_mov(&a)) {
 			if (!old)
@@ -199,8 +222,11 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 		}
 		if (early && last_read(m, r, &a))
 			last = &m->read;
-		else
+		else {
+			if (!a.stack)
+				a.stack = walked(m, &a);
 			m->waits = a;
+		}
 	} else {
 		if (!old) {
 			tell(t, &a);

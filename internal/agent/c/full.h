@@ -9,7 +9,7 @@
 struct rs_full_last { const struct race_cell *cell; uint64_t e; uintptr_t addr, ret; };
 
 /* A thread's memory (rs_thread.accesses). tell.c reads it up to seen, and writes last, read and write. */
-enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536 };
+enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256 };
 struct rs_full {
 	const struct rs_full_last *last; /* &none, &force, &read or &write; &force: the next access comes here */
 	const uint64_t *epoch;           /* of the race thread */
@@ -18,6 +18,8 @@ struct rs_full {
 	struct { uint64_t number; const struct race_page *page; } page[RS_FULL_PAGES]; /* by number; a page's memory may be another page's by now, which its number says */
 	/* What is known of a cell (struct rs_race_masks) as long as its first point is of this thread and time, or as it was then: addr>>19<<24 | mov<<16 | write<<8 | read. */
 	struct { uint64_t what, epoch, first, info; } seen[RS_FULL_SEEN];
+	/* The stacks of reads that were told early, for when they are told again: another of the same instruction, bytes and time races with the same. */
+	struct { uintptr_t addr, ret; uint64_t epoch; uint32_t stack; } walked[RS_FULL_WALKED];
 	uint32_t number;                 /* of the thread */
 	uintptr_t busy;                  /* where on the stack rs_full_take began; 0: it does not run */
 	struct touch waits;              /* a read, or an atomic instruction's end; kind 0: none */

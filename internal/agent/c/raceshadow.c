@@ -488,7 +488,8 @@ static void check_freed(struct race_page *g, uint64_t cell, uint8_t mask, void *
 {
 	struct access *x = arg;
 	struct race_cell *c = &g->cell[cell % CELLS];
-	if (!race_load(&c->e[0]) && !race_load(&c->e[1]) && !__atomic_load_n(&c->more, __ATOMIC_RELAXED))
+	/* Who holds the lock may have seen the block alive, and stores a point yet: so the lock is read first. */
+	if (!__atomic_load_n(&c->lock, __ATOMIC_ACQUIRE) && !race_load(&c->e[0]) && !race_load(&c->e[1]) && !__atomic_load_n(&c->more, __ATOMIC_RELAXED))
 		return;
 	if (!rs_race_lock_cell(c))
 		return;
