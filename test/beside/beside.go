@@ -254,11 +254,12 @@ func ParseTSan(in io.Reader) (out []Report, err error) {
 			inStack = accesses < 2 && strings.Contains(line, " of size ")
 			if inStack {
 				accesses++
-			}
-			if inStack && !strings.Contains(line, "[failed to restore the stack]") {
 				r.Stacks = append(r.Stacks, nil)
 			}
 			continue
+		}
+		if inStack && strings.Contains(line, "[failed to restore the stack]") {
+			r.Stacks, inStack = r.Stacks[:len(r.Stacks)-1], false
 		}
 		if m := tsanFrame.FindStringSubmatch(line); m != nil && inStack && len(r.Stacks) > 0 {
 			n, _ := strconv.Atoi(m[2])
