@@ -24,7 +24,7 @@ type diskCache struct {
 
 const (
 	// tableVersion is raised when package unwind makes other tables of the same input, or the files are made otherwise.
-	tableVersion = 2
+	tableVersion = 3
 	cacheBytes   = 256 << 20 // when there is more, the least recently used files go,
 	cacheKeep    = 192 << 20 // until this is left
 	tableMagic   = 0x32544e57554c5052

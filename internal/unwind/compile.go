@@ -196,9 +196,10 @@ func (b *builder) layout(st *Stats) []byte {
 	}
 	st.Rows, st.Rules = len(rows), len(b.rules)
 
-	h := wire.UnwindHeader{Magic: wire.Magic, Version: wire.Version, Rules: uint32(len(b.rules)), Rows: uint32(len(rows)), Base: base,
+	pages := pageIndex(rows)
+	h := wire.UnwindHeader{Magic: wire.Magic, Version: wire.Version, Rules: uint32(len(b.rules)), Rows: uint32(len(rows)), Pages: uint32(len(pages)), Base: base,
 		RowsOffset: uint64(wire.SizeUnwindHeader + len(b.rules)*wire.SizeUnwindRule)}
-	out := make([]byte, 0, int(h.RowsOffset)+len(rows)*wire.SizeUnwindRow)
+	out := make([]byte, 0, int(h.RowsOffset)+len(rows)*wire.SizeUnwindRow+4*len(pages))
 	out = appendHeader(out, h)
 	for _, r := range b.rules {
 		out = append(out, r.CFA, r.RBP, r.Reg, r.RBX)
@@ -209,6 +210,9 @@ func (b *builder) layout(st *Stats) []byte {
 	for _, r := range rows {
 		out = binary.LittleEndian.AppendUint32(out, r.PC)
 		out = binary.LittleEndian.AppendUint32(out, r.Rule)
+	}
+	for _, n := range pages {
+		out = binary.LittleEndian.AppendUint32(out, n)
 	}
 	return out
 }

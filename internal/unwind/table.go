@@ -16,6 +16,29 @@ type Table struct {
 	Rows  []wire.UnwindRow
 }
 
+// pageIndex is what stands behind the rows: for each page of the code, and one more, how many rows begin below it. Nothing where that
+// would be larger than the rows: code is not that sparse, but an image may say so.
+func pageIndex(rows []wire.UnwindRow) []uint32 {
+	if len(rows) == 0 {
+		return nil
+	}
+	n := uint64(rows[len(rows)-1].PC)>>pageBits + 2
+	if n > uint64(2*len(rows)+2) {
+		return nil
+	}
+	pages := make([]uint32, n)
+	below := 0
+	for i := range pages {
+		for below < len(rows) && uint64(rows[below].PC) < uint64(i)<<pageBits {
+			below++
+		}
+		pages[i] = uint32(below)
+	}
+	return pages
+}
+
+const pageBits = 12
+
 func appendHeader(b []byte, h wire.UnwindHeader) []byte {
 	le := binary.LittleEndian
 	n := len(b)
@@ -23,7 +46,7 @@ func appendHeader(b []byte, h wire.UnwindHeader) []byte {
 	b = le.AppendUint32(b, h.Version)
 	b = le.AppendUint32(b, h.Rules)
 	b = le.AppendUint32(b, h.Rows)
-	b = le.AppendUint32(b, h.Spare)
+	b = le.AppendUint32(b, h.Pages)
 	b = le.AppendUint64(b, h.Base)
 	b = le.AppendUint64(b, h.RowsOffset)
 	return append(b, make([]byte, wire.SizeUnwindHeader-(len(b)-n))...)
@@ -41,13 +64,13 @@ func Decode(b []byte) (*Table, error) {
 	if m, v := le.Uint64(b), le.Uint32(b[8:]); m != wire.Magic || v != wire.Version {
 		return nil, bad("magic %#x, version %d; expected %#x, version %d", m, v, wire.Magic, wire.Version)
 	}
-	nrules, nrows := uint64(le.Uint32(b[12:])), uint64(le.Uint32(b[16:]))
+	nrules, nrows, npages := uint64(le.Uint32(b[12:])), uint64(le.Uint32(b[16:])), uint64(le.Uint32(b[20:]))
 	base, rowsOff := le.Uint64(b[24:]), le.Uint64(b[32:])
 	if nrules == 0 {
 		return nil, bad("it lacks rule 0")
 	}
-	if want := wire.SizeUnwindHeader + nrules*wire.SizeUnwindRule; rowsOff != want || rowsOff+nrows*wire.SizeUnwindRow != uint64(len(b)) {
-		return nil, bad("%d rules, %d rows at offset %d do not make %d bytes", nrules, nrows, rowsOff, len(b))
+	if want := wire.SizeUnwindHeader + nrules*wire.SizeUnwindRule; rowsOff != want || rowsOff+nrows*wire.SizeUnwindRow+4*npages != uint64(len(b)) {
+		return nil, bad("%d rules, %d rows at offset %d and %d pages do not make %d bytes", nrules, nrows, rowsOff, npages, len(b))
 	}
 	t := &Table{Base: base, Rules: make([]wire.UnwindRule, nrules), Rows: make([]wire.UnwindRow, nrows)}
 	for i := range nrules {
@@ -69,6 +92,15 @@ func Decode(b []byte) (*Table, error) {
 		}
 		last = row.PC
 		t.Rows[i] = row
+	}
+	pages := pageIndex(t.Rows)
+	if uint64(len(pages)) != npages {
+		return nil, bad("%d pages, where the rows are on %d", npages, len(pages))
+	}
+	for i, n := range pages {
+		if is := le.Uint32(b[rowsOff+nrows*wire.SizeUnwindRow+4*uint64(i):]); is != n {
+			return nil, bad("%d rows are said to be below page %d, where it is %d", is, i, n)
+		}
 	}
 	return t, nil
 }

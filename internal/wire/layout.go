@@ -216,12 +216,12 @@ var Layouts = []Layout{
 	{Name: "TrampolineMove", Doc: "patch.Move.", Fields: []Member{
 		{"N", "i32", 0, ""}, {"Reg", "u8", 0, ""}, {"From", "u8", 0, ""}, {"Spare", "u16", 0, ""},
 	}},
-	{Name: "UnwindHeader", Doc: "Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time.", Fields: []Member{
+	{Name: "UnwindHeader", Doc: "Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC, Pages × u32. All addresses are link-time.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},
 		{"Rules", "u32", 0, ""},
 		{"Rows", "u32", 0, ""},
-		{"Spare", "u32", 0, ""},
+		{"Pages", "u32", 0, "numbers behind the rows: the i-th is how many rows have a PC below i × 4096; so the row of an address is among few"},
 		{"Base", "u64", 0, "link-time address that the rows' PC is relative to"},
 		{"RowsOffset", "u64", 0, "bytes from the start of the file; rules begin right after the header"},
 	}, Align: 64},

@@ -2467,13 +2467,13 @@ const SizeTrampolineMove = 8
 
 var _ = [1]struct{}{}[unsafe.Sizeof(TrampolineMove{})-SizeTrampolineMove]
 
-// UnwindHeader: Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time.
+// UnwindHeader: Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC, Pages × u32. All addresses are link-time.
 type UnwindHeader struct {
 	Magic      uint64 //
 	Version    uint32 //
 	Rules      uint32 //
 	Rows       uint32 //
-	Spare      uint32 //
+	Pages      uint32 // numbers behind the rows: the i-th is how many rows have a PC below i × 4096; so the row of an address is among few
 	Base       uint64 // link-time address that the rows' PC is relative to
 	RowsOffset uint64 // bytes from the start of the file; rules begin right after the header
 	_          [24]byte

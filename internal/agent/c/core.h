@@ -125,7 +125,8 @@ struct rs_module {
 	uintptr_t rows_base;       /* what the rows' PC is relative to, as an address in the process */
 	const struct rs_unwind_rule *rules;
 	const struct rs_unwind_row *rows;
-	uint32_t rule_count, row_count;
+	uint32_t rule_count, row_count, page_count;
+	const uint32_t *pages;     /* of each page of the code how many rows begin below it */
 	uint32_t seen;
 };
 void rs_modules_init(uintptr_t vdso) RS_HIDDEN;

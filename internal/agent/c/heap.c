@@ -72,6 +72,8 @@ static void copy(void *to, const void *from, size_t n)
 #define SITE_EXACT 32 /* so many allocations of a site are walked, then every SITE_EVERYth, and fewer the longer all walks agree */
 #define SITE_EVERY 64
 #define SITE_DOUBLED 4
+#define FREE_EXACT 4
+#define FREE_DEPTH 6 /* frames of the stack of a free that says nothing by itself: only a second free of the block would ask for it */
 
 /* In the low bits of an address. B_OBJECT: sync objects were seen in the block. B_NEW: an operator new handed it out that did not get it, as it is, from
  * malloc: it may lie in a block of malloc's, at its very beginning, too. */
@@ -210,15 +212,18 @@ static inline struct site *site_of(struct site *sites, uintptr_t pc, void *fp, u
 }
 _Static_assert(SITE_SLOTS == 1 << (64 - 55), "the key's upper bits choose a site");
 
+/* FREE_WHOLE: of a block that may have objects, of which there may be something to say: sites of their own, as the quick functions use the others. */
+enum walked { GOT, FREE_BRIEF, FREE_WHOLE };
+
 /* The stack of an allocation or free: walked for the first ones of a call site (return address and stack depth), later the site's. Not used where all
  * events are sent: a thread with sites is one that the quick functions below are for. */
-static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, bool *reused)
+static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum walked walked, bool *reused)
 {
 	*reused = false;
 	if (!t->heap_recent && !(t->heap_recent = rs_os_map(sizeof(struct site) * SITE_SLOTS)))
 		return 0;
 	uint64_t key;
-	struct site *s = site_of(t->heap_recent, pc, fp, &key);
+	struct site *s = site_of(t->heap_recent, pc + (walked == FREE_WHOLE), fp, &key);
 	if (s->key != key) {
 		s->key = key;
 		s->walks = s->left = 0;
@@ -227,9 +232,10 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, bool *re
 		*reused = true;
 		return s->stack;
 	}
-	uint32_t stack = rs_stack_kept(t, pc, fp, rs_config.heap ? rs_config.alloc_depth : 0);
+	unsigned depth = rs_config.heap ? rs_config.alloc_depth : 0;
+	uint32_t stack = rs_stack_kept(t, pc, fp, walked == FREE_BRIEF && depth > FREE_DEPTH ? FREE_DEPTH : depth);
 	if (s->walks < SITE_EXACT) {
-		s->walks++;
+		s->walks = (uint16_t)(walked == FREE_BRIEF && s->walks == FREE_EXACT ? SITE_EXACT : s->walks + 1);
 	} else {
 		if (stack != s->stack)
 			s->walks = SITE_EXACT;
@@ -315,7 +321,7 @@ __attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uin
 				return;
 		} else if (n >= sizeof(pthread_spinlock_t)) {
 			bool reused;
-			stack = site_stack(t, pc, fp, &reused);
+			stack = site_stack(t, pc, fp, GOT, &reused);
 			flags |= reused ? B_SITE : 0;
 		}
 	}
@@ -477,7 +483,7 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 	if (RS_LIKELY(t != NULL)) {
 		bool reused, invalid = false;
 		if (!rs_config.all && rs_config.misuse)
-			stack = site_stack(t, pc, fp, &reused);
+			stack = site_stack(t, pc, fp, known && !(was.addr & B_OBJECT) && was.size < BIG_SIZE && t->held_count == 0 ? FREE_BRIEF : FREE_WHOLE, &reused);
 		if (RS_UNLIKELY(!known))
 			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
 		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)

@@ -367,12 +367,15 @@ static bool use_table(struct rs_module *m, const void *p, uint64_t bytes)
 	if (!h || h->magic != RS_MAGIC || h->version != RS_WIRE_VERSION || h->rules == 0 ||
 	    h->rules > (bytes - sizeof *h) / sizeof(struct rs_unwind_rule) || h->rows_offset % 8 ||
 	    h->rows_offset < sizeof *h + h->rules * sizeof(struct rs_unwind_rule) || h->rows_offset > bytes ||
-	    h->rows > (bytes - h->rows_offset) / sizeof(struct rs_unwind_row))
+	    h->rows > (bytes - h->rows_offset) / sizeof(struct rs_unwind_row) ||
+	    h->pages > (bytes - h->rows_offset - h->rows * sizeof(struct rs_unwind_row)) / sizeof(uint32_t))
 		return false;
 	m->rules = (const struct rs_unwind_rule *)(h + 1);
 	m->rows = (const struct rs_unwind_row *)((const char *)p + h->rows_offset);
 	m->rule_count = h->rules;
 	m->row_count = h->rows;
+	m->pages = (const uint32_t *)(m->rows + h->rows);
+	m->page_count = h->pages;
 	m->rows_base = h->base + m->bias;
 	return true;
 }

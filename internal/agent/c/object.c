@@ -11,6 +11,8 @@ enum {
 	OBJECTS = 1 << 18,        /* × 32 bytes, touched as used */
 	OBJECTS_MOST = OBJECTS / 4 * 3,
 	PROBES = 256,
+	FEW = 1 << 9,             /* the first ones, in buckets: a program that has no more touches few pages */
+	BUCKET = 4,
 	PAGES = 1 << 16,          /* × 16 bytes */
 	PAGE_GROUP = 8,
 	PAGE_PROBES = 64,
@@ -21,6 +23,9 @@ struct page { uint64_t number, mask; };
 
 static struct rs_object *objects;
 static struct page *pages;
+/* What finds no place in its bucket here goes to the large table. Nothing leaves either, so all agree on where that is. */
+static struct rs_object few[FEW] __attribute__((aligned(64)));
+static struct page few_pages[FEW] __attribute__((aligned(64)));
 static uint32_t objects_used;
 static uint32_t pages_full;
 static uint32_t chunks[CHUNKS]; /* where objects may be: a buffer of megabytes must not cost a look at each of its pages */
@@ -60,10 +65,20 @@ static inline uint32_t place_of(uintptr_t obj)
 	return ((uint32_t)(scatter(obj >> 12) >> 46) + (uint32_t)((obj & 4095) >> 3)) & (OBJECTS - 1);
 }
 
+static inline uint32_t bucket_of(uint64_t key) { return (uint32_t)(scatter(key) >> 57) * BUCKET; }
+_Static_assert(FEW == BUCKET << (64 - 57), "the hash's upper bits choose a bucket");
+
 struct rs_object *rs_object_find(uintptr_t obj)
 {
-	struct rs_object *table = LOAD(objects);
-	if (!table)
+	struct rs_object *table = &few[bucket_of(obj)];
+	for (int i = 0; i < BUCKET; i++) {
+		uint64_t key = LOAD(table[i].key);
+		if (key == obj)
+			return &table[i];
+		if (key == 0)
+			return NULL;
+	}
+	if (!(table = LOAD(objects)))
 		return NULL;
 	uint32_t at = place_of(obj);
 	for (int i = 0; i < PROBES; i++, at = (at + 1) & (OBJECTS - 1)) {
@@ -76,8 +91,19 @@ struct rs_object *rs_object_find(uintptr_t obj)
 	return NULL;
 }
 
+static inline bool claim(uint64_t *place, uint64_t *key, uint64_t wanted)
+{
+	return __atomic_compare_exchange_n(place, key, wanted, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || *key == wanted;
+}
+
 static struct rs_object *add(struct rs_thread *t, uintptr_t obj)
 {
+	struct rs_object *b = &few[bucket_of(obj)];
+	for (int i = 0; i < BUCKET; i++) {
+		uint64_t key = LOAD(b[i].key);
+		if (key == obj || (key == 0 && claim(&b[i].key, &key, obj)))
+			return &b[i];
+	}
 	if (!make_tables(t))
 		return NULL;
 	uint32_t at = place_of(obj);
@@ -105,8 +131,19 @@ _Static_assert(PAGES == PAGE_GROUP << (64 - 51), "the hash's upper bits choose a
 
 /* --- pages ---------------------------------------------------------------------------------------------------------------------- */
 
-static struct page *page_find(uint64_t number, bool make)
+/* t: make a place for it if there is none; NULL: do not. */
+static struct page *page_find(struct rs_thread *t, uint64_t number)
 {
+	struct page *b = &few_pages[bucket_of(number)];
+	for (int i = 0; i < BUCKET; i++) {
+		uint64_t n = LOAD(b[i].number);
+		if (n == number || (n == 0 && t && claim(&b[i].number, &n, number)))
+			return &b[i];
+		if (n == 0 && !t)
+			return NULL;
+	}
+	if (!LOAD(pages) && !(t && make_tables(t)))
+		return NULL;
 	/* Neighbours are neighbours here, too: a heap's pages touch few of ours. */
 	uint32_t at = (uint32_t)(scatter(number / PAGE_GROUP) >> 51) * PAGE_GROUP + (uint32_t)(number % PAGE_GROUP);
 	for (int i = 0; i < PAGE_PROBES; i++, at = (at + 1) & (PAGES - 1)) {
@@ -114,7 +151,7 @@ static struct page *page_find(uint64_t number, bool make)
 		if (n == number)
 			return &pages[at];
 		if (n == 0) {
-			if (!make)
+			if (!t)
 				return NULL;
 			if (__atomic_compare_exchange_n(&pages[at].number, &n, number, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || n == number)
 				return &pages[at];
@@ -125,12 +162,12 @@ static struct page *page_find(uint64_t number, bool make)
 
 static inline uint32_t *chunk_of(uintptr_t a) { return &chunks[scatter(a >> 21) >> 51]; }
 
-static void mark(uintptr_t obj)
+static void mark(struct rs_thread *t, uintptr_t obj)
 {
 	uint32_t *chunk = chunk_of(obj), piece = 1u << (obj >> 16 & 31);
 	if (!(LOAD(*chunk) & piece))
 		__atomic_fetch_or(chunk, piece, __ATOMIC_RELEASE);
-	struct page *p = page_find(obj >> 12, true);
+	struct page *p = page_find(t, obj >> 12);
 	uint64_t bit = 1ull << (obj >> 6 & 63);
 	if (!p)
 		__atomic_store_n(&pages_full, 1, __ATOMIC_RELEASE);
@@ -202,7 +239,7 @@ void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind)
 	if ((uint8_t)s != RS_LIFE_UNSEEN)
 		next_generation(obj);
 	__atomic_store_n(&o->extra, 0, __ATOMIC_RELAXED);
-	mark(obj);
+	mark(t, obj);
 	RS_EMIT(t, INIT, init, obj, (uint8_t)kind, (uint16_t)flags, 0, kind == RS_OBJECT_RWLOCK ? rs_rwlock_preference(obj) : 0);
 	in_block(t, obj);
 }
@@ -214,7 +251,7 @@ struct rs_object *rs_object_init(struct rs_thread *t, uintptr_t obj, unsigned ki
 		__atomic_store_n(&o->extra, 0, __ATOMIC_RELAXED);
 		if ((uint8_t)__atomic_exchange_n(&o->state, STATE(RS_LIFE_LIVE, kind, flags, stack), __ATOMIC_ACQ_REL) != RS_LIFE_UNSEEN)
 			next_generation(obj);
-		mark(obj);
+		mark(t, obj);
 	}
 	int held = rs_held_find(t, obj); /* of an object that was here before */
 	if (held >= 0)
@@ -230,7 +267,7 @@ void rs_object_destroy(struct rs_thread *t, uintptr_t obj, unsigned kind, uint32
 		struct rs_object *o = add(t, obj);
 		if (o) {
 			__atomic_store_n(&o->state, STATE(RS_LIFE_DESTROYED, kind, 0, stack), __ATOMIC_RELEASE);
-			mark(obj);
+			mark(t, obj);
 			heap_knows(obj);
 		}
 		next_generation(obj);
@@ -355,14 +392,15 @@ static void memory_gone(struct rs_thread *t, uintptr_t p, size_t n, uint32_t sta
 		return;
 	if (t && t->held_count)
 		free_locked_by_self(t, p, n, stack, readable);
-	if (!LOAD(pages) || !LOAD(objects))
-		return;
 	uintptr_t end = p + n;
 	bool any = false;
 	if (n >> 12 > PAGES) { /* fewer pages known than asked for */
-		for (uint32_t i = 0; i < PAGES; i++)
-			if (pages[i].number && pages[i].number >= p >> 12 && pages[i].number <= (end - 1) >> 12)
-				any |= page_gone(t, &pages[i], p, end, stack, readable);
+		struct page *all[] = {few_pages, LOAD(pages)};
+		for (uint32_t i = 0; i < FEW + (all[1] ? PAGES : 0); i++) {
+			struct page *pg = i < FEW ? &all[0][i] : &all[1][i - FEW];
+			if (pg->number && pg->number >= p >> 12 && pg->number <= (end - 1) >> 12)
+				any |= page_gone(t, pg, p, end, stack, readable);
+		}
 	} else {
 		for (uintptr_t a = p; a < end;) {
 			uint32_t pieces = LOAD(*chunk_of(a)) >> (a >> 16 & 31);
@@ -370,7 +408,7 @@ static void memory_gone(struct rs_thread *t, uintptr_t p, size_t n, uint32_t sta
 				a = pieces ? ((a >> 16) + (uintptr_t)__builtin_ctz(pieces)) << 16 : ((a >> 21) + 1) << 21;
 				continue;
 			}
-			struct page *pg = page_find(a >> 12, false);
+			struct page *pg = page_find(NULL, a >> 12);
 			if (pg && LOAD(pg->mask)) {
 				any |= page_gone(t, pg, p, end, stack, readable);
 			} else if (!pg && RS_UNLIKELY(LOAD(pages_full)) && n <= 4096) {

@@ -11,9 +11,10 @@
 #endif
 
 /* Tables of growing size, so that a process with few stacks touches few pages: what finds no place in one goes to the next. */
-enum { TABLES = 3, PROBES = 8 };
-static const uint32_t table_size[TABLES] = {1 << 11, 1 << 15, 1 << 20};
-static const uint32_t table_base[TABLES] = {1, 1 + (1 << 11), 1 + (1 << 11) + (1 << 15)};
+enum { TABLES = 5, PROBES = 8 };
+#define BASE(i) (1u + ((i) > 0 ? 1u << 10 : 0) + ((i) > 1 ? 1u << 11 : 0) + ((i) > 2 ? 1u << 13 : 0) + ((i) > 3 ? 1u << 15 : 0))
+static const uint32_t table_size[TABLES] = {1 << 10, 1 << 11, 1 << 13, 1 << 15, 1 << 20};
+static const uint32_t table_base[TABLES] = {BASE(0), BASE(1), BASE(2), BASE(3), BASE(4)};
 static uint64_t *table[TABLES]; /* hash with READY or KEPT; 0: free */
 enum { READY = 1, KEPT = 4 };
 
@@ -25,16 +26,17 @@ static uint32_t generation;
 enum { CALLED = 1 << 12 };
 static uint64_t called[CALLED]; /* a forked child's stacks have other numbers, so it finds none of its parent's */
 
-/* Stacks that were not sent, by their place in the first two tables: where among the words their length stands, the frames behind it; 0: not here. When
+/* Stacks that were not sent, by their place in all tables but the last: where among the bytes they begin, 0: not here. A stack is the number of its frames, and then each one's difference to the one before, all in
+ * seven bits a byte, the highest bit set but in the last. When
  * it is full stacks are sent at once. A forked child knows its parent's blocks by a copy of its parent's, and begins one of its own: so it may live and
  * allocate without having anything to send. */
-enum { KEPT_BYTES = 2 << 20, KEPT_PLACES = (1 << 11) + (1 << 15), KEPT_LEVELS = 4, TOLD = 1u << 31 };
-enum { KEPT_WORDS = (KEPT_BYTES - KEPT_PLACES * sizeof(uint32_t)) / 8 - 3 };
+enum { KEPT_BYTES = 2 << 20, KEPT_PLACES = BASE(4) - 1, KEPT_LEVELS = 4, KEPT_FRAMES = 40, TOLD = 1u << 31 };
+enum { KEPT_ROOM = KEPT_BYTES - (KEPT_PLACES + 6) * sizeof(uint32_t) };
 struct kept {
 	struct kept *parent;
-	uint32_t generation, level, words;
+	uint32_t generation, level, used, spare;
 	uint32_t where[KEPT_PLACES];
-	uint64_t word[KEPT_WORDS];
+	uint8_t byte[KEPT_ROOM];
 };
 _Static_assert(sizeof(struct kept) == KEPT_BYTES, "no page more");
 static struct kept *kept; /* the newest */
@@ -97,19 +99,49 @@ static struct kept *own_kept(void)
 	return last;
 }
 
+static unsigned pack(uint8_t *to, const uint64_t *pcs, unsigned n)
+{
+	uint64_t last = 0;
+	uint8_t *at = to;
+	*at++ = (uint8_t)n;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t d = pcs[i] - last, v = d << 1 ^ -(d >> 63);
+		for (; v > 127; v >>= 7)
+			*at++ = (uint8_t)(v | 128);
+		*at++ = (uint8_t)v;
+		last = pcs[i];
+	}
+	return (unsigned)(at - to);
+}
+
+static unsigned unpack(uint64_t *pcs, const uint8_t *at)
+{
+	unsigned n = *at++;
+	uint64_t last = 0;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t v = 0;
+		unsigned shift = 0;
+		for (; *at & 128; shift += 7)
+			v |= (uint64_t)(*at++ & 127) << shift;
+		v |= (uint64_t)*at++ << shift;
+		pcs[i] = last += v >> 1 ^ -(v & 1);
+	}
+	return n;
+}
+
 /* False: there is no room, or the number has no place. */
 static bool keep(uint32_t id, const uint64_t *pcs, unsigned n)
 {
 	uint32_t place = (id & ((1u << GENERATION_SHIFT) - 1)) - 1;
-	struct kept *k = place < KEPT_PLACES ? own_kept() : NULL;
-	if (!k || __atomic_load_n(&k->words, __ATOMIC_RELAXED) + n + 1 >= KEPT_WORDS)
+	struct kept *k = place < KEPT_PLACES && n <= KEPT_FRAMES ? own_kept() : NULL;
+	uint8_t bytes[1 + 10 * KEPT_FRAMES];
+	unsigned m = k ? pack(bytes, pcs, n) : 0;
+	if (!k || __atomic_load_n(&k->used, __ATOMIC_RELAXED) + m >= KEPT_ROOM)
 		return false;
-	uint32_t at = 1 + __atomic_fetch_add(&k->words, n + 1, __ATOMIC_RELAXED);
-	if (at + n + 1 > KEPT_WORDS)
+	uint32_t at = 1 + __atomic_fetch_add(&k->used, m, __ATOMIC_RELAXED);
+	if (at + m > KEPT_ROOM)
 		return false;
-	k->word[at] = n;
-	for (unsigned i = 0; i < n; i++)
-		k->word[at + 1 + i] = pcs[i];
+	rs_os_copy(&k->byte[at], bytes, m);
 	__atomic_store_n(&k->where[place], at, __ATOMIC_RELEASE);
 	return true;
 }
@@ -125,8 +157,9 @@ void rs_stack_tell(struct rs_thread *t, uint32_t id)
 	uint32_t at = __atomic_load_n(&k->where[place], __ATOMIC_ACQUIRE);
 	if (at == 0 || at & TOLD)
 		return;
+	uint64_t pcs[KEPT_FRAMES];
 	/* Two threads at once tell it twice, which does no harm. */
-	if (define(t, id, &k->word[at + 1], (unsigned)k->word[at]))
+	if (define(t, id, pcs, unpack(pcs, &k->byte[at])))
 		__atomic_store_n(&k->where[place], at | TOLD, __ATOMIC_RELEASE);
 }
 

@@ -7,7 +7,7 @@
 #include "patch.h"
 #include <sys/uio.h>
 
-enum { RULES = 1024, WINDOW = 4096, DEEPEST = 1 << 16 };
+enum { RULES = 1024, WINDOW = 4096, DEEPEST = 1 << 16, PAGE_BITS = 12 };
 
 /* One thread's: pc → rule, direct-mapped. tag: pc with the modules' generation above it. */
 struct cache {
@@ -109,6 +109,12 @@ static uint32_t row_of(const struct rs_module *m, uintptr_t pc)
 	uint32_t lo = 0, hi = m->row_count; /* the last row not above at is below hi */
 	if (at > UINT32_MAX)
 		return 0;
+	/* A whole search in tables of megabytes, which nobody has read since the process began, costs a cache miss at each look. */
+	if (RS_LIKELY((at >> PAGE_BITS) + 1 < m->page_count)) {
+		uint32_t below = m->pages[at >> PAGE_BITS], above = m->pages[(at >> PAGE_BITS) + 1];
+		if (RS_LIKELY(below <= above && above <= hi))
+			lo = below, hi = above;
+	}
 	while (lo < hi) {
 		uint32_t mid = lo + (hi - lo) / 2;
 		if (m->rows[mid].pc <= at)

@@ -1539,13 +1539,13 @@ _Static_assert(offsetof(struct rs_trampoline_move, reg) == 4, "TrampolineMove.Re
 _Static_assert(offsetof(struct rs_trampoline_move, from) == 5, "TrampolineMove.From");
 _Static_assert(offsetof(struct rs_trampoline_move, spare) == 6, "TrampolineMove.Spare");
 
-/* Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC. All addresses are link-time. */
+/* Head of an unwind table file: header, Rules × UnwindRule, Rows × UnwindRow sorted by PC, Pages × u32. All addresses are link-time. */
 struct rs_unwind_header {
 	uint64_t magic; /*  */
 	uint32_t version; /*  */
 	uint32_t rules; /*  */
 	uint32_t rows; /*  */
-	uint32_t spare; /*  */
+	uint32_t pages; /* numbers behind the rows: the i-th is how many rows have a PC below i × 4096; so the row of an address is among few */
 	uint64_t base; /* link-time address that the rows' PC is relative to */
 	uint64_t rows_offset; /* bytes from the start of the file; rules begin right after the header */
 	uint8_t end_padding[24];
@@ -1555,7 +1555,7 @@ _Static_assert(offsetof(struct rs_unwind_header, magic) == 0, "UnwindHeader.Magi
 _Static_assert(offsetof(struct rs_unwind_header, version) == 8, "UnwindHeader.Version");
 _Static_assert(offsetof(struct rs_unwind_header, rules) == 12, "UnwindHeader.Rules");
 _Static_assert(offsetof(struct rs_unwind_header, rows) == 16, "UnwindHeader.Rows");
-_Static_assert(offsetof(struct rs_unwind_header, spare) == 20, "UnwindHeader.Spare");
+_Static_assert(offsetof(struct rs_unwind_header, pages) == 20, "UnwindHeader.Pages");
 _Static_assert(offsetof(struct rs_unwind_header, base) == 24, "UnwindHeader.Base");
 _Static_assert(offsetof(struct rs_unwind_header, rows_offset) == 32, "UnwindHeader.RowsOffset");
 
