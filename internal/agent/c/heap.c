@@ -515,11 +515,16 @@ bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t
 	(void)t;
 	if (!blocks)
 		return false;
-	/* A big block that still lives has no other in it, unless operators new hand out parts of blocks. */
-	union block big = big_around(p), b = big;
-	uintptr_t at = big.addr & ~(uint64_t)15;
-	if (!at || !lives(load(slot_of(at)), at) || __atomic_load_n(&parts, __ATOMIC_RELAXED))
-		b = small_around(p);
+	/* Many locks are a block of their own. Then, and where a big block still lives, there is no other around or in it, unless operators new hand out parts of blocks, or free is called past us. */
+	bool nested = __atomic_load_n(&parts, __ATOMIC_RELAXED);
+	union block b = load(slot_of(p)), big = {.addr = 0};
+	uintptr_t at;
+	if (!lives(b, p) || nested || __atomic_load_n(&rs_bypassed, __ATOMIC_RELAXED)) {
+		b = big = big_around(p);
+		at = big.addr & ~(uint64_t)15;
+		if (!at || !lives(load(slot_of(at)), at) || nested)
+			b = small_around(p);
+	}
 	if (!b.addr)
 		b = big;
 	if (!b.addr)
