@@ -70,6 +70,39 @@ func (n number) Set(s string) error {
 	return nil
 }
 
+// size is a number of KiB, at most max: 512K, 16M, 1G; without a unit, KiB.
+type size struct {
+	value *int
+	max   int
+}
+
+func (s size) String() string {
+	if *s.value >= 1<<10 && *s.value%(1<<10) == 0 {
+		return fmt.Sprintf("%dM", *s.value>>10)
+	}
+	return fmt.Sprintf("%dK", *s.value)
+}
+func (s size) Type() string { return "SIZE" }
+func (s size) Set(text string) error {
+	unit := 1
+	digits := strings.TrimRight(text, "kKmMgG")
+	switch strings.ToLower(text[len(digits):]) {
+	case "", "k":
+	case "m":
+		unit = 1 << 10
+	case "g":
+		unit = 1 << 20
+	default:
+		unit = 0
+	}
+	n, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil || unit == 0 || n > uint64(s.max/unit) {
+		return fmt.Errorf("it takes a size such as 512K or 16M, at most %s", size{&s.max, s.max})
+	}
+	*s.value = int(n) * unit
+	return nil
+}
+
 // share is a part of something, given in per cent.
 type share float64
 
@@ -125,6 +158,12 @@ func (fs *flagSet) oneOf(p *string, name, value string, values []string, usage s
 func (fs *flagSet) number(p *int, name string, value, min, max int, usage string) {
 	*p = value
 	fs.cmd.Flags().Var(number{p, min, max}, name, usage)
+	fs.note(name)
+}
+
+func (fs *flagSet) size(p *int, name string, value, most int, usage string) {
+	*p = value
+	fs.cmd.Flags().Var(size{p, most}, name, usage)
 	fs.note(name)
 }
 

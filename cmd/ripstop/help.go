@@ -141,7 +141,7 @@ name of a file, %p stands for the process id of ripstop.`
 func rulesText() string {
 	var b strings.Builder
 	b.WriteString("The name is what stands in SUMMARY lines and what suppressions take; behind it its class.\n" +
-		"Rules of the class race, and use-after-free-access, are found by 'ripstop analyze'.\n")
+		"Rules of the class race, and use-after-free-access, are found by 'ripstop analyze' and\n'ripstop run --full'; heap-overflow, heap-underflow and use-after-free-write by\n'ripstop guard'.\n")
 	for _, info := range report.Rules() {
 		fmt.Fprintf(&b, "\n%s (%s)\n", info.Rule, info.Class)
 		for _, line := range wrap(info.Help, 76) {

@@ -37,6 +37,8 @@ type flags struct {
 	steps       int
 	budget      float64
 	pid         int
+	guardBytes  int
+	quarantine  int // KiB
 }
 
 // dumpFlags choose what dump prints.
@@ -47,11 +49,11 @@ type dumpFlags struct {
 
 // jobTable is the one call that each command makes. Tests put their own in jobs.
 type jobTable struct {
-	run, record, report func(*flags) (exit int, err error)
-	dump                func(dir string, o *dumpFlags, w io.Writer) (exit int, err error)
-	count               func(*count.Options) (exit int, err error)
-	syscalls            func(*calls.Options) (exit int, err error)
-	analyze             func(*analyze.Options) (exit int, err error)
+	run, guard, record, report func(*flags) (exit int, err error)
+	dump                       func(dir string, o *dumpFlags, w io.Writer) (exit int, err error)
+	count                      func(*count.Options) (exit int, err error)
+	syscalls                   func(*calls.Options) (exit int, err error)
+	analyze                    func(*analyze.Options) (exit int, err error)
 }
 
 var jobs = jobTable{
@@ -60,6 +62,12 @@ var jobs = jobTable{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
 			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),
 			Full: o.full || o.races == racesShared, Shared: o.races == racesShared, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst, Heap: run.Heap(o.heap),
+		})
+	},
+	guard: func(o *flags) (int, error) {
+		return run.Run(run.Options{
+			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock), HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats,
+			WaitFor: run.WaitFor(o.waitFor), HaltOnFirst: o.haltOnFirst, Guard: &run.Guard{Bytes: o.guardBytes, Quarantine: o.quarantine},
 		})
 	},
 	record: func(o *flags) (int, error) {

@@ -42,6 +42,14 @@ func (fs *flagSet) targetFlags(o *flags) {
 	fs.boolean(&o.stats, "stats", "", "at the end, show what watching cost: memory, events, stacks, waits")
 }
 
+// deadlockFlags are those of what happens while a program runs.
+func (fs *flagSet) deadlockFlags(o *flags) {
+	fs.oneOf(&o.onDeadlock, "on-deadlock", "exit", onDeadlock, "when every thread is stuck: end the program, leave it, or abort it for a core dump")
+	fs.cmd.Flags().DurationVar(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
+	fs.note("hang-timeout")
+	fs.boolean(&o.haltOnFirst, "halt-on-first", "", "end the program when something is reported that is neither suppressed nor known; races that rest on mov alone are mostly told at the end")
+}
+
 func newRun() *cobra.Command {
 	o := &flags{}
 	cmd := &cobra.Command{
@@ -70,10 +78,7 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	takesProgram(cmd)
 	fs := flagsOf(cmd)
 	fs.targetFlags(o)
-	fs.oneOf(&o.onDeadlock, "on-deadlock", "exit", onDeadlock, "when every thread is stuck: end the program, leave it, or abort it for a core dump")
-	cmd.Flags().DurationVar(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
-	fs.note("hang-timeout")
-	fs.boolean(&o.haltOnFirst, "halt-on-first", "", "end the program when something is reported that is neither suppressed nor known; races that rest on mov alone are mostly told at the end")
+	fs.deadlockFlags(o)
 	fs.oneOf(&o.heap, "heap", string(run.LibcHeap), []string{string(run.LibcHeap), string(run.OwnHeap)},
 		"whose malloc the program has: libc's, or ripstop's own in its place, which is not needed for anything yet")
 	fs.under("Data races")

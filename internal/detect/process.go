@@ -25,6 +25,8 @@ type process struct {
 	objs  objects
 	order *orderGraph
 
+	writers map[uint32][]wire.EvGuardWriter // by the number of the evidence, which comes after them
+
 	handlers map[uint32]bool // signals that have a handler
 	ending   bool            // process-end was seen
 
@@ -115,6 +117,10 @@ func (p *process) event(e *wire.Event) {
 		if ev := wire.DecodeMremap(w); ev.Addr != ev.Old {
 			p.rangeGone(ev.Old, ev.OldLen)
 		}
+	case wire.TypeEvidence:
+		p.evidence(p.self(e), wire.DecodeEvidence(w))
+	case wire.TypeGuardWriter:
+		p.guardWriter(wire.DecodeGuardWriter(w))
 	case wire.TypeMisuse:
 		p.misuse(p.self(e), wire.DecodeMisuse(w))
 	case wire.TypeSemPost, wire.TypeSemWait, wire.TypeBarrierArrive, wire.TypeBarrierLeave, wire.TypeOnceBegin, wire.TypeOnceEnd,

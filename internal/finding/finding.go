@@ -79,7 +79,7 @@ type Object struct {
 	Block       uint64 // heap
 	Size        uint64
 	Allocated   Stack
-	OwnerThread uint32
+	OwnerThread uint32 // whose stack or TLS; heap: who allocated the block, 0: not known
 	Func        string // stack: function whose frame holds it
 	// Below, if not 0, says that Addr lies so many bytes below the thread pointer of BelowThread, so that it may be a thread-local variable of the executable; who
 	// knows its symbols decides that.
@@ -107,6 +107,12 @@ type Part struct {
 	Callee bool
 }
 
+// Memory is bytes at Addr as they should be and as they were found; both have the same length.
+type Memory struct {
+	Addr    uint64
+	Was, Is []byte
+}
+
 // Finding is one thing that is wrong.
 type Finding struct {
 	Rule    Rule
@@ -117,6 +123,7 @@ type Finding struct {
 	Objects []Object
 	Threads []Thread
 	Notes   []string // what was not seen or is uncertain
+	Memory  *Memory  // bytes that are wrong; nil: none are
 	Count   int      // how often it was seen, ≥ 1
 	Fatal   bool     // the program cannot go on (deadlock of every thread)
 }

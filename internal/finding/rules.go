@@ -35,6 +35,9 @@ const (
 	RuleDataRace        Rule = "data-race"
 	RuleDataRaceMov     Rule = "data-race-mov"
 	RuleUseAfterFree    Rule = "use-after-free-access"
+	RuleHeapOverflow    Rule = "heap-overflow"
+	RuleHeapUnderflow   Rule = "heap-underflow"
+	RuleFreedWrite      Rule = "use-after-free-write"
 )
 
 // Rules is the table of all rules, in the order in which help lists them.
@@ -100,6 +103,12 @@ var Rules = []RuleInfo{
 		"An address was freed that no allocation returned: inside of a block, on a stack, global, or from another allocator. The heap is damaged or the program aborts. Free exactly what malloc returned.", "error"},
 	{RuleDoubleFree, ClassHeap, "double free",
 		"A block was freed twice. In between it may have been given to someone else, who then loses it. Find out who owns the block; set the pointer to NULL when it is freed; in threads, make sure that two of them do not race to the same cleanup.", "error"},
+	{RuleHeapOverflow, ClassHeap, "write behind the end of a heap block (overflow)",
+		"Bytes behind a block of the heap, which belong to nobody, have been overwritten. Natively there lies the allocator's own data or another block. 'ripstop guard' lays known bytes behind each block and looks at them when the block is freed, when it is reallocated, and when the process ends: the finding shows the block with the stack of its allocation, which bytes are wrong, and when that was noticed; who wrote them is shown only where it is known. Look at what computes the length of that allocation, and at what fills it: an index that is one too large, room for a terminating NUL, a length in elements taken for one in bytes.", "error"},
+	{RuleHeapUnderflow, ClassHeap, "write in front of a heap block (underflow)",
+		"Bytes in front of a block of the heap have been overwritten, which belong to nobody; those next to the end of the block before it are as they were. So this is rather an index or pointer below the block's beginning than one far beyond the other's end. Both blocks are shown with the stacks of their allocations.", "error"},
+	{RuleFreedWrite, ClassHeap, "write to freed memory",
+		"A block of the heap was written to after it was freed. 'ripstop guard' keeps freed blocks back for a while, filled with known bytes, and looks at them before they are used again and when the process ends. The finding shows where the block was allocated and where it was freed. Find out who still has a pointer to it: all that use a block must be done, and known to be done, before it is freed.", "error"},
 
 	{RuleDataRace, ClassRace, "data race",
 		"Two threads accessed the same bytes, at least one of them wrote, not both accesses were atomic, and nothing ordered one before the other: no lock that both held, no join, signal, message or atomic between them. In C, C++ and Rust that is undefined behaviour; what is read may be old, new or torn, and the compiler may have assumed that it cannot happen. Take one lock around both accesses, or make the location an atomic. A free of a block that another thread's access is not ordered with is told in the same way: wait for that thread first.", "error"},

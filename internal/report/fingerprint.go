@@ -200,11 +200,16 @@ func isRuntime(fr finding.Frame) bool {
 }
 
 // locate chooses the frame that stands for the finding: the innermost frame of the program itself with a source line, of the first
-// part that has any; else the innermost with a function; else the innermost.
+// part that has any (if no part has a stack, of the first block's allocation); else the innermost with a function; else the innermost.
 func locate(f *finding.Finding) finding.Frame {
 	for _, p := range f.Parts {
 		if len(p.Stack) > 0 {
 			return p.Stack[telling(p.Stack)]
+		}
+	}
+	for _, o := range f.Objects { // noticed by no call of the program's
+		if len(o.Allocated) > 0 {
+			return o.Allocated[telling(o.Allocated)]
 		}
 	}
 	return finding.Frame{}

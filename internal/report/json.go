@@ -47,6 +47,7 @@ type (
 		Objects     []jsonObject `json:"objects"`
 		Threads     []jsonThread `json:"threads"`
 		Notes       []string     `json:"notes"`
+		Memory      *jsonMemory  `json:"memory,omitempty"`
 		Suppression string       `json:"suppression,omitempty"`
 	}
 	jsonFrame struct {
@@ -67,6 +68,11 @@ type (
 		Stack      []jsonFrame `json:"stack"`
 		Held       []jsonHeld  `json:"held"`
 		Provenance string      `json:"provenance,omitempty"`
+	}
+	jsonMemory struct {
+		Address string `json:"address"`
+		Was     string `json:"was"`
+		Is      string `json:"is"`
 	}
 	jsonHeld struct {
 		Object string      `json:"object"`
@@ -186,6 +192,9 @@ func jsonOf(rec *record) *jsonFinding {
 	}
 	if loc := jsonStack(finding.Stack{rec.where}); rec.where.PC != 0 || rec.where.Module != "" || rec.where.Func != "" || rec.where.File != "" {
 		out.Location = &loc[0]
+	}
+	if m := f.Memory; m != nil {
+		out.Memory = &jsonMemory{hexOf(m.Addr), fmt.Sprintf("%x", m.Was), fmt.Sprintf("%x", m.Is)}
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]

@@ -74,12 +74,35 @@ func (p *printer) body(f *finding.Finding) {
 	for i := range f.Threads {
 		p.thread(f, &f.Threads[i])
 	}
+	p.memory(f.Memory)
 	for _, n := range f.Notes {
 		p.printf("  Note: %s\n", clean(n))
 	}
 	if len(f.Notes) > 0 {
 		p.printf("\n")
 	}
+}
+
+// memory shows bytes, sixteen a line.
+func (p *printer) memory(m *finding.Memory) {
+	if m == nil {
+		return
+	}
+	p.heading(fmt.Sprintf("Memory at 0x%x", m.Addr))
+	const line = 16
+	for i := 0; i < len(m.Is); i += line {
+		end := min(i+line, len(m.Is))
+		p.printf("    should be % x\n", m.Was[i:min(end, len(m.Was))])
+		text := make([]byte, 0, line)
+		for _, c := range m.Is[i:end] {
+			if c < ' ' || c > '~' {
+				c = '.'
+			}
+			text = append(text, c)
+		}
+		p.printf("    is        %-*s |%s|\n", 3*line-1, fmt.Sprintf("% x", m.Is[i:end]), text)
+	}
+	p.printf("\n")
 }
 
 func (p *printer) heading(text string) { p.printf("  %s\n", p.paint(blue, text+":")) }

@@ -182,7 +182,11 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 	if o.Kind == finding.KindWords("heap") && o.Where == finding.Heap && o.Addr == o.Block {
 		s := strings.TrimSuffix(head, " ") + fmt.Sprintf(" of size %d", o.Size)
 		if len(o.Allocated) > 0 {
-			return s + " was allocated by", o.Allocated
+			by := ""
+			if o.OwnerThread != 0 {
+				by = " " + threadName(f, o.OwnerThread)
+			}
+			return s + " was allocated by" + by, o.Allocated
 		}
 		return s, nil
 	}

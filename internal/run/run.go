@@ -48,6 +48,29 @@ const (
 	OwnHeap  Heap = "own"
 )
 
+// Guard is how the heap is guarded.
+type Guard struct {
+	Bytes      int // behind each block at least
+	Quarantine int // KiB of freed blocks that each heap keeps back; a thread has one
+}
+
+// Limits and defaults of Guard. Units are those of wire.Config.Allocator.
+const (
+	DefaultGuardBytes = 16
+	MaxGuardBytes     = 255 * guardUnit
+	DefaultQuarantine = 1 << 10
+	MaxQuarantine     = (1<<16 - 1) * quarantineUnit
+
+	guardUnit      = 8
+	quarantineUnit = 64 // KiB
+)
+
+// word is Config.Allocator.
+func (g *Guard) word() uint32 {
+	up := func(n, unit, most int) uint32 { return uint32(min((max(n, 0)+unit-1)/unit, most)) }
+	return uint32(wire.AllocatorFreer) | up(max(g.Bytes, DefaultGuardBytes), guardUnit, 1<<8-1)<<8 | up(g.Quarantine, quarantineUnit, 1<<16-1)<<16
+}
+
 // Options is what the flags of a run say.
 type Options struct {
 	Program     []string // and its arguments
@@ -62,6 +85,7 @@ type Options struct {
 	Shared      bool            // with Full: check accesses to what threads share alone, as protection keys find it
 	MovAtomics  race.MovAtomics // of Full; "": race.DefaultMovAtomics
 	Heap        Heap            // whose heap the program has; empty: libc's
+	Guard       *Guard          // guard bytes and quarantine; nil: none. Then Heap is not looked at
 	MemoryLimit int             // of Full: MiB for what the detector of races remembers of a process's memory; 0: as much as is usual
 	HaltOnFirst bool            // end the program when something is reported that counts
 	Stats       bool            // say at the end what the watching cost
@@ -189,6 +213,9 @@ func config(o *Options) wire.Config {
 	}
 	if o.Heap == OwnHeap {
 		c.Allocator = uint32(wire.AllocatorOwner)
+	}
+	if o.Guard != nil {
+		c.Allocator = o.Guard.word()
 	}
 	if o.Full {
 		c.All, c.Races = 1, racesFull

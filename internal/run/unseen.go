@@ -117,6 +117,10 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return "it forbade itself to read the time stamp counter (prctl PR_SET_TSC): it is not watched from then on", true
 	case wire.NoticeOwnMalloc:
 		return "it has an allocator of its own: where its heap blocks come from is not known", false
+	case wire.NoticeForeignHeap:
+		return "its heap is another allocator's than the C library's: overflows of its blocks and writes to freed ones are not seen", true
+	case wire.NoticeHeapUnchecked:
+		return "not all blocks of its heap were looked at when it ended", true
 	case wire.NoticeNamespace:
 		return "it loaded a library into a namespace of its own (dlmopen): locks, threads and children of that library are not watched", true
 	case wire.NoticeDeepbind:

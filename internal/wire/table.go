@@ -34,7 +34,12 @@ var Enums = []EnumSpec{
 	{"Notice", "what the agent could not do, said once each", []EnumValue{
 		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
 		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"},
-		{13, "no-tsc"}, {14, "deepbind"}}},
+		{13, "no-tsc"}, {14, "deepbind"}, {15, "foreign-heap"}, {16, "heap-unchecked"}}},
+	{"Evidence", "what is wrong with the bytes at or behind a heap block", []EnumValue{
+		{1, "overflow"}, {2, "underflow"}, {3, "freed-write"}}},
+	{"Noticed", "when bytes that are wrong were noticed", []EnumValue{
+		{1, "free"}, {2, "realloc"}, {3, "quarantine"}, {4, "exit"}, {5, "exec"}, {6, "signal"}, {7, "epoch"}}},
+	{"Writer", "how it is known who wrote", []EnumValue{{1, "watchpoint"}, {2, "kernel"}}},
 	{"RaceRule", "what the agent's race detector found", []EnumValue{
 		{1, "data-race"}, {2, "data-race-mov"}, {3, "free"}, {4, "free-mov"}, {5, "use-after-free"}, {6, "pending-race"}, {7, "pending-free"}}},
 }
@@ -131,6 +136,11 @@ var Events = []Spec{
 	{71, "race", []Field{u8("rule", "RaceRule"), u8("kind", ""), u8("kind2", ""), thread("by"), addr("addr"), u64f("size"), addr("pc"), stack(), thread("by2"), addr("addr2"), u64f("size2"), addr("pc2"), stackN("stack2"),
 		u32f("count")}, NoTail,
 		"[races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access. data-race-mov: it rests on mov instructions that could be atomics. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread. Before that it is sent as pending-race or pending-free, soon after it was found, while what lies at its addresses is still there; all but rule and count will be the same."},
+	{72, "evidence", []Field{u8("kind", "Evidence"), u8("noticed", "Noticed"), u8("known", ""), u32f("number"), thread("alloc_thread"), thread("free_thread"), addr("block"), u64f("size"), addr("bad"), u32f("wrong"), stack(), stackN("alloc_stack"), stackN("free_stack"),
+		addr("next"), u64f("next_size"), stackN("next_stack")}, Bytes,
+		"[guard] Bytes were written that are nobody's: wrong of them, the first at bad. overflow: behind the heap block [block,block+size), allocated by alloc_thread at alloc_stack. underflow: in front of the block [next,next+next_size), allocated at next_stack; behind block the guard bytes are as they were. freed-write: in the block or behind it after free_thread freed it at free_stack. next 0: it is not known which block follows. known, bits: 1 size is what was asked for, 2 wrong is the least. Without bit 1 what said how long the block is was overwritten, and size is what it can be at most. stack: the call that noticed, 0: none did. number counts in the process, from 1. Tail: the bytes at bad as they should be, then, as many, as they are; empty where that is not known."},
+	{73, "guard-writer", []Field{u32f("evidence"), u8("how", "Writer"), thread("writer"), addr("addr"), addr("pc"), u64f("before"), u64f("after"), stack()}, NoTail,
+		"[guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last."},
 
 	// Signals.
 	{80, "sigaction", []Field{u32f("sig"), u32f("saflags"), addr("handler")}, NoTail, "A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`."},

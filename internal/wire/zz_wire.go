@@ -208,9 +208,47 @@ const (
 	NoticeNamespace      Notice = 12
 	NoticeNoTsc          Notice = 13
 	NoticeDeepbind       Notice = 14
+	NoticeForeignHeap    Notice = 15
+	NoticeHeapUnchecked  Notice = 16
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
+
+// Evidence: what is wrong with the bytes at or behind a heap block.
+type Evidence uint8
+
+const (
+	EvidenceOverflow   Evidence = 1
+	EvidenceUnderflow  Evidence = 2
+	EvidenceFreedWrite Evidence = 3
+)
+
+func (v Evidence) String() string { return enumName("Evidence", uint32(v)) }
+
+// Noticed: when bytes that are wrong were noticed.
+type Noticed uint8
+
+const (
+	NoticedFree       Noticed = 1
+	NoticedRealloc    Noticed = 2
+	NoticedQuarantine Noticed = 3
+	NoticedExit       Noticed = 4
+	NoticedExec       Noticed = 5
+	NoticedSignal     Noticed = 6
+	NoticedEpoch      Noticed = 7
+)
+
+func (v Noticed) String() string { return enumName("Noticed", uint32(v)) }
+
+// Writer: how it is known who wrote.
+type Writer uint8
+
+const (
+	WriterWatchpoint Writer = 1
+	WriterKernel     Writer = 2
+)
+
+func (v Writer) String() string { return enumName("Writer", uint32(v)) }
 
 // RaceRule: what the agent's race detector found.
 type RaceRule uint8
@@ -394,6 +432,8 @@ const (
 	TypeBrk                Type = 69
 	TypeAccess             Type = 70
 	TypeRace               Type = 71
+	TypeEvidence           Type = 72
+	TypeGuardWriter        Type = 73
 	TypeSigaction          Type = 80
 	TypeSignalSend         Type = 81
 	TypeSignalEnter        Type = 82
@@ -1785,6 +1825,115 @@ func (e EvRace) Append(dst []uint64, ts uint64) []uint64 {
 	w[8] |= uint64(uint64(e.Pc2)) << 0
 	w[9] |= uint64(uint32(e.Stack2)) << 0
 	w[9] |= uint64(uint32(e.Count)) << 32
+	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvEvidence is event `evidence`: [guard] Bytes were written that are nobody's: wrong of them, the first at bad. overflow: behind the heap block [block,block+size), allocated by alloc_thread at alloc_stack. underflow: in front of the block [next,next+next_size), allocated at next_stack; behind block the guard bytes are as they were. freed-write: in the block or behind it after free_thread freed it at free_stack. next 0: it is not known which block follows. known, bits: 1 size is what was asked for, 2 wrong is the least. Without bit 1 what said how long the block is was overwritten, and size is what it can be at most. stack: the call that noticed, 0: none did. number counts in the process, from 1. Tail: the bytes at bad as they should be, then, as many, as they are; empty where that is not known.
+type EvEvidence struct {
+	Kind        Evidence
+	Noticed     Noticed
+	Known       uint8
+	Number      uint32
+	AllocThread uint32
+	FreeThread  uint32
+	Block       uint64
+	Size        uint64
+	Bad         uint64
+	Wrong       uint32
+	Stack       uint32
+	AllocStack  uint32
+	FreeStack   uint32
+	Next        uint64
+	NextSize    uint64
+	NextStack   uint32
+	Tail        []byte
+}
+
+// DecodeEvidence reads the record w, whose length RecordWords has confirmed.
+func DecodeEvidence(w []uint64) (e EvEvidence) {
+	e.Kind = Evidence(w[1] >> 0)
+	e.Noticed = Noticed(w[1] >> 8)
+	e.Known = uint8(w[1] >> 16)
+	e.Number = uint32(w[1] >> 24)
+	e.AllocThread = uint32(w[2] >> 0)
+	e.FreeThread = uint32(w[2] >> 32)
+	e.Block = uint64(w[3] >> 0)
+	e.Size = uint64(w[4] >> 0)
+	e.Bad = uint64(w[5] >> 0)
+	e.Wrong = uint32(w[6] >> 0)
+	e.Stack = uint32(w[6] >> 32)
+	e.AllocStack = uint32(w[7] >> 0)
+	e.FreeStack = uint32(w[7] >> 32)
+	e.Next = uint64(w[8] >> 0)
+	e.NextSize = uint64(w[9] >> 0)
+	e.NextStack = uint32(w[10] >> 0)
+	e.Tail = tailBytes(w[11:])
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvEvidence) Append(dst []uint64, ts uint64) []uint64 {
+	var w [11]uint64
+	w[0] = ts<<8 | 72
+	w[1] |= uint64(uint8(e.Kind)) << 0
+	w[1] |= uint64(uint8(e.Noticed)) << 8
+	w[1] |= uint64(uint8(e.Known)) << 16
+	w[1] |= uint64(uint32(e.Number)) << 24
+	w[2] |= uint64(uint32(e.AllocThread)) << 0
+	w[2] |= uint64(uint32(e.FreeThread)) << 32
+	w[3] |= uint64(uint64(e.Block)) << 0
+	w[4] |= uint64(uint64(e.Size)) << 0
+	w[5] |= uint64(uint64(e.Bad)) << 0
+	w[6] |= uint64(uint32(e.Wrong)) << 0
+	w[6] |= uint64(uint32(e.Stack)) << 32
+	w[7] |= uint64(uint32(e.AllocStack)) << 0
+	w[7] |= uint64(uint32(e.FreeStack)) << 32
+	w[8] |= uint64(uint64(e.Next)) << 0
+	w[9] |= uint64(uint64(e.NextSize)) << 0
+	w[10] |= uint64(uint32(e.NextStack)) << 0
+	dst = append(dst, w[:]...)
+	dst = appendBytes(dst, e.Tail)
+	return dst
+}
+
+// EvGuardWriter is event `guard-writer`: [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last.
+type EvGuardWriter struct {
+	Evidence uint32
+	How      Writer
+	Writer   uint32
+	Addr     uint64
+	Pc       uint64
+	Before   uint64
+	After    uint64
+	Stack    uint32
+}
+
+// DecodeGuardWriter reads the record w, whose length RecordWords has confirmed.
+func DecodeGuardWriter(w []uint64) (e EvGuardWriter) {
+	e.Evidence = uint32(w[1] >> 0)
+	e.How = Writer(w[1] >> 32)
+	e.Writer = uint32(w[2] >> 0)
+	e.Addr = uint64(w[3] >> 0)
+	e.Pc = uint64(w[4] >> 0)
+	e.Before = uint64(w[5] >> 0)
+	e.After = uint64(w[6] >> 0)
+	e.Stack = uint32(w[7] >> 0)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvGuardWriter) Append(dst []uint64, ts uint64) []uint64 {
+	var w [8]uint64
+	w[0] = ts<<8 | 73
+	w[1] |= uint64(uint32(e.Evidence)) << 0
+	w[1] |= uint64(uint8(e.How)) << 32
+	w[2] |= uint64(uint32(e.Writer)) << 0
+	w[3] |= uint64(uint64(e.Addr)) << 0
+	w[4] |= uint64(uint64(e.Pc)) << 0
+	w[5] |= uint64(uint64(e.Before)) << 0
+	w[6] |= uint64(uint64(e.After)) << 0
+	w[7] |= uint64(uint32(e.Stack)) << 0
 	dst = append(dst, w[:]...)
 	return dst
 }

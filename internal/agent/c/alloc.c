@@ -112,14 +112,19 @@ struct rs_alloc_heap *rs_alloc_enter(void)
 	RS_BARRIER();
 	rs_alloc_mine = &nobody;
 	RS_BARRIER();
-	if (RS_UNLIKELY(!h->id) && !(h = find_heap()))
+	if (RS_UNLIKELY(!h->id) && !(h = find_heap())) {
 		state = OUTSIDE;
+		return NULL;
+	}
+	__atomic_store_n(&h->seq, h->seq + 1, __ATOMIC_RELAXED);
+	RS_BARRIER();
 	return h;
 }
 
 void rs_alloc_leave(struct rs_alloc_heap *h)
 {
 	RS_BARRIER();
+	__atomic_store_n(&h->seq, h->seq + 1, __ATOMIC_RELAXED);
 	rs_alloc_mine = h;
 	RS_BARRIER();
 	state = OUTSIDE;
@@ -149,6 +154,56 @@ void rs_alloc_thread_end(void)
 static bool fork_locked;
 static uint32_t fork_heaps;
 
+enum { WAIT_MS = 5 };
+
+/* waits: how many are left. */
+static bool lock_patiently(uint32_t *l, unsigned *waits)
+{
+	uint32_t free = 0;
+	if (__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+		return true;
+	while (__atomic_exchange_n(l, 2, __ATOMIC_ACQUIRE) != 0) {
+		if (*waits == 0)
+			return false;
+		--*waits;
+		rs_os_wait(l, 2, false, WAIT_MS);
+	}
+	return true;
+}
+
+static uint32_t still_heaps;
+
+bool rs_alloc_still(unsigned ms)
+{
+	uint32_t id = 1;
+	unsigned waits = ms / WAIT_MS;
+	if (!V.reserved || state == INSIDE)
+		return false;
+	for (;;) {
+		for (; id < __atomic_load_n(&T.heaps, __ATOMIC_ACQUIRE); id++)
+			if (!lock_patiently(&T.heap[id]->lock, &waits))
+				goto give_up;
+		if (!lock_patiently(&T.lock, &waits))
+			goto give_up;
+		if (id == T.heaps)
+			break;
+		rs_alloc_unlock(&T.lock);
+	}
+	still_heaps = id;
+	return true;
+give_up:
+	while (id-- > 1)
+		rs_alloc_unlock(&T.heap[id]->lock);
+	return false;
+}
+
+void rs_alloc_go(void)
+{
+	rs_alloc_unlock(&T.lock);
+	for (uint32_t id = 1; id < still_heaps; id++)
+		rs_alloc_unlock(&T.heap[id]->lock);
+}
+
 /* A fork in a handler that interrupted the allocator has no way to wait for what its own thread holds. */
 void rs_alloc_before_fork(void)
 {
@@ -167,18 +222,38 @@ void rs_alloc_before_fork(void)
 	fork_locked = true;
 }
 
+/* The kernel copies one page after the other while other threads run. So what another thread's heap says, and what lies in blocks that it was about, need not be of one moment: the blocks on its stacks and in its quarantine
+ * are left alone for good, and of blocks that are older than the fork nothing is told. */
+static void forget_blocks(struct rs_alloc_heap *h)
+{
+	for (unsigned class = 0; class < RS_ALLOC_CLASSES; class++)
+		h->bin[class].top = h->bin[class].bottom;
+	if (h->quarantine)
+		rs_alloc_guard_forget(h->quarantine);
+	h->seq &= ~1u;
+}
+
 void rs_alloc_after_fork(bool child)
 {
 	if (!V.reserved)
 		return;
 	if (child) {
+		bool torn = false;
 		for (uint32_t id = 1; id < T.heaps; id++) {
-			T.heap[id]->lock = 0;
-			if (state != INSIDE) /* else one of them is to be had again */
-				T.heap[id]->taken = T.heap[id] == rs_alloc_mine;
+			struct rs_alloc_heap *h = T.heap[id];
+			h->lock = 0;
+			if (h == rs_alloc_mine || state == INSIDE) { /* which of them is this thread's and is to be had again, is not known here */
+				torn |= h != rs_alloc_mine;
+				continue;
+			}
+			if (h->taken)
+				forget_blocks(h);
+			torn |= h->taken;
+			h->taken = 0;
 		}
 		T.lock = 0;
 		lowest_heap = 1;
+		rs_alloc_guard_fork(torn);
 	} else if (fork_locked) {
 		fork_locked = false;
 		for (uint32_t id = 1; id < fork_heaps; id++)
@@ -307,13 +382,31 @@ void *rs_alloc_memalign(size_t align, size_t n)
 	return RS_LIKELY(p != NULL) ? p : rs_real.memalign(align, n);
 }
 
+static void tell_wrong(const struct rs_alloc_wrongs *wrong)
+{
+	for (unsigned i = 0; i < wrong->n && rs_alloc_found; i++)
+		rs_alloc_found(&wrong->e[i]);
+}
+
+static __attribute__((noinline)) void guarded_free(void *p, unsigned when)
+{
+	struct rs_alloc_wrongs wrong;
+	wrong.n = 0;
+	struct rs_alloc_heap *h = rs_alloc_enter();
+	rs_alloc_guard_free(h, p, when, &wrong);
+	if (h)
+		rs_alloc_leave(h);
+	tell_wrong(&wrong);
+}
+
 void rs_alloc_free_slow(void *p)
 {
+	if (RS_UNLIKELY(V.extra)) {
+		guarded_free(p, RS_NOTICED_FREE);
+		return;
+	}
 	struct rs_alloc_heap *h = rs_alloc_enter();
-	if (RS_UNLIKELY(V.extra))
-		rs_alloc_guard_free(h, p);
-	else
-		rs_plain_free(h, p);
+	rs_plain_free(h, p);
 	if (h)
 		rs_alloc_leave(h);
 }
@@ -325,6 +418,9 @@ static bool is_free(uintptr_t p)
 	if (kind == RS_ALLOC_HUGE)
 		return p & (RS_CHUNK - 1);
 	if (kind == 0 || p & 15 || !rs_slab_out(p))
+		return true;
+	size_t n;
+	if (V.extra && rs_guard_state(p, rs_guard_whole(p), &n) == RS_GUARD_GONE)
 		return true;
 	const struct rs_alloc_bin *b = &rs_alloc_mine->bin[kind - 1];
 	for (const uintptr_t *at = b->bottom; at < b->top; at++)
@@ -356,6 +452,19 @@ static size_t size_of(uintptr_t p)
 
 size_t rs_alloc_usable_size(void *p) { return RS_UNLIKELY(V.extra) ? rs_alloc_guard_usable((uintptr_t)p) : size_of((uintptr_t)p); }
 
+static __attribute__((noinline)) bool guarded_resize(uintptr_t *p, size_t n)
+{
+	struct rs_alloc_wrongs wrong;
+	wrong.n = 0;
+	struct rs_alloc_heap *h = rs_alloc_enter();
+	if (!h)
+		return false;
+	bool done = rs_alloc_guard_resize(h, p, n, &wrong);
+	rs_alloc_leave(h);
+	tell_wrong(&wrong);
+	return done;
+}
+
 void *rs_alloc_realloc(void *old, size_t n)
 {
 	uintptr_t p = (uintptr_t)old;
@@ -378,9 +487,16 @@ void *rs_alloc_realloc(void *old, size_t n)
 				return (void *)to;
 		}
 	}
+	if (V.extra && V.on && guarded_resize(&p, n))
+		return (void *)p;
 	void *new = V.on ? rs_alloc_malloc(n) : rs_real.malloc(n);
 	if (!new)
 		return NULL;
+	if (V.extra) {
+		rs_os_copy(new, old, was < n ? was : n); /* not one byte more: there are guard bytes behind */
+		guarded_free(old, RS_NOTICED_REALLOC);
+		return new;
+	}
 	copy((uintptr_t)new, p, was < n ? was : n);
 	rs_alloc_free(old);
 	return new;

@@ -60,6 +60,7 @@ struct rs_alloc_heap {
 	uint32_t id;          /* 0: of nobody, and always empty */
 	uint32_t lock;        /* alloc.c */
 	uint32_t taken;       /* a thread has it */
+	uint32_t seq;         /* odd while its thread is in the allocator */
 	uint32_t level[8];    /* chunks by their longest run of free units: [i] 2^i or more, [7] none; 0: no chunk, else 1 + its index */
 	uint32_t spare;       /* an empty chunk that is kept */
 	uint32_t remote __attribute__((aligned(64))); /* chunks with blocks that other threads freed; 1 + index */
@@ -73,7 +74,8 @@ struct rs_alloc_view {
 	uint8_t foreign;       /* who frees a block has it; else it goes back to its heap */
 	uint8_t extra;         /* blocks have guard bytes or go to quarantine */
 	uint8_t on;            /* new blocks are had here */
-	uint8_t spare;
+	uint8_t torn;          /* a forked child of a process that had other threads: what is older than the fork need not be of one moment */
+	uint8_t generation;    /* how many such forks, of parents and theirs; beyond a few, that many (allocguard.c) */
 	uint32_t guard;        /* bytes behind each block */
 	uintptr_t reserved;    /* bytes of the whole range */
 };
@@ -123,16 +125,39 @@ void rs_alloc_count(struct rs_alloc_counts *c) __attribute__((visibility("hidden
  * is the one before or after. */
 bool rs_alloc_block_of(uintptr_t p, uintptr_t *block, size_t *size) __attribute__((visibility("hidden")));
 
-/* --- guard bytes, quarantine (allocguard.c) ------------------------------------------------------------------------------------ */
+/* --- guard bytes, quarantine (allocguard.c, alloccheck.c) ---------------------------------------------------------------------- */
 
-/* Looks at the guard bytes of all blocks that are out, and at those in quarantine, and calls found for each that is not as it was left: the block, the length asked for, and the first
- * wrong byte. Returns how many there were. No other thread may run, but for waiting. */
-size_t rs_alloc_check(void (*found)(void *arg, uintptr_t block, size_t n, uintptr_t wrong, bool freed), void *arg) __attribute__((visibility("hidden")));
-/* The same of one block that is out; the first wrong byte, or 0. *n: the length asked for (if that can still be told; else 0). */
+/* What is wrong with a block. */
+struct rs_alloc_wrong {
+	uintptr_t block;
+	size_t size;          /* as asked for; known false: at most */
+	uintptr_t first;      /* wrong byte */
+	uintptr_t next;       /* where the block behind it begins, 0: none is known */
+	uint32_t wrong;       /* bytes, as far as is looked; at least 1 */
+	uint32_t shown;       /* of the bytes at first */
+	uint8_t was[16], is[16];
+	bool known, freed;
+	bool more;            /* of the guard's last eight bytes some are wrong, too, or, where first is there, only these */
+	bool apart;           /* the bytes next to the block are as they were: more likely a write in front of the next */
+	uint8_t when;         /* enum Noticed */
+	uint32_t alloc_thread, alloc_stack, free_thread, free_stack; /* 0: not known */
+	uintptr_t pc;         /* of the call that noticed, and its frame, as rs_stack_from has them; 0: none */
+	void *fp;
+};
+
+/* Looks at the guard bytes of blocks that are out, and at those in quarantine, `most` of them, and calls found for each that is not as it was left, with the allocator's locks held. Other threads may run; the calling one must not be in the allocator.
+ * Returns how many there were; -1: it was not looked. */
+long rs_alloc_check(size_t most, void (*found)(void *arg, const struct rs_alloc_wrong *w), void *arg) __attribute__((visibility("hidden")));
+/* The same of one block that is out, by its owner; the first wrong byte, or 0. *n: the length asked for (if that can still be told; else 0). */
 uintptr_t rs_alloc_check_block(uintptr_t block, size_t *n) __attribute__((visibility("hidden")));
 
-/* Called, if set, when a block with a wrong byte is freed or leaves quarantine. */
-extern void (*rs_alloc_found)(uintptr_t block, size_t n, uintptr_t wrong, bool freed) __attribute__((visibility("hidden")));
+/* Called, if set, when a block with a wrong byte was freed or has left quarantine, outside the allocator. */
+extern void (*rs_alloc_found)(const struct rs_alloc_wrong *w) __attribute__((visibility("hidden")));
+/* Asked, if set, how long a block is whose guard bytes do not tell. */
+extern bool (*rs_alloc_asked)(uintptr_t block, size_t *n) __attribute__((visibility("hidden")));
+/* By who is about to free a block: what is known of it. */
+struct rs_alloc_giving { uintptr_t block, pc; void *fp; uint32_t alloc_stack, free_stack; };
+extern __thread struct rs_alloc_giving rs_alloc_giving __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
 /* --- quick paths ----------------------------------------------------------------------------------------------------------------- */
 

@@ -115,11 +115,35 @@ bool rs_runs_purge(void) RS_HIDDEN;
 void rs_runs_count(struct rs_alloc_counts *c) RS_HIDDEN;
 long rs_runs_begin(uintptr_t bytes) RS_HIDDEN;
 
+/* alloc.c: all locks, for at most so long; false: they cannot be had, or this thread is in the allocator. */
+bool rs_alloc_still(unsigned ms) RS_HIDDEN;
+void rs_alloc_go(void) RS_HIDDEN;
+
 /* allocguard.c: in place of rs_plain_alloc and rs_plain_free where V.extra. */
+enum { RS_QUARANTINED = 1 << 14 };
+struct rs_kept { uintptr_t block; size_t n; uint32_t alloc_stack, free_stack, alloc_thread, free_thread; };
+struct rs_quarantine {
+	size_t bytes;
+	uint32_t first, end; /* counted, of kept by RS_QUARANTINED; one store each makes a block be in or out */
+	struct rs_kept kept[RS_QUARANTINED];
+};
+struct rs_alloc_wrongs { unsigned n; struct rs_alloc_wrong e[4]; }; /* more are not told */
 void rs_alloc_guard_begin(uint32_t word) RS_HIDDEN;
 void *rs_alloc_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero) RS_HIDDEN;
-void rs_alloc_guard_free(struct rs_alloc_heap *h, void *p) RS_HIDDEN;
+void rs_alloc_guard_free(struct rs_alloc_heap *h, void *p, unsigned when, struct rs_alloc_wrongs *out) RS_HIDDEN;
+bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, struct rs_alloc_wrongs *out) RS_HIDDEN;
 size_t rs_alloc_guard_usable(uintptr_t p) RS_HIDDEN;
+/* What a block's last word says; NONE: nothing. */
+enum rs_guard_state { RS_GUARD_NONE, RS_GUARD_LIVE, RS_GUARD_GONE };
+enum rs_guard_state rs_guard_state(uintptr_t p, size_t size, size_t *n) RS_HIDDEN;
+size_t rs_guard_whole(uintptr_t p) RS_HIDDEN; /* 0: no block */
+/* Something is wrong with a block that is out, or kept. */
+bool rs_guard_look(uintptr_t p, struct rs_alloc_wrong *w) RS_HIDDEN;
+bool rs_guard_look_freed(const struct rs_kept *k, struct rs_alloc_wrong *w) RS_HIDDEN;
+/* In a forked child; torn: its parent had other threads. */
+void rs_alloc_guard_fork(bool torn) RS_HIDDEN;
+/* Those that are kept stay so for ever. */
+void rs_alloc_guard_forget(struct rs_quarantine *q) RS_HIDDEN;
 
 /* p goes home under its heap's lock. */
 void rs_slab_home(uintptr_t p) RS_HIDDEN;

@@ -3,221 +3,355 @@
  * Ground rules that bite here: the OS only through os.h, nothing allocates. Here, and only here, the allocator writes to the program's pages: not for memory that a
  * protection key may close.
  *
- * A block of n bytes lies in one of a usual size, and all that it does not need, at least Config.Allocator's guard bytes, is guard: a pattern (the first PATTERN bytes of it), and in the last
- * eight how much it is, so that n is known again. The first FREED bytes of a block in quarantine are a pattern, too. */
+ * A block of n bytes lies in one of a usual size, and all that it does not need, at least V.guard bytes, is guard: a pattern (the first PATTERN bytes of it), and in the last
+ * eight how much it is and who allocated it, so that n is known again. That last word is written when all else is in place, and made another when the block is freed, before all else: whoever
+ * finds it as of a block that is out finds its pattern whole, unless the program wrote there. The first FREED bytes of a block in quarantine are a pattern, too.
+ * No byte of the patterns is 0, 0xff or ASCII: what a program writes by mistake should show. */
 #include "alloc_core.h"
 
-enum { PATTERN = 256, FREED = 128, QUARANTINED = 1 << 14 };
-
-struct rs_quarantine {
-	size_t bytes;
-	uint32_t first, count;
-	uintptr_t block[QUARANTINED];
-};
+enum { PATTERN = 256, FREED = 128, SLACK_BITS = 20, THREAD_BITS = 16, GENERATION_BITS = 4, BODY_BITS = SLACK_BITS + THREAD_BITS + GENERATION_BITS, CHECK_BITS = 64 - BODY_BITS };
+#define GUARD_WORD 0xc7c5c3c1cfcdcbc9ull
+#define FREED_WORD 0xd7d5d3d1dfdddbd9ull
 
 static size_t quarantine_bytes;
-void (*rs_alloc_found)(uintptr_t block, size_t n, uintptr_t wrong, bool freed);
+void (*rs_alloc_found)(const struct rs_alloc_wrong *w);
+bool (*rs_alloc_asked)(uintptr_t block, size_t *n);
+__thread struct rs_alloc_giving rs_alloc_giving;
 
-static uint64_t word_of(uintptr_t p, uint32_t slack)
+/* --- patterns ------------------------------------------------------------------------------------------------------------- */
+
+static uint8_t byte_of(uint64_t word, uintptr_t at) { return (uint8_t)(word >> (at & 7) * 8); }
+
+static void fill(uintptr_t from, uintptr_t to, uint64_t word)
 {
-	uint64_t key = (p >> 4) * 0x9e3779b97f4a7c15ull;
-	return ((uint64_t)slack | (uint64_t)~slack << 32) ^ key;
+	for (; from < to && from & 7; from++)
+		*(volatile uint8_t *)from = byte_of(word, from);
+	for (; to - from >= 8; from += 8)
+		*(volatile uint64_t *)from = word;
+	for (; from < to; from++)
+		*(volatile uint8_t *)from = byte_of(word, from);
 }
 
-static uint8_t guard_byte(uintptr_t at) { return (uint8_t)(0xa5 ^ at * 0x1d); }
-static uint8_t freed_byte(uintptr_t at) { return (uint8_t)(0xdb ^ at * 0x1d); }
+/* The first byte of [from, to) that is not of the pattern; to: none. */
+static uintptr_t first_wrong(uintptr_t from, uintptr_t to, uint64_t word)
+{
+	for (; from < to && from & 7; from++)
+		if (*(volatile const uint8_t *)from != byte_of(word, from))
+			return from;
+	while (to - from >= 8 && *(volatile const uint64_t *)from == word)
+		from += 8;
+	for (; from < to; from++)
+		if (*(volatile const uint8_t *)from != byte_of(word, from))
+			return from;
+	return to;
+}
 
-static size_t whole(uintptr_t p)
+static void note(struct rs_alloc_wrong *w, uintptr_t from, uintptr_t to, uint64_t word)
+{
+	for (uintptr_t at = first_wrong(from, to, word); at < to; at = first_wrong(at + 1, to, word)) {
+		if (!w->first) {
+			w->first = at;
+			w->shown = to - at < sizeof w->was ? (uint32_t)(to - at) : (uint32_t)sizeof w->was;
+			for (uint32_t i = 0; i < w->shown; i++) {
+				w->was[i] = byte_of(word, at + i);
+				w->is[i] = *(volatile const uint8_t *)(at + i);
+			}
+		}
+		w->wrong++;
+	}
+}
+
+/* --- the last word ---------------------------------------------------------------------------------------------------------- */
+
+static uint64_t *last_word(uintptr_t p, size_t size) { return (uint64_t *)(p + size - 8); }
+
+/* slack, thread and generation (together: who), and a check over both and the block. The state is bits of that, turned: of a state of its own in the hash, two would be the same word for one block in 2^24. */
+static uint64_t word_of(uintptr_t p, uint32_t slack, uint32_t who, enum rs_guard_state state)
+{
+	uint64_t key = (p >> 4) * 0x9e3779b97f4a7c15ull, body = slack | (uint64_t)who << SLACK_BITS;
+	uint64_t check = ((body + 1) * 0xc2b2ae3d27d4eb4full ^ key) * 0x9e3779b97f4a7c15ull ^ (uint64_t)state * 0x5a5a5500ull << 32;
+	return (body ^ key >> CHECK_BITS) | check >> (64 - CHECK_BITS) << (64 - CHECK_BITS);
+}
+
+static enum rs_guard_state read_word(uintptr_t p, size_t size, size_t *n, uint32_t *who)
+{
+	uint64_t w = *(volatile uint64_t *)last_word(p, size), key = (p >> 4) * 0x9e3779b97f4a7c15ull;
+	uint64_t body = (w ^ key >> CHECK_BITS) & ((1ull << BODY_BITS) - 1);
+	uint32_t slack = (uint32_t)body & ((1u << SLACK_BITS) - 1);
+	*who = (uint32_t)(body >> SLACK_BITS);
+	*n = size - slack;
+	if (slack > size || slack < V.guard)
+		return RS_GUARD_NONE;
+	return w == word_of(p, slack, *who, RS_GUARD_LIVE) ? RS_GUARD_LIVE : w == word_of(p, slack, *who, RS_GUARD_GONE) ? RS_GUARD_GONE : RS_GUARD_NONE;
+}
+
+enum rs_guard_state rs_guard_state(uintptr_t p, size_t size, size_t *n)
+{
+	uint32_t who;
+	return read_word(p, size, n, &who);
+}
+
+size_t rs_guard_whole(uintptr_t p)
 {
 	unsigned kind = V.unit[unit_index(p)] & 0xff;
 	return kind == RS_ALLOC_HUGE ? chunk_at(chunk_index(p))->run_bytes : kind && kind <= RS_ALLOC_CLASSES ? T.size[kind - 1] : 0;
 }
 
-static uint64_t *last_word(uintptr_t p, size_t size) { return (uint64_t *)(p + size - 8); }
-
-/* The length asked for; false: what says so was overwritten. */
-static bool length(uintptr_t p, size_t size, size_t *n)
+/* The block that follows p's in its span. */
+static uintptr_t next_of(uintptr_t p)
 {
-	uint64_t w = *last_word(p, size) ^ word_of(p, 0);
-	uint32_t slack = (uint32_t)w;
-	if ((uint32_t)(w >> 32) != slack || slack > size || slack < V.guard)
+	unsigned word = V.unit[unit_index(p)], class = (word & 0xff) - 1;
+	if (class >= RS_ALLOC_CLASSES)
+		return 0;
+	uint32_t unit = unit_index(p) - (word >> 8);
+	const struct span *s = span_at(unit);
+	uintptr_t next = p + T.size[class];
+	return (next - unit_address(unit)) / T.size[class] < (uintptr_t)s->total - s->fresh ? next : 0;
+}
+
+static uintptr_t pattern_end(uintptr_t p, size_t size, size_t n) { return size - 8 - n < PATTERN ? p + size - 8 : p + n + PATTERN; }
+
+static void place(uintptr_t p, size_t size, size_t n, uint32_t who, enum rs_guard_state state)
+{
+	fill(p + n, pattern_end(p, size, n), GUARD_WORD);
+	RS_BARRIER();
+	*(volatile uint64_t *)last_word(p, size) = word_of(p, (uint32_t)(size - n), who, state);
+}
+
+static uint32_t self(void)
+{
+	const struct rs_thread *t = rs_thread_tls;
+	return t && t->number < 1u << THREAD_BITS ? t->number : 0;
+}
+
+enum { GENERATIONS = 1 << GENERATION_BITS }; /* in the last one all is taken as torn */
+static uint32_t who_now(void) { return self() | (uint32_t)V.generation << THREAD_BITS; }
+static uint32_t thread_of(uint32_t who) { return who & ((1u << THREAD_BITS) - 1); }
+/* Older than a fork, in a child of several threads. */
+static bool is_torn(uint32_t who) { return V.torn && (who >> THREAD_BITS != V.generation || V.generation == GENERATIONS - 1); }
+
+/* --- looking ------------------------------------------------------------------------------------------------------------------ */
+
+/* Some of its bytes are wrong. */
+static void lost_word(struct rs_alloc_wrong *w, uintptr_t last)
+{
+	w->more = true;
+	if (!w->first) {
+		w->first = last;
+		w->wrong = 1;
+	}
+}
+
+bool rs_guard_look(uintptr_t p, struct rs_alloc_wrong *w)
+{
+	size_t size = rs_guard_whole(p);
+	*w = (struct rs_alloc_wrong){.block = p, .known = true};
+	uint32_t who;
+	enum rs_guard_state state = read_word(p, size, &w->size, &who);
+	if (state == RS_GUARD_GONE || (state == RS_GUARD_LIVE ? is_torn(who) : V.torn))
 		return false;
-	*n = size - slack;
+	w->alloc_thread = thread_of(who);
+	if (RS_LIKELY(state == RS_GUARD_LIVE)) {
+		uintptr_t end = pattern_end(p, size, w->size);
+		if (RS_LIKELY(first_wrong(p + w->size, end, GUARD_WORD) == end))
+			return false;
+		note(w, p + w->size, end, GUARD_WORD);
+	} else {
+		uintptr_t last = (uintptr_t)last_word(p, size);
+		w->alloc_thread = 0;
+		w->known = rs_alloc_asked && rs_alloc_asked(p, &w->size) && w->size <= size - V.guard;
+		if (w->known) {
+			note(w, p + w->size, pattern_end(p, size, w->size), GUARD_WORD);
+			w->apart = !w->first && last - (p + w->size) >= 8;
+		} else {
+			w->size = size - V.guard;
+			w->apart = first_wrong(last - 8, last, GUARD_WORD) == last;
+		}
+		lost_word(w, last);
+	}
+	w->next = next_of(p);
+	return true;
+}
+
+bool rs_guard_look_freed(const struct rs_kept *k, struct rs_alloc_wrong *w)
+{
+	uintptr_t p = k->block, content = p + (k->n < FREED ? k->n : FREED);
+	size_t size = rs_guard_whole(p), n;
+	if (!size)
+		return false;
+	uintptr_t end = pattern_end(p, size, k->n);
+	bool ended = rs_guard_state(p, size, &n) != RS_GUARD_GONE;
+	if (RS_LIKELY(!ended && first_wrong(p, content, FREED_WORD) == content && first_wrong(p + k->n, end, GUARD_WORD) == end))
+		return false;
+	*w = (struct rs_alloc_wrong){.block = p, .size = k->n, .known = true, .freed = true, .alloc_thread = k->alloc_thread, .free_thread = k->free_thread, .alloc_stack = k->alloc_stack,
+		.free_stack = k->free_stack, .when = RS_NOTICED_QUARANTINE};
+	note(w, p, content, FREED_WORD);
+	note(w, p + k->n, end, GUARD_WORD);
+	if (ended)
+		lost_word(w, (uintptr_t)last_word(p, size));
+	w->next = next_of(p);
 	return true;
 }
 
 uintptr_t rs_alloc_check_block(uintptr_t p, size_t *n)
 {
-	size_t size = whole(p);
-	*n = 0;
-	if (!size || !length(p, size, n))
-		return size ? (uintptr_t)last_word(p, size) : p;
-	uintptr_t end = p + size - 8;
-	for (uintptr_t at = p + *n; at < end && at - (p + *n) < PATTERN; at++)
-		if (*(const uint8_t *)at != guard_byte(at))
-			return at;
-	return 0;
+	struct rs_alloc_wrong w;
+	bool wrong = rs_guard_look(p, &w);
+	*n = w.known ? w.size : 0;
+	return wrong ? w.first : 0;
 }
 
-static uintptr_t check_freed(uintptr_t p, size_t n)
+static void add(struct rs_alloc_wrongs *out, const struct rs_alloc_wrong *w)
 {
-	for (uintptr_t at = p; at < p + n && at < p + FREED; at++)
-		if (*(const uint8_t *)at != freed_byte(at))
-			return at;
-	return 0;
+	if (out->n < sizeof out->e / sizeof out->e[0])
+		out->e[out->n++] = *w;
 }
+
+/* --- blocks ------------------------------------------------------------------------------------------------------------------- */
 
 void *rs_alloc_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
 {
 	if (n > (size_t)PTRDIFF_MAX - V.guard)
 		return NULL;
 	uintptr_t p = (uintptr_t)rs_plain_alloc(h, n + V.guard, align, zero);
-	if (!p || !V.guard)
-		return (void *)p;
-	size_t size = whole(p), slack = size - n;
-	if (slack > UINT32_MAX) /* cannot be: a page at most, or an eighth */
-		slack = UINT32_MAX;
-	for (uintptr_t at = p + n; at < p + size - 8 && at - (p + n) < PATTERN; at++)
-		*(uint8_t *)at = guard_byte(at);
-	*last_word(p, size) = word_of(p, (uint32_t)slack);
+	if (p)
+		place(p, rs_guard_whole(p), n, who_now(), RS_GUARD_LIVE);
 	return (void *)p;
 }
 
 size_t rs_alloc_guard_usable(uintptr_t p)
 {
-	size_t size = whole(p), n;
-	return !V.guard ? size : length(p, size, &n) ? n : size - V.guard;
+	size_t size = rs_guard_whole(p), n;
+	if (!size)
+		return 0;
+	if (rs_guard_state(p, size, &n) != RS_GUARD_NONE || (rs_alloc_asked && rs_alloc_asked(p, &n) && n <= size - V.guard))
+		return n;
+	return size - V.guard;
 }
 
-static void leave_quarantine(struct rs_alloc_heap *h, struct rs_quarantine *q)
+/* A child that is forked meanwhile finds what another thread was about not in quarantine, or still there, never twice. */
+static void leave_quarantine(struct rs_alloc_heap *h, struct rs_quarantine *q, struct rs_alloc_wrongs *out)
 {
-	uintptr_t p = q->block[q->first];
-	size_t size = whole(p), n = 0, most = 0;
-	uintptr_t wrong = V.guard ? rs_alloc_check_block(p, &n) : 0;
-	most = V.guard ? n : size;
-	uintptr_t early = check_freed(p, most);
-	if ((early || wrong) && rs_alloc_found)
-		rs_alloc_found(p, n, early ? early : wrong, true);
-	q->first = (q->first + 1) % QUARANTINED;
-	q->count--;
-	q->bytes -= size;
-	rs_plain_free(h, (void *)p);
+	struct rs_kept k = q->kept[q->first % RS_QUARANTINED];
+	struct rs_alloc_wrong w;
+	if (rs_guard_look_freed(&k, &w))
+		add(out, &w);
+	size_t size = rs_guard_whole(k.block);
+	RS_BARRIER();
+	q->first++;
+	RS_BARRIER();
+	q->bytes -= size < q->bytes ? size : q->bytes;
+	rs_plain_free(h, (void *)k.block);
 }
 
-void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block)
+static void enter_quarantine(struct rs_alloc_heap *h, struct rs_quarantine *q, const struct rs_kept *k, size_t size, struct rs_alloc_wrongs *out)
+{
+	while (q->end - q->first == RS_QUARANTINED || (q->end != q->first && q->bytes + size > quarantine_bytes))
+		leave_quarantine(h, q, out);
+	q->kept[q->end % RS_QUARANTINED] = *k;
+	q->bytes += size;
+	RS_BARRIER();
+	q->end++;
+}
+
+void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, struct rs_alloc_wrongs *out)
 {
 	uintptr_t p = (uintptr_t)block;
-	size_t size = whole(p), n = 0;
-	uintptr_t wrong = V.guard && size ? rs_alloc_check_block(p, &n) : 0;
-	if (wrong && rs_alloc_found)
-		rs_alloc_found(p, n, wrong, false);
-	if (h && quarantine_bytes && !h->quarantine)
-		h->quarantine = rs_os_map(sizeof *h->quarantine);
-	struct rs_quarantine *q = h ? h->quarantine : NULL;
-	if (!q || size == 0 || size > quarantine_bytes) {
+	size_t size = rs_guard_whole(p), n = 0;
+	if (!size) {
 		rs_plain_free(h, block);
 		return;
 	}
-	for (uintptr_t at = p, end = p + (V.guard ? n : size); at < end && at < p + FREED; at++)
-		*(uint8_t *)at = freed_byte(at);
-	while (q->count == QUARANTINED || (q->count && q->bytes + size > quarantine_bytes))
-		leave_quarantine(h, q);
-	q->block[(q->first + q->count++) % QUARANTINED] = p;
-	q->bytes += size;
-}
-
-/* --- all blocks ------------------------------------------------------------------------------------------------------------------- */
-
-/* Blocks on stacks and in quarantine count, for the moment, as freed by others. */
-static void mark(uintptr_t p, bool on)
-{
-	unsigned granule = (unsigned)((p & (RS_CHUNK - 1)) >> 4);
-	if ((V.unit[unit_index(p)] & 0xff) == RS_ALLOC_HUGE)
+	const struct rs_alloc_giving *g = rs_alloc_giving.block == p ? &rs_alloc_giving : NULL;
+	struct rs_kept k = {.block = p, .alloc_stack = g ? g->alloc_stack : 0, .free_stack = g ? g->free_stack : 0, .free_thread = self()};
+	uint32_t who;
+	enum rs_guard_state state = read_word(p, size, &n, &who);
+	if (state == RS_GUARD_GONE)
+		rs_alloc_abort("free(): double free detected in tcache 2");
+	if (state == RS_GUARD_NONE) {
+		n = size - V.guard;
+		who = 0;
+	}
+	k.alloc_thread = thread_of(who);
+	struct rs_alloc_wrong w;
+	if (RS_UNLIKELY(rs_guard_look(p, &w))) {
+		w.alloc_stack = k.alloc_stack;
+		w.when = when;
+		w.pc = g ? g->pc : 0;
+		w.fp = g ? g->fp : NULL;
+		add(out, &w);
+		n = w.size;
+		place(p, size, n, who, RS_GUARD_GONE);
+	} else if (RS_UNLIKELY(V.torn)) {
+		place(p, size, n, who, RS_GUARD_GONE);
+	} else {
+		*(volatile uint64_t *)last_word(p, size) = word_of(p, (uint32_t)(size - n), who, RS_GUARD_GONE);
+	}
+	RS_BARRIER();
+	k.n = n;
+	if (h && quarantine_bytes && !h->quarantine)
+		h->quarantine = rs_os_map(sizeof *h->quarantine);
+	if (!h || !h->quarantine || size > quarantine_bytes) {
+		rs_plain_free(h, block);
 		return;
-	uint64_t *w = &chunk_at(chunk_index(p))->remote[granule / 64], bit = 1ull << granule % 64;
-	*w = on ? *w | bit : *w & ~bit;
-}
-
-static void mark_all(bool on)
-{
-	for (uint32_t id = 1; id < T.heaps; id++) {
-		const struct rs_alloc_heap *h = T.heap[id];
-		for (unsigned class = 0; class < RS_ALLOC_CLASSES; class++)
-			for (const uintptr_t *at = h->bin[class].bottom; at < h->bin[class].top; at++)
-				mark(*at, on);
-		const struct rs_quarantine *q = h->quarantine;
-		for (uint32_t i = 0; q && i < q->count; i++)
-			mark(q->block[(q->first + i) % QUARANTINED], on);
 	}
+	fill(p, p + (n < FREED ? n : FREED), FREED_WORD);
+	enter_quarantine(h, h->quarantine, &k, size, out);
 }
 
-static bool quarantined(uintptr_t p)
+/* In place; false: not possible, and nothing was done. */
+bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, struct rs_alloc_wrongs *out)
 {
-	for (uint32_t id = 1; id < T.heaps; id++) {
-		const struct rs_quarantine *q = T.heap[id]->quarantine;
-		for (uint32_t i = 0; q && i < q->count; i++)
-			if (q->block[(q->first + i) % QUARANTINED] == p)
-				return true;
+	uintptr_t p = *block;
+	size_t size = rs_guard_whole(p), was;
+	if (n > (size_t)PTRDIFF_MAX - V.guard)
+		return false;
+	bool huge = (V.unit[unit_index(p)] & 0xff) == RS_ALLOC_HUGE && n + V.guard > RS_ALLOC_LARGEST;
+	bool same = size <= RS_ALLOC_LARGEST && n + V.guard <= RS_ALLOC_LARGEST && T.size[class_of(n + V.guard)] == size;
+	if ((!huge && !same) || rs_guard_state(p, size, &was) == RS_GUARD_GONE)
+		return false;
+	struct rs_alloc_wrong w;
+	if (RS_UNLIKELY(rs_guard_look(p, &w))) {
+		const struct rs_alloc_giving *g = rs_alloc_giving.block == p ? &rs_alloc_giving : NULL;
+		w.alloc_stack = g ? g->alloc_stack : 0;
+		w.pc = g ? g->pc : 0;
+		w.fp = g ? g->fp : NULL;
+		w.when = RS_NOTICED_REALLOC;
+		add(out, &w);
 	}
-	return false;
-}
-
-typedef void (*found_fn)(void *arg, uintptr_t block, size_t n, uintptr_t wrong, bool freed);
-
-static size_t check_one(uintptr_t p, found_fn found, void *arg)
-{
-	size_t n;
-	uintptr_t wrong = rs_alloc_check_block(p, &n);
-	if (wrong)
-		found(arg, p, n, wrong, false);
-	return wrong != 0;
-}
-
-static size_t check_span(uint32_t unit, unsigned class, found_fn found, void *arg)
-{
-	const struct span *s = span_at(unit);
-	uintptr_t p = unit_address(unit);
-	size_t count = 0;
-	for (unsigned i = 0; i + s->fresh < s->total; i++, p += T.size[class])
-		if (rs_slab_out(p))
-			count += check_one(p, found, arg);
-	return count;
-}
-
-size_t rs_alloc_check(found_fn found, void *arg)
-{
-	size_t count = 0;
-	mark_all(true);
-	for (uint32_t u = 0, end = (uint32_t)(V.limit >> RS_UNIT_BITS); V.guard && u < end; u++) {
-		unsigned word = V.unit[u], kind = word & 0xff;
-		if (kind == 0 || word >> 8 || !V.owner[u / UNITS])
-			continue;
-		if (kind != RS_ALLOC_HUGE)
-			count += check_span(u, kind - 1, found, arg);
-		else if (!quarantined(unit_address(u)))
-			count += check_one(unit_address(u), found, arg);
+	uint64_t *last = last_word(p, size), kept = *last;
+	*(volatile uint64_t *)last = word_of(p, 0, 0, RS_GUARD_NONE);
+	if (huge && (p = rs_huge_resize(h, p, n + V.guard)) == 0) {
+		*(volatile uint64_t *)last = kept;
+		out->n = 0; /* the free that follows says it */
+		return false;
 	}
-	mark_all(false);
-	for (uint32_t id = 1; id < T.heaps; id++) {
-		const struct rs_quarantine *q = T.heap[id]->quarantine;
-		for (uint32_t i = 0; q && i < q->count; i++) {
-			uintptr_t p = q->block[(q->first + i) % QUARANTINED], late = 0;
-			size_t n = 0;
-			if (V.guard)
-				late = rs_alloc_check_block(p, &n);
-			uintptr_t early = check_freed(p, V.guard ? n : whole(p));
-			if (early || late) {
-				found(arg, p, n, early ? early : late, true);
-				count++;
-			}
-		}
-	}
-	return count;
+	place(p, rs_guard_whole(p), n, who_now(), RS_GUARD_LIVE);
+	*block = p;
+	return true;
+}
+
+void rs_alloc_guard_fork(bool torn)
+{
+	if (!torn)
+		return;
+	V.torn = true;
+	if (V.generation < GENERATIONS - 1)
+		V.generation++;
+}
+
+void rs_alloc_guard_forget(struct rs_quarantine *q)
+{
+	q->first = q->end;
+	q->bytes = 0;
 }
 
 void rs_alloc_guard_begin(uint32_t word)
 {
+	enum { LEAST = 16 }; /* eight of pattern before the last word */
 	V.guard = (word >> 8 & 0xff) * 8;
 	quarantine_bytes = (size_t)(word >> 16) << 16;
 	V.extra = V.guard || quarantine_bytes;
+	if (V.extra && V.guard < LEAST)
+		V.guard = LEAST;
 }

@@ -1,5 +1,6 @@
 /* exec.c: the exec family. The event goes out before, and `exec-failed` after. Everything must work in a vfork child, which shares its
  * parent's memory: there rs_self() is NULL, and nothing but the stack is written. */
+#include "evidence.h"
 #include "proc.h"
 #include "patch.h"
 #include <errno.h>
@@ -31,6 +32,7 @@ static struct rs_thread *announce(const struct rs_plan *p, const char *path)
 			rs_vfork.why = p->why;
 		return NULL;
 	}
+	rs_evidence_check(t, RS_NOTICED_EXEC);
 	rs_emit_exec(t, path);
 	if (p->why > 0)
 		rs_emit_unfollowed(t, p->why, (pid_t)rs_own_pid, path);

@@ -2,6 +2,7 @@
  *
  * `process-end` comes from a handler that our constructor registered before anybody else could: it runs last, also when main returns,
  * where nothing can be interposed. Only _exit and its kin, which run no handlers, are seen by interposing them. */
+#include "evidence.h"
 #include "proc.h"
 #include <errno.h>
 #include <signal.h>
@@ -21,6 +22,7 @@ static void last_handler(int status, void *arg)
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return;
+	rs_evidence_check(t, RS_NOTICED_EXIT);
 	rs_sync_thread_end(t);
 	rs_emit_end(t, RS_END_EXIT, status & 0xff);
 }
@@ -33,6 +35,7 @@ static void last_quick_handler(void *arg)
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return;
+	rs_evidence_check(t, RS_NOTICED_EXIT);
 	rs_sync_thread_end(t);
 	rs_emit_end(t, RS_END_QUICK_EXIT, quick_status & 0xff);
 }
@@ -46,8 +49,10 @@ void rs_exit_start(void)
 RS_EXPORT __attribute__((noreturn)) void _exit(int status)
 {
 	struct rs_thread *t = rs_self();
-	if (t)
+	if (t) {
+		rs_evidence_check(t, RS_NOTICED_EXIT);
 		rs_emit_end(t, RS_END_RAW_EXIT, status & 0xff);
+	}
 	if (rs_real._exit)
 		rs_real._exit(status);
 	for (;;)
@@ -83,8 +88,10 @@ RS_EXPORT __attribute__((noreturn)) void abort(void)
 		struct sigaction sa;
 		if (rs_config.all)
 			RS_EMIT(t, SIGNAL_SEND, signal_send, SIGABRT, t->number, rs_own_pid);
-		if (rs_real.sigaction && rs_real.sigaction(SIGABRT, NULL, &sa) == 0 && (sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN))
+		if (rs_real.sigaction && rs_real.sigaction(SIGABRT, NULL, &sa) == 0 && (sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN)) {
+			rs_evidence_check(t, RS_NOTICED_SIGNAL);
 			rs_emit_end(t, RS_END_ABORT, 0);
+		}
 	}
 	RS_REAL(abort)();
 	__builtin_unreachable();

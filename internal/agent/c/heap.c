@@ -14,6 +14,7 @@
  */
 #include "alloc.h"
 #include "core.h"
+#include "evidence.h"
 #include "heap.h"
 #include "os.h"
 #include <emmintrin.h>
@@ -170,15 +171,27 @@ static bool blocks_ready(void)
 	return true;
 }
 
+static bool foreign; /* guard bytes were asked for, and the heap is another allocator's */
+
 /* Where the next allocator is not glibc's, the program may have other dealings with it. */
 void rs_heap_begin(void)
 {
 	if (!rs_config.allocator)
 		return;
-	if (dl_iterate_phdr(is_glibc, NULL) != 1)
-		rs_os_say("its heap is that of another allocator than libc's, and not the agent's own", 0);
-	else
-		rs_alloc_begin(rs_config.allocator);
+	bool guard = rs_config.allocator >> 8;
+	if (dl_iterate_phdr(is_glibc, NULL) != 1) {
+		foreign = guard;
+		if (!guard)
+			rs_os_say("its heap is that of another allocator than libc's, and not the agent's own", 0);
+	} else if (rs_alloc_begin(rs_config.allocator) && guard) {
+		rs_evidence_begin();
+	}
+}
+
+void rs_heap_begun(struct rs_thread *t)
+{
+	if (foreign)
+		rs_notice(t, RS_NOTICE_FOREIGN_HEAP, 0, 0);
 }
 
 /* Blocks of ours are for libc's free a mistake: there are to be no more of them. */
@@ -232,6 +245,8 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum wal
 		*reused = true;
 		return s->stack;
 	}
+	if (rs_alloc.extra && walked == FREE_BRIEF) /* of a block that is written later this is what tells most */
+		walked = FREE_WHOLE;
 	unsigned depth = rs_config.heap ? rs_config.alloc_depth : 0;
 	uint32_t stack = rs_stack_kept(t, pc, fp, walked == FREE_BRIEF && depth > FREE_DEPTH ? FREE_DEPTH : depth);
 	if (s->walks < SITE_EXACT) {
@@ -319,7 +334,7 @@ __attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uin
 			RS_EMIT(t, ALLOC, alloc, (uintptr_t)p, n, stack, kind);
 			if (new && lives(load(slot_of((uintptr_t)p)), (uintptr_t)p))
 				return;
-		} else if (n >= sizeof(pthread_spinlock_t)) {
+		} else if (n >= sizeof(pthread_spinlock_t) || rs_alloc.extra) {
 			bool reused;
 			stack = site_stack(t, pc, fp, GOT, &reused);
 			flags |= reused ? B_SITE : 0;
@@ -454,10 +469,8 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 	return false;
 }
 
-__attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
+static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc, void *fp)
 {
-	if (!p || !rs_active)
-		return;
 	bool delete = kind == RS_ALLOC_DELETE || kind == RS_ALLOC_DELETE_ARRAY, told = false;
 	if (rs_config.all) {
 		told = giving == p; /* an operator delete calls another one, or free */
@@ -507,6 +520,40 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 		store(s, 0, 0, 0);
 	else
 		store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
+}
+
+/* With guard bytes: what is known of a block that is about to be freed, for who finds it wrong. */
+static void about_to_give(void *p, uintptr_t pc, void *fp)
+{
+	union block was = blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
+	rs_alloc_giving = (struct rs_alloc_giving){.block = (uintptr_t)p, .pc = pc, .fp = fp, .alloc_stack = lives(was, (uintptr_t)p) ? was.stack : 0};
+}
+
+static void gave(void *p)
+{
+	union block is = blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
+	if (rs_alloc_giving.block == (uintptr_t)p && (is.addr & ~(uint64_t)15) == (uintptr_t)p && is.addr & B_FREED)
+		rs_alloc_giving.free_stack = is.stack;
+}
+
+__attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp)
+{
+	if (!p || !rs_active)
+		return;
+	if (RS_UNLIKELY(rs_alloc.extra))
+		about_to_give(p, pc, fp);
+	give(p, kind, pc, fp);
+	if (RS_UNLIKELY(rs_alloc.extra))
+		gave(p);
+}
+
+bool rs_heap_known(uintptr_t p, size_t *size, uint32_t *stack)
+{
+	union block b = blocks ? load(slot_of(p)) : (union block){.addr = 0};
+	if (!lives(b, p) || b.size == UINT32_MAX || b.addr & B_NEW)
+		return false;
+	*size = b.size, *stack = b.stack;
+	return true;
 }
 
 /* Who asks has found an object in the block: free will look at it closely. */
@@ -658,8 +705,26 @@ static __attribute__((noinline)) void free_slowly(void *p, uintptr_t pc, void *f
 	rs_heap_free_real(p, rs_real.free);
 }
 
+/* With guard bytes the frame that frees is looked at once more, if something is wrong. */
+static __attribute__((noinline)) void free_guarded(void *p, uintptr_t pc, void *fp)
+{
+	about_to_give(p, pc, fp);
+	if (rs_alloc_has((uintptr_t)p) && given_quickly(p, pc, fp)) {
+		gave(p);
+		rs_alloc_free(p);
+	} else {
+		free_slowly(p, pc, fp);
+	}
+	__asm__ volatile("" ::: "memory");
+}
+
 RS_EXPORT void free(void *p)
 {
+	if (RS_UNLIKELY(rs_alloc.extra && p)) {
+		free_guarded(p, RS_CALLER(), __builtin_frame_address(0));
+		__asm__ volatile("" ::: "memory");
+		return;
+	}
 	if (RS_LIKELY(given_quickly(p, RS_CALLER(), __builtin_frame_address(0)))) {
 		real_free(p);
 		return;

@@ -248,6 +248,7 @@ static void start(char **envp)
 		rs_heap_begin();
 		rs_active = 1;
 		rs_begin_process(t);
+		rs_heap_begun(t);
 		rs_patch_start(mask);
 		const uint64_t trap = 1ull << (SIGTRAP - 1);
 		if (rs_trapping && mask & trap) {

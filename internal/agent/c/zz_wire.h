@@ -180,6 +180,32 @@ enum {
 	RS_NOTICE_NAMESPACE = 12,
 	RS_NOTICE_NO_TSC = 13,
 	RS_NOTICE_DEEPBIND = 14,
+	RS_NOTICE_FOREIGN_HEAP = 15,
+	RS_NOTICE_HEAP_UNCHECKED = 16,
+};
+
+/* what is wrong with the bytes at or behind a heap block */
+enum {
+	RS_EVIDENCE_OVERFLOW = 1,
+	RS_EVIDENCE_UNDERFLOW = 2,
+	RS_EVIDENCE_FREED_WRITE = 3,
+};
+
+/* when bytes that are wrong were noticed */
+enum {
+	RS_NOTICED_FREE = 1,
+	RS_NOTICED_REALLOC = 2,
+	RS_NOTICED_QUARANTINE = 3,
+	RS_NOTICED_EXIT = 4,
+	RS_NOTICED_EXEC = 5,
+	RS_NOTICED_SIGNAL = 6,
+	RS_NOTICED_EPOCH = 7,
+};
+
+/* how it is known who wrote */
+enum {
+	RS_WRITER_WATCHPOINT = 1,
+	RS_WRITER_KERNEL = 2,
 };
 
 /* what the agent's race detector found */
@@ -967,6 +993,64 @@ static inline uint64_t rs_get_race_size2(const uint64_t *w) { return (uint64_t)(
 static inline uint64_t rs_get_race_pc2(const uint64_t *w) { return (uint64_t)(w[8] >> 0); }
 static inline uint32_t rs_get_race_stack2(const uint64_t *w) { return (uint32_t)(w[9] >> 0); }
 static inline uint32_t rs_get_race_count(const uint64_t *w) { return (uint32_t)(w[9] >> 32); }
+
+/* [guard] Bytes were written that are nobody's: wrong of them, the first at bad. overflow: behind the heap block [block,block+size), allocated by alloc_thread at alloc_stack. underflow: in front of the block [next,next+next_size), allocated at next_stack; behind block the guard bytes are as they were. freed-write: in the block or behind it after free_thread freed it at free_stack. next 0: it is not known which block follows. known, bits: 1 size is what was asked for, 2 wrong is the least. Without bit 1 what said how long the block is was overwritten, and size is what it can be at most. stack: the call that noticed, 0: none did. number counts in the process, from 1. Tail: the bytes at bad as they should be, then, as many, as they are; empty where that is not known. */
+#define RS_EV_EVIDENCE 72
+#define RS_EVIDENCE_WORDS 12
+static inline void rs_put_evidence(uint64_t *w, uint8_t kind, uint8_t noticed, uint8_t known, uint32_t number, uint32_t alloc_thread, uint32_t free_thread, uint64_t block, uint64_t size, uint64_t bad, uint32_t wrong, uint32_t stack, uint32_t alloc_stack, uint32_t free_stack, uint64_t next, uint64_t next_size, uint32_t next_stack, uint64_t n)
+{
+	(void)w;
+	w[1] = (uint64_t)kind | (uint64_t)noticed << 8 | (uint64_t)known << 16 | (uint64_t)number << 24;
+	w[2] = (uint64_t)alloc_thread | (uint64_t)free_thread << 32;
+	w[3] = (uint64_t)block;
+	w[4] = (uint64_t)size;
+	w[5] = (uint64_t)bad;
+	w[6] = (uint64_t)wrong | (uint64_t)stack << 32;
+	w[7] = (uint64_t)alloc_stack | (uint64_t)free_stack << 32;
+	w[8] = (uint64_t)next;
+	w[9] = (uint64_t)next_size;
+	w[10] = (uint64_t)next_stack;
+	w[11] = n;
+}
+static inline uint8_t rs_get_evidence_kind(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint8_t rs_get_evidence_noticed(const uint64_t *w) { return (uint8_t)(w[1] >> 8); }
+static inline uint8_t rs_get_evidence_known(const uint64_t *w) { return (uint8_t)(w[1] >> 16); }
+static inline uint32_t rs_get_evidence_number(const uint64_t *w) { return (uint32_t)(w[1] >> 24); }
+static inline uint32_t rs_get_evidence_alloc_thread(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint32_t rs_get_evidence_free_thread(const uint64_t *w) { return (uint32_t)(w[2] >> 32); }
+static inline uint64_t rs_get_evidence_block(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_evidence_size(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint64_t rs_get_evidence_bad(const uint64_t *w) { return (uint64_t)(w[5] >> 0); }
+static inline uint32_t rs_get_evidence_wrong(const uint64_t *w) { return (uint32_t)(w[6] >> 0); }
+static inline uint32_t rs_get_evidence_stack(const uint64_t *w) { return (uint32_t)(w[6] >> 32); }
+static inline uint32_t rs_get_evidence_alloc_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 0); }
+static inline uint32_t rs_get_evidence_free_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 32); }
+static inline uint64_t rs_get_evidence_next(const uint64_t *w) { return (uint64_t)(w[8] >> 0); }
+static inline uint64_t rs_get_evidence_next_size(const uint64_t *w) { return (uint64_t)(w[9] >> 0); }
+static inline uint32_t rs_get_evidence_next_stack(const uint64_t *w) { return (uint32_t)(w[10] >> 0); }
+
+/* [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. */
+#define RS_EV_GUARD_WRITER 73
+#define RS_GUARD_WRITER_WORDS 8
+static inline void rs_put_guard_writer(uint64_t *w, uint32_t evidence, uint8_t how, uint32_t writer, uint64_t addr, uint64_t pc, uint64_t before, uint64_t after, uint32_t stack)
+{
+	(void)w;
+	w[1] = (uint64_t)evidence | (uint64_t)how << 32;
+	w[2] = (uint64_t)writer;
+	w[3] = (uint64_t)addr;
+	w[4] = (uint64_t)pc;
+	w[5] = (uint64_t)before;
+	w[6] = (uint64_t)after;
+	w[7] = (uint64_t)stack;
+}
+static inline uint32_t rs_get_guard_writer_evidence(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint8_t rs_get_guard_writer_how(const uint64_t *w) { return (uint8_t)(w[1] >> 32); }
+static inline uint32_t rs_get_guard_writer_writer(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint64_t rs_get_guard_writer_addr(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_guard_writer_pc(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint64_t rs_get_guard_writer_before(const uint64_t *w) { return (uint64_t)(w[5] >> 0); }
+static inline uint64_t rs_get_guard_writer_after(const uint64_t *w) { return (uint64_t)(w[6] >> 0); }
+static inline uint32_t rs_get_guard_writer_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 0); }
 
 /* A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`. */
 #define RS_EV_SIGACTION 80

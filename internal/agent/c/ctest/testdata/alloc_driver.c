@@ -16,6 +16,7 @@ uint32_t rs_calls_on;
 long rs_hooked_sys6(long n, long a, long b, long c, long d, long e, long f) { return n + a + b + c + d + e + f; }
 
 struct rs_real_table rs_real;
+__thread struct rs_thread *rs_thread_tls;
 uint32_t rs_sandboxed, rs_live_threads = 2;
 static struct rs_region counters;
 struct rs_region *rs_counters = &counters;
@@ -293,12 +294,12 @@ static void order(void)
 static uintptr_t wrong_block, wrong_at;
 static size_t wrong_n;
 static bool wrong_freed;
-static void wrong(void *arg, uintptr_t block, size_t n, uintptr_t at, bool freed)
+static void wrong(void *arg, const struct rs_alloc_wrong *w)
 {
 	(void)arg;
-	wrong_block = block, wrong_n = n, wrong_at = at, wrong_freed = freed;
+	wrong_block = w->block, wrong_n = w->known ? w->size : 0, wrong_at = w->first, wrong_freed = w->freed;
 }
-static void wrong_at_free(uintptr_t block, size_t n, uintptr_t at, bool freed) { wrong(NULL, block, n, at, freed); }
+static void wrong_at_free(const struct rs_alloc_wrong *w) { wrong(NULL, w); }
 
 static void guard(void)
 {
@@ -309,24 +310,24 @@ static void guard(void)
 		memset((void *)keep[i], 0x5a, sizes[i]);
 		CHECK(rs_alloc_usable_size((void *)keep[i]) == sizes[i]);
 	}
-	CHECK(rs_alloc_check(wrong, NULL) == 0);
+	CHECK(rs_alloc_check(SIZE_MAX, wrong, NULL) == 0);
 	rs_alloc_found = wrong_at_free;
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
 		for (size_t past = 0; past < 16; past++) {
 			unsigned char *at = (unsigned char *)keep[i] + sizes[i] + past, was = *at;
 			*at ^= 0x10;
-			CHECK(rs_alloc_check(wrong, NULL) == 1 && wrong_block == keep[i] && !wrong_freed);
+			CHECK(rs_alloc_check(SIZE_MAX, wrong, NULL) == 1 && wrong_block == keep[i] && !wrong_freed);
 			CHECK(wrong_n == 0 || (wrong_n == sizes[i] && wrong_at == (uintptr_t)at));
 			*at = was;
 		}
-	CHECK(rs_alloc_check(wrong, NULL) == 0);
+	CHECK(rs_alloc_check(SIZE_MAX, wrong, NULL) == 0);
 	/* In quarantine: not handed out again, and looked at. */
 	uintptr_t p = got(100);
 	put(p);
 	for (int i = 0; i < 500; i++)
 		CHECK(got(100) != p);
 	((unsigned char *)p)[50] ^= 1;
-	CHECK(rs_alloc_check(wrong, NULL) == 1 && wrong_block == p && wrong_freed && wrong_at == p + 50);
+	CHECK(rs_alloc_check(SIZE_MAX, wrong, NULL) == 1 && wrong_block == p && wrong_freed && wrong_at == p + 50);
 	wrong_block = 0;
 	for (int i = 0; i < 3000 && !wrong_block; i++)
 		put(got(1000));

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/ripstop/ripstop/internal/run"
+)
+
+func newGuard() *cobra.Command {
+	o := &flags{}
+	cmd := &cobra.Command{
+		Use:     "guard [flags] -- program [args…]",
+		GroupID: "find",
+		Short:   "Run a program and report writes beyond heap blocks and to freed ones",
+		Long: `Runs program with ripstop's heap in place of the C library's, in which known bytes
+lie behind each block, and freed blocks are kept back for a while, filled with
+known bytes. They are looked at when a block is freed or reallocated, when it is
+to be used again, and when the process ends or executes another program. What was
+overwritten is reported with the block, where it was allocated and freed, and when
+it was noticed; the instruction that wrote is not known.
+
+Not seen: writes that jump over the bytes that are looked at (256 behind a block, the
+first 128 of a freed one), writes in front of the first block of a group, reads,
+blocks of a program's own allocator.
+
+All that 'ripstop run' reports is reported too: invalid and double frees, deadlocks,
+lock-order inversions, misuse. The program's input, output, signals and exit status
+are as without ripstop; when something was found the exit status is 66.`,
+		Example: `  ripstop guard -- ./server -p 8080
+  ripstop guard --guard-bytes 64 --quarantine 16M -- ./unit-test`,
+		RunE: func(_ *cobra.Command, args []string) error {
+			o.program, o.report.Command = args, args
+			return exit(jobs.guard(o))
+		},
+	}
+	takesProgram(cmd)
+	fs := flagsOf(cmd)
+	fs.under("The heap")
+	fs.number(&o.guardBytes, "guard-bytes", run.DefaultGuardBytes, run.DefaultGuardBytes, run.MaxGuardBytes, "`N` bytes, at least, behind each block that nobody may write")
+	fs.size(&o.quarantine, "quarantine", run.DefaultQuarantine, run.MaxQuarantine, "keep back freed blocks of `SIZE` in all for each thread, before they are used again: 512K, 16M; 0 keeps none")
+	fs.targetFlags(o)
+	fs.deadlockFlags(o)
+	fs.reportFlags(&o.report, &o.exitCode)
+	return cmd
+}

@@ -1,0 +1,78 @@
+package detect
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+const tenBytes = `known=1 number=1 block=0x1000 size=10 alloc_thread=T1 alloc_stack=S1 `
+
+// Each kind of evidence makes a finding of its rule, whose words are those of what is known.
+func TestEvidence(t *testing.T) {
+	const right, far = `heap-overflow: Heap block H1 of size 10 was written behind its end: 1 byte is overwritten, the first right behind it`,
+		`heap-overflow: Heap block H1 of size 10 was written behind its end: at least 3 bytes are overwritten, the first 9 bytes behind it`
+	check(t, Config{}, []testCase{
+		{"overflow", `T1 evidence kind=overflow noticed=free ` + tenBytes + `bad=0x100a wrong=1 stack=S2 tail="\xcd\x00"`, right},
+		{"at the end", `T1 evidence kind=overflow noticed=exit ` + tenBytes + `bad=0x100a wrong=1`, right},
+		{"twice", `
+			T1 evidence kind=overflow noticed=free ` + tenBytes + `bad=0x100a wrong=1 stack=S2
+			T1 evidence kind=overflow noticed=free known=1 number=2 block=0x2000 size=20 alloc_thread=T1 alloc_stack=S1 bad=0x2014 wrong=4 stack=S2
+			P1 gone`, right + "\n" + right},
+		{"far behind", `T1 evidence kind=overflow noticed=free known=3 number=1 block=0x1000 size=10 alloc_stack=S1 bad=0x1013 wrong=3 stack=S2`, far},
+		{"length not known", `T1 evidence kind=overflow noticed=free known=2 number=1 block=0x1000 size=48 alloc_stack=S1 bad=0x1038 wrong=1 stack=S2`, `heap-overflow: Heap block H1 of at most size 48 was written behind its end`},
+		{"underflow", `T1 evidence kind=underflow noticed=exit ` + tenBytes + `bad=0x1038 wrong=1 next=0x1040 next_size=30 next_stack=S3`,
+			`heap-underflow: Heap block H1 of size 30 was written in front of its beginning, less than 9 bytes away`},
+		{"freed", `T1 evidence kind=freed-write noticed=quarantine ` + tenBytes + `free_thread=T2 free_stack=S2 bad=0x1004 wrong=2`,
+			`use-after-free-write: Heap block H1 of size 10 was written after it was freed: 2 bytes are overwritten, the first at offset 4`},
+		{"behind a freed one", `T1 evidence kind=freed-write noticed=quarantine ` + tenBytes + `free_thread=T2 free_stack=S2 bad=0x100c wrong=2`,
+			`use-after-free-write: Heap block H1 of size 10 was written behind its end after it was freed: 2 bytes are overwritten, the first 2 bytes behind it`},
+		{"of a newer agent", `T1 evidence kind=9 noticed=9 ` + tenBytes + `bad=0x100a wrong=1`, ``},
+		{"without a thread", `P1 T0 evidence kind=overflow noticed=exit ` + tenBytes + `bad=0x100a wrong=1`, right},
+	})
+}
+
+// Every way to notice has words, with a stack and without.
+func TestNoticed(t *testing.T) {
+	for _, e := range wire.Enums {
+		if e.Name != "Noticed" {
+			continue
+		}
+		for _, v := range e.Values {
+			fs := run(t, Config{}, `T1 evidence kind=overflow noticed=`+v.Name+` `+tenBytes+`bad=0x100a wrong=1`)
+			if len(fs) != 1 || len(fs[0].Notes) < 2 || !strings.HasPrefix(fs[0].Notes[0], "It was noticed ") {
+				t.Errorf("%s: %+v", v.Name, fs)
+			}
+		}
+	}
+}
+
+// What is known of a finding's block, threads and bytes is in it; writers stand first, the last write at the front, and only with their own evidence.
+func TestEvidenceWhole(t *testing.T) {
+	fs := run(t, Config{}, `
+		T1 guard-writer evidence=1 how=watchpoint writer=T3 addr=0x100a pc=0x4 stack=S4
+		T1 guard-writer evidence=1 how=kernel writer=T2 addr=0x100a stack=S5
+		T1 guard-writer evidence=2 how=kernel writer=T2 addr=0x100a stack=S6
+		T1 evidence kind=overflow noticed=free known=1 number=1 block=0x1000 size=10 alloc_thread=T2 alloc_stack=S1 bad=0x100a wrong=1 stack=S2 tail="\xcd\xcf\x00\xcf"`)
+	if len(fs) != 1 {
+		t.Fatal(gist(fs))
+	}
+	f := fs[0]
+	var parts []string
+	for _, p := range f.Parts {
+		parts = append(parts, p.Text+" "+pcs(p.Stack))
+	}
+	if got, want := strings.Join(parts, "; "), "Written by the kernel in a call here 5; Written here 4; Noticed when the block was freed here 2"; got != want {
+		t.Errorf("parts %s", got)
+	}
+	if o := f.Objects[0]; o.Block != 0x1000 || o.Size != 10 || o.OwnerThread != 2 || pcs(o.Allocated) != "1" {
+		t.Errorf("object %+v", o)
+	}
+	if m := f.Memory; m == nil || m.Addr != 0x100a || string(m.Was) != "\xcd\xcf" || string(m.Is) != "\x00\xcf" {
+		t.Errorf("memory %+v", m)
+	}
+	if len(f.Notes) != 0 {
+		t.Errorf("notes %q", f.Notes)
+	}
+}
