@@ -107,12 +107,14 @@ func (p *process) lookup(addr uint64, kind wire.Object) *object {
 
 func (p *process) initEvent(ev wire.EvInit) {
 	static := ev.Flags&wire.ObjFlagStatic != 0
+	late := ev.Flags&wire.ObjFlagLate != 0 // it is the object that events speak of, perhaps already: what was there before is known to be gone
+	ev.Flags &^= wire.ObjFlagLate
 	var stack uint32
 	var at uint64
 	if o := p.objs.byAddr[ev.Obj]; o != nil {
 		stack, at = o.allocStack, o.allocAt // what is known of its block stays true
 	}
-	if !static {
+	if !static && !late {
 		p.objectGone(ev.Obj)
 	}
 	o := p.object(ev.Obj, ev.Kind)

@@ -10,7 +10,7 @@ var Enums = []EnumSpec{
 		{0, "block"}, {1, "try"}, {2, "timed"}, {3, "cond"}, {4, "recursive"}}},
 	{"ObjFlag", "attributes of a synchronisation object (bits)", []EnumValue{
 		{1, "recursive"}, {2, "errorcheck"}, {4, "adaptive"}, {8, "robust"}, {16, "pi"}, {32, "pp"}, {64, "pshared"},
-		{128, "static"}, {256, "c11"}, {512, "named"}}},
+		{128, "static"}, {256, "c11"}, {512, "named"}, {1024, "late"}}},
 	{"Misuse", "a fact the agent saw that breaks a rule of the interface", []EnumValue{
 		{1, "unlock-not-owner"}, {2, "unlock-not-locked"}, {3, "relock"}, {4, "destroy-locked"}, {5, "destroy-waited"},
 		{6, "use-after-destroy"}, {7, "use-before-init"}, {8, "cond-two-mutexes"}, {9, "cond-wait-unlocked"},
@@ -100,8 +100,8 @@ var Events = []Spec{
 	{23, "thread-name", []Field{thread("target")}, Bytes, "target got the name in the tail."},
 
 	// Locks and other objects.
-	{32, "init", []Field{addr("obj"), u8("kind", "Object"), flags("flags"), stack(), u32f("value")}, NoTail, "obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind."},
-	{33, "destroy", []Field{addr("obj"), u8("kind", "Object"), stack(), i32f("result")}, NoTail, "obj was destroyed."},
+	{32, "init", []Field{addr("obj"), u8("kind", "Object"), flags("flags"), stack(), u32f("value")}, NoTail, "obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind. With flag late [filtered]: it was initialised at stack some time ago, and other events are about to speak of it; what was at the address before is known to be gone, it may come twice, and of an object that no event speaks of there is none."},
+	{33, "destroy", []Field{addr("obj"), u8("kind", "Object"), stack(), i32f("result")}, NoTail, "obj was destroyed. Filtered: only if its init was sent."},
 	{34, "acquire", []Field{addr("obj"), u8("kind", "Object"), u8("mode", "Mode"), u8("how", "How"), stack()}, NoTail, "[all] obj is now held by the thread (recursion included, how=recursive). Acquire."},
 	{35, "release", []Field{addr("obj"), u8("kind", "Object"), u8("mode", "Mode"), u8("how", "How")}, NoTail, "[all] The thread is about to give obj up. Release."},
 	{36, "order", []Field{addr("obj"), u8("kind", "Object"), u8("mode", "Mode"), u8("how", "How"), stack()}, Helds,

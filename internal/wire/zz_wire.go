@@ -62,6 +62,7 @@ const (
 	ObjFlagStatic     ObjFlag = 128
 	ObjFlagC11        ObjFlag = 256
 	ObjFlagNamed      ObjFlag = 512
+	ObjFlagLate       ObjFlag = 1024
 )
 
 func (v ObjFlag) String() string { return enumName("ObjFlag", uint32(v)) }
@@ -982,7 +983,7 @@ func (e EvThreadName) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvInit is event `init`: obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind.
+// EvInit is event `init`: obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind. With flag late [filtered]: it was initialised at stack some time ago, and other events are about to speak of it; what was at the address before is known to be gone, it may come twice, and of an object that no event speaks of there is none.
 type EvInit struct {
 	Obj   uint64
 	Kind  Object
@@ -1014,7 +1015,7 @@ func (e EvInit) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvDestroy is event `destroy`: obj was destroyed.
+// EvDestroy is event `destroy`: obj was destroyed. Filtered: only if its init was sent.
 type EvDestroy struct {
 	Obj    uint64
 	Kind   Object

@@ -34,6 +34,10 @@ uint32_t rs_generations[1 << RS_GENERATION_BITS];
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STATE(life, kind, flags, stack) ((uint64_t)(life) | (uint64_t)(kind) << 8 | (uint64_t)(flags) << 16 | (uint64_t)(stack) << 32)
 #define STATE_KIND(s) ((unsigned)((s) >> 8) & 0xff)
+#define STATE_FLAGS(s) ((unsigned)((s) >> 16) & (TOLD - 1))
+/* In a state's flags, above those of enum ObjFlag. UNSAID: its init was not sent yet, nor anything else of it: of most locks of a program that makes and drops many nothing ever is. Its value is in the upper half of
+ * extra. TOLD: of an object in these bytes something was sent, so Go is told when they are gone. */
+enum { UNSAID = 1 << 15, TOLD = 1 << 14 };
 
 static inline uint64_t scatter(uint64_t x) { return x * 0x9e3779b97f4a7c15ull; }
 
@@ -222,19 +226,31 @@ static void in_block(struct rs_thread *t, uintptr_t obj)
 	}
 }
 
+/* Whoever finds it unsaid sends it, before its own event: once more does no harm, which a late init is there for. */
+static __attribute__((noinline)) void say(struct rs_thread *t, struct rs_object *o, uint64_t s)
+{
+	uint32_t stack = (uint32_t)(s >> 32);
+	RS_EMIT(t, INIT, init, o->key, (uint8_t)STATE_KIND(s), (uint16_t)(STATE_FLAGS(s) | RS_OBJ_FLAG_LATE), stack, (uint32_t)(LOAD(o->extra) >> 32));
+	in_block(t, o->key);
+	__atomic_compare_exchange_n(&o->state, &s, (s & ~((uint64_t)UNSAID << 16)) | (uint64_t)TOLD << 16, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
 void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind)
 {
 	struct rs_object *o = rs_object_find(obj);
 	if (!o && !(o = add(t, obj)))
 		return;
 	uint64_t s = LOAD(o->state);
-	if ((uint8_t)s == RS_LIFE_LIVE && STATE_KIND(s) == kind)
+	if ((uint8_t)s == RS_LIFE_LIVE && STATE_KIND(s) == kind) {
+		if (RS_UNLIKELY(s & (uint64_t)UNSAID << 16))
+			say(t, o, s);
 		return;
+	}
 	/* Never seen; or its memory went; or another kind of object was there; or it was destroyed and then made anew without an init. */
 	if ((uint8_t)s == RS_LIFE_DESTROYED && STATE_KIND(s) == kind && !made_anew(obj, kind))
 		return;
 	unsigned flags = kind == RS_OBJECT_THREAD ? 0 : flags_of(obj, kind) | RS_OBJ_FLAG_STATIC;
-	if (!__atomic_compare_exchange_n(&o->state, &s, STATE(RS_LIFE_LIVE, kind, flags, 0), false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+	if (!__atomic_compare_exchange_n(&o->state, &s, STATE(RS_LIFE_LIVE, kind, flags | TOLD, 0), false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		return; /* another thread says it */
 	if ((uint8_t)s != RS_LIFE_UNSEEN)
 		next_generation(obj);
@@ -247,15 +263,24 @@ void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind)
 struct rs_object *rs_object_init(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned flags, uint32_t value, uint32_t stack)
 {
 	struct rs_object *o = add(t, obj);
+	bool later = false;
 	if (o) {
-		__atomic_store_n(&o->extra, 0, __ATOMIC_RELAXED);
-		if ((uint8_t)__atomic_exchange_n(&o->state, STATE(RS_LIFE_LIVE, kind, flags, stack), __ATOMIC_ACQ_REL) != RS_LIFE_UNSEEN)
+		uint64_t s = LOAD(o->state), known = s & (uint64_t)TOLD << 16;
+		/* Go takes what it was told of for alive: then it hears at once that this is another one. */
+		later = !rs_config.all && !rs_config.races && ((uint8_t)s != RS_LIFE_LIVE || s & (uint64_t)UNSAID << 16);
+		__atomic_store_n(&o->extra, (uint64_t)value << 32, __ATOMIC_RELAXED);
+		s = __atomic_exchange_n(&o->state, STATE(RS_LIFE_LIVE, kind, flags | (later ? (unsigned)UNSAID : (unsigned)TOLD), stack) | known, __ATOMIC_ACQ_REL);
+		if ((uint8_t)s != RS_LIFE_UNSEEN)
 			next_generation(obj);
 		mark(t, obj);
 	}
 	int held = rs_held_find(t, obj); /* of an object that was here before */
 	if (held >= 0)
 		rs_held_remove(t, held);
+	if (later) {
+		heap_knows(obj);
+		return o;
+	}
 	RS_EMIT(t, INIT, init, obj, (uint8_t)kind, (uint16_t)flags, stack, value);
 	in_block(t, obj);
 	return o;
@@ -263,10 +288,13 @@ struct rs_object *rs_object_init(struct rs_thread *t, uintptr_t obj, unsigned ki
 
 void rs_object_destroy(struct rs_thread *t, uintptr_t obj, unsigned kind, uint32_t stack, int result)
 {
+	bool unsaid = false;
 	if (result == 0) {
 		struct rs_object *o = add(t, obj);
 		if (o) {
-			__atomic_store_n(&o->state, STATE(RS_LIFE_DESTROYED, kind, 0, stack), __ATOMIC_RELEASE);
+			uint64_t s = LOAD(o->state);
+			unsaid = s & (uint64_t)UNSAID << 16;
+			__atomic_store_n(&o->state, STATE(RS_LIFE_DESTROYED, kind, 0, stack) | (unsaid ? s & (uint64_t)TOLD << 16 : (uint64_t)TOLD << 16), __ATOMIC_RELEASE);
 			mark(t, obj);
 			heap_knows(obj);
 		}
@@ -275,7 +303,8 @@ void rs_object_destroy(struct rs_thread *t, uintptr_t obj, unsigned kind, uint32
 		if (held >= 0)
 			rs_held_remove(t, held);
 	}
-	RS_EMIT(t, DESTROY, destroy, obj, (uint8_t)kind, stack, (uint32_t)result);
+	if (!unsaid)
+		RS_EMIT(t, DESTROY, destroy, obj, (uint8_t)kind, stack, (uint32_t)result);
 }
 
 void rs_object_void(uintptr_t obj)
@@ -357,7 +386,7 @@ static bool granule_gone(struct rs_thread *t, uintptr_t lo, uintptr_t hi, uintpt
 		uint64_t s = o ? LOAD(o->state) : 0;
 		if ((uint8_t)s == RS_LIFE_UNSEEN)
 			continue;
-		any = true;
+		any |= (s & (uint64_t)TOLD << 16) != 0;
 		if (t && (uint8_t)s == RS_LIFE_LIVE)
 			free_locked_by_other(t, a, s, block, stack, readable);
 		__atomic_store_n(&o->state, 0, __ATOMIC_RELEASE);

@@ -290,7 +290,7 @@ static inline bool rs_object_has(const struct rs_object *o, uint64_t extra)
 {
 	return o && (__atomic_load_n(&o->extra, __ATOMIC_RELAXED) & extra) == extra;
 }
-/* Sends init(static) and in-block if obj was never seen; before any event about it. */
+/* Sends init and in-block if obj was never seen (static), or its init was not sent (late); before any event about it. */
 void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind);
 /* A successful init. Returns the record, or NULL. */
 struct rs_object *rs_object_init(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned flags, uint32_t value, uint32_t stack);

@@ -66,6 +66,7 @@ enum {
 	RS_OBJ_FLAG_STATIC = 128,
 	RS_OBJ_FLAG_C11 = 256,
 	RS_OBJ_FLAG_NAMED = 512,
+	RS_OBJ_FLAG_LATE = 1024,
 };
 
 /* a fact the agent saw that breaks a rule of the interface */
@@ -564,7 +565,7 @@ static inline void rs_put_thread_name(uint64_t *w, uint32_t target, uint64_t n)
 }
 static inline uint32_t rs_get_thread_name_target(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
-/* obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind. */
+/* obj was initialised; value: barrier or semaphore count; rwlock: 0 prefers readers, 1 and 2 writers (2: readers may not recurse). It begins a new object even if the address was in use. With flag static: a statically initialised object was used for the first time (stack 0); two threads may race, so it may follow other events about obj, and it begins a new object only after destroy, block-gone or another kind. With flag late [filtered]: it was initialised at stack some time ago, and other events are about to speak of it; what was at the address before is known to be gone, it may come twice, and of an object that no event speaks of there is none. */
 #define RS_EV_INIT 32
 #define RS_INIT_WORDS 4
 static inline void rs_put_init(uint64_t *w, uint64_t obj, uint8_t kind, uint16_t flags, uint32_t stack, uint32_t value)
@@ -580,7 +581,7 @@ static inline uint16_t rs_get_init_flags(const uint64_t *w) { return (uint16_t)(
 static inline uint32_t rs_get_init_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 24); }
 static inline uint32_t rs_get_init_value(const uint64_t *w) { return (uint32_t)(w[3] >> 0); }
 
-/* obj was destroyed. */
+/* obj was destroyed. Filtered: only if its init was sent. */
 #define RS_EV_DESTROY 33
 #define RS_DESTROY_WORDS 4
 static inline void rs_put_destroy(uint64_t *w, uint64_t obj, uint8_t kind, uint32_t stack, uint32_t result)

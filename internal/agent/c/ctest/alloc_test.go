@@ -87,18 +87,7 @@ func TestOwnHeapLocksInBlocks(t *testing.T) {
 	const times = 40
 	config := asRun
 	config.Allocator = uint32(wire.AllocatorOwner)
-	for _, how := range []string{"inited", "destroyed", "nested", "locked", "none"} {
-		l := same(t, config, prog, how, strconv.Itoa(times))
-		gone, m := len(l.of(wire.TypeBlockGone)), misuses(l)
-		switch {
-		case how == "locked":
-			if len(m) != times {
-				t.Errorf("%s: %d times misuse, want %d", how, len(m), times)
-			}
-		case how == "none" && gone != 0 || how != "none" && gone != times || len(m) != 0:
-			t.Errorf("%s: %d blocks with locks gone, want %d; misuse %+v", how, gone, times, m)
-		}
-	}
+	locksInBlocks(t, config, prog, times)
 }
 
 // Where there are no addresses for it the program runs with libc's heap, and is told once.

@@ -56,17 +56,24 @@ func TestHeapLocksInBlocks(t *testing.T) {
 	prog := compile(t, "heap_locks.c", "-O2")
 	const times = 40
 	for _, config := range []wire.Config{filtered, asRun, all} {
-		for _, how := range []string{"inited", "destroyed", "nested", "locked", "none"} {
-			l := same(t, config, prog, how, fmt.Sprint(times))
-			gone, m := len(l.of(wire.TypeBlockGone)), misuses(l)
-			switch {
-			case how == "locked":
-				if len(m) != times {
-					t.Errorf("%+v, %s: %d times misuse, want %d", config, how, len(m), times)
-				}
-			case how == "none" && gone != 0 || how != "none" && gone != times || len(m) != 0:
-				t.Errorf("%+v, %s: %d blocks with locks gone, want %d; misuse %+v", config, how, gone, times, m)
+		locksInBlocks(t, config, prog, times)
+	}
+}
+
+func locksInBlocks(t *testing.T, config wire.Config, prog string, times int) {
+	for _, how := range []string{"inited", "spoken", "destroyed", "nested", "locked", "none"} {
+		l := same(t, config, prog, how, fmt.Sprint(times))
+		gone, m, want := len(l.of(wire.TypeBlockGone)), misuses(l), times
+		if how == "none" || how == "inited" && config.All == 0 {
+			want = 0
+		}
+		switch {
+		case how == "locked":
+			if len(m) != times {
+				t.Errorf("%+v, %s: %d times misuse, want %d", config, how, len(m), times)
 			}
+		case gone != want || len(m) != 0:
+			t.Errorf("%+v, %s: %d blocks with locks gone, want %d; misuse %+v", config, how, gone, want, m)
 		}
 	}
 }

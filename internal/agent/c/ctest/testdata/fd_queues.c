@@ -37,9 +37,12 @@ static void segment(int id, void **at)
 {
 	*at = shmat(id, *at, 0);
 	pthread_mutex_t *m = *at;
+	static pthread_mutex_t outside = PTHREAD_MUTEX_INITIALIZER;
 	pthread_mutex_init(m, NULL);
+	pthread_mutex_lock(&outside); /* so that the other is spoken of */
 	printf("mutex %d", pthread_mutex_lock(m));
 	printf(" %d", pthread_mutex_unlock(m));
+	pthread_mutex_unlock(&outside);
 	say(" detach", shmdt(*at));
 	say("again", shmdt(*at));
 }

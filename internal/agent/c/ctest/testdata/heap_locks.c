@@ -1,4 +1,4 @@
-// Blocks with locks in them among others of the same call sites, freed: argv[1] says how. Each of N blocks is told to have gone, or to be locked.
+// Blocks with locks in them among others of the same call sites, freed: argv[1] says how. Each of N blocks is told to have gone, or to be locked; but not where only an init was seen, of which nobody is told unless all is.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,13 +21,13 @@ int main(int argc, char **argv)
 		struct node *n = make();
 		if (i % 20 == 19) {
 			n->lock = fresh;
-			if (strcmp(argv[1], "inited") == 0)
+			if (strcmp(argv[1], "inited") == 0 || strcmp(argv[1], "spoken") == 0)
 				pthread_mutex_init(&n->lock, NULL);
 			else if (strcmp(argv[1], "destroyed") == 0)
 				pthread_mutex_destroy(&n->lock);
 			else if (strcmp(argv[1], "locked") == 0)
 				pthread_mutex_lock(&n->lock);
-			else if (strcmp(argv[1], "nested") == 0) {
+			if (strcmp(argv[1], "nested") == 0 || strcmp(argv[1], "spoken") == 0) {
 				pthread_mutex_lock(&outside);
 				pthread_mutex_lock(&n->lock);
 				pthread_mutex_unlock(&n->lock);
