@@ -152,6 +152,8 @@ struct rs_frame { uintptr_t pc, rsp, rbp, rbx; bool has_rbp, has_rbx; const uint
 struct rs_trail { bool unfit, entry_rbp; unsigned n; uint64_t at[RS_TRAIL], value[RS_TRAIL]; };
 /* Program counters from f outwards. exact: f->pc is an instruction, not a return address. trail may be NULL. */
 unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
+/* What t->unwind_cache points to, zeroed at first. */
+extern const size_t rs_walk_cache_bytes RS_HIDDEN;
 /* The stack as it was: these words instead of what lies at [lo, lo+size) now, and from there on what is there, if it is of a frame of this thread
  * (own), or of any that seems one. */
 struct rs_past { uintptr_t lo; size_t size; const uint64_t *word; bool own; };

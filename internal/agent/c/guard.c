@@ -4,6 +4,8 @@
 #include "guardlog.h"
 #include "guardsync.h"
 #include "guardsys.h"
+#include "guardwatch.h"
+#include "patch.h"
 #include "world.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -307,7 +309,8 @@ long rs_guard_begin(unsigned flags)
 		return r;
 	find_rseq();
 	if (flags & LOG) {
-		if ((r = rs_guard_log_begin()) < 0)
+		/* SIGTRAP before the first checkpoint: actions go back, and a thread that has it blocked would not be told of a watch. */
+		if ((!rs_guard_on && (r = rs_guard_log_begin()) < 0) || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 			return r;
 		rs_guard_world()->unordered = flags & UNORDERED;
 		rs_guard_world()->swap = flags & SWAP;
@@ -332,6 +335,7 @@ void rs_guard_test(void *page) { guard->test = page; }
 
 long rs_guard_again(void);
 void rs_guard_last(void *to);
+void rs_guard_watches(void *to);
 
 long rs_guard_again(void)
 {
@@ -360,3 +364,4 @@ long rs_guard_again(void)
 }
 
 void rs_guard_last(void *to) { rs_os_copy(to, &rs_guard_world()->last, sizeof rs_guard_world()->last); }
+void rs_guard_watches(void *to) { rs_os_copy(to, rs_guard_watched(), sizeof *rs_guard_watched()); }

@@ -1,9 +1,10 @@
 /* guardagain.c: an epoch's end, its re-execution, and the verdict. Coordinator only. See guardlog.h and guard.h.
  *
- * All threads stand before an event; what was written since the checkpoint is kept; rollback; the same threads go on in mode REPLAY until each has done what its log says and stands before the same event; then memory is compared. Not
- * compared: what lies below each thread's stack pointer at its event, rseq's bytes, and guard's own slots. The run goes on from where the re-execution ended, in a new epoch. */
+ * All threads stand before an event; what was written since the checkpoint is kept; rollback; the same threads go on in mode REPLAY until each has done what its log says and stands before the same event; then memory is compared. Several times if more bytes are to be watched than there are registers, or if it diverged. Not
+ * compared: what lies below each thread's stack pointer at its event, its alternate stack if it is not on it (frames of our stops lie there), rseq's bytes, and guard's own slots. The run goes on from where the re-execution ended, in a new epoch. */
 #include "checkpoint.h"
 #include "guardlog.h"
+#include "guardwatch.h"
 #include "world.h"
 #include <errno.h>
 #include <linux/futex.h>
@@ -128,8 +129,12 @@ static long compare(void)
 		skip[2 * n] = left[2 * i], skip[2 * n + 1] = left[2 * i] + left[2 * i + 1];
 	for (uint32_t i = 0; (t = rs_world_thread(i)) && n < SKIPS; i++) {
 		const struct rs_guard_log *log = t->tid ? log_of(t->tid) : NULL;
-		if (log && log->sp)
-			skip[2 * n] = rs_checkpoint_mapping(log->sp), skip[2 * n++ + 1] = log->sp;
+		if (!log || !log->sp)
+			continue;
+		skip[2 * n] = rs_checkpoint_mapping(log->sp), skip[2 * n++ + 1] = log->sp;
+		const stack_t *own = &t->uc->uc_stack;
+		if (n < SKIPS && own->ss_size && log->sp - (uintptr_t)own->ss_sp > own->ss_size)
+			skip[2 * n] = (uintptr_t)own->ss_sp, skip[2 * n++ + 1] = (uintptr_t)own->ss_sp + own->ss_size;
 	}
 	uint64_t at, was, is;
 	long r = rs_checkpoint_end_same(skip, n, &at, &was, &is);
@@ -159,21 +164,28 @@ static long again(bool *stopped)
 		return r;
 	if (w->swap && !rs_guard_log_swap())
 		return -ENODATA;
-	rs_guard_log_back();
-	if ((r = rs_guard_do_rollback()) < 0) {
-		w->mode = RS_GUARD_RECORD;
-		return r;
-	}
-	rs_world_go();
-	if ((r = gather()) < 0) {
-		/* Somebody comes to no event: then wherever it is. */
-		rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);
-		while ((r = rs_world_stop(STOP_MS)) == 0 && !rs_guard_between())
-			rs_world_go();
-		*stopped = r == 0;
-		return r;
-	}
-	return w->why == RS_GUARD_IDENTICAL ? compare() : 0;
+	/* Several times: further watches, or a try after one that diverged. */
+	do {
+		rs_guard_log_back();
+		if ((r = rs_guard_do_rollback()) < 0) {
+			w->mode = RS_GUARD_RECORD;
+			return r;
+		}
+		rs_guard_watch_arm();
+		rs_world_go();
+		if ((r = gather()) < 0) {
+			/* Somebody comes to no event: then wherever it is. */
+			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);
+			while ((r = rs_world_stop(STOP_MS)) == 0 && !rs_guard_between())
+				rs_world_go();
+			*stopped = r == 0;
+			rs_guard_watch_disarm(*stopped);
+			return r;
+		}
+		rs_guard_watch_disarm(true);
+		r = w->why == RS_GUARD_IDENTICAL ? compare() : 0;
+	} while (r == 0 && rs_guard_watch_more(w->why == RS_GUARD_IDENTICAL));
+	return r;
 }
 
 long rs_guard_reexecute(void)
@@ -188,11 +200,16 @@ long rs_guard_reexecute(void)
 	if (stopped)
 		r = again(&stopped);
 	/* Not before: what the program was told of the last one it is told again. */
+	rs_guard_watch_over();
 	w->last.at = w->at, w->last.events = events, w->last.lost = lost, w->last.threads = w->logs;
 	w->last.why = w->why, w->last.tid = w->tid, w->last.event = w->event, w->last.was = w->was, w->last.is = w->is;
 	w->result = r < 0 ? (int32_t)r : (int32_t)w->why;
-	if (stopped)
-		rs_guard_do_checkpoint();
+	/* From a frame that lies on no alternate stack: the kernel does not change the one that it is returned from. */
+	struct rs_world_thread *t;
+	if (stopped && rs_guard_do_checkpoint() == 0)
+		for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
+			if (t->tid)
+				rs_world_back(t);
 	let_go();
 	if (stopped)
 		rs_world_go();

@@ -391,7 +391,7 @@ void rs_guard_log_new(void)
 
 void rs_guard_log_back(void)
 {
-	for (uint32_t i = 0; i < world->logs; i++) {
+	for (uint32_t i = 0; i < world->logs && world->mode != RS_GUARD_REPLAY; i++) {
 		logs[i].end = logs[i].at;
 		logs[i].bytes_end = logs[i].bytes_at;
 		logs[i].pending_end = logs[i].pending;

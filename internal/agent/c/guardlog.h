@@ -160,7 +160,7 @@ long rs_guard_do_checkpoint(void) RS_HIDDEN;
 long rs_guard_do_rollback(void) RS_HIDDEN;
 /* World stopped. A new epoch: logs are empty, tickets 0. */
 void rs_guard_log_new(void) RS_HIDDEN;
-/* World stopped, after a rollback. Logs are at their beginning; mode REPLAY. */
+/* World stopped, after a rollback. Logs are at their beginning, and end where the recording did; mode REPLAY. */
 void rs_guard_log_back(void) RS_HIDDEN;
 /* Those in waits of ours look again. */
 void rs_guard_kick(void) RS_HIDDEN;

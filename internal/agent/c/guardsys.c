@@ -7,6 +7,7 @@
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
 #include "guardsys.h"
 #include "called.h"
+#include "guardwatch.h"
 #include "zz_guardclass.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -412,14 +413,16 @@ static void closed(const struct rs_call *c)
 
 /* --- re-execution ------------------------------------------------------------------------------------------------------------------------------------ */
 
-static bool give(const struct noted *e, uint32_t bytes)
+static void wrote(void *arg, const void *p, size_t n) { rs_guard_watch_wrote(arg, p, n); }
+
+static bool give(const struct rs_call *c, const struct noted *e, uint32_t bytes)
 {
 	const char *p = (const char *)(e + 1), *end = (const char *)e + bytes;
 	for (uint32_t i = 0; i < e->pieces; i++) {
 		const struct piece *m = (const struct piece *)p;
 		if ((size_t)(end - p) < sizeof *m || m->bytes > (size_t)(end - p) - sizeof *m)
 			return false;
-		rs_os_copy((void *)m->at, p + sizeof *m, m->bytes);
+		rs_guard_watch_put(c, (void *)m->at, p + sizeof *m, m->bytes);
 		p += sizeof *m + ((m->bytes + 7) & ~7ul);
 	}
 	return true;
@@ -446,6 +449,7 @@ static bool read_again(const struct rs_call *c, const struct noted *e, long resu
 	if (*got != result)
 		return false;
 	rs_kernel_pieces((unsigned)c->number, (const long *)a, result, 0, hash_piece, hash);
+	rs_kernel_pieces((unsigned)c->number, (const long *)a, result, 0, wrote, (void *)c);
 	return *hash == e->data;
 }
 
@@ -482,6 +486,9 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 	sys->stats.replayed++;
 	if (bytes < sizeof *e || e->check != check(c)) {
 		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, check(c));
+	} else if (c->number == SYS_sigaltstack && rs_guard_watch_altstack(c, result)) {
+		c->result = result;
+		return 0;
 	} else if (e->class == RS_GUARD_REPEATABLE) {
 		same_place(c, e, result);
 		if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
@@ -492,7 +499,7 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 	} else if (e->class == RS_GUARD_REVOCABLE) {
 		if (!read_again(c, e, result, &got, &hash))
 			rs_guard_diverged(t, got == result ? RS_GUARD_CALL_BYTES : RS_GUARD_CALL_RESULT, got == result ? e->data : (uint64_t)result, got == result ? hash : (uint64_t)got);
-	} else if ((hash = data_of(c, result)) != e->data || !give(e, bytes)) {
+	} else if ((hash = data_of(c, result)) != e->data || !give(c, e, bytes)) {
 		rs_guard_diverged(t, RS_GUARD_CALL_BYTES, e->data, hash);
 	}
 	c->result = result;
@@ -536,6 +543,7 @@ void rs_guard_sys_after(struct rs_call *c)
 	} else if (state == RS_GUARD_CALL_AGAIN) {
 		if (c->result != (long)c->guard_offset)
 			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, c->guard_offset, (uint64_t)c->result);
+		rs_kernel_pieces((unsigned)c->number, (const long *)c->arg, c->result, 0, wrote, c);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
 		rs_guard_call_over(t);
 		write_down(t, c);

@@ -5,6 +5,7 @@
  * then the byte in the text says whose the trap is. */
 #include "patch.h"
 #include "calls.h"
+#include "guardwatch.h"
 #include "share.h"
 #include <errno.h>
 #include <sys/mman.h>
@@ -13,6 +14,9 @@
 #define SA_RESTORER 0x04000000u
 #endif
 
+#ifndef TRAP_PERF
+#define TRAP_PERF 6
+#endif
 enum { INT3 = 0xcc, FIRST = 256, TRAP_BIT = 1 << (SIGTRAP - 1) };
 
 bool rs_trapping;
@@ -146,6 +150,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	uintptr_t to = info->si_code == SI_KERNEL ? destination((uintptr_t)g[REG_RIP] - 1) : 0;
 	if (to)
 		g[REG_RIP] = (greg_t)to;
+	else if (info->si_code == TRAP_PERF && rs_guard_watch_hit(info, uc))
+		return;
 	else if (rs_share_on && rs_share_stepped(info, uc))
 		return;
 	else if (info->si_code != TRAP_TRACE || !rs_patch_midway((uintptr_t)g[REG_RIP]))
@@ -169,11 +175,16 @@ RS_GENERAL static struct rs_kernel_action action_for(const struct sigaction *as)
 	return k;
 }
 
-/* For the program, whose call it counts as. */
+/* For the program, whose call it counts as. Where calls are not counted the hook looks at actions (rs_call_before), and would come back here. */
+RS_GENERAL static long program_action(const struct rs_kernel_action *k)
+{
+	return rs_calls_on ? RS_PROGRAM4(SYS_rt_sigaction, SIGTRAP, k, NULL, 8) : RS_SYS4(SYS_rt_sigaction, SIGTRAP, k, NULL, 8);
+}
+
 RS_GENERAL static long install(const struct sigaction *as)
 {
 	struct rs_kernel_action k = action_for(as);
-	return RS_PROGRAM4(SYS_rt_sigaction, SIGTRAP, &k, NULL, 8);
+	return program_action(&k);
 }
 
 long rs_trap_begin(void)
@@ -196,7 +207,7 @@ int rs_trap_action(const struct sigaction *act, struct sigaction *old)
 {
 	uint64_t mask = rs_os_no_signals();
 	if (!act)
-		RS_PROGRAM4(SYS_rt_sigaction, SIGTRAP, NULL, NULL, 8); /* to be counted */
+		program_action(NULL); /* to be counted */
 	rs_lock(&lock);
 	struct sigaction before = own;
 	int r = 0;

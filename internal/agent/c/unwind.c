@@ -17,6 +17,8 @@ struct cache {
 	uint8_t window[WINDOW];
 };
 
+const size_t rs_walk_cache_bytes = sizeof(struct cache);
+
 struct walk {
 	uintptr_t lo, span;        /* [lo, lo+span] may be read without care */
 	struct cache *cache;

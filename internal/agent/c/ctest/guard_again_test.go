@@ -14,6 +14,7 @@ const (
 	guardUnordered = 4
 	guardSwapped   = 8
 	guardOwnHeap   = 16
+	guardCalls2    = 32
 
 	againOrdered = 0
 	againRacy    = 1

@@ -1,0 +1,124 @@
+package ctest
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// watches is the last line of guard_watch.c: what became of the last epoch's. Of what the kernel refused: one of RS_GUARD_WATCH_….
+type watches struct{ units, rounds, tries, atOnce, refused, errno int }
+
+const (
+	watchDenied = iota + 1
+	watchNoRegister
+	watchNoDevice
+	watchNoDescriptor
+)
+
+// guardWatch makes guard_watch.c. What it returns runs it, with perf_event_open failing by that error, and gives what came of each epoch.
+func guardWatch(t *testing.T) func(t *testing.T, kind string, epochs, beyond, descriptors int, refuse syscall.Errno) ([]string, watches) {
+	t.Helper()
+	lib, preload := preloadable(t)
+	program := compile(t, "guard_watch.c", "-O2", "-ldl")
+	entries := guardEntries(t, lib, "begin", "checkpoint", "again", "last", "watch", "watches")
+	return func(t *testing.T, kind string, epochs, beyond, descriptors int, refuse syscall.Errno) ([]string, watches) {
+		t.Helper()
+		flags := guardLog
+		if kind == "pipe" || kind == "file" {
+			flags |= guardCalls2
+		}
+		var argv []string
+		if refuse != 0 {
+			argv = []string{program, "refuse", strconv.Itoa(int(refuse))}
+		}
+		argv = append(argv, "env", "LD_PRELOAD="+preload, program, kind, strconv.Itoa(epochs), strconv.Itoa(flags), strconv.Itoa(beyond), strconv.Itoa(descriptors))
+		got := native(t, os.Environ(), append(argv, entries...)...)
+		lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+		var w watches
+		_, err := fmt.Sscanf(lines[len(lines)-1], "units %d rounds %d tries %d at once %d refused %d error %d", &w.units, &w.rounds, &w.tries, &w.atOnce, &w.refused, &w.errno)
+		if err != nil || len(lines) != epochs+1 || got.stderr != "" || got.state != "exit status 0" {
+			t.Fatalf("%v: %+v", err, got)
+		}
+		return lines[:epochs], w
+	}
+}
+
+func allWell(t *testing.T, lines []string) {
+	t.Helper()
+	for i, line := range lines {
+		if line != "well" {
+			t.Errorf("epoch %d: %s", i, line)
+		}
+	}
+}
+
+// A wrong write behind an object, in a random iteration of one of four threads: in each re-execution the last hit of the watch is that write: its thread, value and instruction, or system call; without one there is no hit. Memory is the
+// same with the watch as without. Half of the threads have SIGTRAP blocked, and the program has a handler for it, which is never called.
+func TestGuardWatch(t *testing.T) {
+	run := guardWatch(t)
+	for _, kind := range []string{"clean", "byte", "wide", "vector", "strcpy", "memset", "rep", "pipe", "file"} {
+		t.Run(kind, func(t *testing.T) {
+			lines, w := run(t, kind, 20, 1, 0, 0)
+			allWell(t, lines)
+			if w.units != 1 || w.refused != 0 || w.rounds != 1 {
+				t.Errorf("%+v", w)
+			}
+		})
+	}
+}
+
+// More bytes than there are registers are watched in further re-executions of the same epoch, and what one instruction can write at once never in the same.
+func TestGuardWatchMany(t *testing.T) {
+	run := guardWatch(t)
+	for beyond, want := range map[int]watches{8: {units: 2, rounds: 2, atOnce: 1}, 24: {units: 4, rounds: 4, atOnce: 1}, 150: {units: 23, rounds: 12, atOnce: 3}} {
+		t.Run(strconv.Itoa(beyond), func(t *testing.T) {
+			lines, w := run(t, "memset", 5, beyond, 0, 0)
+			allWell(t, lines)
+			if w.tries -= w.rounds; w.tries < 0 || w.tries > 2 {
+				t.Errorf("%d tries more than rounds", w.tries)
+			}
+			if w.tries = 0; w != want {
+				t.Errorf("%+v, want %+v", w, want)
+			}
+		})
+	}
+}
+
+// With few registers or descriptors fewer are watched at once; with none, and where perf is refused, it is said why, and the re-execution is made without.
+func TestGuardWatchRefused(t *testing.T) {
+	run := guardWatch(t)
+	for _, c := range []struct {
+		name            string
+		limit           int
+		atOnce, refused int
+	}{
+		{"two registers in use", -2, 2, 0}, {"three registers in use", -3, 1, 0}, {"all registers in use", -4, 0, watchNoRegister},
+		{"few descriptors", 12, 2, 0}, {"fewer descriptors", 8, 1, 0}, {"no descriptors", 5, 0, watchNoDescriptor},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lines, w := run(t, "byte", 2, 150, c.limit, 0)
+			if w.atOnce != c.atOnce || w.refused != c.refused {
+				t.Errorf("%+v", w)
+			}
+			if c.refused == 0 {
+				allWell(t, lines)
+			} else if !strings.HasPrefix(lines[0], "refused: asked 0 verdict 0 ") {
+				t.Error(lines[0])
+			}
+		})
+	}
+	for e, refused := range map[syscall.Errno]int{syscall.EACCES: watchDenied, syscall.EPERM: watchDenied, syscall.ENOSPC: watchNoRegister, syscall.ENODEV: watchNoDevice, syscall.ENOSYS: watchNoDevice} {
+		t.Run(unix.ErrnoName(e), func(t *testing.T) {
+			lines, w := run(t, "byte", 2, 1, 0, e)
+			if w.refused != refused || w.errno != -int(e) || w.rounds != 0 || !strings.HasPrefix(lines[0], "refused: asked 0 verdict 0 ") {
+				t.Errorf("%+v %s", w, lines[0])
+			}
+		})
+	}
+}

@@ -1,0 +1,457 @@
+/* guardwatch.c: hardware breakpoints in a re-execution, by perf, and what they tell. See guardwatch.h. General registers only.
+ *
+ * SIGTRAP is a signal that queues once: two breakpoints of one instruction would be one signal. So what is watched at once lies farther apart than any instruction writes, and the kernel's own counts are compared with
+ * what was told. A blocked SIGTRAP would come later, at another instruction (and says so: late); in a re-execution it is open on all threads. */
+#include "guardwatch.h"
+#include "guardlog.h"
+#include "patch.h"
+#include "world.h"
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <sys/uio.h>
+
+enum { REGISTERS = 4, APART = 72 /* an instruction writes 64 bytes at most */, TRIES = 3, STACK = 64 << 10 };
+enum { MAGIC = 0x72735754, DATA_AT = 24, TYPE_AT = 32, FLAGS_AT = 36 /* in siginfo_t: si_perf_data, _type, _flags */, TYPE_BREAKPOINT = 5, FLAG_ASYNC = 1 };
+
+struct thread {
+	uint32_t tid;              /* 0: not in this re-execution */
+	uint32_t quiet;            /* != 0: it copies what the kernel wrote */
+	int32_t fd[REGISTERS];
+	char *stack;               /* for SIGTRAP */
+	void *cache;               /* for rs_walk: the thread's own is the program's memory */
+	stack_t alternate;         /* what the program has */
+};
+static struct watch {
+	struct rs_guard_watched of, last; /* last: of what is over */
+	uint32_t asked, over, armed; /* over: last is of something */
+	long answer;               /* of rs_guard_watch */
+	uint32_t run;              /* of the breakpoints: a signal of an earlier one is known by it */
+	uint32_t order;
+	uint32_t chosen, unit[REGISTERS];
+	uint64_t told[REGISTERS];
+	uint32_t failed;           /* tries of this round that diverged */
+	uint32_t room;             /* as many at once */
+	uint32_t threads;
+	struct thread thread[RS_WORLD_THREADS];
+} *watch;
+
+const struct rs_guard_watched *rs_guard_watched(void) { return watch && watch->over ? &watch->last : NULL; }
+
+long rs_guard_watch_begin(void)
+{
+	struct watch *w = rs_guard_map(sizeof *w);
+	if (!w)
+		return -ENOMEM;
+	w->room = REGISTERS;
+	watch = w;
+	return 0;
+}
+
+/* --- what is asked for ---------------------------------------------------------------------------------------------------------------- */
+
+long rs_guard_watch(const struct rs_guard_watch *asked, unsigned n)
+{
+	struct watch *w = watch;
+	if (!w)
+		return -ESRCH;
+	if (rs_guard_mode() == RS_GUARD_REPLAY)
+		return w->answer;
+	rs_os_clear(&w->of, sizeof w->of);
+	w->room = REGISTERS;
+	w->failed = 0;
+	w->asked = 0;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t at = asked[i].address, left = asked[i].bytes;
+		if (left == 0 || at + left < at)
+			return w->answer = -EINVAL;
+		while (left > 0) {
+			uint32_t size = 8;
+			while (at % size || size > left)
+				size /= 2;
+			if (w->of.units == RS_GUARD_UNITS) {
+				w->of.units = 0;
+				return w->answer = -E2BIG;
+			}
+			struct rs_guard_unit *u = &w->of.unit[w->of.units++];
+			u->address = at;
+			u->bytes = size;
+			u->watch = i;
+			at += size;
+			left -= size;
+		}
+	}
+	w->asked = 1;
+	return w->answer = 0;
+}
+
+/* --- on threads of the program -------------------------------------------------------------------------------------------------------------- */
+
+/* The memory may be gone by now. */
+static uint64_t value_of(const struct rs_guard_unit *u)
+{
+	uint64_t v = 0;
+	struct iovec to = {&v, u->bytes}, from = {(void *)u->address, u->bytes};
+	if (rs_sandboxed)
+		rs_os_copy(&v, (const void *)u->address, u->bytes);
+	else
+		RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &to, 1, &from, 1, 0);
+	return v;
+}
+
+static struct thread *self(void)
+{
+	uint32_t tid = rs_os_tid();
+	for (uint32_t i = 0; i < watch->threads; i++)
+		if (watch->thread[i].tid == tid)
+			return &watch->thread[i];
+	return NULL;
+}
+
+/* Without a look at the thread's pointer to its log, which is the program's memory, and may be set first by us. */
+static uint64_t events_of(uint32_t tid)
+{
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
+		if (rs_guard_log(i)->tid == tid)
+			return rs_guard_log(i)->at;
+	return 0;
+}
+
+/* frames: room for one more. Nothing of the thread's own is changed. */
+static uint32_t walk(const struct thread *t, struct rs_frame *f, bool exact, uint64_t *frames, unsigned n)
+{
+	struct rs_thread copy;
+	if (!rs_thread_tls || !t || !t->cache)
+		return 0;
+	rs_os_copy(&copy, rs_thread_tls, sizeof copy);
+	copy.unwind_cache = t->cache;
+	return rs_walk(&copy, f, exact, frames, n, NULL);
+}
+
+static struct rs_guard_hit *begin_hit(struct rs_guard_unit *u)
+{
+	struct rs_guard_hit *h = &u->hit[__atomic_fetch_add(&u->count, 1, __ATOMIC_ACQ_REL) % RS_GUARD_HITS];
+	__atomic_store_n(&h->order, 0, __ATOMIC_RELEASE);
+	h->address = u->address;
+	h->unit = (uint32_t)(u - watch->of.unit);
+	h->tid = rs_os_tid();
+	h->after = value_of(u);
+	h->before = __atomic_exchange_n(&u->last, h->after, __ATOMIC_ACQ_REL);
+	h->event = events_of(h->tid);
+	h->late = 0;
+	return h;
+}
+
+static void end_hit(struct rs_guard_hit *h)
+{
+	__atomic_store_n(&h->order, __atomic_add_fetch(&watch->order, 1, __ATOMIC_ACQ_REL), __ATOMIC_RELEASE);
+}
+
+bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc)
+{
+	uint64_t data = *(const uint64_t *)((const char *)info + DATA_AT);
+	if (*(const uint32_t *)((const char *)info + TYPE_AT) != TYPE_BREAKPOINT || data >> 32 != MAGIC)
+		return false;
+	struct watch *w = watch;
+	uint32_t k = (uint32_t)data % REGISTERS;
+	if (!w || !w->armed || (uint32_t)data / REGISTERS != w->run || k >= w->chosen)
+		return true;
+	struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+	struct thread *t = self();
+	__atomic_fetch_add(&w->told[k], 1, __ATOMIC_RELAXED);
+	if (t && t->quiet) {
+		__atomic_fetch_add(&u->quiet, 1, __ATOMIC_RELAXED);
+		return true;
+	}
+	struct rs_guard_hit *h = begin_hit(u);
+	const greg_t *g = uc->uc_mcontext.gregs;
+	struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true,
+			     .gregs = (const uint64_t *)g};
+	h->call = -1;
+	h->pc = f.pc;
+	h->late = *(const uint32_t *)((const char *)info + FLAGS_AT) & FLAG_ASYNC;
+	for (unsigned i = 0; i < sizeof h->gregs / 8; i++)
+		h->gregs[i] = (uint64_t)g[i];
+	h->frames = walk(t, &f, true, h->frame, RS_GUARD_HIT_FRAMES);
+	if (!h->frames) {
+		h->frame[0] = rs_patch_pc(h->pc);
+		h->frames = 1;
+	}
+	end_hit(h);
+	return true;
+}
+
+static bool meets(const struct rs_guard_unit *u, uintptr_t p, size_t n) { return n > 0 && p < u->address + u->bytes && u->address < p + n; }
+
+static bool meets_any(const void *p, size_t n)
+{
+	for (uint32_t k = 0; k < watch->chosen; k++)
+		if (meets(&watch->of.unit[watch->unit[k]], (uintptr_t)p, n))
+			return true;
+	return false;
+}
+
+void rs_guard_watch_wrote(const struct rs_call *c, const void *p, size_t n)
+{
+	struct watch *w = watch;
+	if (RS_LIKELY(!w || !w->armed) || !meets_any(p, n))
+		return;
+	for (uint32_t k = 0; k < w->chosen; k++) {
+		struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+		if (!meets(u, (uintptr_t)p, n))
+			continue;
+		uint64_t frames[RS_GUARD_HIT_FRAMES + 1];
+		const uintptr_t *here = __builtin_frame_address(0);
+		struct rs_frame f = {.pc = here[1], .rsp = (uintptr_t)(here + 2), .rbp = here[0], .has_rbp = true};
+		struct rs_guard_hit *h = begin_hit(u);
+		h->call = (int32_t)c->number;
+		h->pc = c->next;
+		rs_os_clear(h->gregs, sizeof h->gregs);
+		/* The first is ours; of the others walks leave ours out. */
+		uint32_t m = walk(self(), &f, false, frames, RS_GUARD_HIT_FRAMES + 1);
+		h->frame[0] = c->next;
+		h->frames = m > 1 ? m - 1 : 1;
+		for (uint32_t i = 1; i < m; i++)
+			h->frame[i - 1] = frames[i];
+		end_hit(h);
+	}
+}
+
+void rs_guard_watch_put(const struct rs_call *c, void *to, const void *from, size_t n)
+{
+	struct watch *w = watch;
+	struct thread *t = RS_LIKELY(!w || !w->armed) || !meets_any(to, n) ? NULL : self();
+	if (t)
+		t->quiet = 1;
+	RS_BARRIER();
+	rs_os_copy(to, from, n);
+	RS_BARRIER();
+	if (t) {
+		t->quiet = 0;
+		rs_guard_watch_wrote(c, to, n);
+	}
+}
+
+bool rs_guard_watch_altstack(const struct rs_call *c, long result)
+{
+	struct thread *t = watch && watch->armed ? self() : NULL;
+	const stack_t *new = (const stack_t *)c->arg[0];
+	stack_t *old = (stack_t *)c->arg[1];
+	if (!t || result < 0)
+		return t != NULL;
+	stack_t was = t->alternate;
+	uintptr_t sp = (uintptr_t)c + RS_CALL_FRAME;
+	bool on = was.ss_size && sp > (uintptr_t)was.ss_sp && sp - (uintptr_t)was.ss_sp <= was.ss_size;
+	if (new && new->ss_flags & SS_DISABLE)
+		t->alternate = (stack_t){.ss_flags = new->ss_flags};
+	else if (new)
+		t->alternate = (stack_t){.ss_sp = new->ss_sp, .ss_flags = new->ss_flags, .ss_size = new->ss_size};
+	if (old) {
+		rs_os_clear(old, sizeof *old); /* its padding too, as the kernel does */
+		old->ss_sp = was.ss_sp;
+		old->ss_flags = was.ss_flags | (on ? SS_ONSTACK : 0);
+		old->ss_size = was.ss_size;
+	}
+	return true;
+}
+
+/* --- the coordinator -------------------------------------------------------------------------------------------------------------------------- */
+
+static long open_one(uint32_t tid, const struct rs_guard_unit *u, unsigned k)
+{
+	struct perf_event_attr a;
+	rs_os_clear(&a, sizeof a);
+	a.type = PERF_TYPE_BREAKPOINT;
+	a.size = sizeof a;
+	a.bp_type = 2; /* HW_BREAKPOINT_W */
+	a.bp_addr = u->address;
+	a.bp_len = u->bytes;
+	a.sample_period = 1;
+	a.exclude_kernel = a.exclude_hv = 1;
+	a.sigtrap = a.remove_on_exec = 1;
+	a.sig_data = (uint64_t)MAGIC << 32 | (uint32_t)(watch->run * REGISTERS + k);
+	return RS_SYS5(SYS_perf_event_open, &a, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+/* told: by unit; or NULL. */
+static void close_all(uint64_t counted[REGISTERS])
+{
+	for (uint32_t i = 0; i < watch->threads; i++) {
+		struct thread *t = &watch->thread[i];
+		for (uint32_t k = 0; t->tid && k < REGISTERS; k++) {
+			uint64_t n = 0;
+			if (t->fd[k] < 0)
+				continue;
+			if (counted && RS_SYS3(SYS_read, t->fd[k], &n, 8) == 8)
+				counted[k] += n;
+			RS_SYS1(SYS_close, t->fd[k]);
+			t->fd[k] = -1;
+		}
+	}
+}
+
+static uint64_t distance(uint64_t a, uint64_t b) { return a < b ? b - a : a - b; }
+
+/* Which units are watched now. */
+static void choose(void)
+{
+	struct watch *w = watch;
+	w->chosen = 0;
+	for (uint32_t i = 0; i < w->of.units && w->chosen < w->room; i++) {
+		bool near = w->of.unit[i].state != RS_GUARD_UNIT_WANTED;
+		for (uint32_t k = 0; k < w->chosen; k++)
+			near = near || distance(w->of.unit[i].address, w->of.unit[w->unit[k]].address) < APART;
+		if (!near)
+			w->unit[w->chosen++] = i;
+	}
+}
+
+static long open_all(void)
+{
+	struct watch *w = watch;
+	struct rs_world_thread *t;
+	w->run = (w->run + 1) & (UINT32_MAX / REGISTERS);
+	w->threads = 0;
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++) {
+		struct thread *own = &w->thread[i];
+		own->tid = t->tid;
+		own->quiet = 0;
+		for (uint32_t k = 0; k < REGISTERS; k++)
+			own->fd[k] = -1;
+		w->threads = i + 1;
+		for (uint32_t k = 0; t->tid && k < w->chosen; k++) {
+			long fd = open_one(t->tid, &w->of.unit[w->unit[k]], k);
+			if (fd < 0)
+				return fd;
+			own->fd[k] = (int32_t)fd;
+		}
+		if (t->tid && !own->stack && !((own->stack = rs_guard_map(STACK)) && (own->cache = rs_guard_map(rs_walk_cache_bytes))))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+static void refused(long error)
+{
+	struct rs_guard_watched *of = &watch->of;
+	of->error = (int32_t)error;
+	of->refused = error == -EPERM || error == -EACCES ? RS_GUARD_WATCH_DENIED :
+		error == -ENOSPC || error == -EBUSY ? RS_GUARD_WATCH_NO_REGISTER :
+		error == -ENODEV || error == -ENOENT || error == -EOPNOTSUPP || error == -ENOSYS || error == -EINVAL ? RS_GUARD_WATCH_NO_DEVICE :
+		error == -EMFILE || error == -ENFILE ? RS_GUARD_WATCH_NO_DESCRIPTOR : RS_GUARD_WATCH_OTHER;
+	for (uint32_t i = 0; i < of->units; i++)
+		if (of->unit[i].state == RS_GUARD_UNIT_WANTED)
+			of->unit[i].state = RS_GUARD_UNIT_REFUSED;
+}
+
+static bool wanted(void)
+{
+	for (uint32_t i = 0; watch && watch->asked && i < watch->of.units; i++)
+		if (watch->of.unit[i].state == RS_GUARD_UNIT_WANTED)
+			return true;
+	return false;
+}
+
+/* SIGTRAP of the threads that go on now: open, and on a stack of ours. */
+static void set_stacks(void)
+{
+	struct rs_world_thread *t;
+	for (uint32_t i = 0; (t = rs_world_thread(i)) && i < watch->threads; i++) {
+		struct thread *own = &watch->thread[i];
+		if (!t->tid || t->order != RS_WORLD_BACK)
+			continue;
+		ucontext_t *uc = &t->out->uc;
+		own->alternate = uc->uc_stack;
+		uc->uc_stack = (stack_t){.ss_sp = own->stack, .ss_size = STACK};
+		uc->uc_sigmask.__val[0] &= ~(1ul << (SIGTRAP - 1));
+	}
+}
+
+void rs_guard_watch_arm(void)
+{
+	struct watch *w = watch;
+	long r;
+	if (!wanted())
+		return;
+	for (;;) {
+		choose();
+		if ((r = rs_sandboxed ? -EACCES : open_all()) == 0)
+			break;
+		close_all(NULL);
+		/* Some registers may be free, or some descriptors. */
+		if ((r != -ENOSPC && r != -EMFILE && r != -ENFILE && r != -ENOMEM) || w->room == 1) {
+			refused(r);
+			return;
+		}
+		w->room /= 2;
+	}
+	for (uint32_t k = 0; k < w->chosen; k++) {
+		struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+		u->count = u->lost = u->quiet = 0;
+		rs_os_clear(u->hit, sizeof u->hit);
+		u->last = value_of(u);
+		w->told[k] = 0;
+	}
+	w->order = 0;
+	w->of.tries++;
+	if (w->chosen > w->of.at_once)
+		w->of.at_once = w->chosen;
+	set_stacks();
+	__atomic_store_n(&w->armed, 1, __ATOMIC_SEQ_CST);
+}
+
+/* What the program has for signals: it takes effect when the thread goes on from a copy of the frame that lies elsewhere; from a frame on an alternate stack the kernel changes none. */
+static void give_stacks_back(void)
+{
+	struct rs_world_thread *t;
+	for (uint32_t i = 0; (t = rs_world_thread(i)) && i < watch->threads; i++) {
+		struct thread *own = &watch->thread[i];
+		if (t->tid && own->tid == t->tid && t->uc->uc_stack.ss_sp == own->stack)
+			t->uc->uc_stack = own->alternate;
+	}
+}
+
+void rs_guard_watch_disarm(bool stopped)
+{
+	struct watch *w = watch;
+	uint64_t counted[REGISTERS] = {0};
+	if (!w || !w->armed)
+		return;
+	close_all(counted);
+	if (stopped)
+		give_stacks_back();
+	for (uint32_t k = 0; k < w->chosen; k++) {
+		struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+		u->lost = counted[k] > w->told[k] ? counted[k] - w->told[k] : 0;
+	}
+	__atomic_store_n(&w->armed, 0, __ATOMIC_SEQ_CST);
+}
+
+bool rs_guard_watch_more(bool identical)
+{
+	struct watch *w = watch;
+	if (!wanted())
+		return false;
+	w->failed = identical ? 0 : w->failed + 1;
+	w->of.rounds += identical;
+	for (uint32_t k = 0; identical && k < w->chosen; k++) {
+		w->of.unit[w->unit[k]].round = w->of.rounds;
+		w->of.unit[w->unit[k]].state = RS_GUARD_UNIT_WATCHED;
+	}
+	for (uint32_t i = 0; w->failed == TRIES && i < w->of.units; i++)
+		if (w->of.unit[i].state == RS_GUARD_UNIT_WANTED)
+			w->of.unit[i].state = RS_GUARD_UNIT_DIVERGED;
+	return wanted();
+}
+
+void rs_guard_watch_over(void)
+{
+	struct watch *w = watch;
+	if (!w || !w->asked)
+		return;
+	for (uint32_t i = 0; i < w->of.units; i++)
+		if (w->of.unit[i].state == RS_GUARD_UNIT_WANTED)
+			w->of.unit[i].state = RS_GUARD_UNIT_DIVERGED; /* it came to no end, or was not begun */
+	rs_os_copy(&w->last, &w->of, sizeof w->last);
+	w->over = 1;
+	w->asked = 0;
+}
