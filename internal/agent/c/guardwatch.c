@@ -65,9 +65,9 @@ long rs_guard_watch(const struct rs_guard_watch *asked, unsigned n)
 		if (left == 0 || at + left < at)
 			return w->answer = -EINVAL;
 		while (left > 0) {
-			uint32_t size = 8;
-			while (at % size || size > left)
-				size /= 2;
+			uint32_t size = 1;
+			while (size < 8 && at % (2 * size) == 0 && 2 * size <= left)
+				size *= 2;
 			if (w->of.units == RS_GUARD_UNITS) {
 				w->of.units = 0;
 				return w->answer = -E2BIG;
