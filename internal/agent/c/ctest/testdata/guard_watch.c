@@ -34,7 +34,7 @@ static char alternate[THREADS][1 << 16];
 static volatile size_t more = OBJECT + 8; // so that it is libc's memset
 static volatile int trapped;
 // No rollback touches it.
-static struct shared { char line[100][200]; struct rs_guard_watched w; } *shared;
+static struct shared { char line[100][200]; struct rs_guard_watched w; unsigned more[100]; } *shared;
 static uint32_t culprit, times; // under lock
 static char value;
 
@@ -262,6 +262,7 @@ int main(int argc, char **argv)
 		last(&l);
 		if (beyond)
 			watches(&shared->w);
+		shared->more[e] = shared->w.tries - shared->w.rounds;
 		char *line = shared->line[e];
 		const char *came = asked ? "asked" : r ? "verdict" : beyond ? judge(beyond) : "well";
 		if (strcmp(came, "well") == 0)
@@ -271,9 +272,12 @@ int main(int argc, char **argv)
 	}
 	if (trapped)
 		fail("the program's handler was called");
-	for (int e = 0; e < epochs; e++)
+	unsigned more = 0;
+	for (int e = 0; e < epochs; e++) {
 		fputs(shared->line[e], stdout);
-	printf("units %u rounds %u tries %u at once %u refused %u error %d\n", shared->w.units, shared->w.rounds, shared->w.tries, shared->w.at_once, shared->w.refused, shared->w.error);
+		more += shared->more[e];
+	}
+	printf("units %u rounds %u more tries %u at once %u refused %u error %d\n", shared->w.units, shared->w.rounds, more, shared->w.at_once, shared->w.refused, shared->w.error);
 	fflush(stdout);
 	_exit(0);
 }
