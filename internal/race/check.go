@@ -173,6 +173,20 @@ func (d *Detector) Access(a *Access) {
 			t.acquire(l.clock)
 		}
 	}
+	d.cells(&x, lo, hi, locs)
+	if a.Kind&Write != 0 && len(locs) > 0 {
+		s := t.release()
+		for _, l := range locs {
+			l.clock = merge(l.clock, s)
+		}
+	}
+	if d.segments.used > d.cfg.MaxCells {
+		d.evict()
+	}
+}
+
+// cells takes x through the cells of [lo,hi); locs are the atomic locations that it accesses as such.
+func (d *Detector) cells(x *access, lo, hi uint64, locs []*location) {
 	for cell := lo / 8; cell <= (hi-1)/8; cell++ {
 		if !d.mine(cell * 8) {
 			cell |= 1<<(shardShift-3) - 1 // to the end of the piece
@@ -184,27 +198,18 @@ func (d *Detector) Access(a *Access) {
 				atomic |= maskOf(cell, l.lo, l.hi) & mask
 			}
 		}
-		g := p.shadow.page(cell * 8 / pageSize)
+		g := x.p.shadow.page(cell * 8 / pageSize)
 		g.touched = d.seq
 		if i := int(cell % cellsInPage); g.freedAt(i, mask) {
-			d.freedAccess(&x, cell, mask)
+			d.freedAccess(x, cell, mask)
 		} else {
 			if plain := mask &^ atomic; plain != 0 {
-				d.cell(&x, g, i, plain, false)
+				d.cell(x, g, i, plain, false)
 			}
 			if atomic != 0 {
-				d.cell(&x, g, i, atomic, true)
+				d.cell(x, g, i, atomic, true)
 			}
 		}
-	}
-	if a.Kind&Write != 0 && len(locs) > 0 {
-		s := t.release()
-		for _, l := range locs {
-			l.clock = merge(l.clock, s)
-		}
-	}
-	if d.segments.used > d.cfg.MaxCells {
-		d.evict()
 	}
 }
 

@@ -22,7 +22,8 @@ const (
 	Order
 	// Done, with Locked, is no access: one that was given before has been made by now. What others wrote to these bytes up to this time may have come before it.
 	Done
-	_ // of events alone
+	// Object, with Called, is a use (Read) of an object of synchronisation, or its initialisation or destruction (Write), which an event tells.
+	Object
 	// Called is for what a function of the C library did for the program, which called it at PC: the function is the innermost frame of Stack. It is no mov, whatever its size.
 	Called
 )

@@ -80,9 +80,15 @@ func (d *Detector) Event(process uint64, e *wire.Event) {
 		p.processEvent(e)
 		return
 	case wire.TypeInit:
+		if t := p.self(e.Thread); t != nil {
+			p.objectAccess(t, e)
+		}
 		p.initEvent(wire.DecodeInit(e.Words))
 		return
 	case wire.TypeDestroy:
+		if t := p.self(e.Thread); t != nil {
+			p.objectAccess(t, e)
+		}
 		if ev := wire.DecodeDestroy(e.Words); ev.Result == 0 {
 			delete(p.objs, ev.Obj)
 		}
@@ -90,6 +96,7 @@ func (d *Detector) Event(process uint64, e *wire.Event) {
 	}
 	if t := p.self(e.Thread); t != nil {
 		t.store = lastStore{}
+		p.objectAccess(t, e)
 		p.threadsEvent(t, e)
 	}
 }

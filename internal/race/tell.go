@@ -163,6 +163,16 @@ func freeWord(kind wire.Alloc) string {
 }
 
 func accessText(kind Kind, atomic, previous bool) string {
+	if kind&Object != 0 {
+		what := "use"
+		if kind&Write != 0 {
+			what = "initialisation or destruction"
+		}
+		if previous {
+			what = "previous " + what
+		}
+		return upper(what) + " of an object of synchronisation"
+	}
 	what := map[Kind]string{Read: "read", Write: "write", Read | Write: "read and write"}[kind&(Read|Write)]
 	if atomic {
 		what = "atomic " + what
@@ -174,6 +184,12 @@ func accessText(kind Kind, atomic, previous bool) string {
 }
 
 func done(kind Kind) string {
+	switch {
+	case kind&(Object|Write) == Object|Write:
+		return "initialised or destroyed"
+	case kind&Object != 0:
+		return "used"
+	}
 	if kind&Write != 0 {
 		return "written"
 	}
@@ -238,11 +254,15 @@ func (b *teller) part(p finding.Part) {
 
 // access adds what a thread did at addr.
 func (b *teller) access(what string, addr uint64, s *site) {
-	p := finding.Part{Text: fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr), Thread: s.t.number, Callee: s.kind&Called != 0 && s.stack != 0}
+	text := fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr)
+	if s.kind&Object != 0 {
+		text = fmt.Sprintf("%s at 0x%x", what, addr)
+	}
+	p := finding.Part{Text: text, Thread: s.t.number, Callee: s.kind&(Called|Object) == Called && s.stack != 0}
 	switch {
 	case s.stack != 0:
 		p.Stack = b.w.Stack(b.p, s.stack)
-	case s.pc != 0:
+	case s.pc != 0 && s.kind&Object == 0:
 		p.Stack = finding.Stack{b.w.Frame(b.p, s.pc, false)}
 	}
 	for _, h := range b.held[s.held] {

@@ -65,6 +65,8 @@ type thread struct {
 	phase                   *phase
 	store                   lastStore
 	sites                   [64]siteEntry
+	taken                   [lastTaken]takenAt // where it took locks, the newest at takes-1
+	takes                   int
 }
 
 // heldLock is a lock that a thread holds.

@@ -10,7 +10,7 @@ func Told(events func(fn func(process uint64, e *wire.Event) error) error) Input
 				return event(process, e)
 			}
 			ev := wire.DecodeAccess(e.Words)
-			access(&Access{Process: process, Thread: e.Thread, Time: e.TS, Addr: ev.Addr, Size: ev.Size, PC: ev.Pc, Stack: ev.Stack, Kind: Kind(ev.Kind)})
+			access(&Access{Process: process, Thread: e.Thread, Time: e.TS, Addr: ev.Addr, Size: ev.Size, PC: ev.Pc, Stack: ev.Stack, Kind: Kind(ev.Kind) &^ Object})
 			return nil
 		})
 	}}

@@ -346,7 +346,7 @@ static struct race_thread *make(void)
 		for (uint32_t k = 0; k < SITE_CACHE; k++)
 			t->sites[k].id = 0;
 		t->created = t->started = t->ended = false;
-		t->store_size = t->phase = 0;
+		t->store_size = t->phase = t->takes = 0;
 		return t;
 	}
 	return NULL;

@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 /* Bits of an access's kind, as in the event `access`. FENCE stands alone: addr and size mean nothing; it makes a plain store that the thread told just before it one of an atomic.
- * FENCED: a plain store that a fence follows at once, if that is known beforehand. */
-enum { RS_RACE_READ = 1, RS_RACE_WRITE = 2, RS_RACE_ATOMIC = 4, RS_RACE_FENCE = 8, RS_RACE_DONE = 32, RS_RACE_FENCED = 64 };
+ * FENCED: a plain store that a fence follows at once, if that is known beforehand. What is found has instead OBJECT: a use of an object of synchronisation, or (with WRITE) its initialisation or destruction. */
+enum { RS_RACE_READ = 1, RS_RACE_WRITE = 2, RS_RACE_ATOMIC = 4, RS_RACE_FENCE = 8, RS_RACE_DONE = 32, RS_RACE_FENCED = 64, RS_RACE_OBJECT = 64, RS_RACE_CALLED = 128 };
 
 struct rs_race_thread {
 	uint64_t epoch;            /* slot<<44 | time. Others may raise it, so it is read before memory is looked at */

@@ -1,4 +1,4 @@
-/* race_core.h: what the files of the detector share: race.c (memory, clocks, threads), raceevent.c (objects, events), raceplace.c (atomic locations), raceblock.c (heap
+/* race_core.h: what the files of the detector share: race.c (memory, clocks, threads), raceevent.c (objects, events), raceobject.c (accesses to objects), raceplace.c (atomic locations), raceblock.c (heap
  * blocks), racepage.c (pages of the shadow, sites), raceshadow.c (the check), racefound.c (races).
  *
  * Order of locks, outermost first: heap, learn, a place, pages, then a bucket or a cell, then a thread's clock or the races, then a pool. Nobody waits for a lock for ever:
@@ -50,7 +50,7 @@ extern struct rs_race_config rs_race_configured RACE_HIDDEN;
 struct race_stamp { uint64_t of; uint32_t buf, n, gen; bool exact; };
 
 struct race_point { uint64_t e; uint32_t site; uint8_t info; };
-enum { POINTS = 512, SITE_CACHE = 64 };
+enum { POINTS = 512, SITE_CACHE = 64, LAST_TAKEN = 16 };
 struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; uint32_t next; };
 
 /* One thread, and its slot's last once it has ended. Its own thread changes it, others under lock: v, w; and epoch, by atomic additions. */
@@ -65,6 +65,8 @@ struct race_thread {
 	struct race_stamp tmp;
 	uint64_t *v, *w;           /* SLOTS each */
 	uint32_t next;             /* of the recycled */
+	struct { uint64_t obj; uint32_t stack; } taken[LAST_TAKEN]; /* where it took locks, the newest at takes-1 */
+	uint32_t takes;
 	struct { struct race_site key; uint32_t id; } sites[SITE_CACHE];
 	struct race_point points[POINTS + 4];
 };
@@ -105,9 +107,12 @@ void rs_race_give_others(struct race_thread *t) RACE_HIDDEN;
 void rs_race_threads_after_fork(void) RACE_HIDDEN;
 extern uint64_t rs_race_common RACE_HIDDEN; /* the first thread's time when it made the second: everybody knows what is older */
 
-/* --- objects: raceevent.c ---------------------------------------------------------------------------------------------- */
+/* --- objects: raceevent.c, raceobject.c ---------------------------------------------------------------------------------------------- */
 
 void rs_race_drop_objects(uint64_t lo, uint64_t hi) RACE_HIDDEN;
+bool rs_race_object_shared(uint64_t addr, uint32_t kind) RACE_HIDDEN; /* processes share it */
+/* The access to an object that an event tells, if it does; before what the event orders. */
+void rs_race_object_access(struct race_thread *t, const uint64_t *w) RACE_HIDDEN;
 
 /* --- atomic locations: raceplace.c --------------------------------------------------------------------------------------- */
 
@@ -183,6 +188,8 @@ void rs_race_unmark(uint64_t cell) RACE_HIDDEN; /* looks again which bytes are o
 void rs_race_forget_history(uint64_t lo, uint64_t hi) RACE_HIDDEN;
 void rs_race_set_freed(uint64_t lo, uint64_t hi, bool freed) RACE_HIDDEN;
 struct race_block_ref { uint64_t addr, size; uint32_t stack; };
+/* The access of a call, no mov, to few bytes. In the detector. */
+void rs_race_called(struct race_thread *t, uint64_t addr, uint64_t size, unsigned kind, uint64_t pc, uint32_t stack) RACE_HIDDEN;
 void rs_race_check_free(struct race_thread *t, const struct race_block_ref *b) RACE_HIDDEN;
 void rs_race_shadow_after_fork(void) RACE_HIDDEN;
 /* What is the same in many accesses, kept once; 0 is none. */

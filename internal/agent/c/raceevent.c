@@ -145,6 +145,21 @@ static void take_shared(struct race_thread *t)
 	rs_race_unlock(&shared_lock);
 }
 
+bool rs_race_object_shared(uint64_t addr, uint32_t kind)
+{
+	unsigned b = hash(addr, AN_OBJECT);
+	if (in_shared_memory(addr))
+		return true;
+	if (!rs_race_lock(&bucket[b].lock))
+		return true; /* so nothing is said of it */
+	uint32_t i = bucket[b].head;
+	while (i && (object(i)->id != addr || object(i)->what != AN_OBJECT))
+		i = object(i)->next;
+	bool is = i && object(i)->kind == kind && object(i)->shared;
+	rs_race_unlock(&bucket[b].lock);
+	return is;
+}
+
 /* What t did comes before whoever takes the object. */
 static void give(struct race_thread *t, uint32_t what, uint64_t id, uint32_t kind, unsigned mode)
 {
@@ -379,9 +394,13 @@ static bool of_process(uint32_t number, const uint64_t *w)
 	case RS_EV_PROCESS_END:
 		return true;
 	case RS_EV_INIT:
+		if ((t = rs_race_self(number)))
+			rs_race_object_access(t, w);
 		init(w);
 		return true;
 	case RS_EV_DESTROY:
+		if ((t = rs_race_self(number)))
+			rs_race_object_access(t, w);
 		if (rs_get_destroy_result(w) == 0)
 			forget_object(rs_get_destroy_obj(w));
 		return true;
@@ -551,6 +570,7 @@ void rs_race_event(uint32_t number, const uint64_t *w)
 	if (!of_process(number, w)) {
 		struct race_thread *self = rs_race_self(number);
 		if (self) {
+			rs_race_object_access(self, w);
 			of_thread(self, w);
 		} else if (number && !t && !rs_race_gone(number))
 			rs_race_amnesty(); /* more threads than there are clocks for */

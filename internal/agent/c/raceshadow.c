@@ -482,6 +482,26 @@ void rs_race_access(struct rs_race_thread *quick, uintptr_t addr, uint64_t size,
 	t->busy = 0;
 }
 
+void rs_race_called(struct race_thread *t, uint64_t addr, uint64_t size, unsigned kind, uint64_t pc, uint32_t stack)
+{
+	struct access x;
+	x.t = t;
+	x.e = race_load(&t->quick.epoch);
+	x.lo = addr;
+	x.hi = addr + size;
+	x.size = size;
+	x.pc = pc;
+	x.stack = stack;
+	x.site[0] = x.site[1] = 0;
+	x.kind = kind;
+	x.mov = x.same = x.met = false;
+	x.found_count = x.movs_count = 0;
+	x.began = rs_race_moment();
+	for (uint64_t cell = addr >> 3; cell <= (x.hi - 1) >> 3; cell++)
+		cell_access(&x, cell, race_mask(cell, addr, x.hi));
+	tell(&x);
+}
+
 /* --- free ----------------------------------------------------------------------------------------------------------------------- */
 
 static void check_freed(struct race_page *g, uint64_t cell, uint8_t mask, void *arg)

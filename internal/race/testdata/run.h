@@ -4,8 +4,11 @@
 #endif
 #include <pthread.h>
 #include <stdio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,3 +24,23 @@ static inline void both(void *(*one)(void *), void *(*two)(void *))
 
 // use reads a value.
 #define use(x) __asm__ volatile("" : : "r"(x))
+
+// What orders two threads without a detector's seeing it: a page that becomes readable. unseen_begin, then unseen_done in one thread and unseen_wait in the other.
+static inline char **unseen_page(void)
+{
+	static char *page;
+	return &page;
+}
+static inline void unseen_begin(void)
+{
+	char **page = unseen_page();
+	if (!*page)
+		*page = (char *)mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(*page, 4096, PROT_NONE);
+}
+static inline void unseen_done(void) { mprotect(*unseen_page(), 4096, PROT_READ); }
+static inline void unseen_wait(void)
+{
+	while (syscall(SYS_rt_sigprocmask, 0, *unseen_page(), 0, 8)) // EFAULT while it is not
+		sched_yield();
+}
