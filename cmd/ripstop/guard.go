@@ -11,7 +11,7 @@ func newGuard() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "guard [flags] -- program [args…]",
 		GroupID: "find",
-		Short:   "Run a program and report writes beyond heap blocks and to freed ones",
+		Short:   "Run a program and report writes beyond heap blocks and to freed ones, and crashes",
 		Long: `Runs program with ripstop's heap in place of the C library's, in which known bytes
 lie behind each block, and freed blocks are kept back for a while, filled with
 known bytes. They are looked at when a block is freed or reallocated, when it is
@@ -22,6 +22,9 @@ it was noticed; the instruction that wrote is not known.
 Not seen: writes that jump over the bytes that are looked at (256 behind a block, the
 first 128 of a freed one), writes in front of the first block of a group, reads,
 blocks of a program's own allocator.
+
+A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) that the program does not handle is
+reported with its stack before the process dies of it, as it would have.
 
 All that 'ripstop run' reports is reported too: invalid and double frees, deadlocks,
 lock-order inversions, misuse. The program's input, output, signals and exit status

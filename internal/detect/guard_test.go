@@ -76,3 +76,15 @@ func TestEvidenceWhole(t *testing.T) {
 		t.Errorf("notes %q", f.Notes)
 	}
 }
+
+// A crash is told with what is known of it, in words for every signal.
+func TestCrash(t *testing.T) {
+	check(t, Config{}, []testCase{
+		{"null", "T1 crash sig=11 code=1 flags=addressed addr=0x10 pc=0x5 stack=S1", "crash: SIGSEGV: access where nothing is mapped, at 0x10 (a null pointer, or near it)"},
+		{"read-only", "T1 crash sig=11 code=2 flags=addressed addr=0x123456 pc=0x5 stack=S1", "crash: SIGSEGV: access that the mapping does not permit, at 0x123456"},
+		{"wild", "T1 crash sig=11 code=128 flags=freed pc=0x5 stack=S1", "crash: SIGSEGV: access to an address that no memory can have"},
+		{"division", "T1 crash sig=8 code=1 flags=addressed addr=0x5 pc=0x5 stack=S1", "crash: SIGFPE: integer division by zero, or its result does not fit"},
+		{"abort", "T1 crash sig=6 code=-6 stack=S1", "crash: SIGABRT: the program aborted"},
+		{"unknown", "P1 T0 crash sig=4 code=77 stack=S1", "crash: SIGILL: code 77"},
+	})
+}

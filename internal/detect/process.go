@@ -119,6 +119,8 @@ func (p *process) event(e *wire.Event) {
 		}
 	case wire.TypeEvidence:
 		p.evidence(p.self(e), wire.DecodeEvidence(w))
+	case wire.TypeCrash:
+		p.crash(p.self(e), wire.DecodeCrash(w))
 	case wire.TypeGuardWriter:
 		p.guardWriter(wire.DecodeGuardWriter(w))
 	case wire.TypeMisuse:

@@ -14,6 +14,7 @@ const (
 	ClassThread   Class = "thread"   // misuse of threads
 	ClassHeap     Class = "heap"     // invalid and double free, accesses to freed memory
 	ClassRace     Class = "race"     // data races
+	ClassCrash    Class = "crash"    // signals that end the process
 )
 
 // RuleInfo is what is fixed about a rule. The table of rules is Rules.

@@ -38,6 +38,7 @@ const (
 	RuleHeapOverflow    Rule = "heap-overflow"
 	RuleHeapUnderflow   Rule = "heap-underflow"
 	RuleFreedWrite      Rule = "use-after-free-write"
+	RuleCrash           Rule = "crash"
 )
 
 // Rules is the table of all rules, in the order in which help lists them.
@@ -109,6 +110,9 @@ var Rules = []RuleInfo{
 		"Bytes in front of a block of the heap have been overwritten, which belong to nobody; those next to the end of the block before it are as they were. So this is rather an index or pointer below the block's beginning than one far beyond the other's end. Both blocks are shown with the stacks of their allocations.", "error"},
 	{RuleFreedWrite, ClassHeap, "write to freed memory",
 		"A block of the heap was written to after it was freed. 'ripstop guard' keeps freed blocks back for a while, filled with known bytes, and looks at them before they are used again and when the process ends. The finding shows where the block was allocated and where it was freed. Find out who still has a pointer to it: all that use a block must be done, and known to be done, before it is freed.", "error"},
+
+	{RuleCrash, ClassCrash, "crash",
+		"The process is ended by a signal of its own making: an access to memory that is not there (SIGSEGV, SIGBUS), an impossible instruction or arithmetic (SIGILL, SIGFPE), or abort(), as a failed assertion and an uncaught C++ exception call it (SIGABRT). The stack is that of the thread that did it; what made the value wrong is often elsewhere. Programs that handle the signal themselves, and stack overflows, are not told. The process then dies as it would have, with the same core dump.", "error"},
 
 	{RuleDataRace, ClassRace, "data race",
 		"Two threads accessed the same bytes, at least one of them wrote, not both accesses were atomic, and nothing ordered one before the other: no lock that both held, no join, signal, message or atomic between them. In C, C++ and Rust that is undefined behaviour; what is read may be old, new or torn, and the compiler may have assumed that it cannot happen. Take one lock around both accesses, or make the location an atomic. A free of a block that another thread's access is not ordered with is told in the same way: wait for that thread first.", "error"},

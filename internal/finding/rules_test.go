@@ -27,7 +27,7 @@ func TestRulesAreComplete(t *testing.T) {
 			t.Errorf("rule %s: level %q", r.Rule, r.Level)
 		}
 		switch r.Class {
-		case ClassDeadlock, ClassMutex, ClassThread, ClassHeap, ClassRace:
+		case ClassDeadlock, ClassMutex, ClassThread, ClassHeap, ClassRace, ClassCrash:
 		default:
 			t.Errorf("rule %s: class %q", r.Rule, r.Class)
 		}

@@ -15,7 +15,7 @@ import (
 
 // Suppressions are lines `type:pattern` in ThreadSanitizer's syntax. A finding that one of them matches is not reported.
 //
-// type is a class (mutex, deadlock, thread, heap, race), the id of a rule, race_top, or called_from_lib. pattern is matched against the function
+// type is a class (mutex, deadlock, thread, heap, race, crash), the id of a rule, race_top, or called_from_lib. pattern is matched against the function
 // (demangled and as in the symbol table), source file, module and `module+0xoffset` of every frame of the finding and against the
 // symbols of its objects; race_top only against the innermost frames of the two accesses of a race; called_from_lib only against the modules that made
 // the offending calls. `*` stands for anything, `^` at the beginning and `$` at the end anchor the pattern, which otherwise may lie anywhere in the

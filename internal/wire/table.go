@@ -39,6 +39,7 @@ var Enums = []EnumSpec{
 		{1, "overflow"}, {2, "underflow"}, {3, "freed-write"}}},
 	{"Noticed", "when bytes that are wrong were noticed", []EnumValue{
 		{1, "free"}, {2, "realloc"}, {3, "quarantine"}, {4, "exit"}, {5, "exec"}, {6, "signal"}, {7, "epoch"}}},
+	{"CrashFlag", "what else is known of a crash (bits)", []EnumValue{{1, "addressed"}, {2, "freed"}, {4, "behind"}}},
 	{"Writer", "how it is known who wrote", []EnumValue{{1, "watchpoint"}, {2, "kernel"}}},
 	{"RaceRule", "what the agent's race detector found", []EnumValue{
 		{1, "data-race"}, {2, "data-race-mov"}, {3, "free"}, {4, "free-mov"}, {5, "use-after-free"}, {6, "pending-race"}, {7, "pending-free"}}},
@@ -149,6 +150,8 @@ var Events = []Spec{
 	{83, "signal-leave", []Field{u32f("sig")}, NoTail, "[all] The handler returned."},
 	{84, "signal-taken", []Field{u32f("sig"), i32f("code")}, NoTail, "[all] sigwait family or a signalfd read took sig. Acquire."},
 	{85, "sigmask", []Field{u8("how", "MaskHow"), signals("set"), signals("mask")}, NoTail, "[all] The thread's signal mask was changed. block, unblock, set: what sigprocmask and its kin asked for; sent after the call, so the handlers that it let run come before. wait: set is in force while the wait that follows lasts (sigsuspend, ppoll, pselect, epoll_pwait); wait-end: the old mask is back (absent if the wait was left by cancellation or a jump). mask: the whole mask from now on. A thread begins with its creator's mask. Not sent for the mask of a handler, nor for what siglongjmp and setcontext restore."},
+	{86, "crash", []Field{u32f("sig"), i32f("code"), {"flags", 16, Flags, "CrashFlag"}, addr("addr"), addr("pc"), stack()}, NoTail,
+		"[guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register holds the bytes that freed blocks are filled with, or that lie behind blocks."},
 
 	// What orders threads through the kernel. [all] throughout.
 	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores."},

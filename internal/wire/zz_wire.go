@@ -241,6 +241,17 @@ const (
 
 func (v Noticed) String() string { return enumName("Noticed", uint32(v)) }
 
+// CrashFlag: what else is known of a crash (bits).
+type CrashFlag uint16
+
+const (
+	CrashFlagAddressed CrashFlag = 1
+	CrashFlagFreed     CrashFlag = 2
+	CrashFlagBehind    CrashFlag = 4
+)
+
+func (v CrashFlag) String() string { return enumName("CrashFlag", uint32(v)) }
+
 // Writer: how it is known who wrote.
 type Writer uint8
 
@@ -441,6 +452,7 @@ const (
 	TypeSignalLeave        Type = 83
 	TypeSignalTaken        Type = 84
 	TypeSigmask            Type = 85
+	TypeCrash              Type = 86
 	TypeChannelRelease     Type = 96
 	TypeChannelAcquire     Type = 97
 	TypeFutexWake          Type = 98
@@ -2082,6 +2094,41 @@ func (e EvSigmask) Append(dst []uint64, ts uint64) []uint64 {
 	w[1] |= uint64(uint8(e.How)) << 0
 	w[2] |= uint64(uint64(e.Set)) << 0
 	w[3] |= uint64(uint64(e.Mask)) << 0
+	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvCrash is event `crash`: [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register holds the bytes that freed blocks are filled with, or that lie behind blocks.
+type EvCrash struct {
+	Sig   uint32
+	Code  int32
+	Flags CrashFlag
+	Addr  uint64
+	Pc    uint64
+	Stack uint32
+}
+
+// DecodeCrash reads the record w, whose length RecordWords has confirmed.
+func DecodeCrash(w []uint64) (e EvCrash) {
+	e.Sig = uint32(w[1] >> 0)
+	e.Code = int32(w[1] >> 32)
+	e.Flags = CrashFlag(w[2] >> 0)
+	e.Addr = uint64(w[3] >> 0)
+	e.Pc = uint64(w[4] >> 0)
+	e.Stack = uint32(w[5] >> 0)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvCrash) Append(dst []uint64, ts uint64) []uint64 {
+	var w [6]uint64
+	w[0] = ts<<8 | 86
+	w[1] |= uint64(uint32(e.Sig)) << 0
+	w[1] |= uint64(uint32(e.Code)) << 32
+	w[2] |= uint64(uint16(e.Flags)) << 0
+	w[3] |= uint64(uint64(e.Addr)) << 0
+	w[4] |= uint64(uint64(e.Pc)) << 0
+	w[5] |= uint64(uint32(e.Stack)) << 0
 	dst = append(dst, w[:]...)
 	return dst
 }

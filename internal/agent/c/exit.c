@@ -2,6 +2,7 @@
  *
  * `process-end` comes from a handler that our constructor registered before anybody else could: it runs last, also when main returns,
  * where nothing can be interposed. Only _exit and its kin, which run no handlers, are seen by interposing them. */
+#include "crash.h"
 #include "evidence.h"
 #include "proc.h"
 #include <errno.h>
@@ -88,7 +89,8 @@ RS_EXPORT __attribute__((noreturn)) void abort(void)
 		struct sigaction sa;
 		if (rs_config.all)
 			RS_EMIT(t, SIGNAL_SEND, signal_send, SIGABRT, t->number, rs_own_pid);
-		if (rs_real.sigaction && rs_real.sigaction(SIGABRT, NULL, &sa) == 0 && (sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN)) {
+		bool known = rs_real.sigaction && rs_real.sigaction(SIGABRT, NULL, &sa) == 0;
+		if (known && !rs_crash_handles((const void *)sa.sa_handler) && (sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN)) {
 			rs_evidence_check(t, RS_NOTICED_SIGNAL);
 			rs_emit_end(t, RS_END_ABORT, 0);
 		}

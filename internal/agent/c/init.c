@@ -2,6 +2,7 @@
 #include "calls.h"
 #include "called.h"
 #include "core.h"
+#include "crash.h"
 #include "heap.h"
 #include "race.h"
 #include "patch.h"
@@ -249,6 +250,8 @@ static void start(char **envp)
 		rs_active = 1;
 		rs_begin_process(t);
 		rs_heap_begun(t);
+		if (rs_config.allocator >> 8)
+			rs_crash_begin();
 		rs_patch_start(mask);
 		const uint64_t trap = 1ull << (SIGTRAP - 1);
 		if (rs_trapping && mask & trap) {

@@ -4,6 +4,7 @@
  * them, and where code is patched a handler must not see trampolines: the kernel gets the address of a stub that stands for this very handler, for good. So there is no table that could disagree with
  * the kernel, no lock, and what the kernel says about an action stays the truth (SA_RESETHAND, a vfork child's own actions); only the
  * stub's address is put back into the handler's where the program looks. A handler left by siglongjmp sends no signal-leave. */
+#include "crash.h"
 #include "proc.h"
 #include "patch.h"
 #include "calls.h"
@@ -181,6 +182,11 @@ RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *
 	int r = RS_REAL(sigaction)(sig, act, old);
 	if (r == 0 && old) {
 		unstub(old);
+		if (RS_UNLIKELY(rs_crash_handles((const void *)old->sa_handler))) {
+			old->sa_handler = SIG_DFL;
+			old->sa_flags = 0;
+			sigemptyset(&old->sa_mask);
+		}
 		if (trap_blocked)
 			old->sa_mask.__val[0] |= TRAP_BIT;
 	}
@@ -196,6 +202,8 @@ static uint64_t interrupting;
 static rs_sighandler unstubbed(rs_sighandler h)
 {
 	uintptr_t key = h == SIG_ERR ? 0 : behind_stub((uintptr_t)h);
+	if (RS_UNLIKELY(rs_crash_handles((const void *)h)))
+		return SIG_DFL;
 	return key ? (rs_sighandler)(key >> SHIFT) : h;
 }
 

@@ -1,6 +1,7 @@
 /* syscall.c: the program's own system calls by syscall(), and prctl. Only those are looked at that order threads, make or end
  * processes, send signals or forbid us system calls; all others cost three instructions more than natively. syscall() is no cancellation
  * point. */
+#include "crash.h"
 #include "called.h"
 #include "proc.h"
 #include "patch.h"
@@ -168,6 +169,7 @@ void rs_sandbox(struct rs_thread *t, bool strict)
 {
 	if (t)
 		rs_notice(t, RS_NOTICE_SANDBOXED, 0, strict);
+	rs_crash_end();
 	__atomic_store_n(&rs_sandboxed, 1, __ATOMIC_RELAXED);
 	/* In strict mode even the futex call that wakes the Go side would be the end of the thread. */
 	if (strict && rs_thread_tls)

@@ -203,6 +203,13 @@ enum {
 	RS_NOTICED_EPOCH = 7,
 };
 
+/* what else is known of a crash (bits) */
+enum {
+	RS_CRASH_FLAG_ADDRESSED = 1,
+	RS_CRASH_FLAG_FREED = 2,
+	RS_CRASH_FLAG_BEHIND = 4,
+};
+
 /* how it is known who wrote */
 enum {
 	RS_WRITER_WATCHPOINT = 1,
@@ -1126,6 +1133,25 @@ static inline void rs_put_sigmask(uint64_t *w, uint8_t how, uint64_t set, uint64
 static inline uint8_t rs_get_sigmask_how(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
 static inline uint64_t rs_get_sigmask_set(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 static inline uint64_t rs_get_sigmask_mask(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+
+/* [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register holds the bytes that freed blocks are filled with, or that lie behind blocks. */
+#define RS_EV_CRASH 86
+#define RS_CRASH_WORDS 6
+static inline void rs_put_crash(uint64_t *w, uint32_t sig, uint32_t code, uint16_t flags, uint64_t addr, uint64_t pc, uint32_t stack)
+{
+	(void)w;
+	w[1] = (uint64_t)sig | (uint64_t)code << 32;
+	w[2] = (uint64_t)flags;
+	w[3] = (uint64_t)addr;
+	w[4] = (uint64_t)pc;
+	w[5] = (uint64_t)stack;
+}
+static inline uint32_t rs_get_crash_sig(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_crash_code(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+static inline uint16_t rs_get_crash_flags(const uint64_t *w) { return (uint16_t)(w[2] >> 0); }
+static inline uint64_t rs_get_crash_addr(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_crash_pc(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint32_t rs_get_crash_stack(const uint64_t *w) { return (uint32_t)(w[5] >> 0); }
 
 /* [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores. */
 #define RS_EV_CHANNEL_RELEASE 96

@@ -1,10 +1,12 @@
 // Heap errors and right uses that resemble them, one a function. The line above a function states what ripstop guard must say of it: none, or the rule with the block's size, the offset of the first wrong byte from the block's beginning, a function
 // in one of the stacks, and how the process ends, if not by exit(0). `missed` is an error that is known not to be seen.
 #define _GNU_SOURCE
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -222,11 +224,63 @@ static void at_exec(void)
 	execlp("echo", "echo", "ok", (char *)NULL);
 }
 
-// case at_abort: heap-overflow size=24 first=24 frame=make ends=SIGABRT
+// case at_abort: heap-overflow size=24 first=24 frame=make and=crash ends=SIGABRT
 static void at_abort(void)
 {
 	make(24)[24] = 1;
 	abort();
+}
+
+// case asserts: crash frame=asserts ends=SIGABRT
+static void asserts(void) { assert(!hide((void *)1)); }
+
+// case null_pointer: crash frame=null_pointer ends=SIGSEGV
+static void null_pointer(void) { *(volatile int *)hide(NULL) = 1; }
+
+static void *divides(void *by) { return (void *)(100 / (size_t)by); }
+// case division: crash frame=divides ends=SIGFPE
+static void division(void) { in_thread(divides, hide(NULL)); }
+
+// case trap: crash frame=trap ends=SIGILL
+static void trap(void) { __asm__ volatile("ud2"); }
+
+// case freed_pointer: crash frame=freed_pointer ends=SIGSEGV
+static void freed_pointer(void)
+{
+	struct list { struct list *next; int value; } *p = hide(make(sizeof *p));
+	p->next = p;
+	drop(p);
+	p->next->value = 1;
+}
+
+/* Natively the same: the action is the default for who looks, and for who sets another. */
+static sigjmp_buf back;
+static void jump(int sig) { siglongjmp(back, sig); }
+// case handles: none
+static void handles(void)
+{
+	struct sigaction old, new = {.sa_handler = jump};
+	static const int sigs[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+	for (int i = 0; i < 5; i++) {
+		if (sigaction(sigs[i], NULL, &old) || old.sa_handler != SIG_DFL || old.sa_flags || signal(sigs[i], jump) != SIG_DFL || sigaction(sigs[i], &new, &old) || old.sa_handler != jump)
+			exit(3);
+		if (sigsetjmp(back, 1) == 0)
+			raise(sigs[i]);
+	}
+	if (sigsetjmp(back, 1) == 0)
+		*(volatile int *)hide(NULL) = 1;
+}
+
+// case killed_by_other: none ends=SIGSEGV
+static void killed_by_other(void)
+{
+	pid_t pid = getpid();
+	if (fork() == 0) {
+		kill(pid, SIGSEGV);
+		_exit(0);
+	}
+	for (;;)
+		pause();
 }
 
 // case in_child: heap-overflow size=24 first=24 frame=make
@@ -329,7 +383,7 @@ static void stride(void)
 	drop(p);
 }
 
-// case twice_freed: double-free ends=SIGABRT
+// case twice_freed: double-free and=crash ends=SIGABRT
 static void twice_freed(void)
 {
 	char *p = make(40);
@@ -337,7 +391,7 @@ static void twice_freed(void)
 	drop(p);
 }
 
-// case inside_freed: invalid-free ends=SIGABRT
+// case inside_freed: invalid-free and=crash ends=SIGABRT
 static void inside_freed(void) { drop(make(100) + 48); }
 
 /* --- right programs in which much goes on when the heap is looked at */
@@ -457,7 +511,7 @@ static void by_libc(void)
 static const struct { const char *name; void (*f)(void); } cases[] = {
 #define C(f) {#f, f}
 	C(off_by_one), C(last_byte), C(terminator), C(copy_string), C(print), C(elements), C(set_too_much), C(zero), C(cleared), C(shrunk), C(grown), C(grown_rightly), C(by_the_kernel), C(aligned),
-	C(aligned_rightly), C(appended), C(usable), C(huge), C(other_thread), C(at_exit_only), C(at_raw_exit), C(at_exec), C(at_abort), C(in_child), C(twice), C(before), C(freed), C(freed_array), C(freed_far),
+	C(aligned_rightly), C(appended), C(usable), C(huge), C(other_thread), C(at_exit_only), C(at_raw_exit), C(at_exec), C(at_abort), C(asserts), C(null_pointer), C(division), C(trap), C(freed_pointer), C(handles), C(killed_by_other), C(in_child), C(twice), C(before), C(freed), C(freed_array), C(freed_far),
 	C(freed_by_other), C(freed_and_reused), C(freed_rightly), C(stride), C(twice_freed), C(inside_freed), C(exit_amid), C(fork_amid), C(threads_come_and_go), C(in_handler), C(by_libc)};
 
 int main(int argc, char **argv)

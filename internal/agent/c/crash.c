@@ -1,0 +1,93 @@
+/* crash.c: signals that are about to end the process: SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, where the program has left them at their default.
+ *
+ * Ground rules that bite here: anything may be broken and any lock held, by this very thread. The default action is back before anything else is done, and the signal comes again with what came
+ * with it, so that the process ends as it would have, at the same instruction, with the same core dump. No alternate stack of ours: where there is no room for a handler the kernel ends the process, and nothing is told.
+ *
+ * The program sees SIG_DFL wherever it looks (signal.c), except by system calls of its own. What it sets takes our handler away. */
+#include "crash.h"
+#include "core.h"
+#include "evidence.h"
+#include "patch.h"
+#include "proc.h"
+#include <errno.h>
+#include <signal.h>
+#include <ucontext.h>
+
+static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+enum { FATAL = sizeof fatal / sizeof fatal[0] };
+static bool began;
+
+static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
+
+/* One thread tells; another that crashes meanwhile would end the process before it has. */
+static bool first(void)
+{
+	enum { PATIENCE_MS = 2000, STEP_MS = 100 };
+	static uint32_t pid; /* who came first in this process */
+	uint32_t own = rs_os_pid();
+	if (__atomic_exchange_n(&pid, own, __ATOMIC_RELAXED) != own)
+		return true;
+	static uint32_t never;
+	for (unsigned ms = 0; ms < PATIENCE_MS; ms += STEP_MS)
+		rs_os_wait(&never, 0, false, STEP_MS);
+	return false;
+}
+
+/* Is there a register that holds what guard fills memory with? A pointer was read there. */
+static unsigned patterns(const greg_t *g)
+{
+	static const uint64_t words[] = {0xd7d5d3d1dfdddbd9ull, 0xc7c5c3c1cfcdcbc9ull}; /* allocguard.c */
+	enum { NEAR = 4096 };
+	unsigned found = 0;
+	for (int r = REG_R8; r <= REG_RCX; r++)
+		for (unsigned i = 0; i < 2; i++)
+			if ((uint64_t)g[r] - words[i] + NEAR < 2 * NEAR)
+				found |= RS_CRASH_FLAG_FREED << i;
+	return found;
+}
+
+static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
+{
+	struct rs_thread *t = rs_self();
+	bool fault = info->si_code > 0, addressed = fault && sig != SIGABRT && info->si_code != SI_KERNEL;
+	if (!t || (!fault && (sig != SIGABRT || info->si_pid != (pid_t)rs_os_pid())) || !first())
+		return;
+	rs_evidence_check(t, RS_NOTICED_SIGNAL);
+	const greg_t *g = uc->uc_mcontext.gregs;
+	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
+	uint32_t stack = rs_stack_ucontext(t, uc, rs_config.stack_depth);
+	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)g[REG_RIP], stack);
+	if (sig == SIGABRT)
+		rs_emit_end(t, RS_END_ABORT, 0);
+}
+
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	int error = errno;
+	struct rs_kernel_action none = {0, 0, 0, 0};
+	tell(sig, info, context);
+	action(sig, &none, NULL);
+	RS_SYS4(SYS_rt_tgsigqueueinfo, RS_SYS0(SYS_getpid), rs_os_tid(), sig, info); /* comes when we have returned */
+	errno = error;
+}
+
+bool rs_crash_handles(const void *h) { return began && h == (const void *)(uintptr_t)handler; }
+
+void rs_crash_begin(void)
+{
+	struct rs_kernel_action now;
+	for (unsigned i = 0; i < FATAL; i++) {
+		struct sigaction ours = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+		if (action(fatal[i], NULL, &now) == 0 && now.handler == (uintptr_t)SIG_DFL)
+			rs_real.sigaction(fatal[i], &ours, NULL);
+	}
+	began = true;
+}
+
+void rs_crash_end(void)
+{
+	struct rs_kernel_action now, none = {0, 0, 0, 0};
+	for (unsigned i = 0; began && i < FATAL; i++)
+		if (action(fatal[i], NULL, &now) == 0 && rs_crash_handles((const void *)now.handler))
+			action(fatal[i], &none, NULL);
+}

@@ -1,0 +1,12 @@
+/* crash.h: signals that are about to end the process. */
+#ifndef RS_CRASH_H
+#define RS_CRASH_H
+#include "agent.h"
+
+/* With guard: the program's default actions for such signals become ours, which tell and then are the default. Before the program runs. */
+void rs_crash_begin(void) __attribute__((visibility("hidden")));
+/* The defaults are back; before the program restricts its system calls. */
+void rs_crash_end(void) __attribute__((visibility("hidden")));
+/* Is that our handler? Then the program is to see SIG_DFL. */
+bool rs_crash_handles(const void *handler) __attribute__((visibility("hidden")));
+#endif

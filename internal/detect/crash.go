@@ -1,0 +1,61 @@
+package detect
+
+import (
+	"fmt"
+
+	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
+// Crashes, which the agent tells before the process dies of them. What is claimed is what the processor and the kernel said, and where.
+
+// si_code values, by signal (sigaction(2)).
+var crashCodes = map[uint32]map[int32]string{
+	4:  {1: "illegal opcode", 2: "illegal operand", 5: "privileged opcode", 6: "privileged register"},
+	7:  {1: "misaligned access", 2: "access behind the end of a mapped file", 3: "hardware error"},
+	8:  {1: "integer division by zero, or its result does not fit", 2: "integer overflow", 3: "floating-point division by zero", 4: "floating-point overflow", 5: "floating-point underflow", 6: "inexact floating-point result", 7: "invalid floating-point operation"},
+	11: {1: "access where nothing is mapped", 2: "access that the mapping does not permit", 0x80: "access to an address that no memory can have"},
+}
+
+var crashNames = map[uint32]string{4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
+
+// nullPages is below what an address is taken for a null pointer, or a member of what one points to.
+const nullPages = 1 << 16
+
+func (p *process) crash(t *thread, ev wire.EvCrash) {
+	name := crashNames[ev.Sig]
+	if name == "" {
+		name = fmt.Sprintf("signal %d", ev.Sig)
+	}
+	b := p.newTeller(finding.RuleCrash)
+	b.f.Fatal = true
+	what := crashCodes[ev.Sig][ev.Code]
+	switch {
+	case ev.Sig == 6:
+		what = "the program aborted"
+	case what == "":
+		what = fmt.Sprintf("code %d", ev.Code)
+	}
+	b.f.Message = name + ": " + what
+	if ev.Flags&wire.CrashFlagAddressed != 0 && (ev.Sig == 11 || ev.Sig == 7) {
+		b.f.Message += fmt.Sprintf(", at 0x%x", ev.Addr)
+		if ev.Addr < nullPages {
+			b.f.Message += " (a null pointer, or near it)"
+		}
+	}
+	if ev.Flags&wire.CrashFlagFreed != 0 {
+		b.f.Notes = append(b.f.Notes, "A register holds the bytes that freed blocks are filled with: probably a pointer was read from a freed block.")
+	}
+	if ev.Flags&wire.CrashFlagBehind != 0 {
+		b.f.Notes = append(b.f.Notes, "A register holds the bytes that lie behind heap blocks: probably a pointer was read beyond the end of one.")
+	}
+	part := finding.Part{Text: "Crashed here", Stack: b.stack(ev.Stack)}
+	if ev.Sig == 6 {
+		part.Text = "Aborted here"
+	}
+	if t != nil {
+		part.Thread = t.number
+	}
+	b.part(part)
+	p.say(fmt.Sprintf("crash %d %x", ev.Sig, ev.Pc), b.f)
+}
