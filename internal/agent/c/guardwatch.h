@@ -16,7 +16,7 @@ enum { RS_GUARD_UNITS = 64, RS_GUARD_HITS = 8, RS_GUARD_HIT_FRAMES = 16 };
 struct rs_guard_watch { uint64_t address, bytes; };
 
 struct rs_guard_hit {
-	uint64_t address, pc;      /* of the unit; behind the writing instruction, as the processor says it (the instruction itself: internal/x86) */
+	uint64_t address, pc;      /* of the unit; behind the writing instruction, as the processor says it (which one that was: x86.Trap) */
 	uint64_t before, after;    /* the unit's bytes; before: what the last hit left, or what was there at the checkpoint */
 	uint32_t tid, unit;
 	uint32_t order;            /* among all hits of the round, from 1 on; 0: the entry is empty */

@@ -1,6 +1,7 @@
 package ctest
 
 import (
+	"debug/elf"
 	"fmt"
 	"os"
 	"strconv"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // watches is the last line of guard_watch.c: what became of the last epoch's; and of all epochs, how many re-executions diverged and were made again. Of what the kernel refused: one of RS_GUARD_WATCH_….
@@ -20,6 +23,48 @@ const (
 	watchNoDevice
 	watchNoDescriptor
 )
+
+// hit is where the processor was behind the last write of guard_watch.c; base is where the program's image lies, regs are in a ucontext's order.
+type hit struct {
+	base, pc, addr, size uint64
+	regs                 [17]uint64
+}
+
+// instruction finds what wrote, in the program's file.
+func (h hit) instruction(t *testing.T, program string) string {
+	t.Helper()
+	f, err := elf.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	trap := x86.Trap{PC: h.pc, Addr: h.addr, Size: h.size}
+	for i, of := range [16]int{13, 14, 12, 11, 15, 10, 9, 8, 0, 1, 2, 3, 4, 5, 6, 7} {
+		trap.Regs[i] = h.regs[of]
+	}
+	for _, s := range symbols {
+		at := h.pc - h.base - s.Value
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || at >= s.Size {
+			continue
+		}
+		text := f.Sections[s.Section]
+		code := make([]byte, at+x86.MaxLen)
+		if _, err := text.ReadAt(code, int64(s.Value-text.Addr)); err != nil {
+			t.Fatal(err)
+		}
+		_, in, err := trap.Writer(code, h.base+s.Value)
+		if err != nil {
+			t.Fatal(s.Name, err)
+		}
+		return in.String()
+	}
+	t.Fatalf("no function at %#x", h.pc-h.base)
+	return ""
+}
 
 // guardWatch makes guard_watch.c. What it returns runs it, with perf_event_open failing by that error, and gives what came of each epoch.
 func guardWatch(t *testing.T) func(t *testing.T, kind string, epochs, beyond, descriptors int, refuse syscall.Errno) ([]string, watches) {
@@ -40,10 +85,26 @@ func guardWatch(t *testing.T) func(t *testing.T, kind string, epochs, beyond, de
 		argv = append(argv, "env", "LD_PRELOAD="+preload, program, kind, strconv.Itoa(epochs), strconv.Itoa(flags), strconv.Itoa(beyond), strconv.Itoa(descriptors))
 		got := native(t, os.Environ(), append(argv, entries...)...)
 		lines := strings.Split(strings.TrimSuffix(got.stdout, "\n"), "\n")
+		if len(lines) != epochs+2 || got.stderr != "" || got.state != "exit status 0" {
+			t.Fatalf("%+v", got)
+		}
 		var w watches
-		_, err := fmt.Sscanf(lines[len(lines)-1], "units %d rounds %d more tries %d at once %d refused %d error %d", &w.units, &w.rounds, &w.moreTries, &w.atOnce, &w.refused, &w.errno)
-		if err != nil || len(lines) != epochs+1 || got.stderr != "" || got.state != "exit status 0" {
+		_, err := fmt.Sscanf(lines[epochs], "units %d rounds %d more tries %d at once %d refused %d error %d", &w.units, &w.rounds, &w.moreTries, &w.atOnce, &w.refused, &w.errno)
+		if err != nil {
 			t.Fatalf("%v: %+v", err, got)
+		}
+		if want := map[string]string{"byte": "mov byte ptr [", "wide": "lock add qword ptr [", "vector": "movups xmmword ptr [", "rep": "rep stosb"}[kind]; want != "" && w.rounds > 0 {
+			var h hit
+			list := []any{&h.base, &h.pc, &h.addr, &h.size}
+			for i := range h.regs {
+				list = append(list, &h.regs[i])
+			}
+			if _, err := fmt.Sscanf(lines[epochs+1], "hit base %d pc %d address %d bytes %d regs"+strings.Repeat(" %d", len(h.regs)), list...); err != nil {
+				t.Fatal(err)
+			}
+			if in := h.instruction(t, program); h.pc != 0 && !strings.HasPrefix(in, want) {
+				t.Errorf("written by %s, want %s", in, want)
+			}
 		}
 		return lines[:epochs], w
 	}

@@ -1,6 +1,6 @@
 // Threads that write to a block under a lock, and now and then beyond what is theirs of it. Each epoch is re-executed with watches on what lies beyond; the last hit must be the last wrong write: its thread, its value, its instruction.
 // (refuse N COMMAND …: executes the command, with perf_event_open failing by error N.)
-// A line an epoch: "well", or what is wrong; and a line of what the last one's watches were. The arguments: how it is written, epochs, flags of rs_guard_begin, how many bytes beyond are watched (0: none of the watches is asked for),
+// A line an epoch: "well", or what is wrong; a line of what the last one's watches were, and one of the last hit of the last. The arguments: how it is written, epochs, flags of rs_guard_begin, how many bytes beyond are watched (0: none of the watches is asked for),
 // more descriptors that may be open (0: no limit of ours; negative: as many debug registers does each thread have in use itself), and how far behind the agent's pthread_create rs_guard_begin, _checkpoint, _again, _last, _watch and _watches are.
 #define _GNU_SOURCE 1
 #include "../../guardwatch.h"
@@ -38,7 +38,7 @@ static struct shared { char line[100][200]; struct rs_guard_watched w; unsigned 
 static uint32_t culprit, times; // under lock
 static char value;
 
-extern char byte_written[], wide_written[], vector_written[], rep_write[], rep_written[];
+extern char __executable_start[], byte_written[], wide_written[], vector_written[], rep_write[], rep_written[];
 __attribute__((noinline)) static void byte_store(char *p, int v) { __asm__ volatile("movb %b1, (%0)\nbyte_written: nop" : : "r"(p), "q"(v) : "memory"); }
 __attribute__((noinline)) static void wide_store(char *p, int v) { __asm__ volatile("lock addq %1, (%0)\nwide_written: nop" : : "r"(p), "r"(v * 0x0101010101010101l) : "memory", "cc"); }
 // Its first half is the object's.
@@ -278,6 +278,12 @@ int main(int argc, char **argv)
 		more += shared->more[e];
 	}
 	printf("units %u rounds %u more tries %u at once %u refused %u error %d\n", shared->w.units, shared->w.rounds, more, shared->w.at_once, shared->w.refused, shared->w.error);
+	struct rs_guard_unit *u = &shared->w.unit[0];
+	struct rs_guard_hit *h = &u->hit[u->count ? (u->count - 1) % RS_GUARD_HITS : 0];
+	printf("hit base %lu pc %lu address %lu bytes %u regs", (unsigned long)__executable_start, (unsigned long)h->pc, (unsigned long)h->address, u->bytes);
+	for (unsigned i = 0; i < 17; i++)
+		printf(" %lu", (unsigned long)h->gregs[i]);
+	puts("");
 	fflush(stdout);
 	_exit(0);
 }
