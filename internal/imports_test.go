@@ -51,12 +51,13 @@ var policy = map[string]string{
 	"internal/agent/origin": "",
 	"internal/doctor":       "golang.org/x/sys/unix",
 	"internal/run": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
-		"internal/detect internal/race internal/report internal/agent internal/agent/origin internal/doctor internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
+		"internal/detect internal/race internal/report internal/agent internal/agent/origin internal/doctor internal/x86 internal/engine internal/hook internal/access golang.org/x/sys/unix golang.org/x/term",
 	"internal/record": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
 		"github.com/google/pprof/profile",
-	"internal/calls": "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/agent internal/run",
+	"internal/hook":  "internal/wire internal/x86 internal/patch internal/syscalls internal/engine",
+	"internal/calls": "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/hook internal/agent internal/run",
 	"internal/analyze": "internal/wire internal/finding internal/image internal/unwind internal/x86 internal/sample internal/recover internal/trace internal/target internal/race " +
 		"internal/report internal/agent",
 	"cmd/ripstop": "internal/run internal/record internal/analyze internal/race internal/recover internal/count internal/calls internal/syscalls internal/report internal/doctor " +

@@ -166,6 +166,31 @@ type Stats struct {
 	DetachedProcesses, BadProcesses uint64
 
 	RaceAmnesties, RaceEvicted, RaceUnsaid uint64 // as in wire.Region
+
+	Guard GuardStats
+}
+
+// GuardStats are of the epochs of `guard`, as in wire.Region.
+type GuardStats struct {
+	Epochs, Events, Busy, StopNs uint64
+	Lost, Verdicts               [16]uint64 // by wire.GuardLost, wire.GuardVerdict
+	Differs                      [6]uint64  // of one process
+}
+
+func (st *GuardStats) add(h *wire.Region) {
+	st.Epochs += atomic.LoadUint64(&h.GuardEpochs)
+	st.Events += atomic.LoadUint64(&h.GuardEvents)
+	st.Busy += atomic.LoadUint64(&h.GuardBusy)
+	st.StopNs += atomic.LoadUint64(&h.GuardStopNs)
+	for i := range st.Lost {
+		st.Lost[i] += atomic.LoadUint64(&h.GuardLost[i])
+		st.Verdicts[i] += atomic.LoadUint64(&h.GuardVerdicts[i])
+	}
+	for i := range st.Differs {
+		if v := atomic.LoadUint64(&h.GuardDiffers[i]); v != 0 {
+			st.Differs[i] = v
+		}
+	}
 }
 
 // add adds what the regions of p say.
@@ -183,6 +208,7 @@ func (st *Stats) add(p *process) {
 		st.RaceAmnesties += atomic.LoadUint64(&r.head.RaceAmnesties)
 		st.RaceEvicted += atomic.LoadUint64(&r.head.RaceEvicted)
 		st.RaceUnsaid += atomic.LoadUint64(&r.head.RaceUnsaid)
+		st.Guard.add(r.head)
 		for i := range r.slots {
 			st.LocksTaken += atomic.LoadUint64(&r.slots[i].shared.LocksTaken)
 		}

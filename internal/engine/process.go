@@ -319,6 +319,11 @@ func (p *Process) modules() error {
 		if len(sites) > 0 {
 			p.e.opts.Client.Patched(p, m, m.patch)
 		}
+		for _, s := range sites {
+			if m.patch(s.At) == nil {
+				p.page.Unpatched++
+			}
+		}
 	}
 	return nil
 }

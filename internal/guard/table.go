@@ -34,7 +34,8 @@ var groups = []group{
 	{Repeatable, "brk", "a rollback puts the end of the heap back"},
 	{Repeatable, "mlock munlock mlock2 mlockall munlockall msync mbind set_mempolicy membarrier set_robust_list set_tid_address sched_yield sched_setaffinity sched_setparam sched_setscheduler " +
 		"sched_setattr setpriority ioprio_set", "doing it twice is doing it once"},
-	{Repeatable, "rt_sigprocmask rt_sigaction sigaltstack rt_sigreturn", "masks and alternate stacks go back with the thread's frame, actions by guardfile.c"},
+	{Repeatable, "sigaltstack rt_sigreturn", "the alternate stack goes back with the thread's frame"},
+	{Recordable, "rt_sigprocmask rt_sigaction", "actions stay as the recording left them, and in a re-execution no signal comes: those of the program wait"},
 	{Loose, "futex futex_waitv futex_wake futex_wait futex_requeue", "the order of what it is made for is recorded (guardlog.h); a wait may find that it need not"},
 
 	{Recordable, "gettimeofday clock_gettime clock_getres time times getrusage sysinfo getcpu getrandom uname", "time, chance and what others change"},

@@ -14,6 +14,7 @@ import (
 	"github.com/ripstop/ripstop/internal/access"
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/hook"
 	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/report"
@@ -71,6 +72,13 @@ func (g *Guard) word() uint32 {
 	return uint32(wire.AllocatorFreer) | up(max(g.Bytes, DefaultGuardBytes), guardUnit, 1<<8-1)<<8 | up(g.Quarantine, quarantineUnit, 1<<16-1)<<16
 }
 
+// Epochs is what `guard` records of a run, so that its last epoch can be executed again in place.
+type Epochs struct {
+	On    bool
+	Every bool          // each epoch is executed again and compared (tests)
+	Most  time.Duration // after which an epoch ends; 0: as long as is usual
+}
+
 // Options is what the flags of a run say.
 type Options struct {
 	Program     []string // and its arguments
@@ -87,6 +95,7 @@ type Options struct {
 	Heap        Heap            // whose heap the program has; empty: libc's
 	Guard       *Guard          // guard bytes and quarantine; nil: none. Then Heap is not looked at
 	MemoryLimit int             // of Full: MiB for what the detector of races remembers of a process's memory; 0: as much as is usual
+	Epochs      Epochs          // what is recorded so that it can be executed again
 	HaltOnFirst bool            // end the program when something is reported that counts
 	Stats       bool            // say at the end what the watching cost
 	Messages    io.Writer       // what ripstop itself has to say; nil: standard error
@@ -121,6 +130,11 @@ func Run(o Options) (exit int, err error) {
 			w.accesses = access.NewShared()
 		}
 		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, Warn: w.Warn})
+		defer eng.Close()
+		with.Patcher = eng
+	}
+	if o.Epochs.On {
+		eng := engine.New(engine.Options{Client: hook.Client{}, Warn: w.Warn})
 		defer eng.Close()
 		with.Patcher = eng
 	}
@@ -216,6 +230,14 @@ func config(o *Options) wire.Config {
 	}
 	if o.Guard != nil {
 		c.Allocator = o.Guard.word()
+	}
+	if o.Epochs.On {
+		c.Guard = 1 | uint32(o.Epochs.Most.Milliseconds())<<8
+		if o.Epochs.Every {
+			c.Guard |= 2
+		}
+		c.Calls = 1
+		c.Allocator = c.Allocator&^0xff | uint32(wire.AllocatorFreer)
 	}
 	if o.Full {
 		c.All, c.Races = 1, racesFull

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/report"
+	"github.com/ripstop/ripstop/internal/wire"
 )
 
 // summary is what is said at the end, besides the findings.
@@ -33,6 +34,9 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 	}
 	if w.opts.Stats {
 		s.Stats = Stats(st)
+		if w.opts.Epochs.On {
+			s.Stats = append(s.Stats, epochStats(st.Guard)...)
+		}
 		if w.accesses != nil {
 			s.Stats = append(s.Stats, report.Stat{Name: "races, taken for ordered", Value: fmt.Sprint(st.RaceAmnesties)},
 				report.Stat{Name: "races, pages forgotten", Value: fmt.Sprint(st.RaceEvicted)})
@@ -53,6 +57,35 @@ func racesNotSeen(st agent.Stats) (out []string) {
 		out = append(out, fmt.Sprintf("%d races more than are kept at once", st.RaceUnsaid))
 	}
 	return out
+}
+
+// epochStats says what came of epochs.
+func epochStats(g agent.GuardStats) (list []report.Stat) {
+	add := func(name string, value any) {
+		list = append(list, report.Stat{Name: "guard, " + name, Value: fmt.Sprint(value)})
+	}
+	add("epochs", g.Epochs)
+	add("time at their ends", time.Duration(g.StopNs))
+	if g.Busy > 0 {
+		add("ends that were not to be had", g.Busy)
+	}
+	for i, n := range g.Lost {
+		if n > 0 {
+			add("lost: "+wire.GuardLost(i).String(), n)
+		}
+	}
+	for i, n := range g.Verdicts {
+		if n > 0 {
+			add("executed again: "+wire.GuardVerdict(i).String(), n)
+		}
+	}
+	if g.Events > 0 {
+		add("events executed again", g.Events)
+	}
+	if d := g.Differs; d != [6]uint64{} {
+		add("last difference", fmt.Sprintf("%v at event %d of thread %d, address %#x: %#x, then %#x", wire.GuardVerdict(d[0]), d[1], d[5], d[2], d[3], d[4]))
+	}
+	return list
 }
 
 // maxLetGo is how many processes that live on are named.

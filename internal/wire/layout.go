@@ -70,6 +70,7 @@ var Layouts = []Layout{
 		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys"},
 		{"RacePages", "u32", 0, "with Races: pages of the program whose history is kept at most; 0: as many as is usual"},
 		{"Allocator", "u32", 0, "low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB"},
+		{"Guard", "u32", 0, "bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
 		{"Head", "u64", 0, "written by the agent with release order after the record is complete"},
@@ -121,6 +122,13 @@ var Layouts = []Layout{
 		{"RaceAmnesties", "u64", 0, "with Config.Races: how often all that came before was taken for ordered, which loses races"},
 		{"RaceEvicted", "u64", 0, "likewise: pages of the program whose history of accesses was dropped"},
 		{"RaceUnsaid", "u64", 0, "likewise: races that were found and are not told"},
+		{"GuardEpochs", "u64", 0, "with Config.Guard: epochs that have ended"},
+		{"GuardEvents", "u64", 0, "likewise: events in those that were executed again"},
+		{"GuardBusy", "u64", 0, "likewise: ends that could not be had, as not all threads came to one"},
+		{"GuardStopNs", "u64", 0, "likewise: how long all threads stood, in ns"},
+		{"GuardLost", "u64", 16, "likewise: epochs that cannot be executed again, by enum GuardLost"},
+		{"GuardVerdicts", "u64", 16, "likewise: epochs that were executed again, by enum GuardVerdict"},
+		{"GuardDiffers", "u64", 6, "of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread"},
 	}, Align: 4096},
 	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{
 		{"Calls", "u64", 0, "calls that came back; execve, clone and the like count when they are made"},
@@ -189,6 +197,8 @@ var Layouts = []Layout{
 		{"Frames", "u64", 0, "pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not"},
 		{"Forks", "u32", 0, "counter: forks of the process, before they are made; a child goes on in the same frames"},
 		{"Turn", "u32", 0, "of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first"},
+		{"Unpatched", "u32", 0, "sites that the engine's client asked for, and that are not patched; by Go"},
+		{"Spare2", "u32", 0, ""},
 		{"XsaveMask", "u64", 0, "components of the processor's state that a call of a function may change; 0: not known"},
 		{"XsaveSize", "u32", 0, "bytes of an area for them"},
 		{"XsaveCompact", "u32", 0, "1: by xsavec"},
@@ -249,6 +259,10 @@ func init() {
 			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}}},
 		EnumSpec{"Allocator", "whose malloc a process has", []EnumValue{
 			{0, "libc"}, {1, "owner"}, {2, "freer"}}},
+		EnumSpec{"GuardLost", "why an epoch cannot be executed again", []EnumValue{
+			{1, "log"}, {2, "objects"}, {3, "threads"}, {4, "kind"}, {5, "call"}, {6, "thread"}, {7, "module"}, {8, "process"}, {9, "once"}, {10, "signal"}, {11, "memory"}}},
+		EnumSpec{"GuardVerdict", "what came of executing an epoch again: the first difference", []EnumValue{
+			{0, "identical"}, {1, "event"}, {2, "result"}, {3, "more"}, {4, "stalled"}, {5, "memory"}, {6, "map"}, {7, "call-number"}, {8, "call-argument"}, {9, "call-result"}, {10, "call-bytes"}, {11, "stack"}, {15, "failed"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{
 			{0, "vdso-clock-gettime"}, {1, "vdso-gettimeofday"}, {2, "vdso-time"}, {3, "vdso-getcpu"}, {4, "vdso-clock-getres"}, {5, "vdso-getrandom"}, {7, "other"}}},
 		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}, {2, "tell"}, {13, "judge"}}},

@@ -336,6 +336,46 @@ const (
 
 func (v Allocator) String() string { return enumName("Allocator", uint32(v)) }
 
+// GuardLost: why an epoch cannot be executed again.
+type GuardLost uint8
+
+const (
+	GuardLostLog     GuardLost = 1
+	GuardLostObjects GuardLost = 2
+	GuardLostThreads GuardLost = 3
+	GuardLostKind    GuardLost = 4
+	GuardLostCall    GuardLost = 5
+	GuardLostThread  GuardLost = 6
+	GuardLostModule  GuardLost = 7
+	GuardLostProcess GuardLost = 8
+	GuardLostOnce    GuardLost = 9
+	GuardLostSignal  GuardLost = 10
+	GuardLostMemory  GuardLost = 11
+)
+
+func (v GuardLost) String() string { return enumName("GuardLost", uint32(v)) }
+
+// GuardVerdict: what came of executing an epoch again: the first difference.
+type GuardVerdict uint8
+
+const (
+	GuardVerdictIdentical    GuardVerdict = 0
+	GuardVerdictEvent        GuardVerdict = 1
+	GuardVerdictResult       GuardVerdict = 2
+	GuardVerdictMore         GuardVerdict = 3
+	GuardVerdictStalled      GuardVerdict = 4
+	GuardVerdictMemory       GuardVerdict = 5
+	GuardVerdictMap          GuardVerdict = 6
+	GuardVerdictCallNumber   GuardVerdict = 7
+	GuardVerdictCallArgument GuardVerdict = 8
+	GuardVerdictCallResult   GuardVerdict = 9
+	GuardVerdictCallBytes    GuardVerdict = 10
+	GuardVerdictStack        GuardVerdict = 11
+	GuardVerdictFailed       GuardVerdict = 15
+)
+
+func (v GuardVerdict) String() string { return enumName("GuardVerdict", uint32(v)) }
+
 // CallRow: the last 8 rows of Calls: CallRows - 8 + this.
 type CallRow uint8
 
@@ -2382,7 +2422,7 @@ type Config struct {
 	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys
 	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual
 	Allocator   uint32 // low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB
-	_           [4]byte
+	Guard       uint32 // bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual
 }
 
 // SizeConfig is the size of Config in bytes.
@@ -2456,25 +2496,32 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Slot{})-SizeSlot]
 
 // Region: Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.
 type Region struct {
-	Magic         uint64 //
-	Version       uint32 //
-	Pid           uint32 // as the process itself sees it
-	Process       uint64 // id of the process in the session
-	Bytes         uint64 // size of the memfd
-	SlotsOffset   uint64 //
-	Slots         uint32 // number of slots, ≤ ThreadsPerRegion
-	Detached      uint32 // 1: the agent gave up on this session
-	AgentBytes    uint64 // private memory the agent has mapped in this process
-	Stacks        uint64 // stacks interned
-	StackDrops    uint64 // stacks not kept because the table was full
-	RingWaits     uint64 // how often a thread waited for room
-	Events        uint64 // spare counter
-	LocksTaken    uint64 // lock acquisitions of threads that have ended
-	CallsOffset   uint64 // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
-	RaceAmnesties uint64 // with Config.Races: how often all that came before was taken for ordered, which loses races
-	RaceEvicted   uint64 // likewise: pages of the program whose history of accesses was dropped
-	RaceUnsaid    uint64 // likewise: races that were found and are not told
-	_             [3968]byte
+	Magic         uint64     //
+	Version       uint32     //
+	Pid           uint32     // as the process itself sees it
+	Process       uint64     // id of the process in the session
+	Bytes         uint64     // size of the memfd
+	SlotsOffset   uint64     //
+	Slots         uint32     // number of slots, ≤ ThreadsPerRegion
+	Detached      uint32     // 1: the agent gave up on this session
+	AgentBytes    uint64     // private memory the agent has mapped in this process
+	Stacks        uint64     // stacks interned
+	StackDrops    uint64     // stacks not kept because the table was full
+	RingWaits     uint64     // how often a thread waited for room
+	Events        uint64     // spare counter
+	LocksTaken    uint64     // lock acquisitions of threads that have ended
+	CallsOffset   uint64     // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
+	RaceAmnesties uint64     // with Config.Races: how often all that came before was taken for ordered, which loses races
+	RaceEvicted   uint64     // likewise: pages of the program whose history of accesses was dropped
+	RaceUnsaid    uint64     // likewise: races that were found and are not told
+	GuardEpochs   uint64     // with Config.Guard: epochs that have ended
+	GuardEvents   uint64     // likewise: events in those that were executed again
+	GuardBusy     uint64     // likewise: ends that could not be had, as not all threads came to one
+	GuardStopNs   uint64     // likewise: how long all threads stood, in ns
+	GuardLost     [16]uint64 // likewise: epochs that cannot be executed again, by enum GuardLost
+	GuardVerdicts [16]uint64 // likewise: epochs that were executed again, by enum GuardVerdict
+	GuardDiffers  [6]uint64  // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread
+	_             [3632]byte
 }
 
 // SizeRegion is the size of Region in bytes.
@@ -2599,13 +2646,15 @@ type PatchPage struct {
 	Frames       uint64        // pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not
 	Forks        uint32        // counter: forks of the process, before they are made; a child goes on in the same frames
 	Turn         uint32        // of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first
+	Unpatched    uint32        // sites that the engine's client asked for, and that are not patched; by Go
+	Spare2       uint32        //
 	XsaveMask    uint64        // components of the processor's state that a call of a function may change; 0: not known
 	XsaveSize    uint32        // bytes of an area for them
 	XsaveCompact uint32        // 1: by xsavec
 	Function     [32]uint64    // addresses in the agent, by enum PatchFunc
 	Bytes        [65536]uint8  // of ops write and store
 	Op           [1024]PatchOp //
-	_            [3664]byte
+	_            [3656]byte
 }
 
 // SizePatchPage is the size of PatchPage in bytes.

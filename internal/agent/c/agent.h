@@ -223,6 +223,21 @@ void rs_sync_new_segment(struct rs_thread *t);
  * (which is private memory) stays. Called by rs_init_after_fork's user of the new slot before the child takes a lock. */
 void rs_sync_after_fork(struct rs_thread *t);
 
+/* --- epochs of `guard` (guardepoch.c) ------------------------------------------------------------------------------------- */
+
+/* Around what no epoch can be executed again with; why: enum GuardLost. Nothing where guard is off. */
+void rs_guard_out(uint32_t why) __attribute__((visibility("hidden")));
+void rs_guard_in(void) __attribute__((visibility("hidden")));
+/* The epoch cannot be executed again. */
+void rs_guard_lost(uint32_t why) __attribute__((visibility("hidden")));
+/* For good: nothing is recorded any more in this process. */
+void rs_guard_off(void) __attribute__((visibility("hidden")));
+/* This thread begins; and it is about to end. */
+void rs_guard_thread_begin(void) __attribute__((visibility("hidden")));
+void rs_guard_thread_end(void) __attribute__((visibility("hidden")));
+/* The process is about to end. */
+void rs_guard_exit(void) __attribute__((visibility("hidden")));
+
 /* --- sync objects and memory (sync*.c, heap.c) -------------------------------------------------------------------------- */
 
 /* heap.c asks, before [p,p+n) is given back: were sync objects seen there? If so it sends block-gone (and free-locked) and forgets

@@ -318,7 +318,8 @@ long rs_runs_begin(uintptr_t bytes)
 	T.chunks = (uint32_t)(bytes >> RS_CHUNK_BITS);
 	size_t tables = sizeof(struct chunk) * T.chunks, flat = (sizeof(uint32_t) + UNITS * sizeof(uint16_t)) * T.chunks;
 	flat = (flat + RS_PAGE - 1) & -RS_PAGE;
-	long r = RS_SYS6(SYS_mmap, 0, bytes + RS_CHUNK + tables + flat, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* Far from all modules: trampolines have to be near them. */
+	long r = RS_SYS6(SYS_mmap, 0x100000000000, bytes + RS_CHUNK + tables + flat, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (r < 0 && r > -4096)
 		return r;
 	uintptr_t at = (uintptr_t)r, end = at + bytes + RS_CHUNK + tables + flat;

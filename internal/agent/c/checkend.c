@@ -88,7 +88,44 @@ long rs_checkpoint_end_begin(void)
 long rs_checkpoint_end_keep(void)
 {
 	end->pages = end->used = end->ranges = 0;
-	return rs_checkpoint_each(add_kept, keep_piece);
+	long e = rs_checkpoint_mark();
+	return e < 0 ? e : rs_checkpoint_each(add_kept, keep_piece);
+}
+
+/* --- the way back to the end ----------------------------------------------------------------------------------------------------------- */
+
+static uint32_t first_from(uint64_t page)
+{
+	uint32_t lo = 0, hi = end->pages;
+	while (lo < hi) {
+		uint32_t middle = (lo + hi) / 2;
+		if (end->page[middle].page < page)
+			lo = middle + 1;
+		else
+			hi = middle;
+	}
+	return lo;
+}
+
+static bool content(uint64_t page, const char **p)
+{
+	uint32_t i = first_from(page);
+	if (i == end->pages || end->page[i].page != page)
+		return false;
+	*p = end->page[i].content;
+	return true;
+}
+
+static uint64_t next(uint64_t page, uint64_t hi)
+{
+	uint32_t i = first_from(page);
+	return i < end->pages && end->page[i].page < hi ? end->page[i].page : hi;
+}
+
+long rs_checkpoint_end_forward(void)
+{
+	static const struct rs_checkpoint_kept kept = {content, next};
+	return rs_checkpoint_forward(&kept);
 }
 
 /* --- the comparison ------------------------------------------------------------------------------------------------------------------- */

@@ -35,8 +35,9 @@ struct range {
 struct map { struct range *range; uint32_t count; uint32_t path_bytes; char *paths; };
 
 static struct {
-	struct map kept, now;
-	uint64_t brk;
+	struct map kept, now, end;
+	uint64_t brk, end_brk;
+	const struct rs_checkpoint_kept *source;
 	int proc, pagemap, mem, uffd;
 	bool valid;
 	bool changed;              /* a rollback wrote something to the range that is walked */
@@ -500,10 +501,10 @@ static bool same_memory(const struct range *a, const struct range *b)
 }
 
 /* One piece of addresses, in which each map has one range, or none (NULL). */
-static long undo(const struct range *kept, const struct range *now, uint64_t lo, uint64_t hi)
+static long undo(const struct map *to, const struct range *kept, const struct range *now, uint64_t lo, uint64_t hi)
 {
 	if (kept && (!now || !same_memory(kept, now)))
-		return map(&state->kept, kept, lo, hi);
+		return map(to, kept, lo, hi);
 	if (!kept)
 		return now ? unmap(now, lo, hi) : 0;
 	if (kept->prot == now->prot || kept->special)
@@ -512,9 +513,10 @@ static long undo(const struct range *kept, const struct range *now, uint64_t lo,
 	return RS_SYS3(SYS_mprotect, lo, hi - lo, kernel_prot(kept));
 }
 
-static long undo_all(void)
+/* The map of now becomes `to`. */
+static long undo_all(const struct map *to)
 {
-	const struct range *k = state->kept.range, *n = state->now.range, *kept_end = k + state->kept.count, *now_end = n + state->now.count;
+	const struct range *k = to->range, *n = state->now.range, *kept_end = k + to->count, *now_end = n + state->now.count;
 	uint64_t at = 0;
 	while (k < kept_end || n < now_end) {
 		uint64_t next = UINT64_MAX;
@@ -523,7 +525,7 @@ static long undo_all(void)
 			next = in_kept ? k->hi : k->lo;
 		if (n < now_end && (in_now ? n->hi : n->lo) < next)
 			next = in_now ? n->hi : n->lo;
-		long e = in_kept || in_now ? undo(in_kept ? k : NULL, in_now ? n : NULL, at, next) : 0;
+		long e = in_kept || in_now ? undo(to, in_kept ? k : NULL, in_now ? n : NULL, at, next) : 0;
 		if (e < 0)
 			return e;
 		at = next;
@@ -571,7 +573,7 @@ long rs_checkpoint_back(void)
 		return -ENOMEM;
 	leave(false);
 	long e = read_map(&state->now);
-	if (e < 0 || (e = undo_all()) < 0)
+	if (e < 0 || (e = undo_all(&state->kept)) < 0)
 		return e;
 	for (uint32_t i = 0; i < state->kept.count; i++) {
 		struct range *r = &state->kept.range[i];
@@ -586,6 +588,58 @@ long rs_checkpoint_back(void)
 	}
 	leave(true);
 	s->ns = now_ns() - begun;
+	return 0;
+}
+
+/* --- forward: to where the recording ended ------------------------------------------------------------------------------------------------- */
+
+long rs_checkpoint_mark(void)
+{
+	state->end_brk = (uint64_t)RS_SYS1(SYS_brk, 0);
+	return read_map(&state->end);
+}
+
+/* What was kept goes in; all else is as at the checkpoint. */
+static long forward_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
+{
+	uint64_t from = lo, to = lo; /* is to be dropped */
+	long e = 0;
+	for (uint64_t p = lo; p < hi && e == 0; p += RS_PAGE) {
+		const char *content;
+		if (!(kind & FRESH)) {
+			uint64_t next = state->source->next(p, hi), had = kind & CONTENT ? hi : rs_checkpoint_next(p, hi);
+			p = next < had ? next : had;
+			if (p == hi)
+				break;
+		}
+		if (!state->source->content(p, &content) && !(content = rs_checkpoint_page(p)) && !(kind & CONTENT))
+			continue;
+		if (content) {
+			e = page_out(r, p, content);
+			continue;
+		}
+		if (to != p) {
+			e = from < to ? drop_pages(r, from, to) : 0;
+			from = p;
+		}
+		to = p + RS_PAGE;
+	}
+	return e == 0 && from < to ? drop_pages(r, from, to) : e;
+}
+
+long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
+{
+	state->source = kept;
+	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->end_brk && (uint64_t)RS_SYS1(SYS_brk, state->end_brk) != state->end_brk)
+		return -ENOMEM;
+	leave(false);
+	long e = read_map(&state->now);
+	if (e < 0 || (e = undo_all(&state->end)) < 0)
+		return e;
+	for (uint32_t i = 0; i < state->end.count; i++)
+		if (ours_to_keep(&state->end.range[i]) && (e = walk(&state->end.range[i], false, forward_piece)) < 0)
+			return e;
+	leave(true);
 	return 0;
 }
 
@@ -667,8 +721,9 @@ long rs_checkpoint_begin(int proc, bool plain)
 	state->text_bytes = 16 << 20;
 	state->text = rs_guard_map(state->text_bytes);
 	state->region = rs_guard_map(REGIONS * sizeof *state->region);
-	for (int i = 0; i < 2; i++) {
-		struct map *m = i ? &state->now : &state->kept;
+	struct map *maps[] = {&state->kept, &state->now, &state->end};
+	for (unsigned i = 0; i < sizeof maps / sizeof *maps; i++) {
+		struct map *m = maps[i];
 		m->range = rs_guard_map(MAX_RANGES * sizeof *m->range);
 		m->paths = rs_guard_map(PATHS);
 		if (!m->range || !m->paths)

@@ -39,6 +39,13 @@ long rs_checkpoint_read(void *to, uint64_t page) RS_HIDDEN;
 /* checkend.c: keeps what was written since the checkpoint, beside it. */
 long rs_checkpoint_end_begin(void) RS_HIDDEN; /* once, before the first checkpoint */
 long rs_checkpoint_end_keep(void) RS_HIDDEN;
+/* Memory, mappings and brk as they were then, whatever happened since rs_checkpoint_back. Other than 0: as of that. */
+long rs_checkpoint_end_forward(void) RS_HIDDEN;
+/* For it: `content` of a page: true: it was kept, and p is it, or NULL, if it had none; next: the first page from `page` on that was kept, or hi. */
+struct rs_checkpoint_kept { bool (*content)(uint64_t page, const char **p); uint64_t (*next)(uint64_t page, uint64_t hi); };
+/* The map and brk of now are those to go forward to. */
+long rs_checkpoint_mark(void) RS_HIDDEN;
+long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept) RS_HIDDEN;
 /* Is memory now as it was kept then? skip: n pairs [lo,hi) that do not count. 0: yes. 1: *at is the first address that differs; *was, *is eight bytes there. 2: what is mapped at *at differs. */
 long rs_checkpoint_end_same(const uint64_t *skip, unsigned n, uint64_t *at, uint64_t *was, uint64_t *is) RS_HIDDEN;
 /* The lowest address of the mapping that p is in, by the last rs_checkpoint_each; p: none. */

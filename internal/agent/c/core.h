@@ -37,6 +37,11 @@ void rs_os_aside(void (*fn)(void *), void *arg) RS_HIDDEN;
 void rs_os_apart(void (*fn)(void *), void *arg) RS_HIDDEN;
 /* One line on stderr: "ripstop: process PID: <what> (error N)". */
 void rs_os_say(const char *what, long error) RS_HIDDEN;
+/* What rs_os_map gave, the first RS_OS_RANGES pieces of it; some may be unmapped by now. */
+enum { RS_OS_RANGES = 1024 };
+struct rs_range { uintptr_t lo, hi; };
+extern struct rs_range rs_os_ranges[RS_OS_RANGES] RS_HIDDEN;
+uint32_t rs_os_range_count(void) RS_HIDDEN;
 extern uint64_t rs_agent_bytes RS_HIDDEN; /* mapped by rs_os_map */
 /* Between these, rs_os_map takes what is not large from one piece of memory. Before there are other threads, signals blocked. */
 void rs_os_piece_begin(void) RS_HIDDEN;

@@ -86,14 +86,17 @@ bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result)
 	if (!t)
 		return false;
 	if (!caller_is_equal(file, caller)) {
+		rs_guard_lost(RS_GUARD_LOST_MODULE);
 		bound_past_us(t, mode);
 		return false;
 	}
+	rs_guard_out(RS_GUARD_LOST_MODULE);
 	*result = rs_dlopen_real(file, mode);
 	if (*result && (t = rs_self())) {
 		bound_past_us(t, mode);
 		rs_modules_changed(t);
 	}
+	rs_guard_in();
 	return true;
 }
 
@@ -141,6 +144,7 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 	if (!t)
 		return false;
 	bool equal = caller_is_equal(file, caller);
+	rs_guard_lost(RS_GUARD_LOST_MODULE);
 	if (equal)
 		*result = rs_dlmopen_real(space, file, mode);
 	t = equal && !*result ? NULL : rs_self();
@@ -184,9 +188,11 @@ __asm__(".text\n.p2align 4\n.globl dlmopen\n.type dlmopen, @function\ndlmopen:\n
 
 RS_EXPORT int dlclose(void *handle)
 {
+	rs_guard_out(RS_GUARD_LOST_MODULE);
 	int r = RS_REAL(dlclose)(handle);
 	struct rs_thread *t;
 	if (r == 0 && (t = rs_self()))
 		rs_modules_changed(t);
+	rs_guard_in();
 	return r;
 }

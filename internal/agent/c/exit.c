@@ -21,6 +21,7 @@ static void last_handler(int status, void *arg)
 {
 	(void)arg;
 	struct rs_thread *t = rs_self();
+	rs_guard_exit();
 	if (!t)
 		return;
 	rs_evidence_check(t, RS_NOTICED_EXIT);
@@ -50,6 +51,7 @@ void rs_exit_start(void)
 RS_EXPORT __attribute__((noreturn)) void _exit(int status)
 {
 	struct rs_thread *t = rs_self();
+	rs_guard_exit();
 	if (t) {
 		rs_evidence_check(t, RS_NOTICED_EXIT);
 		rs_emit_end(t, RS_END_RAW_EXIT, status & 0xff);

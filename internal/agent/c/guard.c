@@ -1,6 +1,7 @@
 /* guard.c: the coordinator, and how it is asked. See guard.h. */
 #include "alloc.h"
 #include "checkpoint.h"
+#include "guardepoch.h"
 #include "guardlog.h"
 #include "guardsync.h"
 #include "guardsys.h"
@@ -13,8 +14,9 @@
 #include <sched.h>
 #include <stdlib.h>
 
-enum { NOTHING, CHECKPOINT, ROLLBACK, STOP, AGAIN };
-enum { STACK = 256 << 10, STOP_MS = 2000, ALONE_MS = 500 };
+enum { NOTHING = RS_GUARD_ASK_NOTHING, CHECKPOINT = RS_GUARD_ASK_CHECKPOINT, ROLLBACK = RS_GUARD_ASK_ROLLBACK, STOP = RS_GUARD_ASK_STOP, AGAIN = RS_GUARD_ASK_AGAIN, END = RS_GUARD_ASK_END, SOON = RS_GUARD_ASK_SOON };
+/* In a session a stop is given up soon, as the others stand meanwhile; and the coordinator costs a twentieth of the time at most. */
+enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, MOST_TRIES = 200, TIMES = 20 };
 
 /* What a test sees while the world is stopped, in memory that it shares with the process. The coordinator raises `said` and goes on when `go` is the same. */
 struct rs_guard_test {
@@ -37,7 +39,10 @@ static struct guard {
 	uint64_t rollbacks;        /* to the last checkpoint */
 	uint64_t stop_ns, stops;
 	struct rs_guard_test *test;
+	uint32_t epoch_ms;
+	uint64_t due, soonest;     /* ns: when the epoch ends, and before when it does not */
 } *guard;
+uint32_t *rs_guard_request;
 
 /* --- the coordinator ------------------------------------------------------------------------------------------------------- */
 
@@ -105,6 +110,8 @@ long rs_guard_do_checkpoint(void)
 	guard->rollbacks = 0;
 	if (rs_guard_on)
 		rs_guard_log_new();
+	if (rs_guard_on && r < 0)
+		rs_guard_lost(RS_GUARD_LOST_MEMORY);
 	return guard->kept = r;
 }
 
@@ -136,8 +143,131 @@ long rs_guard_do_rollback(void)
 	return 0;
 }
 
+/* --- epochs of a session ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void count(uint64_t *counter, uint64_t n) { __atomic_fetch_add(counter, n, __ATOMIC_RELAXED); }
+
+/* Ends the epoch wherever its threads are, if they are between events. */
+static long end_anywhere(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	uint32_t lost = w->lost;
+	long r = rs_world_stop(SESSION_STOP_MS);
+	for (int tries = 0; r == 0 && !rs_guard_between(); tries++) {
+		rs_world_go();
+		struct timespec ts = {0, 20000};
+		RS_SYS2(SYS_nanosleep, &ts, NULL);
+		r = tries == MOST_TRIES ? -EBUSY : rs_world_stop(SESSION_STOP_MS);
+	}
+	bool stopped = r == 0;
+	if (stopped) {
+		count(&rs_counters->guard_epochs, 1);
+		if (lost)
+			count(&rs_counters->guard_lost[lost & 15], 1);
+		rs_guard_do_checkpoint();
+	}
+	rs_guard_let_go();
+	if (stopped)
+		rs_world_go();
+	return r;
+}
+
+void rs_guard_told(long r)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	if (r == -EBUSY)
+		return;
+	count(&rs_counters->guard_epochs, 1);
+	count(&rs_counters->guard_events, w->last.events);
+	if (r == -ENOTSUP && w->last.lost)
+		count(&rs_counters->guard_lost[w->last.lost & 15], 1);
+	else
+		count(&rs_counters->guard_verdicts[r < 0 ? RS_GUARD_VERDICT_FAILED : r & 15], 1);
+	if (r != 0 && !w->last.lost) {
+		uint64_t *d = rs_counters->guard_differs;
+		d[0] = (uint64_t)r, d[1] = w->last.event, d[2] = w->last.at, d[3] = w->last.was, d[4] = w->last.is, d[5] = w->last.tid;
+	}
+}
+
+static void end_soon(void)
+{
+	uint64_t soon = now_ns() + 1000000;
+	soon = soon < guard->soonest ? guard->soonest : soon;
+	guard->due = soon < guard->due ? soon : guard->due;
+}
+
+static bool may_stop(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	__atomic_store_n(&w->stopping, 1, __ATOMIC_SEQ_CST);
+	return !__atomic_load_n(&w->holding, __ATOMIC_SEQ_CST);
+}
+
+static void stopped(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	__atomic_store_n(&w->stopping, 0, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, &w->stopping, FUTEX_WAKE_PRIVATE, 1 << 30);
+}
+
+static void end(bool execute_again)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	if (!rs_guard_mode())
+		return;
+	if (!may_stop()) {
+		stopped();
+		rs_guard_let_go();
+		guard->due = now_ns() + 10000000;
+		return;
+	}
+	uint64_t begun = now_ns();
+	long r = execute_again && !w->lost ? rs_guard_reexecute() : end_anywhere();
+	if (r == -EBUSY && execute_again)
+		end_anywhere(); /* it is over all the same: its log may be full */
+	stopped();
+	uint64_t now = now_ns(), cost = now - begun;
+	if (r == -EBUSY)
+		count(&rs_counters->guard_busy, 1);
+	count(&rs_counters->guard_stop_ns, cost);
+	w->begun_ms = now / 1000000;
+	guard->soonest = now + (w->every && r != -EBUSY ? 0 : cost * TIMES);
+	guard->due = now + guard->epoch_ms * 1000000ull;
+	if (guard->due < guard->soonest)
+		guard->due = guard->soonest;
+	if (w->lost)
+		end_soon();
+}
+
+static void done(void)
+{
+	__atomic_store_n(&guard->request, NOTHING, __ATOMIC_RELEASE);
+	RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+}
+
+static void serve_session(uint32_t request)
+{
+	/* Before: who waits to ask stands in the end that was asked for. */
+	done();
+	if (request == SOON)
+		end_soon();
+	else
+		end(request == AGAIN || rs_guard_world()->every);
+}
+
 static void serve(uint32_t request)
 {
+	if (rs_guard_on && rs_guard_world()->session && request >= AGAIN) {
+		serve_session(request);
+		return;
+	}
 	if (request == AGAIN) {
 		/* Before: who is let go with its verdict may ask at once again. */
 		__atomic_store_n(&guard->request, NOTHING, __ATOMIC_RELEASE);
@@ -221,13 +351,25 @@ static void coordinate(void *arg)
 	long r = begin();
 	__atomic_store_n(&guard->ready, r < 0 ? (uint32_t)r : 1, __ATOMIC_RELEASE);
 	RS_SYS3(SYS_futex, &guard->ready, FUTEX_WAKE_PRIVATE, 1 << 30);
+	uint64_t looked = now_ns();
 	while (r == 0) {
-		struct timespec ts = {0, ALONE_MS * 1000000l};
+		uint64_t now = now_ns(), until = looked + ALONE_MS * 1000000ull;
+		until = guard->due && guard->due < until ? guard->due : until;
+		until = until > now ? until - now : 0;
+		struct timespec ts = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
 		uint32_t request = __atomic_load_n(&guard->request, __ATOMIC_ACQUIRE);
 		if (request != NOTHING)
 			serve(request);
-		else if (RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, NOTHING, &ts) == -ETIMEDOUT && alone())
-			break;
+		else if (until > 0 && RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, NOTHING, &ts) != -ETIMEDOUT)
+			continue;
+		now = now_ns();
+		if (now - looked > ALONE_MS * 1000000ull) {
+			if (alone())
+				break;
+			looked = now;
+		}
+		if (guard->due && now >= guard->due)
+			end(rs_guard_world()->every);
 	}
 	RS_SYS1(SYS_exit, 0);
 	__builtin_unreachable();
@@ -274,7 +416,6 @@ static long ask(uint32_t what)
 	return what == CHECKPOINT ? guard->kept < 0 ? guard->kept : rs_guard_on ? 0 : (long)guard->rollbacks : guard->failed;
 }
 
-enum { PLAIN = 1, LOG = 2, UNORDERED = 4, SWAP = 8, OWN_HEAP = 16, CALLS = 32 };
 static void find_rseq(void)
 {
 	const ptrdiff_t *offset = rs_real_find("__rseq_offset", "");
@@ -283,10 +424,21 @@ static void find_rseq(void)
 	rseq_size = offset && size ? *size : 0;
 }
 
-/* Entry points for tests, until `ripstop guard` asks by itself. One thread asks at a time.
- *
+static long spawn_coordinator(char *stack_top)
+{
+	uint64_t mask = rs_os_no_signals();
+	long r = spawn(stack_top);
+	rs_os_signals(mask);
+	if (r < 0)
+		return r;
+	while (__atomic_load_n(&guard->ready, __ATOMIC_ACQUIRE) == 0)
+		RS_SYS4(SYS_futex, &guard->ready, FUTEX_WAIT_PRIVATE, 0, NULL);
+	return guard->ready == 1 ? 0 : (int32_t)guard->ready;
+}
+
 enum { PLAIN = 1, LOG = 2, UNORDERED = 4, SWAP = 8, OWN_HEAP = 16, CALLS = 32 };
- * that no library has natively; tests compute where they are. */
+
+/* Entry points for tests. One thread asks at a time. They are hidden, as all names that no library has natively; tests compute where they are. */
 long rs_guard_begin(unsigned flags);
 long rs_guard_checkpoint(void);
 long rs_guard_rollback(void);
@@ -302,6 +454,7 @@ long rs_guard_begin(unsigned flags)
 	guard = rs_guard_map(sizeof *guard);
 	if (!stack || !guard)
 		return -ENOMEM;
+	rs_guard_request = &guard->request;
 	guard->pid = rs_os_pid();
 	guard->plain = flags & PLAIN;
 	guard->kept = -ENOENT;
@@ -318,16 +471,31 @@ long rs_guard_begin(unsigned flags)
 		if (flags & OWN_HEAP && rs_alloc_begin(RS_ALLOCATOR_FREER))
 			rs_guard_heap_begin();
 	}
-	uint64_t mask = rs_os_no_signals();
-	r = spawn(stack + STACK);
-	rs_os_signals(mask);
-	if (r < 0)
-		return r;
-	while (__atomic_load_n(&guard->ready, __ATOMIC_ACQUIRE) == 0)
-		RS_SYS4(SYS_futex, &guard->ready, FUTEX_WAIT_PRIVATE, 0, NULL);
-	return guard->ready == 1 ? 0 : (int32_t)guard->ready;
+	return spawn_coordinator(stack + STACK);
 }
 
+long rs_guard_begin_session(bool every, uint32_t ms)
+{
+	/* A call that is not seen would be made again. */
+	if (!rs_alloc.on || !rs_calls_on || rs_patch_missing() != 0)
+		return -ENOTSUP;
+	long r = rs_guard_begin(CALLS);
+	if (r < 0)
+		return r;
+	struct rs_guard_world *w = rs_guard_world();
+	w->session = true;
+	w->every = every;
+	rs_guard_thread_begin();
+	rs_guard_heap_begin();
+	if ((r = ask(CHECKPOINT)) < 0) {
+		rs_guard_off();
+		return r;
+	}
+	guard->epoch_ms = ms;
+	w->begun_ms = now_ns() / 1000000;
+	guard->due = now_ns() + ms * 1000000ull;
+	return 0;
+}
 long rs_guard_checkpoint(void) { return ask(CHECKPOINT); }
 long rs_guard_rollback(void) { return ask(ROLLBACK); }
 long rs_guard_stop(void) { return ask(STOP); }

@@ -1,15 +1,16 @@
 /* guardagain.c: an epoch's end, its re-execution, and the verdict. Coordinator only. See guardlog.h and guard.h.
  *
- * All threads stand before an event; what was written since the checkpoint is kept; rollback; the same threads go on in mode REPLAY until each has done what its log says and stands before the same event; then memory is compared. Several times if more bytes are to be watched than there are registers, or if it diverged. Not
- * compared: what lies below each thread's stack pointer at its event, its alternate stack if it is not on it (frames of our stops lie there), rseq's bytes, and guard's own slots. The run goes on from where the re-execution ended, in a new epoch. */
+ * All threads stand before an event; what was written since the checkpoint is kept, and their frames; rollback; the same threads go on in mode REPLAY until each has done what its log says and stands before the same event; then memory is
+ * compared. Several times if more bytes are to be watched than there are registers, or if it diverged. Not compared: what lies below each thread's stack pointer at its event, its alternate stack if it is not on it (frames of our stops lie
+ * there), rseq's bytes, and guard's own slots. A re-execution is an excursion: memory, map and frames go forward to where the recording ended, whatever came of it, and the run goes on from there in a new epoch. */
 #include "checkpoint.h"
-#include "guardlog.h"
+#include "guardsys.h"
 #include "guardwatch.h"
 #include "world.h"
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { END_MS = 10000, STOP_MS = 10000, WAITING_MS = 5000, STALLED_MS = 30000, SKIPS = RS_GUARD_SKIPS };
+enum { END_MS = 10000, SESSION_END_MS = 300, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {
@@ -20,14 +21,6 @@ static uint64_t now_ms(void)
 
 static uint32_t state_of(const struct rs_guard_log *t) { return __atomic_load_n(&t->state, __ATOMIC_ACQUIRE); }
 
-bool rs_guard_between(void)
-{
-	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
-		if (rs_guard_log(i)->inner && state_of(rs_guard_log(i)) == RS_GUARD_RUNS)
-			return false;
-	return true;
-}
-
 static struct rs_guard_log *log_of(uint32_t tid)
 {
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
@@ -36,13 +29,35 @@ static struct rs_guard_log *log_of(uint32_t tid)
 	return NULL;
 }
 
+/* The hook's call has not been made, or was interrupted before it did anything: it is one of the next epoch. */
+static bool to_be_made(const greg_t *g)
+{
+	uintptr_t pc = (uintptr_t)g[REG_RIP];
+	return rs_hook_at_call(pc + 2) || (rs_hook_at_call(pc) && g[REG_RAX] == -EINTR);
+}
+
+bool rs_guard_between(void)
+{
+	struct rs_world_thread *w;
+	for (uint32_t i = 0; (w = rs_world_thread(i)); i++) {
+		const struct rs_guard_log *t = w->tid ? log_of(w->tid) : NULL;
+		uint32_t inner = t ? __atomic_load_n(&t->inner, __ATOMIC_ACQUIRE) : 0;
+		const greg_t *g = w->uc->uc_mcontext.gregs;
+		if (inner == RS_GUARD_INNER && state_of(t) == RS_GUARD_RUNS)
+			return false;
+		if (inner == RS_GUARD_AT_CALL && !to_be_made(g))
+			return false;
+	}
+	return true;
+}
+
 static bool lives(const struct rs_guard_log *t) { return RS_SYS3(SYS_tgkill, rs_os_pid(), t->tid, 0) == 0; }
 
 static bool stands(const struct rs_guard_log *t)
 {
 	const struct rs_guard_world *w = rs_guard_world();
 	uint32_t state = state_of(t);
-	if (w->mode == RS_GUARD_REPLAY && w->why == RS_GUARD_IDENTICAL && t->at != t->end)
+	if (w->mode == RS_GUARD_REPLAY && w->why == RS_GUARD_IDENTICAL && (t->at != t->end || t->pending != t->pending_end || (state != RS_GUARD_ENDED && state != t->fin.state)))
 		return false;
 	return state == RS_GUARD_ENDED || state == RS_GUARD_IN_CALL;
 }
@@ -55,7 +70,7 @@ static uint64_t progress(bool *all, bool *waiting)
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
 		sum += t->at;
-		if (stands(t) || !lives(t))
+		if (!t->tid || stands(t) || !lives(t))
 			continue;
 		*all = false;
 		if (state_of(t) == RS_GUARD_RUNS)
@@ -72,10 +87,14 @@ static bool all_stand(void)
 		if (!w->tid)
 			continue;
 		const struct rs_guard_log *t = log_of(w->tid);
-		if (!t || !stands(t))
+		if (!t || !stands(t) || t->inner == RS_GUARD_INNER)
 			return false;
 		const greg_t *g = w->uc->uc_mcontext.gregs;
 		if (state_of(t) == RS_GUARD_IN_CALL && !(w->call.in && ((uint64_t)g[REG_RIP] == w->call.pc - 2 || ((uint64_t)g[REG_RIP] == w->call.pc && g[REG_RAX] == -EINTR))))
+			return false;
+		/* The same call of the same thread, if there are more of them with nothing between. */
+		const greg_t *end = w->end->uc.uc_mcontext.gregs;
+		if (state_of(t) == RS_GUARD_IN_CALL && rs_guard_world()->mode == RS_GUARD_REPLAY && rs_guard_world()->why == RS_GUARD_IDENTICAL && (g[REG_RSP] != end[REG_RSP] || g[REG_RDI] != end[REG_RDI]))
 			return false;
 	}
 	return true;
@@ -85,7 +104,8 @@ static bool all_stand(void)
 static long gather(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
-	uint64_t begun = now_ms(), moved = begun, sum = 0;
+	uint64_t begun = now_ms(), moved = begun, sum = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
+	uint64_t most = w->session ? SESSION_END_MS : END_MS;
 	for (;;) {
 		bool all, waiting;
 		uint32_t ended = __atomic_load_n(&w->ended, __ATOMIC_SEQ_CST);
@@ -103,7 +123,7 @@ static long gather(void)
 				return 0;
 			rs_world_go();
 		}
-		if (w->mode == RS_GUARD_RECORD ? now - begun > END_MS : now - moved > (waiting ? WAITING_MS : STALLED_MS)) {
+		if (w->mode == RS_GUARD_RECORD ? now - begun > most : now - moved > (waiting ? WAITING_MS : stalled)) {
 			if (w->mode == RS_GUARD_RECORD || __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE))
 				return -EBUSY;
 			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);
@@ -114,39 +134,58 @@ static long gather(void)
 	}
 }
 
+/* Of each thread's stack what lies below its stack pointer, or all of it (whole, where its end is known); and its alternate one. */
+static unsigned skip_stacks(uint64_t *skip, unsigned n, bool whole)
+{
+	struct rs_world_thread *t;
+	for (uint32_t i = 0; (t = rs_world_thread(i)) && n + 1 < SKIPS; i++) {
+		const struct rs_guard_log *log = t->tid ? log_of(t->tid) : NULL;
+		if (!log || !log->sp)
+			continue;
+		skip[2 * n] = rs_checkpoint_mapping(log->sp), skip[2 * n++ + 1] = whole && log->stack_hi > log->sp ? log->stack_hi : log->sp;
+		const stack_t *own = &t->uc->uc_stack;
+		if (own->ss_size && log->sp - (uintptr_t)own->ss_sp > own->ss_size)
+			skip[2 * n] = (uintptr_t)own->ss_sp, skip[2 * n++ + 1] = (uintptr_t)own->ss_sp + own->ss_size;
+	}
+	return n;
+}
+
 static long compare(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	uint64_t *skip = w->skip;
 	const uint64_t *left;
 	unsigned n = 0, lefts = rs_checkpoint_left(&left);
-	struct rs_world_thread *t;
 	uintptr_t lo, hi;
 	rs_guard_log_own(&lo, &hi);
 	skip[2 * n] = lo, skip[2 * n++ + 1] = hi;
 	skip[2 * n] = w->loader[0], skip[2 * n++ + 1] = w->loader[1];
+	/* What we know of the program is not the program's memory: what was told in the recording is not told again. */
+	skip[2 * n] = w->agent[0], skip[2 * n++ + 1] = w->agent[1];
+	for (uint32_t i = 0; w->session && i < rs_os_range_count() && n < SKIPS; i++, n++)
+		skip[2 * n] = rs_os_ranges[i].lo, skip[2 * n + 1] = rs_os_ranges[i].hi;
 	for (unsigned i = 0; i < lefts && n < SKIPS; i++, n++)
 		skip[2 * n] = left[2 * i], skip[2 * n + 1] = left[2 * i] + left[2 * i + 1];
-	for (uint32_t i = 0; (t = rs_world_thread(i)) && n < SKIPS; i++) {
-		const struct rs_guard_log *log = t->tid ? log_of(t->tid) : NULL;
-		if (!log || !log->sp)
-			continue;
-		skip[2 * n] = rs_checkpoint_mapping(log->sp), skip[2 * n++ + 1] = log->sp;
-		const stack_t *own = &t->uc->uc_stack;
-		if (n < SKIPS && own->ss_size && log->sp - (uintptr_t)own->ss_sp > own->ss_size)
-			skip[2 * n] = (uintptr_t)own->ss_sp, skip[2 * n++ + 1] = (uintptr_t)own->ss_sp + own->ss_size;
-	}
+	unsigned stacks = n;
 	uint64_t at, was, is;
+	n = skip_stacks(skip, n, w->session);
 	long r = rs_checkpoint_end_same(skip, n, &at, &was, &is);
 	if (r > 0) {
 		w->at = at;
 		rs_guard_diverged(NULL, r == 1 ? RS_GUARD_MEMORY : RS_GUARD_MAP, was, is);
 	}
+	if (r != 0 || !w->session)
+		return r < 0 ? r : 0;
+	/* Now with the stacks from each thread's stack pointer on. */
+	n = skip_stacks(skip, stacks, false);
+	if ((r = rs_checkpoint_end_same(skip, n, &at, &was, &is)) > 0) {
+		w->at = at;
+		rs_guard_diverged(NULL, RS_GUARD_STACK, was, is);
+	}
 	return r < 0 ? r : 0;
 }
 
-/* Those who stand may go on. */
-static void let_go(void)
+void rs_guard_let_go(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	__atomic_store_n(&w->ending, 0, __ATOMIC_SEQ_CST);
@@ -155,36 +194,68 @@ static void let_go(void)
 	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
 
-/* World stopped, all standing, the epoch recorded. *stopped: it is again. */
-static long again(bool *stopped)
+/* World stopped, all standing: where the recording ended. */
+static long keep_end(void)
+{
+	struct rs_world_thread *t;
+	long r = rs_checkpoint_end_keep();
+	for (uint32_t i = 0; r == 0 && (t = rs_world_thread(i)); i++)
+		if (t->tid)
+			r = rs_world_keep_end(t);
+	rs_guard_log_keep_end();
+	return r;
+}
+
+/* The world is stopped (0, or why it could not be), wherever it is in a re-execution: on from where the recording ended. There is no other way to go on. */
+static void forward(long stopped)
+{
+	struct rs_world_thread *t;
+	long r = stopped == 0 ? rs_checkpoint_end_forward() : stopped;
+	if (r < 0) {
+		rs_guard_say(rs_os_pid(), "cannot go on behind a re-execution; it ends here", r);
+		RS_SYS2(SYS_kill, rs_os_pid(), SIGKILL);
+	}
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
+		if (t->tid)
+			rs_world_forward(t);
+	rs_guard_log_forward();
+}
+
+/* World stopped, all standing, the epoch recorded; so it is afterwards. */
+static long again(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
-	long r = w->lost ? -ENOTSUP : rs_checkpoint_end_keep();
+	long r = w->lost ? -ENOTSUP : keep_end();
 	if (r < 0)
 		return r;
 	if (w->swap && !rs_guard_log_swap())
 		return -ENODATA;
 	/* Several times: further watches, or a try after one that diverged. */
+	long stopped = 0;
+	bool first = true;
 	do {
 		rs_guard_log_back();
 		if ((r = rs_guard_do_rollback()) < 0) {
+			if (!first)
+				break;
+			rs_guard_log_forward();
 			w->mode = RS_GUARD_RECORD;
 			return r;
 		}
+		first = false;
 		rs_guard_watch_arm();
 		rs_world_go();
-		if ((r = gather()) < 0) {
+		stopped = gather();
+		for (int tries = 0; stopped < 0 && tries < 3; tries++) {
 			/* Somebody comes to no event: then wherever it is. */
 			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);
-			while ((r = rs_world_stop(STOP_MS)) == 0 && !rs_guard_between())
-				rs_world_go();
-			*stopped = r == 0;
-			rs_guard_watch_disarm(*stopped);
-			return r;
+			stopped = rs_world_stop(STOP_MS);
 		}
-		rs_guard_watch_disarm(true);
-		r = w->why == RS_GUARD_IDENTICAL ? compare() : 0;
-	} while (r == 0 && rs_guard_watch_more(w->why == RS_GUARD_IDENTICAL));
+		rs_guard_watch_disarm(stopped == 0);
+		if (stopped == 0 && w->why == RS_GUARD_IDENTICAL)
+			r = compare();
+	} while (stopped == 0 && r == 0 && rs_guard_watch_more(w->why == RS_GUARD_IDENTICAL || w->why == RS_GUARD_STACK));
+	forward(stopped);
 	return r;
 }
 
@@ -198,19 +269,17 @@ long rs_guard_reexecute(void)
 	for (uint32_t i = 0; i < w->logs; i++)
 		events += rs_guard_log(i)->at;
 	if (stopped)
-		r = again(&stopped);
+		r = again();
 	/* Not before: what the program was told of the last one it is told again. */
 	rs_guard_watch_over();
 	w->last.at = w->at, w->last.events = events, w->last.lost = lost, w->last.threads = w->logs;
 	w->last.why = w->why, w->last.tid = w->tid, w->last.event = w->event, w->last.was = w->was, w->last.is = w->is;
 	w->result = r < 0 ? (int32_t)r : (int32_t)w->why;
-	/* From a frame that lies on no alternate stack: the kernel does not change the one that it is returned from. */
-	struct rs_world_thread *t;
-	if (stopped && rs_guard_do_checkpoint() == 0)
-		for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
-			if (t->tid)
-				rs_world_back(t);
-	let_go();
+	if (w->session)
+		rs_guard_told(w->result);
+	if (stopped)
+		rs_guard_do_checkpoint();
+	rs_guard_let_go();
 	if (stopped)
 		rs_world_go();
 	return w->result;

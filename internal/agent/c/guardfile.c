@@ -100,7 +100,7 @@ long rs_guard_files_back(uint32_t tid)
 		RS_SYS1(SYS_close, own);
 	}
 	RS_SYS1(SYS_close, pidfd);
-	for (int sig = 1; sig <= SIGNALS; sig++)
+	for (int sig = 1; sig <= SIGNALS && !rs_guard_sys_follows(); sig++)
 		if (RS_SYS4(SYS_rt_sigaction, sig, NULL, &now, 8) == 0 && !rs_os_equal(&now, &kept->action[sig], sizeof now))
 			RS_SYS4(SYS_rt_sigaction, sig, &kept->action[sig], NULL, 8);
 	return 0;

@@ -5,7 +5,7 @@
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = 256, EVENTS = 1 << 16, BYTES = 1 << 19, OBJECTS = 1 << 15 };
+enum { LOGS = 256, EVENTS = 1 << 18, BYTES = 1 << 22, OBJECTS = 1 << 15, NEARLY_EVENTS = EVENTS / 8 * 7, NEARLY_BYTES = BYTES / 8 * 7 };
 
 /* Of an object, in the arena: a line each, as neighbours may be other threads'. */
 struct object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((aligned(64)));
@@ -13,6 +13,7 @@ struct object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((
 static struct rs_guard_world *world;
 static struct rs_guard_log *logs;
 static struct object *objects;
+static uint32_t *used;             /* the objects in use */
 static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS]; } *own;
 uint32_t rs_guard_on;
 RS_TLS struct rs_guard_log *self;
@@ -35,6 +36,10 @@ static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 	uint32_t tid = rs_os_tid(), n = LOAD(w->logs);
 	for (uint32_t i = 0; i < n && i < LOGS; i++)
 		if (LOAD(logs[i].tid) == tid)
+			return self = &logs[i];
+	/* Those of threads that have ended: rs_guard_log_new. */
+	for (uint32_t i = 0, none = 0; i < n && i < LOGS; i++, none = 0)
+		if (__atomic_compare_exchange_n(&logs[i].tid, &none, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			return self = &logs[i];
 	n = __atomic_fetch_add(&w->logs, 1, __ATOMIC_ACQ_REL);
 	if (n >= LOGS) {
@@ -70,7 +75,7 @@ static uint32_t index_of(uint64_t key, bool make)
 				return OBJECTS;
 			}
 			if (__atomic_compare_exchange_n(&objects[i].key, &k, key, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-				__atomic_fetch_add(&world->objects, 1, __ATOMIC_RELAXED);
+				used[__atomic_fetch_add(&world->objects, 1, __ATOMIC_RELAXED)] = i;
 				return i;
 			}
 			if (k == key)
@@ -164,11 +169,12 @@ void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint6
 	uint32_t none = RS_GUARD_IDENTICAL;
 	if (LOAD(world->mode) != RS_GUARD_REPLAY)
 		return;
-	if (__atomic_compare_exchange_n(&world->why, &none, why, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+	if (__atomic_compare_exchange_n(&world->found, &none, why, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		world->tid = t ? t->tid : 0;
 		world->event = t ? t->at : 0;
 		world->was = was;
 		world->is = is;
+		STORE(world->why, why); /* with all the rest */
 	}
 	STORE(world->ending, 1);
 }
@@ -197,7 +203,7 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 	for (;;) {
 		if (was)
 			*was = (struct rs_guard_event){0};
-		STORE(t->inner, 1);
+		STORE(t->inner, RS_GUARD_INNER);
 		RS_BARRIER();
 		/* A heap's locks are taken one inside the other, and nobody can stand before the inner one. */
 		if (kind == RS_GUARD_HEAP ? LOAD(world->ending) : rs_guard_pause(t, object, kind)) {
@@ -205,8 +211,11 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 				continue;
 			return false;
 		}
-		if (LOAD(world->mode) != RS_GUARD_REPLAY)
+		if (LOAD(world->mode) != RS_GUARD_REPLAY) {
+			if (RS_UNLIKELY(t->at >= NEARLY_EVENTS) && kind != RS_GUARD_HEAP && rs_guard_full(t, object, kind))
+				continue;
 			return false;
+		}
 		if (t->at == t->end) {
 			rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
 			if (kind == RS_GUARD_HEAP)
@@ -241,7 +250,7 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 {
 	uint64_t what = RS_GUARD_WHAT(object, kind);
 	/* A stop in here would be of an event that is half in one epoch and half in the next. */
-	STORE(t->inner, 1);
+	STORE(t->inner, RS_GUARD_INNER);
 	RS_BARRIER();
 	if (LOAD(world->mode) != RS_GUARD_REPLAY) {
 		uint32_t i = ordered ? index_of(key_of(what), true) : OBJECTS;
@@ -303,8 +312,16 @@ void rs_guard_replay_end(struct rs_guard_log *t, uint16_t number) { rs_guard_pau
 
 void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait)
 {
-	while (LOAD(world->mode) == RS_GUARD_RECORD && rs_guard_pause(t, number, RS_GUARD_CALL))
-		;
+	do {
+		if (t->at >= NEARLY_EVENTS || t->bytes_at >= NEARLY_BYTES)
+			rs_guard_full(t, number, RS_GUARD_CALL);
+	} while (LOAD(world->mode) == RS_GUARD_RECORD && rs_guard_pause(t, number, RS_GUARD_CALL));
+	STORE(t->inner, RS_GUARD_AT_CALL);
+	RS_BARRIER();
+	if (LOAD(world->mode) != RS_GUARD_RECORD) {
+		STORE(t->inner, 0);
+		return;
+	}
 	if (may_wait) {
 		t->pending = RS_GUARD_WHAT(number, RS_GUARD_CALL);
 		STORE(t->state, RS_GUARD_IN_CALL);
@@ -313,6 +330,7 @@ void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait)
 
 void rs_guard_call_over(struct rs_guard_log *t)
 {
+	STORE(t->inner, RS_GUARD_INNER); /* until what the call gave is written down */
 	STORE(t->state, RS_GUARD_RUNS);
 	t->pending = 0;
 }
@@ -321,10 +339,17 @@ void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uin
 
 /* --- the coordinator ---------------------------------------------------------------------------------------------------------------------- */
 
+extern const char __ehdr_start[] RS_HIDDEN;
+static void find_data(const char *base, uint64_t range[2]);
+
 static void find_loader(uint64_t range[2])
 {
 	const struct r_debug *debug = rs_real_find("_r_debug", "");
-	const char *base = debug ? (const char *)debug->r_ldbase : NULL;
+	find_data(debug ? (const char *)debug->r_ldbase : NULL, range);
+}
+
+static void find_data(const char *base, uint64_t range[2])
+{
 	const Elf64_Ehdr *e = (const Elf64_Ehdr *)base;
 	for (unsigned i = 0; base && i < e->e_phnum; i++) {
 		const Elf64_Phdr *p = (const Elf64_Phdr *)(base + e->e_phoff + i * e->e_phentsize);
@@ -340,11 +365,12 @@ long rs_guard_log_begin(void)
 	struct rs_guard_world *w = rs_guard_map(sizeof *w);
 	logs = rs_guard_map(LOGS * sizeof *logs);
 	objects = rs_guard_map(OBJECTS * sizeof *objects);
+	used = rs_guard_map(OBJECTS * sizeof *used);
 	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event)), *bytes = rs_guard_map((size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
 	if (w)
 		w->skip = rs_guard_map(RS_GUARD_SKIPS * 16);
-	if (!w || !w->skip || !logs || !objects || !events || !bytes || !own)
+	if (!w || !w->skip || !logs || !objects || !used || !events || !bytes || !own)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < LOGS; i++) {
 		logs[i].index = i;
@@ -352,6 +378,7 @@ long rs_guard_log_begin(void)
 		logs[i].bytes = bytes + (size_t)i * BYTES;
 	}
 	find_loader(w->loader);
+	find_data(__ehdr_start, w->agent);
 	w->mode = RS_GUARD_RECORD;
 	STORE(world, w);
 	STORE(rs_guard_on, 1);
@@ -360,10 +387,11 @@ long rs_guard_log_begin(void)
 
 static void reset(bool new)
 {
-	for (uint32_t i = 0; i < OBJECTS; i++) {
-		objects[i].turn = objects[i].sleepers = 0;
+	for (uint32_t k = 0; k < world->objects; k++) {
+		struct object *o = &objects[used[k]];
+		o->turn = o->sleepers = 0;
 		if (new)
-			objects[i].ticket = 0;
+			o->ticket = 0;
 	}
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
@@ -373,18 +401,48 @@ static void reset(bool new)
 			t->end = t->bytes_end = 0;
 		} else {
 			t->sp = t->kept.sp, t->pending = t->kept.pending, t->wait = t->kept.wait, t->state = t->kept.state;
+			/* Those who stood were let go behind the checkpoint. */
+			if (t->state == RS_GUARD_ENDED)
+				t->state = RS_GUARD_RUNS;
 			t->inner = 0;
 		}
 	}
 	world->ending = 0;
-	world->why = RS_GUARD_IDENTICAL;
+	world->why = world->found = RS_GUARD_IDENTICAL;
 	world->was = world->is = world->at = world->tid = world->event = 0;
+}
+
+void rs_guard_log_keep_end(void)
+{
+	for (uint32_t i = 0; i < world->logs; i++) {
+		struct rs_guard_log *t = &logs[i];
+		t->fin.sp = t->sp, t->fin.pending = t->pending, t->fin.wait = t->wait, t->fin.state = t->state;
+	}
+}
+
+void rs_guard_log_forward(void)
+{
+	for (uint32_t i = 0; i < world->logs; i++) {
+		struct rs_guard_log *t = &logs[i];
+		t->sp = t->fin.sp, t->pending = t->fin.pending, t->wait = t->fin.wait, t->state = t->fin.state;
+		t->inner = 0;
+	}
 }
 
 void rs_guard_log_new(void)
 {
+	uint32_t lost = 0;
+	for (uint32_t i = 0; i < world->logs; i++) {
+		struct rs_guard_log *t = &logs[i];
+		if (t->tid && world->session && RS_SYS3(SYS_tgkill, rs_os_pid(), t->tid, 0) != 0) {
+			t->outside = t->inner = t->state = 0;
+			STORE(t->tid, 0);
+		}
+		if (t->tid && t->outside)
+			lost = t->outside_why;
+	}
 	reset(true);
-	world->lost = 0;
+	world->lost = lost;
 	rs_guard_sys_epoch();
 	STORE(world->mode, RS_GUARD_RECORD);
 }
@@ -440,11 +498,4 @@ bool rs_guard_log_swap(void)
 			return true;
 		}
 	return false;
-}
-
-long rs_guard_epoch_end(uint32_t why)
-{
-	rs_guard_lost(RS_GUARD_LOST_CALL);
-	(void)why;
-	return -ENOSYS;
 }

@@ -37,6 +37,8 @@ struct rs_guard_event {
  * until it is over (the frame says whether it is). */
 enum { RS_GUARD_RUNS, RS_GUARD_WAITS, RS_GUARD_ENDED, RS_GUARD_IN_CALL };
 
+enum { RS_GUARD_INNER = 1, RS_GUARD_AT_CALL };
+
 /* One thread's, in the arena. Only its thread writes it, but for the coordinator while that one stands. */
 struct rs_guard_log {
 	uint32_t tid;              /* 0: nobody's */
@@ -45,11 +47,14 @@ struct rs_guard_log {
 	uint32_t end;              /* REPLAY: events there are */
 	uint32_t state;            /* RS_GUARD_RUNS … */
 	uint32_t bytes_at, bytes_end;
-	uint32_t inner;            /* 1: between before and after, awake: no checkpoint now */
+	uint32_t inner;            /* RS_GUARD_INNER: between before and after, awake: no checkpoint now. RS_GUARD_AT_CALL: between the look at a system call and its result: none but where the call is (to be) made */
+	uint32_t outside;          /* > 0: in something that no epoch can follow: its calls are not looked at, and each epoch meanwhile is lost */
+	uint32_t outside_why;
+	uint64_t stack_hi;         /* of the thread's stack; 0: not known */
 	uint64_t sp;               /* the program's stack pointer where it called what does the event: below it is nothing of the program's */
 	uint64_t pending, pending_end; /* the event before which it stands, or 0; and where the recording ended */
 	uint32_t *wait;            /* WAITS: the futex */
-	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state; } kept; /* of the checkpoint */
+	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state; } kept, fin; /* of the checkpoint, and of the recording's end */
 	struct rs_guard_event *event;
 	char *bytes;
 };
@@ -81,15 +86,27 @@ void rs_guard_call_over(struct rs_guard_log *t) RS_HIDDEN;
 
 enum rs_guard_why {
 	RS_GUARD_IDENTICAL, RS_GUARD_EVENT /* another event than recorded */, RS_GUARD_RESULT, RS_GUARD_MORE /* it went on beyond its log's end */, RS_GUARD_STALLED /* all wait for each other, or nobody comes to the end */,
-	RS_GUARD_MEMORY, RS_GUARD_MAP, RS_GUARD_CALL_NUMBER, RS_GUARD_CALL_ARGUMENT, RS_GUARD_CALL_RESULT, RS_GUARD_CALL_BYTES
+	RS_GUARD_MEMORY, RS_GUARD_MAP, RS_GUARD_CALL_NUMBER, RS_GUARD_CALL_ARGUMENT, RS_GUARD_CALL_RESULT, RS_GUARD_CALL_BYTES,
+	RS_GUARD_STACK /* nothing but words of stacks: variables, or what calls that are over have left there */
 };
 /* The first difference counts. The thread should go on to its next event, where it stops. */
 void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint64_t is) RS_HIDDEN;
-/* What cannot be re-executed was done in this epoch: why, for the report. */
-enum { RS_GUARD_LOST_LOG = 1, RS_GUARD_LOST_OBJECTS, RS_GUARD_LOST_THREADS, RS_GUARD_LOST_KIND, RS_GUARD_LOST_CALL };
-void rs_guard_lost(uint32_t why) RS_HIDDEN;
-/* Ends the epoch and begins another: around a call that cannot be undone. Returns in the new epoch (in a re-execution: not before the log's end). Negative errno: not all threads came to an event in time; the epoch goes on, and is lost. */
-long rs_guard_epoch_end(uint32_t why) RS_HIDDEN;
+/* rs_guard_lost, rs_guard_out and _in: agent.h. */
+
+/* --- ends of epochs (guardepoch.c), in a session ------------------------------------------------------------------------------ */
+
+/* On a thread of the program, outside of events: the epoch ends here for it, is executed again, and another one begins. enum rs_guard_why; or a negative errno: it was not executed again: -EBUSY: not all threads came to an event in
+ * time; -ENOTSUP: it is lost; -ENOSYS: guard is off. In a re-execution it does not return. */
+long rs_guard_epoch_again(void) RS_HIDDEN;
+/* From now on no stop begins until rs_guard_unhold; none is under way. */
+void rs_guard_hold(void) RS_HIDDEN;
+void rs_guard_unhold(void) RS_HIDDEN;
+/* rs_guard_out before this event. */
+void rs_guard_out_before(uint32_t why, uintptr_t object, unsigned kind) RS_HIDDEN;
+/* The thread's log is nearly full: the epoch ends before this event. True: look again. */
+bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
+/* In the constructor, before there are other threads, with rs_config.guard: begins the first epoch. */
+void rs_guard_session(void) RS_HIDDEN;
 
 /* --- for guardsync.c ---------------------------------------------------------------------------------------------------------- */
 
@@ -115,7 +132,7 @@ uint64_t rs_guard_next(const struct rs_guard_log *t) RS_HIDDEN;
 /* Opens what is between before and after without standing at an end of epoch; false: not in RECORD. */
 static inline bool rs_guard_begin_act(struct rs_guard_log *t)
 {
-	__atomic_store_n(&t->inner, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&t->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
 	RS_BARRIER();
 	if (rs_guard_mode() == RS_GUARD_RECORD)
 		return true;
@@ -137,11 +154,15 @@ struct rs_guard_world {
 	uint32_t logs;
 	uint32_t lost;             /* RS_GUARD_LOST_… */
 	uint32_t objects;
+	bool session, every;       /* by wire's Config.Guard */
+	uint32_t holding, stopping; /* a thread is about to become another program, which a signal of ours would kill: no stop begins; one has begun */
+	uint64_t begun_ms;         /* the epoch */
 	bool unordered, swap;      /* for tests: turns are not waited for; two tickets are exchanged */
 	/* The first difference. */
-	uint32_t why, tid, event;
+	uint32_t why, tid, event, found;
 	uint64_t was, is, at;
 	uint64_t *skip;            /* guardagain.c: room for RS_GUARD_SKIPS pairs */
+	uint64_t agent[2];         /* [lo,hi): our own data */
 	uint64_t loader[2];        /* [lo,hi): what the dynamic linker writes to of its own file: it counts look-ups there (_dl_num_relocations) without a lock, so that threads that bind at once lose some */
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
@@ -151,15 +172,22 @@ struct rs_guard_world *rs_guard_world(void) RS_HIDDEN;
 struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
 /* Before the coordinator begins. Negative errno. */
 long rs_guard_log_begin(void) RS_HIDDEN;
-/* guardagain.c, by the coordinator: ends the epoch, re-executes it, compares, and begins another. 0 or the enum rs_guard_why, or a negative errno: it was not re-executed. */
+/* guardagain.c, by the coordinator: ends the epoch, re-executes it, compares, lets all go on from where the recording ended, and begins another epoch. 0 or the enum rs_guard_why, or a negative errno: it was not re-executed. */
 long rs_guard_reexecute(void) RS_HIDDEN;
-/* World stopped: is no thread in the middle of an event? */
+/* guard.c, before anybody goes on: what came of an end (as rs_guard_reexecute's result) is counted. */
+void rs_guard_told(long r) RS_HIDDEN;
+/* Coordinator: those who stand may go on. */
+void rs_guard_let_go(void) RS_HIDDEN;
+/* World stopped: is no thread in the middle of an event, or about to make a call that was looked at? */
 bool rs_guard_between(void) RS_HIDDEN;
 /* guard.c, world stopped. */
 long rs_guard_do_checkpoint(void) RS_HIDDEN;
 long rs_guard_do_rollback(void) RS_HIDDEN;
 /* World stopped. A new epoch: logs are empty, tickets 0. */
 void rs_guard_log_new(void) RS_HIDDEN;
+/* World stopped: what the logs' threads do, as of the recording's end; and that again. */
+void rs_guard_log_keep_end(void) RS_HIDDEN;
+void rs_guard_log_forward(void) RS_HIDDEN;
 /* World stopped, after a rollback. Logs are at their beginning, and end where the recording did; mode REPLAY. */
 void rs_guard_log_back(void) RS_HIDDEN;
 /* Those in waits of ours look again. */

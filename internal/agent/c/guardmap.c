@@ -21,7 +21,8 @@ uintptr_t rs_guard_hi(void) { return arena.hi; }
 long rs_guard_reserve(void)
 {
 	for (size_t size = 1ul << 38; size >= 1ul << 28; size /= 2) {
-		long p = RS_SYS6(SYS_mmap, 0, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		/* Far from all modules: trampolines have to be near them. */
+		long p = RS_SYS6(SYS_mmap, 0x200000000000, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (p < 0 && p > -4096)
 			continue;
 		RS_SYS3(SYS_madvise, p, size, MADV_DONTDUMP);

@@ -393,6 +393,7 @@ static void heap_before(uint32_t lock)
 	struct rs_guard_log *t = rs_guard_self();
 	if (t)
 		rs_guard_before(t, LOCKS + lock, RS_GUARD_HEAP, NULL);
+	RS_CLEAR_BELOW(768);
 }
 
 static void heap_after(uint32_t lock)
@@ -400,6 +401,7 @@ static void heap_after(uint32_t lock)
 	struct rs_guard_log *t = rs_guard_self();
 	if (t)
 		rs_guard_after(t, LOCKS + lock, RS_GUARD_HEAP, 0, true);
+	RS_CLEAR_BELOW(768);
 }
 
 void rs_guard_heap_begin(void) { rs_alloc_order = (struct rs_alloc_order){heap_before, heap_after}; }

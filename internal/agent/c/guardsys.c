@@ -295,9 +295,10 @@ static unsigned reading(struct rs_call *c)
 static long between_epochs(struct rs_call *c)
 {
 	sys->stats.ended++;
-	rs_guard_epoch_end(RS_GUARD_LOST_CALL);
+	rs_guard_out_before(RS_GUARD_LOST_CALL, c->number, RS_GUARD_CALL);
 	drop_kept();
-	rs_guard_lost(RS_GUARD_LOST_CALL); /* what it does is in no epoch that can be gone back in */
+	if (c->number == SYS_execve || c->number == SYS_execveat)
+		rs_guard_hold();
 	c->guard_state = RS_GUARD_CALL_BETWEEN;
 	return 1;
 }
@@ -315,7 +316,7 @@ static long record(struct rs_guard_log *t, struct rs_call *c)
 	if (class == RS_GUARD_IRREVOCABLE)
 		return between_epochs(c);
 	rs_guard_call_begin(t, (uint16_t)c->number, may_wait(c, class));
-	if (rs_guard_mode() != RS_GUARD_RECORD)
+	if (!t->inner)
 		return -1;
 	c->guard_check = check(c);
 	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
@@ -508,6 +509,15 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 
 /* --- the hook ------------------------------------------------------------------------------------------------------------------------------------------ */
 
+static bool waits_for_futex(const struct rs_call *c)
+{
+	unsigned op = (unsigned)c->arg[1] & FUTEX_CMD_MASK;
+	return c->number == SYS_futex ? op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET || op == FUTEX_LOCK_PI || op == 13 /* FUTEX_LOCK_PI2 */ : c->number == 449 /* futex_waitv */ || c->number == 455 /* futex_wait */;
+}
+
+/* From here on calls kill, or tell of us. */
+static bool shuts_in(const struct rs_call *c) { return c->number == SYS_seccomp || (c->number == SYS_prctl && c->arg[0] == 22 /* PR_SET_SECCOMP */); }
+
 /* sp: the program's stack pointer. */
 static long begun(struct rs_call *c, uintptr_t sp)
 {
@@ -519,17 +529,40 @@ static long begun(struct rs_call *c, uintptr_t sp)
 		if (t)
 			t->sp = sp;
 		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
-		if (mode == RS_GUARD_OFF)
+		if (mode == RS_GUARD_OFF || t->outside)
 			return 1;
+		if (mode == RS_GUARD_RECORD && shuts_in(c) && rs_guard_world()->session) {
+			rs_guard_off();
+			return 1;
+		}
+		if (waits_for_futex(c)) {
+			t->pending = RS_GUARD_WHAT(c->number, RS_GUARD_CALL);
+			__atomic_store_n(&t->state, RS_GUARD_IN_CALL, __ATOMIC_RELEASE);
+			c->guard_state = RS_GUARD_CALL_WAIT;
+			return 1;
+		}
 		long made = mode == RS_GUARD_RECORD ? record(t, c) : follow(t, c);
 		if (made >= 0)
 			return made;
 	}
 }
 
-long rs_guard_sys_before(struct rs_call *c) { return begun(c, (uintptr_t)c + RS_CALL_FRAME); }
+/* The frame stays below the program's stack pointer, where a recording and its re-execution must leave the same. */
+static void leave_frame(struct rs_call *c)
+{
+	c->start = c->see = c->ticks = c->spare = c->guard_check = c->guard_offset = 0;
+	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
+}
 
-void rs_guard_sys_after(struct rs_call *c)
+long rs_guard_sys_before(struct rs_call *c)
+{
+	long made = begun(c, (uintptr_t)c + RS_CALL_FRAME);
+	if (!made)
+		leave_frame(c);
+	return made;
+}
+
+static void over(struct rs_call *c)
 {
 	unsigned state = c->guard_state;
 	struct rs_guard_log *t = state == RS_GUARD_CALL_UNSEEN ? NULL : rs_guard_self();
@@ -539,7 +572,12 @@ void rs_guard_sys_after(struct rs_call *c)
 	c->guard_state = RS_GUARD_CALL_UNSEEN;
 	if (state == RS_GUARD_CALL_BETWEEN) {
 		closed(c);
-		rs_guard_epoch_end(RS_GUARD_LOST_CALL);
+		if (c->number == SYS_execve || c->number == SYS_execveat)
+			rs_guard_unhold();
+		rs_guard_in();
+	} else if (state == RS_GUARD_CALL_WAIT) {
+		t->pending = 0;
+		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_AGAIN) {
 		if (c->result != (long)c->guard_offset)
 			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, c->guard_offset, (uint64_t)c->result);
@@ -548,13 +586,25 @@ void rs_guard_sys_after(struct rs_call *c)
 		rs_guard_call_over(t);
 		write_down(t, c);
 		closed(c);
+		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
+	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_OFF) {
+		rs_guard_call_over(t);
+		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_REPLAY) {
+		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
+		t->pending = 0;
 		/* It was waiting at the checkpoint, and has not been made now (rs_hook_skip). At the log's end it waits still. */
 		if (follow(t, c) != 0)
 			c->result = RS_SYS6(c->number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], c->arg[4], c->arg[5]);
 		if (c->guard_state == RS_GUARD_CALL_AGAIN)
-			rs_guard_sys_after(c);
+			over(c);
 	}
+}
+
+void rs_guard_sys_after(struct rs_call *c)
+{
+	over(c);
+	leave_frame(c);
 }
 
 /* --- the vdso ---------------------------------------------------------------------------------------------------------------------------------------------- */

@@ -11,8 +11,8 @@ void rs_guard_sys_epoch(void) RS_HIDDEN;
 /* For guardfile.c: the recording's offsets stay, as reads are made again at theirs. */
 bool rs_guard_sys_follows(void) RS_HIDDEN;
 
-/* c->guard_state: NOTED: begun in RECORD, rs_guard_sys_after writes it down. AGAIN: made again, the result is compared. BETWEEN: it is in no epoch. */
-enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_CALL_BETWEEN };
+/* c->guard_state: NOTED: begun in RECORD, rs_guard_sys_after writes it down. AGAIN: made again, the result is compared. BETWEEN: it is in no epoch. WAIT: of a futex; nothing is written down. */
+enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_CALL_BETWEEN, RS_GUARD_CALL_WAIT };
 
 /* Around rs_call_before and _after (calls.c), general registers only. before: 0: the call is not made, and c->result is what is returned. */
 long rs_guard_sys_before(struct rs_call *c) RS_HIDDEN;
@@ -20,6 +20,8 @@ void rs_guard_sys_after(struct rs_call *c) RS_HIDDEN;
 /* A call that was begun in the epoch before, and was waiting at the checkpoint: in a re-execution it is not made again. g: the registers of a thread that is put back; if it stands at the hook's
  * syscall instruction, it goes on behind it, as if it had been made; rs_guard_sys_after gives it the recording's result. (syshook.c) */
 bool rs_hook_skip(greg_t *g) RS_HIDDEN;
+/* The hook's syscall instruction, or behind it, is where this is. */
+bool rs_hook_at_call(uintptr_t pc) RS_HIDDEN;
 
 /* From rs_vdso_hook: function is the vdso's, row its count's. */
 long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;

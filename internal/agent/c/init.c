@@ -3,6 +3,7 @@
 #include "called.h"
 #include "core.h"
 #include "crash.h"
+#include "guardlog.h"
 #include "heap.h"
 #include "race.h"
 #include "patch.h"
@@ -261,6 +262,8 @@ static void start(char **envp)
 	}
 	rs_os_signals(mask);
 	rs_patch_started(mask);
+	if (t)
+		rs_guard_session();
 	if (!t) {
 		rs_modules_end();
 		rs_os_piece_end();

@@ -270,6 +270,7 @@ RS_EXPORT int thrd_detach(thrd_t handle)
 /* The event comes before the call: it is a release, and cancelling oneself may not return. Only a failure is sent afterwards. */
 RS_EXPORT int pthread_cancel(pthread_t handle)
 {
+	rs_guard_lost(RS_GUARD_LOST_THREAD);
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_cancel(handle);

@@ -4,6 +4,7 @@
  * throw, be cancelled, jump away. pthread_once therefore gets a routine of ours, which calls the program's in a guarded frame.
  */
 #include "sync.h"
+#include "core.h"
 
 /* glibc: bit 1 of the control is set when it is done; bit 0 while somebody runs the routine. */
 enum { IN_PROGRESS = 1, DONE = 2 };
@@ -55,6 +56,8 @@ static void routine(void)
 	run->g.type = RS_GUARD_ONCE;
 	run->g.undo = undone;
 	hold(t, run->obj, RS_OBJECT_ONCE, run->stack);
+	if (rs_live_threads > 1)
+		rs_guard_lost(RS_GUARD_LOST_ONCE);
 	rs_guard_push(t, &run->g);
 	rs_guarded(run->routine, 0, 0, 0, 0);
 	rs_guard_pop(t, &run->g);
@@ -150,6 +153,8 @@ RS_EXPORT int __cxa_guard_acquire(uint64_t *g)
 	if (wait)
 		rs_want_end(t, &w, 0);
 	if (r) {
+		if (rs_live_threads > 1)
+			rs_guard_lost(RS_GUARD_LOST_ONCE);
 		hold(t, (uintptr_t)g, RS_OBJECT_GUARD, stack);
 	} else if (rs_config.all) {
 		rs_object_seen(t, (uintptr_t)g, RS_OBJECT_GUARD);

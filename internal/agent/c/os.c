@@ -36,6 +36,22 @@ void rs_os_piece_end(void)
 	piece.at = piece.end = 0;
 }
 
+struct rs_range rs_os_ranges[RS_OS_RANGES];
+static uint32_t ranges;
+
+uint32_t rs_os_range_count(void)
+{
+	uint32_t n = __atomic_load_n(&ranges, __ATOMIC_ACQUIRE);
+	return n < RS_OS_RANGES ? n : RS_OS_RANGES;
+}
+
+static void note_range(uintptr_t lo, uintptr_t hi)
+{
+	uint32_t i = __atomic_fetch_add(&ranges, 1, __ATOMIC_ACQ_REL);
+	if (i < RS_OS_RANGES)
+		rs_os_ranges[i] = (struct rs_range){lo, hi};
+}
+
 void *rs_os_map(size_t bytes)
 {
 	if (rs_sandboxed)
@@ -46,6 +62,7 @@ void *rs_os_map(size_t bytes)
 		piece.at += bytes;
 	else if (!(p = map(bytes)))
 		return NULL;
+	note_range(p, p + bytes);
 	uint64_t sum = __atomic_add_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
 	return (void *)p;
@@ -56,6 +73,11 @@ void rs_os_unmap(void *p, size_t bytes)
 	if (rs_sandboxed)
 		return;
 	bytes = (bytes + RS_PAGE - 1) & -RS_PAGE;
+	for (uint32_t i = rs_os_range_count(); i-- > 0;)
+		if (rs_os_ranges[i].lo == (uintptr_t)p) {
+			rs_os_ranges[i] = (struct rs_range){0, 0};
+			break;
+		}
 	RS_SYS2(SYS_munmap, p, bytes);
 	uint64_t sum = __atomic_sub_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);

@@ -564,6 +564,8 @@ uintptr_t rs_patch_pc(uintptr_t pc)
 	return pc;
 }
 
+uint32_t rs_patch_missing(void) { return rs_patching && page ? page->unpatched : UINT32_MAX; }
+
 bool rs_patch_midway(uintptr_t pc)
 {
 	if (RS_LIKELY(!rs_patching))

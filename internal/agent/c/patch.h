@@ -88,4 +88,6 @@ void rs_signal_wrap(int sig, struct rs_kernel_action *act, bool *trap_was_masked
 void rs_signal_unwrap(struct rs_kernel_action *old, bool trap_was_masked) RS_HIDDEN;
 /* calls.c: before the program's pthread_cancel. */
 void rs_cancel_prepare(void) RS_HIDDEN;
+/* Sites that were asked for and are not patched; UINT32_MAX: no code is. */
+uint32_t rs_patch_missing(void) __attribute__((visibility("hidden")));
 #endif

@@ -80,8 +80,12 @@ static int start_shell(struct stream *s, const char *command, FILE *file, int fd
 
 RS_EXPORT FILE *popen(const char *command, const char *mode)
 {
-	if (!rs_ctl || (!rs_env_preload && open_count == 0))
-		return RS_REAL(popen)(command, mode);
+	if (!rs_ctl || (!rs_env_preload && open_count == 0)) {
+		rs_guard_out(RS_GUARD_LOST_PROCESS);
+		FILE *f = RS_REAL(popen)(command, mode);
+		rs_guard_in();
+		return f;
+	}
 	bool read = false, write = false, cloexec = false;
 	for (const char *m = mode; *m; m++) {
 		if (*m == 'r')

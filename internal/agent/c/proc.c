@@ -72,6 +72,7 @@ void rs_proc_unseen(void)
 
 static void before_fork(void)
 {
+	rs_guard_out(RS_GUARD_LOST_PROCESS);
 	struct rs_thread *t = rs_thread_tls;
 	rs_alloc_before_fork();
 	rs_patch_before_fork();
@@ -92,6 +93,7 @@ static void parent_after_fork(void)
 	rs_alloc_after_fork(false);
 	if (t)
 		t->inside = fork_inside;
+	rs_guard_in();
 }
 
 /* A fork in a vfork child has that child for its parent, which we do not see. */
@@ -240,6 +242,7 @@ bool rs_in_vfork(void)
 
 void rs_vfork_enter(void)
 {
+	rs_guard_out(RS_GUARD_LOST_PROCESS);
 	struct rs_thread *t = rs_self();
 	if (!t)
 		t = rs_thread_tls;
@@ -260,6 +263,7 @@ void rs_vfork_leave(void)
 		RS_SYS2(SYS_munmap, rs_vfork.map, rs_vfork.map_bytes);
 		rs_vfork.map = NULL;
 	}
+	rs_guard_in();
 }
 
 extern int *__errno_location(void) __attribute__((const));
@@ -375,6 +379,7 @@ RS_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		return pid;
 	}
 	if (flags & CLONE_VM) {
+		rs_guard_off();
 		rs_clone_is_safe((unsigned)flags);
 		return RS_REAL(clone)(fn, stack, flags, arg, ptid, tls, ctid);
 	}

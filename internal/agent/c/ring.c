@@ -1,6 +1,7 @@
 /* ring.c: writing events. See 'Order of events' in docs/architecture.md. Hot: rs_reserve and rs_commit make no system call and touch only
  * the thread's own memory, unless there is no room. Everything here may run in a signal handler. */
 #include "core.h"
+#include "guardlog.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -159,8 +160,13 @@ uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
 {
 	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && id != RS_EV_RACE)
 		rs_access_event(t, id);
-	if (RS_UNLIKELY(rs_config.races) && id != RS_EV_RACE && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
-		rs_race_live_say(t, id);
+	if (RS_UNLIKELY(rs_config.races | rs_config.guard)) {
+		/* What is executed again was told when it was recorded. */
+		if (rs_config.guard && rs_guard_mode() == RS_GUARD_REPLAY)
+			return NULL;
+		if (rs_config.races && id != RS_EV_RACE && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
+			rs_race_live_say(t, id);
+	}
 	if (RS_UNLIKELY(t->emit_sp))
 		return reserve_inside(t, id, words);
 	return reserve(t, 0, id, words);

@@ -52,6 +52,7 @@ void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
 	if (rs_share_on)
 		share_set_rights(rs_share_closed());
+	rs_guard_lost(RS_GUARD_LOST_SIGNAL);
 	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
 	if (t) {
 		int code = handlers[stub] & HAS_INFO ? info->si_code : 0;

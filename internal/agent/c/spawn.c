@@ -19,12 +19,14 @@ int rs_spawn(rs_spawn_fn *real, bool search, pid_t *pid, const char *path, const
 	pid_t child = 0;
 	char *const *env = RS_PLAN_ENV(&plan);
 	unsigned trap = rs_trap_hand_on(false);
+	rs_guard_out(RS_GUARD_LOST_PROCESS);
 	int r = real(&child, path, actions, attr, argv, env);
 	if (r == E2BIG && env != envp) {
 		/* Our two variables can be what makes it too long. */
 		plan.why = RS_UNFOLLOWED_NO_SESSION;
 		r = real(&child, path, actions, attr, argv, envp);
 	}
+	rs_guard_in();
 	rs_trap_take_back(trap);
 	rs_plan_unmap(&plan);
 	if (r == 0) {
@@ -164,8 +166,10 @@ static int run(const char *command, uintptr_t pc, void *frame)
 
 RS_EXPORT int system(const char *command)
 {
-	if (!rs_ctl || !rs_env_preload)
+	if (!rs_ctl || !rs_env_preload) {
+		rs_guard_lost(RS_GUARD_LOST_PROCESS);
 		return RS_REAL(system)(command);
+	}
 	if (!command)
 		return run("exit 0", RS_CALLER(), __builtin_frame_address(0)) == 0;
 	return run(command, RS_CALLER(), __builtin_frame_address(0));
@@ -186,7 +190,9 @@ RS_EXPORT int wordexp(const char *words, wordexp_t *we, int flags)
 {
 	struct rs_thread *t = flags & WRDE_NOCMD ? NULL : rs_self();
 	long before = t ? faults_of_children() : 0;
+	rs_guard_out(RS_GUARD_LOST_PROCESS);
 	int r = RS_REAL(wordexp)(words, we, flags);
+	rs_guard_in();
 	if (t && faults_of_children() != before && (t = rs_self()))
 		rs_emit_unfollowed(t, rs_config.follow ? RS_UNFOLLOWED_INSIDE_LIBC : RS_UNFOLLOWED_TURNED_OFF, 0, "/bin/sh");
 	return r;

@@ -31,7 +31,11 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 }
 
 /* Keeps `guard` a log, it does all of it: */
-#define RS_GUARDED(call) do { if (RS_UNLIKELY(rs_guard_on)) { int guarded_ = (call); if (guarded_ != RS_GUARD_PASS) return guarded_; } } while (0)
+#define RS_GUARDED(call) do { if (RS_UNLIKELY(rs_guard_on)) { int guarded_ = (call); RS_CLEAR_BELOW(768); if (guarded_ != RS_GUARD_PASS) return guarded_; } } while (0)
+/* What functions that were called left below the stack pointer is not the same in a recording and in its re-execution, and later functions find it in variables that they do not set. Not in a leaf. */
+#define RS_CLEAR_BELOW(bytes) do { \
+	void *at_; unsigned long n_ = (bytes) / 8; \
+	__asm__ volatile("leaq -%c2(%%rsp), %0\n\tcld\n\trep stosq" : "=&D"(at_), "+c"(n_) : "i"(bytes), "a"(0) : "memory", "cc"); } while (0)
 #define RS_SITE_SP(at) ((uintptr_t)(at).fp + 16)
 
 /* --- state of a thread (sync.c) ------------------------------------------------------------------------------------------ */

@@ -44,6 +44,11 @@ uint8_t rs_call_class[RS_CALL_ROWS];
 /* CF and the like as before: al gave OF (127 + 1 overflows), ah the others. Changes rax. */
 #define RESTORE_FLAGS "	movzwl " FLAGS "(%rsp), %eax\n	addb $127, %al\n	sahf\n"
 #define READ_TSC "	rdtsc\n	shlq $32, %rdx\n	orq %rdx, %rax\n"
+/* What our functions leave below rsp would be what later functions find in variables that they do not set, and not the same in a recording and in its re-execution. Changes rcx, rdi, r11; with DF clear. */
+#define CLEAR_BYTES 1536
+#define CLEAR "	cmpl $0, rs_guard_on(%rip)\n	je 19f\n	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(CLEAR_BYTES) " / 8, %ecx\n	leaq -" XSTR(CLEAR_BYTES) "(%rsp), %rdi\n	rep stosq\n	movq %r11, %rax\n19:\n"
+/* The same of what rs_hook_c left: where it was called from, and the flags. */
+#define FORGET_C "	movq $0, -8(%rsp)\n	movq $0, -24(%rsp)\n"
 #define CALL_C(f) "	leaq " #f "(%rip), %r11\n	call rs_hook_c\n"
 
 __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.type rs_syscall_hook, @function\n"
@@ -128,10 +133,13 @@ __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.ty
 	"	jmp 3b\n"
 	"8:\n"
 	CALL_C(rs_call_after)
+	FORGET_C
 	"	movq " RDI "(%rsp), %rdi\n	movq " RSI "(%rsp), %rsi\n	movq " R10 "(%rsp), %r10\n	movq " R8 "(%rsp), %r8\n	movq " R9 "(%rsp), %r9\n"
 	"	jmp 3b\n"
 	/* rs_call_before has made it, or what stands for it: r11 as the kernel would leave it. RFLAGS are in rdx. */
-	"9:	andq $~0x8d5, %rdx\n"
+	"9:\n"
+	FORGET_C
+	"	andq $~0x8d5, %rdx\n"
 	"	movzwl " FLAGS "(%rsp), %eax\n"
 	"	movl %eax, %ecx\n"
 	"	shrl $8, %eax\n"
@@ -197,6 +205,7 @@ __asm__(".p2align 4\n.type rs_hook_c, @function\n"
 	"	andq $-16, %rsp\n"
 	"	cld\n"
 	"	call *%r11\n"
+	CLEAR
 	"	movq -8(%rbp), %rdx\n"
 	"	leaq -8(%rbp), %rsp\n"
 	"	popfq\n"
@@ -243,6 +252,9 @@ __asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_ho
 	"	pushq %r10\n"
 	".cfi_adjust_cfa_offset 8\n"
 	"	call rs_guard_vdso\n"
+	"	pushfq\n	cld\n"
+	CLEAR
+	"	popfq\n"
 	"	addq $24, %rsp\n"
 	".cfi_adjust_cfa_offset -24\n"
 	"	ret\n"
@@ -372,6 +384,8 @@ bool rs_hook_skip(greg_t *g)
 	g[REG_RAX] = 0;
 	return true;
 }
+
+bool rs_hook_at_call(uintptr_t pc) { return pc + 2 == (uintptr_t)rs_hook_made || pc == (uintptr_t)rs_hook_made; }
 
 bool rs_hook_has(uintptr_t pc) { return within(pc, rs_syscall_hook, rs_hook_c_end); }
 

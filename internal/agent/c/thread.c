@@ -211,6 +211,7 @@ static void begin(struct rs_handle *h)
 	hide(t);
 	go_live(t, true);
 	rs_share_thread_begin();
+	rs_guard_thread_begin();
 	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 	rs_thread_say_start(t);
 	rs_leave(t);
@@ -247,6 +248,7 @@ static int thread_main_c11(void *p)
 static void end(struct rs_thread *t)
 {
 	struct rs_handle *h = t->handle;
+	rs_guard_thread_end();
 	rs_sync_thread_end(t);
 	__atomic_fetch_add(&rs_counters->locks_taken, t->locks_taken, __ATOMIC_RELAXED);
 	t->slot->locks_taken = 0;
@@ -383,9 +385,12 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 {
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
+		rs_guard_out(RS_GUARD_LOST_THREAD);
 		int r = rs_real.pthread_create(handle, attr, start, arg);
+		rs_guard_in();
 		return unseen(r ? 0 : *handle, r);
 	}
+	rs_guard_out(RS_GUARD_LOST_THREAD);
 	int detached = PTHREAD_CREATE_JOINABLE;
 	size_t stack_size = 0;
 	if (attr) {
@@ -398,6 +403,7 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.pthread_create(handle, attr, start, arg);
+		rs_guard_in();
 		return unseen(r ? 0 : *handle, r);
 	}
 	uint32_t number = h->t->number;
@@ -407,6 +413,7 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	h->trap_blocked = rs_trapping && rs_trap_blocked() && (!attr || pthread_attr_getsigmask_np(attr, &set) != 0);
 	int r = rs_real.pthread_create(handle, attr, thread_main, h);
 	created(t, h, number, r ? 0 : *handle, r);
+	rs_guard_in();
 	return r;
 }
 
@@ -414,13 +421,17 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 {
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
+		rs_guard_out(RS_GUARD_LOST_THREAD);
 		int r = rs_real.thrd_create(handle, start, arg);
+		rs_guard_in();
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
+	rs_guard_out(RS_GUARD_LOST_THREAD);
 	struct rs_handle *h = prepare(t, false, RS_STACK(t), (uintptr_t)start, default_stack_size());
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.thrd_create(handle, start, arg);
+		rs_guard_in();
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
 	uint32_t number = h->t->number;
@@ -429,6 +440,7 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 	h->trap_blocked = rs_trapping && rs_trap_blocked();
 	int r = rs_real.thrd_create(handle, thread_main_c11, h);
 	created(t, h, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
+	rs_guard_in();
 	return r;
 }
 

@@ -43,7 +43,8 @@ static uint64_t now_ns(void)
 
 extern char rs_world_handler[] RS_HIDDEN, rs_world_restorer[] RS_HIDDEN;
 
-/* rsp at entry is the frame; all registers are the kernel's to give back. rs_world_arrive says on which stack to go on (rax) and as whom (rdx); 0: the signal is not ours. */
+/* rsp at entry is the frame; all registers are the kernel's to give back. rs_world_arrive says on which stack to go on (rax) and as whom (rdx); rax 0: the signal is not ours; or it is, and comes too late (rdx is not 0): then
+ * glibc's handler, which would make a system call to find that out, is not to see it. */
 __asm__(".text\n.p2align 4\n.globl rs_world_handler\n.hidden rs_world_handler\n.type rs_world_handler, @function\n"
 	"rs_world_handler:\n"
 	"	movq %rsp, %r12\n	movq %rsi, %r13\n	movq %rdx, %rbx\n"
@@ -61,7 +62,12 @@ __asm__(".text\n.p2align 4\n.globl rs_world_handler\n.hidden rs_world_handler\n.
 	"rs_world_restorer:\n"
 	"	movl $15, %eax\n	syscall\n	ud2\n"
 	/* glibc's handler, with the frame as it was. */
-	"1:	movq %r12, %rsp\n	movq %r13, %rsi\n	movq %rbx, %rdx\n	movl $33, %edi\n"
+	"1:	movq %r12, %rsp\n"
+	"	testq %rdx, %rdx\n"
+	"	jz 2f\n"
+	"	addq $8, %rsp\n"
+	"	jmp rs_world_restorer\n"
+	"2:	movq %r13, %rsi\n	movq %rbx, %rdx\n	movl $33, %edi\n"
 	"	testq %rdx, %rdx\n"
 	"	jmp *rs_world_chain(%rip)\n"
 	".size rs_world_handler, .-rs_world_handler\n");
@@ -75,7 +81,7 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc) RS_HIDDEN;
 
 struct arrival rs_world_arrive(const siginfo_t *info)
 {
-	struct arrival none = {NULL, NULL};
+	struct arrival none = {NULL, NULL}, late = {NULL, (struct rs_world_thread *)1};
 	struct world *w = world;
 	if (!w || info->si_code != SI_QUEUE || (uint32_t)info->si_pid != w->pid)
 		return none;
@@ -86,10 +92,10 @@ struct arrival rs_world_arrive(const siginfo_t *info)
 			continue;
 		/* Given up meanwhile, or the signal of an earlier stop. */
 		if (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) != wanted)
-			return none;
+			return late;
 		return (struct arrival){t->stack, t};
 	}
-	return none;
+	return late;
 }
 
 static __attribute__((noreturn)) void end_thread(void)
@@ -147,7 +153,7 @@ static struct rs_world_thread *find(uint32_t tid)
 	if (!free) {
 		if (world->count == RS_WORLD_THREADS)
 			return NULL;
-		char *p = rs_guard_map(RS_PAGE + STACK + 2 * RS_WORLD_FRAME);
+		char *p = rs_guard_map(RS_PAGE + STACK + 3 * RS_WORLD_FRAME);
 		if (!p)
 			return NULL;
 		free = (struct rs_world_thread *)p;
@@ -155,6 +161,7 @@ static struct rs_world_thread *find(uint32_t tid)
 		free->stack = p + RS_PAGE + STACK;
 		free->saved = (struct rs_world_frame *)(p + RS_PAGE + STACK);
 		free->out = (struct rs_world_frame *)(p + RS_PAGE + STACK + RS_WORLD_FRAME);
+		free->end = (struct rs_world_frame *)(p + RS_PAGE + STACK + 2 * RS_WORLD_FRAME);
 		world->thread[world->count] = free;
 		__atomic_store_n(&world->count, world->count + 1, __ATOMIC_RELEASE);
 	}
@@ -362,23 +369,41 @@ static void copy(struct rs_world_frame *to, const ucontext_t *uc, uint64_t bytes
 	to->uc.uc_mcontext.fpregs = bytes > 1 ? (void *)area(to) : NULL;
 }
 
-long rs_world_keep(struct rs_world_thread *t)
+ucontext_t *rs_world_frame_of(struct rs_world_thread *t) { return t->order == RS_WORLD_BACK ? &t->out->uc : t->uc; }
+
+static long keep(struct rs_world_thread *t, struct rs_world_frame *to, uint64_t *bytes, struct rs_guard_call *call, uint64_t *when)
 {
-	long n = frame_bytes(t->uc);
-	if (n > (long)(RS_WORLD_FRAME - sizeof *t->saved - 64))
+	const ucontext_t *uc = rs_world_frame_of(t);
+	long n = frame_bytes(uc);
+	if (n > (long)(RS_WORLD_FRAME - sizeof *to - 64))
 		return -E2BIG;
-	t->frame_bytes = n ? (uint64_t)n : 1;
-	copy(t->saved, t->uc, t->frame_bytes);
-	rs_os_copy(&t->saved_call, &t->call, sizeof t->call);
-	t->kept_ns = now_ns();
+	*bytes = n ? (uint64_t)n : 1;
+	copy(to, uc, *bytes);
+	rs_os_copy(call, &t->call, sizeof t->call);
+	*when = now_ns();
 	return 0;
 }
 
+long rs_world_keep(struct rs_world_thread *t) { return keep(t, t->saved, &t->frame_bytes, &t->saved_call, &t->kept_ns); }
+long rs_world_keep_end(struct rs_world_thread *t) { return keep(t, t->end, &t->end_bytes, &t->end_call, &t->end_ns); }
+
 void rs_world_back(struct rs_world_thread *t)
 {
+	enum { OWN = 33 };
+	const uint64_t own = 1ull << (OWN - 1) | 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1) | 1ull << (SIGSYS - 1);
 	copy(t->out, &t->saved->uc, t->frame_bytes);
+	if (rs_guard_sys_follows())
+		t->out->uc.uc_sigmask.__val[0] |= ~own;
 	rs_os_copy(&t->call, &t->saved_call, sizeof t->call);
 	t->call.since += now_ns() - t->kept_ns; /* as much is left as there was */
+	t->order = RS_WORLD_BACK;
+}
+
+void rs_world_forward(struct rs_world_thread *t)
+{
+	copy(t->out, &t->end->uc, t->end_bytes);
+	rs_os_copy(&t->call, &t->end_call, sizeof t->call);
+	t->call.since += now_ns() - t->end_ns;
 	t->order = RS_WORLD_BACK;
 }
 

@@ -27,10 +27,11 @@ struct rs_world_thread {
 	ucontext_t *uc;            /* stopped: its frame, on its own stack */
 	uint64_t fs;               /* fs base */
 	uint64_t frame_bytes;      /* of the saved frame's XSAVE area; 0: it has none, as the thread was not there */
-	struct rs_guard_call call, saved_call;
+	struct rs_guard_call call, saved_call, end_call;
 	uint64_t kept_ns;          /* when the frame was kept */
 	char *stack;               /* its handler's; its highest byte's successor */
-	struct rs_world_frame *saved, *out; /* RS_WORLD_FRAME bytes each: at the checkpoint, and what it returns from */
+	struct rs_world_frame *saved, *out, *end; /* RS_WORLD_FRAME bytes each: at the checkpoint, what it returns from, and at the recording's end */
+	uint64_t end_bytes, end_ns;
 };
 
 /* Coordinator. Everything below is called by it alone.
@@ -46,8 +47,13 @@ long rs_world_end_ordered(void) RS_HIDDEN;
 struct rs_world_thread *rs_world_thread(uint32_t i) RS_HIDDEN;
 /* Keeps the frame of a stopped thread as the state to go back to. -E2BIG: it does not fit. */
 long rs_world_keep(struct rs_world_thread *t) RS_HIDDEN;
-/* The thread will go back to the kept frame. */
+/* The thread will go back to the kept frame; meanwhile no signal of the program's comes to it, if calls are followed (they wait until it goes on from where the recording ended). */
 void rs_world_back(struct rs_world_thread *t) RS_HIDDEN;
+/* Keeps the frame of a stopped thread as the one where the recording ended; the thread will go on from there. */
+long rs_world_keep_end(struct rs_world_thread *t) RS_HIDDEN;
+void rs_world_forward(struct rs_world_thread *t) RS_HIDDEN;
+/* The frame from which a stopped thread will go on. */
+ucontext_t *rs_world_frame_of(struct rs_world_thread *t) RS_HIDDEN;
 /* By the task that will call the above, once. proc: /proc/self. */
 long rs_world_begin(int proc) RS_HIDDEN;
 /* How long the last stop took, in ns: from the first signal to the last thread's arrival. */

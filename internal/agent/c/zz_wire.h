@@ -270,6 +270,38 @@ enum {
 	RS_ALLOCATOR_FREER = 2,
 };
 
+/* why an epoch cannot be executed again */
+enum {
+	RS_GUARD_LOST_LOG = 1,
+	RS_GUARD_LOST_OBJECTS = 2,
+	RS_GUARD_LOST_THREADS = 3,
+	RS_GUARD_LOST_KIND = 4,
+	RS_GUARD_LOST_CALL = 5,
+	RS_GUARD_LOST_THREAD = 6,
+	RS_GUARD_LOST_MODULE = 7,
+	RS_GUARD_LOST_PROCESS = 8,
+	RS_GUARD_LOST_ONCE = 9,
+	RS_GUARD_LOST_SIGNAL = 10,
+	RS_GUARD_LOST_MEMORY = 11,
+};
+
+/* what came of executing an epoch again: the first difference */
+enum {
+	RS_GUARD_VERDICT_IDENTICAL = 0,
+	RS_GUARD_VERDICT_EVENT = 1,
+	RS_GUARD_VERDICT_RESULT = 2,
+	RS_GUARD_VERDICT_MORE = 3,
+	RS_GUARD_VERDICT_STALLED = 4,
+	RS_GUARD_VERDICT_MEMORY = 5,
+	RS_GUARD_VERDICT_MAP = 6,
+	RS_GUARD_VERDICT_CALL_NUMBER = 7,
+	RS_GUARD_VERDICT_CALL_ARGUMENT = 8,
+	RS_GUARD_VERDICT_CALL_RESULT = 9,
+	RS_GUARD_VERDICT_CALL_BYTES = 10,
+	RS_GUARD_VERDICT_STACK = 11,
+	RS_GUARD_VERDICT_FAILED = 15,
+};
+
 /* the last 8 rows of Calls: CallRows - 8 + this */
 enum {
 	RS_CALL_ROW_VDSO_CLOCK_GETTIME = 0,
@@ -1308,7 +1340,7 @@ struct rs_config {
 	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys */
 	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
 	uint32_t allocator; /* low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB */
-	uint8_t end_padding[4];
+	uint32_t guard; /* bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual */
 };
 _Static_assert(sizeof(struct rs_config) == 48, "Config");
 _Static_assert(offsetof(struct rs_config, all) == 0, "Config.All");
@@ -1325,6 +1357,7 @@ _Static_assert(offsetof(struct rs_config, calls) == 28, "Config.Calls");
 _Static_assert(offsetof(struct rs_config, races) == 32, "Config.Races");
 _Static_assert(offsetof(struct rs_config, race_pages) == 36, "Config.RacePages");
 _Static_assert(offsetof(struct rs_config, allocator) == 40, "Config.Allocator");
+_Static_assert(offsetof(struct rs_config, guard) == 44, "Config.Guard");
 
 /* Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end. */
 struct rs_lane {
@@ -1421,7 +1454,14 @@ struct rs_region {
 	uint64_t race_amnesties; /* with Config.Races: how often all that came before was taken for ordered, which loses races */
 	uint64_t race_evicted; /* likewise: pages of the program whose history of accesses was dropped */
 	uint64_t race_unsaid; /* likewise: races that were found and are not told */
-	uint8_t end_padding[3968];
+	uint64_t guard_epochs; /* with Config.Guard: epochs that have ended */
+	uint64_t guard_events; /* likewise: events in those that were executed again */
+	uint64_t guard_busy; /* likewise: ends that could not be had, as not all threads came to one */
+	uint64_t guard_stop_ns; /* likewise: how long all threads stood, in ns */
+	uint64_t guard_lost[16]; /* likewise: epochs that cannot be executed again, by enum GuardLost */
+	uint64_t guard_verdicts[16]; /* likewise: epochs that were executed again, by enum GuardVerdict */
+	uint64_t guard_differs[6]; /* of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread */
+	uint8_t end_padding[3632];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1442,6 +1482,13 @@ _Static_assert(offsetof(struct rs_region, calls_offset) == 96, "Region.CallsOffs
 _Static_assert(offsetof(struct rs_region, race_amnesties) == 104, "Region.RaceAmnesties");
 _Static_assert(offsetof(struct rs_region, race_evicted) == 112, "Region.RaceEvicted");
 _Static_assert(offsetof(struct rs_region, race_unsaid) == 120, "Region.RaceUnsaid");
+_Static_assert(offsetof(struct rs_region, guard_epochs) == 128, "Region.GuardEpochs");
+_Static_assert(offsetof(struct rs_region, guard_events) == 136, "Region.GuardEvents");
+_Static_assert(offsetof(struct rs_region, guard_busy) == 144, "Region.GuardBusy");
+_Static_assert(offsetof(struct rs_region, guard_stop_ns) == 152, "Region.GuardStopNs");
+_Static_assert(offsetof(struct rs_region, guard_lost) == 160, "Region.GuardLost");
+_Static_assert(offsetof(struct rs_region, guard_verdicts) == 288, "Region.GuardVerdicts");
+_Static_assert(offsetof(struct rs_region, guard_differs) == 416, "Region.GuardDiffers");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
@@ -1560,13 +1607,15 @@ struct rs_patch_page {
 	uint64_t frames; /* pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not */
 	uint32_t forks; /* counter: forks of the process, before they are made; a child goes on in the same frames */
 	uint32_t turn; /* of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first */
+	uint32_t unpatched; /* sites that the engine's client asked for, and that are not patched; by Go */
+	uint32_t spare2; /*  */
 	uint64_t xsave_mask; /* components of the processor's state that a call of a function may change; 0: not known */
 	uint32_t xsave_size; /* bytes of an area for them */
 	uint32_t xsave_compact; /* 1: by xsavec */
 	uint64_t function[32]; /* addresses in the agent, by enum PatchFunc */
 	uint8_t bytes[65536]; /* of ops write and store */
 	struct rs_patch_op op[1024]; /*  */
-	uint8_t end_padding[3664];
+	uint8_t end_padding[3656];
 };
 _Static_assert(sizeof(struct rs_patch_page) == 94208, "PatchPage");
 _Static_assert(offsetof(struct rs_patch_page, magic) == 0, "PatchPage.Magic");
@@ -1593,12 +1642,14 @@ _Static_assert(offsetof(struct rs_patch_page, thread_offset) == 140, "PatchPage.
 _Static_assert(offsetof(struct rs_patch_page, frames) == 144, "PatchPage.Frames");
 _Static_assert(offsetof(struct rs_patch_page, forks) == 152, "PatchPage.Forks");
 _Static_assert(offsetof(struct rs_patch_page, turn) == 156, "PatchPage.Turn");
-_Static_assert(offsetof(struct rs_patch_page, xsave_mask) == 160, "PatchPage.XsaveMask");
-_Static_assert(offsetof(struct rs_patch_page, xsave_size) == 168, "PatchPage.XsaveSize");
-_Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 172, "PatchPage.XsaveCompact");
-_Static_assert(offsetof(struct rs_patch_page, function) == 176, "PatchPage.Function");
-_Static_assert(offsetof(struct rs_patch_page, bytes) == 432, "PatchPage.Bytes");
-_Static_assert(offsetof(struct rs_patch_page, op) == 65968, "PatchPage.Op");
+_Static_assert(offsetof(struct rs_patch_page, unpatched) == 160, "PatchPage.Unpatched");
+_Static_assert(offsetof(struct rs_patch_page, spare2) == 164, "PatchPage.Spare2");
+_Static_assert(offsetof(struct rs_patch_page, xsave_mask) == 168, "PatchPage.XsaveMask");
+_Static_assert(offsetof(struct rs_patch_page, xsave_size) == 176, "PatchPage.XsaveSize");
+_Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 180, "PatchPage.XsaveCompact");
+_Static_assert(offsetof(struct rs_patch_page, function) == 184, "PatchPage.Function");
+_Static_assert(offsetof(struct rs_patch_page, bytes) == 440, "PatchPage.Bytes");
+_Static_assert(offsetof(struct rs_patch_page, op) == 65976, "PatchPage.Op");
 
 /* Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change. */
 struct rs_trampoline_run {

@@ -1,0 +1,175 @@
+/* guardepoch.c: epochs of `guard` in a session: how they begin and end. See guardlog.h, guard.h; docs/decisions.md, 42.
+ *
+ * An epoch that nobody asks to be executed again ends wherever its threads are (but in the middle of an event): the coordinator stops all, keeps a checkpoint, and lets them go. Only for a re-execution all come to an event, and stand.
+ * What no epoch can follow (threads that are made or end, dlopen, fork, calls that are irrevocable) makes it one that is lost, and another begins soon behind it; how soon, what the ends have cost says.
+ *
+ * Ground rules: guard.h's. The upper part runs on threads of the program, perhaps in a hook: general registers only. */
+#include "guardepoch.h"
+#include "guardsys.h"
+#include "alloc.h"
+#include "guardsync.h"
+#include <errno.h>
+#include <linux/futex.h>
+
+#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
+
+enum { USUAL_MS = 500 };
+
+/* --- on threads of the program ------------------------------------------------------------------------------------------------ */
+
+/* The thread of this log, and not a vfork child of it, which has its memory. */
+static bool is_self(const struct rs_guard_log *t) { return rs_os_tid() == t->tid; }
+
+/* The coordinator is to do this, soon; who asks does not wait. */
+static void poke(uint32_t what)
+{
+	uint32_t free = 0;
+	if (__atomic_compare_exchange_n(rs_guard_request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE_PRIVATE, 1 << 30);
+}
+
+/* Asks, and stands here until it is done: before the event `where` (object, kind). */
+static long come(struct rs_guard_log *t, uint32_t what, uintptr_t object, unsigned kind)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	uint32_t seen = LOAD(w->verdicts);
+	while (LOAD(w->verdicts) == seen) {
+		uint32_t gate = LOAD(w->gate), mode = LOAD(w->mode), free = 0;
+		if (mode == RS_GUARD_OFF)
+			return -ENOSYS;
+		if (mode == RS_GUARD_REPLAY && t->at < t->end)
+			rs_guard_diverged(t, RS_GUARD_EVENT, t->event[t->at].what, RS_GUARD_WHAT(object, kind));
+		if (rs_guard_pause(t, object, kind) || mode == RS_GUARD_REPLAY)
+			continue;
+		if (__atomic_compare_exchange_n(rs_guard_request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || free == what) {
+			RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE_PRIVATE, 1 << 30);
+			rs_guard_stand(t, object, kind, gate);
+		} else
+			RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT_PRIVATE, free, NULL);
+	}
+	return w->result;
+}
+
+long rs_guard_epoch_again(void)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	if (!t || !rs_guard_world()->session || !rs_guard_mode() || t->outside || !is_self(t))
+		return -ENOSYS;
+	t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
+	return come(t, RS_GUARD_ASK_AGAIN, 0, RS_GUARD_ASK);
+}
+
+void rs_guard_out(uint32_t why) { rs_guard_out_before(why, why, RS_GUARD_ASK); }
+
+void rs_guard_out_before(uint32_t why, uintptr_t object, unsigned kind)
+{
+	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	struct rs_guard_world *w = rs_guard_world();
+	if (!t || !rs_guard_mode() || (!t->outside && !is_self(t)))
+		return;
+	if (t->outside++)
+		return;
+	t->outside = 0;
+	if (!w->session) {
+		rs_guard_lost(why);
+		return;
+	}
+	if (kind != RS_GUARD_CALL)
+		t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
+	for (;;) {
+		if (LOAD(w->mode) == RS_GUARD_REPLAY || (w->every && !LOAD(w->lost)))
+			come(t, RS_GUARD_ASK_END, object, kind);
+		/* A checkpoint from here on finds that it is outside. */
+		t->outside_why = why;
+		STORE(t->outside, 1);
+		RS_BARRIER();
+		if (LOAD(w->mode) != RS_GUARD_REPLAY)
+			break;
+		STORE(t->outside, 0);
+	}
+	rs_guard_lost(why);
+}
+
+void rs_guard_hold(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	__atomic_fetch_add(&w->holding, 1, __ATOMIC_SEQ_CST);
+	while (__atomic_load_n(&w->stopping, __ATOMIC_SEQ_CST))
+		rs_os_wait(&w->stopping, 1, false, 10);
+}
+
+void rs_guard_unhold(void) { __atomic_fetch_sub(&rs_guard_world()->holding, 1, __ATOMIC_SEQ_CST); }
+
+void rs_guard_in(void)
+{
+	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	if (!t || !t->outside)
+		return;
+	if (t->outside > 1) {
+		t->outside--;
+		return;
+	}
+	STORE(t->outside, 0);
+	if (rs_guard_mode() && rs_guard_world()->session)
+		poke(RS_GUARD_ASK_SOON);
+}
+
+bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind)
+{
+	if (!rs_guard_world()->session || t->outside || rs_guard_mode() != RS_GUARD_RECORD)
+		return false;
+	STORE(t->inner, 0);
+	come(t, RS_GUARD_ASK_END, object, kind);
+	return true;
+}
+
+void rs_guard_thread_begin(void)
+{
+	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	if (t) {
+		t->outside = 0;
+		t->stack_hi = rs_thread_tls ? rs_thread_tls->stack_hi : 0;
+	}
+}
+
+/* It is gone when the kernel says so: the coordinator looks (rs_guard_log_new). */
+void rs_guard_thread_end(void)
+{
+	rs_guard_out(RS_GUARD_LOST_THREAD);
+	if (rs_guard_on && rs_guard_mode() && rs_guard_world()->session)
+		poke(RS_GUARD_ASK_SOON);
+}
+
+/* Tests look at the last epoch, too. */
+void rs_guard_exit(void)
+{
+	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	if (t && rs_guard_mode() && rs_guard_world()->session && (rs_guard_world()->every || rs_guard_mode() == RS_GUARD_REPLAY) && !t->outside && is_self(t)) {
+		t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
+		come(t, RS_GUARD_ASK_END, RS_GUARD_LOST_PROCESS, RS_GUARD_ASK);
+	}
+}
+
+void rs_guard_off(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	if (!w || !LOAD(w->mode))
+		return;
+	rs_guard_lost(RS_GUARD_LOST_CALL);
+	STORE(w->mode, RS_GUARD_OFF);
+	__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
+	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+/* --- the beginning ---------------------------------------------------------------------------------------------------------------- */
+
+void rs_guard_session(void)
+{
+	uint32_t word = rs_config.guard;
+	if (!(word & 1))
+		return;
+	long r = rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS);
+	if (r < 0)
+		rs_os_say("guard: nothing can be executed again", r);
+}

@@ -1,0 +1,13 @@
+/* guardepoch.h: what guardepoch.c and guard.c share. */
+#ifndef RS_GUARDEPOCH_H
+#define RS_GUARDEPOCH_H
+#include "guardlog.h"
+
+/* What the coordinator is asked to do. END: the epoch ends; AGAIN: and is executed again; SOON: it ends when that does not cost too much. */
+enum { RS_GUARD_ASK_NOTHING, RS_GUARD_ASK_CHECKPOINT, RS_GUARD_ASK_ROLLBACK, RS_GUARD_ASK_STOP, RS_GUARD_ASK_AGAIN, RS_GUARD_ASK_END, RS_GUARD_ASK_SOON };
+/* A futex, in the arena; NULL before guard begins. */
+extern uint32_t *rs_guard_request RS_HIDDEN;
+
+/* The coordinator, the log, system calls, and the first checkpoint. */
+long rs_guard_begin_session(bool every, uint32_t ms) RS_HIDDEN;
+#endif

@@ -1,0 +1,108 @@
+// Package hook finds the instructions by which libc, ld.so and the vdso make system calls, and what is to be put in their place: a jump to the agent's hook
+// (internal/agent/c/syshook.c), which counts calls, or records them.
+package hook
+
+import (
+	"debug/elf"
+	"strings"
+
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/syscalls"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// An Asked is an instruction that is to be patched, or is left alone for a reason.
+type Asked struct {
+	At   uint64
+	Left string
+}
+
+// Sites gives the sites of a module, and all that was found.
+func Sites(p *engine.Process, m *engine.Module) (sites []patch.Site, list []Asked) {
+	switch m.Kind {
+	case engine.Libc, engine.Loader, engine.VDSO:
+	default:
+		return nil, nil
+	}
+	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) { near(m, yield) })
+	for _, s := range found {
+		list = append(list, Asked{s.At, string(s.Left)})
+		if s.Left == "" {
+			sites = append(sites, patch.Site{At: s.At, Recipe: syscalls.Recipe{Next: s.At + uint64(s.Len), Hook: p.Func(wire.PatchFuncSyscallHook)}})
+		}
+	}
+	if m.Kind == engine.VDSO {
+		for row, at := range entries(m) {
+			list = append(list, Asked{at, ""})
+			sites = append(sites, patch.Site{At: at, Recipe: syscalls.EntryRecipe{Entry: at, Hook: p.Func(wire.PatchFuncVdsoHook), Offset: uint32(row * wire.SizeCallCount)}})
+		}
+	}
+	return sites, list
+}
+
+// A Client has all of them patched, and keeps nothing. It is an engine's client.
+type Client struct{}
+
+// Start needs nothing.
+func (Client) Start(*engine.Process) error { return nil }
+
+// Sites gives the sites of a module.
+func (Client) Sites(p *engine.Process, m *engine.Module) []patch.Site {
+	sites, _ := Sites(p, m)
+	return sites
+}
+
+// Patched takes no note.
+func (Client) Patched(*engine.Process, *engine.Module, func(uint64) *patch.Patch) {}
+
+// Site refuses: nothing is patched on request.
+func (Client) Site(*engine.Process, *engine.Module, uint64) (patch.Recipe, bool) { return nil, false }
+
+// End does nothing.
+func (Client) End(*engine.Process) {}
+
+// window is how far before a site its number is looked for.
+const window = 24
+
+// near calls yield for the known instructions up to each that may be a site, by address. To decode all of libc takes longer than all else.
+func near(m *engine.Module, yield func(uint64, *x86.Inst) bool) {
+	for _, s := range m.Image.Segments() {
+		if s.Flags&elf.PF_X == 0 {
+			continue
+		}
+		code := m.Image.Bytes(s.Addr, s.FileSize)
+		next := uint64(0) // the first address that was not looked at
+		for i := 0; i+1 < len(code); i++ {
+			if !syscalls.MayBegin(code[i:]) {
+				continue
+			}
+			at := s.Addr + m.Bias + uint64(i)
+			for a := max(next, at-min(window, uint64(i))); a <= at; next = a {
+				in, ok := m.Instruction(a)
+				if !ok {
+					a++
+					continue
+				}
+				if !yield(a, &in.Inst) {
+					return
+				}
+				a += uint64(in.Inst.Len)
+			}
+		}
+	}
+}
+
+// entries gives the addresses of the vdso's functions, by row.
+func entries(m *engine.Module) map[int]uint64 {
+	list := map[int]uint64{}
+	for _, f := range m.Image.Functions() {
+		s, ok := m.Image.Symbol(f[0])
+		row, known := syscalls.VDSO[strings.TrimPrefix(s.Name, "__vdso_")]
+		if ok && known && s.Addr == f[0] {
+			list[row] = f[0] + m.Bias
+		}
+	}
+	return list
+}

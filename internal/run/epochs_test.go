@@ -1,0 +1,102 @@
+package run
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// epochs runs a program whose every epoch, of 50 ms at most, is executed again, and gives how it ended and the counts of --stats.
+func epochs(t *testing.T, program ...string) (result, map[string]int) {
+	t.Helper()
+	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": map[string]any{"On": true, "Every": true, "Most": 50 * time.Millisecond}}, program...))
+	counts := map[string]int{}
+	var rest []string
+	for line := range strings.Lines(r.stderr) {
+		m := regexp.MustCompile(`^ripstop: stats: guard, (.*\S) +(\d+)\n$`).FindStringSubmatch(line)
+		switch {
+		case m != nil:
+			counts[m[1]], _ = strconv.Atoi(m[2])
+		case strings.HasPrefix(line, "ripstop: stats: guard, last"):
+			t.Log(strings.TrimSpace(line))
+		case !strings.HasPrefix(line, "ripstop: stats: "):
+			rest = append(rest, line)
+		}
+	}
+	r.stderr = strings.Join(rest, "")
+	return r, counts
+}
+
+// same compares a run whose epochs are executed again with a native one.
+func same(t *testing.T, program ...string) map[string]int {
+	t.Helper()
+	cmd := exec.Command(program[0], program[1:]...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Run()
+	r, counts := epochs(t, program...)
+	if r.stdout != out.String() || r.stderr != errs.String() || r.code != cmd.ProcessState.ExitCode() {
+		t.Errorf("status %d, natively %d; %d bytes, natively %d; it says %q, natively %q", r.code, cmd.ProcessState.ExitCode(), len(r.stdout), out.Len(), r.stderr, errs.String())
+	}
+	t.Log(counts)
+	return counts
+}
+
+// Epochs of a session, each executed again in place: the program's output and status are native, and what it did is done once. A correct program's re-executions are identical, but for words of stacks (docs/status.md).
+func TestEpochs(t *testing.T) {
+	for _, threads := range []string{"1", "2", "4"} {
+		t.Run(threads, func(t *testing.T) {
+			counts := same(t, path("epochs"), threads)
+			if counts["executed again: identical"] < 1 {
+				t.Error("no epoch was executed again")
+			}
+			for name, n := range counts {
+				switch name {
+				case "epochs", "events executed again", "executed again: identical", "executed again: stack", "ends that were not to be had":
+				default:
+					if !strings.HasPrefix(name, "lost: ") {
+						t.Errorf("%s: %d", name, n)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Real programs are as natively. What came of their epochs is in the log: docs/status.md says which are not identical.
+func TestEpochsOfPrograms(t *testing.T) {
+	if os.Getenv("RIPSTOP_SOAK") == "" && testing.Short() {
+		t.Skip("programs take seconds")
+	}
+	text := filepath.Join(t.TempDir(), "text")
+	var b strings.Builder
+	for i := range 60000 {
+		b.WriteString(strconv.Itoa(i*7919%1000003) + "\n")
+	}
+	if err := os.WriteFile(text, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range [][]string{
+		{"gzip", "-c", text},
+		{"xz", "-T2", "-1", "-c", text},
+		{"sqlite3", ":memory:", "create table t(a, b); with recursive c(x) as (select 1 union all select x+1 from c where x<20000) insert into t select x, printf('%d', x*7919%10007) from c; select count(*), sum(length(b)) from t;"},
+		{"pigz", "-n", "-p", "2", "-c", text},
+	} {
+		t.Run(program[0], func(t *testing.T) {
+			name, err := exec.LookPath(program[0])
+			if err != nil {
+				t.Skip(err)
+			}
+			counts := same(t, append([]string{name}, program[1:]...)...)
+			if counts["executed again: identical"]+counts["executed again: stack"] < 1 {
+				t.Error("no epoch was executed again")
+			}
+		})
+	}
+}
