@@ -33,7 +33,6 @@ func TestMain(m *testing.M) {
 	}
 	os.Chmod(dir, 0o755)
 	bin = dir
-	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	build := func(name string, args ...string) {
 		cmd := exec.Command(name, args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -48,6 +47,7 @@ func TestMain(m *testing.M) {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
+	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
