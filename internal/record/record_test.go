@@ -31,7 +31,6 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	bin = dir
-	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	build := func(name string, args ...string) {
 		cmd := exec.Command(name, args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -44,6 +43,7 @@ func TestMain(m *testing.M) {
 	for _, prog := range []string{"inversion", "deadlock", "busy"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", filepath.Join(dir, prog), "../run/testdata/"+prog+".c")
 	}
+	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
