@@ -168,6 +168,8 @@ uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned de
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 /* As rs_stack_from, below a frame of `function`, which was called from there. */
 uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
+/* The number of these frames. */
+uint32_t rs_stack_of(struct rs_thread *t, const uint64_t *pcs, unsigned n) RS_HIDDEN;
 uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth) RS_HIDDEN;
 
 /* --- tell.c --- */

@@ -480,8 +480,9 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	if (!rs_alloc.on || !rs_calls_on || rs_patch_missing() != 0)
 		return -ENOTSUP;
 	long r = rs_guard_begin(CALLS);
-	if (r < 0)
+	if (r < 0 || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 		return r;
+	rs_guard_cause_begin();
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;
 	w->every = every;

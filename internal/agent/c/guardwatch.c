@@ -138,6 +138,7 @@ static struct rs_guard_hit *begin_hit(struct rs_guard_unit *u)
 	h->before = __atomic_exchange_n(&u->last, h->after, __ATOMIC_ACQ_REL);
 	h->event = events_of(h->tid);
 	h->late = 0;
+	h->thread = rs_thread_tls ? rs_thread_tls->number : 0;
 	return h;
 }
 

@@ -22,6 +22,7 @@ struct rs_guard_hit {
 	uint32_t order;            /* among all hits of the round, from 1 on; 0: the entry is empty */
 	int32_t call;              /* a system call's number: the kernel wrote; -1: an instruction did */
 	uint64_t event;            /* how many events the thread had behind it */
+	uint32_t thread;           /* its number in events; 0: it has none */
 	uint32_t frames, late;     /* late: SIGTRAP was blocked at the instruction; pc is where it was opened */
 	uint64_t frame[RS_GUARD_HIT_FRAMES]; /* the first is pc, where the program would see it; the others as rs_walk gives them. Without a session's tables there is but one */
 	uint64_t gregs[17];        /* of an instruction, behind it: as in a ucontext, up to RIP */

@@ -236,6 +236,8 @@ static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, boo
 	return number_of(t, hash(pcs, n), &(struct shape){.words = pcs, .n = (uint16_t)n, .late = late});
 }
 
+uint32_t rs_stack_of(struct rs_thread *t, const uint64_t *pcs, unsigned n) { return intern(t, pcs, n, false); }
+
 uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
 {
 	uint64_t words[2 * 16];

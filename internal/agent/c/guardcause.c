@@ -1,0 +1,63 @@
+/* guardcause.c: who wrote the wrong bytes of an evidence: the epoch is ended and executed again with these bytes watched. See evidence.h, guardwatch.h. */
+#include "core.h"
+#include "evidence.h"
+#include "guardepoch.h"
+#include "guardwatch.h"
+
+extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
+enum { BYTES = 8, LAST = 2 /* writes told of each unit */ };
+
+/* The first run of wrong bytes, as far as they are known. */
+static struct rs_guard_watch wrong(const struct rs_evidence *e)
+{
+	struct rs_guard_watch w = {e->bad, 1};
+	while (w.bytes < e->shown && w.bytes < BYTES && e->was[w.bytes] != e->is[w.bytes])
+		w.bytes++;
+	return w;
+}
+
+static void tell(struct rs_thread *t, const struct rs_evidence *e, const struct rs_guard_hit *h)
+{
+	bool kernel = h->call >= 0;
+	uint32_t stack = rs_stack_of(t, h->frame, h->frames);
+	uint64_t *words = rs_reserve(t, RS_EV_GUARD_WRITER, RS_GUARD_WRITER_WORDS);
+	if (!words)
+		return;
+	/* Behind the instruction: the byte before is its last. */
+	rs_put_guard_writer(words, e->number, kernel ? RS_WRITER_KERNEL : RS_WRITER_WATCHPOINT, h->thread, h->address, kernel ? 0 : h->frame[0] - 1, h->before, h->after, stack);
+	rs_commit(t);
+}
+
+/* The guard's own bytes are written by us: when a block is handed out or given up. */
+static bool ours(const struct rs_guard_hit *h) { return h->call < 0 && h->pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
+
+/* The last writes since the bytes were guarded; what wrote before that may have had every right to. */
+static void tell_unit(struct rs_thread *t, const struct rs_evidence *e, const struct rs_guard_unit *u)
+{
+	uint64_t least = u->count > RS_GUARD_HITS ? u->count - RS_GUARD_HITS : 0, hi = u->count;
+	while (hi > least && ours(&u->hit[(hi - 1) % RS_GUARD_HITS]))
+		hi--;
+	uint64_t lo = hi;
+	while (lo > least && hi - lo < LAST && !ours(&u->hit[(lo - 1) % RS_GUARD_HITS]))
+		lo--;
+	for (; lo < hi; lo++)
+		if (u->hit[lo % RS_GUARD_HITS].order)
+			tell(t, e, &u->hit[lo % RS_GUARD_HITS]);
+}
+
+/* Words of stacks that nobody uses may differ. */
+static bool same(long verdict) { return verdict == RS_GUARD_IDENTICAL || verdict == RS_GUARD_STACK; }
+
+static void found(const struct rs_evidence *e)
+{
+	struct rs_guard_watch w = wrong(e);
+	struct rs_thread *t = rs_self();
+	if (!t || rs_guard_watch(&w, 1) != 0 || !same(rs_guard_epoch_again()))
+		return;
+	const struct rs_guard_watched *of = rs_guard_watched();
+	for (uint32_t i = 0; of && i < of->units; i++)
+		if (of->unit[i].state == RS_GUARD_UNIT_WATCHED)
+			tell_unit(t, e, &of->unit[i]);
+}
+
+void rs_guard_cause_begin(void) { rs_evidence_found = found; }

@@ -1,0 +1,19 @@
+package run
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// What is written behind a block is said with the thread and the line that wrote: the epoch was executed again with the byte watched. What the guard itself writes there is not told.
+func TestWritten(t *testing.T) {
+	r := finish(t, command(t, map[string]any{"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}, path("written")))
+	if r.stdout != "done\n" || r.code != 0 || strings.Count(r.stderr, "WARNING:") != 1 {
+		t.Errorf("status %d, %q", r.code, r.stdout)
+	}
+	_, written, _ := strings.Cut(r.stderr, "Written here in thread T")
+	if lines := strings.Split(written, "\n"); len(lines) < 2 || !strings.HasPrefix(strings.TrimSpace(lines[1]), "#0 put ") || strings.Contains(written, "Written here") {
+		t.Errorf("%s", r.stderr)
+	}
+}
