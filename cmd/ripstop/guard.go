@@ -17,20 +17,28 @@ lie behind each block, and freed blocks are kept back for a while, filled with
 known bytes. They are looked at when a block is freed or reallocated, when it is
 to be used again, and when the process ends or executes another program. What was
 overwritten is reported with the block, where it was allocated and freed, and when
-it was noticed; the instruction that wrote is not known.
+it was noticed.
+
+With --epochs the last moments are recorded (the order of locks, results of system
+calls, memory as it was), at a cost that is still high. When something was overwritten
+they are executed again, in place, with the bytes watched, and the report names the
+instruction that wrote. This is new: not every program can be executed again (the
+report then says no more than without), and --stats shows how many epochs could.
 
 Not seen: writes that jump over the bytes that are looked at (256 behind a block, the
 first 128 of a freed one), writes in front of the first block of a group, reads,
 blocks of a program's own allocator.
 
 A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) that the program does not handle is
-reported with its stack before the process dies of it, as it would have.
+reported with its stack before the process dies of it, as it would have; not one of a
+stack that overflowed.
 
 All that 'ripstop run' reports is reported too: invalid and double frees, deadlocks,
 lock-order inversions, misuse. The program's input, output, signals and exit status
 are as without ripstop; when something was found the exit status is 66.`,
 		Example: `  ripstop guard -- ./server -p 8080
-  ripstop guard --guard-bytes 64 --quarantine 16M -- ./unit-test`,
+  ripstop guard --guard-bytes 64 --quarantine 16M -- ./unit-test
+  ripstop guard --epochs 10s -- ./unit-test`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			o.program, o.report.Command = args, args
 			return exit(jobs.guard(o))
@@ -41,6 +49,8 @@ are as without ripstop; when something was found the exit status is 66.`,
 	fs.under("The heap")
 	fs.number(&o.guardBytes, "guard-bytes", run.DefaultGuardBytes, run.DefaultGuardBytes, run.MaxGuardBytes, "`N` bytes, at least, behind each block that nobody may write")
 	fs.size(&o.quarantine, "quarantine", run.DefaultQuarantine, run.MaxQuarantine, "keep back freed blocks of `SIZE` in all for each thread, before they are used again: 512K, 16M; 0 keeps none")
+	fs.cmd.Flags().DurationVar(&o.epochs, "epochs", 0, "record epochs of at most `LONG` (1s, 10s), so that the last one can be executed again to find who wrote; 0 records none")
+	fs.note("epochs")
 	fs.targetFlags(o)
 	fs.deadlockFlags(o)
 	fs.reportFlags(&o.report, &o.exitCode)

@@ -21,6 +21,7 @@ type flags struct {
 	follow      bool
 	onDeadlock  string
 	hangTimeout time.Duration
+	epochs      time.Duration
 	full        bool
 	races       string
 	memoryLimit int
@@ -68,6 +69,7 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock), HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats,
 			WaitFor: run.WaitFor(o.waitFor), HaltOnFirst: o.haltOnFirst, Guard: &run.Guard{Bytes: o.guardBytes, Quarantine: o.quarantine},
+			Epochs: run.Epochs{On: o.epochs > 0, Most: o.epochs},
 		})
 	},
 	record: func(o *flags) (int, error) {

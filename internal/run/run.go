@@ -157,6 +157,7 @@ func Run(o Options) (exit int, err error) {
 	if closeErr != nil {
 		w.Warn(closeErr.Error())
 	}
+	w.ended(status)
 	res, err := rep.Close(w.summary(status, sess.Stats(), left, time.Since(begin)))
 	if err != nil {
 		return agent.ExitOurs, err
@@ -232,7 +233,7 @@ func config(o *Options) wire.Config {
 		c.Allocator = o.Guard.word()
 	}
 	if o.Epochs.On {
-		c.Guard = 1 | uint32(o.Epochs.Most.Milliseconds())<<8
+		c.Guard = 1 | uint32(min(max(o.Epochs.Most.Milliseconds(), 0), 1<<24-1))<<8
 		if o.Epochs.Every {
 			c.Guard |= 2
 		}

@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ripstop/ripstop/internal/access"
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/detect"
@@ -25,6 +27,7 @@ type watch struct {
 	halted   bool            // by HaltOnFirst
 	hang     hang
 	events   uint64
+	crashes  int // that agents have told of
 }
 
 func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
@@ -43,6 +46,9 @@ func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
 // Event is the Handler's.
 func (w *watch) Event(process uint64, e *wire.Event) {
 	w.events++
+	if e.Type == wire.TypeCrash {
+		w.crashes++
+	}
 	if _, ok := w.live[process]; !ok {
 		w.live[process] = false
 	}
@@ -102,6 +108,16 @@ func (w *watch) end(process uint64, sig syscall.Signal, patience time.Duration) 
 		w.say("%s: %v", processName(w.set, process), err)
 	}
 	time.AfterFunc(patience, func() { _ = sess.Kill(process, syscall.SIGKILL) }) // an error: it is gone
+}
+
+// crashSignals are those that a guarded program is expected to tell of before it dies by them.
+var crashSignals = map[syscall.Signal]bool{syscall.SIGSEGV: true, syscall.SIGBUS: true, syscall.SIGFPE: true, syscall.SIGILL: true, syscall.SIGABRT: true}
+
+// ended says so where the program was ended by a crash that no agent could tell of.
+func (w *watch) ended(status agent.Status) {
+	if w.opts.Guard != nil && !status.Exited && crashSignals[status.Signal] && w.crashes == 0 {
+		w.Warn(fmt.Sprintf("the program was ended by %s where nothing of it could be told: a stack that overflowed, the program's own handler, or the signal was sent to it", unix.SignalName(status.Signal)))
+	}
 }
 
 func (w *watch) say(format string, args ...any) {

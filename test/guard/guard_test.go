@@ -247,3 +247,15 @@ func (s *statement) check(t *testing.T, exe string) {
 		t.Fatalf("%s: %+v", why, list[0])
 	}
 }
+
+// A program that died of a signal, of which no finding could be made, was reported as if nothing had been.
+func TestDeath(t *testing.T) {
+	exe := filepath.Join(bin, "deep")
+	if out, err := exec.Command("gcc", "-g", "-O0", "-w", "-o", exe, "testdata/deep.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	got := run(t, exec.Command(ripstop, "guard", "--", exe))
+	if got.how != "SIGSEGV" || !bytes.Contains(got.errs, []byte("not seen: the program was ended by SIGSEGV")) {
+		t.Errorf("it ended with %s\n%s", got.how, got.errs)
+	}
+}

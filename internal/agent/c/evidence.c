@@ -5,6 +5,7 @@
 #include "alloc.h"
 #include "core.h"
 #include "heap.h"
+#include <errno.h>
 
 enum { AT_ONCE = 32, LATER = 16, MOST = 4096, MOST_OF_CHILD = 1 << 20 };
 
@@ -98,10 +99,15 @@ void rs_evidence_check(struct rs_thread *t, unsigned noticed)
 	if (child && noticed == RS_NOTICED_EXEC) /* its blocks are mostly its parent's */
 		return;
 	struct batch *b = rs_os_map(sizeof *b);
-	if (!b)
+	if (!b) {
+		if (t)
+			rs_notice(t, RS_NOTICE_HEAP_UNCHECKED, ENOMEM, 0);
 		return;
+	}
 	b->noticed = noticed;
-	rs_alloc_check(child ? MOST_OF_CHILD : SIZE_MAX, keep, b);
+	/* A thread that was killed, or whose handler ended the process, in the allocator keeps its locks. */
+	if (rs_alloc_check(child ? MOST_OF_CHILD : SIZE_MAX, keep, b) < 0 && t)
+		rs_notice(t, RS_NOTICE_HEAP_UNCHECKED, 0, 0);
 	for (unsigned i = 0; i < b->n; i++)
 		tell(t, &b->e[i]);
 	rs_os_unmap(b, sizeof *b);
