@@ -100,3 +100,11 @@ func TestEpochsOfPrograms(t *testing.T) {
 		})
 	}
 }
+
+// A forked child is not guarded, and what it holds began in the middle: of locks that are right there were orders that are none, each time. Where logs of locks are kept they are not judged.
+func TestEpochsJudgeNoLocks(t *testing.T) {
+	r := finish(t, command(t, map[string]any{"Epochs": map[string]any{"On": true}}, "/usr/bin/python3", "testdata/forked.py"))
+	if r.code != 0 || r.stdout != "done\n" || r.stderr != "" {
+		t.Errorf("status %d, %q, %s", r.code, r.stdout, r.stderr)
+	}
+}

@@ -23,6 +23,7 @@ type Judge struct {
 	notSeen *unseen
 	races   *race.Live
 	hideMov bool // races that rest on mov alone are not told
+	noLocks bool // nor anything of locks and threads: the agent keeps logs of them, and no account
 
 	// Findings are named and written on a goroutine of their own: to read a large program's debug information takes longer than the
 	// rings of a run may wait.
@@ -88,6 +89,9 @@ func (j *Judge) NotSeen(all bool) []string {
 
 // found takes a finding of the detectors.
 func (j *Judge) found(f finding.Finding) {
+	if info, _ := finding.RuleOf(f.Rule); j.noLocks && info.Class != finding.ClassHeap && info.Class != finding.ClassCrash {
+		return
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.queue = append(j.queue, f)

@@ -34,12 +34,16 @@ func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
 	if o.OnDeadlock == "" {
 		o.OnDeadlock = Exit
 	}
+	if o.Epochs.On {
+		o.OnDeadlock = Continue
+	}
 	w := &watch{opts: o, live: map[uint64]bool{}}
 	w.Judge = NewJudge(detect.Config{
 		Confirm:    func(p uint64, threads []uint32) bool { return w.sess.Blocked(p, threads) },
 		ConfirmAll: func(p uint64, threads []uint32) bool { return w.sess.AllBlocked(p, threads) },
 	}, sym, rep)
 	w.hideMov = o.MovAtomics == race.Hide
+	w.noLocks = o.Epochs.On
 	return w
 }
 
