@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -158,6 +160,30 @@ func (fs *flagSet) oneOf(p *string, name, value string, values []string, usage s
 func (fs *flagSet) number(p *int, name string, value, min, max int, usage string) {
 	*p = value
 	fs.cmd.Flags().Var(number{p, min, max}, name, usage)
+	fs.note(name)
+}
+
+// long is a flag's time, 0 or more.
+type long struct{ p *time.Duration }
+
+func (l long) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return errors.New("it takes a time such as 30s or 5m")
+	}
+	*l.p = d
+	return nil
+}
+func (l long) Type() string { return "duration" }
+func (l long) String() string {
+	if l.p == nil || *l.p == 0 {
+		return "0" // for pflag no default worth showing
+	}
+	return l.p.String()
+}
+
+func (fs *flagSet) long(p *time.Duration, name, usage string) {
+	fs.cmd.Flags().Var(long{p}, name, usage)
 	fs.note(name)
 }
 

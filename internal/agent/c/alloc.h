@@ -127,6 +127,10 @@ bool rs_alloc_block_of(uintptr_t p, uintptr_t *block, size_t *size) __attribute_
 
 /* --- guard bytes, quarantine (allocguard.c, alloccheck.c) ---------------------------------------------------------------------- */
 
+/* What guard bytes are filled with, and freed blocks: byte i of the word at addresses of i modulo 8. */
+#define RS_GUARD_WORD 0xc7c5c3c1cfcdcbc9ull
+#define RS_FREED_WORD 0xd7d5d3d1dfdddbd9ull
+
 /* What is wrong with a block. */
 struct rs_alloc_wrong {
 	uintptr_t block;

@@ -10,8 +10,6 @@
 #include "alloc_core.h"
 
 enum { PATTERN = 256, FREED = 128, SLACK_BITS = 20, THREAD_BITS = 16, GENERATION_BITS = 4, BODY_BITS = SLACK_BITS + THREAD_BITS + GENERATION_BITS, CHECK_BITS = 64 - BODY_BITS };
-#define GUARD_WORD 0xc7c5c3c1cfcdcbc9ull
-#define FREED_WORD 0xd7d5d3d1dfdddbd9ull
 
 static size_t quarantine_bytes;
 void (*rs_alloc_found)(const struct rs_alloc_wrong *w);
@@ -113,7 +111,7 @@ static uintptr_t pattern_end(uintptr_t p, size_t size, size_t n) { return size -
 
 static void place(uintptr_t p, size_t size, size_t n, uint32_t who, enum rs_guard_state state)
 {
-	fill(p + n, pattern_end(p, size, n), GUARD_WORD);
+	fill(p + n, pattern_end(p, size, n), RS_GUARD_WORD);
 	RS_BARRIER();
 	*(volatile uint64_t *)last_word(p, size) = word_of(p, (uint32_t)(size - n), who, state);
 }
@@ -153,19 +151,19 @@ bool rs_guard_look(uintptr_t p, struct rs_alloc_wrong *w)
 	w->alloc_thread = thread_of(who);
 	if (RS_LIKELY(state == RS_GUARD_LIVE)) {
 		uintptr_t end = pattern_end(p, size, w->size);
-		if (RS_LIKELY(first_wrong(p + w->size, end, GUARD_WORD) == end))
+		if (RS_LIKELY(first_wrong(p + w->size, end, RS_GUARD_WORD) == end))
 			return false;
-		note(w, p + w->size, end, GUARD_WORD);
+		note(w, p + w->size, end, RS_GUARD_WORD);
 	} else {
 		uintptr_t last = (uintptr_t)last_word(p, size);
 		w->alloc_thread = 0;
 		w->known = rs_alloc_asked && rs_alloc_asked(p, &w->size) && w->size <= size - V.guard;
 		if (w->known) {
-			note(w, p + w->size, pattern_end(p, size, w->size), GUARD_WORD);
+			note(w, p + w->size, pattern_end(p, size, w->size), RS_GUARD_WORD);
 			w->apart = !w->first && last - (p + w->size) >= 8;
 		} else {
 			w->size = size - V.guard;
-			w->apart = first_wrong(last - 8, last, GUARD_WORD) == last;
+			w->apart = first_wrong(last - 8, last, RS_GUARD_WORD) == last;
 		}
 		lost_word(w, last);
 	}
@@ -181,12 +179,12 @@ bool rs_guard_look_freed(const struct rs_kept *k, struct rs_alloc_wrong *w)
 		return false;
 	uintptr_t end = pattern_end(p, size, k->n);
 	bool ended = rs_guard_state(p, size, &n) != RS_GUARD_GONE;
-	if (RS_LIKELY(!ended && first_wrong(p, content, FREED_WORD) == content && first_wrong(p + k->n, end, GUARD_WORD) == end))
+	if (RS_LIKELY(!ended && first_wrong(p, content, RS_FREED_WORD) == content && first_wrong(p + k->n, end, RS_GUARD_WORD) == end))
 		return false;
 	*w = (struct rs_alloc_wrong){.block = p, .size = k->n, .known = true, .freed = true, .alloc_thread = k->alloc_thread, .free_thread = k->free_thread, .alloc_stack = k->alloc_stack,
 		.free_stack = k->free_stack, .when = RS_NOTICED_QUARANTINE};
-	note(w, p, content, FREED_WORD);
-	note(w, p + k->n, end, GUARD_WORD);
+	note(w, p, content, RS_FREED_WORD);
+	note(w, p + k->n, end, RS_GUARD_WORD);
 	if (ended)
 		lost_word(w, (uintptr_t)last_word(p, size));
 	w->next = next_of(p);
@@ -295,7 +293,7 @@ void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, st
 		rs_plain_free(h, block);
 		return;
 	}
-	fill(p, p + (n < FREED ? n : FREED), FREED_WORD);
+	fill(p, p + (n < FREED ? n : FREED), RS_FREED_WORD);
 	enter_quarantine(h, h->quarantine, &k, size, out);
 }
 

@@ -5,6 +5,7 @@
  *
  * The program sees SIG_DFL wherever it looks (signal.c), except by system calls of its own. What it sets takes our handler away. */
 #include "crash.h"
+#include "alloc.h"
 #include "core.h"
 #include "evidence.h"
 #include "patch.h"
@@ -36,7 +37,7 @@ static bool first(void)
 /* Is there a register that holds what guard fills memory with? A pointer was read there. */
 static unsigned patterns(const greg_t *g)
 {
-	static const uint64_t words[] = {0xd7d5d3d1dfdddbd9ull, 0xc7c5c3c1cfcdcbc9ull}; /* allocguard.c */
+	static const uint64_t words[] = {RS_FREED_WORD, RS_GUARD_WORD};
 	enum { NEAR = 4096 };
 	unsigned found = 0;
 	for (int r = REG_R8; r <= REG_RCX; r++)

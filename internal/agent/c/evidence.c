@@ -78,13 +78,15 @@ static void found(const struct rs_alloc_wrong *w)
 	}
 }
 
-struct batch { unsigned n, noticed; struct rs_alloc_wrong e[AT_ONCE]; };
+struct batch { unsigned n, noticed; bool more; struct rs_alloc_wrong e[AT_ONCE]; };
 
 static void keep(void *arg, const struct rs_alloc_wrong *w)
 {
 	struct batch *b = arg;
-	if (b->n == AT_ONCE)
+	if (b->n == AT_ONCE) {
+		b->more = true;
 		return;
+	}
 	b->e[b->n] = *w;
 	b->e[b->n++].when = (uint8_t)b->noticed;
 }
@@ -100,14 +102,15 @@ void rs_evidence_check(struct rs_thread *t, unsigned noticed)
 		return;
 	struct batch *b = rs_os_map(sizeof *b);
 	if (!b) {
-		if (t)
-			rs_notice(t, RS_NOTICE_HEAP_UNCHECKED, ENOMEM, 0);
+		rs_notice(t, RS_NOTICE_HEAP_UNCHECKED, ENOMEM, 0);
 		return;
 	}
 	b->noticed = noticed;
 	/* A thread that was killed, or whose handler ended the process, in the allocator keeps its locks. */
-	if (rs_alloc_check(child ? MOST_OF_CHILD : SIZE_MAX, keep, b) < 0 && t)
+	if (rs_alloc_check(child ? MOST_OF_CHILD : SIZE_MAX, keep, b) < 0)
 		rs_notice(t, RS_NOTICE_HEAP_UNCHECKED, 0, 0);
+	if (b->more)
+		rs_notice(t, RS_NOTICE_LIMIT, 0, AT_ONCE);
 	for (unsigned i = 0; i < b->n; i++)
 		tell(t, &b->e[i]);
 	rs_os_unmap(b, sizeof *b);

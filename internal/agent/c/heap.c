@@ -73,8 +73,8 @@ static void copy(void *to, const void *from, size_t n)
 #define SITE_EXACT 32 /* so many allocations of a site are walked, then every SITE_EVERYth, and fewer the longer all walks agree */
 #define SITE_EVERY 64
 #define SITE_DOUBLED 4
-#define FREE_EXACT 4
-#define FREE_DEPTH 6 /* frames of the stack of a free that says nothing by itself: only a second free of the block would ask for it */
+#define FREE_EXACT 4 /* SITE_EXACT of frees that say nothing by themselves: only a second free of the block would ask for their stacks */
+#define FREE_DEPTH 6 /* frames of these */
 
 /* In the low bits of an address. B_OBJECT: sync objects were seen in the block. B_NEW: an operator new handed it out that did not get it, as it is, from
  * malloc: it may lie in a block of malloc's, at its very beginning, too. */
