@@ -85,9 +85,10 @@ const (
 	stackBytes   = 256 // of a sample: the frame and its caller's
 	ringPages    = 32  // of each processor: less than an ordinary user may lock
 	slowest      = 20  // Hz of CPU time
-	fastest      = 10_000
+	fastest      = 1_000
 	unlimited    = 1000 // without a budget
-	clockShare   = 0.6  // of the budget is the clock's; the rest is for breakpoints and for what is written
+	clockShare   = 0.25 // of the budget is the clock's; the rest is for breakpoints, which tell accesses, and for what is written
+	movingShare  = 0.25 // of what is left, for setting more than one at a time
 	tick         = 20   // ms between two looks at the buffers
 	idleTick     = 100  // when nothing comes, or the budget is spent
 	conversionNs = 1_000_000_000
@@ -391,7 +392,7 @@ func (t *Timer) run() {
 			wait = tick
 		case idle > 10 || t.paused: // looking costs by the clock on the wall, and the program may get little of the processor
 			wait = idleTick
-		case t.absences > 0:
+		case t.absences > 0 || t.purse.rich():
 			wait = briefTick
 		default:
 			wait = tick
@@ -436,7 +437,11 @@ func (t *Timer) pass() (records int, err error) {
 		return records, err
 	}
 	if !t.paused {
-		t.reach(t.watch.move)
+		spend := math.Inf(1)
+		if t.purse.share > 0 {
+			spend = t.purse.left / 2 * movingShare // what is reached pays twice
+		}
+		t.reach(func() { t.watch.move(spend) })
 	}
 	return records, nil
 }

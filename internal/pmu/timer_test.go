@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -297,50 +296,4 @@ func TestConversion(t *testing.T) {
 		}
 	}
 	conversion(a, a) // two moments that are one give no division by zero
-}
-
-// The address that a thread is about to access is found in its code and registers, only where they tell it. Once, while only the
-// next instructions were looked at and not run, no breakpoint was ever hit on a machine whose interrupts, it seems, all came right behind a loop's access.
-func TestNextAccess(t *testing.T) {
-	var code [64]byte
-	const before = 14 // bytes: mov (%rbx),%rax; ret
-	for _, c := range []struct {
-		name string
-		code []byte
-		want uint64
-	}{
-		{"mov (%rbx),%rax", []byte{0x48, 0x8b, 0x03}, 0x7000_0000_0000},
-		{"add %eax,8(%rbx,%rcx,4)", []byte{0x01, 0x44, 0x8b, 0x08}, 0x7000_0000_0048},
-		{"inc %rdx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc2, 0x48, 0x8b, 0x03}, 0x7000_0000_0000},
-		{"inc %rbx; mov (%rbx),%rax", []byte{0x48, 0xff, 0xc3, 0x48, 0x8b, 0x03, 0xc3}, 0x7000_0000_0001},
-		{"inc %edx; jmp back", []byte{0xff, 0xc2, 0xeb, 0xfc}, 0}, // once, BUG: a slice out of bounds
-		{"jmp to the code before", []byte{0xeb, 0xf0}, 0x7000_0000_0000},
-		{"jmp over nop; mov (%rbx),%rax", []byte{0xeb, 0x01, 0x90, 0x48, 0x8b, 0x03}, 0x7000_0000_0000},
-		{"mov (%rsp),%rcx; mov (%rcx),%rax", []byte{0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x01}, 0},
-		{"push %rax; ret", []byte{0x50, 0xc3}, 0},
-		{"mov 8(%rsp),%rax; ret", []byte{0x48, 0x8b, 0x44, 0x24, 0x08, 0xc3}, 0},
-		{"jmp .; mov (%rbx),%rax", []byte{0xeb, 0xfe, 0x48, 0x8b, 0x03}, 0},
-		{"lea (%rbx),%rax; ret", []byte{0x48, 0x8d, 0x03, 0xc3}, 0},
-		{"mov %fs:(%rbx),%rax; ret", []byte{0x64, 0x48, 0x8b, 0x03, 0xc3}, 0},
-	} {
-		clear(code[:])
-		copy(code[:], []byte{0x48, 0x8b, 0x03, 0xc3})
-		copy(code[before:], append(c.code, 0xc3))
-		s := state{pid: os.Getpid(), ip: uint64(uintptr(unsafe.Pointer(&code))) + before}
-		s.regs[3], s.regs[1], s.regs[4] = 0x7000_0000_0000, 16, 0x7fff_0000_0000
-		got, ok := s.nextAccess(decoded{})
-		if ok != (c.want != 0) || got != c.want {
-			t.Errorf("%s: %#x, %t", c.name, got, ok)
-		}
-	}
-}
-
-// What one look ahead costs.
-func BenchmarkNextAccess(b *testing.B) {
-	code := []byte{0x48, 0xff, 0xc2, 0x48, 0x81, 0xfa, 0xff, 0xff, 0xff, 0x7f, 0x75, 0xf4} // inc %rdx; cmp; jne back: to the end of what is looked at
-	s := state{pid: os.Getpid(), ip: uint64(uintptr(unsafe.Pointer(&code[0])))}
-	known := decoded{}
-	for b.Loop() {
-		s.nextAccess(known)
-	}
 }

@@ -11,18 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/perf"
-	"github.com/ripstop/ripstop/internal/tracee"
-	"github.com/ripstop/ripstop/internal/x86"
 )
 
 const (
-	slots       = 4    // debug registers of a thread
-	mostWatched = 64   // threads
-	mostHits    = 4    // of a breakpoint on a thread before it is disabled: a hot address must not stop the program
-	tries       = 4    // samples of a pass that are looked at for an address
-	lookahead   = 1024 // instructions behind a sample: to the end of an inner loop
-	mostDecoded = 1 << 14
-	stackAbove  = 64 << 10
+	slots       = 4  // debug registers of a thread
+	mostWatched = 64 // threads
+	mostTaken   = 1 << 14
+	mostHits    = 4 // of a breakpoint on a thread before it is disabled: a hot address must not stop the program
+	tries       = 4 // samples of a pass that are looked at for an address
 )
 
 // watchpoints are the breakpoints of all threads: slot by slot the same address on each thread of a process.
@@ -40,31 +36,15 @@ type watchpoints struct {
 	looks   int // for switches
 	seen    int // samples of this pass
 	tries   []state
-	decoded decoded
-}
-
-// decoded are instructions that were met, by process and address. One that is another by now gives an address that nobody accesses, no more.
-type decoded map[place]*instruction
-
-type instruction struct {
-	op      *x86.Op
-	syscall bool
-	next    *instruction // that came next when it was last met
-	nextPC  uint64
+	ahead   ahead
+	taken   map[place]uint32 // how often what an instruction accesses was watched
+	one     float64          // what it took to set one slot, about; seconds
 }
 
 // A place is an address in a process.
 type place struct {
 	pid  int
 	addr uint64
-}
-
-// A state is what a sample of the clock says of a thread.
-type state struct {
-	pid   int
-	ip    uint64
-	flags uint64
-	regs  [16]uint64 // by number in instructions
 }
 
 // A watched thread has its breakpoints and their buffer, which an event of its own holds.
@@ -80,7 +60,7 @@ type watched struct {
 }
 
 func newWatchpoints(attr *perf.Attr, random *rand.Rand) *watchpoints {
-	return &watchpoints{attr: *attr, random: random, threads: map[int]*watched{}, ids: map[uint64]int{}, free: slots, decoded: decoded{}}
+	return &watchpoints{attr: *attr, random: random, threads: map[int]*watched{}, ids: map[uint64]int{}, free: slots, ahead: newAhead(random), taken: map[place]uint32{}}
 }
 
 // task follows threads: FORK and EXIT begin with pid, ppid, tid, ptid, COMM with pid, tid.
@@ -216,11 +196,19 @@ func (w *watchpoints) consider(body []byte) {
 			s.regs[n] = le.Uint64(body[registersAt+8*i:])
 		}
 	}
+	// how many bytes of the stack follow, they, and how many of them are right
+	const stackAt = registersAt + 18*8
+	if rest := body[stackAt:]; len(rest) >= 8 {
+		if n := le.Uint64(rest); n <= stackBytes && uint64(len(rest)) >= 16+n {
+			s.stack = min(n, le.Uint64(rest[8+n:]))
+			copy(s.bytes[:s.stack], rest[8:])
+		}
+	}
 	w.tries[at] = s
 }
 
-// move sets one slot's breakpoints to an address of this pass's samples.
-func (w *watchpoints) move() {
+// move sets slots' breakpoints to addresses of this pass's samples: one slot, and others as long as they take no more than may be spent, in seconds.
+func (w *watchpoints) move(spend float64) {
 	defer func() { w.seen, w.tries = 0, w.tries[:0] }()
 	for _, id := range w.stale { // the buffers have just been drained
 		delete(w.ids, id)
@@ -229,28 +217,57 @@ func (w *watchpoints) move() {
 	if w.free == 0 {
 		return
 	}
-	again := -1
-	for _, s := range w.tries {
+	if len(w.taken) > mostTaken {
+		clear(w.taken)
+	}
+	begin, moved, again := threadTime(), 0, -1
+	for i := range w.tries {
+		s := &w.tries[i]
 		if s.pid == 0 {
 			continue
 		}
-		addr, ok := s.nextAccess(w.decoded)
+		a, ok := w.choose(w.ahead.look(s), s.pid)
 		if !ok {
 			continue
 		}
-		at := place{s.pid, addr &^ 7}
+		w.taken[place{s.pid, a.pc}]++
+		at := place{s.pid, a.addr &^ 7}
 		if slot := w.has(at); slot >= 0 {
 			again = slot
 			continue
 		}
-		slot := w.next % w.free
+		w.watch(w.next%w.free, at)
 		w.next++
-		w.watch(slot, at)
-		return
+		if moved++; float64(moved+1)*w.one > spend {
+			break
+		}
 	}
-	if again >= 0 { // nothing else is accessed: what is watched has had its hits, perhaps, and gets new ones
+	switch {
+	case moved > 0:
+		w.one += ((threadTime()-begin)/float64(moved) - w.one) / 4
+	case again >= 0: // nothing else is accessed: what is watched has had its hits, perhaps, and gets new ones
 		w.watch(again, w.slots[again])
 	}
+}
+
+// choose takes the access whose instruction was chosen least so far: code that seldom runs is where races are left (LiteRace, PLDI 2009), and loops would take all
+// breakpoints otherwise. Of equals each is as likely as any other.
+func (w *watchpoints) choose(all []access, pid int) (best access, ok bool) {
+	least, equals := uint32(0), 0
+	for _, a := range all {
+		n := w.taken[place{pid, a.pc}]
+		if ok && n > least {
+			continue
+		}
+		if !ok || n < least {
+			least, equals = n, 0
+		}
+		if equals++; w.random.IntN(equals) == 0 {
+			best = a
+		}
+		ok = true
+	}
+	return best, ok
 }
 
 // watch sets a slot's breakpoints.
@@ -333,55 +350,4 @@ func (w *watchpoints) rest() {
 		}
 	}
 	w.slots, w.set = [slots]place{}, 0
-}
-
-// nextAccess gives an address that the thread is about to access or did a moment ago: the code behind the sample is run, from the sample's registers on, to
-// the first access to memory that is not the stack, at an address that the registers give. Interrupts do not come everywhere with the same chance (some
-// processors and hypervisors take them at few instructions of a loop), so that the sampled instruction alone would often tell nothing.
-func (s *state) nextAccess(known decoded) (uint64, bool) {
-	if len(known) > mostDecoded {
-		clear(known)
-	}
-	e := x86.Emulator{Mem: x86.NewSparseMemory()}
-	for i, v := range s.regs {
-		e.GPR[i] = x86.Exactly(v)
-	}
-	e.Flags, e.FlagsKnown = x86.Flags(s.flags)&(x86.FlagsArith|x86.DF), x86.FlagsArith|x86.DF
-	var window [256]byte
-	var code []byte // from pc on
-	begin, pc := uint64(0), s.ip
-	var last *instruction
-	for range lookahead {
-		var in *instruction
-		if last != nil && last.next != nil && last.nextPC == pc {
-			in = last.next
-		} else if in = known[place{s.pid, pc}]; in == nil {
-			if code == nil || pc < begin || pc-begin+x86.MaxLen > uint64(len(code)) {
-				n, _ := tracee.Memory(s.pid).ReadAt(window[:], int64(pc))
-				begin, code = pc, window[:n]
-			}
-			d, err := x86.Decode(code[pc-begin:])
-			if err != nil {
-				return 0, false
-			}
-			in = &instruction{op: x86.Bind(&d), syscall: d.Flow == x86.FlowSyscall}
-			known[place{s.pid, pc}] = in
-		}
-		if last != nil {
-			last.next, last.nextPC = in, pc
-		}
-		last = in
-		next, certain := e.Exec(in.op, pc)
-		for _, a := range e.Accesses {
-			const strange = x86.MemStack | x86.MemGather | x86.MemScatter | x86.MemMasked | x86.MemState | x86.MemBit
-			if a.Known && a.Count != 0 && a.Kind&strange == 0 && a.Addr>>47 == 0 && a.Addr >= 1<<16 && a.Addr-s.regs[4]+128 > stackAbove+128 {
-				return a.Addr, true
-			}
-		}
-		if !certain || in.syscall {
-			return 0, false
-		}
-		pc = next
-	}
-	return 0, false
 }
