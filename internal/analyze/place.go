@@ -119,12 +119,21 @@ func (p *placer) event(process uint64, e *wire.Event) error {
 	return nil
 }
 
-// admit queues what may have happened by a time.
+// admitted is after how many records admit gives places. Tests change it.
+var admitted = 1 << 12
+
+// admit queues what may have happened by a time, at which the next event is. What lies wholly before all that is not queued yet gets its place meanwhile: neither the event nor
+// a record that comes later can belong to it.
 func (p *placer) admit(ts uint64) error {
-	for {
+	for n := 1; ; n++ {
 		r, list := p.in.peek()
 		if r == nil || r.From > ts {
 			return nil
+		}
+		if n%admitted == 0 {
+			if err := p.retire(r.From, false); err != nil {
+				return err
+			}
 		}
 		it := item{record: *r}
 		if it.What == isAccess && p.coll.isAtomic(r) {

@@ -19,7 +19,9 @@ type deed struct {
 // Random threads: each thing is known to within some range around its true time, as packets tell it. What is given a place has none later than the true one (an atomic
 // instruction: none earlier), and is on the right side of each event of its thread and behind the atomic instructions before it. With exact times nothing is left out.
 func TestPlace(t *testing.T) {
+	defer func(n int) { admitted = n }(admitted)
 	for seed := range uint64(160) {
+		admitted = []int{1 << 12, 1}[seed/4%2]
 		r := rand.New(rand.NewPCG(seed, 1))
 		blur := []uint64{0, 3, 40, 300}[seed%4]
 		const threads = 3
@@ -217,8 +219,18 @@ func TestPlaceLives(t *testing.T) {
 	}
 }
 
-// What is in memory does not grow with the length of a trace: of 400,000 records no more wait at a time than may have happened around then.
+// What is in memory does not grow with the length of a trace: of 400,000 records no more wait at a time than may have happened around then. Without events they once all did.
 func TestPlaceBound(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		step uint64 // between events; 0: there are none
+		most int
+	}{{"many events", 50, 4000}, {"no events", 0, 3 * admitted}} {
+		t.Run(c.name, func(t *testing.T) { placeBound(t, c.step, c.most) })
+	}
+}
+
+func placeBound(t *testing.T, step uint64, bound int) {
 	const threads, each = 4, 100_000
 	o := &owners{index: map[owner]int{}}
 	in, err := newRuns(2 * threads)
@@ -248,23 +260,24 @@ func TestPlaceBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	most, seen := 0, 0
-	p := &placer{owners: o, coll: &collection{}, out: out, threads: make([]placing, 2*threads)}
-	if p.in, err = in.merge(); err != nil {
+	n := uint64(0)
+	p, err := place(func(fn func(uint64, *wire.Event) error) error {
+		for ts := uint64(1000); step > 0 && ts < 1000+10*each; ts += step {
+			n++
+			if err := fn(1, &wire.Event{TS: ts, Type: wire.TypeAcquire, Thread: uint32(1 + n%threads)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, o, &collection{found: in, threads: threads}, out)
+	if err != nil {
 		t.Fatal(err)
 	}
-	for ts := uint64(1000); ts < 1000+10*each; ts += 50 {
-		e := wire.Event{TS: ts, Type: wire.TypeAcquire, Thread: uint32(1 + ts/50%threads)}
-		if err := p.event(1, &e); err != nil {
-			t.Fatal(err)
-		}
-		n := 0
-		for i := range p.threads {
-			n += len(p.threads[i].queue)
-		}
-		most, seen = max(most, n), seen+1
+	most := 0
+	for i := range p.threads {
+		most += cap(p.threads[i].queue) // what has waited
 	}
-	if most > 4000 || seen != each/5 || out.size < 100*writeBuffer {
-		t.Errorf("%d records waited at once, %d events, %d bytes written", most, seen, out.size)
+	if most > bound || step > 0 && n != 10*each/step || out.size < 100*writeBuffer {
+		t.Errorf("%d records waited at once, %d events, %d bytes written", most, n, out.size)
 	}
 }

@@ -70,10 +70,8 @@ func (v *watched) collect(rec *sample.Recording, in *recover.Input, w *collector
 				}
 			}
 		}
-		hits := slices.Clone(t.Samples)
-		sort.SliceStable(hits, func(a, b int) bool { return hits[a].TSC < hits[b].TSC })
-		for k := range hits {
-			s := &hits[k]
+		for k := range t.Samples {
+			s := &t.Samples[k]
 			if s.Kind != sample.WatchEvent {
 				continue
 			}

@@ -151,7 +151,7 @@ func TestTimer(t *testing.T) {
 				if inside(sm.IP) {
 					inWork++
 				}
-				if sm.IP != sm.Regs[sample.RIP] || len(sm.Stack) != stackBytes {
+				if stack, err := s.Stack(&sm); sm.IP != sm.Regs[sample.RIP] || err != nil || len(stack) != stackBytes {
 					t.Fatalf("%+v", sm)
 				}
 			case sample.WatchEvent:

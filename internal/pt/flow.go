@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
@@ -59,23 +60,28 @@ type Segment struct {
 
 // Segments splits a trace at its PSBs into parts of at least atLeast bytes. Decoding them one by one, in whatever order, gives together
 // what decoding all at once gives.
-func Segments(data []byte, atLeast int) (segments []Segment) {
-	pos := findPSB(data)
-	for pos >= 0 {
-		end := min(len(data), pos+max(atLeast, psbLen))
-		// The search may begin inside a PSB, which then does not count.
-		if i := findPSB(data[end:]); i >= 0 {
-			end += i
-		} else {
-			end = len(data)
+func Segments(data []byte, atLeast int) []Segment {
+	return slices.Collect(EachSegment(data, atLeast))
+}
+
+// EachSegment is Segments one after the other, for traces that have many.
+func EachSegment(data []byte, atLeast int) iter.Seq[Segment] {
+	return func(yield func(Segment) bool) {
+		pos := findPSB(data)
+		for pos >= 0 && pos < len(data) {
+			end := min(len(data), pos+max(atLeast, psbLen))
+			// The search may begin inside a PSB, which then does not count.
+			if i := findPSB(data[end:]); i >= 0 {
+				end += i
+			} else {
+				end = len(data)
+			}
+			if !yield(Segment{uint64(pos), uint64(end)}) {
+				return
+			}
+			pos = end
 		}
-		segments = append(segments, Segment{uint64(pos), uint64(end)})
-		if end == len(data) {
-			break
-		}
-		pos = end
 	}
-	return segments
 }
 
 // A Flow gives what ran: it walks through the code as the events of the trace tell.

@@ -1,7 +1,6 @@
 package recover
 
 import (
-	"slices"
 	"sort"
 
 	"github.com/ripstop/ripstop/internal/pt"
@@ -73,16 +72,7 @@ func (in *Input) image(rec *sample.Recording, e *sample.Epoch) Image {
 // thread makes the shards of one thread.
 func (in *Input) thread(rec *sample.Recording, n int, trace []byte, epochs []sample.Epoch, images []int) {
 	t := rec.Threads[n]
-	samples := slices.Clone(t.Samples)
-	slices.SortStableFunc(samples, func(a, b sample.Sample) int {
-		switch {
-		case a.TSC < b.TSC:
-			return -1
-		case a.TSC > b.TSC:
-			return 1
-		}
-		return 0
-	})
+	samples := t.Samples
 	between := func(from, to uint64) []sample.Sample {
 		i := sort.Search(len(samples), func(i int) bool { return samples[i].TSC >= from })
 		k := sort.Search(len(samples), func(i int) bool { return samples[i].TSC >= to })
@@ -90,7 +80,7 @@ func (in *Input) thread(rec *sample.Recording, n int, trace []byte, epochs []sam
 	}
 	var segs []pt.Segment // of some size, and of one epoch each as far as that is known
 	var starts []uint64   // TSC
-	for _, s := range pt.Segments(trace, 1) {
+	for s := range pt.EachSegment(trace, 1) {
 		start, last := startOf(trace, s, rec.Timing), len(segs)-1
 		if last >= 0 && (start == 0 || segs[last].End-segs[last].Start < in.bytes && epochAt(epochs, start) == epochAt(epochs, starts[last])) {
 			segs[last].End = s.End

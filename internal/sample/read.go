@@ -29,11 +29,12 @@ type Recording struct {
 	file   io.ReaderAt
 	close  func() error
 	spaces map[int32][]Epoch
+	stacks tail // of samples
 	mu     sync.Mutex
-	maps   [][]byte // memory of Trace
+	maps   [][]byte // memory of samples and of Trace
 }
 
-// Open opens the recording in a trace's directory and reads all but the traces of control flow into memory.
+// Open opens the recording in a trace's directory and reads all but the traces of control flow. Many samples are mapped from a temporary file.
 func Open(dir string) (*Recording, error) {
 	info, err := ReadInfo(dir)
 	if err != nil {
@@ -50,8 +51,10 @@ func Open(dir string) (*Recording, error) {
 		if err = r.read(f, fi.Size()); err == nil {
 			return r, nil
 		}
+		_ = r.Close()
+	} else {
+		_ = f.Close()
 	}
-	_ = f.Close()
 	return nil, fmt.Errorf("%s: %w", path, err)
 }
 
@@ -63,6 +66,9 @@ func (r *Recording) Close() error {
 		_ = syscall.Munmap(b)
 	}
 	r.maps = nil
+	if r.stacks.file != nil {
+		_ = r.stacks.file.Close()
+	}
 	return r.close()
 }
 
@@ -132,6 +138,7 @@ type reading struct {
 	writes  []bool             // of breakpoints
 	living  map[int32]*Thread  // by thread id
 	buffers map[uint32]*Thread // by number of the AUX buffer
+	spool   spool
 
 	// Records come from several buffers of the kernel; they are sorted by time as perf does: what is older than the newest before the last
 	// FINISHED_ROUND is complete.
@@ -148,6 +155,17 @@ func (r *Recording) read(file io.ReaderAt, size int64) error {
 	defer in.Close()
 	d := &reading{Recording: r, size: size, living: map[int32]*Thread{}, buffers: map[uint32]*Thread{}}
 	r.Damage = in.Damage
+	err = d.all(in)
+	mapping, spoolErr := d.spool.finish(r.Threads)
+	if mapping != nil {
+		r.maps = append(r.maps, mapping)
+	}
+	return cmp.Or(err, spoolErr)
+}
+
+// all takes all records.
+func (d *reading) all(in *perf.Reader) error {
+	r := d.Recording
 	for {
 		e, err := in.Next()
 		if errors.Is(err, io.EOF) {
@@ -328,21 +346,23 @@ func (d *reading) entry(e *perf.Entry) error {
 		t.TraceBytes += p.size
 	case *perf.Sample:
 		if e.Event >= 0 && d.kinds[e.Event] != OtherEvent {
-			d.sample(r, d.kinds[e.Event], d.writes[e.Event])
+			return d.sample(r, d.kinds[e.Event], d.writes[e.Event])
 		}
 	}
 	return nil
 }
 
-func (d *reading) sample(r *perf.Sample, kind EventKind, write bool) {
+func (d *reading) sample(r *perf.Sample, kind EventKind, write bool) (err error) {
 	s := Sample{TSC: d.Clock.TSC(r.Time), Kind: kind, IP: r.IP, Addr: r.Addr, Write: write}
 	s.registers(&r.RegsIntr)
 	s.registers(&r.RegsUser)
 	if n := min(r.StackSize, uint64(len(r.StackUser))); n > 0 {
-		s.Stack = r.StackUser[:n]
+		s.stackLen = uint32(n)
+		if s.stackAt, err = d.stacks.add(r.StackUser[:n]); err != nil {
+			return err
+		}
 	}
-	t := d.thread(r.PID, r.TID, r.Time)
-	t.Samples = append(t.Samples, s)
+	return d.spool.add(d.Threads, d.thread(r.PID, r.TID, r.Time), &s)
 }
 
 // auxInfo reads how the control flow traces were made.

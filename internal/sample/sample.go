@@ -129,7 +129,7 @@ const (
 	WatchEvent                  // a hardware breakpoint: an access, with the registers behind it
 )
 
-// A Sample is one sample of a thread.
+// A Sample is one sample of a thread. It has no pointers: see spool.
 type Sample struct {
 	TSC   uint64
 	Kind  EventKind
@@ -137,19 +137,21 @@ type Sample struct {
 	Addr  uint64 // of LoadEvent, StoreEvent and WatchEvent: of the data
 	Write bool   // of a WatchEvent: a write is what it waited for; else a read or a write
 	// Regs are the registers after the instruction has run, but rip, which is IP. With a mask as some may be missing.
-	Regs  Registers
-	Has   uint32 // bit n: Regs[n] is known
-	Stack []byte // of a ClockEvent: the memory from rsp on
+	Regs Registers
+	Has  uint32 // bit n: Regs[n] is known
+
+	stackLen uint32 // see Recording.Stack
+	stackAt  int64
 }
 
 // A Thread is one thread of the recording. A thread id that the kernel gave out again is another Thread.
 type Thread struct {
 	PID, TID   int32
-	Parent     int32  // thread id of who made it; 0: it was there from the start
-	Comm       string // its last name
-	Start, End uint64 // TSC; End 0: it lived at the end of the recording
-	Samples    []Sample
-	TraceBytes int64 // length of its control flow trace
+	Parent     int32    // thread id of who made it; 0: it was there from the start
+	Comm       string   // its last name
+	Start, End uint64   // TSC; End 0: it lived at the end of the recording
+	Samples    []Sample // in the order of time; valid until Close
+	TraceBytes int64    // length of its control flow trace
 	parts      []part
 }
 

@@ -124,7 +124,8 @@ func TestRoundTrip(t *testing.T) {
 	if d := int64(load.TSC - (1_000_000_000 + 5*27_000)); d < -3 || d > 3 {
 		t.Errorf("the TSC is %d off", d)
 	}
-	if clock.Kind != ClockEvent || clock.IP != 0x1500 || clock.Has != 1<<RIP || len(clock.Stack) != 12 || clock.Stack[0] != 7 {
+	stack, err := r.Stack(&clock)
+	if clock.Kind != ClockEvent || clock.IP != 0x1500 || clock.Has != 1<<RIP || err != nil || len(stack) != 12 || stack[0] != 7 {
 		t.Errorf("%+v", clock)
 	}
 	text := func(pid int32) (s string) {

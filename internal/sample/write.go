@@ -224,7 +224,7 @@ func (w *Writer) Sample(event int, pid, tid int32, s *Sample) error {
 	r.RegsIntr = regsOf(attr.SampleRegsIntr, &s.Regs)
 	w.count(r.Time)
 	w.write(&perf.Entry{Misc: perf.MiscUser | perf.MiscExactIP, Event: event, Record: r})
-	if w.records >= 1<<16 {
+	if w.records >= 1<<12 {
 		w.records = 0
 		w.user(&perf.FinishedRound{})
 	}
