@@ -18,6 +18,7 @@ import (
 type bench struct {
 	ripstop string
 	shared  string // inputs and compiled programs
+	stepped string // a recording; empty: none is there
 	budget  time.Duration
 	rounds  int
 	only    *regexp.Regexp
@@ -31,14 +32,15 @@ func main() {
 	rounds := flag.Int("rounds", 5, "at most so many rounds")
 	only := flag.String("only", "", "measure only what matches this regular expression")
 	record := flag.Bool("record", true, "measure programs under record, too")
+	stepped := flag.String("stepped", "", "for pt: a recording of --sample=step --period=1000 --filter=all to measure on; none: one is made, which takes minutes")
 	flag.Parse()
-	if err := run(*ripstop, *budget, *rounds, *only, *record); err != nil {
+	if err := run(*ripstop, *budget, *rounds, *only, *record, *stepped); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ripstop string, budget time.Duration, rounds int, only string, record bool) error {
+func run(ripstop string, budget time.Duration, rounds int, only string, record bool, stepped string) error {
 	path, err := filepath.Abs(ripstop)
 	if err != nil {
 		return err
@@ -58,7 +60,7 @@ func run(ripstop string, budget time.Duration, rounds int, only string, record b
 	if err := os.Chmod(shared, 0o755); err != nil {
 		return err
 	}
-	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, modes: []drive.Mode{drive.Native, drive.Run}}
+	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, stepped: stepped, modes: []drive.Mode{drive.Native, drive.Run}}
 	if record {
 		b.modes = append(b.modes, drive.Record)
 	}

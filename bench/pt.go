@@ -36,11 +36,14 @@ func (b *bench) pt(ctx context.Context) error {
 	if !b.only.MatchString("pt") {
 		return nil
 	}
-	dir := filepath.Join(b.shared, "stepped")
-	cmd := exec.CommandContext(ctx, b.ripstop, "record", "--sample=step", "--period=1000", "--filter=all", "-o", dir, "--", "sqlite3", ":memory:",
-		"create table t(a,b); insert into t values(1,2),(3,4); select sum(a*b) from t group by b;")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	dir := b.stepped
+	if dir == "" {
+		dir = filepath.Join(b.shared, "stepped")
+		cmd := exec.CommandContext(ctx, b.ripstop, "record", "--sample=step", "--period=1000", "--filter=all", "-o", dir, "--", "sqlite3", ":memory:",
+			"create table t(a,b); insert into t values(1,2),(3,4); select sum(a*b) from t group by b;")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+		}
 	}
 	rec, err := sample.Open(dir)
 	if err != nil {

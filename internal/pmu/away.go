@@ -81,11 +81,8 @@ func (t *Timer) enough() float64 {
 // cpuTime is the CPU time of the processes that were let go, seconds.
 func (a *absence) cpuTime() (sum float64) {
 	for pid := range a.processes {
-		const sched = 2 // CPUCLOCK_SCHED of the kernel's posix-timers.h: of the process whose number is inverted in the other bits
-		var now unix.Timespec
-		if unix.ClockGettime(int32(^pid<<3|sched), &now) == nil {
-			sum += float64(now.Nano()) * 1e-9
-		}
+		now, _ := processTime(pid)
+		sum += now
 	}
 	return sum
 }
@@ -126,7 +123,7 @@ func (t *Timer) comeBack() error {
 		t.reach(t.closeAll)
 		return nil
 	}
-	t.away, t.counted, t.resting = nil, 0, rest{}
+	t.away, t.meter, t.resting = nil, meter{}, rest{}
 	for pid, p := range found {
 		if err := t.changed(a, pid, p, begin); err != nil {
 			return err

@@ -211,6 +211,7 @@ func TestLeave(t *testing.T) {
 		}
 		tm.purse = purse{share: 0.02, keep: 0.02, left: -1}
 		tm.watch.know(os.Getpid(), unix.Gettid())
+		tm.meter.byClocks(tm.processes)
 		for range 20 {
 			unix.Nanosleep(&unix.Timespec{Nsec: 100_000}, nil)
 		}
