@@ -1,9 +1,8 @@
 // Package analyze is what `ripstop analyze` means: it looks for data races in a sampled recording. The accesses that were not sampled are recovered (package
 // recover), put in order with the spine's events, and judged (package race).
 //
-// Memory is bounded whatever the length of a trace, but for what is said here: control flow is mapped from a file, accesses wait in temporary files, and the
-// history of accesses has a bound of its own (race.Config.MaxCells). In memory are all samples (some 200 bytes each), 24 bytes for each PSB of control flow, and what
-// recovery holds of 4 shards a worker.
+// Memory is bounded whatever the length of a trace, but for what is said here: control flow and samples are mapped from files, accesses wait in temporary files, and the
+// history of accesses has a bound of its own (race.Config.MaxCells). In memory are an index of control flow (0.5% of it), and what recovery holds of 4 shards a worker.
 package analyze
 
 import (

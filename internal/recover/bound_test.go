@@ -110,7 +110,7 @@ func (l *longTrace) at(n uint64) []byte {
 	return l.piece
 }
 
-// Memory does not grow with the length of a trace but by what is stated: 24 bytes for each PSB (and a shard's own record for 128 KiB). With RIPSTOP_SOAK=1 the trace has 10 GiB, or
+// Memory does not grow with the length of a trace but by what is stated: 24 bytes for each 16 KiB, and a shard's own record for 128 KiB. With RIPSTOP_SOAK=1 the trace has 10 GiB, or
 // RIPSTOP_TRACE_GIB; it lies in TMPDIR twice, as the recording and as what is mapped of it.
 func TestMemoryBound(t *testing.T) {
 	sizes := []int64{8 << 20, 64 << 20}
@@ -165,8 +165,8 @@ func TestMemoryBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const perPSB, perShard, slack = 2*24 + 16, 1 << 10, 48 << 20 // lists grow by doubling; garbage is collected late
-	bound := peaks[0] + (psbs[1]-psbs[0])*perPSB + uint64(sizes[1])/(128<<10)*perShard + slack
+	const perSegment, perShard, slack = 2*24 + 16, 1 << 10, 48 << 20 // lists grow by doubling; garbage is collected late
+	bound := peaks[0] + uint64(sizes[1])/segmentBytes*perSegment + uint64(sizes[1])/(128<<10)*perShard + slack
 	if peaks[1] > bound {
 		t.Errorf("%d bytes of memory for a trace of %d bytes, %d for one of %d; at most %d were promised", peaks[1], sizes[1], peaks[0], sizes[0], bound)
 	}

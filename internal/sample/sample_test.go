@@ -226,12 +226,25 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add(b[:len(b)/2])
+	held, stacks := maxHeld, maxStacks
+	defer func() { maxHeld, maxStacks = held, stacks }()
+	maxHeld, maxStacks = 2, 8
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := &Recording{}
+		r.close = func() error { return nil }
+		defer r.Close()
 		if r.read(bytes.NewReader(b), int64(len(b))) != nil {
 			return
 		}
 		for _, th := range r.Threads {
+			for i := range th.Samples {
+				if stack, err := r.Stack(&th.Samples[i]); err != nil || len(stack) > len(b) {
+					t.Errorf("%d bytes of stack, %v", len(stack), err)
+				}
+				if i > 0 && th.Samples[i-1].TSC > th.Samples[i].TSC {
+					t.Error("samples are not in the order of time")
+				}
+			}
 			if trace, err := r.Trace(th); err != nil || int64(len(trace)) != th.TraceBytes || len(trace) > len(b) {
 				t.Errorf("%d bytes of trace, %v", len(trace), err)
 			}
