@@ -81,7 +81,10 @@ type Object struct {
 	Size        uint64
 	Allocated   Stack
 	OwnerThread uint32 // whose stack or TLS; heap: who allocated the block, 0: not known
-	Func        string // stack: function whose frame holds it
+	Func        string // stack: function whose frame holds it; then Symbol, Path and Type are of its variable there, if that is known
+	// Frame is, of an object on a stack, the frame that holds it, by an address in the function, and FrameOffset where it lies from the canonical frame address; without a module: not known.
+	Frame       Frame
+	FrameOffset int64
 	// Below, if not 0, says that Addr lies so many bytes below the thread pointer of BelowThread, so that it may be a thread-local variable of the executable; who
 	// knows its symbols decides that.
 	Below       uint64
@@ -104,6 +107,8 @@ type Part struct {
 	Held   []Held
 	// Provenance is, of an access to memory, how it is known, such as "sampled"; empty where it was seen itself, or is none.
 	Provenance string
+	// Before is, of an access to memory, the first bytes that it is to, as they were just before it; empty where that is not known.
+	Before []byte
 	// Callee says that the innermost frame of Stack is the function of the C library, or the system call, that made the access for the program.
 	Callee bool
 }

@@ -10,7 +10,7 @@ import (
 
 // dwarfFile is the debug information of one ELF file. Its slices lie in mapped files: everything runs under guard.
 type dwarfFile struct {
-	info, abbrev, line, str, lineStr, strOff, addr, ranges, rnglists, aranges []byte
+	info, abbrev, line, str, lineStr, strOff, addr, ranges, rnglists, aranges, loc, loclists []byte
 
 	alt      *dwarfFile // dwz's common file
 	units    []unit     // by offset
@@ -226,6 +226,7 @@ func (m *Image) loadDwarf(report *Image) *dwarfFile {
 	}{
 		{"info", &d.info}, {"abbrev", &d.abbrev}, {"line", &d.line}, {"str", &d.str}, {"line_str", &d.lineStr}, {"addr", &d.addr},
 		{"str_offsets", &d.strOff}, {"ranges", &d.ranges}, {"rnglists", &d.rnglists}, {"aranges", &d.aranges},
+		{"loc", &d.loc}, {"loclists", &d.loclists},
 	} {
 		sec := m.section(".debug_" + s.name)
 		if sec == nil {

@@ -15,7 +15,10 @@ type typeAttrs struct {
 	upper, count     uint64 // of an array's dimension
 	bits             bool   // of a member: a bit field
 	location         []byte // an expression
+	list             uint64 // or of them a list: its place in .debug_loclists or .debug_loc; valid with hasList
+	frameBase        []byte // of a function, likewise
 	hasType, hasSize bool
+	hasList          bool
 	hasUpper, hasCnt bool
 }
 
@@ -47,6 +50,11 @@ func (it *entries) typeAttr(at dwarf.Attr, form uint16, val uint64, expr []byte)
 		t.count, t.hasCnt = val, expr == nil
 	case dwarf.AttrLocation:
 		t.location = expr
+		if form == formSecOffset || form == formData4 && it.u.version < 4 {
+			t.list, t.hasList = val, true
+		}
+	case dwarf.AttrFrameBase:
+		t.frameBase = expr
 	}
 }
 

@@ -43,6 +43,8 @@ func FuzzImage(f *testing.F) {
 			m.ThreadLocal(-a)
 			m.Variable(a, false)
 			m.Variable(a, true)
+			m.Local(a, -32)
+			m.Local(a, int64(addr))
 			m.Frames(a)
 		}
 		if d := m.dwarf(); d != nil {

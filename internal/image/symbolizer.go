@@ -110,6 +110,20 @@ func (s *Symbolizer) Variable(modulePath, buildID string, at uint64, local bool)
 	return v.Path, v.Type, ok
 }
 
+// Local gives what the debug information says of the variable that lies so many bytes from the canonical frame address of the function at a link-time address (of a return address the one
+// before it): whose it is, its name, the part of it that is there, and that part's type.
+func (s *Symbolizer) Local(modulePath, buildID string, linkAddr uint64, offset int64) (fn, name, path, typ string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.module(moduleKey{modulePath, buildID})
+	if m.img == nil {
+		return "", "", "", "", false
+	}
+	l, ok := m.img.Local(linkAddr, offset)
+	s.takeNotes(m)
+	return l.Func, l.Name, l.Path, l.Type, ok
+}
+
 // ThreadLocal gives the thread-local variable of an executable that lies so many bytes below a thread's pointer, the offset in it, and
 // that in the TLS block.
 func (s *Symbolizer) ThreadLocal(modulePath, buildID string, below uint64) (name string, offset, at uint64, ok bool) {

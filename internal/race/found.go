@@ -1,6 +1,8 @@
 package race
 
 import (
+	"encoding/binary"
+
 	"github.com/ripstop/ripstop/internal/finding"
 	"github.com/ripstop/ripstop/internal/wire"
 )
@@ -15,10 +17,34 @@ type LiveNames interface {
 type Live struct {
 	w       LiveNames
 	pending map[uint64]map[wire.EvRace]finding.Finding // by process: what was found and is not decided, as its world was then
+	before  map[beforeKey][]byte                       // what was there when a thread was about to make the later access
 }
 
+type beforeKey struct {
+	process  uint64
+	thread   uint32
+	addr, pc uint64
+}
+
+// maxBefore bounds Live.before.
+const maxBefore = 1 << 14
+
 // NewLive makes one. w must be up to date at each call of Found.
-func NewLive(w LiveNames) *Live { return &Live{w, map[uint64]map[wire.EvRace]finding.Finding{}} }
+func NewLive(w LiveNames) *Live {
+	return &Live{w, map[uint64]map[wire.EvRace]finding.Finding{}, map[beforeKey][]byte{}}
+}
+
+// Frame takes what a thread says before a race that it meets.
+func (l *Live) Frame(process uint64, thread uint32, ev wire.EvFrame) {
+	if ev.Known == 0 {
+		return
+	}
+	if len(l.before) >= maxBefore {
+		clear(l.before)
+	}
+	b := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, ev.Lo), ev.Hi)
+	l.before[beforeKey{process, thread, ev.Addr, ev.Pc}] = b[:min(int(ev.Known), len(b))]
+}
 
 // Found takes an event of a process; ok: it is a race that is decided.
 func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool) {
@@ -64,6 +90,9 @@ func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
 		b.usedAfter(x, ev.Addr, ev.Addr2, "free", ev.By2, ev.Stack2)
 	default:
 		b.unordered(x, ev.Addr, q, s)
+	}
+	if before := l.before[beforeKey{process, ev.By, ev.Addr, ev.Pc}]; before != nil && x.pc != 0 {
+		b.f.Parts[0].Before = before // of x
 	}
 	return b.f
 }

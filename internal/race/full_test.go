@@ -1,6 +1,7 @@
 package race
 
 import (
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -43,8 +44,8 @@ func runJudged(t testing.TB, runner, exe string, options map[string]any) (found 
 			Type, Rule, Message string
 			Notes               []string
 			Parts               []struct {
-				Text  string
-				Stack []struct {
+				Text, Before string
+				Stack        []struct {
 					File string
 					Line int
 				}
@@ -60,6 +61,9 @@ func runJudged(t testing.TB, runner, exe string, options map[string]any) (found 
 		one := finding.Finding{Rule: rule, Message: f.Message, Notes: f.Notes}
 		for _, p := range f.Parts {
 			part := finding.Part{Text: p.Text}
+			if part.Before, err = hex.DecodeString(p.Before); err != nil {
+				t.Fatal(err)
+			}
 			for _, s := range p.Stack {
 				part.Stack = append(part.Stack, finding.Frame{File: s.File, Line: s.Line})
 			}

@@ -62,7 +62,7 @@ func deadlock() finding.Finding {
 			{Text: "Waiting here for rwlock RW1", Thread: 2},
 		},
 		Objects: []finding.Object{
-			{ID: "M2", Kind: "mutex", Addr: 0x7ffc1000, Where: finding.OnStack, OwnerThread: 1, Func: "main"},
+			{ID: "M2", Kind: "mutex", Addr: 0x7ffc1000, Where: finding.OnStack, OwnerThread: 1, Func: "main", Symbol: "bank", Path: ".lock"},
 			{ID: "RW1", Kind: "rwlock", Addr: 0x55d0c0004060, Where: finding.Global, Module: bankExe, Symbol: "table", SymOffset: 32},
 		},
 		Threads: []finding.Thread{{Number: 1, Tid: 4711}, {Number: 2, Tid: 4713, Name: "auditor"}},
@@ -105,7 +105,7 @@ func dataRace() finding.Finding {
 		Rule: finding.RuleDataRace, PID: 4711, Exe: bankExe, Count: 1,
 		Message: "L1 is written by T3 and read by the main thread, and nothing orders the two",
 		Parts: []finding.Part{
-			{Text: "Write of size 4 at 0x55d0c0004084", Thread: 3, Stack: finding.Stack{at(0x1210, "audit", bankSrc, 20, 2), at(0x1310, "auditor", bankSrc, 30, 0)},
+			{Text: "Write of size 4 at 0x55d0c0004084", Thread: 3, Before: []byte{17, 0, 0, 0}, Stack: finding.Stack{at(0x1210, "audit", bankSrc, 20, 2), at(0x1310, "auditor", bankSrc, 30, 0)},
 				Held: []finding.Held{{Object: "M1", Stack: finding.Stack{at(0x1200, "audit", bankSrc, 19, 2)}}, {Object: "RW1", Shared: true}}},
 			{Text: "Previous read of size 4 at 0x55d0c0004084", Thread: 1, Stack: finding.Stack{at(0x1330, "close_account", bankSrc, 0, 0), frameMain}, Provenance: "forward"},
 		},

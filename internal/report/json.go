@@ -2,6 +2,7 @@ package report
 
 import (
 	"bufio"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -68,6 +69,7 @@ type (
 		Stack      []jsonFrame `json:"stack"`
 		Held       []jsonHeld  `json:"held"`
 		Provenance string      `json:"provenance,omitempty"`
+		Before     string      `json:"before,omitempty"`
 	}
 	jsonMemory struct {
 		Address string `json:"address"`
@@ -198,7 +200,7 @@ func jsonOf(rec *record) *jsonFinding {
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]
-		jp := jsonPart{Text: p.Text, Thread: p.Thread, Stack: jsonStack(p.Stack), Held: []jsonHeld{}, Provenance: p.Provenance}
+		jp := jsonPart{Text: p.Text, Thread: p.Thread, Stack: jsonStack(p.Stack), Held: []jsonHeld{}, Provenance: p.Provenance, Before: hex.EncodeToString(p.Before)}
 		for _, h := range p.Held {
 			jp.Held = append(jp.Held, jsonHeld{h.Object, h.Shared, jsonStack(h.Stack)})
 		}

@@ -90,6 +90,9 @@ func objectName(o *finding.Object) string {
 			}
 		}
 	case finding.OnStack:
+		if o.Symbol != "" {
+			return clean(o.Symbol + o.Path + " of " + o.Func)
+		}
 		if o.Func != "" {
 			return "on the stack of " + clean(o.Func)
 		}
@@ -157,7 +160,26 @@ func partText(f *finding.Finding, p *finding.Part) string {
 		}
 		s += " (mutexes: " + strings.Join(held, ", ") + ")"
 	}
+	if len(p.Before) > 0 {
+		s += ", before which there was " + valueText(p.Before)
+	}
 	return s
+}
+
+// valueText is bytes of memory as a number where a number has as many, or each.
+func valueText(b []byte) string {
+	switch len(b) {
+	case 1, 2, 4, 8:
+		v := uint64(0)
+		for i, x := range b {
+			v |= uint64(x) << (8 * i)
+		}
+		if v < 10 {
+			return fmt.Sprint(v)
+		}
+		return fmt.Sprintf("%d (0x%x)", v, v)
+	}
+	return fmt.Sprintf("% x", b)
 }
 
 // heldText says where a lock that the part's thread holds was taken.
@@ -220,6 +242,9 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 		}
 		if o.Func != "" {
 			s += ", in the frame of " + clean(o.Func)
+		}
+		if o.Symbol != "" {
+			s += ": '" + clean(o.Symbol) + "'" + declaration(o)
 		}
 		return s, nil
 	case finding.TLS:

@@ -51,6 +51,9 @@ func (j *Judge) Event(process uint64, e *wire.Event) {
 	j.set.Event(process, e)
 	j.det.Event(process, e)
 	j.notSeen.event(j.set, process, e)
+	if e.Type == wire.TypeFrame {
+		j.races.Frame(process, e.Thread, wire.DecodeFrame(e.Words))
+	}
 	if e.Type == wire.TypeRace {
 		if f, ok := j.races.Found(process, wire.DecodeRace(e.Words)); ok && (f.Rule != finding.RuleDataRaceMov || !j.hideMov) {
 			j.found(f)

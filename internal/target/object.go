@@ -292,6 +292,9 @@ func (s *Set) Object(process, addr uint64, kind wire.Object) finding.Object {
 	out.BelowThread, out.Below = p.belowPointer(addr)
 	if t, ok := p.stackOwner(addr); ok {
 		out.Where, out.OwnerThread = finding.OnStack, t
+		if f, ok := p.racing[addr]; ok {
+			out.Frame, out.FrameOffset = p.frame(f.pc, false, mapped), int64(addr-f.cfa)
+		}
 	} else if p.mappings.has(addr) {
 		out.Where = finding.Mapping
 	}

@@ -44,6 +44,9 @@ func (s *Set) Symbolize(f *finding.Finding) {
 		if o.Below != 0 && o.Where != finding.TLS {
 			s.threadLocal(o)
 		}
+		if o.Where == finding.OnStack && o.Frame.Module != "" {
+			s.stackSlot(o)
+		}
 		if o.Kind != finding.KindWords("location") { // of locks what they are is known, and how their library makes them is nobody's matter
 			o.Path, _, _ = strings.Cut(o.Path, "._")
 			o.Type = ""

@@ -24,6 +24,8 @@ type Symbolizer interface {
 	// Variable gives the part of a global variable that lies at a link-time address, or of a thread-local one at an offset of the module's TLS block, as it is written behind the
 	// variable's name, and its type.
 	Variable(module, buildID string, at uint64, local bool) (path, typ string, ok bool)
+	// Local gives the variable that lies so many bytes from the canonical frame address of the function at a link-time address, as Variable does, with its name and the function whose it is.
+	Local(module, buildID string, linkAddr uint64, offset int64) (fn, name, path, typ string, ok bool)
 }
 
 // Set holds the models of all processes of a run. It is for one goroutine. Asked about a process or a thread it does not know, it
@@ -56,6 +58,7 @@ type process struct {
 	blocks   map[uint64]block    // heap blocks by address; only when all events are recorded
 	large    map[uint64]struct{} // those of blocks that are at least largeBlock long
 	mappings intervals           // only when all events are recorded
+	racing   map[uint64]frame    // by the address of a race on a stack: where that was
 }
 
 func newProcess() *process {
@@ -118,6 +121,8 @@ func (s *Set) Event(id uint64, e *wire.Event) {
 		p.threadEvent(e)
 	case wire.TypeInit, wire.TypeDestroy, wire.TypeInBlock, wire.TypeBlockGone:
 		p.objectEvent(e)
+	case wire.TypeFrame:
+		p.frameEvent(wire.DecodeFrame(w))
 	case wire.TypeAlloc, wire.TypeFree, wire.TypeMmap, wire.TypeMunmap, wire.TypeMremap:
 		p.memoryEvent(e)
 	}

@@ -46,6 +46,10 @@ func (names) Symbol(module, buildID string, at uint64) (string, uint64, bool) {
 func (names) ThreadLocal(module, _ string, below uint64) (string, uint64, uint64, bool) {
 	return "mine", 4, 4, module == "/bin/prog" && below == 0x10
 }
+func (names) Local(_, _ string, at uint64, offset int64) (string, string, string, string, bool) {
+	return "f", fmt.Sprintf("local%d", -offset), ".x", "int", at == 0x1100
+}
+
 func (names) Variable(_, _ string, at uint64, local bool) (string, string, bool) {
 	return ".part", "int", local && at == 4
 }

@@ -143,6 +143,9 @@ var Events = []Spec{
 	{73, "guard-writer", []Field{u32f("evidence"), u8("how", "Writer"), thread("writer"), addr("addr"), addr("pc"), u64f("before"), u64f("after"), stack()}, NoTail,
 		"[guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last."},
 
+	{74, "frame", []Field{u8("known", ""), addr("addr"), addr("pc"), u64f("lo"), u64f("hi"), addr("object"), addr("function"), addr("cfa")}, NoTail,
+		"[races] Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address."},
+
 	// Signals.
 	{80, "sigaction", []Field{u32f("sig"), u32f("saflags"), addr("handler")}, NoTail, "A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`."},
 	{81, "signal-send", []Field{u32f("sig"), thread("target"), u32f("pid")}, NoTail, "[all] kill family, sigqueue, raise, pthread_kill, abort. Release. target 0: the process pid."},

@@ -486,6 +486,7 @@ const (
 	TypeRace               Type = 71
 	TypeEvidence           Type = 72
 	TypeGuardWriter        Type = 73
+	TypeFrame              Type = 74
 	TypeSigaction          Type = 80
 	TypeSignalSend         Type = 81
 	TypeSignalEnter        Type = 82
@@ -1987,6 +1988,47 @@ func (e EvGuardWriter) Append(dst []uint64, ts uint64) []uint64 {
 	w[5] |= uint64(uint64(e.Before)) << 0
 	w[6] |= uint64(uint64(e.After)) << 0
 	w[7] |= uint64(uint32(e.Stack)) << 0
+	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvFrame is event `frame`: [races] Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address.
+type EvFrame struct {
+	Known    uint8
+	Addr     uint64
+	Pc       uint64
+	Lo       uint64
+	Hi       uint64
+	Object   uint64
+	Function uint64
+	Cfa      uint64
+}
+
+// DecodeFrame reads the record w, whose length RecordWords has confirmed.
+func DecodeFrame(w []uint64) (e EvFrame) {
+	e.Known = uint8(w[1] >> 0)
+	e.Addr = uint64(w[2] >> 0)
+	e.Pc = uint64(w[3] >> 0)
+	e.Lo = uint64(w[4] >> 0)
+	e.Hi = uint64(w[5] >> 0)
+	e.Object = uint64(w[6] >> 0)
+	e.Function = uint64(w[7] >> 0)
+	e.Cfa = uint64(w[8] >> 0)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvFrame) Append(dst []uint64, ts uint64) []uint64 {
+	var w [9]uint64
+	w[0] = ts<<8 | 74
+	w[1] |= uint64(uint8(e.Known)) << 0
+	w[2] |= uint64(uint64(e.Addr)) << 0
+	w[3] |= uint64(uint64(e.Pc)) << 0
+	w[4] |= uint64(uint64(e.Lo)) << 0
+	w[5] |= uint64(uint64(e.Hi)) << 0
+	w[6] |= uint64(uint64(e.Object)) << 0
+	w[7] |= uint64(uint64(e.Function)) << 0
+	w[8] |= uint64(uint64(e.Cfa)) << 0
 	dst = append(dst, w[:]...)
 	return dst
 }

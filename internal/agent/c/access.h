@@ -47,6 +47,8 @@ static inline uintptr_t rs_tell_site(uintptr_t ret) { return ret + (uintptr_t)(i
 /* full.c, with rs_config.races. */
 void rs_full_take(const struct rs_access_context *c, const struct accesses *list) RS_HIDDEN;
 void rs_full_event(struct rs_thread *t, unsigned id) RS_HIDDEN;
+/* Where the thread is whose access is being looked at; false: that was earlier, or it is in a handler. */
+bool rs_full_where(struct rs_thread *t, struct rs_frame *out) RS_HIDDEN;
 
 /* access.c, called by tell.c: the recipe whose mark lies at ret tells an access to c->addr[0]. */
 void rs_access_told(struct rs_access_context *c, uintptr_t ret) RS_HIDDEN;

@@ -187,6 +187,8 @@ struct rs_race_thread *rs_race_live_thread(struct rs_thread *t) RS_HIDDEN; /* NU
 void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack) RS_HIDDEN;
 void rs_race_live_event(struct rs_thread *t, const uint64_t *w) RS_HIDDEN;
 void rs_race_live_say(struct rs_thread *t, unsigned before) RS_HIDDEN;
+/* Notes where t's frames are for child, which it is about to start; pc and fp as rs_stack_from has them. */
+void rs_race_live_origin(struct rs_thread *t, struct rs_thread *child, uintptr_t pc, void *fp) RS_HIDDEN;
 
 /* --- access.c -------------------------------------------------------------------------------------------------------------------------- */
 

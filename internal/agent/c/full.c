@@ -241,6 +241,15 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 	return last;
 }
 
+bool rs_full_where(struct rs_thread *t, struct rs_frame *out)
+{
+	const struct rs_full *m = t->accesses;
+	const struct rs_access_context *c = m ? m->at : NULL;
+	if (c)
+		*out = (struct rs_frame){.pc = c->site + 1, .rsp = c->gpr[RSP], .rbp = c->gpr[RBP], .has_rbp = true};
+	return c != NULL;
+}
+
 static void thread_wanted(void *arg) { *(struct rs_thread **)arg = rs_self(); }
 
 void rs_full_take(const struct rs_access_context *c, const struct accesses *list)
@@ -259,6 +268,7 @@ void rs_full_take(const struct rs_access_context *c, const struct accesses *list
 	uintptr_t before = m->busy;
 	const struct rs_full_last *last = &m->none;
 	m->busy = (uintptr_t)__builtin_frame_address(0);
+	m->at = NULL;
 	RS_BARRIER();
 	if (!nested) {
 		settle(m); /* and what handlers access comes here */
@@ -269,8 +279,13 @@ void rs_full_take(const struct rs_access_context *c, const struct accesses *list
 			tell_waiting(t, m);
 		if (list->kind[i] & FENCE)
 			fence(t, m, c, nested);
-		else
+		else {
+			m->at = nested ? NULL : c;
+			RS_BARRIER();
 			last = one(t, m, c, list->a[i], list->kind[i], nested);
+			RS_BARRIER();
+			m->at = NULL;
+		}
 	}
 	RS_BARRIER();
 	m->busy = nested ? before : 0;

@@ -24,5 +24,6 @@ struct rs_full {
 	uintptr_t busy;                  /* where on the stack rs_full_take began; 0: it does not run */
 	struct touch waits;              /* a read, or an atomic instruction's end; kind 0: none */
 	struct touch store;              /* a plain store after which the thread accessed nothing else, for a fence that may follow */
+	const struct rs_access_context *at; /* whose access is being told, before it is made; NULL: nobody's */
 };
 #endif

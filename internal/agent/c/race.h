@@ -22,8 +22,11 @@ struct rs_race_thread {
 	/* more behind it: race_core.h */
 };
 
+struct rs_race_found;
 struct rs_race_config {
 	uint32_t max_pages;        /* pages of the program whose history is kept; 0: 1<<16, which is about 1.1 GB at most */
+	/* Called by the thread of the later access before a race of two accesses is noted that was not noted before, perhaps twice; may be NULL. */
+	void (*look)(const struct rs_race_found *f);
 };
 
 /* To be called once, before anything else; false: no memory. */

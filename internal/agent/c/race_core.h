@@ -208,6 +208,7 @@ static inline struct race_moment rs_race_moment(void)
 {
 	return (struct race_moment){__atomic_load_n(&rs_race_generation, __ATOMIC_ACQUIRE), __atomic_load_n(&rs_race_atomics, __ATOMIC_ACQUIRE)};
 }
+bool rs_race_is_new(const struct rs_race_found *f) RACE_HIDDEN; /* no race of that pair is noted */
 void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsigned rests, struct race_moment began) RACE_HIDDEN;
 /* The bytes proved atomic: their place can be found. */
 void rs_race_found_atomic(uint64_t lo, uint64_t hi) RACE_HIDDEN;

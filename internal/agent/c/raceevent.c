@@ -553,7 +553,7 @@ static void of_thread(struct race_thread *t, const uint64_t *w)
 void rs_race_event(uint32_t number, const uint64_t *w)
 {
 	uint8_t id = (uint8_t)w[0];
-	if (id == RS_EV_ACCESS || id == RS_EV_STACK || id == RS_EV_STACK_HOLDING || id == RS_EV_PAD || id == RS_EV_RACE || id == RS_EV_NOTICE)
+	if (id == RS_EV_ACCESS || id == RS_EV_STACK || id == RS_EV_STACK_HOLDING || id == RS_EV_PAD || id == RS_EV_RACE || id == RS_EV_FRAME || id == RS_EV_NOTICE)
 		return;
 	struct race_thread *t = rs_race_of(number);
 	if (t && t->busy) { /* a handler that came in the middle of this */

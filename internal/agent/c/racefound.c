@@ -73,6 +73,17 @@ static bool refuted(const struct race *r, struct race_moment began)
 	return r->rests & REST_DIRECT && began.atomics != __atomic_load_n(&rs_race_atomics, __ATOMIC_SEQ_CST) && rs_race_places(r->lo, r->hi, PLACE_ATOMIC, at);
 }
 
+bool rs_race_is_new(const struct rs_race_found *f)
+{
+	bool any = false;
+	if (!rs_race_lock(&races_lock))
+		return false;
+	for (uint32_t i = head[hash(f)]; i && !any; i = races[i].next)
+		any = same(&races[i].f, f);
+	rs_race_unlock(&races_lock);
+	return !any;
+}
+
 void rs_race_found(const struct rs_race_found *f, uint64_t lo, uint64_t hi, unsigned rests, struct race_moment began)
 {
 	if (!rs_race_lock(&races_lock)) {

@@ -318,6 +318,14 @@ static bool freed_here(const struct race_page *g, uint64_t cell, uint8_t mask)
 	return g->any_freed && (uint8_t)(race_load(&g->freed[cell % CELLS / 8]) >> cell % 8 * 8) & mask;
 }
 
+/* Notes a race of x, an access that was not made yet. */
+static void note(const struct access *x, const struct rs_race_found *f, unsigned rests)
+{
+	if (rs_race_configured.look && f->pc && rs_race_is_new(f))
+		rs_race_configured.look(f);
+	rs_race_found(f, x->lo, x->hi, rests, x->began);
+}
+
 static void use_after_free(struct access *x, uint64_t cell, uint8_t mask)
 {
 	struct race_freed b;
@@ -327,7 +335,7 @@ static void use_after_free(struct access *x, uint64_t cell, uint8_t mask)
 	struct rs_race_found f = {
 		.rule = RS_RACE_RULE_USE_AFTER_FREE, .kind = (uint8_t)x->kind, .by = x->t->quick.number, .stack = x->stack, .addr = x->lo, .size = x->size, .pc = x->pc,
 		.by2 = b.thread, .stack2 = b.stack, .addr2 = b.addr, .size2 = b.size};
-	rs_race_found(&f, x->lo, x->hi, 0, x->began);
+	note(x, &f, 0);
 }
 
 static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
@@ -365,7 +373,7 @@ static void tell(struct access *x)
 		unsigned rests = x->found[i].rests;
 		if (!(rests & REST_DIRECT) && race_may_know(x->t, x->found[i].e))
 			rests |= REST_ORDERED;
-		rs_race_found(&x->found[i].f, x->lo, x->hi, rests, x->began);
+		note(x, &x->found[i].f, rests);
 	}
 	x->found_count = 0;
 }

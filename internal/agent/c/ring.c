@@ -158,13 +158,13 @@ static __attribute__((noinline)) uint64_t *reserve_inside(struct rs_thread *t, u
 
 uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
 {
-	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && id != RS_EV_RACE)
+	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && id != RS_EV_RACE && id != RS_EV_FRAME)
 		rs_access_event(t, id);
 	if (RS_UNLIKELY(rs_config.races | rs_config.guard)) {
 		/* What is executed again was told when it was recorded. */
 		if (rs_config.guard && rs_guard_mode() == RS_GUARD_REPLAY)
 			return NULL;
-		if (rs_config.races && id != RS_EV_RACE && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
+		if (rs_config.races && id != RS_EV_RACE && id != RS_EV_FRAME && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
 			rs_race_live_say(t, id);
 	}
 	if (RS_UNLIKELY(t->emit_sp))

@@ -1092,6 +1092,30 @@ static inline uint64_t rs_get_guard_writer_before(const uint64_t *w) { return (u
 static inline uint64_t rs_get_guard_writer_after(const uint64_t *w) { return (uint64_t)(w[6] >> 0); }
 static inline uint32_t rs_get_guard_writer_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 0); }
 
+/* [races] Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address. */
+#define RS_EV_FRAME 74
+#define RS_FRAME_WORDS 9
+static inline void rs_put_frame(uint64_t *w, uint8_t known, uint64_t addr, uint64_t pc, uint64_t lo, uint64_t hi, uint64_t object, uint64_t function, uint64_t cfa)
+{
+	(void)w;
+	w[1] = (uint64_t)known;
+	w[2] = (uint64_t)addr;
+	w[3] = (uint64_t)pc;
+	w[4] = (uint64_t)lo;
+	w[5] = (uint64_t)hi;
+	w[6] = (uint64_t)object;
+	w[7] = (uint64_t)function;
+	w[8] = (uint64_t)cfa;
+}
+static inline uint8_t rs_get_frame_known(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint64_t rs_get_frame_addr(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_frame_pc(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_frame_lo(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint64_t rs_get_frame_hi(const uint64_t *w) { return (uint64_t)(w[5] >> 0); }
+static inline uint64_t rs_get_frame_object(const uint64_t *w) { return (uint64_t)(w[6] >> 0); }
+static inline uint64_t rs_get_frame_function(const uint64_t *w) { return (uint64_t)(w[7] >> 0); }
+static inline uint64_t rs_get_frame_cfa(const uint64_t *w) { return (uint64_t)(w[8] >> 0); }
+
 /* A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`. */
 #define RS_EV_SIGACTION 80
 #define RS_SIGACTION_WORDS 3
