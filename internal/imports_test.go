@@ -56,11 +56,13 @@ var policy = map[string]string{
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
 		"github.com/google/pprof/profile",
-	"internal/hook":  "internal/wire internal/x86 internal/patch internal/syscalls internal/engine",
-	"internal/calls": "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/hook internal/agent internal/run",
+	"internal/tool":    "internal/wire internal/finding internal/image internal/x86 internal/target internal/engine internal/access internal/agent internal/run",
+	"internal/sharing": "internal/finding internal/tool",
+	"internal/hook":    "internal/wire internal/x86 internal/patch internal/syscalls internal/engine",
+	"internal/calls":   "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/hook internal/agent internal/run",
 	"internal/analyze": "internal/wire internal/finding internal/image internal/unwind internal/x86 internal/sample internal/recover internal/trace internal/target internal/race " +
 		"internal/report internal/agent",
-	"cmd/ripstop": "internal/run internal/record internal/analyze internal/race internal/recover internal/count internal/calls internal/syscalls internal/report internal/doctor " +
+	"cmd/ripstop": "internal/run internal/record internal/analyze internal/race internal/recover internal/count internal/tool internal/sharing internal/calls internal/syscalls internal/report internal/doctor " +
 		"github.com/spf13/cobra github.com/spf13/cobra/doc github.com/spf13/pflag golang.org/x/term",
 }
 

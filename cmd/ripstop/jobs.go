@@ -24,6 +24,7 @@ type flags struct {
 	epochs      time.Duration
 	full        bool
 	races       string
+	tool        string
 	memoryLimit int
 	heap        string
 	haltOnFirst bool
@@ -59,6 +60,9 @@ type jobTable struct {
 
 var jobs = jobTable{
 	run: func(o *flags) (int, error) {
+		if o.tool == toolSharing {
+			return runSharing(o)
+		}
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
 			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),

@@ -65,9 +65,13 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 		Example: `  ripstop run -- ./server -p 8080
   ripstop run --format text,sarif=report.sarif -- make test
   ripstop run --suppressions known.supp --on-deadlock=abort -- ./server
-  ripstop run --full -- ./unit-test`,
+  ripstop run --full -- ./unit-test
+  ripstop run --tool=sharing -- ./benchmark`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.program, o.report.Command = args, args
+			if o.tool != toolFind && (o.full || o.races != racesAsked || o.heap != string(run.LibcHeap)) {
+				return errors.New("--tool=sharing does not look for races, and has libc's heap: give it without --full and --heap")
+			}
 			if o.races == racesShared && o.heap == string(run.OwnHeap) {
 				return errors.New("--races=shared watches blocks of its own: give it without --heap=own")
 			}
@@ -80,6 +84,8 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	fs.deadlockFlags(o)
 	fs.oneOf(&o.heap, "heap", string(run.LibcHeap), []string{string(run.LibcHeap), string(run.OwnHeap)},
 		"whose malloc the program has: libc's, or ripstop's own in its place, which is not needed for anything yet")
+	fs.oneOf(&o.tool, "tool", toolFind, []string{toolFind, toolSharing},
+		"what the program is watched for: find what is wrong; or sharing, the cache lines that threads take from each other, falsely or truly, by fields and instructions, all accesses counted (as slow as --full; --format text or json, and the exit status is the program's)")
 	fs.under("Data races")
 	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 30 to 200 times slower")
 	fs.oneOf(&o.races, "races", racesAsked, []string{racesAsked, racesShared}, "which accesses --full checks: all, or those to memory that threads share")

@@ -145,6 +145,8 @@ var Events = []Spec{
 
 	{74, "frame", []Field{u8("known", ""), addr("addr"), addr("pc"), u64f("lo"), u64f("hi"), addr("object"), addr("function"), addr("cfa")}, NoTail,
 		"[races] Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address."},
+	{75, "line", []Field{addr("line"), addr("pc"), u64f("read"), u64f("written"), u64f("reads"), u64f("writes"), u64f("moved"), u64f("first"), u64f("last"), thread("by")}, NoTail,
+		"[lines] What the instruction at pc did to the 64 bytes at line in thread by since it was last told: which bytes it read and wrote (bit 0: the first), how often, and how often the line was not the thread's then: others had written since it last had it, or it wrote and others had it too. first and last: ticks. Told when its place is needed, when the thread ends, and when the process does, then by the thread that ends it."},
 
 	// Signals.
 	{80, "sigaction", []Field{u32f("sig"), u32f("saflags"), addr("handler")}, NoTail, "A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`."},

@@ -487,6 +487,7 @@ const (
 	TypeEvidence           Type = 72
 	TypeGuardWriter        Type = 73
 	TypeFrame              Type = 74
+	TypeLine               Type = 75
 	TypeSigaction          Type = 80
 	TypeSignalSend         Type = 81
 	TypeSignalEnter        Type = 82
@@ -2033,6 +2034,53 @@ func (e EvFrame) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
+// EvLine is event `line`: [lines] What the instruction at pc did to the 64 bytes at line in thread by since it was last told: which bytes it read and wrote (bit 0: the first), how often, and how often the line was not the thread's then: others had written since it last had it, or it wrote and others had it too. first and last: ticks. Told when its place is needed, when the thread ends, and when the process does, then by the thread that ends it.
+type EvLine struct {
+	Line    uint64
+	Pc      uint64
+	Read    uint64
+	Written uint64
+	Reads   uint64
+	Writes  uint64
+	Moved   uint64
+	First   uint64
+	Last    uint64
+	By      uint32
+}
+
+// DecodeLine reads the record w, whose length RecordWords has confirmed.
+func DecodeLine(w []uint64) (e EvLine) {
+	e.Line = uint64(w[1] >> 0)
+	e.Pc = uint64(w[2] >> 0)
+	e.Read = uint64(w[3] >> 0)
+	e.Written = uint64(w[4] >> 0)
+	e.Reads = uint64(w[5] >> 0)
+	e.Writes = uint64(w[6] >> 0)
+	e.Moved = uint64(w[7] >> 0)
+	e.First = uint64(w[8] >> 0)
+	e.Last = uint64(w[9] >> 0)
+	e.By = uint32(w[10] >> 0)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvLine) Append(dst []uint64, ts uint64) []uint64 {
+	var w [11]uint64
+	w[0] = ts<<8 | 75
+	w[1] |= uint64(uint64(e.Line)) << 0
+	w[2] |= uint64(uint64(e.Pc)) << 0
+	w[3] |= uint64(uint64(e.Read)) << 0
+	w[4] |= uint64(uint64(e.Written)) << 0
+	w[5] |= uint64(uint64(e.Reads)) << 0
+	w[6] |= uint64(uint64(e.Writes)) << 0
+	w[7] |= uint64(uint64(e.Moved)) << 0
+	w[8] |= uint64(uint64(e.First)) << 0
+	w[9] |= uint64(uint64(e.Last)) << 0
+	w[10] |= uint64(uint32(e.By)) << 0
+	dst = append(dst, w[:]...)
+	return dst
+}
+
 // EvSigaction is event `sigaction`: A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`.
 type EvSigaction struct {
 	Sig     uint32
@@ -2465,10 +2513,12 @@ type Config struct {
 	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual
 	Allocator   uint32 // low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB
 	Guard       uint32 // bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual
+	Lines       uint32 // 1: what recipes tell of accesses is counted by cache lines, and sent as `line`
+	_           [4]byte
 }
 
 // SizeConfig is the size of Config in bytes.
-const SizeConfig = 48
+const SizeConfig = 56
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Config{})-SizeConfig]
 
@@ -2618,7 +2668,7 @@ type Welcome struct {
 }
 
 // SizeWelcome is the size of Welcome in bytes.
-const SizeWelcome = 64
+const SizeWelcome = 72
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Welcome{})-SizeWelcome]
 

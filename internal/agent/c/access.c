@@ -23,6 +23,7 @@ struct memory {
 	struct touch waits;        /* a read, or an atomic instruction's end; kind 0: none */
 	struct touch store;        /* a plain store after which the thread accessed nothing else, for a fence that may follow */
 	struct cell cell[CELLS];
+	struct rs_lines *lines;    /* lines.c */
 };
 
 /* Cells that atomic instructions have accessed, hashed. Set before the first such instruction is made, so whoever sees what it wrote sees the bit. */
@@ -355,6 +356,16 @@ static void take(const struct rs_access_context *c, const struct accesses *list)
 		return;
 	bool nested = m->busy && !rs_left_behind(t, m->busy, true);
 	uintptr_t before = m->busy;
+	if (rs_config.lines) { /* seen stays 0: every access comes here. What a handler does that interrupted this is not counted. */
+		if (nested)
+			return;
+		m->busy = (uintptr_t)__builtin_frame_address(0);
+		RS_BARRIER();
+		rs_lines_take(t, &m->lines, list);
+		RS_BARRIER();
+		m->busy = 0;
+		return;
+	}
 	m->told.seen = 0; /* what handlers tell comes here */
 	m->busy = (uintptr_t)__builtin_frame_address(0);
 	RS_BARRIER();
@@ -424,6 +435,8 @@ void rs_access_event(struct rs_thread *t, unsigned id)
 		rs_full_event(t, id);
 		return;
 	}
+	if (rs_config.lines)
+		return;
 	m->told.seen = 0;
 	RS_BARRIER();
 	if (m->number != t->number)

@@ -44,6 +44,10 @@ struct __attribute__((packed)) rs_tell_mark { uint8_t nop[3], shape; int32_t dis
 static inline unsigned rs_tell_shape(uintptr_t ret) { return ((const struct rs_tell_mark *)ret)->shape; }
 static inline uintptr_t rs_tell_site(uintptr_t ret) { return ret + (uintptr_t)(intptr_t)((const struct rs_tell_mark *)ret)->distance; }
 
+/* lines.c, with rs_config.lines. own: the thread's memory for it. */
+struct rs_lines;
+void rs_lines_take(struct rs_thread *t, struct rs_lines **own, const struct accesses *list) RS_HIDDEN;
+
 /* full.c, with rs_config.races. */
 void rs_full_take(const struct rs_access_context *c, const struct accesses *list) RS_HIDDEN;
 void rs_full_event(struct rs_thread *t, unsigned id) RS_HIDDEN;

@@ -187,6 +187,11 @@ uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack);
 /* From a signal's ucontext. */
 uint32_t rs_stack_ucontext(struct rs_thread *t, const void *ucontext, unsigned depth);
 
+/* --- counts by cache line (lines.c) ------------------------------------------------------------------------------------ */
+
+void rs_lines_thread_end(struct rs_thread *t);  /* tells what is not told */
+void rs_lines_process_end(struct rs_thread *t); /* likewise, of all threads */
+
 /* --- life of the agent (init.c), modules (module.c) -------------------------------------------------------------------- */
 
 /* Opens the session if there is one; called by the constructor and by whatever is interposed and called earlier. Idempotent. */

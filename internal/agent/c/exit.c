@@ -14,6 +14,7 @@ void rs_emit_end(struct rs_thread *t, unsigned end, int status)
 	if (rs_silent(t))
 		return;
 	rs_count_locks();
+	rs_lines_process_end(t);
 	RS_EMIT_URGENT(t, PROCESS_END, process_end, (uint8_t)end, (uint32_t)status);
 }
 

@@ -253,6 +253,7 @@ static void end(struct rs_thread *t)
 	__atomic_fetch_add(&rs_counters->locks_taken, t->locks_taken, __ATOMIC_RELAXED);
 	t->slot->locks_taken = 0;
 	hide(t);
+	rs_lines_thread_end(t);
 	RS_EMIT(t, THREAD_EXIT, thread_exit, t->exit_value);
 	if (h)
 		rs_handle_change(h, t->number, ENDED, 0, 0);

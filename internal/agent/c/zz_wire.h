@@ -1116,6 +1116,34 @@ static inline uint64_t rs_get_frame_object(const uint64_t *w) { return (uint64_t
 static inline uint64_t rs_get_frame_function(const uint64_t *w) { return (uint64_t)(w[7] >> 0); }
 static inline uint64_t rs_get_frame_cfa(const uint64_t *w) { return (uint64_t)(w[8] >> 0); }
 
+/* [lines] What the instruction at pc did to the 64 bytes at line in thread by since it was last told: which bytes it read and wrote (bit 0: the first), how often, and how often the line was not the thread's then: others had written since it last had it, or it wrote and others had it too. first and last: ticks. Told when its place is needed, when the thread ends, and when the process does, then by the thread that ends it. */
+#define RS_EV_LINE 75
+#define RS_LINE_WORDS 11
+static inline void rs_put_line(uint64_t *w, uint64_t line, uint64_t pc, uint64_t read, uint64_t written, uint64_t reads, uint64_t writes, uint64_t moved, uint64_t first, uint64_t last, uint32_t by)
+{
+	(void)w;
+	w[1] = (uint64_t)line;
+	w[2] = (uint64_t)pc;
+	w[3] = (uint64_t)read;
+	w[4] = (uint64_t)written;
+	w[5] = (uint64_t)reads;
+	w[6] = (uint64_t)writes;
+	w[7] = (uint64_t)moved;
+	w[8] = (uint64_t)first;
+	w[9] = (uint64_t)last;
+	w[10] = (uint64_t)by;
+}
+static inline uint64_t rs_get_line_line(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
+static inline uint64_t rs_get_line_pc(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
+static inline uint64_t rs_get_line_read(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_line_written(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint64_t rs_get_line_reads(const uint64_t *w) { return (uint64_t)(w[5] >> 0); }
+static inline uint64_t rs_get_line_writes(const uint64_t *w) { return (uint64_t)(w[6] >> 0); }
+static inline uint64_t rs_get_line_moved(const uint64_t *w) { return (uint64_t)(w[7] >> 0); }
+static inline uint64_t rs_get_line_first(const uint64_t *w) { return (uint64_t)(w[8] >> 0); }
+static inline uint64_t rs_get_line_last(const uint64_t *w) { return (uint64_t)(w[9] >> 0); }
+static inline uint32_t rs_get_line_by(const uint64_t *w) { return (uint32_t)(w[10] >> 0); }
+
 /* A handler (or default 0, ignore 1) was set. Release towards its `signal-enter`. */
 #define RS_EV_SIGACTION 80
 #define RS_SIGACTION_WORDS 3
@@ -1365,8 +1393,10 @@ struct rs_config {
 	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
 	uint32_t allocator; /* low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB */
 	uint32_t guard; /* bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual */
+	uint32_t lines; /* 1: what recipes tell of accesses is counted by cache lines, and sent as `line` */
+	uint8_t end_padding[4];
 };
-_Static_assert(sizeof(struct rs_config) == 48, "Config");
+_Static_assert(sizeof(struct rs_config) == 56, "Config");
 _Static_assert(offsetof(struct rs_config, all) == 0, "Config.All");
 _Static_assert(offsetof(struct rs_config, follow) == 1, "Config.Follow");
 _Static_assert(offsetof(struct rs_config, heap) == 2, "Config.Heap");
@@ -1382,6 +1412,7 @@ _Static_assert(offsetof(struct rs_config, races) == 32, "Config.Races");
 _Static_assert(offsetof(struct rs_config, race_pages) == 36, "Config.RacePages");
 _Static_assert(offsetof(struct rs_config, allocator) == 40, "Config.Allocator");
 _Static_assert(offsetof(struct rs_config, guard) == 44, "Config.Guard");
+_Static_assert(offsetof(struct rs_config, lines) == 48, "Config.Lines");
 
 /* Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end. */
 struct rs_lane {
@@ -1558,7 +1589,7 @@ struct rs_welcome {
 	uint32_t spare; /*  */
 	struct rs_config config[1]; /*  */
 };
-_Static_assert(sizeof(struct rs_welcome) == 64, "Welcome");
+_Static_assert(sizeof(struct rs_welcome) == 72, "Welcome");
 _Static_assert(offsetof(struct rs_welcome, magic) == 0, "Welcome.Magic");
 _Static_assert(offsetof(struct rs_welcome, version) == 8, "Welcome.Version");
 _Static_assert(offsetof(struct rs_welcome, spare) == 12, "Welcome.Spare");
