@@ -354,7 +354,10 @@ void *rs_alloc_malloc_slow(size_t n)
 		if (RS_LIKELY(b->top != b->bottom))
 			return (void *)*--b->top;
 	}
-	void *p = alloc(n, 16, false);
+	void *p = V.extra ? rs_alloc_guard_quick(n, false) : NULL;
+	if (RS_LIKELY(p != NULL))
+		return p;
+	p = alloc(n, 16, false);
 	return RS_LIKELY(p != NULL) ? p : rs_real.malloc(n);
 }
 
@@ -371,7 +374,10 @@ void *rs_alloc_calloc(size_t m, size_t n)
 			return (void *)p;
 		}
 	}
-	void *p = alloc(total, 16, true);
+	void *p = V.extra ? rs_alloc_guard_quick(total, true) : NULL;
+	if (RS_LIKELY(p != NULL))
+		return p;
+	p = alloc(total, 16, true);
 	return RS_LIKELY(p != NULL) ? p : rs_real.calloc(m, n);
 }
 
@@ -420,8 +426,9 @@ static bool is_free(uintptr_t p)
 	if (kind == 0 || p & 15 || !rs_slab_out(p))
 		return true;
 	size_t n;
-	if (V.extra && rs_guard_state(p, rs_guard_whole(p), &n) == RS_GUARD_GONE)
-		return true;
+	enum rs_guard_state says = V.extra ? rs_guard_state(p, rs_guard_whole(p), &n) : RS_GUARD_NONE;
+	if (RS_LIKELY(says != RS_GUARD_NONE))
+		return says == RS_GUARD_GONE;
 	const struct rs_alloc_bin *b = &rs_alloc_mine->bin[kind - 1];
 	for (const uintptr_t *at = b->bottom; at < b->top; at++)
 		if (*at == p)

@@ -131,6 +131,8 @@ struct rs_alloc_wrongs { unsigned n; struct rs_alloc_wrong e[4]; }; /* more are 
 void rs_alloc_guard_begin(uint32_t word) RS_HIDDEN;
 void *rs_alloc_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero) RS_HIDDEN;
 void rs_alloc_guard_free(struct rs_alloc_heap *h, void *p, unsigned when, struct rs_alloc_wrongs *out) RS_HIDDEN;
+/* The same without a lock, where nothing is unusual, and nothing wrong; NULL: not so. */
+void *rs_alloc_guard_quick(size_t n, bool zero) RS_HIDDEN;
 bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, struct rs_alloc_wrongs *out) RS_HIDDEN;
 size_t rs_alloc_guard_usable(uintptr_t p) RS_HIDDEN;
 /* What a block's last word says; NONE: nothing. */

@@ -20,28 +20,56 @@ __thread struct rs_alloc_giving rs_alloc_giving;
 
 static uint8_t byte_of(uint64_t word, uintptr_t at) { return (uint8_t)(word >> (at & 7) * 8); }
 
-static void fill(uintptr_t from, uintptr_t to, uint64_t word)
+typedef uint64_t any_word __attribute__((may_alias, aligned(1)));
+typedef long long two __attribute__((vector_size(16), may_alias));
+
+/* The pattern's eight bytes from `at` on. */
+static inline uint64_t turned(uint64_t word, uintptr_t at)
 {
-	for (; from < to && from & 7; from++)
-		*(volatile uint8_t *)from = byte_of(word, from);
-	for (; to - from >= 8; from += 8)
-		*(volatile uint64_t *)from = word;
-	for (; from < to; from++)
-		*(volatile uint8_t *)from = byte_of(word, from);
+	unsigned by = (at & 7) * 8;
+	return word >> by | word << (-by & 63);
+}
+
+/* Ends overlap, so that there are no odd bytes but in less than a word. */
+static inline void fill(uintptr_t from, uintptr_t to, uint64_t word)
+{
+	if (RS_UNLIKELY(to - from < 8)) {
+		for (; from < to; from++)
+			*(volatile uint8_t *)from = byte_of(word, from);
+		return;
+	}
+	*(volatile any_word *)from = turned(word, from);
+	*(volatile any_word *)(to - 8) = turned(word, to);
+	for (from = (from + 7) & ~(uintptr_t)7; to - from >= 16; from += 16) {
+		*(volatile any_word *)from = word;
+		*(volatile any_word *)(from + 8) = word;
+	}
+	if (to - from >= 8)
+		*(volatile any_word *)from = word;
+}
+
+static inline bool is_filled(uintptr_t from, uintptr_t to, uint64_t word)
+{
+	if (RS_UNLIKELY(to - from < 8)) {
+		for (; from < to; from++)
+			if (*(volatile const uint8_t *)from != byte_of(word, from))
+				return false;
+		return true;
+	}
+	uint64_t wrong = (*(volatile const any_word *)from ^ turned(word, from)) | (*(volatile const any_word *)(to - 8) ^ turned(word, to));
+	for (from = (from + 7) & ~(uintptr_t)7; to - from >= 8; from += 8)
+		wrong |= *(volatile const any_word *)from ^ word;
+	return wrong == 0;
 }
 
 /* The first byte of [from, to) that is not of the pattern; to: none. */
 static uintptr_t first_wrong(uintptr_t from, uintptr_t to, uint64_t word)
 {
-	for (; from < to && from & 7; from++)
-		if (*(volatile const uint8_t *)from != byte_of(word, from))
-			return from;
-	while (to - from >= 8 && *(volatile const uint64_t *)from == word)
-		from += 8;
-	for (; from < to; from++)
-		if (*(volatile const uint8_t *)from != byte_of(word, from))
-			return from;
-	return to;
+	if (RS_LIKELY(is_filled(from, to, word)))
+		return to;
+	while (from < to && *(volatile const uint8_t *)from == byte_of(word, from))
+		from++;
+	return from;
 }
 
 static void note(struct rs_alloc_wrong *w, uintptr_t from, uintptr_t to, uint64_t word)
@@ -63,15 +91,18 @@ static void note(struct rs_alloc_wrong *w, uintptr_t from, uintptr_t to, uint64_
 
 static uint64_t *last_word(uintptr_t p, size_t size) { return (uint64_t *)(p + size - 8); }
 
-/* slack, thread and generation (together: who), and a check over both and the block. The state is bits of that, turned: of a state of its own in the hash, two would be the same word for one block in 2^24. */
-static uint64_t word_of(uintptr_t p, uint32_t slack, uint32_t who, enum rs_guard_state state)
+/* What a state adds to the word: bits of the check, turned. As input to its hash, two states would be the same word for one block in 2^24. */
+#define STATE_BITS(state) ((uint64_t)(state) * 0x5a5a5500ull << 32 >> (64 - CHECK_BITS) << (64 - CHECK_BITS))
+
+/* slack, thread and generation (together: who), and a check over both and the block. */
+static inline uint64_t word_of(uintptr_t p, uint32_t slack, uint32_t who, enum rs_guard_state state)
 {
 	uint64_t key = (p >> 4) * 0x9e3779b97f4a7c15ull, body = slack | (uint64_t)who << SLACK_BITS;
-	uint64_t check = ((body + 1) * 0xc2b2ae3d27d4eb4full ^ key) * 0x9e3779b97f4a7c15ull ^ (uint64_t)state * 0x5a5a5500ull << 32;
-	return (body ^ key >> CHECK_BITS) | check >> (64 - CHECK_BITS) << (64 - CHECK_BITS);
+	uint64_t check = ((body + 1) * 0xc2b2ae3d27d4eb4full ^ key) * 0x9e3779b97f4a7c15ull;
+	return ((body ^ key >> CHECK_BITS) | check >> (64 - CHECK_BITS) << (64 - CHECK_BITS)) ^ STATE_BITS(state);
 }
 
-static enum rs_guard_state read_word(uintptr_t p, size_t size, size_t *n, uint32_t *who)
+static inline enum rs_guard_state read_word(uintptr_t p, size_t size, size_t *n, uint32_t *who)
 {
 	uint64_t w = *(volatile uint64_t *)last_word(p, size), key = (p >> 4) * 0x9e3779b97f4a7c15ull;
 	uint64_t body = (w ^ key >> CHECK_BITS) & ((1ull << BODY_BITS) - 1);
@@ -80,7 +111,8 @@ static enum rs_guard_state read_word(uintptr_t p, size_t size, size_t *n, uint32
 	*n = size - slack;
 	if (slack > size || slack < V.guard)
 		return RS_GUARD_NONE;
-	return w == word_of(p, slack, *who, RS_GUARD_LIVE) ? RS_GUARD_LIVE : w == word_of(p, slack, *who, RS_GUARD_GONE) ? RS_GUARD_GONE : RS_GUARD_NONE;
+	uint64_t state = w ^ word_of(p, slack, *who, RS_GUARD_NONE);
+	return state == STATE_BITS(RS_GUARD_LIVE) ? RS_GUARD_LIVE : state == STATE_BITS(RS_GUARD_GONE) ? RS_GUARD_GONE : RS_GUARD_NONE;
 }
 
 enum rs_guard_state rs_guard_state(uintptr_t p, size_t size, size_t *n)
@@ -295,6 +327,96 @@ void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, st
 	}
 	fill(p, p + (n < FREED ? n : FREED), RS_FREED_WORD);
 	enter_quarantine(h, h->quarantine, &k, size, out);
+}
+
+/* --- quick paths ---------------------------------------------------------------------------------------------------------------- */
+
+/* The heap stays the thread's meanwhile, as in alloc.h's quick paths, and its count is odd for who looks at blocks (alloccheck.c). */
+static inline void begin(struct rs_alloc_heap *h)
+{
+	__atomic_store_n(&h->seq, h->seq + 1, __ATOMIC_RELAXED);
+	RS_BARRIER();
+}
+
+static inline void end(struct rs_alloc_heap *h)
+{
+	RS_BARRIER();
+	__atomic_store_n(&h->seq, h->seq + 1, __ATOMIC_RELAXED);
+}
+
+void *rs_alloc_guard_quick(size_t n, bool zero)
+{
+	struct rs_alloc_heap *h = rs_alloc_mine;
+	if (RS_UNLIKELY(n > (size_t)RS_ALLOC_QUICK - V.guard))
+		return NULL;
+	unsigned class = rs_alloc_class_of[(n + V.guard + 15) >> 4];
+	struct rs_alloc_bin *b = &h->bin[class];
+	if (RS_UNLIKELY(b->top == b->bottom))
+		return NULL;
+	begin(h);
+	uintptr_t p = *--b->top;
+	for (uintptr_t at = p; zero && at < p + n; at += 16)
+		*(volatile two *)at = (two){0, 0};
+	place(p, T.size[class], n, who_now(), RS_GUARD_LIVE);
+	end(h);
+	return (void *)p;
+}
+
+/* Makes room in quarantine; false: not all, and what is left takes more than this. */
+static inline bool make_room(struct rs_alloc_heap *h, struct rs_quarantine *q, size_t size)
+{
+	while (q->end - q->first == RS_QUARANTINED || (q->end != q->first && q->bytes + size > quarantine_bytes)) {
+		const struct rs_kept *k = &q->kept[q->first % RS_QUARANTINED];
+		uintptr_t p = k->block;
+		unsigned class = (V.unit[unit_index(p)] & 0xff) - 1u;
+		if (RS_UNLIKELY(class >= RS_ALLOC_PAGED))
+			return false;
+		struct rs_alloc_bin *b = &h->bin[class];
+		size_t whole = T.size[class], n;
+		uint32_t who;
+		if (RS_UNLIKELY(b->top == b->limit || read_word(p, whole, &n, &who) != RS_GUARD_GONE || !is_filled(p, p + (k->n < FREED ? k->n : FREED), RS_FREED_WORD) ||
+				!is_filled(p + k->n, pattern_end(p, whole, k->n), RS_GUARD_WORD)))
+			return false;
+		RS_BARRIER();
+		q->first++;
+		RS_BARRIER();
+		q->bytes -= whole < q->bytes ? whole : q->bytes;
+		*b->top = p;
+		RS_BARRIER();
+		b->top++;
+	}
+	/* The next to leave were written long ago. */
+	const struct rs_kept *soon = &q->kept[(q->first + 8) % RS_QUARANTINED];
+	__builtin_prefetch((const void *)soon->block);
+	__builtin_prefetch((const void *)(soon->block + soon->n));
+	return true;
+}
+
+bool rs_alloc_guard_free_quick(void *block, uint32_t alloc_stack, uint32_t free_stack)
+{
+	uintptr_t p = (uintptr_t)block;
+	struct rs_alloc_heap *h = rs_alloc_mine;
+	struct rs_quarantine *q = h->quarantine;
+	unsigned class = (V.unit[unit_index(p)] & 0xff) - 1u;
+	if (RS_UNLIKELY(!q || !V.foreign || V.torn || class >= RS_ALLOC_PAGED))
+		return false;
+	size_t size = T.size[class], n;
+	uint32_t who;
+	if (RS_UNLIKELY(size > quarantine_bytes || read_word(p, size, &n, &who) != RS_GUARD_LIVE || !is_filled(p + n, pattern_end(p, size, n), RS_GUARD_WORD)))
+		return false;
+	begin(h);
+	bool room = make_room(h, q, size);
+	if (RS_LIKELY(room)) {
+		*(volatile uint64_t *)last_word(p, size) ^= STATE_BITS(RS_GUARD_LIVE) ^ STATE_BITS(RS_GUARD_GONE);
+		RS_BARRIER();
+		fill(p, p + (n < FREED ? n : FREED), RS_FREED_WORD);
+		q->kept[q->end % RS_QUARANTINED] = (struct rs_kept){.block = p, .n = n, .alloc_stack = alloc_stack, .free_stack = free_stack, .alloc_thread = thread_of(who), .free_thread = self()};
+		q->bytes += size;
+		RS_BARRIER();
+		q->end++;
+	}
+	end(h);
+	return room;
 }
 
 /* In place; false: not possible, and nothing was done. */

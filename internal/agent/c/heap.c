@@ -278,25 +278,32 @@ static inline bool got_quickly(void *p, size_t n, uintptr_t pc, void *fp)
 	return true;
 }
 
+/* A sync object in the block is one that the thread holds. */
+static inline bool holds_in(const struct rs_thread *t, uintptr_t p, size_t n)
+{
+	for (uint32_t i = 0; i < t->held_count; i++)
+		if (RS_UNLIKELY(t->held[i].obj - p < n))
+			return true;
+	return false;
+}
+
 /* The same of a block that is known and lives, in which no sync object was ever seen, nor is one that this thread holds. */
-static inline bool given_quickly(void *p, uintptr_t pc, void *fp)
+static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *alloc_stack, uint32_t *free_stack)
 {
 	enum { FEW = 4 };
 	struct rs_thread *t = rs_thread_tls;
 	if (RS_UNLIKELY(!t || !t->heap_recent))
 		return false;
 	union block *b = slot_of((uintptr_t)p), was = load(b);
-	uint32_t n = t->held_count;
-	if (RS_UNLIKELY((was.addr & ~(uint64_t)B_SITE) != (uintptr_t)p || was.size >= BIG_SIZE || n > FEW))
+	if (RS_UNLIKELY((was.addr & ~(uint64_t)B_SITE) != (uintptr_t)p || was.size >= BIG_SIZE || t->held_count > FEW || holds_in(t, (uintptr_t)p, was.size)))
 		return false;
-	for (uint32_t i = 0; i < n; i++)
-		if (RS_UNLIKELY(t->held[i].obj - (uintptr_t)p < was.size))
-			return false;
 	uint64_t key;
 	struct site *s = site_of(t->heap_recent, pc, fp, &key);
 	if (RS_UNLIKELY(s->key != key || !s->left))
 		return false;
 	s->left--;
+	*alloc_stack = was.stack;
+	*free_stack = s->stack;
 	store(b, (uintptr_t)p | B_FREED, was.size, s->stack);
 	return true;
 }
@@ -496,7 +503,7 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 	if (RS_LIKELY(t != NULL)) {
 		bool reused, invalid = false;
 		if (!rs_config.all && rs_config.misuse)
-			stack = site_stack(t, pc, fp, known && !(was.addr & B_OBJECT) && was.size < BIG_SIZE && t->held_count == 0 ? FREE_BRIEF : FREE_WHOLE, &reused);
+			stack = site_stack(t, pc, fp, known && !(was.addr & B_OBJECT) && was.size < BIG_SIZE && !holds_in(t, (uintptr_t)p, was.size) ? FREE_BRIEF : FREE_WHOLE, &reused);
 		if (RS_UNLIKELY(!known))
 			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
 		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
@@ -708,9 +715,11 @@ static __attribute__((noinline)) void free_slowly(void *p, uintptr_t pc, void *f
 /* With guard bytes the frame that frees is looked at once more, if something is wrong. */
 static __attribute__((noinline)) void free_guarded(void *p, uintptr_t pc, void *fp)
 {
-	about_to_give(p, pc, fp);
-	if (rs_alloc_has((uintptr_t)p) && given_quickly(p, pc, fp)) {
-		gave(p);
+	uint32_t alloc_stack, free_stack;
+	if (RS_LIKELY(rs_alloc_has((uintptr_t)p)) && given_quickly(p, pc, fp, &alloc_stack, &free_stack)) {
+		if (RS_LIKELY(rs_alloc_guard_free_quick(p, alloc_stack, free_stack)))
+			return;
+		rs_alloc_giving = (struct rs_alloc_giving){.block = (uintptr_t)p, .pc = pc, .fp = fp, .alloc_stack = alloc_stack, .free_stack = free_stack};
 		rs_alloc_free(p);
 	} else {
 		free_slowly(p, pc, fp);
@@ -725,7 +734,8 @@ RS_EXPORT void free(void *p)
 		__asm__ volatile("" ::: "memory");
 		return;
 	}
-	if (RS_LIKELY(given_quickly(p, RS_CALLER(), __builtin_frame_address(0)))) {
+	uint32_t alloc_stack, free_stack;
+	if (RS_LIKELY(given_quickly(p, RS_CALLER(), __builtin_frame_address(0), &alloc_stack, &free_stack))) {
 		real_free(p);
 		return;
 	}
