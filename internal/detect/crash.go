@@ -57,5 +57,22 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 		part.Thread = t.number
 	}
 	b.part(part)
+	b.pointer(p.writers[0])
+	delete(p.writers, 0)
 	p.say(fmt.Sprintf("crash %d %x", ev.Sig, ev.Pc), b.f)
+}
+
+// pointer says who wrote the pointer that the instruction used, the last write first.
+func (b *teller) pointer(writers []wire.EvGuardWriter) {
+	for i := len(writers) - 1; i >= 0; i-- {
+		w := writers[i]
+		text := fmt.Sprintf("The pointer 0x%x that it used, read from 0x%x, was written here", w.After, w.Addr)
+		if i < len(writers)-1 {
+			text = fmt.Sprintf("Before that, 0x%x was written to the same place here", w.After)
+		}
+		if w.How == wire.WriterKernel {
+			text += ", by the kernel,"
+		}
+		b.part(finding.Part{Text: text, Thread: w.Writer, Stack: b.stack(w.Stack)})
+	}
 }

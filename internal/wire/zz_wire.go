@@ -1952,7 +1952,7 @@ func (e EvEvidence) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvGuardWriter is event `guard-writer`: [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last.
+// EvGuardWriter is event `guard-writer`: [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next.
 type EvGuardWriter struct {
 	Evidence uint32
 	How      Writer

@@ -17,6 +17,7 @@
 static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 enum { FATAL = sizeof fatal / sizeof fatal[0] };
 static bool began;
+void (*rs_crash_cause)(struct rs_thread *t, const greg_t *g);
 
 static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
 
@@ -55,6 +56,8 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		return;
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
+	if (rs_crash_cause && (sig == SIGSEGV || sig == SIGBUS) && fault && !rs_evidence_count())
+		rs_crash_cause(t, g);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
 	uint32_t stack = rs_stack_ucontext(t, uc, rs_config.stack_depth);
 	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)g[REG_RIP], stack);

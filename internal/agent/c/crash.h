@@ -2,6 +2,7 @@
 #ifndef RS_CRASH_H
 #define RS_CRASH_H
 #include "agent.h"
+#include <ucontext.h>
 
 /* With guard: the program's default actions for such signals become ours, which tell and then are the default. Before the program runs. */
 void rs_crash_begin(void) __attribute__((visibility("hidden")));
@@ -9,4 +10,7 @@ void rs_crash_begin(void) __attribute__((visibility("hidden")));
 void rs_crash_end(void) __attribute__((visibility("hidden")));
 /* Is that our handler? Then the program is to see SIG_DFL. */
 bool rs_crash_handles(const void *handler) __attribute__((visibility("hidden")));
+/* Asked, if set, when a fault is about to be told of which no heap block explains anything: who wrote the pointer that the instruction used. */
+struct rs_thread;
+extern void (*rs_crash_cause)(struct rs_thread *t, const greg_t *g) __attribute__((visibility("hidden")));
 #endif

@@ -13,6 +13,8 @@ void (*rs_evidence_found)(const struct rs_evidence *e);
 
 static uint32_t count;
 
+uint32_t rs_evidence_count(void) { return __atomic_load_n(&count, __ATOMIC_RELAXED); }
+
 /* Found where nothing can be told (a vfork child, inside the agent): told when next it can. */
 static struct rs_alloc_wrong later[LATER];
 static uint32_t later_count, later_told;

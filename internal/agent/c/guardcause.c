@@ -1,8 +1,10 @@
-/* guardcause.c: who wrote the wrong bytes of an evidence: the epoch is ended and executed again with these bytes watched. See evidence.h, guardwatch.h. */
+/* guardcause.c: who wrote the wrong bytes of an evidence, or the pointer that a crash used: the epoch is ended and executed again with these bytes watched. See evidence.h, guardwatch.h. */
 #include "core.h"
+#include "crash.h"
 #include "evidence.h"
 #include "guardepoch.h"
 #include "guardwatch.h"
+#include "pointer.h"
 
 extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 enum { BYTES = 8, LAST = 2 /* writes told of each unit */ };
@@ -16,7 +18,7 @@ static struct rs_guard_watch wrong(const struct rs_evidence *e)
 	return w;
 }
 
-static void tell(struct rs_thread *t, const struct rs_evidence *e, const struct rs_guard_hit *h)
+static void tell(struct rs_thread *t, uint32_t number, const struct rs_guard_hit *h)
 {
 	bool kernel = h->call >= 0;
 	uint32_t stack = rs_stack_of(t, h->frame, h->frames);
@@ -24,7 +26,7 @@ static void tell(struct rs_thread *t, const struct rs_evidence *e, const struct 
 	if (!words)
 		return;
 	/* Behind the instruction: the byte before is its last. */
-	rs_put_guard_writer(words, e->number, kernel ? RS_WRITER_KERNEL : RS_WRITER_WATCHPOINT, h->thread, h->address, kernel ? 0 : h->frame[0] - 1, h->before, h->after, stack);
+	rs_put_guard_writer(words, number, kernel ? RS_WRITER_KERNEL : RS_WRITER_WATCHPOINT, h->thread, h->address, kernel ? 0 : h->frame[0] - 1, h->before, h->after, stack);
 	rs_commit(t);
 }
 
@@ -42,7 +44,7 @@ static void tell_unit(struct rs_thread *t, const struct rs_evidence *e, const st
 		lo--;
 	for (; lo < hi; lo++)
 		if (u->hit[lo % RS_GUARD_HITS].order)
-			tell(t, e, &u->hit[lo % RS_GUARD_HITS]);
+			tell(t, e->number, &u->hit[lo % RS_GUARD_HITS]);
 }
 
 /* Words of stacks that nobody uses may differ. */
@@ -60,4 +62,24 @@ static void found(const struct rs_evidence *e)
 			tell_unit(t, e, &of->unit[i]);
 }
 
-void rs_guard_cause_begin(void) { rs_evidence_found = found; }
+/* The pointer that a crash used: the last writes to where it was read from, if the last of them wrote what was read. */
+static void cause(struct rs_thread *t, const greg_t *g)
+{
+	enum { STEPS = 4 };
+	struct rs_guard_watch w = {.bytes = sizeof(uint64_t)};
+	uint64_t pointer;
+	if (!rs_pointer_source(g, &w.address, &pointer) || rs_guard_watch(&w, 1) != 0 || !same(rs_guard_epoch_again()))
+		return;
+	const struct rs_guard_watched *of = rs_guard_watched();
+	const struct rs_guard_unit *u = of && of->units == 1 ? &of->unit[0] : NULL;
+	if (!u || u->state != RS_GUARD_UNIT_WATCHED || u->lost || !u->count || u->hit[(u->count - 1) % RS_GUARD_HITS].after != pointer)
+		return;
+	uint64_t k = u->count > STEPS ? u->count - STEPS : 0;
+	for (; k < u->count; k++) {
+		const struct rs_guard_hit *h = &u->hit[k % RS_GUARD_HITS];
+		if (h->order && !ours(h))
+			tell(t, 0, h);
+	}
+}
+
+void rs_guard_cause_begin(void) { rs_evidence_found = found, rs_crash_cause = cause; }

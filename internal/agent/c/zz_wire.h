@@ -1069,7 +1069,7 @@ static inline uint64_t rs_get_evidence_next(const uint64_t *w) { return (uint64_
 static inline uint64_t rs_get_evidence_next_size(const uint64_t *w) { return (uint64_t)(w[9] >> 0); }
 static inline uint32_t rs_get_evidence_next_stack(const uint64_t *w) { return (uint32_t)(w[10] >> 0); }
 
-/* [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. */
+/* [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next. */
 #define RS_EV_GUARD_WRITER 73
 #define RS_GUARD_WRITER_WORDS 8
 static inline void rs_put_guard_writer(uint64_t *w, uint32_t evidence, uint8_t how, uint32_t writer, uint64_t addr, uint64_t pc, uint64_t before, uint64_t after, uint32_t stack)
