@@ -118,6 +118,8 @@ void rs_thread_after_fork(struct rs_thread *t) RS_HIDDEN;
 /* The frame in which `mark` was taken is gone: somebody left it by longjmp, or by being cancelled, out of a signal handler. */
 bool rs_left_behind(struct rs_thread *t, uintptr_t mark, bool look_for_handler) RS_HIDDEN;
 extern uint32_t rs_live_threads RS_HIDDEN;
+/* There was, or is about to be, another thread in this process than its first. */
+extern bool rs_threaded RS_HIDDEN;
 
 /* --- module.c ---------------------------------------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
  * thread is gone); async-signal-safe throughout; nothing is freed that another thread may look at.
  */
 #include "sync.h"
+#include "core.h"
 #include <bits/local_lim.h> /* PTHREAD_DESTRUCTOR_ITERATIONS; a freestanding limits.h lacks it */
 
 uint32_t rs_quick;
@@ -400,8 +401,9 @@ static void order(struct rs_thread *t, unsigned how)
 	}
 }
 
-/* A nesting that no deadlock can come of, because the thread does not wait for good, is of no use to anybody. */
-static inline bool makes_order(unsigned how) { return how != RS_HOW_TRY && how != RS_HOW_TIMED; }
+/* A nesting that no deadlock can come of is of no use to anybody: because the thread does not wait for good, or because it comes before whatever another
+ * thread will ever do. What is still held when there is another is told with what is taken then. */
+static inline bool makes_order(unsigned how) { return how != RS_HOW_TRY && how != RS_HOW_TIMED && __atomic_load_n(&rs_threaded, __ATOMIC_RELAXED); }
 
 void rs_acquired_at(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mode, unsigned how, struct rs_site at)
 {

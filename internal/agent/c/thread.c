@@ -20,6 +20,7 @@ static bool have_key;
 RS_TLS bool over;                  /* this thread has sent its last event */
 RS_TLS bool adopting;
 uint32_t rs_live_threads;          /* those about to be created included */
+bool rs_threaded;
 
 static int (*real_key_create)(pthread_key_t *, void (*)(void *));
 static int (*real_key_delete)(pthread_key_t);
@@ -141,6 +142,7 @@ static struct rs_thread *adopt(void)
 {
 	long why;
 	adopting = true;
+	__atomic_store_n(&rs_threaded, true, __ATOMIC_RELAXED);
 	struct rs_thread *t = rs_region_claim(-1, &why);
 	if (t) {
 		t->stack_hi = pthread_self();
@@ -285,6 +287,7 @@ void rs_thread_after_fork(struct rs_thread *t)
 {
 	pending_starts = blocked_threads = 0;
 	rs_live_threads = t ? 1 : 0;
+	rs_threaded = false;
 	if (t) {
 		t->tid = rs_os_tid();
 		t->slot->tid = t->tid;
@@ -342,6 +345,7 @@ static struct rs_handle *prepare(struct rs_thread *t, bool detached, uint32_t st
 {
 	struct rs_handle *h = rs_handle_new();
 	long why = -ENOMEM;
+	__atomic_store_n(&rs_threaded, true, __ATOMIC_RELAXED);
 	uint32_t number = __atomic_fetch_add(&next_number, 1, __ATOMIC_RELAXED);
 	RS_EMIT(t, THREAD_CREATE, thread_create, number, detached, stack, start);
 	struct rs_thread *child = h ? rs_region_claim(-1, &why) : NULL;
