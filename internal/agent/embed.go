@@ -58,19 +58,42 @@ func openLibrary(interposing bool) (*library, error) {
 	return l, err
 }
 
-// write makes a file of it, in pieces: as a whole it would be the largest part of what we allocate for a short run.
+// write makes a file of it, in pieces: as a whole it would be the largest part of what we allocate for a short run. Pages of zeros, nearly half of it, are holes
+// in the file.
 func (l *library) write(path string) (err error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o700)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{f}, io.NewSectionReader(l, 0, l.size), make([]byte, 64<<10)); err != nil {
+	const page = 4 << 10
+	piece := make([]byte, 16*page)
+	for at := int64(0); at < l.size; at += int64(len(piece)) {
+		n, err := l.ReadAt(piece, at)
+		if err != nil && err != io.EOF {
+			return err
+		}
+		for from := 0; from < n; {
+			to := from // what is to be written up to the next page of zeros
+			for to < n && !isZero(piece[to:min(to+page, n)]) {
+				to += page
+			}
+			if to > from {
+				if _, err := f.WriteAt(piece[from:min(to, n)], at+int64(from)); err != nil {
+					return err
+				}
+			}
+			from = to + page
+		}
+	}
+	if err := f.Truncate(l.size); err != nil {
 		return err
 	}
 	_, err = f.WriteAt(l.symbols, l.symbolsAt)
 	return err
 }
+
+func isZero(b []byte) bool { return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
 
 // Library returns the bytes of the agent's shared object. It leaves functions that only access memory for their callers, such as memcpy, to the C library.
 func Library() ([]byte, error) {
