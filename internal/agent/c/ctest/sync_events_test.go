@@ -96,7 +96,7 @@ func told(l *log, stdout string, types ...wire.Type) []string {
 	return lines
 }
 
-// What the agent sends in filtered mode for orders, blocking waits of each kind, their ends by grant, cancellation and longjmp, semaphores as locks
+// What the agent sends in filtered mode for orders (none before there was a second thread), blocking waits of each kind, their ends by grant, cancellation and longjmp, semaphores as locks
 // and as hand-over, initialisers, and objects that are made anew where others were: exactly these events, in this order. Of an object that none of them names (bar, l, s, never) not even its init is sent.
 func TestSyncEvents(t *testing.T) {
 	prog := compile(t, "sync_events.c", "-Wno-unused-result")
@@ -109,8 +109,9 @@ func TestSyncEvents(t *testing.T) {
 		want  string
 	}{
 		{"order", orders, `
-T1 takes rw(shared) by block holding [a]
 T2 takes b by block holding [a]
+T1 takes b by block holding [a]`},
+		{"order-since", orders, `
 T1 takes b by block holding [a]`},
 		{"renewed", []wire.Type{wire.TypeOrder, wire.TypeInit, wire.TypeDestroy, wire.TypeBlockGone}, `
 T1 init a mutex true
@@ -140,8 +141,8 @@ T2 wants l by block value 0 holding []
 T2 ends waiting for l with 0`},
 		{"sem-lock", waits, `
 T1 takes a by block holding [s]
-T2 wants s by block value 3 holding []
-T2 ends waiting for s with 0`},
+T3 wants s by block value 3 holding []
+T3 ends waiting for s with 0`},
 		{"sem-handover", waits, `
 T2 wants s by block value 0 holding []
 T2 ends waiting for s with 0

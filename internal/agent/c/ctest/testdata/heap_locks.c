@@ -9,6 +9,8 @@ struct node { long data[3]; pthread_mutex_t lock; };
 static const pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t outside = PTHREAD_MUTEX_INITIALIZER;
 
+static void *nothing(void *p) { return p; }
+
 static __attribute__((noinline)) struct node *make(void) { return malloc(sizeof(struct node)); }
 static __attribute__((noinline)) void drop(struct node *n) { free(n); }
 
@@ -17,6 +19,9 @@ int main(int argc, char **argv)
 	if (argc != 3)
 		return 2;
 	int times = atoi(argv[2]);
+	pthread_t t; /* orders are told where there was another thread */
+	if (pthread_create(&t, NULL, nothing, NULL) == 0)
+		pthread_join(t, NULL);
 	for (int i = 0; i < 20 * times; i++) {
 		struct node *n = make();
 		if (i % 20 == 19) {

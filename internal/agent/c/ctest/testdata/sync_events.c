@@ -64,6 +64,10 @@ static void on_signal(int sig) { (void)sig; step = 1; sem_wait(&s); step = 2; }
 static sigjmp_buf out;
 static void jump(int sig) { (void)sig; siglongjmp(out, 1); }
 
+/* Orders are told where there was another thread. */
+static void *nothing(void *p) { return p; }
+static void not_alone(void) { pthread_t t = begin(nothing); pthread_join(t, NULL); }
+
 static void *exact_path(void *p) { pthread_mutex_lock(&a); pthread_mutex_lock(&b); pthread_mutex_unlock(&b); pthread_mutex_unlock(&a); return p; }
 
 static void run(const char *what)
@@ -83,7 +87,14 @@ static void run(const char *what)
 		pthread_join(t, NULL);
 		exact_path(NULL); /* another set */
 		exact_path(NULL);
+	} else CASE("order-since") { /* held since there was one thread */
+		pthread_mutex_lock(&a);
+		not_alone();
+		pthread_mutex_lock(&b);
+		pthread_mutex_unlock(&b);
+		pthread_mutex_unlock(&a);
 	} else CASE("renewed") {
+		not_alone();
 		exact_path(NULL);
 		pthread_mutex_destroy(&b);
 		pthread_mutex_init(&b, NULL);
@@ -128,6 +139,7 @@ static void run(const char *what)
 		pthread_spin_unlock(&l);
 		pthread_join(t, NULL);
 	} else CASE("sem-lock") { /* a semaphore as a lock, around a mutex */
+		not_alone();
 		for (int i = 0; i < 3; i++)
 			sem_wait(&s), pthread_mutex_lock(&a), pthread_mutex_unlock(&a), sem_post(&s);
 		sem_wait(&s);
