@@ -154,28 +154,6 @@ func (b *bench) patches(ctx context.Context) error {
 	mean := math.Pow(product, 1/float64(len(kinds)))
 	fmt.Printf("%-14s %11s  %.2f× %s, geometric mean %.2f× %s\n", "worst", "", worst, b.verdict(worst, goalEmptyWorst), mean, b.verdict(mean, goalEmptyMean))
 
-	fmt.Printf("\n%-34s %9s %9s\n", "request", "median", "p99")
-	for _, k := range []struct {
-		name, kind string
-		c          func() engine.Client
-		n          int
-		goal       float64
-	}{
-		{"that changes nothing", "request", func() engine.Client { return &idle{} }, 20000, goalRequest},
-		{"  after 2 ms of silence", "apart", func() engine.Client { return &idle{} }, 500, 0},
-		{"that patches one place of libc", "request", func() engine.Client { return &hollow{} }, 2000, 0},
-		{"  after 2 ms of silence", "apart", func() engine.Client { return &hollow{} }, 500, 0},
-	} {
-		var mid, late []float64
-		for range b.rounds {
-			v, _, err := patchedOnce(ctx, k.c(), prog, k.kind, strconv.Itoa(k.n))
-			if err != nil {
-				return err
-			}
-			mid, late = append(mid, v[0]), append(late, v[len(v)-1])
-		}
-		fmt.Printf("%-34s %6.1f µs %6.1f µs %s\n", k.name, median(mid)/1e3, median(late)/1e3, b.verdict(median(mid), k.goal))
-	}
 	return b.siteBytes(ctx)
 }
 
@@ -216,9 +194,3 @@ func (b *bench) siteBytes(ctx context.Context) error {
 	}
 	return nil
 }
-
-// idle answers test requests at once.
-type idle struct{ hollow }
-
-func (*idle) Sites(*engine.Process, *engine.Module) []patch.Site { return nil }
-func (*idle) Test(*engine.Process, uint64) error                 { return nil }

@@ -1,5 +1,6 @@
 /* patch.c: loops that are nothing but memory instructions, for what a trampoline at each of them costs: patch KIND N prints nanoseconds of CPU time per round. And requests to the
- * engine, one after the other or each a while after the last: nanoseconds of the median and of the 99th percentile. */
+ * engine, one after the other or each a while after the last: nanoseconds of the median, the mean and the 99th percentile; of those that do not wait for their patch (soon) up to where the thread would
+ * execute a copy of the instruction. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 static double now(clockid_t c)
@@ -72,6 +74,45 @@ static int order(const void *x, const void *y)
 	return d < 0 ? -1 : d > 0;
 }
 
+/* The longest one is left out of the mean: the first one has the module looked at. */
+static void tell(double *t, int n)
+{
+	double sum = 0;
+	qsort(t, (size_t)n, sizeof *t, order);
+	for (int i = 0; i < n - 1; i++)
+		sum += t[i];
+	printf("%.1f %.1f %.1f\n", t[n / 2], sum / (n - 1), t[n - 1 - n / 100]);
+}
+
+enum { SITES = 4096, PIECE = 8 };
+extern char block[];
+__asm__(".text\n.globl block\n.type block, @function\nblock:\n.rept 4096\n	mov 16(%rdi), %rax\n	lea (%rax,%rax), %rdx\n.endr\n	ret\n.size block, .-block\n");
+
+/* Each of n places of the block is asked for once, by the function's name. */
+static int places(const char *name, int n, int apart)
+{
+	int (*ask)(uintptr_t) = (int (*)(uintptr_t))dlsym(RTLD_DEFAULT, name), (*pass)(void *) = (int (*)(void *))dlsym(RTLD_DEFAULT, "ripstop_patch_pass");
+	double *t = calloc((size_t)n, sizeof *t);
+	ucontext_t uc;
+	memset(&uc, 0, sizeof uc);
+	if (!ask || !pass || n > SITES)
+		return 1;
+	for (int i = 0; i < n; i++) {
+		uintptr_t at = (uintptr_t)block + (uintptr_t)(i * 1237 % SITES) * PIECE;
+		if (apart)
+			usleep(2000);
+		double t0 = now(CLOCK_MONOTONIC);
+		if (ask(at)) {
+			uc.uc_mcontext.gregs[REG_RIP] = (greg_t)at;
+			if (pass(&uc))
+				return 1;
+		}
+		t[i] = now(CLOCK_MONOTONIC) - t0;
+	}
+	tell(t, n);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : "";
@@ -88,10 +129,13 @@ int main(int argc, char **argv)
 				return 1;
 			t[i] = now(CLOCK_MONOTONIC) - t0;
 		}
-		qsort(t, (size_t)n, sizeof *t, order);
-		printf("%.1f %.1f\n", t[n / 2], t[n - 1 - n / 100]);
+		tell(t, n);
 		return 0;
 	}
+	if (!strcmp(kind, "soon") || !strcmp(kind, "soon-apart"))
+		return places("ripstop_patch_soon", n, kind[4]);
+	if (!strcmp(kind, "site") || !strcmp(kind, "site-apart"))
+		return places("ripstop_patch_site", n, kind[4]);
 	uint32_t x = 1;
 	for (int i = 0; i < NODES; i++) {
 		x = x * 1664525 + 1013904223;

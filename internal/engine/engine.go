@@ -31,7 +31,7 @@ type Client interface {
 	Sites(p *Process, m *Module) []patch.Site
 	// Patched is called when the sites of a module, if there are some, are in place. at gives how an instruction was patched, nil: it was not.
 	Patched(p *Process, m *Module, at func(addr uint64) *patch.Patch)
-	// Site gives the recipe for one instruction that a thread asks for (PatchAskSite), and false if it stays as it is.
+	// Site gives the recipe for one instruction that a thread asks for (PatchAskSite; by PatchAskSoon it may have gone on meanwhile), and false if it stays as it is.
 	Site(p *Process, m *Module, at uint64) (patch.Recipe, bool)
 	// End is called when the process has ended, or has become another program. Its memory is gone; what it shared is still there.
 	End(p *Process)
@@ -89,7 +89,7 @@ type Stats struct {
 	Median    [requests]time.Duration // from when Go saw a request to its answer
 }
 
-const requests = int(wire.PatchAskMore) + 1
+const requests = int(wire.PatchAskSoon) + 1
 
 // A Why says why a site was not patched.
 type Why string

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -381,11 +382,15 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RIPSTOP_TEST_DIES") != "" {
 		c = &dying{}
 	}
+	argv := []string{"2", "3", "say"}
+	if n, _ := strconv.Atoi(os.Getenv("RIPSTOP_TEST_ASKED")); n > 0 {
+		c, argv = &asked{dies: n}, []string{"2", "300"}
+	}
 	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: engine.New(engine.Options{Client: c})})
 	if err != nil {
 		panic(err)
 	}
-	cmd := exec.Command(prog, "2", "3", "say")
+	cmd := exec.Command(prog, argv...)
 	cmd.Env = s.Environ(os.Environ())
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.ExtraFiles = []*os.File{os.NewFile(3, "pipe")}

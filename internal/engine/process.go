@@ -39,8 +39,9 @@ type Process struct {
 	used   int // of shared
 
 	mods     []*Module
-	brk      uint64 // where the heap begins; 0: not known yet
-	top      uint64 // from where on all is left to the first thread's stack, which grows; likewise
+	brk      uint64     // where the heap begins; 0: not known yet
+	top      uint64     // from where on all is left to the first thread's stack, which grows; likewise
+	accepted []accepted // instructions that are to be patched, of which the threads that asked were told so
 	space    *patch.Space
 	ownPages bool          // no more pages get frames
 	framed   []patch.Range // what shows frames
@@ -182,6 +183,8 @@ func (p *Process) serve() {
 			err = p.modules()
 		case ask == wire.PatchAskSite && started:
 			err = p.site(p.page.Address)
+		case ask == wire.PatchAskSoon && started:
+			err = p.accept(p.page.Address)
 		case ask == wire.PatchAskTest && started:
 			err = unix.ENOSYS
 			if t, ok := p.e.opts.Client.(Tester); ok {
@@ -197,7 +200,7 @@ func (p *Process) serve() {
 		if err != nil && !errors.As(err, &result) {
 			result = unix.EINVAL
 		}
-		if err != nil && ask != wire.PatchAskTest && result != unix.ECANCELED { // nobody waits for it any more
+		if err != nil && ask != wire.PatchAskTest && ask != wire.PatchAskSoon && result != unix.ECANCELED { // nobody waits for it any more
 			p.warn("%v", err)
 		}
 		if derr := p.describe(); errors.Is(derr, errGone) {
@@ -206,11 +209,11 @@ func (p *Process) serve() {
 			p.warn("debuggers are not told of trampolines: %v", derr)
 		}
 		answered = time.Now()
-		if ask != wire.PatchAskSite && ask != wire.PatchAskTest || answered.Sub(p.saidAt) > sayEvery {
+		if ask != wire.PatchAskSite && ask != wire.PatchAskTest && ask != wire.PatchAskSoon || answered.Sub(p.saidAt) > sayEvery {
 			p.say()
 			p.saidAt = answered
 		}
-		due := p.buried > max(reclaimFrom, p.reclaimAt, uint64(p.code))
+		due := result != unix.EINPROGRESS && p.buried > max(reclaimFrom, p.reclaimAt, uint64(p.code))
 		if due && errors.Is(p.do(), errGone) { // other threads have seen the text as it is, before it is looked where they stand
 			break
 		}
@@ -221,6 +224,7 @@ func (p *Process) serve() {
 		if due {
 			p.reclaim()
 		}
+		p.consider()
 	}
 	p.say()
 	p.e.opts.Client.End(p)
@@ -347,6 +351,7 @@ func (m *Module) patch(at uint64) *patch.Patch {
 // forget lets a module go that is unmapped, with its trampolines: no thread is in them, since none is in the module.
 func (p *Process) forget(m *Module) error {
 	p.mods = slices.DeleteFunc(slices.Clone(p.mods), func(x *Module) bool { return x == m })
+	p.accepted = slices.DeleteFunc(p.accepted, func(a accepted) bool { return a.m == m })
 	m.Image.Close()
 	p.gone.Sites += m.sites
 	p.gone.Undecoded += m.undecoded

@@ -186,7 +186,7 @@ var Layouts = []Layout{
 		{"Request", "u32", 0, "enum PatchAsk"},
 		{"Done", "u32", 0, "ops that were done"},
 		{"Error", "i32", 0, "errno of the op that failed, 0: none"},
-		{"Result", "i32", 0, "for who asked: 0, or an errno"},
+		{"Result", "i32", 0, "for who asked: 0, or a negative errno; of soon: 0, it is patched, EINPROGRESS, it will be, another one, it stays as it is"},
 		{"Threads", "u32", 0, "threads that the agent knows of: with 1 nobody runs the code that changes"},
 		{"Address", "u64", 0, "of the request"},
 		{"Tid", "u32", 0, "of the asking thread, as the process sees it"},
@@ -253,7 +253,7 @@ var Layouts = []Layout{
 func init() {
 	Enums = append(Enums,
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
-			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}}},
+			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
 			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{

@@ -286,6 +286,7 @@ const (
 	PatchAskSite    PatchAsk = 3
 	PatchAskTest    PatchAsk = 4
 	PatchAskMore    PatchAsk = 5
+	PatchAskSoon    PatchAsk = 6
 )
 
 func (v PatchAsk) String() string { return enumName("PatchAsk", uint32(v)) }
@@ -2726,7 +2727,7 @@ type PatchPage struct {
 	Request      uint32        // enum PatchAsk
 	Done         uint32        // ops that were done
 	Error        int32         // errno of the op that failed, 0: none
-	Result       int32         // for who asked: 0, or an errno
+	Result       int32         // for who asked: 0, or a negative errno; of soon: 0, it is patched, EINPROGRESS, it will be, another one, it stays as it is
 	Threads      uint32        // threads that the agent knows of: with 1 nobody runs the code that changes
 	Address      uint64        // of the request
 	Tid          uint32        // of the asking thread, as the process sees it

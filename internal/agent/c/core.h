@@ -18,6 +18,7 @@ void rs_os_signals(uint64_t mask) RS_HIDDEN;
  * thread holds. */
 struct rs_lock { uint32_t word; };
 void rs_lock(struct rs_lock *l) RS_HIDDEN;
+bool rs_lock_try(struct rs_lock *l) RS_HIDDEN; /* after a moment */
 void rs_unlock(struct rs_lock *l) RS_HIDDEN;
 /* futex: waits at most ms while *word == value. 0, or -ETIMEDOUT, -EAGAIN, -EINTR. */
 long rs_os_wait(uint32_t *word, uint32_t value, bool shared, unsigned ms) RS_HIDDEN;

@@ -126,6 +126,17 @@ void rs_lock(struct rs_lock *l)
 		rs_os_wait(&l->word, 2, false, 1000);
 }
 
+bool rs_lock_try(struct rs_lock *l)
+{
+	for (int i = 0; i < 100; i++) {
+		uint32_t free = 0;
+		if (__atomic_compare_exchange_n(&l->word, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			return true;
+		__builtin_ia32_pause();
+	}
+	return false;
+}
+
 void rs_unlock(struct rs_lock *l)
 {
 	if (__atomic_exchange_n(&l->word, 0, __ATOMIC_RELEASE) == 2)

@@ -7,10 +7,12 @@
 #include "patch.h"
 #include "access.h"
 #include "calls.h"
+#include "pass.h"
 #include "share.h"
 #include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -22,6 +24,7 @@
 #endif
 
 bool rs_patching;
+uint32_t rs_patch_changes;
 __thread uint64_t rs_patch_saves[RS_PATCH_SAVES];
 #define JUDGE(i) [RS_PATCH_THREAD_JUDGE + (i)] = RS_FULL_ENTRY(i)
 #define TELL(i) [RS_PATCH_THREAD_TELL + (i)] = RS_TELL_ENTRY(i)
@@ -208,6 +211,12 @@ static uint64_t program_mask; /* of the thread that asks, as the program has it 
 /* How long a fault waits for its instruction to be patched. It can do without; the next one may find it done. */
 #define SITE_MS 100
 
+/* Not even that: who asks for soon goes on without the answer, unless it comes at once. But where that was so again and again it waits for a moment, so that there is an end to asking. */
+#define BRIEF UINT_MAX
+#define UNHEARD 8
+#define SOON_MS 2
+static unsigned unheard;
+
 /* An answer that somebody did not wait for is still to come; until then nobody can ask. */
 static bool late;
 
@@ -228,15 +237,20 @@ static bool leave(void)
 #define LOOKS 1000
 #define LOOKS_UNSEEN 60
 
-/* 0 when answered; -ESRCH: nobody is there any more; -ETIMEDOUT: not within ms (0: for ever). */
+/* 0 when answered; -ESRCH: nobody is there any more; -ETIMEDOUT: not within ms (0: for ever; BRIEF: nobody who sleeps is waited for). */
 static long answered(uint32_t asked, unsigned ms, bool woken)
 {
-	for (int i = 0; i < LOOKS; i++) {
+	for (int i = 0; i < LOOKS && !(woken && ms == BRIEF); i++) {
 		if (__atomic_load_n(&page->answered, __ATOMIC_ACQUIRE) == asked)
 			return 0;
 		if (!woken && i >= LOOKS_UNSEEN && __atomic_load_n(&page->sleeping, __ATOMIC_RELAXED) != AT_WORK)
 			break;
 		__builtin_ia32_pause();
+	}
+	if (ms == BRIEF) {
+		if (__atomic_load_n(&page->answered, __ATOMIC_ACQUIRE) != asked && leave())
+			return -ETIMEDOUT;
+		ms = 0;
 	}
 	uint32_t beat = 0, since = 0, seen, began = ms ? rs_os_ms() : 0;
 	while ((seen = __atomic_load_n(&page->answered, __ATOMIC_ACQUIRE)) != asked) {
@@ -403,7 +417,7 @@ static long settle(unsigned ms)
 
 /* What this processor has fetched of code that another one has changed is forgotten: iret is a serializing instruction (Intel SDM vol. 3, 9.3; AMD's manual vol. 2, 7.6.4), and the only one that
  * neither leaves a virtual machine nor is new. Code of ours has no shadow stack. The red zone is left alone. */
-__attribute__((noinline)) static void serialize(void)
+__attribute__((noinline)) void rs_serialize(void)
 {
 	uintptr_t t;
 	__asm__ volatile("lea -128(%%rsp), %%rsp\n\t"
@@ -422,7 +436,7 @@ __attribute__((noinline)) static void serialize(void)
 /* Locked, signals blocked. */
 static long converse(unsigned request, uintptr_t at)
 {
-	unsigned ms = request == RS_PATCH_ASK_SITE ? SITE_MS : 0;
+	unsigned ms = request == RS_PATCH_ASK_SITE ? SITE_MS : request != RS_PATCH_ASK_SOON ? 0 : unheard < UNHEARD ? BRIEF : SOON_MS;
 	long r = page ? 0 : -ESRCH;
 	if (r == 0 && late)
 		r = settle(ms);
@@ -436,6 +450,9 @@ static long converse(unsigned request, uintptr_t at)
 		late = r == -ETIMEDOUT;
 	}
 	/* From the first operation on it is seen through: the text is right at every moment, but slow in between. */
+	bool changes = r == 0 && page->more;
+	if (changes)
+		__atomic_add_fetch(&rs_patch_changes, 1, __ATOMIC_SEQ_CST);
 	while (r == 0 && page->more) {
 		do_ops();
 		page->threads = rs_live_threads;
@@ -444,9 +461,13 @@ static long converse(unsigned request, uintptr_t at)
 	/* What the text that is changed by now needs, before any of the program's code runs. */
 	if (r == 0 || (r == -ESRCH && page && __atomic_load_n(&page->turn, __ATOMIC_ACQUIRE) == TAKEN))
 		do_ops();
-	serialize(); /* other threads are seen to by sync_core; where there are none nobody asks for that */
+	if (changes)
+		__atomic_add_fetch(&rs_patch_changes, 1, __ATOMIC_SEQ_CST);
+	rs_serialize(); /* other threads are seen to by sync_core; where there are none nobody asks for that */
 	if (r == -ESRCH)
 		page = NULL;
+	if (request == RS_PATCH_ASK_SOON)
+		unheard = r == -ETIMEDOUT && ms == BRIEF ? unheard + 1 : 0;
 	return r == 0 ? page->result : r;
 }
 
@@ -457,7 +478,12 @@ static long ask(unsigned request, uintptr_t at, const uint64_t *own)
 	if (rs_sandboxed || rs_in_vfork())
 		return -EPERM;
 	uint64_t mask = rs_os_no_signals();
-	rs_lock(&lock);
+	if (request != RS_PATCH_ASK_SOON) {
+		rs_lock(&lock);
+	} else if (!rs_lock_try(&lock)) { /* another thread asks, or has modules patched, which takes long */
+		rs_os_signals(mask);
+		return -EAGAIN;
+	}
 	program_mask = own ? *own : mask;
 	long r = converse(request, at);
 	rs_unlock(&lock);
@@ -499,6 +525,9 @@ void rs_patch_after_fork(void)
 {
 	page = NULL;
 	late = false;
+	unheard = 0;
+	rs_patch_changes = 0;
+	rs_pass_after_fork();
 	lock.word = 0;
 	readers = 0;
 	synced = false;
@@ -507,7 +536,13 @@ void rs_patch_after_fork(void)
 /* For the engine's own tests: has the engine do what its client wants at an address. */
 RS_EXPORT int ripstop_patch_test(uintptr_t at);
 RS_EXPORT int ripstop_patch_test(uintptr_t at) { return (int)rs_patch_ask(RS_PATCH_ASK_TEST, at); }
-/* Has the instruction at an address patched, as a fault there would. */
+/* Has the instruction at an address patched, as a fault there would, and without waiting for it. */
+RS_EXPORT int ripstop_patch_soon(uintptr_t at);
+RS_EXPORT int ripstop_patch_soon(uintptr_t at) { return (int)rs_patch_ask(RS_PATCH_ASK_SOON, at); }
+/* And has the thread whose context it is, in a handler with all signals blocked, go on behind its instruction. */
+RS_EXPORT int ripstop_patch_pass(void *context);
+RS_EXPORT int ripstop_patch_pass(void *context) { return (int)rs_pass(context); }
+/* And waiting. */
 RS_EXPORT int ripstop_patch_site(uintptr_t at);
 RS_EXPORT int ripstop_patch_site(uintptr_t at) { return (int)rs_patch_ask(RS_PATCH_ASK_SITE, at); }
 
@@ -561,7 +596,8 @@ uintptr_t rs_patch_pc(uintptr_t pc)
 	if (s)
 		pc = at + (uintptr_t)(intptr_t)s->pc;
 	end_read();
-	return pc;
+	uintptr_t place = s ? 0 : rs_pass_place(pc);
+	return place ? place : pc;
 }
 
 uint32_t rs_patch_missing(void) { return rs_patching && page ? page->unpatched : UINT32_MAX; }
@@ -689,6 +725,12 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 			s->rip = (uintptr_t)g[REG_RIP];
 			tell_address(info, pc, s->rip);
 		}
+		return;
+	}
+	uintptr_t place = rs_pass_place(pc);
+	if (place) { /* and does not go back there */
+		g[REG_RIP] = (greg_t)place;
+		tell_address(info, pc, place);
 		return;
 	}
 	begin_read();

@@ -10,6 +10,10 @@
 
 /* Code of this process is patched, or is about to be. Once true it stays so, in forked children too. */
 extern bool rs_patching RS_HIDDEN;
+extern uint32_t rs_patch_changes RS_HIDDEN; /* odd while text of the program may be changing under other threads than the one that asked */
+/* What this processor has fetched of changed code is forgotten. */
+void rs_serialize(void) RS_HIDDEN;
+extern bool rs_signals_bare RS_HIDDEN; /* signal.c: some handlers of the program are not shown what they are to see: there were too many */
 extern const struct rs_trampoline_run *rs_patch_runs[RS_PATCH_RUNS] RS_HIDDEN;
 /* What trampolines find from fs: slots to save registers in, and pointers by enum rs_patch_thread. */
 extern __thread uint64_t rs_patch_saves[RS_PATCH_SAVES] RS_INITIAL_EXEC;
@@ -17,7 +21,9 @@ extern __thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] RS_INITIAL_EXEC;
 
 /* On an open session, signals blocked: asks for the process's page and maps it. */
 void rs_patch_open(int sock) RS_HIDDEN;
-/* Asks the engine, and does what it says: 0, or a negative errno; -ESRCH: nobody answers. What was begun then is left in a state in which the program runs. Works in handlers. */
+/* Asks the engine, and does what it says: 0, or a negative errno; -ESRCH: nobody answers. What was begun then is left in a state in which the program runs. Works in handlers.
+ * RS_PATCH_ASK_SITE waits for the patch; RS_PATCH_ASK_SOON for microseconds at most, but when it is asked again, or every so often, and then what others have asked for is put in place, too: 0: it is patched;
+ * -EINPROGRESS, -EAGAIN (nobody heard of it), -ETIMEDOUT: not yet; else it stays as it is. Who does not get 0 goes on without. */
 long rs_patch_ask(unsigned request, uintptr_t at) RS_HIDDEN;
 /* At the start of the process, with the mask that it is to have, and when modules have come or gone. */
 void rs_patch_start(uint64_t mask) RS_HIDDEN;

@@ -19,6 +19,7 @@
 enum { WANTS_INFO = 1, HAS_INFO = 2, SHIFT = 2 };
 enum { TRAP_BIT = 1 << (SIGTRAP - 1) };
 static uintptr_t handlers[STUBS];
+bool rs_signals_bare;
 
 __asm__(".text\n.p2align 4\nrs_signal_stubs:\n"
 	".set i, 0\n.rept 512\n.p2align 4\n	movl $i, %ecx\n	jmp rs_signal_handler\n.set i, i+1\n.endr\n");
@@ -78,6 +79,7 @@ RS_GENERAL static uintptr_t stub_for(uintptr_t handler, unsigned bits)
 			__atomic_compare_exchange_n(&handlers[i], &seen, key, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || seen == key)
 			return (uintptr_t)rs_signal_stubs + i * STUB_BYTES;
 	}
+	rs_signals_bare = true;
 	return handler;
 }
 

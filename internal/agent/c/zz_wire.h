@@ -234,6 +234,7 @@ enum {
 	RS_PATCH_ASK_SITE = 3,
 	RS_PATCH_ASK_TEST = 4,
 	RS_PATCH_ASK_MORE = 5,
+	RS_PATCH_ASK_SOON = 6,
 };
 
 /* what it is told to do */
@@ -1650,7 +1651,7 @@ struct rs_patch_page {
 	uint32_t request; /* enum PatchAsk */
 	uint32_t done; /* ops that were done */
 	int32_t error; /* errno of the op that failed, 0: none */
-	int32_t result; /* for who asked: 0, or an errno */
+	int32_t result; /* for who asked: 0, or a negative errno; of soon: 0, it is patched, EINPROGRESS, it will be, another one, it stays as it is */
 	uint32_t threads; /* threads that the agent knows of: with 1 nobody runs the code that changes */
 	uint64_t address; /* of the request */
 	uint32_t tid; /* of the asking thread, as the process sees it */
