@@ -180,7 +180,7 @@ static unsigned jump(const uint8_t *code, uintptr_t site, uint64_t flags, uintpt
 	return i;
 }
 
-enum { CROSSES = -1 };
+enum { CROSSES = -1, TF = 1 << 8 };
 
 /* The instruction at the site in a slot. 0: it cannot be. */
 static uintptr_t fill(struct area *a, unsigned n, uintptr_t site)
@@ -231,7 +231,7 @@ enum rs_pass rs_pass(ucontext_t *uc)
 	if (own >= 0) {
 		a->turn[own] = (uint8_t)((a->turn[own] + 1) % TURNS);
 		uintptr_t at = fill(a, (unsigned)own * TURNS + a->turn[own], site);
-		if (!at)
+		if (!at && !(g[REG_EFL] & TF)) /* who steps itself would miss a step */
 			at = destination(site, (uint64_t)g[REG_EFL]);
 		/* What was read may be half of one instruction and half of another. */
 		if (changes & 1 || __atomic_load_n(&rs_patch_changes, __ATOMIC_SEQ_CST) != changes) {
