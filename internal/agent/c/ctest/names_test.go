@@ -131,7 +131,7 @@ func TestAllNames(t *testing.T) {
 	}
 	for _, s := range ours {
 		// What tests of the patch engine call in their programs (patch.c).
-		if len(there[s.name]) == 0 && s.name != "ripstop_patch_test" && s.name != "ripstop_patch_site" {
+		if len(there[s.name]) == 0 && !strings.HasPrefix(s.name, "ripstop_patch_") {
 			t.Errorf("the agent exports %s, which no library does natively", s.name)
 		}
 	}
