@@ -33,8 +33,10 @@ static bool one_byte_modrm(uint8_t op)
 static bool one_byte_known(uint8_t op)
 {
 	if (op < 0x40)
-		return (op & 7) < 6; /* prefixes are gone by here */
-	return op != 0x60 && op != 0x61 && op != 0x82 && op != 0x9a && op != 0xce && op != 0xd4 && op != 0xd5 && op != 0xd6 && op != 0xea;
+		return (op & 7) < 6;
+	if ((op & 0xf0) == 0x40 || (op >= 0x64 && op <= 0x67) || op == 0xf0 || op == 0xf2 || op == 0xf3)
+		return false; /* a prefix behind REX, which then does not count */
+	return op != 0x8f /* XOP, or a pop to memory */ && op != 0x60 && op != 0x61 && op != 0x82 && op != 0x9a && op != 0xce && op != 0xd4 && op != 0xd5 && op != 0xd6 && op != 0xea;
 }
 
 static unsigned one_byte_immediate(const struct instruction *in)
@@ -163,6 +165,8 @@ static bool decode(struct instruction *in, const uint8_t *code, size_t n)
 			modrm = true;
 			imm = in->map == 3;
 		} else {
+			if (in->op == 0x78 || in->op == 0x0f) /* AMD's extrq and insertq, 3DNow! */
+				return false;
 			modrm = two_byte_modrm(in->op);
 			imm = two_byte_immediate(in->op);
 		}
@@ -197,10 +201,17 @@ unsigned rs_pointer_length(const uint8_t *code, size_t n)
 
 static unsigned bit(unsigned r) { return 1u << (r & 15); }
 
+/* A register's bit; of bytes without a REX prefix, where 4 to 7 are ah to bh, both. */
+static unsigned written(const struct instruction *in, unsigned r)
+{
+	bool bytes = in->map == 1 ? in->op >= 0x90 && in->op <= 0x9f : in->map == 0 && !(in->op & 1);
+	return bit(r) | (bytes && !in->rex && r >= 4 ? bit(r - 4) : 0);
+}
+
 /* The general registers that it may write. */
 static unsigned writes(const struct instruction *in)
 {
-	unsigned rm = in->modrm && in->mod == 3 ? bit(in->rm) : 0, reg = bit(in->reg), low = bit((unsigned)(in->op & 7) | (in->rex & 1u) << 3);
+	unsigned rm = in->modrm && in->mod == 3 ? written(in, in->rm) : 0, reg = written(in, in->reg), low = bit((unsigned)(in->op & 7) | (in->rex & 1u) << 3);
 	uint8_t op = in->op, more = in->reg & 7;
 	if (in->map == 1) {
 		if ((op >= 0x10 && op <= 0x1f) || (op >= 0x28 && op <= 0x2b) || op == 0x2e || op == 0x2f || (op >= 0x51 && op <= 0x6f) || (op >= 0x74 && op <= 0x77) || (op >= 0x80 && op <= 0x8f) || op == 0x7f || op == 0xd6 || op == 0xef || op == 0xa3)
@@ -229,7 +240,7 @@ static unsigned writes(const struct instruction *in)
 	if (op == 0x80 || op == 0x81 || op == 0x83)
 		return more == 7 ? 0 : rm;
 	if (op == 0x88 || op == 0x89 || op == 0xc6 || op == 0xc7 || op == 0xc0 || op == 0xc1 || (op >= 0xd0 && op <= 0xd3))
-		return op == 0x88 && !in->rex ? ALL_REGISTERS : rm; /* ah to bh are not looked for */
+		return rm;
 	if (op == 0x8b || op == 0x8d || op == 0x63 || op == 0x69 || op == 0x6b)
 		return reg;
 	if (op >= 0xb8 && op <= 0xbf)
