@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -71,6 +72,9 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 			o.program, o.report.Command = args, args
 			if o.tool != toolFind && (o.full || o.races != racesAsked || o.heap != string(run.LibcHeap)) {
 				return errors.New("--tool=sharing does not look for races, and has libc's heap: give it without --full and --heap")
+			}
+			if useless := uselessForSharing(cmd.Flags()); o.tool == toolSharing && len(useless) > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "ripstop: --tool=sharing has no use for %s\n", strings.Join(useless, ", "))
 			}
 			if o.races == racesShared && o.heap == string(run.OwnHeap) {
 				return errors.New("--races=shared watches blocks of its own: give it without --heap=own")

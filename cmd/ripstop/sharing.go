@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 
+	"github.com/spf13/pflag"
+
 	"github.com/ripstop/ripstop/internal/count"
 	"github.com/ripstop/ripstop/internal/run"
 	"github.com/ripstop/ripstop/internal/sharing"
@@ -18,6 +20,16 @@ const (
 	toolFind    = "find"
 	toolSharing = "sharing"
 )
+
+// uselessForSharing names the flags that were given and mean nothing to --tool=sharing.
+func uselessForSharing(given *pflag.FlagSet) (names []string) {
+	given.Visit(func(f *pflag.Flag) {
+		if !slices.Contains([]string{"tool", "format", "output", "follow", "wait-for", "stack-depth"}, f.Name) {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	return names
+}
 
 // runSharing is run --tool=sharing.
 func runSharing(o *flags) (code int, err error) {
