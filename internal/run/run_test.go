@@ -149,9 +149,9 @@ func TestRaceReport(t *testing.T) {
 	}
 	blocks := strings.Split(r.stderr, "WARNING: ")[1:]
 	for name, want := range map[string][]string{
-		"global 'total'": {`by thread T3 .*\(mutexes: read RW1, write M1\):\n`, `revious read and write .* by thread T2 .*\(mutexes: write M2\):\n`, `RW1 \(0x[0-9a-f]+\) is global 'table' in raced\n`, `global 'total' in raced \(int total\)\n`,
+		"global 'total'": {`by thread T3 .*\(mutexes: read RW1, write M1\), before which there was 1:\n`, `revious read and write .* by thread T2 .*\(mutexes: write M2\):\n`, `RW1 \(0x[0-9a-f]+\) is global 'table' in raced\n`, `global 'total' in raced \(int total\)\n`,
 			`M1 \(0x[0-9a-f]+\) is global 'second'`, `M2 \(0x[0-9a-f]+\) is global 'first'`, `Mutex M2 previously acquired by the same thread here:\n    #0 early `},
-		"thread-local data 'mine' of main thread": {`by thread T3 \(tid=\d+\):\n    #0 late`, `by thread T2 \(tid=\d+\):\n    #0 early`, `4 bytes inside of .* \(int mine.b\)`, `L1 \(mine.b\) is written`},
+		"thread-local data 'mine' of main thread": {`by thread T3 \(tid=\d+\), before which there was \d+:\n    #0 late`, `by thread T2 \(tid=\d+\):\n    #0 early`, `4 bytes inside of .* \(int mine.b\)`, `L1 \(mine.b\) is written`},
 		"heap block of size 24":                   {`allocated by:\n    #0 main`},
 	} {
 		i := slices.IndexFunc(blocks, func(b string) bool { return strings.Contains(b, name) })

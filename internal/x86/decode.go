@@ -2,6 +2,7 @@ package x86
 
 import (
 	"encoding/binary"
+	"slices"
 	"strings"
 	"sync"
 
@@ -208,9 +209,20 @@ func (l *layout) convert(in *Inst, x *x86asm.Inst, o *operation) bool {
 		return false // a vector of addresses needs a SIB byte
 	}
 	if l.form == formEVEX && l.b && !l.mem() {
+		// Where nothing is rounded and nothing raises an exception the bit is reserved: Intel's processors refuse it, AMD's of Zen 4 and later ignore it, and run
+		// the instruction on vectors of the length that is no rounding mode then.
+		if !slices.ContainsFunc(rounding[:], func(prefix string) bool { return strings.HasPrefix(in.Op, prefix) }) {
+			return false
+		}
 		in.SAE, in.Rounding = true, int8(l.l)
 	}
 	return true
+}
+
+// rounding are beginnings of the names of operations that have embedded rounding or suppress exceptions (Intel SDM vol. 2, 2.7.5).
+var rounding = [...]string{
+	"vadd", "vsub", "vmul", "vdiv", "vsqrt", "vmax", "vmin", "vcmp", "vcvt", "vcomi", "vcomx", "vucom", "vgetexp", "vgetmant", "vrndscale", "vreduce", "vfixupimm",
+	"vrange", "vscalef", "vfm", "vfnm", "vfc", "vrcp28", "vrsqrt28", "vexp2",
 }
 
 // names says whether one of the operands is the register that VEX.vvvv or EVEX.V'vvvv name. They must be all ones, which is number 0 here, where the
