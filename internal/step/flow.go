@@ -1,6 +1,8 @@
 package step
 
 import (
+	"fmt"
+
 	"github.com/ripstop/ripstop/internal/pt"
 	"github.com/ripstop/ripstop/internal/sample"
 )
@@ -19,6 +21,7 @@ type flow struct {
 	enc  *pt.FlowEncoder
 	out  []byte // of encoders before enc
 	lost uint64 // instructions that could not follow the one before, and were told as an overflow
+	why  string // of the first of them
 }
 
 // begin starts a new encoder; the trace goes on with a PSB.
@@ -45,19 +48,31 @@ func (f *flow) finish() {
 // ran tells that the instruction at ip ran, at a time.
 func (f *flow) ran(ip, tsc uint64) {
 	f.enc.Tick(tsc)
-	if f.enc.Execute(ip) != nil {
-		f.lost++
-		f.enc.Overflow()
+	if err := f.enc.Execute(ip); err != nil {
+		f.lose(err)
 		_ = f.enc.Execute(ip) // what cannot be decoded is not told
 	}
 }
 
 // left tells that user mode was left before the instruction at ip.
 func (f *flow) left(ip uint64) {
-	if f.enc != nil && f.enc.Leave(ip) != nil {
-		f.lost++
-		f.enc.Overflow()
+	if f.enc == nil {
+		return
 	}
+	if err := f.enc.Leave(ip); err != nil {
+		f.lose(err)
+	}
+}
+
+// lose tells of an overflow.
+func (f *flow) lose(err error) {
+	if f.lost++; f.lost == 1 {
+		f.why = err.Error()
+		for _, m := range f.p.maps {
+			f.why += fmt.Sprintf("; %#x-%#x is %s from %#x", m.Start, m.End, m.Path, m.Offset)
+		}
+	}
+	f.enc.Overflow()
 }
 
 // take gives the bytes so far and forgets them.

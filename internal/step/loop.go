@@ -526,6 +526,9 @@ func (s *Stepper) writeFlow(t *thread, last bool) error {
 	}
 	if last {
 		s.flowLost += t.flow.lost
+		if s.flowWhy == "" {
+			s.flowWhy = t.flow.why
+		}
 	}
 	return s.out.Trace(t.index, int32(t.p.pid), int32(t.tid), t.flow.take(), last, s.now)
 }

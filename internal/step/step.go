@@ -74,6 +74,7 @@ type Stepper struct {
 	buffers   uint32
 	xstate    []byte
 	flowLost  uint64
+	flowWhy   string // the first loss
 
 	interrupted, freed bool
 }
@@ -208,7 +209,7 @@ func (s *Stepper) Close() error {
 		}
 	}
 	if s.flowLost > 0 && s.o.Warn != nil {
-		s.o.Warn(fmt.Sprintf("%d instructions could not follow the one before in the control flow, which says so (overflow)", s.flowLost))
+		s.o.Warn(fmt.Sprintf("%d instructions could not follow the one before in the control flow, which says so (overflow); the first: %s", s.flowLost, s.flowWhy))
 	}
 	return err
 }
