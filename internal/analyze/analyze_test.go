@@ -85,35 +85,39 @@ func stepped(t testing.TB, exe string, args ...string) (dir string) {
 
 var kept struct {
 	sync.Mutex
-	dirs map[bool]string
+	dirs map[string]string
 }
 
 // races is the one recording of the programs of testdata/races; nobody may change it.
 func races(t testing.TB, clean bool) string {
 	t.Helper()
+	if clean {
+		return racesMade(t, "CLEAN")
+	}
+	return racesMade(t, "SHORT")
+}
+
+// racesMade is the one recording of those programs made with a macro of race.h.
+func racesMade(t testing.TB, macro string) string {
+	t.Helper()
 	kept.Lock()
 	defer kept.Unlock()
-	if kept.dirs[clean] == "" {
-		var flags []string
-		if clean {
-			flags = append(flags, "-DCLEAN")
-		}
+	if kept.dirs[macro] == "" {
 		run, err := runner()
 		if err != nil {
 			t.Fatal(err)
 		}
-		name := fmt.Sprintf("clean=%v", clean) // the program must stay, for its code
-		from := stepped(t, buildIn(t, filepath.Dir(run), name, racePrograms(t), flags...))
-		dir := filepath.Join(filepath.Dir(run), name+".trace")
-		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		from := stepped(t, buildIn(t, filepath.Dir(run), macro, racePrograms(t), "-D"+macro)) // the program must stay, for its code
+		dir := filepath.Join(filepath.Dir(run), macro+".trace")
+		if err := os.Rename(from, dir); err != nil {
 			t.Fatal(err)
 		}
 		if kept.dirs == nil {
-			kept.dirs = map[bool]string{}
+			kept.dirs = map[string]string{}
 		}
-		kept.dirs[clean] = dir
+		kept.dirs[macro] = dir
 	}
-	return kept.dirs[clean]
+	return kept.dirs[macro]
 }
 
 // A recording is one that is analyzed several times, each time with other samples of those that it has.

@@ -18,6 +18,9 @@ func (a *analysis) notSeen() (out []string) {
 	i, c := &a.rec.Info, a.collection
 	if i.Mode == sample.Timer {
 		say("this is a sample: a clock and breakpoints (mode timer) saw %d accesses, of which %d could be used; races with all others are not seen", c.watched.hits, c.watched.used)
+		if c.watched.hits == 0 {
+			say("no access was seen, so this says nothing about the program: run it longer, or record it with a larger --budget")
+		}
 	} else {
 		known := c.counts.Accesses - c.counts.By[recover.Unknown]
 		say("this is a sample (mode %s, one of %d loads and of %d stores): %s of %d accesses are known; races with the others are not seen",
