@@ -94,12 +94,18 @@ func statements(t *testing.T, source string) (list []statement) {
 	return list
 }
 
-type frame struct{ Function string }
+type frame struct {
+	Function, File string
+	Line           int
+}
 
 type found struct {
 	Type, Rule, Message string
-	Parts               []struct{ Stack []frame }
-	Objects             []struct {
+	Parts               []struct {
+		Text  string
+		Stack []frame
+	}
+	Objects []struct {
 		Block     string
 		Size      int
 		Allocated []frame

@@ -9,7 +9,7 @@
 
 enum { AT_ONCE = 32, LATER = 16, MOST = 4096, MOST_OF_CHILD = 1 << 20 };
 
-void (*rs_evidence_found)(const struct rs_evidence *e);
+void (*rs_evidence_found)(const struct rs_evidence *e, unsigned n);
 
 static uint32_t count;
 
@@ -19,11 +19,11 @@ uint32_t rs_evidence_count(void) { return __atomic_load_n(&count, __ATOMIC_RELAX
 static struct rs_alloc_wrong later[LATER];
 static uint32_t later_count, later_told;
 
-static void tell(struct rs_thread *t, const struct rs_alloc_wrong *w)
+static bool made(struct rs_thread *t, const struct rs_alloc_wrong *w, struct rs_evidence *to)
 {
 	uint32_t number = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
 	if (number > MOST)
-		return;
+		return false;
 	struct rs_evidence e = {
 		.kind = w->freed ? RS_EVIDENCE_FREED_WRITE : RS_EVIDENCE_OVERFLOW, .noticed = w->when, .number = number, .block = w->block, .size = w->size, .bad = w->first, .bytes_wrong = w->wrong,
 		.freed = w->freed, .known = w->known, .more = w->more, .alloc_stack = w->alloc_stack, .free_stack = w->free_stack, .alloc_thread = w->alloc_thread, .free_thread = w->free_thread, .shown = w->shown};
@@ -39,21 +39,35 @@ static void tell(struct rs_thread *t, const struct rs_alloc_wrong *w)
 	}
 	if (w->pc)
 		e.stack = rs_stack_from(t, w->pc, w->fp, rs_config.stack_depth);
-	if (rs_evidence_found)
-		rs_evidence_found(&e);
-	rs_stack_tell(t, e.alloc_stack);
-	rs_stack_tell(t, e.free_stack);
-	rs_stack_tell(t, e.next_stack);
-	uint64_t *words = rs_reserve(t, RS_EV_EVIDENCE, RS_EVIDENCE_WORDS + (2 * e.shown + 7) / 8);
+	*to = e;
+	return true;
+}
+
+static void tell_one(struct rs_thread *t, const struct rs_evidence *e)
+{
+	rs_stack_tell(t, e->alloc_stack);
+	rs_stack_tell(t, e->free_stack);
+	rs_stack_tell(t, e->next_stack);
+	uint64_t *words = rs_reserve(t, RS_EV_EVIDENCE, RS_EVIDENCE_WORDS + (2 * e->shown + 7) / 8);
 	if (!words)
 		return;
-	rs_put_evidence(words, (uint8_t)e.kind, (uint8_t)e.noticed, (uint8_t)(e.known | e.more << 1), e.number, e.alloc_thread, e.free_thread, e.block, e.size, e.bad, e.bytes_wrong, e.stack, e.alloc_stack, e.free_stack, e.next, e.next_size,
-		e.next_stack, 2 * e.shown);
-	uint8_t bytes[sizeof e.was + sizeof e.is];
-	rs_os_copy(bytes, e.was, e.shown);
-	rs_os_copy(bytes + e.shown, e.is, e.shown);
-	rs_put_bytes(words + RS_EVIDENCE_WORDS, bytes, 2 * e.shown);
+	rs_put_evidence(words, (uint8_t)e->kind, (uint8_t)e->noticed, (uint8_t)(e->known | e->more << 1), e->number, e->alloc_thread, e->free_thread, e->block, e->size, e->bad, e->bytes_wrong, e->stack, e->alloc_stack, e->free_stack, e->next,
+		e->next_size, e->next_stack, 2 * e->shown);
+	uint8_t bytes[sizeof e->was + sizeof e->is];
+	rs_os_copy(bytes, e->was, e->shown);
+	rs_os_copy(bytes + e->shown, e->is, e->shown);
+	rs_put_bytes(words + RS_EVIDENCE_WORDS, bytes, 2 * e->shown);
 	rs_commit_urgent(t);
+}
+
+static void tell(struct rs_thread *t, const struct rs_alloc_wrong *w)
+{
+	struct rs_evidence e;
+	if (!made(t, w, &e))
+		return;
+	if (rs_evidence_found)
+		rs_evidence_found(&e, 1);
+	tell_one(t, &e);
 }
 
 static void tell_later(struct rs_thread *t)
@@ -80,7 +94,7 @@ static void found(const struct rs_alloc_wrong *w)
 	}
 }
 
-struct batch { unsigned n, noticed; bool more; struct rs_alloc_wrong e[AT_ONCE]; };
+struct batch { unsigned n, noticed; bool more; struct rs_alloc_wrong e[AT_ONCE]; unsigned evidences; struct rs_evidence evidence[AT_ONCE]; };
 
 static void keep(void *arg, const struct rs_alloc_wrong *w)
 {
@@ -114,14 +128,18 @@ void rs_evidence_check(struct rs_thread *t, unsigned noticed)
 	if (b->more)
 		rs_notice(t, RS_NOTICE_LIMIT, 0, AT_ONCE);
 	for (unsigned i = 0; i < b->n; i++)
-		tell(t, &b->e[i]);
+		b->evidences += made(t, &b->e[i], &b->evidence[b->evidences]);
+	if (b->evidences && rs_evidence_found)
+		rs_evidence_found(b->evidence, b->evidences);
+	for (unsigned i = 0; i < b->evidences; i++)
+		tell_one(t, &b->evidence[i]);
 	rs_os_unmap(b, sizeof *b);
 }
 
 static bool asked(uintptr_t block, size_t *n)
 {
 	uint32_t stack;
-	return rs_heap_known(block, n, &stack);
+	return rs_heap_known(block, n, &stack) || (rs_alloc_giving.block == block && rs_heap_gone(block, n));
 }
 
 void rs_evidence_begin(void)

@@ -24,8 +24,8 @@ struct rs_evidence {
 	uint8_t was[16], is[16]; /* at bad */
 };
 
-/* Called, if set, by the thread that found it, as the program calls a function, before the evidence is sent: an epoch may be ended. Events guard-writer that it sends belong to the evidence. */
-extern void (*rs_evidence_found)(const struct rs_evidence *e) __attribute__((visibility("hidden")));
+/* Called, if set, by the thread that found these n of one moment, as the program calls a function, before they are sent: an epoch may be ended. Events guard-writer that it sends belong to the evidence. */
+extern void (*rs_evidence_found)(const struct rs_evidence *e, unsigned n) __attribute__((visibility("hidden")));
 
 /* The heap has guard bytes: before there are other threads. */
 void rs_evidence_begin(void) __attribute__((visibility("hidden")));

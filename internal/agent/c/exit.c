@@ -22,10 +22,11 @@ static void last_handler(int status, void *arg)
 {
 	(void)arg;
 	struct rs_thread *t = rs_self();
-	rs_guard_exit();
+	if (t)
+		rs_evidence_check(t, RS_NOTICED_EXIT);
+	rs_guard_exit(); /* a re-execution that comes here ends here: what is found is an end before it, in both */
 	if (!t)
 		return;
-	rs_evidence_check(t, RS_NOTICED_EXIT);
 	rs_sync_thread_end(t);
 	rs_emit_end(t, RS_END_EXIT, status & 0xff);
 }
@@ -52,11 +53,11 @@ void rs_exit_start(void)
 RS_EXPORT __attribute__((noreturn)) void _exit(int status)
 {
 	struct rs_thread *t = rs_self();
-	rs_guard_exit();
-	if (t) {
+	if (t)
 		rs_evidence_check(t, RS_NOTICED_EXIT);
+	rs_guard_exit();
+	if (t)
 		rs_emit_end(t, RS_END_RAW_EXIT, status & 0xff);
-	}
 	if (rs_real._exit)
 		rs_real._exit(status);
 	for (;;)

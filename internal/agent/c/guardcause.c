@@ -12,7 +12,7 @@ enum { BYTES = 8, LAST = 2 /* writes told of each unit */ };
 /* The first run of wrong bytes, as far as they are known. */
 static struct rs_guard_watch wrong(const struct rs_evidence *e)
 {
-	struct rs_guard_watch w = {e->bad, 1};
+	struct rs_guard_watch w = {e->bad, e->shown ? 1 : BYTES}; /* none are shown of a last word: any byte of it */
 	while (w.bytes < e->shown && w.bytes < BYTES && e->was[w.bytes] != e->is[w.bytes])
 		w.bytes++;
 	return w;
@@ -21,7 +21,10 @@ static struct rs_guard_watch wrong(const struct rs_evidence *e)
 static void tell(struct rs_thread *t, uint32_t number, const struct rs_guard_hit *h)
 {
 	bool kernel = h->call >= 0;
-	uint32_t stack = rs_stack_of(t, h->frame, h->frames);
+	uint64_t frame[RS_GUARD_HIT_FRAMES];
+	rs_os_copy(frame, h->frame, sizeof frame);
+	frame[0]--; /* in what wrote: it is taken as where the thread is */
+	uint32_t stack = rs_stack_of(t, frame, h->frames);
 	uint64_t *words = rs_reserve(t, RS_EV_GUARD_WRITER, RS_GUARD_WRITER_WORDS);
 	if (!words)
 		return;
@@ -50,16 +53,25 @@ static void tell_unit(struct rs_thread *t, const struct rs_evidence *e, const st
 /* Words of stacks that nobody uses may differ. */
 static bool same(long verdict) { return verdict == RS_GUARD_IDENTICAL || verdict == RS_GUARD_STACK; }
 
-static void found(const struct rs_evidence *e)
+/* All of one moment in one excursion: the next epoch knows nothing of what was written in this one. */
+static void found(const struct rs_evidence *e, unsigned n)
 {
-	struct rs_guard_watch w = wrong(e);
+	enum { AT_ONCE = RS_GUARD_UNITS / 4 /* units that eight bytes are at most, at any address */ };
+	struct rs_guard_watch w[AT_ONCE];
 	struct rs_thread *t = rs_self();
-	if (!t || rs_guard_watch(&w, 1) != 0 || !same(rs_guard_epoch_again()))
+	if (n > AT_ONCE)
+		n = AT_ONCE;
+	for (unsigned i = 0; i < n; i++)
+		w[i] = wrong(&e[i]);
+	if (!t || rs_guard_watch(w, n) != 0 || !same(rs_guard_epoch_again()))
 		return;
 	const struct rs_guard_watched *of = rs_guard_watched();
-	for (uint32_t i = 0; of && i < of->units; i++)
-		if (of->unit[i].state == RS_GUARD_UNIT_WATCHED)
-			tell_unit(t, e, &of->unit[i]);
+	for (uint32_t i = 0; of && i < of->units; i++) {
+		const struct rs_guard_unit *u = &of->unit[i];
+		/* Another thread may have asked meanwhile: then it is of other bytes. */
+		if (u->state == RS_GUARD_UNIT_WATCHED && u->watch < n && u->address - w[u->watch].address < w[u->watch].bytes)
+			tell_unit(t, &e[u->watch], u);
+	}
 }
 
 /* The pointer that a crash used: the last writes to where it was read from, if the last of them wrote what was read. */
@@ -72,7 +84,7 @@ static void cause(struct rs_thread *t, const greg_t *g)
 		return;
 	const struct rs_guard_watched *of = rs_guard_watched();
 	const struct rs_guard_unit *u = of && of->units == 1 ? &of->unit[0] : NULL;
-	if (!u || u->state != RS_GUARD_UNIT_WATCHED || u->lost || !u->count || u->hit[(u->count - 1) % RS_GUARD_HITS].after != pointer)
+	if (!u || u->address != w.address || u->state != RS_GUARD_UNIT_WATCHED || u->lost || !u->count || u->hit[(u->count - 1) % RS_GUARD_HITS].after != pointer)
 		return;
 	uint64_t k = u->count > STEPS ? u->count - STEPS : 0;
 	for (; k < u->count; k++) {

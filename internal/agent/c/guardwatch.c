@@ -60,6 +60,7 @@ long rs_guard_watch(const struct rs_guard_watch *asked, unsigned n)
 	w->room = REGISTERS;
 	w->failed = 0;
 	w->asked = 0;
+	w->over = 0; /* what came of an earlier one is no answer to this one, if nothing comes of it */
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t at = asked[i].address, left = asked[i].bytes;
 		if (left == 0 || at + left < at)
@@ -191,6 +192,15 @@ static bool meets_any(const void *p, size_t n)
 	return false;
 }
 
+/* The program's, which the hook's own frame (rs_hook_c) keeps: the last one below c. */
+static uintptr_t callers_rbp(const struct rs_call *c)
+{
+	const uintptr_t *fp = __builtin_frame_address(0);
+	while (fp[0] > (uintptr_t)fp && fp[0] < (uintptr_t)c)
+		fp = (const uintptr_t *)fp[0];
+	return fp[0];
+}
+
 void rs_guard_watch_wrote(const struct rs_call *c, const void *p, size_t n)
 {
 	struct watch *w = watch;
@@ -200,19 +210,23 @@ void rs_guard_watch_wrote(const struct rs_call *c, const void *p, size_t n)
 		struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
 		if (!meets(u, (uintptr_t)p, n))
 			continue;
-		uint64_t frames[RS_GUARD_HIT_FRAMES + 1];
+		/* A function of the vdso has no frame of the hook's: from here then, and the first is ours. */
 		const uintptr_t *here = __builtin_frame_address(0);
 		struct rs_frame f = {.pc = here[1], .rsp = (uintptr_t)(here + 2), .rbp = here[0], .has_rbp = true};
+		if (c->next)
+			f = (struct rs_frame){.pc = c->next, .rsp = (uintptr_t)c + RS_CALL_FRAME, .rbp = callers_rbp(c), .has_rbp = true};
+		uint64_t frames[RS_GUARD_HIT_FRAMES + 1];
 		struct rs_guard_hit *h = begin_hit(u);
 		h->call = (int32_t)c->number;
 		h->pc = c->next;
 		rs_os_clear(h->gregs, sizeof h->gregs);
-		/* The first is ours; of the others walks leave ours out. */
-		uint32_t m = walk(self(), &f, false, frames, RS_GUARD_HIT_FRAMES + 1);
+		uint32_t m = walk(self(), &f, false, frames, RS_GUARD_HIT_FRAMES + 1), from = c->next == 0;
 		h->frame[0] = c->next;
-		h->frames = m > 1 ? m - 1 : 1;
-		for (uint32_t i = 1; i < m; i++)
-			h->frame[i - 1] = frames[i];
+		h->frames = 1;
+		for (uint32_t i = from; i < m && i - from < RS_GUARD_HIT_FRAMES; i++) {
+			h->frame[i - from] = frames[i];
+			h->frames = i - from + 1;
+		}
 		end_hit(h);
 	}
 }

@@ -529,10 +529,19 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 		store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
 }
 
+/* A free that our operator delete makes, by way of the runtime's, was called where that was. */
+static inline void outermost(void *p, uintptr_t *pc, void **fp)
+{
+	extern const char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
+	if (RS_UNLIKELY(*pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start) && rs_alloc_giving.block == (uintptr_t)p && rs_alloc_giving.pc)
+		*pc = rs_alloc_giving.pc, *fp = rs_alloc_giving.fp;
+}
+
 /* With guard bytes: what is known of a block that is about to be freed, for who finds it wrong. */
 static void about_to_give(void *p, uintptr_t pc, void *fp)
 {
 	union block was = blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
+	outermost(p, &pc, &fp);
 	rs_alloc_giving = (struct rs_alloc_giving){.block = (uintptr_t)p, .pc = pc, .fp = fp, .alloc_stack = lives(was, (uintptr_t)p) ? was.stack : 0};
 }
 
@@ -561,6 +570,13 @@ bool rs_heap_known(uintptr_t p, size_t *size, uint32_t *stack)
 		return false;
 	*size = b.size, *stack = b.stack;
 	return true;
+}
+
+bool rs_heap_gone(uintptr_t p, size_t *size)
+{
+	union block b = blocks ? load(slot_of(p)) : (union block){.addr = 0};
+	*size = b.size;
+	return (b.addr & ~(uint64_t)15) == p && b.addr & B_FREED && b.size && b.size != UINT32_MAX;
 }
 
 /* Who asks has found an object in the block: free will look at it closely. */
@@ -716,6 +732,7 @@ static __attribute__((noinline)) void free_slowly(void *p, uintptr_t pc, void *f
 static __attribute__((noinline)) void free_guarded(void *p, uintptr_t pc, void *fp)
 {
 	uint32_t alloc_stack, free_stack;
+	outermost(p, &pc, &fp);
 	if (RS_LIKELY(rs_alloc_has((uintptr_t)p)) && given_quickly(p, pc, fp, &alloc_stack, &free_stack)) {
 		if (RS_LIKELY(rs_alloc_guard_free_quick(p, alloc_stack, free_stack)))
 			return;
