@@ -65,7 +65,7 @@ static void found(const struct rs_evidence *e, unsigned n)
 		w[i] = wrong(&e[i]);
 	if (!t || rs_guard_watch(w, n) != 0 || !same(rs_guard_epoch_again()))
 		return;
-	const struct rs_guard_watched *of = rs_guard_watched();
+	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;
 	for (uint32_t i = 0; of && i < of->units; i++) {
 		const struct rs_guard_unit *u = &of->unit[i];
 		/* Another thread may have asked meanwhile: then it is of other bytes. */
@@ -82,7 +82,7 @@ static void cause(struct rs_thread *t, const greg_t *g)
 	uint64_t pointer;
 	if (!rs_pointer_source(g, &w.address, &pointer) || rs_guard_watch(&w, 1) != 0 || !same(rs_guard_epoch_again()))
 		return;
-	const struct rs_guard_watched *of = rs_guard_watched();
+	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;
 	const struct rs_guard_unit *u = of && of->units == 1 ? &of->unit[0] : NULL;
 	if (!u || u->address != w.address || u->state != RS_GUARD_UNIT_WATCHED || u->lost || !u->count || u->hit[(u->count - 1) % RS_GUARD_HITS].after != pointer)
 		return;

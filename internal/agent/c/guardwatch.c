@@ -24,6 +24,7 @@ struct thread {
 static struct watch {
 	struct rs_guard_watched of, last; /* last: of what is over */
 	uint32_t asked, over, armed; /* over: last is of something */
+	uint32_t requests;
 	long answer;               /* of rs_guard_watch */
 	uint32_t run;              /* of the breakpoints: a signal of an earlier one is known by it */
 	uint32_t order;
@@ -36,6 +37,8 @@ static struct watch {
 } *watch;
 
 const struct rs_guard_watched *rs_guard_watched(void) { return watch && watch->over ? &watch->last : NULL; }
+
+bool rs_guard_watch_answered(void) { return watch && watch->over && watch->last.request == watch->of.request; }
 
 long rs_guard_watch_begin(void)
 {
@@ -60,7 +63,7 @@ long rs_guard_watch(const struct rs_guard_watch *asked, unsigned n)
 	w->room = REGISTERS;
 	w->failed = 0;
 	w->asked = 0;
-	w->over = 0; /* what came of an earlier one is no answer to this one, if nothing comes of it */
+	w->of.request = ++w->requests;
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t at = asked[i].address, left = asked[i].bytes;
 		if (left == 0 || at + left < at)

@@ -48,6 +48,7 @@ enum { RS_GUARD_WATCH_DENIED = 1 /* perf_event_paranoid, a security module, secc
 	RS_GUARD_WATCH_NO_DESCRIPTOR /* RLIMIT_NOFILE, or the system's */, RS_GUARD_WATCH_OTHER };
 
 struct rs_guard_watched {
+	uint32_t request;          /* which one it was, from 1 */
 	uint32_t units, rounds;    /* rounds: re-executions with breakpoints that were identical */
 	uint32_t tries;            /* re-executions with breakpoints */
 	uint32_t refused;          /* RS_GUARD_WATCH_…; 0: no */
@@ -59,8 +60,10 @@ struct rs_guard_watched {
 /* The next re-execution tells who writes to these bytes. On a thread of the program, or the coordinator; replaces what was asked before. In a re-execution: nothing, and 0. -EINVAL: no bytes; -E2BIG: more than RS_GUARD_UNITS units;
  * -ESRCH: there is no log. That the kernel refuses is known when it is over: rs_guard_watched. */
 long rs_guard_watch(const struct rs_guard_watch *w, unsigned n) RS_HIDDEN;
-/* What came of the last one that was asked for and is over; in the arena. NULL: none was, or nothing came of the last one yet. */
+/* What came of the last one that was asked for and is over; in the arena. NULL: none was. It stays the same through the next one: who is executed again reads what it read. */
 const struct rs_guard_watched *rs_guard_watched(void) RS_HIDDEN;
+/* Is that of the one that was asked for last? Not so if the epoch came to its end otherwise. */
+bool rs_guard_watch_answered(void) RS_HIDDEN;
 
 /* --- for the coordinator --------------------------------------------------------------------------------------------------------------- */
 
