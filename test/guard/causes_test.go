@@ -250,7 +250,7 @@ func TestCauses(t *testing.T) {
 			if out, err := exec.Command(compiler, "-g", level, "-w", "-pthread", "-U_FORTIFY_SOURCE", "-o", exe, source).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			for mode, flags := range map[string][]string{"guard": nil, "epochs": {"--epochs", "10s"}} {
+			for mode, flags := range map[string][]string{"guard": nil, "epochs": {"--epochs", "1h"}} {
 				k := kinds{source, exe, flags}
 				t.Run(filepath.Base(source)+level+"/"+mode, func(t *testing.T) {
 					t.Parallel()

@@ -532,6 +532,7 @@ static void freed_set(size_t x)
 	memset(hide(p), 0, 60); // wrong
 	if (!x)
 		drop(p);
+	hide(NULL); /* no call above is the last */
 }
 
 // case freed_string: use-after-free-write size=32 first=0
@@ -543,6 +544,7 @@ static void freed_string(size_t x)
 	strcpy(hide(p), hide("some text")); // wrong
 	if (!x)
 		drop(p);
+	hide(NULL); /* no call above is the last */
 }
 
 // case freed_kernel: use-after-free-write size=50 first=0
@@ -557,6 +559,7 @@ static void freed_kernel(size_t x)
 	shut(fd);
 	if (!x)
 		drop(p);
+	hide(NULL); /* no call above is the last */
 }
 
 // case freed_count: use-after-free-write size=16 first=0
