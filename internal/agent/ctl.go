@@ -25,6 +25,8 @@ type ctl struct {
 	token uint64 // what the page says, as long as nobody overwrites it
 	stop  chan struct{}
 	done  chan struct{}
+
+	timeout unix.Timespec // of wait
 }
 
 // ctlName is the name of the control page in the list of a process's mappings.
@@ -100,10 +102,10 @@ func (c *ctl) heart() {
 func (c *ctl) wait(last uint32, d time.Duration) uint32 {
 	atomic.StoreUint32(&c.page.Sleeping, 1)
 	if atomic.LoadUint32(&c.page.Doorbell) == last {
-		ts := unix.NsecToTimespec(int64(d))
+		c.timeout = unix.NsecToTimespec(int64(d))
 		// EAGAIN, EINTR and ETIMEDOUT all mean: look again.
-		unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&c.page.Doorbell)), futexWait, uintptr(last),
-			uintptr(unsafe.Pointer(&ts)), 0, 0)
+		_, _ = syscallWaiting(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&c.page.Doorbell)), futexWait, uintptr(last),
+			uintptr(unsafe.Pointer(&c.timeout)), 0, 0)
 	}
 	atomic.StoreUint32(&c.page.Sleeping, 0)
 	return atomic.LoadUint32(&c.page.Doorbell)

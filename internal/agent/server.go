@@ -3,11 +3,10 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -39,44 +38,71 @@ const (
 
 // A door is a socket that agents connect to.
 type door struct {
-	listener *net.UnixListener
-	addr     *net.UnixAddr
-	twin     bool          // the abstract one: anybody on the machine can connect
-	accepted chan struct{} // closed when nobody is accepted any more
+	fd     int
+	twin   bool          // the abstract one: anybody on the machine can connect
+	idle   atomic.Int32  // threads that wait for a connection, or are about to
+	passed chan struct{} // closed when settle's own connection was accepted, and with it all older ones
 }
+
+// spareThreads is how many threads wait at a door once there were so many connections at a time.
+const spareThreads = 4
 
 // openDoors makes the session's sockets. One has a name in the session's directory. Its twin has the same name in the abstract namespace, where a
 // process in a chroot or another mount namespace finds it too; a machine that refuses it (a security module) goes without.
 func (s *Session) openDoors() error {
 	name := filepath.Join(s.dir, "sock")
-	for _, d := range []*door{{addr: &net.UnixAddr{Name: name, Net: "unixpacket"}}, {addr: &net.UnixAddr{Name: "@" + name, Net: "unixpacket"}, twin: true}} {
-		var err error
-		if d.listener, err = net.ListenUnix("unixpacket", d.addr); err == nil && !d.twin {
-			// Unlinked by us with the directory; this would do so by a path that may be somebody else's by then.
-			d.listener.SetUnlinkOnClose(false)
-			err = os.Chmod(name, 0o666)
-		}
+	for _, twin := range []bool{false, true} {
+		fd, err := listen(name, twin)
 		switch {
 		case err == nil:
-			d.accepted = make(chan struct{})
-			s.doors = append(s.doors, d)
-		case !d.twin:
+			s.doors = append(s.doors, &door{fd: fd, twin: twin, passed: make(chan struct{})})
+		case !twin:
 			return err
 		}
 	}
 	for _, d := range s.doors {
-		go s.accept(d)
+		s.open(d)
 	}
 	return nil
 }
 
-// accept serves connections until settle.
+func listen(name string, twin bool) (fd int, err error) {
+	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	at := name
+	if twin {
+		at = "@" + name
+	}
+	err = os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrUnix{Name: at}))
+	if err == nil && !twin {
+		err = os.Chmod(name, 0o666)
+	}
+	if err == nil {
+		err = os.NewSyscallError("listen", unix.Listen(fd, unix.SOMAXCONN))
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// open has one more thread wait at d. The caller sees to it that settle still waits for it.
+func (s *Session) open(d *door) {
+	s.serving.Add(1)
+	d.idle.Add(1)
+	go s.accept(d)
+}
+
+// accept takes a connection and serves it, one after the other, in system calls that wait: an agent waits for our answers, and by way of Go's poller each of them wakes two threads of ours, and a third
+// for nothing when it was read. Who takes the last connection that somebody waited for has another thread wait.
 func (s *Session) accept(d *door) {
-	defer close(d.accepted)
+	defer s.serving.Done()
 	for {
-		c, err := d.listener.AcceptUnix()
+		fd, err := acceptOne(d.fd)
 		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
+			if err == unix.EINVAL { // settle has shut it
 				return
 			}
 			// Out of descriptors or memory, most likely: the agent waits.
@@ -84,110 +110,162 @@ func (s *Session) accept(d *door) {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		cred, err := peer(c)
-		if err != nil {
-			c.Close()
-			continue
-		}
-		if c.RemoteAddr().String() == s.settler() {
-			c.Close()
-			return // all that were in the backlog before it have been accepted
-		}
-		s.free <- struct{}{}
 		s.mu.Lock()
-		s.conns[c] = true
+		if len(s.conns) < maxConns && d.idle.Load() <= 1 {
+			s.open(d)
+		}
+		d.idle.Add(-1)
+		s.conns[fd] = true
+		wait := connIdle
+		if s.settling {
+			wait = settleTime
+		}
 		s.mu.Unlock()
-		s.serving.Add(1)
-		go func() {
-			defer s.serving.Done()
-			defer func() { <-s.free }()
-			if err := s.serve(c, d, cred); err != nil {
-				s.warn(fmt.Sprintf("a message from process %d was refused: %v", cred.Pid, err))
+		s.attend(d, fd, wait)
+		s.mu.Lock()
+		delete(s.conns, fd)
+		unix.Close(fd)
+		enough := d.idle.Load() >= spareThreads
+		if !enough {
+			d.idle.Add(1)
+		}
+		s.mu.Unlock()
+		if enough {
+			return
+		}
+	}
+}
+
+func acceptOne(listener int) (int, error) {
+	for {
+		r, errno := syscallWaiting(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+		switch errno {
+		case 0:
+			return int(r), nil
+		case unix.EINTR, unix.ECONNABORTED:
+		default:
+			return -1, errno
+		}
+	}
+}
+
+// attend serves one connection, on which the next message must be there in that time.
+func (s *Session) attend(d *door, fd int, wait time.Duration) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return
+	}
+	if cred.Pid == int32(os.Getpid()) { // settle's, or a test's
+		if a, err := unix.Getpeername(fd); err == nil {
+			if a, ok := a.(*unix.SockaddrUnix); ok && a.Name == s.settler() {
+				close(d.passed)
+				return
 			}
-			s.mu.Lock()
-			delete(s.conns, c)
-			s.mu.Unlock()
-			c.Close()
-		}()
+		}
+	}
+	tv := unix.NsecToTimeval(int64(wait))
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
+	if err := s.serve(&caller{fd: fd, door: d, pid: int(cred.Pid)}); err != nil {
+		s.warn(fmt.Sprintf("a message from process %d was refused: %v", cred.Pid, err))
 	}
 }
 
 // settle takes in what agents have sent or are about to, and ends the service. A process may live so shortly that its messages are
 // still in the socket when it is gone.
 func (s *Session) settle() {
-	own := &net.UnixAddr{Name: s.settler(), Net: "unixpacket"}
 	for _, d := range s.doors {
-		if c, err := net.DialUnix("unixpacket", own, d.addr); err == nil {
-			select {
-			case <-d.accepted:
-			case <-time.After(settleTime):
-			}
-			c.Close()
-		}
-		d.listener.Close()
-		<-d.accepted
+		s.passThrough(d)
+		unix.Shutdown(d.fd, unix.SHUT_RDWR)
 	}
 	s.mu.Lock()
 	s.settling = true
-	for c := range s.conns {
-		c.SetReadDeadline(time.Now().Add(settleTime))
-	}
 	s.mu.Unlock()
+	// Who says nothing more is not waited for.
+	late := time.AfterFunc(settleTime, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for fd := range s.conns {
+			unix.Shutdown(fd, unix.SHUT_RD)
+		}
+	})
 	s.serving.Wait()
+	late.Stop()
+	for _, d := range s.doors {
+		unix.Close(d.fd)
+	}
+	s.doors = nil
 }
 
-// awaitMessage sets the time by which the next message must be there. Once settle has set it, it stays.
-func (s *Session) awaitMessage(c *net.UnixConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.settling {
-		c.SetReadDeadline(time.Now().Add(connIdle))
+// passThrough returns when all connections that were in the backlog of d have been accepted.
+func (s *Session) passThrough(d *door) {
+	at, err := unix.Getsockname(d.fd)
+	if err != nil {
+		return
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(fd)
+	if unix.Bind(fd, &unix.SockaddrUnix{Name: s.settler()}) != nil || unix.Connect(fd, at) != nil {
+		return
+	}
+	select {
+	case <-d.passed:
+	case <-time.After(settleTime):
 	}
 }
 
 // settler is the (abstract) address from which settle connects.
 func (s *Session) settler() string { return "@" + s.dir + "/settle" }
 
-func peer(c *net.UnixConn) (*unix.Ucred, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
+// A message is room for one, in memory that stays where it is while the kernel writes to it.
+type message struct {
+	head unix.Msghdr
+	iov  unix.Iovec
+	oob  [80]byte // of sixteen descriptors
+	buf  [maxMessage + 1]byte
+}
+
+// receive waits for the next message on fd.
+func (m *message) receive(fd int) (body, oob []byte, flags int, err error) {
+	m.iov = unix.Iovec{Base: &m.buf[0], Len: uint64(len(m.buf))}
+	for {
+		m.head = unix.Msghdr{Iov: &m.iov, Iovlen: 1, Control: &m.oob[0], Controllen: uint64(len(m.oob))}
+		n, errno := syscallWaiting(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.head)), unix.MSG_CMSG_CLOEXEC, 0, 0, 0)
+		switch errno {
+		case 0:
+			return m.buf[:n], m.oob[:m.head.Controllen], int(m.head.Flags), nil
+		case unix.EINTR:
+		default:
+			return nil, nil, 0, errno
+		}
 	}
-	var cred *unix.Ucred
-	var got error
-	if err := raw.Control(func(fd uintptr) { cred, got = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, err
-	}
-	return cred, got
 }
 
 // serve answers one agent until it closes the connection. The peer may be anybody: nothing it sends may harm us.
-func (s *Session) serve(c *net.UnixConn, d *door, cred *unix.Ucred) error {
-	p := &caller{c: c, door: d, pid: int(cred.Pid)}
-	room := messages.Get().(*[]byte)
-	defer messages.Put(room)
-	buf := *room
-	oob := make([]byte, unix.CmsgSpace(16*4))
+func (s *Session) serve(p *caller) error {
+	m := messages.Get().(*message)
+	defer messages.Put(m)
 	for {
-		s.awaitMessage(c)
-		n, oobn, flags, _, err := c.ReadMsgUnix(buf, oob)
+		body, oob, flags, err := m.receive(p.fd)
 		if err != nil {
-			if errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+			if err == unix.EAGAIN || gone(err) { // it has said nothing for long; it is gone
 				return nil
 			}
 			return err
 		}
-		if n == 0 && oobn == 0 {
+		if len(body) == 0 && len(oob) == 0 {
 			return nil // end of a SOCK_SEQPACKET stream
 		}
-		fds, fdErr := descriptors(oob[:oobn])
-		err = fdErr
+		fds, err := descriptors(oob)
 		switch {
 		case err != nil:
 		case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
 			err = errors.New("it is too long")
 		default:
-			err = s.answer(p, buf[:n], fds)
+			err = s.answer(p, body, fds)
 		}
 		for _, fd := range fds {
 			unix.Close(fd)
@@ -199,11 +277,11 @@ func (s *Session) serve(c *net.UnixConn, d *door, cred *unix.Ucred) error {
 }
 
 // messages has room for one each.
-var messages = sync.Pool{New: func() any { b := make([]byte, maxMessage+1); return &b }}
+var messages = sync.Pool{New: func() any { return new(message) }}
 
 // A caller is who is at the other end of a connection.
 type caller struct {
-	c       *net.UnixConn
+	fd      int
 	door    *door
 	pid     int
 	greeted bool // it has said hello
@@ -247,7 +325,7 @@ func bytesOf[T any](v *T) []byte {
 }
 
 func (s *Session) answer(p *caller, msg []byte, fds []int) error {
-	c := p.c
+	c := p.fd
 	if len(msg) < wire.SizeHello {
 		return fmt.Errorf("%d bytes are no message", len(msg))
 	}
@@ -320,20 +398,20 @@ func (s *Session) answer(p *caller, msg []byte, fds []int) error {
 	return fmt.Errorf("its kind is %d", h.Kind)
 }
 
-func send(c *net.UnixConn, b []byte, fds ...int) error {
-	c.SetWriteDeadline(time.Now().Add(connIdle))
+func send(fd int, b []byte, fds ...int) error {
 	var oob []byte
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	_, _, err := c.WriteMsgUnix(b, oob, nil)
-	if err != nil && gone(err) {
+	err := unix.EINTR
+	for err == unix.EINTR {
+		err, _ = unix.Sendmsg(fd, b, oob, nil, unix.MSG_NOSIGNAL).(unix.Errno)
+	}
+	if err == 0 || gone(err) {
 		return nil
 	}
 	return err
 }
 
 // gone tells whether err says that the peer is no longer there, which is no fault of its.
-func gone(err error) bool {
-	return errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed)
-}
+func gone(err error) bool { return err == unix.EPIPE || err == unix.ECONNRESET }

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,7 +79,6 @@ type Session struct {
 	lock   *os.File // held as long as we live: tells others that the directory is not stale
 	ctl    *ctl
 	doors  []*door
-	free   chan struct{} // holds a token for every connection
 	tables *tables
 	slack  uint64 // in ticks; see 'Order of events' in docs/architecture.md
 
@@ -94,7 +92,7 @@ type Session struct {
 	queue     []func()       // run by the loop between passes
 	forked    bool           // a process has said that it made another
 
-	conns    map[*net.UnixConn]bool
+	conns    map[int]bool // descriptors of connections that are being served
 	settling bool
 	serving  sync.WaitGroup
 
@@ -140,8 +138,8 @@ func New(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{
-		opts: o, lib: lib, processes: map[uint64]*process{}, warned: map[string]bool{}, conns: map[*net.UnixConn]bool{},
-		free: make(chan struct{}, maxConns), loopStop: make(chan struct{}), loopDone: make(chan struct{}),
+		opts: o, lib: lib, processes: map[uint64]*process{}, warned: map[string]bool{}, conns: map[int]bool{},
+		loopStop: make(chan struct{}), loopDone: make(chan struct{}),
 		slack: ticksPer(slackTime), openTime: openTime, flushed: true,
 	}
 	s.tables = newTables(s.warn)

@@ -315,6 +315,42 @@ func TestSilentConnections(t *testing.T) {
 	}
 }
 
+// More agents than threads wait at the door, none of which says anything: the next ones are answered all the same, before and after some of them have gone, and Close takes with it in what was sent last.
+func TestManyConnections(t *testing.T) {
+	s := newSession(t, Options{Handler: newCollector()})
+	hello := func() {
+		t.Helper()
+		h := helloMsg(s, helloKind, 0)
+		if answer, fds := dialAgent(t, s).ask(bytesOf(&h)); len(answer) != wire.SizeWelcome || len(fds) != 1 {
+			t.Fatalf("an answer of %d bytes with %d descriptors", len(answer), len(fds))
+		}
+	}
+	var silent []*fakeAgent
+	for range 6 * spareThreads {
+		silent = append(silent, dialAgent(t, s))
+		hello()
+	}
+	for _, a := range silent[:5*spareThreads] {
+		a.conn.Close()
+	}
+	for range 3 * spareThreads {
+		hello()
+	}
+	// In the backlog, or being answered, when the service ends.
+	last := newFakeRegion(t, s.nextProcess(), 1, 4096)
+	a := dialAgent(t, s)
+	h := helloMsg(s, regionKind, last.head.Process)
+	if _, _, err := a.conn.WriteMsgUnix(bytesOf(&h), unix.UnixRights(last.fd), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Stats(); st.Processes != 1 {
+		t.Errorf("%d processes were taken in, want 1", st.Processes)
+	}
+}
+
 // A library without its file is a clear error, not a run without the agent.
 func TestNoAgentBuiltIn(t *testing.T) {
 	if _, err := Library(); err != nil && !strings.Contains(err.Error(), "make") {

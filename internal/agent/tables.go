@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ type tables struct {
 
 type tableEntry struct {
 	once sync.Once
+	made atomic.Bool
 	fd   int   // of a file that begins with the table; -1: there is none
 	size int64 // bytes of the table
 }
@@ -71,12 +73,18 @@ func (t *tables) entries(reqs []wire.ModuleRequest, pid int) []*tableEntry {
 		}
 		t.mu.Unlock()
 		entries[i] = e
+		if e.made.Load() {
+			continue // as nearly all: nobody else need be woken
+		}
 		wg.Add(1)
 		slots <- struct{}{}
 		go func() {
 			defer wg.Done()
 			defer func() { <-slots }()
-			e.once.Do(func() { e.fd, e.size = t.make(m) })
+			e.once.Do(func() {
+				e.fd, e.size = t.make(m)
+				e.made.Store(true)
+			})
 		}()
 	}
 	wg.Wait()
