@@ -102,7 +102,10 @@ func (s *Session) accept(d *door) {
 	for {
 		fd, err := acceptOne(d.fd)
 		if err != nil {
-			if err == unix.EINVAL { // settle has shut it
+			s.mu.Lock()
+			over := s.settling
+			s.mu.Unlock()
+			if over || err == unix.EINVAL { // settle has shut it
 				return
 			}
 			// Out of descriptors or memory, most likely: the agent waits.
