@@ -57,12 +57,13 @@ type Thread struct {
 type Where uint8
 
 const (
-	Unknown Where = iota
-	Global        // in a module: Symbol + SymOffset
-	Heap          // in a heap block: Block, Size, Allocated
-	OnStack       // on the stack of OwnerThread, in the frame Func if known
-	TLS           // in thread-local storage of OwnerThread
-	Mapping       // in a mapping that is none of the others
+	Unknown    Where = iota
+	Global           // in a module: Symbol + SymOffset
+	Heap             // in a heap block: Block, Size, Allocated
+	OnStack          // on the stack of OwnerThread, in the frame Func if known
+	TLS              // in thread-local storage of OwnerThread
+	Mapping          // in a mapping that is none of the others
+	Descriptor       // no memory: Addr is its number, Initialised where it was opened
 )
 
 // Object is a synchronisation object (or a heap block) in a finding. ID is the short name used in the text (M1, RW2, …), unique in

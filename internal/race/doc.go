@@ -20,6 +20,7 @@
 //	process          fork → child; all of a process → the wait that reaps it
 //	key, atexit      key-create → destructor; registration → handler
 //	module           its constructors and whoever loaded it → all that anybody does afterwards
+//	descriptor       (nothing: its history is dropped when its number is opened again)
 //	memory           free → the allocation that gets some of the same bytes (C11 7.22.3)
 //	atomic location  an instruction that writes it → one that reads it
 //

@@ -218,6 +218,8 @@ func changeOf(e *wire.Event) (c change) {
 	case wire.TypeMunmap:
 		ev := wire.DecodeMunmap(w)
 		c = change{ev.Addr, ev.Len, replaces}
+	case wire.TypeFdOpen:
+		c = change{wire.FdPlace + 8*uint64(uint32(wire.DecodeFdOpen(w).Fd)), 8, replaces}
 	case wire.TypeMremap:
 		ev := wire.DecodeMremap(w)
 		if ev.Addr != ev.Old {

@@ -63,12 +63,12 @@ func (d *Detector) race(x *access, q *point, mask uint8, kind Kind, atomic bool)
 
 // unordered says that x, an access at addr, does not follow what s did at q.
 func (b *teller) unordered(x *site, addr uint64, q *point, s *site) {
-	id := b.object(max(addr, q.addr), 0, "location")
+	id := b.location(max(addr, q.addr))
 	b.access(accessText(x.kind, x.atomic, false), addr, x)
 	b.previous(q, s)
 	verb := "accessed"
 	if s.t != nil {
-		verb = fmt.Sprintf("%s by %s and %s by %s", done(x.kind), b.thread(x.t.number), done(s.kind), b.thread(s.t.number))
+		verb = fmt.Sprintf("%s by %s and %s by %s", done(x.kind, addr), b.thread(x.t.number), done(s.kind, addr), b.thread(s.t.number))
 	}
 	b.f.Message = fmt.Sprintf("%s is %s, and nothing orders the two", id, verb)
 }
@@ -183,8 +183,13 @@ func accessText(kind Kind, atomic, previous bool) string {
 	return upper(what)
 }
 
-func done(kind Kind) string {
+func done(kind Kind, addr uint64) string {
+	_, isFd := wire.FdAt(addr)
 	switch {
+	case isFd && kind&Write != 0:
+		return "closed"
+	case isFd:
+		return "used"
 	case kind&(Object|Write) == Object|Write:
 		return "initialised or destroyed"
 	case kind&Object != 0:
@@ -231,6 +236,25 @@ func (b *teller) object(addr uint64, kind wire.Object, words string) string {
 	return o.ID
 }
 
+// location adds what lies at addr, where accesses met.
+func (b *teller) location(addr uint64) string {
+	if _, ok := wire.FdAt(addr); ok {
+		return b.object(addr, wire.ObjectFd, finding.KindWords(wire.ObjectFd.String()))
+	}
+	return b.object(addr, 0, "location")
+}
+
+func fdText(kind Kind, fd int32, previous bool) string {
+	what := "use"
+	if kind&Write != 0 {
+		what = "close"
+	}
+	if previous {
+		what = "previous " + what
+	}
+	return fmt.Sprintf("%s of descriptor %d", upper(what), fd)
+}
+
 // thread adds a thread to the finding and gives its name within a sentence.
 func (b *teller) thread(number uint32) string {
 	if number == 0 {
@@ -255,7 +279,9 @@ func (b *teller) part(p finding.Part) {
 // access adds what a thread did at addr.
 func (b *teller) access(what string, addr uint64, s *site) {
 	text := fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr)
-	if s.kind&Object != 0 {
+	if fd, ok := wire.FdAt(addr); ok {
+		text = fdText(s.kind, fd, strings.HasPrefix(what, "Previous"))
+	} else if s.kind&Object != 0 {
 		text = fmt.Sprintf("%s at 0x%x", what, addr)
 	}
 	p := finding.Part{Text: text, Thread: s.t.number, Callee: s.kind&(Called|Object) == Called && s.stack != 0}

@@ -128,7 +128,7 @@ type (
 
 var whereNames = map[finding.Where]string{
 	finding.Unknown: "unknown", finding.Global: "global", finding.Heap: "heap", finding.OnStack: "stack",
-	finding.TLS: "tls", finding.Mapping: "mapping",
+	finding.TLS: "tls", finding.Mapping: "mapping", finding.Descriptor: "descriptor",
 }
 
 // now is replaced in tests.

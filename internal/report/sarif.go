@@ -217,7 +217,7 @@ func (sw *sarifWriter) result(rec *record) sarifResult {
 	for i := range f.Objects {
 		o := &f.Objects[i]
 		related(o.Allocated, fmt.Sprintf("%s %s is in a block allocated here", upper(o.Kind), o.ID))
-		related(o.Initialised, fmt.Sprintf("%s %s initialised here", upper(o.Kind), o.ID))
+		related(o.Initialised, begunText(o))
 	}
 	for i := range f.Threads {
 		related(f.Threads[i].Created, "Thread "+threadLabel(&f.Threads[i])+" created here")

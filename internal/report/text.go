@@ -119,7 +119,7 @@ func (p *printer) object(f *finding.Finding, o *finding.Object) {
 		p.stack(stack)
 	}
 	if len(o.Initialised) > 0 {
-		p.printf("\n  %s\n", p.paint(magenta, fmt.Sprintf("%s %s initialised here:", upper(clean(o.Kind)), clean(o.ID))))
+		p.printf("\n  %s\n", p.paint(magenta, begunText(o)+":"))
 		p.stack(o.Initialised)
 	}
 	p.printf("\n")

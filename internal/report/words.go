@@ -195,6 +195,15 @@ func heldText(f *finding.Finding, h *finding.Held) string {
 	return fmt.Sprintf("%s %s previously %s by the same thread here", upper(clean(kind)), clean(h.Object), how)
 }
 
+// begunText says how an object came to be what it is, for Initialised.
+func begunText(o *finding.Object) string {
+	how := "initialised"
+	if o.Where == finding.Descriptor {
+		how = "opened"
+	}
+	return fmt.Sprintf("%s %s %s here", upper(clean(o.Kind)), clean(o.ID), how)
+}
+
 // objectText says what and where an object is; a stack follows if the text ends with "by" or "here".
 func objectText(f *finding.Finding, o *finding.Object) (text string, stack finding.Stack) {
 	head := fmt.Sprintf("%s %s (0x%x) ", upper(clean(o.Kind)), clean(o.ID), o.Addr)
@@ -262,6 +271,8 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 		return head + is + name + " of " + threadName(f, o.OwnerThread) + declaration(o), nil
 	case finding.Mapping:
 		return head + "is located in mapped memory", nil
+	case finding.Descriptor:
+		return fmt.Sprintf("%s %s is descriptor %d", upper(clean(o.Kind)), clean(o.ID), o.Addr), nil
 	}
 	return head + "lies where nothing is known of", nil
 }

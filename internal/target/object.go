@@ -273,6 +273,10 @@ func (s *Set) Object(process, addr uint64, kind wire.Object) finding.Object {
 	if p == nil {
 		return out
 	}
+	if fd, ok := wire.FdAt(addr); ok && kind == wire.ObjectFd {
+		out.Addr, out.Where, out.Initialised = uint64(fd), finding.Descriptor, p.frames(p.opened[fd])
+		return out
+	}
 	o := p.objects[addr]
 	if o != nil && o.kind == kind && o.initialised != 0 {
 		out.Initialised = p.frames(o.initialised)

@@ -58,12 +58,13 @@ type process struct {
 	blocks   map[uint64]block    // heap blocks by address; only when all events are recorded
 	large    map[uint64]struct{} // those of blocks that are at least largeBlock long
 	mappings intervals           // only when all events are recorded
+	opened   map[int32]uint32    // stack by descriptor
 	racing   map[uint64]frame    // by the address of a race on a stack: where that was
 }
 
 func newProcess() *process {
 	return &process{stacks: map[uint32]stackDef{}, threads: map[uint32]*thread{}, objects: map[uint64]*object{},
-		pages: map[uint64][]uint64{}, blocks: map[uint64]block{}, large: map[uint64]struct{}{}}
+		pages: map[uint64][]uint64{}, blocks: map[uint64]block{}, opened: map[int32]uint32{}, large: map[uint64]struct{}{}}
 }
 
 // stackDef is a stack as its event defines it: frames, or (base not 0) those of another with locks that are held.
@@ -123,6 +124,11 @@ func (s *Set) Event(id uint64, e *wire.Event) {
 		p.objectEvent(e)
 	case wire.TypeFrame:
 		p.frameEvent(wire.DecodeFrame(w))
+	case wire.TypeFdOpen:
+		d := wire.DecodeFdOpen(w)
+		if d.Fd >= 0 && d.Fd < wire.FdPlaces {
+			p.opened[d.Fd] = d.Stack
+		}
 	case wire.TypeAlloc, wire.TypeFree, wire.TypeMmap, wire.TypeMunmap, wire.TypeMremap:
 		p.memoryEvent(e)
 	}

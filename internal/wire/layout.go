@@ -34,6 +34,18 @@ const (
 // StackLater in place of a held lock's stack: the stack is made from the lock's Moment when somebody asks. Never in an event.
 const StackLater = 0xffffffff
 
+// FdPlace is where descriptors lie as far as accesses are concerned, 8 bytes for each number: addresses that no program has.
+const (
+	FdPlace  = 0xffff_9000_0000_0000
+	FdPlaces = 1 << 12
+)
+
+// FdAt gives the descriptor that lies at addr.
+func FdAt(addr uint64) (fd int32, ok bool) {
+	n := (addr - FdPlace) / 8
+	return int32(n), addr >= FdPlace && n < FdPlaces
+}
+
 // RowStart is a flag in UnwindRow.Rule.
 const RowStart = 1 << 31
 

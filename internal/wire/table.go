@@ -163,6 +163,7 @@ var Events = []Spec{
 	{97, "channel-acquire", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] A read, receive, accept, poll that found it ready, returned with something."},
 	{98, "futex-wake", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wake kinds) by the program itself. Release."},
 	{99, "futex-wait", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wait kinds) returned. Acquire if result is 0."},
+	{100, "fd-open", []Field{i32f("fd"), stack()}, NoTail, "[accesses] The descriptor's number means something new from here on: it was opened at stack (0: by a call that was not seen). Uses of the descriptor are told as `access` that read the byte at FdPlace + 8 × fd, its close as one that writes it; their functions made them for their callers."},
 
 	// Keys.
 	{104, "key-create", []Field{u32f("key"), addr("destructor")}, NoTail, "[all] pthread_key_create or tss_create."},

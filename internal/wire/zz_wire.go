@@ -500,6 +500,7 @@ const (
 	TypeChannelAcquire     Type = 97
 	TypeFutexWake          Type = 98
 	TypeFutexWait          Type = 99
+	TypeFdOpen             Type = 100
 	TypeKeyCreate          Type = 104
 	TypeKeyDelete          Type = 105
 	TypeKeyDestructor      Type = 106
@@ -2364,6 +2365,29 @@ func (e EvFutexWait) Append(dst []uint64, ts uint64) []uint64 {
 	w[1] |= uint64(uint64(e.Obj)) << 0
 	w[2] |= uint64(uint32(e.Op)) << 0
 	w[2] |= uint64(uint32(e.Result)) << 32
+	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvFdOpen is event `fd-open`: [accesses] The descriptor's number means something new from here on: it was opened at stack (0: by a call that was not seen). Uses of the descriptor are told as `access` that read the byte at FdPlace + 8 × fd, its close as one that writes it; their functions made them for their callers.
+type EvFdOpen struct {
+	Fd    int32
+	Stack uint32
+}
+
+// DecodeFdOpen reads the record w, whose length RecordWords has confirmed.
+func DecodeFdOpen(w []uint64) (e EvFdOpen) {
+	e.Fd = int32(w[1] >> 0)
+	e.Stack = uint32(w[1] >> 32)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvFdOpen) Append(dst []uint64, ts uint64) []uint64 {
+	var w [2]uint64
+	w[0] = ts<<8 | 100
+	w[1] |= uint64(uint32(e.Fd)) << 0
+	w[1] |= uint64(uint32(e.Stack)) << 32
 	dst = append(dst, w[:]...)
 	return dst
 }

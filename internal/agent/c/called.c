@@ -33,6 +33,8 @@ void rs_called_begin(void)
 	told = true;
 }
 
+bool rs_called_told(void) { return told && !rs_config.lines; }
+
 struct rs_called rs_called_by(uintptr_t function, uintptr_t pc, const uint64_t *fp)
 {
 	bool wanted = told && rs_active && !rs_left_out(pc);

@@ -48,10 +48,24 @@ static inline size_t rs_length(const char *s)
 }
 /* All accesses are told from now on. In the constructor. */
 void rs_called_begin(void) __attribute__((visibility("hidden")));
+/* They are, each for itself. */
+bool rs_called_told(void) __attribute__((visibility("hidden")));
 /* syscall.c: so syscall() tells them too. */
 void rs_syscall_tells(void) __attribute__((visibility("hidden")));
 /* Finds all of them: by rs_called_begin, or at the first call if that comes before it. */
 void rs_called_find(void) __attribute__((visibility("hidden")));
+
+/* descriptor.c: what a call does with a descriptor. use: before it is made and before an event that says what it orders; used: after it, failed if errno says why. close: before it. opened, replaced: after it,
+ * pc and fp as rs_stack_from has them. unknown: something that was not seen may have closed it, or is free to do so. */
+void rs_fd_use(const struct rs_called *c, int fd) __attribute__((visibility("hidden")));
+void rs_fd_used(const struct rs_called *c, int fd, bool failed) __attribute__((visibility("hidden")));
+void rs_fd_close(const struct rs_called *c, int fd) __attribute__((visibility("hidden")));
+void rs_fd_close_range(const struct rs_called *c, unsigned lo, unsigned hi) __attribute__((visibility("hidden")));
+void rs_fd_opened(int fd, uintptr_t pc, void *fp) __attribute__((visibility("hidden")));
+void rs_fd_replaced(int fd, uintptr_t pc, void *fp) __attribute__((visibility("hidden")));
+void rs_fd_unknown(int fd) __attribute__((visibility("hidden")));
+/* A thread has descriptors of its own from here on. */
+void rs_fd_shared_no_more(void) __attribute__((visibility("hidden")));
 
 /* module.c: whether pc is in a module whose accesses are not told, so that none are told that are made for it. */
 bool rs_left_out(uintptr_t pc) __attribute__((visibility("hidden")));
@@ -61,6 +75,9 @@ bool rs_kernel_has(unsigned n) __attribute__((visibility("hidden")));
 /* What the system call n with these arguments reads, before it is made and before an event that says what it orders; what it wrote, after those that say what it follows. */
 void rs_kernel_reads(const struct rs_called *c, unsigned n, const long a[6]) __attribute__((visibility("hidden")));
 void rs_kernel_wrote(const struct rs_called *c, unsigned n, const long a[6], long result) __attribute__((visibility("hidden")));
+
+/* Copies what is there of n bytes at p, which need not be mapped. */
+size_t rs_kernel_peek(void *to, uintptr_t p, size_t n) __attribute__((visibility("hidden")));
 
 /* For guardsys.c. All of them for general registers only.
  * room: of a call that takes a length and gives one back, what was there before the call. pieces: what the call wrote. data: the bytes that it took. */

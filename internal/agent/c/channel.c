@@ -3,8 +3,8 @@
  * Ground rules: no lock, no allocation; one table by descriptor number, filled at first use by raw system calls. Used in all mode only.
  *
  * Pipes, FIFOs and files are known by device and inode. Inet sockets are known by their two addresses, so that what one end writes is
- * what the other reads; the two ends of a socketpair know each other from the call. Other Unix sockets have no identity that both
- * ends share: each end is its own channel, and the order across them is not seen. eventfd, timerfd, signalfd and epoll share one
+ * what the other reads; the two ends of a socketpair know each other from the call. Other sockets (Unix ones with a name, those that are
+ * not connected) have no identity that both ends share: all of them are one channel, which orders too much. eventfd, timerfd, signalfd and epoll share one
  * anonymous inode in the kernel: they get a number when they are made, copied by dup and fork; one that came in by SCM_RIGHTS or
  * exec is not known. A descriptor that libc closes for itself (fclose) keeps its old identity until it is made again by a call that
  * we see: that can add an order that was not there, never invent a race.
@@ -81,7 +81,7 @@ static struct rs_channel look(int fd, bool *keep)
 		c.kind = RS_CHANNEL_SOCKET;
 		*keep = inet_channel(fd, &c); /* before connect there is no peer: look again next time */
 		if (!*keep)
-			c.in = id | 1ull << 63;
+			c.in = c.out = 4;
 	} else {
 		c.kind = 0; /* anonymous inode that was not made in our sight, directory, block device */
 	}

@@ -4,6 +4,8 @@
  * points: nothing is held across the real call, so forced unwinding may pass. errno, partial results and EINTR are the real call's.
  * A write is told before the call (release), a read after it (acquire) if it returned something, the end of the file included.
  *
+ * What a call uses the descriptor for counts as an access to it (descriptor.c).
+ *
  * Not seen: stdio (libc calls its own write), sendfile's page cache order, shared memory, io_uring.
  */
 #include "patch.h"
@@ -35,6 +37,8 @@ static void acquire(struct rs_thread *t, int fd)
 	const unsigned number_ = number; \
 	const long arguments_[6] = {__VA_ARGS__}; \
 	const struct rs_called caller_ = RS_CALLED()
+#define USE(fd) rs_fd_use(&caller_, fd)
+#define USED(fd, failed) rs_fd_used(&caller_, fd, failed)
 #define KERNEL_READS() rs_kernel_reads(&caller_, number_, arguments_)
 #define KERNEL_WROTE(result) rs_kernel_wrote(&caller_, number_, arguments_, result)
 
@@ -47,8 +51,10 @@ static void acquire(struct rs_thread *t, int fd)
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
 		KERNEL(__VA_ARGS__); \
+		USE(fd); \
 		KERNEL_READS(); \
 		ret r = rs_real.name args; \
+		USED(fd, r < 0); \
 		struct rs_thread *t = r >= 0 ? rs_fd_thread() : NULL; \
 		if (t) { \
 			int e = errno; \
@@ -66,11 +72,14 @@ static void acquire(struct rs_thread *t, int fd)
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
 		KERNEL(__VA_ARGS__); \
+		USE(fd); \
 		KERNEL_READS(); \
 		struct rs_thread *t = rs_fd_thread(); \
 		if (t) \
 			release(t, fd); \
-		return rs_real.name args; \
+		ret r = rs_real.name args; \
+		USED(fd, r < 0); \
+		return r; \
 	}
 
 /* A signalfd gives whole siginfos: each is a signal taken. */
@@ -98,7 +107,9 @@ RS_EXPORT ssize_t read(int fd, void *buf, size_t n)
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.read(fd, buf, n);
 	KERNEL(SYS_read, fd, (long)buf, (long)n);
+	USE(fd);
 	ssize_t r = rs_real.read(fd, buf, n);
+	USED(fd, r < 0);
 	if (r >= 0) {
 		read_done(fd, buf, r);
 		KERNEL_WROTE(r);
@@ -113,7 +124,9 @@ RS_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.__read_chk(fd, buf, n, room);
 	KERNEL(SYS_read, fd, (long)buf, (long)n);
+	USE(fd);
 	ssize_t r = rs_real.__read_chk(fd, buf, n, room);
+	USED(fd, r < 0);
 	if (r >= 0) {
 		read_done(fd, buf, r);
 		KERNEL_WROTE(r);
@@ -157,11 +170,13 @@ RS_EXPORT ssize_t vmsplice(int fd, const struct iovec *v, size_t n, unsigned f)
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.vmsplice(fd, v, n, f);
 	KERNEL(SYS_vmsplice, fd, (long)v, (long)n);
+	USE(fd);
 	KERNEL_READS();
 	struct rs_thread *t = rs_fd_thread();
 	if (t)
 		release(t, fd);
 	ssize_t r = rs_real.vmsplice(fd, v, n, f);
+	USED(fd, r < 0);
 	t = r > 0 ? rs_fd_thread() : NULL;
 	if (t)
 		acquire(t, fd);
@@ -194,11 +209,14 @@ static void accepted(int fd, int r)
 RS_EXPORT int accept(int fd, struct sockaddr *a, socklen_t *l)
 {
 	NEED(accept);
-	int r = rs_real.accept(fd, a, l);
 	if (RS_LIKELY(!rs_config.all))
-		return r;
+		return rs_real.accept(fd, a, l);
 	KERNEL(SYS_accept, fd, (long)a, (long)l);
+	USE(fd);
+	int r = rs_real.accept(fd, a, l);
+	USED(fd, r < 0);
 	accepted(fd, r);
+	rs_fd_opened(r, RS_CALLER(), __builtin_frame_address(0));
 	KERNEL_WROTE(r);
 	return r;
 }
@@ -206,11 +224,14 @@ RS_EXPORT int accept(int fd, struct sockaddr *a, socklen_t *l)
 RS_EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *l, int flags)
 {
 	NEED(accept4);
-	int r = rs_real.accept4(fd, a, l, flags);
 	if (RS_LIKELY(!rs_config.all))
-		return r;
+		return rs_real.accept4(fd, a, l, flags);
 	KERNEL(SYS_accept4, fd, (long)a, (long)l);
+	USE(fd);
+	int r = rs_real.accept4(fd, a, l, flags);
+	USED(fd, r < 0);
 	accepted(fd, r);
+	rs_fd_opened(r, RS_CALLER(), __builtin_frame_address(0));
 	KERNEL_WROTE(r);
 	return r;
 }
@@ -218,8 +239,13 @@ RS_EXPORT int accept4(int fd, struct sockaddr *a, socklen_t *l, int flags)
 RS_EXPORT int connect(int fd, const struct sockaddr *a, socklen_t l)
 {
 	NEED(connect);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.connect(fd, a, l);
+	const struct rs_called caller_ = RS_CALLED();
+	USE(fd);
 	int r = rs_real.connect(fd, a, l);
-	struct rs_thread *t = RS_UNLIKELY(rs_config.all) ? rs_fd_thread() : NULL;
+	USED(fd, r < 0);
+	struct rs_thread *t = rs_fd_thread();
 	if (t) {
 		int e = errno;
 		rs_channel_forget(fd);
@@ -238,10 +264,15 @@ RS_EXPORT int connect(int fd, const struct sockaddr *a, socklen_t l)
 		NEED(name); \
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
+		const struct rs_called caller_ = RS_CALLED(); \
+		USE(in); \
+		USE(out); \
 		struct rs_thread *t = rs_fd_thread(); \
 		if (t) \
 			release(t, out); \
 		ssize_t r = rs_real.name args; \
+		USED(in, r < 0); \
+		USED(out, r < 0); \
 		if (t && r >= 0) { \
 			int e = errno; \
 			acquire(t, in); \
@@ -256,6 +287,29 @@ COPY(copy_file_range, (int in, off64_t *oi, int out, off64_t *oo, size_t n, unsi
 RS_EXPORT ssize_t sendfile64(int, int, off64_t *, size_t) __attribute__((alias("sendfile")));
 
 /* --- waiting for readiness ----------------------------------------------------------------------------------------------- */
+
+/* What is waited for on many is used, each. */
+static void use_all(const struct rs_called *c, const struct pollfd *p, nfds_t n)
+{
+	struct pollfd some[32];
+	for (nfds_t at = 0, k; c->t && rs_called_told() && at < n && at < RS_FD_PLACES; at += k) {
+		k = n - at < 32 ? n - at : 32;
+		if (rs_kernel_peek(some, (uintptr_t)&p[at], k * sizeof *p) < k * sizeof *p)
+			return;
+		for (nfds_t i = 0; i < k; i++)
+			rs_fd_use(c, some[i].fd);
+	}
+}
+
+static void used_all(const struct rs_called *c, const struct pollfd *p, nfds_t n, int r)
+{
+	int e = errno;
+	for (nfds_t i = 0; c->t && r > 0 && i < n && i < RS_FD_PLACES; i++) {
+		errno = EBADF;
+		rs_fd_used(c, p[i].fd, p[i].revents & POLLNVAL);
+	}
+	errno = e;
+}
 
 static int polled(struct pollfd *p, nfds_t n, int r)
 {
@@ -278,13 +332,16 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
 		KERNEL(__VA_ARGS__); \
+		use_all(&caller_, p, n); \
 		KERNEL_READS(); \
-		int r = polled(p, n, rs_real.name args); \
+		int r = rs_real.name args; \
+		used_all(&caller_, p, n, r); \
+		r = polled(p, n, r); \
 		KERNEL_WROTE(r); \
 		return r; \
 	}
 /* As POLL, with a signal mask for the time of the wait. */
-#define POLL_MASK(name, done, params, args, ...) \
+#define POLL_MASK(name, before, done, params, args, ...) \
 	RS_EXPORT int name params; \
 	RS_EXPORT int name params \
 	{ \
@@ -294,6 +351,7 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \
 		KERNEL(__VA_ARGS__); \
+		before; \
 		KERNEL_READS(); \
 		struct rs_mask_wait w = rs_mask_wait_begin(m); \
 		int r = rs_real.name args; \
@@ -304,8 +362,32 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 	}
 POLL(poll, (struct pollfd *p, nfds_t n, int ms), (p, n, ms), SYS_poll, (long)p, (long)n)
 POLL(__poll_chk, (struct pollfd *p, nfds_t n, int ms, size_t room), (p, n, ms, room), SYS_poll, (long)p, (long)n)
-POLL_MASK(ppoll, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m), (p, n, t, m), SYS_ppoll, (long)p, (long)n, (long)t, (long)m)
-POLL_MASK(__ppoll_chk, polled(p, n, r), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m, size_t room), (p, n, t, m, room), SYS_ppoll, (long)p, (long)n, (long)t, (long)m)
+POLL_MASK(ppoll, use_all(&caller_, p, n), (used_all(&caller_, p, n, r), polled(p, n, r)), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m), (p, n, t, m), SYS_ppoll, (long)p, (long)n, (long)t, (long)m)
+POLL_MASK(__ppoll_chk, use_all(&caller_, p, n), (used_all(&caller_, p, n, r), polled(p, n, r)), (struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *m, size_t room), (p, n, t, m, room), SYS_ppoll, (long)p, (long)n, (long)t, (long)m)
+
+/* failed: of a call that ended in EBADF, which leaves the sets as they were. */
+static void use_sets(const struct rs_called *c, int n, fd_set *const sets[3], bool failed)
+{
+	unsigned long some[RS_FD_PLACES / 64];
+	size_t bytes = (size_t)(n < 0 ? 0 : n < RS_FD_PLACES ? (n + 63) / 64 : RS_FD_PLACES / 64) * 8;
+	for (int k = 0; k < 3 && c->t && rs_called_told(); k++) {
+		if (!sets[k] || rs_kernel_peek(some, (uintptr_t)sets[k], bytes) < bytes)
+			continue;
+		for (int fd = 0; fd < n && fd < RS_FD_PLACES; fd++)
+			if (some[fd / 64] >> fd % 64 & 1) {
+				if (failed)
+					rs_fd_used(c, fd, true);
+				else
+					rs_fd_use(c, fd);
+			}
+	}
+}
+
+static void used_sets(const struct rs_called *c, int n, fd_set *const sets[3], int r)
+{
+	if (r < 0 && errno == EBADF)
+		use_sets(c, n, sets, true);
+}
 
 static int selected(int n, fd_set *const sets[3], int r)
 {
@@ -327,13 +409,17 @@ RS_EXPORT int select(int n, fd_set *rd, fd_set *wr, fd_set *ex, struct timeval *
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.select(n, rd, wr, ex, w);
 	KERNEL(SYS_select, n, (long)rd, (long)wr, (long)ex);
+	fd_set *const sets[3] = {rd, wr, ex};
+	use_sets(&caller_, n, sets, false);
 	KERNEL_READS();
-	int r = selected(n, (fd_set *const[]){rd, wr, ex}, rs_real.select(n, rd, wr, ex, w));
+	int r = rs_real.select(n, rd, wr, ex, w);
+	used_sets(&caller_, n, sets, r);
+	r = selected(n, sets, r);
 	KERNEL_WROTE(r);
 	return r;
 }
 
-POLL_MASK(pselect, selected(n, (fd_set *const[]){rd, wr, ex}, r),
+POLL_MASK(pselect, use_sets(&caller_, n, (fd_set *const[]){rd, wr, ex}, false), (used_sets(&caller_, n, (fd_set *const[]){rd, wr, ex}, r), selected(n, (fd_set *const[]){rd, wr, ex}, r)),
 	(int n, fd_set *rd, fd_set *wr, fd_set *ex, const struct timespec *t, const sigset_t *m), (n, rd, wr, ex, t, m),
 	SYS_pselect6, n, (long)rd, (long)wr, (long)ex, (long)t)
 
@@ -351,6 +437,8 @@ RS_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 	NEED(epoll_ctl);
 	if (RS_UNLIKELY(rs_config.all)) {
 		KERNEL(SYS_epoll_ctl, ep, op, fd, (long)ev);
+		USE(ep);
+		USE(fd);
 		KERNEL_READS();
 		struct rs_thread *t = rs_fd_thread();
 		if (t) {
@@ -362,6 +450,10 @@ RS_EXPORT int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev)
 				watched[i].fd = fd;
 			}
 		}
+		int r = rs_real.epoll_ctl(ep, op, fd, ev);
+		USED(ep, r < 0);
+		USED(fd, r < 0);
+		return r;
 	}
 	return rs_real.epoll_ctl(ep, op, fd, ev);
 }
@@ -388,12 +480,15 @@ RS_EXPORT int epoll_wait(int ep, struct epoll_event *ev, int n, int ms)
 	if (RS_LIKELY(!rs_config.all))
 		return rs_real.epoll_wait(ep, ev, n, ms);
 	KERNEL(SYS_epoll_wait, ep, (long)ev, n);
-	int r = epolled(ep, ev, rs_real.epoll_wait(ep, ev, n, ms));
+	USE(ep);
+	int r = rs_real.epoll_wait(ep, ev, n, ms);
+	USED(ep, r < 0);
+	r = epolled(ep, ev, r);
 	KERNEL_WROTE(r);
 	return r;
 }
-POLL_MASK(epoll_pwait, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, int ms, const sigset_t *m), (ep, ev, n, ms, m), SYS_epoll_pwait, ep, (long)ev, n, ms, (long)m)
-POLL_MASK(epoll_pwait2, epolled(ep, ev, r), (int ep, struct epoll_event *ev, int n, const struct timespec *t, const sigset_t *m), (ep, ev, n, t, m), SYS_epoll_pwait2, ep, (long)ev, n, (long)t, (long)m)
+POLL_MASK(epoll_pwait, USE(ep), (USED(ep, r < 0), epolled(ep, ev, r)), (int ep, struct epoll_event *ev, int n, int ms, const sigset_t *m), (ep, ev, n, ms, m), SYS_epoll_pwait, ep, (long)ev, n, ms, (long)m)
+POLL_MASK(epoll_pwait2, USE(ep), (USED(ep, r < 0), epolled(ep, ev, r)), (int ep, struct epoll_event *ev, int n, const struct timespec *t, const sigset_t *m), (ep, ev, n, t, m), SYS_epoll_pwait2, ep, (long)ev, n, (long)t, (long)m)
 
 /* Other names of the same functions that libc exports: of before POSIX had the name, and for its own libraries. */
 RS_ALIAS(__read, read);

@@ -2,11 +2,12 @@
  *
  * Ground rules: the real call decides; in filtered mode nothing but it. close and open are cancellation points: nothing is held across.
  */
+#include "called.h"
 #include "fd.h"
 #include <fcntl.h>
 #include <stdarg.h>
 
-static int made(int fd, unsigned kind)
+static int made_by(int fd, unsigned kind, uintptr_t pc, void *fp)
 {
 	if (fd < 0 || !rs_active || !rs_config.all)
 		return fd;
@@ -15,8 +16,11 @@ static int made(int fd, unsigned kind)
 		uint64_t id = rs_channel_fresh();
 		rs_channel_set(fd, (struct rs_channel){id, id, (uint8_t)kind});
 	}
+	rs_fd_opened(fd, pc, fp);
 	return fd;
 }
+/* In the exported function itself. */
+#define made(fd, kind) made_by(fd, kind, RS_CALLER(), __builtin_frame_address(0))
 
 #define NEED(name) \
 	if (RS_UNLIKELY(!rs_real.name)) \
@@ -85,11 +89,11 @@ RS_EXPORT mqd_t mq_open(const char *name, int flags, ...)
 	return made(rs_real.mq_open(name, flags, mode, attr), 0);
 }
 
-static int made_pipe(int r, int *fds)
+static int made_pipe(int r, int *fds, uintptr_t pc, void *fp)
 {
 	if (r == 0) {
-		made(fds[0], 0);
-		made(fds[1], 0);
+		made_by(fds[0], 0, pc, fp);
+		made_by(fds[1], 0, pc, fp);
 	}
 	return r;
 }
@@ -98,14 +102,14 @@ RS_EXPORT int pipe(int fds[2]);
 RS_EXPORT int pipe(int fds[2])
 {
 	NEED(pipe);
-	return made_pipe(rs_real.pipe(fds), fds);
+	return made_pipe(rs_real.pipe(fds), fds, RS_CALLER(), __builtin_frame_address(0));
 }
 
 RS_EXPORT int pipe2(int fds[2], int flags);
 RS_EXPORT int pipe2(int fds[2], int flags)
 {
 	NEED(pipe2);
-	return made_pipe(rs_real.pipe2(fds, flags), fds);
+	return made_pipe(rs_real.pipe2(fds, flags), fds, RS_CALLER(), __builtin_frame_address(0));
 }
 
 RS_EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
@@ -116,6 +120,8 @@ RS_EXPORT int socketpair(int domain, int type, int protocol, int fds[2])
 		uint64_t id = rs_channel_fresh(), back = id | 1ull << 63;
 		rs_channel_set(fds[0], (struct rs_channel){id, back, RS_CHANNEL_SOCKET});
 		rs_channel_set(fds[1], (struct rs_channel){back, id, RS_CHANNEL_SOCKET});
+		rs_fd_opened(fds[0], RS_CALLER(), __builtin_frame_address(0));
+		rs_fd_opened(fds[1], RS_CALLER(), __builtin_frame_address(0));
 	}
 	return r;
 }
@@ -124,9 +130,16 @@ RS_EXPORT int dup(int fd);
 RS_EXPORT int dup(int fd)
 {
 	NEED(dup);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.dup(fd);
+	const struct rs_called c = RS_CALLED();
+	rs_fd_use(&c, fd);
 	int r = rs_real.dup(fd);
-	if (r >= 0 && rs_active && rs_config.all)
+	rs_fd_used(&c, fd, r < 0);
+	if (r >= 0 && rs_active) {
 		rs_channel_copy(fd, r);
+		rs_fd_opened(r, RS_CALLER(), __builtin_frame_address(0));
+	}
 	return r;
 }
 
@@ -140,9 +153,16 @@ RS_EXPORT int dup(int fd)
 		va_start(ap, cmd); \
 		void *arg = va_arg(ap, void *); \
 		va_end(ap); \
+		if (RS_LIKELY(!rs_config.all) || cmd == F_GETFD) /* which asks whether there is one */ \
+			return rs_real.name(fd, cmd, arg); \
+		const struct rs_called c = RS_CALLED(); \
+		rs_fd_use(&c, fd); \
 		int r = rs_real.name(fd, cmd, arg); \
-		if (RS_UNLIKELY(rs_config.all) && r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) \
+		rs_fd_used(&c, fd, r < 0); \
+		if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) { \
 			rs_channel_copy(fd, r); \
+			rs_fd_opened(r, RS_CALLER(), __builtin_frame_address(0)); \
+		} \
 		return r; \
 	}
 FCNTL(fcntl)
@@ -164,16 +184,22 @@ RS_EXPORT int close(int fd);
 RS_EXPORT int close(int fd)
 {
 	NEED(close);
-	if (RS_UNLIKELY(rs_config.all))
+	if (RS_UNLIKELY(rs_config.all)) {
+		const struct rs_called c = RS_CALLED();
+		rs_fd_close(&c, fd);
 		closing(fd);
+	}
 	return rs_real.close(fd);
 }
 
 RS_EXPORT int mq_close(mqd_t fd)
 {
 	NEED(mq_close);
-	if (RS_UNLIKELY(rs_config.all))
+	if (RS_UNLIKELY(rs_config.all)) {
+		const struct rs_called c = RS_CALLED();
+		rs_fd_close(&c, fd);
 		rs_channel_forget(fd);
+	}
 	return rs_real.mq_close(fd);
 }
 
@@ -181,11 +207,20 @@ RS_EXPORT int dup2(int fd, int to);
 RS_EXPORT int dup2(int fd, int to)
 {
 	NEED(dup2);
-	if (RS_UNLIKELY(rs_config.all) && fd != to)
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.dup2(fd, to);
+	const struct rs_called c = RS_CALLED();
+	rs_fd_use(&c, fd);
+	if (fd != to) {
+		rs_fd_use(&c, to);
 		closing(to);
+	}
 	int r = rs_real.dup2(fd, to);
-	if (r >= 0 && fd != to && rs_active && rs_config.all)
+	rs_fd_used(&c, fd, r < 0);
+	if (r >= 0 && fd != to && rs_active) {
 		rs_channel_copy(fd, to);
+		rs_fd_replaced(to, RS_CALLER(), __builtin_frame_address(0));
+	}
 	return r;
 }
 
@@ -193,11 +228,20 @@ RS_EXPORT int dup3(int fd, int to, int flags);
 RS_EXPORT int dup3(int fd, int to, int flags)
 {
 	NEED(dup3);
-	if (RS_UNLIKELY(rs_config.all) && fd != to)
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.dup3(fd, to, flags);
+	const struct rs_called c = RS_CALLED();
+	rs_fd_use(&c, fd);
+	if (fd != to) {
+		rs_fd_use(&c, to);
 		closing(to);
+	}
 	int r = rs_real.dup3(fd, to, flags);
-	if (r >= 0 && rs_active && rs_config.all)
+	rs_fd_used(&c, fd, r < 0);
+	if (r >= 0 && rs_active) {
 		rs_channel_copy(fd, to);
+		rs_fd_replaced(to, RS_CALLER(), __builtin_frame_address(0));
+	}
 	return r;
 }
 
@@ -205,8 +249,15 @@ RS_EXPORT int close_range(unsigned lo, unsigned hi, int flags);
 RS_EXPORT int close_range(unsigned lo, unsigned hi, int flags)
 {
 	NEED(close_range);
-	if (RS_UNLIKELY(rs_config.all))
+	enum { UNSHARE = 2, CLOEXEC = 4 };
+	if (RS_UNLIKELY(rs_config.all)) {
+		const struct rs_called c = RS_CALLED();
+		if (flags & UNSHARE)
+			rs_fd_shared_no_more();
+		else if (!(flags & CLOEXEC))
+			rs_fd_close_range(&c, lo, hi);
 		rs_channel_forget_range(lo, hi);
+	}
 	return rs_real.close_range(lo, hi, flags);
 }
 
@@ -214,8 +265,11 @@ RS_EXPORT void closefrom(int lo);
 RS_EXPORT void closefrom(int lo)
 {
 	NEED(closefrom);
-	if (RS_UNLIKELY(rs_config.all))
+	if (RS_UNLIKELY(rs_config.all)) {
+		const struct rs_called c = RS_CALLED();
+		rs_fd_close_range(&c, lo < 0 ? 0 : (unsigned)lo, ~0u);
 		rs_channel_forget_range(lo < 0 ? 0 : (unsigned)lo, ~0u);
+	}
 	rs_real.closefrom(lo);
 }
 

@@ -153,7 +153,7 @@ static const struct memory calls[ROWS][MOST] = {
 };
 
 /* Copies what is there of n bytes at p, which need not be mapped. */
-static size_t peek(void *to, uintptr_t p, size_t n)
+size_t rs_kernel_peek(void *to, uintptr_t p, size_t n)
 {
 	struct iovec mine = {to, n}, there = {(void *)p, n};
 	if (rs_sandboxed)
@@ -181,7 +181,7 @@ static void vector(const struct sink *s, const struct iovec *v, size_t n, unsign
 		return;
 	while (n > 0 && bytes > 0) {
 		size_t k = n < AT_A_TIME ? n : AT_A_TIME;
-		if (peek(some, (uintptr_t)v, k * sizeof *v) < k * sizeof *v)
+		if (rs_kernel_peek(some, (uintptr_t)v, k * sizeof *v) < k * sizeof *v)
 			return;
 		if (how == READS)
 			rs_called_read(s->c, v, k * sizeof *v);
@@ -201,7 +201,7 @@ static void vector(const struct sink *s, const struct iovec *v, size_t n, unsign
 static void message(const struct sink *s, const struct msghdr *p, unsigned how, size_t bytes)
 {
 	struct msghdr m;
-	if (peek(&m, (uintptr_t)p, sizeof m) < sizeof m)
+	if (rs_kernel_peek(&m, (uintptr_t)p, sizeof m) < sizeof m)
 		return;
 	if (how == READS) {
 		rs_called_read(s->c, p, sizeof m);
@@ -222,7 +222,7 @@ static void messages(const struct sink *s, const struct mmsghdr *p, size_t n, un
 	enum { MAX = 1024 };
 	for (size_t i = 0; i < n && i < MAX; i++) {
 		struct mmsghdr m;
-		if (peek(&m, (uintptr_t)&p[i], sizeof m) < sizeof m)
+		if (rs_kernel_peek(&m, (uintptr_t)&p[i], sizeof m) < sizeof m)
 			return;
 		message(s, &p[i].msg_hdr, how, how == READS ? SIZE_MAX : m.msg_len);
 		if (how == WRITES)
@@ -236,7 +236,7 @@ static void string(const struct rs_called *c, uintptr_t p)
 	char some[AT_A_TIME];
 	for (uintptr_t at = p; at - p < LONGEST;) {
 		size_t want = AT_A_TIME - at % AT_A_TIME; /* which never crosses the end of a page */
-		if (peek(some, at, want) < want)
+		if (rs_kernel_peek(some, at, want) < want)
 			return;
 		for (size_t i = 0; i < want; i++)
 			if (!some[i]) {
@@ -323,7 +323,7 @@ static void written(const struct sink *s, const struct memory *m, const long a[6
 		break;
 	case LENGTH: {
 		socklen_t len;
-		if (peek(&len, (uintptr_t)count, sizeof len) == sizeof len && len <= m->size)
+		if (rs_kernel_peek(&len, (uintptr_t)count, sizeof len) == sizeof len && len <= m->size)
 			wrote(s, p, len < room ? len : room);
 		wrote(s, (const void *)count, sizeof len);
 	}
@@ -365,7 +365,7 @@ uint32_t rs_kernel_room(unsigned n, const long a[6])
 {
 	socklen_t len = 0;
 	for (const struct memory *m = calls[n]; n < ROWS && m < calls[n] + MOST && m->what; m++)
-		if (m->what == LENGTH && a[m->arg] && peek(&len, (uintptr_t)a[m->by], sizeof len) == sizeof len)
+		if (m->what == LENGTH && a[m->arg] && rs_kernel_peek(&len, (uintptr_t)a[m->by], sizeof len) == sizeof len)
 			return len;
 	return 0;
 }
@@ -390,7 +390,7 @@ void rs_kernel_data(unsigned n, const long a[6], size_t bytes, rs_kernel_piece *
 	}
 	if (n != SYS_writev && n != SYS_pwritev && n != SYS_pwritev2)
 		return;
-	for (uintptr_t v = (uintptr_t)a[1]; bytes > 0 && peek(some, v, sizeof *some) == sizeof *some; v += sizeof *some) {
+	for (uintptr_t v = (uintptr_t)a[1]; bytes > 0 && rs_kernel_peek(some, v, sizeof *some) == sizeof *some; v += sizeof *some) {
 		size_t k = some->iov_len < bytes ? some->iov_len : bytes;
 		f(arg, some->iov_base, k);
 		bytes -= k;

@@ -2,6 +2,7 @@
  *
  * What they write is told when they have returned, as only then it is known how much. Strings that a format asks for are not told. */
 #include "called.h"
+#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -160,3 +161,22 @@ PRINT(snprintf, vsnprintf, (char *p, size_t n, const char *format, ...), format,
 PRINT(sprintf, vsprintf, (char *p, const char *format, ...), format, (p, format, v), SIZE_MAX)
 PRINT(__snprintf_chk, __vsnprintf_chk, (char *p, size_t n, int flag, size_t room, const char *format, ...), format, (p, n, flag, room, format, v), n)
 PRINT(__sprintf_chk, __vsprintf_chk, (char *p, int flag, size_t room, const char *format, ...), format, (p, flag, room, format, v), SIZE_MAX)
+
+/* The descriptor belongs to the stream from now on, whose end is not seen. */
+RS_TELLS(FILE *, fdopen, (int fd, const char *mode))
+{
+	RS_NEED(fdopen);
+	FILE *f = real_fdopen(fd, mode);
+	if (f)
+		rs_fd_unknown(fd);
+	return f;
+}
+
+RS_TELLS(DIR *, fdopendir, (int fd))
+{
+	RS_NEED(fdopendir);
+	DIR *d = real_fdopendir(fd);
+	if (d)
+		rs_fd_unknown(fd);
+	return d;
+}

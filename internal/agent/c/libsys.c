@@ -3,6 +3,7 @@
  * errno, results and cancellation are the real function's. */
 #include "called.h"
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -64,3 +65,11 @@ PATH(chdir, SYS_chdir)
 SYSTEM(int, access, (const char *path, int mode), (path, mode), r, SYS_access, (long)path)
 SYSTEM(int, mkdir, (const char *path, mode_t mode), (path, mode), r, SYS_mkdir, (long)path)
 SYSTEM(int, rename, (const char *from, const char *to), (from, to), r, SYS_rename, (long)from, (long)to)
+
+RS_TELLS(int, unshare, (int flags))
+{
+	RS_NEED(unshare);
+	if (flags & CLONE_FILES)
+		rs_fd_shared_no_more();
+	return real_unshare(flags);
+}

@@ -117,7 +117,7 @@ RS_EXPORT FILE *popen(const char *command, const char *mode)
 			RS_PROGRAM1(SYS_close, theirs);
 		theirs = moved;
 	}
-	FILE *file = theirs < 0 ? NULL : fdopen(ours, read ? "r" : "w");
+	FILE *file = theirs < 0 ? NULL : RS_REAL(fdopen)(ours, read ? "r" : "w");
 	if (!file || start_shell(s, command, file, theirs, child_fd, RS_CALLER(), __builtin_frame_address(0)) < 0) {
 		RS_PROGRAM1(SYS_close, theirs < 0 ? child_fd : theirs);
 		if (file)

@@ -460,6 +460,9 @@ static void memory(struct race_thread *t, const uint64_t *w)
 	case RS_EV_MMAP:
 		replace(rs_get_mmap_addr(w), rs_get_mmap_len(w), (rs_get_mmap_mflags(w) & MAP_KIND & ~2u) == MAP_SHARED_KIND);
 		break;
+	case RS_EV_FD_OPEN:
+		replace(RS_FD_PLACE + 8ull * (uint32_t)rs_get_fd_open_fd(w), 8, false);
+		break;
 	case RS_EV_MUNMAP:
 		replace(rs_get_munmap_addr(w), rs_get_munmap_len(w), false);
 		break;

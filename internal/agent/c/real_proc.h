@@ -26,6 +26,7 @@ struct winsize;
 	R(int, wordexp, "", (const char *, wordexp_t *, int)) \
 	R(FILE *, popen, "", (const char *, const char *)) \
 	R(int, pclose, "", (FILE *)) \
+	R(FILE *, fdopen, "", (int, const char *)) \
 	R(int, fclose, "", (FILE *)) \
 	R(void, _exit, "", (int)) \
 	R(void, quick_exit, "GLIBC_2.24", (int)) \

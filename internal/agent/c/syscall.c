@@ -250,7 +250,7 @@ static void sent(struct rs_thread *t, long sig, uint32_t target, long pid)
 void rs_syscall_tells(void)
 {
 	for (unsigned n = 0; n < sizeof rs_syscall_class; n++)
-		if (!rs_syscall_class[n] && rs_kernel_has(n))
+		if (!rs_syscall_class[n] && (rs_kernel_has(n) || n == SYS_close || n == SYS_dup2 || n == SYS_dup3 || n == SYS_close_range || n == SYS_unshare))
 			rs_syscall_class[n] = 3;
 }
 
@@ -260,6 +260,10 @@ static long told(const uint64_t *frame, long n, long a, long b, long c, long d, 
 	const long arguments[6] = {a, b, c, d, e, f};
 	struct rs_called by = rs_called_by(frame[1], frame[3], frame);
 	by.rsp = (uintptr_t)(frame + 4);
+	if (n == SYS_close || n == SYS_dup2 || n == SYS_dup3)
+		rs_fd_unknown((int)(n == SYS_close ? a : b));
+	else if (n == SYS_close_range || (n == SYS_unshare && a & 0x400 /* CLONE_FILES */))
+		rs_fd_shared_no_more();
 	rs_kernel_reads(&by, (unsigned)n, arguments);
 	long r = RS_PROGRAM6(n, a, b, c, d, e, f);
 	rs_kernel_wrote(&by, (unsigned)n, arguments, r);

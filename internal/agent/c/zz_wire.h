@@ -15,6 +15,8 @@
 #define RS_MOMENT_WORDS 24
 #define RS_STACK_LATER 0xffffffffu
 #define RS_ROW_START 0x80000000u
+#define RS_FD_PLACE 0xffff900000000000ull
+#define RS_FD_PLACES 4096
 
 #define RS_PATCH_OPS 1024
 #define RS_PATCH_BYTES 65536
@@ -1289,6 +1291,17 @@ static inline void rs_put_futex_wait(uint64_t *w, uint64_t obj, uint32_t op, uin
 static inline uint64_t rs_get_futex_wait_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 static inline uint32_t rs_get_futex_wait_op(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 static inline uint32_t rs_get_futex_wait_result(const uint64_t *w) { return (uint32_t)(w[2] >> 32); }
+
+/* [accesses] The descriptor's number means something new from here on: it was opened at stack (0: by a call that was not seen). Uses of the descriptor are told as `access` that read the byte at FdPlace + 8 × fd, its close as one that writes it; their functions made them for their callers. */
+#define RS_EV_FD_OPEN 100
+#define RS_FD_OPEN_WORDS 2
+static inline void rs_put_fd_open(uint64_t *w, uint32_t fd, uint32_t stack)
+{
+	(void)w;
+	w[1] = (uint64_t)fd | (uint64_t)stack << 32;
+}
+static inline uint32_t rs_get_fd_open_fd(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
+static inline uint32_t rs_get_fd_open_stack(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
 
 /* [all] pthread_key_create or tss_create. */
 #define RS_EV_KEY_CREATE 104

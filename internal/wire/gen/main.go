@@ -295,7 +295,8 @@ func cFile() []byte {
 	p("#define RS_WIRE_VERSION %d\n#define RS_MAGIC 0x%xull\n#define RS_MAX_RECORD_WORDS %d", wire.Version, wire.Magic, wire.MaxRecordWords)
 	p("#define RS_THREADS_PER_REGION %d\n#define RS_HELD_IN_SLOT %d\n#define RS_MAX_MODULES %d\n#define RS_MAX_LOST %d\n#define RS_CALL_ROWS %d",
 		wire.ThreadsPerRegion, wire.HeldInSlot, wire.MaxModules, wire.MaxLost, wire.CallRows)
-	p("#define RS_MOMENT_WORDS %d\n#define RS_STACK_LATER 0x%xu\n#define RS_ROW_START 0x%xu\n", wire.MomentWords, wire.StackLater, wire.RowStart)
+	p("#define RS_MOMENT_WORDS %d\n#define RS_STACK_LATER 0x%xu\n#define RS_ROW_START 0x%xu\n#define RS_FD_PLACE 0x%xull\n#define RS_FD_PLACES %d\n",
+		wire.MomentWords, wire.StackLater, wire.RowStart, uint64(wire.FdPlace), wire.FdPlaces)
 	p("#define RS_PATCH_OPS %d\n#define RS_PATCH_BYTES %d\n#define RS_PATCH_RUNS %d\n#define RS_PATCH_POINTERS %d\n#define RS_PATCH_SAVES %d\n", wire.PatchOps, wire.PatchBytes, wire.PatchRuns,
 		wire.PatchPointers, wire.PatchSaves)
 	for _, e := range wire.Enums {

@@ -80,6 +80,8 @@ func TestCAndGoAgree(t *testing.T) {
 	say("RS_PATCH_SAVES", wire.PatchSaves)
 	say("RS_STACK_LATER", wire.StackLater)
 	say("RS_ROW_START", wire.RowStart)
+	say("RS_FD_PLACE", wire.FdPlace)
+	say("RS_FD_PLACES", wire.FdPlaces)
 	say("RS_MAX_MODULES", wire.MaxModules)
 	say("RS_MAX_LOST", wire.MaxLost)
 	say("RS_CALL_ROWS", wire.CallRows)
