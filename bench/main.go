@@ -65,7 +65,7 @@ func run(ripstop string, budget time.Duration, rounds int, only string, record b
 		b.modes = append(b.modes, drive.Record)
 	}
 	ctx := context.Background()
-	for _, part := range []func(context.Context) error{b.micro, b.memory, b.calls, b.patches, b.requests, b.pt, b.sampling, b.full, b.races, b.heap, b.programs} {
+	for _, part := range []func(context.Context) error{b.micro, b.memory, b.calls, b.patches, b.requests, b.pt, b.sampling, b.full, b.races, b.heap, b.guard, b.programs} {
 		if err := part(ctx); err != nil {
 			return err
 		}

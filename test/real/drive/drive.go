@@ -24,9 +24,10 @@ const (
 	Run
 	Record
 	Count
+	Guard
 )
 
-func (m Mode) String() string { return [...]string{"native", "run", "record", "count"}[m] }
+func (m Mode) String() string { return [...]string{"native", "run", "record", "count", "guard"}[m] }
 
 // Size is how much work a program gets.
 type Size int
@@ -45,7 +46,7 @@ type Job struct {
 	Mode    Mode
 	Size    Size
 	Ripstop string        // the binary; not needed natively
-	Flags   []string      // further flags of ripstop run, record or count
+	Flags   []string      // further flags of ripstop run, guard, record or count
 	Shared  string        // directory for inputs that all runs of a program share, kept between runs
 	Dir     string        // directory of this run, empty at the beginning; also the program's TMPDIR
 	Limit   time.Duration // after which everything is killed and the run has failed
@@ -112,6 +113,8 @@ func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.C
 	}
 	argv := append([]string{path}, args...)
 	switch j.Mode {
+	case Guard:
+		argv = append(append([]string{j.Ripstop, "guard"}, append(j.Flags, "--")...), argv...)
 	case Run:
 		argv = append(append([]string{j.Ripstop, "run", "--format", "json=" + j.Findings()}, append(j.Flags, "--")...), argv...)
 	case Count:

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ripstop/ripstop/test/real/drive"
+)
+
+// The goals of issue 5, ratios to native: plain guard, and its recording as the median over the programs and the worst but one.
+const (
+	goalGuard        = 1.05
+	goalRecording    = 1.03
+	goalRecordingBad = 1.10
+)
+
+// guardWays are how programs are measured; the last is native, built with gcc's AddressSanitizer, for those of ours.
+var guardWays = []struct {
+	name string
+	argv []string
+}{
+	{"native", nil},
+	{"run", []string{"run", "--exit-code", "0", "--"}},
+	{"guard", []string{"guard", "--exit-code", "0", "--"}},
+	{"recording", []string{"guard", "--exit-code", "0", "--epochs", "1h", "--"}},
+	{"ASan", nil},
+}
+
+const asanWay = 4
+
+// guardPrograms end by themselves. {heap} and {kernels} are programs of ours, which are measured with AddressSanitizer, too; in is read from standard input.
+var guardPrograms = []struct {
+	name string
+	in   bool
+	argv []string
+}{
+	{"start", false, []string{"/bin/true"}},
+	{"gzip", true, []string{"gzip", "-c"}},
+	{"xz", true, []string{"xz", "-1", "-T2", "--block-size=1MiB", "-c"}},
+	{"pigz", true, []string{"pigz", "-p", "2", "-n", "-c"}},
+	{"pbzip2", true, []string{"pbzip2", "-p2", "-c", "-q", "-z"}},
+	{"sqlite3", false, []string{"sqlite3", ":memory:", `create table t(a integer primary key, b text, c real);
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 300000) insert into t select i, hex(i * 7919), i / 3.0 from n;
+create index u on t(b); select count(*), sum(length(b)) from t where b like '3%'; select b, c from t order by b limit 10;`}},
+	{"python3", false, []string{"/usr/bin/python3", "-c", `import json
+d = [{"a": i, "b": str(i), "c": [i, i + 1]} for i in range(100000)]
+assert json.loads(json.dumps(d)) == d`}},
+	{"churn", false, []string{"{heap}", "churn", "2"}},
+	{"trees", false, []string{"{heap}", "trees", "2"}},
+	{"remote", false, []string{"{heap}", "remote", "1"}},
+	{"nbody", false, []string{"{kernels}", "nbody", "2", "12"}},
+	{"radix", false, []string{"{kernels}", "radix", "2", "80"}},
+	{"wordcount", false, []string{"{kernels}", "wordcount", "2", "100"}},
+	{"pipeline", false, []string{"{kernels}", "pipeline", "2", "50"}},
+	{"hashtable", false, []string{"{kernels}", "hashtable", "2", "15"}},
+}
+
+// guardLoops are of testdata/micro.c: ns an operation.
+var guardLoops = []struct{ kind, n string }{{"lock", "1000000"}, {"lock-single", "1000000"}, {"malloc", "500000"}, {"contended", "50000"}}
+
+// guard measures what `guard` costs: by itself and recording, beside run, native runs and AddressSanitizer.
+func (b *bench) guard(ctx context.Context) error {
+	if !b.only.MatchString("guard") {
+		return nil
+	}
+	began := time.Now()
+	var plain, asan []string
+	for _, p := range []string{"heap", "micro", "kernels"} {
+		for _, into := range []*[]string{&plain, &asan} {
+			out := filepath.Join(b.shared, "guard-"+p)
+			args := []string{"-O2", "-g", "-pthread"}
+			if into == &asan {
+				out += "-asan"
+				args = append(args, "-fsanitize=address")
+			}
+			args = append(args, "-o", out, filepath.Join("bench/testdata", p+".c"), "-lm")
+			if text, err := exec.CommandContext(ctx, "gcc", args...).CombinedOutput(); err != nil {
+				return fmt.Errorf("gcc %v: %w\n%s", args, err, text)
+			}
+			*into = append(*into, out)
+		}
+	}
+	in := filepath.Join(b.shared, "guard.txt")
+	if err := os.WriteFile(in, guardText(8<<20), 0o644); err != nil {
+		return err
+	}
+	fmt.Printf("\n%-14s", "guard, ns")
+	for _, w := range guardWays {
+		fmt.Printf(" %-22s", w.name)
+	}
+	fmt.Println()
+	for _, l := range guardLoops {
+		var ns [asanWay + 1][]float64
+		for range b.rounds {
+			for i := range guardWays {
+				prog := plain[1]
+				if i == asanWay {
+					prog = asan[1]
+				}
+				value, err := microOnce(ctx, append(b.guardWay(i), prog, l.kind, l.n))
+				if err != nil {
+					return err
+				}
+				ns[i] = append(ns[i], value)
+			}
+		}
+		fmt.Printf("%-14s", l.kind)
+		for i := range ns {
+			fmt.Printf(" %-22s", fmt.Sprintf("%.1f (%.2f×)", median(ns[i]), median(ns[i])/median(ns[0])))
+		}
+		fmt.Println()
+	}
+	return b.guardTable(ctx, began, in, plain, asan)
+}
+
+func (b *bench) guardWay(i int) []string {
+	if guardWays[i].argv == nil {
+		return nil
+	}
+	return append([]string{b.ripstop}, guardWays[i].argv...)
+}
+
+// guardTable measures the programs, a round of all of them at a time, until the budget is spent.
+func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plain, asan []string) error {
+	type row struct {
+		name   string
+		cpu, t [asanWay + 1][]float64
+	}
+	var servers []drive.Program
+	for _, p := range drive.Programs() {
+		if p.Name == "redis" || p.Name == "memcached" {
+			servers = append(servers, p)
+		}
+	}
+	rows := make([]row, len(guardPrograms)+len(servers))
+	var longest time.Duration
+	rounds := 0
+	for ; rounds < b.rounds && (rounds == 0 || time.Since(began)+longest < b.budget); rounds++ {
+		start := time.Now()
+		for k := range rows {
+			r := &rows[k]
+			for j := range guardWays {
+				i := (j + rounds) % len(guardWays) // none is always the first
+				var cpu, took time.Duration
+				var err error
+				if k < len(guardPrograms) {
+					p := guardPrograms[k]
+					r.name = p.name
+					progs := plain
+					if i == asanWay {
+						progs = asan
+						if !strings.HasPrefix(p.argv[0], "{") {
+							continue
+						}
+					}
+					argv := b.guardWay(i)
+					for _, a := range p.argv {
+						argv = append(argv, strings.NewReplacer("{heap}", progs[0], "{kernels}", progs[2]).Replace(a))
+					}
+					file := ""
+					if p.in {
+						file = in
+					}
+					cpu, took, err = guardOnce(ctx, argv, file)
+				} else if i != asanWay {
+					p := servers[k-len(guardPrograms)]
+					r.name = p.Name
+					cpu, took, err = b.guardServer(ctx, p, i)
+				} else {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				r.cpu[i], r.t[i] = append(r.cpu[i], cpu.Seconds()), append(r.t[i], took.Seconds())
+			}
+		}
+		longest = max(longest, time.Since(start))
+	}
+	fmt.Printf("\n%-14s %-9s", fmt.Sprintf("%d rounds", rounds), "native")
+	for _, w := range guardWays[1:] {
+		fmt.Printf(" %-32s", w.name)
+	}
+	fmt.Println("CPU but for the start over native (min–max), elapsed with it")
+	var all [asanWay + 1][]float64
+	var start [asanWay + 1]float64 // CPU time of a start more than natively, which is said once, and taken from all others
+	for k := range rows {
+		r := &rows[k]
+		fmt.Printf("%-14s %6.3f s ", r.name, median(r.cpu[0]))
+		for i := 1; i <= asanWay; i++ {
+			if r.cpu[i] == nil {
+				continue
+			}
+			if k == 0 {
+				start[i] = median(r.cpu[i]) - median(r.cpu[0])
+				fmt.Printf(" %-32s", fmt.Sprintf("%+.1f ms, %+.1f", 1e3*start[i], 1e3*(median(r.t[i])-median(r.t[0]))))
+				continue
+			}
+			without := make([]float64, len(r.cpu[i]))
+			for j, c := range r.cpu[i] {
+				without[j] = c - start[i]
+			}
+			c := ratios(without, r.cpu[0])
+			all[i] = append(all[i], median(c))
+			fmt.Printf(" %-32s", spread(c)+" "+strconv.FormatFloat(median(ratios(r.t[i], r.t[0])), 'f', 2, 64))
+		}
+		fmt.Println()
+	}
+	for i, goal := range []float64{0, 0, goalGuard, goalRecording, 0} {
+		if i > 0 {
+			sorted := slices.Sorted(slices.Values(all[i]))
+			bad := sorted[len(sorted)-2]
+			fmt.Printf("%-14s median %.3f× %s, worst but one %.2f×", guardWays[i].name, median(sorted), b.verdict(median(sorted), goal), bad)
+			if i == 3 {
+				fmt.Printf(" %s", b.verdict(bad, goalRecordingBad))
+			}
+			fmt.Println()
+		}
+	}
+	return nil
+}
+
+func guardOnce(ctx context.Context, argv []string, in string) (cpu, took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "ASAN_OPTIONS=detect_leaks=0", "RIPSTOP_OPTIONS=")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if in != "" {
+		f, err := os.Open(in)
+		if err != nil {
+			return 0, 0, err
+		}
+		defer f.Close()
+		cmd.Stdin = f
+	}
+	start := time.Now()
+	if err := cmd.Run(); err != nil {
+		return 0, 0, fmt.Errorf("%v: %w\n%s", argv, err, stderr.String())
+	}
+	took = time.Since(start)
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), took, nil
+}
+
+func (b *bench) guardServer(ctx context.Context, p drive.Program, way int) (cpu, took time.Duration, err error) {
+	dir, err := os.MkdirTemp("/tmp", "rsbench")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer os.RemoveAll(dir)
+	job := drive.Job{Mode: []drive.Mode{drive.Native, drive.Run, drive.Guard, drive.Guard}[way], Size: drive.Small, Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
+	if argv := guardWays[way].argv; argv != nil {
+		job.Flags = argv[1 : len(argv)-1]
+	}
+	out, err := p.Run(ctx, &job)
+	if err == nil && out.Exit != 0 {
+		err = errors.New("exit status " + strconv.Itoa(out.Exit))
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("%s, %s: %w\n%s", p.Name, guardWays[way].name, err, out.Stderr)
+	}
+	return out.CPU, out.Time, nil
+}
+
+// guardText is words that compress about as prose does.
+func guardText(n int) []byte {
+	text := make([]byte, 0, n+16)
+	for s := uint64(88172645463325252); len(text) < n; {
+		s ^= s << 13
+		s ^= s >> 7
+		s ^= s << 17
+		text = strconv.AppendUint(text, s%5000*s%5000, 36)
+		text = append(text, " \n"[s>>63])
+	}
+	return text
+}
