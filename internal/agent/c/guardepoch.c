@@ -169,6 +169,7 @@ void rs_guard_session(void)
 	uint32_t word = rs_config.guard;
 	if (!(word & 1))
 		return;
+	rs_guard_sync_begin();
 	long r = rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS);
 	if (r < 0)
 		rs_os_say("guard: nothing can be executed again", r);

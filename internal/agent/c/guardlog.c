@@ -1,22 +1,22 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
+#include "guardsync.h"
 #include "guardsys.h"
 #include "real.h"
 #include <errno.h>
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = 256, EVENTS = 1 << 18, BYTES = 1 << 22, OBJECTS = 1 << 15, NEARLY_EVENTS = EVENTS / 8 * 7, NEARLY_BYTES = BYTES / 8 * 7 };
-
-/* Of an object, in the arena: a line each, as neighbours may be other threads'. */
-struct object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((aligned(64)));
+enum { LOGS = 256, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
 
 static struct rs_guard_world *world;
 static struct rs_guard_log *logs;
-static struct object *objects;
+static struct rs_guard_object *objects;
 static uint32_t *used;             /* the objects in use */
-static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS]; } *own;
+static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS]; char below[LOGS][RS_GUARD_BELOW]; } *own;
 uint32_t rs_guard_on;
-RS_TLS struct rs_guard_log *self;
+struct rs_guard_view rs_guard_view;
+__thread struct rs_guard_log *rs_guard_mine;
+__thread char *rs_guard_below;
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
@@ -28,6 +28,12 @@ uint32_t rs_guard_mode(void) { return world ? LOAD(world->mode) : RS_GUARD_OFF; 
 
 /* --- whose log ------------------------------------------------------------------------------------------------------------ */
 
+static struct rs_guard_log *is_mine(struct rs_guard_log *t)
+{
+	rs_guard_below = own->below[t->index];
+	return rs_guard_mine = t;
+}
+
 static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 {
 	struct rs_guard_world *w = world;
@@ -36,11 +42,11 @@ static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 	uint32_t tid = rs_os_tid(), n = LOAD(w->logs);
 	for (uint32_t i = 0; i < n && i < LOGS; i++)
 		if (LOAD(logs[i].tid) == tid)
-			return self = &logs[i];
+			return is_mine(&logs[i]);
 	/* Those of threads that have ended: rs_guard_log_new. */
 	for (uint32_t i = 0, none = 0; i < n && i < LOGS; i++, none = 0)
 		if (__atomic_compare_exchange_n(&logs[i].tid, &none, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			return self = &logs[i];
+			return is_mine(&logs[i]);
 	n = __atomic_fetch_add(&w->logs, 1, __ATOMIC_ACQ_REL);
 	if (n >= LOGS) {
 		__atomic_fetch_sub(&w->logs, 1, __ATOMIC_ACQ_REL);
@@ -48,12 +54,12 @@ static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 		return NULL;
 	}
 	STORE(logs[n].tid, tid);
-	return self = &logs[n];
+	return is_mine(&logs[n]);
 }
 
 struct rs_guard_log *rs_guard_self(void)
 {
-	struct rs_guard_log *t = self;
+	struct rs_guard_log *t = rs_guard_mine;
 	return RS_LIKELY(t && t->tid) ? t : rs_guard_on ? find_self() : NULL;
 }
 
@@ -62,14 +68,14 @@ struct rs_guard_log *rs_guard_self(void)
 /* Its index; OBJECTS: there is none. Keys stay: what a rollback undoes of an object is its slot. */
 static uint32_t index_of(uint64_t key, bool make)
 {
-	uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (OBJECTS - 1);
-	for (;; i = (i + 1) & (OBJECTS - 1)) {
+	uint32_t i = rs_guard_find(objects, key);
+	if (i != OBJECTS || !make)
+		return i;
+	for (i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (OBJECTS - 1);; i = (i + 1) & (OBJECTS - 1)) {
 		uint64_t k = __atomic_load_n(&objects[i].key, __ATOMIC_RELAXED);
 		if (k == key)
 			return i;
 		if (k == 0) {
-			if (!make)
-				return OBJECTS;
 			if (__atomic_load_n(&world->objects, __ATOMIC_RELAXED) >= OBJECTS / 4 * 3) {
 				rs_guard_lost(RS_GUARD_LOST_OBJECTS);
 				return OBJECTS;
@@ -129,7 +135,7 @@ static bool turn(struct rs_guard_log *t, uint64_t key, uint32_t ticket)
 	uint32_t i = index_of(key, true);
 	if (i == OBJECTS || world->unordered)
 		return true;
-	struct object *o = &objects[i];
+	struct rs_guard_object *o = &objects[i];
 	for (;;) {
 		uint32_t now = LOAD(o->turn);
 		if (now == ticket)
@@ -147,7 +153,7 @@ static void next_turn(uint64_t key, uint32_t ticket)
 	uint32_t i = index_of(key, true);
 	if (i == OBJECTS)
 		return;
-	struct object *o = &objects[i];
+	struct rs_guard_object *o = &objects[i];
 	__atomic_exchange_n(&o->turn, ticket + 1, __ATOMIC_SEQ_CST);
 	if (LOAD(o->sleepers))
 		RS_SYS6(SYS_futex, &o->turn, FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG, INT32_MAX, 0, 0, bit(ticket + 1));
@@ -380,6 +386,7 @@ long rs_guard_log_begin(void)
 	find_loader(w->loader);
 	find_data(__ehdr_start, w->agent);
 	w->mode = RS_GUARD_RECORD;
+	rs_guard_view = (struct rs_guard_view){w, objects, own->slot};
 	STORE(world, w);
 	STORE(rs_guard_on, 1);
 	return 0;
@@ -388,7 +395,7 @@ long rs_guard_log_begin(void)
 static void reset(bool new)
 {
 	for (uint32_t k = 0; k < world->objects; k++) {
-		struct object *o = &objects[used[k]];
+		struct rs_guard_object *o = &objects[used[k]];
 		o->turn = o->sleepers = 0;
 		if (new)
 			o->ticket = 0;

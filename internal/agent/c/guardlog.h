@@ -113,10 +113,27 @@ void rs_guard_session(void) RS_HIDDEN;
 /* What belongs to an object by its address, in private memory: it goes back with the threads. Never given up. */
 struct rs_guard_slot {
 	uint32_t seq;              /* futex of those who wait for the object */
-	uint32_t waiters;
+	uint32_t waiters;          /* not 0: somebody may wait. Of a semaphore, a barrier: how many */
 	uint32_t lock;             /* of what follows, for a few instructions */
 	uint16_t head, tail;       /* a condition's queue: 1 + index of a log */
 };
+/* An object's order, in the arena: a line each, as neighbours may be other threads'. */
+struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((aligned(64)));
+enum { RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 18, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7 };
+/* What quick acts look at, set once. objects: as slots. */
+extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
+extern __thread struct rs_guard_log *rs_guard_mine __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* or NULL: ask rs_guard_self */
+/* The index of an object that has one; RS_GUARD_OBJECTS: it has none. Keys stay. */
+static inline uint32_t rs_guard_find(const struct rs_guard_object *objects, uint64_t key)
+{
+	for (uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (RS_GUARD_OBJECTS - 1);; i = (i + 1) & (RS_GUARD_OBJECTS - 1)) {
+		uint64_t k = __atomic_load_n(&objects[i].key, __ATOMIC_RELAXED);
+		if (k == key)
+			return i;
+		if (k == 0)
+			return RS_GUARD_OBJECTS;
+	}
+}
 /* Of a thread's log, beside the slots. */
 struct rs_guard_node { uint32_t signalled /* futex */; uint16_t next; };
 /* NULL: none yet (or with make: no room; the epoch is lost). */

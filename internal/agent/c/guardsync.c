@@ -4,13 +4,12 @@
  * is to wait for, and the bytes of the program's objects do not depend on who waited how long: a lock has no mark of waiters, a condition is not touched at all. Conditions and barriers are therefore ours altogether.
  *
  * Not followed: objects shared between processes, robust mutexes and those with a protocol; a writer that waits for an rwlock keeps no reader out; a cancelled thread is not cancelled in a wait, but at the next place. */
+#include "mutexquick.h"
 #include "sync.h"
 #include "guardlog.h"
 #include "guardsync.h"
 #include "alloc.h"
 #include <time.h>
-
-enum { TYPE = 3, NO_ELISION = 512 };
 
 static struct rs_guard_log *self(uintptr_t sp)
 {
@@ -38,14 +37,26 @@ static void lock_slot(struct rs_guard_slot *s)
 
 static void unlock_slot(struct rs_guard_slot *s) { __atomic_store_n(&s->lock, 0, __ATOMIC_RELEASE); }
 
-/* Behind a locked instruction that let the object go. */
-static void wake(uintptr_t object, int most)
+static void wake_slot(struct rs_guard_slot *s, int most)
 {
-	struct rs_guard_slot *s = rs_guard_slot(object, false);
-	if (!s || !__atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST))
-		return;
 	__atomic_fetch_add(&s->seq, 1, __ATOMIC_SEQ_CST);
 	RS_SYS3(SYS_futex, &s->seq, 1 | 128 /* FUTEX_WAKE_PRIVATE */, most);
+}
+
+/* Behind a locked instruction that let go a mutex or an rwlock. Who was woken says again that somebody may wait, before it tries: until then nobody calls the kernel in vain. most: who is not woken must be woken by
+ * those who are, when they let go. */
+static inline struct rs_guard_slot *waited_for(uintptr_t object)
+{
+	uint32_t i = rs_guard_find(rs_guard_view.objects, object);
+	struct rs_guard_slot *s = &rs_guard_view.slots[i];
+	return i != RS_GUARD_OBJECTS && RS_UNLIKELY(__atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST)) ? s : NULL;
+}
+
+static void wake(uintptr_t object, int most)
+{
+	struct rs_guard_slot *s = waited_for(object);
+	if (s && __atomic_exchange_n(&s->waiters, 0, __ATOMIC_SEQ_CST))
+		wake_slot(s, most);
 }
 
 /* --- what is taken: mutexes, rwlocks, semaphores ---------------------------------------------------------------------------- */
@@ -61,13 +72,17 @@ struct taking {
 
 static int take(struct rs_guard_log *t, const struct taking *k)
 {
-	for (;;) {
+	/* Of a semaphore several may be posted before one that was woken could say so. */
+	const bool counted = k->kind == RS_GUARD_SEM;
+	for (struct rs_guard_slot *s = NULL;;) {
 		struct rs_guard_event was;
 		bool again = rs_guard_before(t, k->object, k->kind, &was) && was.what;
 		if (again && was.result != 0) {
 			rs_guard_after(t, k->object, k->kind, was.result, false);
 			return was.result;
 		}
+		if (s && !counted)
+			__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST); /* there may be others yet */
 		int r = k->try(k->object);
 		if (r == EBUSY && k->op == RS_GUARD_TIMED && !again && !rs_valid_timeout(k->abstime))
 			r = EINVAL;
@@ -75,27 +90,96 @@ static int take(struct rs_guard_log *t, const struct taking *k)
 			rs_guard_after(t, k->object, k->kind, r, r == 0);
 			return r;
 		}
-		struct rs_guard_slot *s = rs_guard_slot(k->object, true);
+		s = rs_guard_slot(k->object, true);
 		if (!s) {
 			rs_guard_no_act(t);
 			RS_SYS0(SYS_sched_yield);
 			continue;
 		}
-		__atomic_fetch_add(&s->waiters, 1, __ATOMIC_SEQ_CST);
 		uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
-		long e = 0;
-		if ((r = k->try(k->object)) == EBUSY) {
-			e = rs_guard_sleep(t, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime);
+		if (counted) {
+			__atomic_fetch_add(&s->waiters, 1, __ATOMIC_SEQ_CST);
+			seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
+		} else
+			__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		r = k->try(k->object);
+		long e = r == EBUSY ? rs_guard_sleep(t, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime) : 0;
+		if (counted)
 			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		if (r == EBUSY) {
 			if (!(e == -ETIMEDOUT || (e == -EINTR && k->interrupted)) || !rs_guard_begin_act(t))
 				continue;
 			r = k->try(k->object);
 			r = r == EBUSY ? (int)-e : r;
-		} else
-			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		}
 		rs_guard_after(t, k->object, k->kind, r, r == 0);
 		return r;
 	}
+}
+
+/* --- quick acts -------------------------------------------------------------------------------------------------------------- */
+
+/* Of the event that `take` makes of it. Its ticket needs no locked instruction: whoever raises it holds the mutex. */
+bool rs_guard_mutex_quick(pthread_mutex_t *m)
+{
+	struct rs_guard_log *g = rs_guard_mine;
+	const struct rs_thread *t = rs_thread_tls;
+	const struct rs_guard_world *w = rs_guard_view.world;
+	int kind = m->__data.__kind;
+	if (RS_UNLIKELY(!g || !t || !rs_quick || !QUICK(kind)))
+		return false;
+	if (RS_UNLIKELY(__atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || g->tid != t->tid))
+		return false;
+	if (kind && quick_again(m, t->tid))
+		return true;
+	uint32_t i = rs_guard_find(rs_guard_view.objects, (uintptr_t)m);
+	if (RS_UNLIKELY(i == RS_GUARD_OBJECTS))
+		return false;
+	__atomic_store_n(&g->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
+	RS_BARRIER();
+	uint32_t at = g->at;
+	bool done = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD && !__atomic_load_n(&w->ending, __ATOMIC_ACQUIRE) && at < RS_GUARD_NEARLY_EVENTS && quick_take(m, t->tid);
+	if (RS_LIKELY(done)) {
+		if (QUICK_RECURSIVE(kind))
+			m->__data.__count = 1;
+		struct rs_guard_object *o = &rs_guard_view.objects[i];
+		uint32_t ticket = __atomic_load_n(&o->ticket, __ATOMIC_RELAXED);
+		__atomic_store_n(&o->ticket, ticket + 1, __ATOMIC_RELAXED);
+		g->event[at] = (struct rs_guard_event){RS_GUARD_WHAT(m, RS_GUARD_MUTEX), ticket, 0};
+		__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
+	}
+	RS_BARRIER();
+	__atomic_store_n(&g->inner, 0, __ATOMIC_RELEASE);
+	return done;
+}
+
+int rs_guard_mutex_quick_unlock(pthread_mutex_t *m)
+{
+	const struct rs_thread *t = rs_thread_tls;
+	int kind = m->__data.__kind;
+	if (RS_UNLIKELY(!t || !rs_quick || !QUICK(kind) || (uint32_t)m->__data.__owner != t->tid))
+		return 0;
+	if (kind) {
+		if (quick_back(m, t->tid))
+			return 1;
+		if (QUICK_RECURSIVE(kind))
+			m->__data.__count = 0;
+	}
+	quick_give(m);
+	return waited_for((uintptr_t)m) ? 2 : 1;
+}
+
+int rs_guard_mutex_wake(pthread_mutex_t *m)
+{
+	wake((uintptr_t)m, 1);
+	return 0;
+}
+
+void rs_guard_sync_begin(void)
+{
+	struct rs_thread *t = rs_self();
+	if (t)
+		rs_sync_ready(t); /* looks whether rs_quick holds */
 }
 
 static int try_mutex(uintptr_t m) { return REAL(pthread_mutex_trylock)((pthread_mutex_t *)m); }
@@ -183,7 +267,9 @@ int rs_guard_sem_post(sem_t *sem, uintptr_t sp)
 	rs_guard_before(t, (uintptr_t)sem, RS_GUARD_SEM_POST, NULL);
 	rs_guard_after(t, (uintptr_t)sem, RS_GUARD_SEM_POST, 0, true);
 	int r = REAL(sem_post)(sem);
-	wake((uintptr_t)sem, 1);
+	struct rs_guard_slot *s = waited_for((uintptr_t)sem);
+	if (s)
+		wake_slot(s, 1);
 	return r;
 }
 
@@ -365,8 +451,8 @@ int rs_guard_barrier_wait(pthread_barrier_t *barrier, uintptr_t sp)
 		__atomic_store_n(&b->current_round, end, __ATOMIC_RELEASE);
 	rs_guard_after(t, (uintptr_t)b, RS_GUARD_BARRIER, full, true);
 	unlock_slot(s);
-	if (full)
-		wake((uintptr_t)b, INT32_MAX);
+	if (full && __atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST))
+		wake_slot(s, INT32_MAX);
 	for (;;) {
 		if (rs_guard_pause(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE))
 			continue;

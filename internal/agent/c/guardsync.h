@@ -5,6 +5,18 @@
 
 extern uint32_t rs_guard_on __attribute__((visibility("hidden")));
 
+/* Room of the calling thread's, for what is below its stack pointer while a function of ours runs; NULL: none yet. Not compared, and goes back with the threads. */
+enum { RS_GUARD_BELOW = 1024 };
+extern __thread char *rs_guard_below __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
+/* A free mutex of the usual kinds is taken, in a recording; one is given back. False, 0: nothing was done, the others below are to. 2: given back, and rs_guard_mutex_wake is to be called. They leave the same below
+ * the stack pointer, whatever they do: no frame but what is pushed at their beginning. */
+bool rs_guard_mutex_quick(pthread_mutex_t *m) __attribute__((visibility("hidden")));
+int rs_guard_mutex_quick_unlock(pthread_mutex_t *m) __attribute__((visibility("hidden")));
+int rs_guard_mutex_wake(pthread_mutex_t *m) __attribute__((visibility("hidden")));
+/* Before the first epoch of a session, on its first thread. */
+void rs_guard_sync_begin(void) __attribute__((visibility("hidden")));
+
 /* As the function of that name, with its result (errno set where it sets it), or RS_GUARD_PASS: this object or thread is not followed, do as without us (the epoch is then lost, if that is to matter).
  * sp: the program's stack pointer at the call. clock < 0: the call's own. */
 enum { RS_GUARD_PASS = -2 };

@@ -12,11 +12,9 @@
  * alone.) Another's tid proves little by itself — it may be another process's, or be from before a fork — so a misuse that names
  * another owner also needs that thread's held list to agree (rs_sync_holder).
  */
+#include "mutexquick.h"
 #include "sync.h"
-#include <sys/single_threaded.h>
 
-/* glibc's bits of __kind. */
-enum { TYPE = 3, RECURSIVE = 1, ERRORCHECK = 2, ADAPTIVE = 3, ROBUST = 16, INHERIT = 32, PROTECT = 64, PSHARED = 128, ELISION = 256, NO_ELISION = 512 };
 enum { KNOWN = TYPE | ROBUST | INHERIT | PROTECT | PSHARED | ELISION | NO_ELISION, DESTROYED = -1, TID_MASK = 0x3fffffff };
 /* Kinds whose __owner and __lock can be read as said above: private, neither robust nor with a protocol nor elided. */
 #define PLAIN(kind) (((kind) & ~(TYPE | NO_ELISION)) == 0)
@@ -66,54 +64,6 @@ bool rs_mutex_recursive_inner(const struct rs_thread *t, const pthread_mutex_t *
 }
 
 /* --- the quick path --------------------------------------------------------------------------------------------------------------- */
-
-/* The types that the quick path knows: private, without protocol or elision. */
-#define QUICK(kind) (((kind) & ~NO_ELISION) == 0 || ((kind) & ~NO_ELISION) == RECURSIVE || ((kind) & ~NO_ELISION) == ADAPTIVE)
-#define QUICK_RECURSIVE(kind) ((kind) & RECURSIVE && !((kind) & ERRORCHECK)) /* of these */
-
-static inline bool quick_take(pthread_mutex_t *m, uint32_t tid)
-{
-	if (__libc_single_threaded) {
-		if (RS_UNLIKELY(m->__data.__lock != 0))
-			return false;
-		m->__data.__lock = 1;
-	} else {
-		int zero = 0;
-		if (!__atomic_compare_exchange_n(&m->__data.__lock, &zero, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-			return false;
-	}
-	m->__data.__owner = (int)tid;
-	m->__data.__nusers++;
-	return true;
-}
-
-static inline void quick_give(pthread_mutex_t *m)
-{
-	m->__data.__owner = 0;
-	m->__data.__nusers--;
-	if (__libc_single_threaded)
-		*(volatile int *)&m->__data.__lock = 0;
-	else if (__atomic_exchange_n(&m->__data.__lock, 0, __ATOMIC_RELEASE) > 1)
-		/* As in glibc the memory may be gone by now; then the wake-up goes nowhere or is spurious. */
-		RS_PROGRAM3(SYS_futex, &m->__data.__lock, 1 /* FUTEX_WAKE */ | 128 /* PRIVATE */, 1);
-}
-
-/* A recursive mutex that this thread holds, taken once more or given back so that it is still held; false: it is not that, or its count is full. */
-static inline bool quick_again(pthread_mutex_t *m, uint32_t tid)
-{
-	if (!QUICK_RECURSIVE(m->__data.__kind) || (uint32_t)m->__data.__owner != tid || m->__data.__count + 1 == 0)
-		return false;
-	m->__data.__count++;
-	return true;
-}
-
-static inline bool quick_back(pthread_mutex_t *m, uint32_t tid)
-{
-	if (!QUICK_RECURSIVE(m->__data.__kind) || (uint32_t)m->__data.__owner != tid || m->__data.__count <= 1)
-		return false;
-	m->__data.__count--;
-	return true;
-}
 
 static bool verify(struct rs_thread *t, pthread_mutex_t *m)
 {
@@ -345,6 +295,8 @@ static inline __attribute__((always_inline)) int lock(pthread_mutex_t *m, struct
 	int q = quick_lock(t, m);
 	if (RS_LIKELY(q >= 0))
 		return q ? 0 : quick_taken(t, m, RS_HOW_BLOCK, at);
+	if (rs_guard_on && rs_guard_mutex_quick(m))
+		return 0;
 	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_LOCK, -1, NULL, RS_SITE_SP(at)));
 	t = rs_self();
 	return t ? take(t, m, LOCK, -1, NULL, at) : REAL(pthread_mutex_lock)(m);
@@ -358,6 +310,8 @@ int rs_mutex_trylock(pthread_mutex_t *m, struct rs_site at)
 	int q = quick_lock(t, m);
 	if (q >= 0)
 		return q > 0 ? 0 : quick_taken(t, m, RS_HOW_TRY, at);
+	if (rs_guard_on && rs_guard_mutex_quick(m))
+		return 0;
 	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(at)));
 	t = rs_self();
 	return t ? take(t, m, TRYLOCK, -1, NULL, at) : REAL(pthread_mutex_trylock)(m);
@@ -376,7 +330,10 @@ int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abs
 
 static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 {
-	RS_GUARDED(rs_guard_mutex_unlock(m));
+	int quick = rs_guard_on ? rs_guard_mutex_quick_unlock(m) : 0;
+	if (quick == 1)
+		return 0;
+	RS_GUARDED(quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_unlock)(m);

@@ -31,8 +31,24 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 }
 
 /* Keeps `guard` a log, it does all of it: */
-#define RS_GUARDED(call) do { if (RS_UNLIKELY(rs_guard_on)) { int guarded_ = (call); RS_CLEAR_BELOW(768); if (guarded_ != RS_GUARD_PASS) return guarded_; } } while (0)
-/* What functions that were called left below the stack pointer is not the same in a recording and in its re-execution, and later functions find it in variables that they do not set. Not in a leaf. */
+#define RS_GUARDED(call) do { if (RS_UNLIKELY(rs_guard_on)) { \
+	char *below_ = rs_guard_below; \
+	if (below_) \
+		RS_KEEP_BELOW(below_); \
+	int guarded_ = (call); \
+	if (below_) \
+		RS_PUT_BELOW(below_); \
+	if (guarded_ != RS_GUARD_PASS) \
+		return guarded_; } } while (0)
+/* What functions that were called left below the stack pointer is not the same in a recording and in its re-execution, and later functions find it in variables that they do not set. So it is put back as it was: who
+ * needed no such function, as most locks, leaves it alone. Not in a leaf. */
+#define RS_KEEP_BELOW(to) do { \
+	void *to_ = (to), *from_; unsigned long n_ = RS_GUARD_BELOW / 8; \
+	__asm__ volatile("leaq -%c3(%%rsp), %1\n\tcld\n\trep movsq" : "+D"(to_), "=&S"(from_), "+c"(n_) : "i"(RS_GUARD_BELOW) : "memory", "cc"); } while (0)
+#define RS_PUT_BELOW(from) do { \
+	void *to_, *from_ = (from); unsigned long n_ = RS_GUARD_BELOW / 8; \
+	__asm__ volatile("leaq -%c3(%%rsp), %0\n\tcld\n\trep movsq" : "=&D"(to_), "+S"(from_), "+c"(n_) : "i"(RS_GUARD_BELOW) : "memory", "cc"); } while (0)
+/* Where there is no such room: zeros. */
 #define RS_CLEAR_BELOW(bytes) do { \
 	void *at_; unsigned long n_ = (bytes) / 8; \
 	__asm__ volatile("leaq -%c2(%%rsp), %0\n\tcld\n\trep stosq" : "=&D"(at_), "+c"(n_) : "i"(bytes), "a"(0) : "memory", "cc"); } while (0)
