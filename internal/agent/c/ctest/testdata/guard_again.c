@@ -15,15 +15,15 @@
 #include <unistd.h>
 
 enum { ORDERED, RACY, ONE_LOCK, NO_HEAP };
-enum { ORDER = 1 << 16, BOXES = 32, QUOTA = 150 };
+enum { ORDER = 1 << 16, BOXES = 32, QUOTA = 100 };
 static int what, n;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, tried = PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP, again_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP, start = PTHREAD_MUTEX_INITIALIZER, boxed = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
-static pthread_cond_t started = PTHREAD_COND_INITIALIZER, handed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t started = PTHREAD_COND_INITIALIZER, rested = PTHREAD_COND_INITIALIZER, handed = PTHREAD_COND_INITIALIZER;
 static pthread_barrier_t pair[64];
 static pthread_spinlock_t spin;
 static sem_t room, filled;
-static unsigned quota, over;
+static unsigned quota, over, resting;            // under start
 static uint32_t order[ORDER], came;             // under lock
 static uint32_t tried_order[ORDER], tried_came;
 static uint32_t rw_order[ORDER], rw_came;
@@ -173,8 +173,11 @@ static void *thread(void *arg)
 	for (unsigned turn = 0;; turn++) {
 		if (turn % QUOTA == 0) {
 			pthread_mutex_lock(&start);
+			if (++resting == (unsigned)n)
+				pthread_cond_signal(&rested);
 			while (turn >= quota && !over)
 				pthread_cond_wait(&started, &start);
+			resting--;
 			pthread_mutex_unlock(&start);
 		}
 		if (over)
@@ -217,7 +220,7 @@ int main(int argc, char **argv)
 		quota += QUOTA;
 		pthread_cond_broadcast(&started);
 		pthread_mutex_unlock(&start);
-		// Some epochs end while they work, some when all wait.
+		// Some epochs end while they work, each third, where all is ordered, when all have done what they had to and wait.
 		for (unsigned k = 0; k < (unsigned)(e % 3) * QUOTA; k++) {
 			pthread_mutex_lock(&lock);
 			note(order, &came, 99);
@@ -225,6 +228,10 @@ int main(int argc, char **argv)
 			if (k % 8 == 0)
 				sched_yield();
 		}
+		pthread_mutex_lock(&start);
+		while (e % 3 == 2 && what % 3 == 0 && resting < (unsigned)n)
+			pthread_cond_wait(&rested, &start);
+		pthread_mutex_unlock(&start);
 		r = again();
 		last(&l);
 		snprintf(text + e * 160, 160, "%ld events %u tid %d event %u at 0x%lx was 0x%lx is 0x%lx lost %u\n", r, l.events, l.tid != 0, l.event, (unsigned long)l.at, (unsigned long)l.was, (unsigned long)l.is, l.lost);
