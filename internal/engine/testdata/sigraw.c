@@ -137,8 +137,8 @@ int main(int argc, char **argv)
 		call(SYS_rt_sigaction, SIGALRM, (long)&a, 0, 8);
 		count = 0;
 		while (count < 20) {
+			int before = count; // before the alarm is set: it may come at once
 			ualarm(500, 0);
-			int before = count;
 			while (count == before)
 				busy();
 		}
