@@ -60,6 +60,8 @@ static bool inet_channel(int fd, struct rs_channel *c)
 	return true;
 }
 
+enum { ANY_SOCKET = 4 }; /* the channel of all sockets whose ends are not known: mixed identities are never so small but by chance */
+
 static struct rs_channel look(int fd, bool *keep)
 {
 	struct rs_channel c = {0, 0, 0};
@@ -81,7 +83,7 @@ static struct rs_channel look(int fd, bool *keep)
 		c.kind = RS_CHANNEL_SOCKET;
 		*keep = inet_channel(fd, &c); /* before connect there is no peer: look again next time */
 		if (!*keep)
-			c.in = c.out = 4;
+			c.in = c.out = ANY_SOCKET;
 	} else {
 		c.kind = 0; /* anonymous inode that was not made in our sight, directory, block device */
 	}

@@ -259,6 +259,7 @@ void rs_full_take(const struct rs_access_context *c, const struct accesses *list
 		rs_vectors_kept(thread_wanted, &t);
 	if (!t || !rs_active)
 		return;
+	/* A descriptor is no memory that could be shared. */
 	if (rs_share_on && list->a[0].addr < RS_FD_PLACE && !rs_share_asked(t->number, list))
 		return;
 	struct rs_full *m = full_of(t);
