@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/metrics"
 	"strconv"
 	"testing"
@@ -103,8 +104,11 @@ func longRecording(t *testing.T, dir string, rounds uint64) {
 }
 
 // The memory of the whole analysis does not grow with the length of a recording but by what is stated, even where no event tells that what waits has its place. (Once all accesses
-// waited for the next event.) With RIPSTOP_SOAK=1 the threads go round 4 million times, or RIPSTOP_ROUNDS; each round takes some 230 bytes of TMPDIR.
+// waited for the next event. And once what the tests before had left was counted, and what the collector had let lie for its sake: with 250 MiB of that, CI failed.) With RIPSTOP_SOAK=1 the threads go round 4 million times, or RIPSTOP_ROUNDS; each round takes some 230 bytes of TMPDIR.
 func TestMemoryBound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute under the race detector, which would find nothing here that it does not find in the others")
+	}
 	sizes := []uint64{100_000, 400_000}
 	if os.Getenv("RIPSTOP_SOAK") == "1" {
 		sizes[1] = 4_000_000
@@ -147,22 +151,26 @@ func TestMemoryBound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const perRound, slack = 4, 48 << 20 // an access has 56 bytes in the files
+	const perRound, slack = 4, 24 << 20 // an access has 56 bytes in the files
 	if bound := peaks[0] + (sizes[1]-sizes[0])*perRound + slack; peaks[1] > bound {
 		t.Errorf("%d bytes of memory for %d rounds, %d for %d", peaks[1], sizes[1], peaks[0], sizes[0])
 	}
 }
 
-// watchHeap gives the most that the heap had until it is stopped.
+// watchHeap gives the most that was in use on the heap until it is stopped, beyond what was in use before. It collects for itself all the time: what is garbage is not counted, whatever
+// the tests before have left.
 func watchHeap(stop <-chan struct{}, peak chan<- uint64) {
-	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
-	most := uint64(0)
+	runtime.GC()
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(s)
+	before, most := s[0].Value.Uint64(), uint64(0)
 	for {
+		runtime.GC()
 		metrics.Read(s)
 		most = max(most, s[0].Value.Uint64())
 		select {
 		case <-stop:
-			peak <- most
+			peak <- most - min(most, before)
 			return
 		case <-time.After(5 * time.Millisecond):
 		}
