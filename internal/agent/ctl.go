@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ripstop/ripstop/internal/block"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -104,7 +105,7 @@ func (c *ctl) wait(last uint32, d time.Duration) uint32 {
 	if atomic.LoadUint32(&c.page.Doorbell) == last {
 		c.timeout = unix.NsecToTimespec(int64(d))
 		// EAGAIN, EINTR and ETIMEDOUT all mean: look again.
-		_, _ = syscallWaiting(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&c.page.Doorbell)), futexWait, uintptr(last),
+		_, _ = block.Syscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&c.page.Doorbell)), futexWait, uintptr(last),
 			uintptr(unsafe.Pointer(&c.timeout)), 0, 0)
 	}
 	atomic.StoreUint32(&c.page.Sleeping, 0)

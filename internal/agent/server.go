@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ripstop/ripstop/internal/block"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -141,7 +142,7 @@ func (s *Session) accept(d *door) {
 
 func acceptOne(listener int) (int, error) {
 	for {
-		r, errno := syscallWaiting(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+		r, errno := block.Syscall(unix.SYS_ACCEPT4, uintptr(listener), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
 		switch errno {
 		case 0:
 			return int(r), nil
@@ -236,7 +237,7 @@ func (m *message) receive(fd int) (body, oob []byte, flags int, err error) {
 	m.iov = unix.Iovec{Base: &m.buf[0], Len: uint64(len(m.buf))}
 	for {
 		m.head = unix.Msghdr{Iov: &m.iov, Iovlen: 1, Control: &m.oob[0], Controllen: uint64(len(m.oob))}
-		n, errno := syscallWaiting(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.head)), unix.MSG_CMSG_CLOEXEC, 0, 0, 0)
+		n, errno := block.Syscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&m.head)), unix.MSG_CMSG_CLOEXEC, 0, 0, 0)
 		switch errno {
 		case 0:
 			return m.buf[:n], m.oob[:m.head.Controllen], int(m.head.Flags), nil

@@ -2,7 +2,6 @@ package pmu
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,9 +9,11 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ripstop/ripstop/internal/block"
 	"github.com/ripstop/ripstop/internal/perf"
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/tracee"
@@ -54,6 +55,7 @@ type Timer struct {
 	watch                *watchpoints
 	stop                 *os.File // a pipe that is closed to end the draining
 	stopped              *os.File
+	fds                  []unix.PollFd // what is waited for: the end of that pipe, and the buffers; in the heap, see block.Syscall
 	done                 chan error
 	body                 []byte // of a record
 	pid                  int
@@ -361,24 +363,23 @@ func (t *Timer) run() {
 	defer runtime.UnlockOSThread()
 	t.cpuTime = threadTime()
 	stop := unix.PollFd{Fd: int32(t.stopped.Fd()), Events: unix.POLLIN}
-	var fds []unix.PollFd
 	wait, idle := tick, 0
 	for {
-		if len(fds) != 1+len(t.buffers) { // none while the program is let go
-			fds = append(fds[:0], stop)
+		if len(t.fds) != 1+len(t.buffers) { // none while the program is let go
+			t.fds = append(t.fds[:0], stop)
 			for _, e := range t.buffers {
-				fds = append(fds, unix.PollFd{Fd: int32(e), Events: unix.POLLIN})
+				t.fds = append(t.fds, unix.PollFd{Fd: int32(e), Events: unix.POLLIN})
 			}
 		}
-		_, err := unix.Poll(fds, wait)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			t.done <- fmt.Errorf("waiting for samples: %w", err)
+		_, errno := block.Syscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&t.fds[0])), uintptr(len(t.fds)), uintptr(wait), 0, 0, 0)
+		if errno != 0 && errno != unix.EINTR {
+			t.done <- fmt.Errorf("waiting for samples: %w", errno)
 			return
 		}
-		last := fds[0].Revents != 0
-		for i := range fds[1:] {
-			if fds[1+i].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
-				fds[1+i].Fd = -1 // the thread of ours that opened it has ended
+		last := t.fds[0].Revents != 0
+		for i := range t.fds[1:] {
+			if t.fds[1+i].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
+				t.fds[1+i].Fd = -1 // the thread of ours that opened it has ended
 			}
 		}
 		n, err := t.pass()
@@ -480,7 +481,7 @@ func (t *Timer) account(samples, hits int) error {
 	}
 	attached = float64(t.watch.switches())*attached + float64(t.starts)*t.costs.start
 	t.starts = 0
-	cost += ticks * t.costs.sample
+	cost += ticks*t.costs.sample + float64(t.watch.faults(false))*t.costs.fault
 	t.purse.earn(d)
 	t.purse.spend(cost + attached)
 	if t.paused {
@@ -498,6 +499,7 @@ func (t *Timer) account(samples, hits int) error {
 				e.enable(ok)
 			}
 			if t.paused {
+				t.purse.spend(float64(t.watch.faults(true)) * t.costs.fault)
 				t.watch.rest()
 			}
 		})

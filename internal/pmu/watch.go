@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -29,12 +31,14 @@ type watchpoints struct {
 	ids     map[uint64]int   // of open events, and of those below
 	stale   []uint64         // of events closed since the last move: their hits may still be in a buffer
 	slots   [slots]place
-	next    int // slot to move
-	set     int // slots that have been set since the last rest
-	free    int // slots that the machine has; found out
-	unknown int // threads beyond mostWatched
-	looks   int // for switches
-	seen    int // samples of this pass
+	next    int            // slot to move
+	set     int            // slots that have been set since the last rest
+	free    int            // slots that the machine has; found out
+	unknown int            // threads beyond mostWatched
+	looks   int            // for switches
+	faulted map[int]uint64 // page faults, when they were looked at last, of processes that have breakpoints
+	looked  int            // since then
+	seen    int            // samples of this pass
 	tries   []state
 	ahead   ahead
 	taken   map[place]uint32 // how often what an instruction accesses was watched
@@ -60,7 +64,8 @@ type watched struct {
 }
 
 func newWatchpoints(attr *perf.Attr, random *rand.Rand) *watchpoints {
-	return &watchpoints{attr: *attr, random: random, threads: map[int]*watched{}, ids: map[uint64]int{}, free: slots, ahead: newAhead(random), taken: map[place]uint32{}}
+	return &watchpoints{attr: *attr, random: random, threads: map[int]*watched{}, ids: map[uint64]int{}, free: slots, ahead: newAhead(random), taken: map[place]uint32{},
+		faulted: map[int]uint64{}}
 }
 
 // task follows threads: FORK and EXIT begin with pid, ppid, tid, ptid, COMM with pid, tid.
@@ -170,6 +175,7 @@ func (w *watchpoints) close() {
 		w.forget(tid)
 	}
 	w.slots, w.set = [slots]place{}, 0
+	clear(w.faulted)
 }
 
 // consider keeps some of a pass's samples, each as likely as any other.
@@ -270,9 +276,60 @@ func (w *watchpoints) choose(all []access, pid int) (best access, ok bool) {
 	return best, ok
 }
 
+// Passes after which page faults are counted: to read how many takes some ten microseconds.
+const looksFaults = 5
+
+// faults tells how many page faults processes had with breakpoints set, since it told last. It looks now and then, or at once.
+func (w *watchpoints) faults(now bool) (n uint64) {
+	if w.looked++; len(w.faulted) == 0 || !now && w.looked < looksFaults {
+		return 0
+	}
+	w.looked = 0
+	var has [slots]int
+	for i, s := range w.slots {
+		has[i] = s.pid
+	}
+	for pid, before := range w.faulted {
+		if all, ok := pageFaults(pid); ok && all > before {
+			n += all - before
+			w.faulted[pid] = all
+		}
+		if !slices.Contains(has[:], pid) {
+			delete(w.faulted, pid)
+		}
+	}
+	return n
+}
+
+// pageFaults tells how many a process has had: minflt and majflt of proc_pid_stat(5).
+func pageFaults(pid int) (n uint64, ok bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, false
+	}
+	const minor, major = 10 - 3, 12 - 3 // fields behind the name, which is in parentheses and may have any
+	f := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(f) <= major {
+		return 0, false
+	}
+	for _, field := range []int{minor, major} {
+		v, err := strconv.ParseUint(string(f[field]), 10, 64)
+		if err != nil {
+			return 0, false
+		}
+		n += v
+	}
+	return n, true
+}
+
 // watch sets a slot's breakpoints.
 func (w *watchpoints) watch(slot int, at place) {
 	w.slots[slot] = at
+	if _, ok := w.faulted[at.pid]; !ok {
+		if n, ok := pageFaults(at.pid); ok {
+			w.faulted[at.pid] = n
+		}
+	}
 	w.set = 0
 	for _, s := range w.slots {
 		if s != (place{}) {
@@ -350,4 +407,5 @@ func (w *watchpoints) rest() {
 		}
 	}
 	w.slots, w.set = [slots]place{}, 0
+	clear(w.faulted)
 }

@@ -1,0 +1,1 @@
+// Functions without a body need such a file; the runtime has those.
