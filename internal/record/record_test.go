@@ -62,7 +62,7 @@ func runner(t *testing.T, job string, o any, args ...string) (code int, stdout, 
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(time.Minute, func() { cmd.Process.Signal(syscall.SIGABRT) })
+	timer := time.AfterFunc(5*time.Minute, func() { cmd.Process.Signal(syscall.SIGABRT) })
 	cmd.Wait()
 	if !timer.Stop() {
 		t.Fatalf("%v hangs: %s\n%s", cmd, out.String(), errs.String())

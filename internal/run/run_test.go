@@ -81,7 +81,7 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	timer := time.AfterFunc(time.Minute, func() { cmd.Process.Signal(syscall.SIGABRT) })
+	timer := time.AfterFunc(5*time.Minute, func() { cmd.Process.Signal(syscall.SIGABRT) })
 	cmd.Wait()
 	if !timer.Stop() {
 		t.Fatalf("%v hangs; it wrote %s\n%s", cmd, out.String(), errs.String())
@@ -306,7 +306,7 @@ func (p *program) expectOutput(text string) { p.t.Helper(); p.expect(p.out, text
 
 func (p *program) wait() {
 	p.t.Helper()
-	timer := time.AfterFunc(time.Minute, func() { p.cmd.Process.Kill() })
+	timer := time.AfterFunc(5*time.Minute, func() { p.cmd.Process.Kill() })
 	for line := range p.errs {
 		p.seen = append(p.seen, line)
 	}
