@@ -4,12 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/ripstop/ripstop/test/real/drive"
@@ -23,6 +25,7 @@ type bench struct {
 	rounds  int
 	only    *regexp.Regexp
 	modes   []drive.Mode // of programs; native is the first
+	beside  bool         // modes of a program run at the same time
 	missed  int
 }
 
@@ -32,15 +35,16 @@ func main() {
 	rounds := flag.Int("rounds", 5, "at most so many rounds")
 	only := flag.String("only", "", "measure only what matches this regular expression")
 	record := flag.Bool("record", true, "measure programs under record, too")
+	beside := flag.Bool("beside", false, "run the modes of a program at the same time: neighbours of the machine take the same of each, so CPU time tells half a percent; elapsed time tells nothing")
 	stepped := flag.String("stepped", "", "for pt: a recording of --sample=step --period=1000 --filter=all to measure on; none: one is made, which takes minutes")
 	flag.Parse()
-	if err := run(*ripstop, *budget, *rounds, *only, *record, *stepped); err != nil {
+	if err := run(*ripstop, *budget, *rounds, *only, *record, *beside, *stepped); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ripstop string, budget time.Duration, rounds int, only string, record bool, stepped string) error {
+func run(ripstop string, budget time.Duration, rounds int, only string, record, beside bool, stepped string) error {
 	path, err := filepath.Abs(ripstop)
 	if err != nil {
 		return err
@@ -60,7 +64,7 @@ func run(ripstop string, budget time.Duration, rounds int, only string, record b
 	if err := os.Chmod(shared, 0o755); err != nil {
 		return err
 	}
-	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, stepped: stepped, modes: []drive.Mode{drive.Native, drive.Run}}
+	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, stepped: stepped, beside: beside, modes: []drive.Mode{drive.Native, drive.Run}}
 	if record {
 		b.modes = append(b.modes, drive.Record)
 	}
@@ -144,15 +148,15 @@ func (b *bench) programs(ctx context.Context) error {
 				}
 			}
 			began := time.Now()
-			for i := range b.modes {
-				mode := b.modes[(i+round)%len(b.modes)] // no mode is always the first
-				out, err := b.once(ctx, p, mode)
-				if err != nil {
-					return err
-				}
+			outs, errs := make([]drive.Outcome, len(b.modes)), make([]error, len(b.modes))
+			b.inTurn(round, len(b.modes), b.beside && !spins(p.Name), func(i int) { outs[i], errs[i] = b.once(ctx, p, b.modes[i]) })
+			if err := errors.Join(errs...); err != nil {
+				return err
+			}
+			for i, mode := range b.modes {
 				f := &all[p.Name][mode]
-				f.time = append(f.time, out.Time.Seconds())
-				f.cpu = append(f.cpu, out.CPU.Seconds())
+				f.time = append(f.time, outs[i].Time.Seconds())
+				f.cpu = append(f.cpu, outs[i].CPU.Seconds())
 			}
 			if !p.Sleeps {
 				took += time.Since(began)
@@ -161,18 +165,36 @@ func (b *bench) programs(ctx context.Context) error {
 		longest = max(longest, took)
 	}
 	fmt.Printf("\n%-16s %9s  %-22s %-22s %-9s %s\n", "program", "native", "run (min–max)", "record (min–max)", "CPU run", "CPU record")
-	var medians []float64
+	var medians, cpu []float64
 	for _, p := range list {
 		m := all[p.Name]
 		native := m[drive.Native]
 		inRun, recorded := ratios(m[drive.Run].time, native.time), ratios(m[drive.Record].time, native.time)
-		medians = append(medians, median(inRun))
-		fmt.Printf("%-16s %7.2f s  %-22s %-22s %-9.2f %.2f\n", p.Name, median(native.time), spread(inRun), spread(recorded), median(ratios(m[drive.Run].cpu, native.cpu)), median(ratios(m[drive.Record].cpu, native.cpu)))
+		medians, cpu = append(medians, median(inRun)), append(cpu, median(ratios(m[drive.Run].cpu, native.cpu)))
+		fmt.Printf("%-16s %7.2f s  %-22s %-22s %-9.3f %.3f\n", p.Name, median(native.time), spread(inRun), spread(recorded), median(ratios(m[drive.Run].cpu, native.cpu)), median(ratios(m[drive.Record].cpu, native.cpu)))
 	}
-	if len(list) > 1 {
+	switch {
+	case len(list) > 1 && b.beside:
+		fmt.Printf("%-16s %9s  %-45s %.3f\n", "median of all", "", "", median(cpu))
+	case len(list) > 1:
 		fmt.Printf("%-16s %9s  %.3f× %s\n", "median of all", "", median(medians), b.verdict(median(medians), goalProgram))
 	}
 	return nil
+}
+
+// spins tells whether a program's threads wait for each other without sleeping: several at once take each other's time.
+func spins(name string) bool { return name == "redis" }
+
+// inTurn does n things, beginning with another one each round, or all at once.
+func (b *bench) inTurn(round, n int, atOnce bool, do func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { do((i + round) % n) })
+		if !atOnce {
+			wg.Wait()
+		}
+	}
+	wg.Wait()
 }
 
 func spread(v []float64) string {

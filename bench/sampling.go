@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/ripstop/ripstop/internal/sample"
@@ -35,7 +34,7 @@ const samplingBudget = 0.02
 // A sampledLoad is something that is recorded with and without samples: it gives the CPU time of the program and of ripstop, seconds.
 type sampledLoad struct {
 	name  string
-	spins bool // its threads wait for each other without sleeping, so two at once take each other's time
+	spins bool
 	run   func(ctx context.Context, dir, trace string, flags []string) (cpu float64, err error)
 }
 
@@ -50,7 +49,7 @@ func (b *bench) sampling(ctx context.Context) error {
 	}
 	for _, p := range drive.Programs() {
 		if slices.Contains(sampledPrograms, p.Name) && only(p.Name) {
-			loads = append(loads, sampledLoad{name: p.Name, spins: p.Name == "redis", run: b.driven(p)})
+			loads = append(loads, sampledLoad{name: p.Name, spins: spins(p.Name), run: b.driven(p)})
 		}
 	}
 	if len(loads) == 0 {
@@ -85,17 +84,9 @@ func (b *bench) sampling(ctx context.Context) error {
 // sampledPair runs a load without samples and with, beginning with first: at the same time. What neighbours of the machine take, both lose: of pbzip2 one after the other the quartiles of ratios
 // were 5 to 9% apart, and side by side 0.6 to 0.9%. What spins goes one after the other.
 func (b *bench) sampledPair(ctx context.Context, l sampledLoad, first int) (cpu [2]float64, info sample.Info, err error) {
-	var wg sync.WaitGroup
 	var infos [2]sample.Info
 	var errs [2]error
-	for i := range 2 {
-		i = (i + first) % 2
-		wg.Go(func() { cpu[i], infos[i], errs[i] = b.sampledOnce(ctx, l, i == 1) })
-		if l.spins {
-			wg.Wait()
-		}
-	}
-	wg.Wait()
+	b.inTurn(first, 2, !l.spins, func(i int) { cpu[i], infos[i], errs[i] = b.sampledOnce(ctx, l, i == 1) })
 	return cpu, infos[1], errors.Join(errs[:]...)
 }
 
