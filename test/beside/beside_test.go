@@ -32,7 +32,7 @@ func programs(t *testing.T) []string {
 		return few
 	}
 	var all []string
-	for _, dir := range []string{"", "called/", "shared/"} {
+	for _, dir := range []string{"", "called/", "unstepped/", "shared/"} {
 		for _, pattern := range []string{"*.c", "*.cc"} {
 			found, err := filepath.Glob(testdata + dir + pattern)
 			if err != nil {
@@ -121,7 +121,7 @@ func compare(t *testing.T, name string, tools []Tool) row {
 				}
 			}
 			for _, missed := range slices.Sorted(maps.Keys(races)) {
-				if ours && !j.Found[missed] {
+				if ours && !j.Found[missed] && races[missed].Kind != "missed" {
 					t.Errorf("%s is not found", missed)
 				}
 			}
@@ -154,7 +154,7 @@ func page(tools []Tool, rows []row) string {
 What ripstop (` + "`run --full`" + `), Helgrind, DRD and ThreadSanitizer make of the racy programs of ` + "`internal/race/testdata`" + `: how many of the races that a program states each finds, and, behind a plus, how many pairs of places
 it tells that are not stated. Made by ` + "`go test ./test/beside -run TestBeside -table ../../docs/beside.md`" + `; the test fails where ripstop misses one or tells one too many. ripstop ran each program ` +
 		fmt.Sprint(rounds) + ` times and found
-each race each time; of two runs of each other tool the better counts.
+each race each time but those that are stated as missed ([races-coverage.md](races-coverage.md)); of two runs of each other tool the better counts.
 
 The programs are written to show what ripstop must tell apart, so they say where the others differ and not which is best: Helgrind and DRD know no atomics by design, and take what C11 atomics order for races; DRD tells one place
 of the two; ThreadSanitizer, with all of the source, knows relaxed atomics for what they are, and which plain accesses are none.

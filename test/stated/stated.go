@@ -11,12 +11,12 @@ import (
 
 // Race is a race that a source states.
 type Race struct {
-	// Kind is "race" (data-race), "race-mov" (data-race-mov), "uaf" (use-after-free-access), or "race-any": of whichever rule, since that depends on who comes first.
+	// Kind is "race" (data-race), "race-mov" (data-race-mov), "uaf" (use-after-free-access), "race-any": of whichever rule, since that depends on who comes first, or "missed": a race that ripstop is known not to see.
 	Kind  string
 	Lines []int // the places, from 1
 }
 
-var said = regexp.MustCompile(`^(race|race-mov|race-any|uaf) ([a-z0-9_]+)( \*/|$)`)
+var said = regexp.MustCompile(`^(race|race-mov|race-any|uaf|missed) ([a-z0-9_]+)( \*/|$)`)
 
 // Races reads the file source and gives what it states, by name.
 func Races(source string) (map[string]*Race, error) {

@@ -18,6 +18,7 @@
 #define MAX_FD 4096 /* beyond, the identity is looked up every time */
 
 static struct rs_channel table[MAX_FD];
+static uint8_t locked[MAX_FD]; /* a lock of its file was taken by it, or by one that it was copied from */
 static uint8_t known[MAX_FD]; /* 1: table[fd] is right, kind 0 included. Written last, read first. */
 
 uint64_t rs_channel_fresh(void)
@@ -90,6 +91,26 @@ static struct rs_channel look(int fd, bool *keep)
 	return c;
 }
 
+enum { ANY_LOCK = 5 }; /* of files that cannot be asked for */
+
+uint64_t rs_channel_lock(int fd)
+{
+	struct stat st;
+	if (rs_sandboxed || RS_SYS2(SYS_fstat, fd, &st) < 0)
+		return ANY_LOCK;
+	return mix(mix(3, st.st_dev), st.st_ino) >> 2;
+}
+
+uint64_t rs_channel_stream(const void *file) { return mix(4, (uintptr_t)file) >> 2; }
+
+void rs_channel_locks(int fd)
+{
+	if (fd >= 0 && fd < MAX_FD)
+		__atomic_store_n(&locked[fd], 1, __ATOMIC_RELAXED);
+}
+
+bool rs_channel_locked(int fd) { return fd >= 0 && fd < MAX_FD && __atomic_load_n(&locked[fd], __ATOMIC_RELAXED); }
+
 uint64_t rs_channel_sysv(unsigned kind, int id) { return mix(mix(2, kind), (uint64_t)id) >> 2; }
 
 struct rs_channel rs_channel_of(int fd)
@@ -115,8 +136,10 @@ void rs_channel_set(int fd, struct rs_channel c)
 
 void rs_channel_forget(int fd)
 {
-	if (fd >= 0 && fd < MAX_FD)
+	if (fd >= 0 && fd < MAX_FD) {
+		__atomic_store_n(&locked[fd], 0, __ATOMIC_RELAXED);
 		__atomic_store_n(&known[fd], 0, __ATOMIC_RELEASE);
+	}
 }
 
 void rs_channel_forget_range(unsigned lo, unsigned hi)
@@ -131,4 +154,6 @@ void rs_channel_copy(int from, int to)
 		rs_channel_set(to, table[from]);
 	else
 		rs_channel_forget(to);
+	if (rs_channel_locked(from))
+		rs_channel_locks(to);
 }

@@ -13,6 +13,7 @@
 #include "fd.h"
 #include <errno.h>
 #include <sys/signalfd.h>
+#include <sys/timerfd.h>
 
 static void release(struct rs_thread *t, int fd)
 {
@@ -180,6 +181,22 @@ RS_EXPORT ssize_t vmsplice(int fd, const struct iovec *v, size_t n, unsigned f)
 	t = r > 0 ? rs_fd_thread() : NULL;
 	if (t)
 		acquire(t, fd);
+	return r;
+}
+/* A timer's expirations come after what its thread did before it set it. */
+RS_EXPORT int timerfd_settime(int fd, int flags, const struct itimerspec *when, struct itimerspec *was)
+{
+	NEED(timerfd_settime);
+	if (RS_LIKELY(!rs_config.all))
+		return rs_real.timerfd_settime(fd, flags, when, was);
+	KERNEL(SYS_timerfd_settime, fd, flags, (long)when, (long)was);
+	KERNEL_READS();
+	struct rs_thread *t = rs_fd_thread();
+	if (t)
+		release(t, fd);
+	int r = rs_real.timerfd_settime(fd, flags, when, was);
+	if (r >= 0)
+		KERNEL_WROTE(r);
 	return r;
 }
 WRITE(int, shutdown, (int fd, int how), (fd, how), SYS_shutdown)

@@ -16,6 +16,12 @@ void rs_channel_forget_range(unsigned lo, unsigned hi);
 void rs_channel_set(int fd, struct rs_channel c);
 void rs_channel_copy(int from, int to);                    /* dup */
 uint64_t rs_channel_fresh(void);                           /* an identity that no inode gives */
+uint64_t rs_channel_lock(int fd);                          /* the lock of the file behind it */
+uint64_t rs_channel_stream(const void *file);              /* the lock of a FILE */
+void rs_channel_locks(int fd);                             /* a lock was taken by it, which its close gives up */
+bool rs_channel_locked(int fd);
+void rs_filelock_before(int fd);                           /* filelock.c: a lock may be given up by it, or another taken in its place */
+void rs_filelock_taken(int fd);
 uint64_t rs_channel_sysv(unsigned kind, int id);           /* a System V queue or set of semaphores */
 
 /* The thread if descriptor events are wanted from it now. */

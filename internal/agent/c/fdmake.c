@@ -157,7 +157,12 @@ RS_EXPORT int dup(int fd)
 			return rs_real.name(fd, cmd, arg); \
 		const struct rs_called c = RS_CALLED(); \
 		rs_fd_use(&c, fd); \
+		bool locks = cmd == F_OFD_SETLK || cmd == F_OFD_SETLKW; \
+		if (locks) \
+			rs_filelock_before(fd); \
 		int r = rs_real.name(fd, cmd, arg); \
+		if (locks && r == 0 && ((const struct flock *)arg)->l_type != F_UNLCK) \
+			rs_filelock_taken(fd); \
 		rs_fd_used(&c, fd, r < 0); \
 		if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) { \
 			rs_channel_copy(fd, r); \
@@ -174,6 +179,8 @@ static void closing(int fd)
 	struct rs_thread *t = rs_fd_thread();
 	if (!t)
 		return;
+	if (rs_channel_locked(fd))
+		rs_filelock_before(fd);
 	struct rs_channel c = rs_channel_of(fd);
 	if (c.kind && c.kind != RS_CHANNEL_TTY && c.kind != RS_CHANNEL_FILE)
 		RS_EMIT(t, CHANNEL_RELEASE, channel_release, c.out, c.kind, (uint32_t)fd);
@@ -256,6 +263,9 @@ RS_EXPORT int close_range(unsigned lo, unsigned hi, int flags)
 			rs_fd_shared_no_more();
 		else if (!(flags & CLOEXEC))
 			rs_fd_close_range(&c, lo, hi);
+		for (unsigned fd = lo; !(flags & CLOEXEC) && fd <= hi && fd < RS_FD_PLACES; fd++)
+			if (rs_channel_locked((int)fd))
+				rs_filelock_before((int)fd);
 		rs_channel_forget_range(lo, hi);
 	}
 	return rs_real.close_range(lo, hi, flags);

@@ -67,6 +67,11 @@
 	R(int, socketpair, "", (int, int, int, int *)) \
 	R(int, eventfd, "", (unsigned, int)) \
 	R(int, timerfd_create, "", (int, int)) \
+	R(int, timerfd_settime, "", (int, int, const struct itimerspec *, struct itimerspec *)) \
+	R(int, flock, "", (int, int)) \
+	R(void, flockfile, "", (FILE *)) \
+	R(int, ftrylockfile, "", (FILE *)) \
+	R(void, funlockfile, "", (FILE *)) \
 	R(int, signalfd, "", (int, const sigset_t *, int)) \
 	R(int, epoll_create, "", (int)) \
 	R(int, epoll_create1, "", (int)) \

@@ -1,5 +1,5 @@
-// The cases of PGDB (Chatterjee et al.): benign, fatal and mixed ones of its section 6.1, and the benchmark cases of its table 3 that are about memory. Its barriers are in barriers.c. Case 11 (a mutex
-// destroyed in use) is another rule's, case 12 (a descriptor) is no access to memory. Blocks are large and of sizes of their own, so that writing to one that was freed harms nobody.
+// The cases of PGDB (Chatterjee et al.): benign, fatal and mixed ones of its section 6.1, and the benchmark cases of its table 3 that are about memory. Its barriers are in barriers.c. Case 4 is in
+// unstepped/references.c, case 11 (a mutex destroyed in use) in called/objects.c, case 12 (a descriptor) in called/descriptors.c. Blocks are large and of sizes of their own, so that writing to one that was freed harms nobody.
 #include "run.h"
 #include <stdatomic.h>
 

@@ -22,6 +22,14 @@ static inline void both(void *(*one)(void *), void *(*two)(void *))
 	pthread_join(t[1], 0);
 }
 
+static inline void unseen_begin(void);
+// unseen is both, of functions that unseen_done and unseen_wait put in order.
+static inline void unseen(void *(*first)(void *), void *(*second)(void *))
+{
+	unseen_begin();
+	both(first, second);
+}
+
 // use reads a value.
 #define use(x) __asm__ volatile("" : : "r"(x))
 

@@ -9,12 +9,6 @@
 #include <sys/un.h>
 #include <sys/wait.h>
 
-static void unseen(void *(*first)(void *), void *(*second)(void *))
-{
-	unseen_begin();
-	both(first, second);
-}
-
 static int pipes[2], fd, fd2, fd3, fd4, fd5, fd6, ep, twice, target;
 #define MUST(x) do { if (!(x)) abort(); } while (0)
 

@@ -2,12 +2,6 @@
 #include "../run.h"
 #include <semaphore.h>
 
-static void unseen(void *(*first)(void *), void *(*second)(void *))
-{
-	unseen_begin();
-	both(first, second);
-}
-
 static pthread_mutex_t made_late, gone_early, joined, in_turn = PTHREAD_MUTEX_INITIALIZER;
 
 static void *makes(void *p)
