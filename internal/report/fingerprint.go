@@ -139,6 +139,9 @@ func keyOf(f *finding.Finding, stack func(finding.Stack) string) string {
 	for i := range f.Objects {
 		o := &f.Objects[i]
 		names[o.ID] = objectKey(o, stack)
+		if o.Where == finding.OnStack && ruleOf(f.Rule).Class != finding.ClassRace {
+			names[o.ID] = o.Kind + " stack " // in whose frame a lock lies is known or not as threads happen to use it
+		}
 	}
 	var parts []string
 	for _, p := range f.Parts {

@@ -59,7 +59,7 @@ type process struct {
 	large    map[uint64]struct{} // those of blocks that are at least largeBlock long
 	mappings intervals           // only when all events are recorded
 	opened   map[int32]uint32    // stack by descriptor
-	racing   map[uint64]frame    // by the address of a race on a stack: where that was
+	racing   map[uint64]frame    // by the address of a race or a lock on a stack: where that is
 }
 
 func newProcess() *process {

@@ -1995,7 +1995,7 @@ func (e EvGuardWriter) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvFrame is event `frame`: [races] Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address.
+// EvFrame is event `frame`: In whose frame something on a stack lies. Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. Sent, with known 0, before events that speak of a lock at object. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address; 0: it is not known.
 type EvFrame struct {
 	Known    uint8
 	Addr     uint64

@@ -1,5 +1,5 @@
 // Locks on the stack of main.
-// ripstop: verdict lock-order-inversion frames=one,two
+// ripstop: verdict lock-order-inversion objects=p frames=one,two
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

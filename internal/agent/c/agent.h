@@ -74,7 +74,8 @@ struct rs_thread {
 	void *accesses;            /* access.c: what this thread has told of its accesses */
 	void *race;                /* racelive.c: the detector's thread; it has its number */
 	uint64_t *record[2];       /* ring.c: the one that is being written */
-	void *origin;              /* racelive.c: where its creator's frames were */
+	void *origin;              /* frames.c: where its creator's frames were */
+	void *frames_told;         /* frames.c */
 	uint64_t spare[3];
 
 	/* Of the core (region.c, ring.c, thread.c). The pointers above and the memory behind them survive until the slot's next thread, which

@@ -175,6 +175,22 @@ uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, 
 uint32_t rs_stack_of(struct rs_thread *t, const uint64_t *pcs, unsigned n) RS_HIDDEN;
 uint32_t rs_stack_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, unsigned depth) RS_HIDDEN;
 
+/* --- frames.c --- */
+
+/* A frame by an address in its function, and where it ends; pc 0: not known. */
+struct rs_place { uint64_t pc, cfa; };
+/* Copies n bytes that may not be there. */
+bool rs_peek(void *to, uintptr_t from, size_t n) RS_HIDDEN;
+static inline bool rs_frames_own(const struct rs_thread *t, uintptr_t addr) { return addr - t->stack_lo < t->stack_hi - t->stack_lo; }
+/* Of t's own stack, from f outwards. */
+struct rs_place rs_frames_find(struct rs_thread *t, struct rs_frame f, uint64_t addr) RS_HIDDEN;
+/* Of t's creator's, if the frame is there yet. */
+struct rs_place rs_frames_creator(const struct rs_thread *t, uint64_t addr) RS_HIDDEN;
+/* Notes where t's frames are for child, which it is about to start; pc and fp as rs_stack_from has them. */
+void rs_frames_origin(struct rs_thread *t, struct rs_thread *child, uintptr_t pc, void *fp) RS_HIDDEN;
+/* Before an event that speaks of a lock: if it lies on a stack, says in whose frame. stack: that of its use, 0: not known. */
+void rs_frames_lock(struct rs_thread *t, uintptr_t obj, uint32_t stack) RS_HIDDEN;
+
 /* --- tell.c --- */
 
 /* Calls f on this stack with the vector registers as they are, and puts them back if f may have been called for a recipe: what recipes call (access.c) has those of the program. This function and
@@ -190,8 +206,6 @@ struct rs_race_thread *rs_race_live_thread(struct rs_thread *t) RS_HIDDEN; /* NU
 void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack) RS_HIDDEN;
 void rs_race_live_event(struct rs_thread *t, const uint64_t *w) RS_HIDDEN;
 void rs_race_live_say(struct rs_thread *t, unsigned before) RS_HIDDEN;
-/* Notes where t's frames are for child, which it is about to start; pc and fp as rs_stack_from has them. */
-void rs_race_live_origin(struct rs_thread *t, struct rs_thread *child, uintptr_t pc, void *fp) RS_HIDDEN;
 
 /* --- access.c -------------------------------------------------------------------------------------------------------------------------- */
 

@@ -310,6 +310,12 @@ static void tail_seen(struct rs_thread *t, uint32_t n)
 		rs_object_seen(t, t->held[i].obj, RS_INFO_KIND(t->held[i].info));
 }
 
+static void tail_frames(struct rs_thread *t, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		rs_frames_lock(t, t->held[i].obj, RS_INFO_STACK(t->held[i].info));
+}
+
 /* --- orders ------------------------------------------------------------------------------------------------------------------ */
 
 static inline uint64_t mix(uint64_t h, uint64_t v)
@@ -378,6 +384,7 @@ static void order(struct rs_thread *t, unsigned how)
 	if (n > 0) {
 		tail_seen(t, n + 1);
 		settle(t);
+		tail_frames(t, n + 1);
 		uint64_t info = t->held[n].info;
 		uint32_t sent = tail_entries(t, n, RS_ORDER_WORDS);
 		uint64_t *w = rs_reserve(t, RS_EV_ORDER, RS_ORDER_WORDS + 2 * sent);
@@ -451,6 +458,7 @@ void rs_acquired(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned mod
 	}
 	if (rs_config.all && kind <= RS_OBJECT_SPIN) { /* the others have events of their own */
 		rs_object_seen(t, obj, kind);
+		rs_frames_lock(t, obj, stack);
 		RS_EMIT(t, ACQUIRE, acquire, obj, (uint8_t)kind, (uint8_t)mode, (uint8_t)how, stack);
 	}
 }
@@ -463,6 +471,8 @@ static void emit_want(struct rs_thread *t, const struct rs_pending *w, bool urge
 	uint32_t n = t->held_count;
 	tail_seen(t, n);
 	settle(t);
+	tail_frames(t, n);
+	rs_frames_lock(t, w->obj, w->stack);
 	uint32_t sent = tail_entries(t, n, RS_WANT_WORDS);
 	uint64_t *r = rs_reserve(t, RS_EV_WANT, RS_WANT_WORDS + 2 * sent);
 	if (r) {
@@ -619,6 +629,8 @@ void rs_misuse(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned what,
 	rs_object_seen(t, obj, kind);
 	rs_stack_tell(t, stack);
 	rs_stack_tell(t, stack2);
+	if (kind <= RS_OBJECT_SEM)
+		rs_frames_lock(t, obj, stack);
 	/* A program that breaks a rule in a loop must not keep the bell ringing. */
 	if (!s || s->misuses++ < 64)
 		RS_EMIT_URGENT(t, MISUSE, misuse, obj, (uint8_t)kind, (uint8_t)what, (uint32_t)result, stack, stack2, aux, other);

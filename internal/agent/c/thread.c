@@ -405,8 +405,8 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	} else
 		stack_size = default_stack_size();
 	struct rs_handle *h = prepare(t, detached == PTHREAD_CREATE_DETACHED, RS_STACK(t), (uintptr_t)start, stack_size);
-	if (RS_UNLIKELY(rs_config.races) && rs_config.stack_depth && h)
-		rs_race_live_origin(t, h->t, RS_CALLER(), __builtin_frame_address(0));
+	if (rs_config.stack_depth && h)
+		rs_frames_origin(t, h->t, RS_CALLER(), __builtin_frame_address(0));
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.pthread_create(handle, attr, start, arg);
@@ -435,8 +435,8 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 	}
 	rs_guard_out(RS_GUARD_LOST_THREAD);
 	struct rs_handle *h = prepare(t, false, RS_STACK(t), (uintptr_t)start, default_stack_size());
-	if (RS_UNLIKELY(rs_config.races) && rs_config.stack_depth && h)
-		rs_race_live_origin(t, h->t, RS_CALLER(), __builtin_frame_address(0));
+	if (rs_config.stack_depth && h)
+		rs_frames_origin(t, h->t, RS_CALLER(), __builtin_frame_address(0));
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.thrd_create(handle, start, arg);

@@ -1095,7 +1095,7 @@ static inline uint64_t rs_get_guard_writer_before(const uint64_t *w) { return (u
 static inline uint64_t rs_get_guard_writer_after(const uint64_t *w) { return (uint64_t)(w[6] >> 0); }
 static inline uint32_t rs_get_guard_writer_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 0); }
 
-/* [races] Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address. */
+/* In whose frame something on a stack lies. Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. Sent, with known 0, before events that speak of a lock at object. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address; 0: it is not known. */
 #define RS_EV_FRAME 74
 #define RS_FRAME_WORDS 9
 static inline void rs_put_frame(uint64_t *w, uint8_t known, uint64_t addr, uint64_t pc, uint64_t lo, uint64_t hi, uint64_t object, uint64_t function, uint64_t cfa)
