@@ -181,6 +181,8 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 #define RS_STACK_ALLOC(t) rs_stack_from((t), RS_CALLER(), __builtin_frame_address(0), rs_config.alloc_depth)
 /* As rs_stack_from, but the `stack` event may not be sent yet: whoever sends the number says so before, by rs_stack_tell (any number, 0 too). */
 uint32_t rs_stack_kept(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth);
+/* What rs_stack_kept would return, if it is among those that the thread remembers; else 0. */
+uint32_t rs_stack_again(const struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth);
 void rs_stack_tell(struct rs_thread *t, uint32_t id);
 /* A number for the stack with the locks that the thread holds now (the oldest 16); the stack's own if it holds none. Where a lock was taken is told if its stack is known by now. No vector
  * registers are used. */

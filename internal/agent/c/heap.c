@@ -228,11 +228,16 @@ _Static_assert(SITE_SLOTS == 1 << (64 - 55), "the key's upper bits choose a site
 /* FREE_WHOLE: of a block that may have objects, of which there may be something to say: sites of their own, as the quick functions use the others. */
 enum walked { GOT, FREE_BRIEF, FREE_WHOLE };
 
+/* Frames of the stack of an allocation or free of a block that has guard bytes. */
+static unsigned guarded_depth(void) { return rs_config.heap ? rs_config.alloc_depth : 0; }
+
 /* The stack of an allocation or free: walked for the first ones of a call site (return address and stack depth), later the site's. Not used where all
  * events are sent: a thread with sites is one that the quick functions below are for. */
 static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum walked walked, bool *reused)
 {
 	*reused = false;
+	if (rs_alloc.extra) /* with guard bytes blocks are what reports are about: their stacks are exact */
+		return rs_stack_kept(t, pc, fp, guarded_depth());
 	if (!t->heap_recent && !(t->heap_recent = rs_os_map(sizeof(struct site) * SITE_SLOTS)))
 		return 0;
 	uint64_t key;
@@ -245,8 +250,6 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum wal
 		*reused = true;
 		return s->stack;
 	}
-	if (rs_alloc.extra && walked == FREE_BRIEF) /* of a block that is written later this is what tells most */
-		walked = FREE_WHOLE;
 	unsigned depth = rs_config.heap ? rs_config.alloc_depth : 0;
 	uint32_t stack = rs_stack_kept(t, pc, fp, walked == FREE_BRIEF && depth > FREE_DEPTH ? FREE_DEPTH : depth);
 	if (s->walks < SITE_EXACT) {
@@ -267,6 +270,12 @@ static inline bool got_quickly(void *p, size_t n, uintptr_t pc, void *fp)
 {
 	enum { LEAST = sizeof(pthread_spinlock_t) };
 	struct rs_thread *t = rs_thread_tls;
+	if (RS_UNLIKELY(rs_alloc.extra)) {
+		uint32_t stack = t && blocks && n - LEAST < BIG_SIZE - LEAST ? rs_stack_again(t, pc, fp, guarded_depth()) : 0;
+		if (stack)
+			store(slot_of((uintptr_t)p), (uintptr_t)p, n, stack);
+		return stack;
+	}
 	if (RS_UNLIKELY(!t || !t->heap_recent || n - LEAST >= BIG_SIZE - LEAST))
 		return false;
 	uint64_t key;
@@ -292,11 +301,20 @@ static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *allo
 {
 	enum { FEW = 4 };
 	struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(!t || !t->heap_recent))
+	if (RS_UNLIKELY(!t || !blocks || (!t->heap_recent && !rs_alloc.extra)))
 		return false;
 	union block *b = slot_of((uintptr_t)p), was = load(b);
 	if (RS_UNLIKELY((was.addr & ~(uint64_t)B_SITE) != (uintptr_t)p || was.size >= BIG_SIZE || t->held_count > FEW || holds_in(t, (uintptr_t)p, was.size)))
 		return false;
+	if (rs_alloc.extra) {
+		uint32_t stack = rs_config.misuse ? rs_stack_again(t, pc, fp, guarded_depth()) : 0;
+		if (!stack)
+			return false;
+		*alloc_stack = was.stack;
+		*free_stack = stack;
+		store(b, (uintptr_t)p | B_FREED, was.size, stack);
+		return true;
+	}
 	uint64_t key;
 	struct site *s = site_of(t->heap_recent, pc, fp, &key);
 	if (RS_UNLIKELY(s->key != key || !s->left))

@@ -275,49 +275,90 @@ static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact,
 	return intern(t, pcs, rs_walk(t, f, exact, pcs, frames, trail), depth & LATE);
 }
 
-/* One thread's: stacks taken before, with the words of the stack that they were made of. Most locks are taken again and again on the same paths, and
- * comparing some words is much cheaper than a walk. A remembered stack is exactly what a walk would find: see struct rs_trail. */
-enum { SETS = 64, WAYS = 4, WORTH = 32, MET = 1024 };
+/* One thread's: stacks taken before, with the words of the stack that they were made of. Most locks and blocks are taken again and again on the same paths, and
+ * comparing some words is much cheaper than a walk. A remembered stack is exactly what a walk would find: see struct rs_trail.
+ * Many callers of one wrapper are of one frame (pc and rsp), and differ in words further out: the first few return addresses of the walk that was remembered last say in
+ * which words, and these choose the set. They say where to look, not what is true: all words are compared. */
+enum { SETS = 512, WAYS = 2, WORTH = 32, MET = 2048, SITES = 2048, HINTS = 3 };
 struct remembered {
 	uint32_t id;               /* 0: none is here */
 	uint32_t modules;          /* generation of the modules */
 	uint16_t depth;
 	uint8_t n;
 	bool entry_rbp;
-	uint32_t offset[RS_TRAIL]; /* from rsp */
+	uint32_t reach;            /* bytes from rsp on that hold all words */
 	uintptr_t pc, rsp, rbp;
+	uint16_t offset[RS_TRAIL]; /* from rsp, in words */
 	uint64_t value[RS_TRAIL];
 };
+struct frame_site { uint64_t tag; uint16_t word[HINTS]; };
 struct memory {
 	uint64_t writes;           /* a handler has written meanwhile if it changes */
 	uint32_t next;
 	uint32_t met[MET];         /* tags of frames that took a stack: what comes once is not worth remembering */
+	struct frame_site site[SITES];
 	struct remembered way[SETS][WAYS];
 };
 
 static inline uint64_t frame_hash(uintptr_t pc, uintptr_t rsp) { return (pc ^ rsp << 20) * 0x9e3779b97f4a7c15ull; }
 
-static inline struct remembered *set_of(struct memory *m, uintptr_t pc, uintptr_t rsp)
-{
-	return m->way[frame_hash(pc, rsp) >> 58];
-}
-_Static_assert(SETS == 1 << (64 - 58) && MET == 1 << (64 - 54), "the hash's upper bits choose a place");
+static inline struct frame_site *frame_site(struct memory *m, uint64_t h) { return &m->site[h >> 53]; }
+_Static_assert(SITES == 1 << (64 - 53) && SETS == 1 << (64 - 55) && MET == 1 << (64 - 53), "the hash's upper bits choose a place");
 
-static inline bool as_before(const struct rs_thread *t, const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+/* rsp lies on the thread's stack, of which `room` bytes are from there on. */
+static inline struct remembered *set_of(struct memory *m, uint64_t h, uintptr_t rsp, uint64_t room)
+{
+	const struct frame_site *s = frame_site(m, h);
+	if (RS_LIKELY(s->tag == h))
+		for (unsigned i = 0; i < HINTS; i++) {
+			uint64_t offset = 8ull * s->word[i];
+			if (RS_LIKELY(offset + 8 <= room))
+				h = (h ^ h >> 29 ^ *(const uint64_t *)(rsp + offset)) * 0xd1342543de82ef95ull;
+		}
+	return m->way[h >> 55];
+}
+
+static inline bool as_before(const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, uint64_t room)
 {
 	if (r->pc != pc || r->rsp != rsp || r->id == 0 || r->id >> GENERATION_SHIFT != generation || r->depth != depth || (r->entry_rbp && r->rbp != rbp) ||
-	    r->modules != __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) || r->n > RS_TRAIL)
-		return false;
-	uint64_t room = t->stack_hi - rsp; /* it may be another thread's memory, and that another thread's stack */
-	for (unsigned i = 0; i < r->n; i++)
-		if (r->offset[i] + 8ull > room || *(const uint64_t *)(rsp + r->offset[i]) != r->value[i])
+	    r->modules != __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) || r->n > RS_TRAIL || r->reach > room)
+		return false; /* (it may be another thread's memory, and that another thread's stack) */
+	uint64_t differ = 0;
+	for (unsigned i = 0; i < r->n; i++) {
+		uint64_t offset = 8ull * r->offset[i];
+		if (RS_UNLIKELY(offset >= r->reach)) /* a handler is writing it */
 			return false;
-	return true;
+		differ |= *(const uint64_t *)(rsp + offset) ^ r->value[i];
+	}
+	return differ == 0;
 }
 
-static void remember(struct memory *m, struct remembered *r, uint32_t id, uint32_t modules, const struct rs_frame *f, unsigned depth, const struct rs_trail *l)
+static void remember(struct memory *m, uint32_t id, uint32_t modules, const struct rs_frame *f, unsigned depth, const struct rs_trail *l, uint64_t room)
 {
-	uint64_t writes = m->writes;
+	uint64_t writes = m->writes, h = frame_hash(f->pc, f->rsp), reach = 0;
+	for (unsigned i = 0; i < l->n; i++) {
+		uint64_t offset = l->at[i] - f->rsp;
+		if (offset & 7 || offset / 8 > UINT16_MAX)
+			return;
+		if (offset + 8 > reach)
+			reach = offset + 8;
+	}
+	if (reach > room)
+		return;
+	struct frame_site *site = frame_site(m, h);
+	if (site->tag != h) {
+		site->tag = 0;
+		RS_BARRIER();
+		unsigned k = 0;
+		for (unsigned i = 0; i < l->n && k < HINTS; i++)
+			if (l->value[i] - f->rsp >= room) /* not a frame pointer: these differ by depth */
+				site->word[k++] = (uint16_t)((l->at[i] - f->rsp) / 8);
+		for (; k < HINTS; k++)
+			site->word[k] = k ? site->word[k - 1] : 0;
+		RS_BARRIER();
+		site->tag = h;
+	}
+	struct remembered *r = &set_of(m, h, f->rsp, room)[m->next++ % WAYS];
 	r->id = 0;
 	RS_BARRIER();
 	r->pc = f->pc, r->rsp = f->rsp, r->rbp = f->rbp;
@@ -325,11 +366,9 @@ static void remember(struct memory *m, struct remembered *r, uint32_t id, uint32
 	r->depth = (uint16_t)depth;
 	r->n = (uint8_t)l->n;
 	r->entry_rbp = l->entry_rbp;
+	r->reach = (uint32_t)reach;
 	for (unsigned i = 0; i < l->n; i++) {
-		uint64_t offset = l->at[i] - f->rsp;
-		if (offset > INT32_MAX)
-			return;
-		r->offset[i] = (uint32_t)offset;
+		r->offset[i] = (uint16_t)((l->at[i] - f->rsp) / 8);
 		r->value[i] = l->value[i];
 	}
 	RS_BARRIER();
@@ -348,7 +387,7 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 	struct rs_frame first = *f;
 	if (m) {
 		uint64_t h = frame_hash(f->pc, f->rsp);
-		uint32_t *met = &m->met[h >> 54];
+		uint32_t *met = &m->met[h >> 53];
 		if (*met != (uint32_t)h) {
 			*met = (uint32_t)h;
 			return take(t, f, false, depth, NULL);
@@ -363,32 +402,39 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 		if (++t->stacks_taken > WORTH && (m = t->stack_memory = rs_os_map(sizeof *m))) /* many threads take few stacks */
 			rs_vectors_kept(make_present, m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
 	}
-	if (m && id != 0 && !trail.unfit)
-		remember(m, &set_of(m, first.pc, first.rsp)[m->next++ % WAYS], id, modules, &first, depth, &trail);
+	if (m && id != 0 && !trail.unfit && first.rsp >= t->stack_lo && first.rsp < t->stack_hi)
+		remember(m, id, modules, &first, depth, &trail, t->stack_hi - first.rsp);
 	return id;
+}
+
+/* The stack that is remembered of there; 0: none is. */
+static inline uint32_t again(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+{
+	struct memory *m = t->stack_memory;
+	if (RS_UNLIKELY(!m || rsp < t->stack_lo || rsp >= t->stack_hi))
+		return 0;
+	uint64_t writes = m->writes, room = t->stack_hi - rsp;
+	RS_BARRIER();
+	struct remembered *r = set_of(m, frame_hash(pc, rsp), rsp, room);
+	for (unsigned i = 0; i < WAYS; i++)
+		if (as_before(&r[i], pc, rsp, rbp, depth, room)) {
+			uint32_t id = r[i].id;
+			RS_BARRIER();
+			if (RS_LIKELY(m->writes == writes && id != 0))
+				return id;
+		}
+	return 0;
 }
 
 static inline uint32_t from(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
 	struct rs_frame f = {.pc = pc, .rsp = rsp, .rbp = rbp, .has_rbp = true};
-	struct memory *m = t->stack_memory;
 	if (depth == 0 || !rs_active)
 		return 0;
 	if (RS_UNLIKELY((depth & ~(unsigned)LATE) > 40))
 		return take_deep(t, &f, false, depth & ~(unsigned)LATE);
-	if (RS_LIKELY(m && rsp >= t->stack_lo && rsp < t->stack_hi)) {
-		uint64_t writes = m->writes;
-		RS_BARRIER();
-		struct remembered *r = set_of(m, pc, rsp);
-		for (unsigned i = 0; i < WAYS; i++)
-			if (as_before(t, &r[i], pc, rsp, rbp, depth)) {
-				uint32_t id = r[i].id;
-				RS_BARRIER();
-				if (RS_LIKELY(m->writes == writes && id != 0))
-					return id;
-			}
-	}
-	return take_anew(t, &f, depth);
+	uint32_t id = again(t, pc, rsp, rbp, depth);
+	return RS_LIKELY(id != 0) ? id : take_anew(t, &f, depth);
 }
 
 uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
@@ -400,6 +446,11 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 uint32_t rs_stack_kept(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
 {
 	return from(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? depth | LATE : depth);
+}
+
+uint32_t rs_stack_again(const struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
+{
+	return again(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? depth | LATE : depth);
 }
 
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
