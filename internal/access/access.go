@@ -114,9 +114,10 @@ func dataOf(in *x86.Inst) (data uint64, unseen bool) {
 // thousands. Of glibc nothing is told.
 var LeftOut = []string{"libstdc++.so", "libgcc_s.so", "libm.so", "libm-2."}
 
-func leftOut(path string) bool {
-	base := filepath.Base(path)
-	return slices.ContainsFunc(LeftOut, func(s string) bool { return strings.HasPrefix(base, s) })
+// leftOut says whether m is one of them, or an allocator of the program's (libjemalloc), which reads and writes blocks that are free.
+func leftOut(m *engine.Module) bool {
+	base := filepath.Base(m.Path)
+	return slices.ContainsFunc(LeftOut, func(s string) bool { return strings.HasPrefix(base, s) }) || m.Kind == engine.Library && m.Image.Defines("malloc")
 }
 
 // stops says of a string instruction whether what it reads decides how often it is repeated.
@@ -147,7 +148,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		return nil
 	}
 	unseen, only := 0, ^uint64(0)
-	if leftOut(m.Path) {
+	if leftOut(m) {
 		only = orders
 	}
 	var last *site // the instruction before, if it is one
@@ -186,7 +187,7 @@ func (t *Teller) miss(module string, n int) {
 // Patched counts what was not patched.
 func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
 	n, only := 0, ^uint64(0)
-	if leftOut(m.Path) || t.table(p) != 0 {
+	if leftOut(m) || t.table(p) != 0 {
 		only = orders
 	}
 	if m.Kind == engine.Libc {

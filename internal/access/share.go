@@ -122,7 +122,7 @@ func (t *Teller) sharedOne(p *engine.Process, m *engine.Module, at uint64) (patc
 		return nil, false
 	}
 	s := &sharedSite{p: p, m: m, at: at}
-	if s.data, _ = dataOf(&in.Inst); leftOut(m.Path) {
+	if s.data, _ = dataOf(&in.Inst); leftOut(m) {
 		s.data &= orders
 	}
 	_, err := s.compile()

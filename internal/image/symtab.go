@@ -2,6 +2,7 @@ package image
 
 import (
 	"debug/elf"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -337,6 +338,17 @@ func (t *symbols) sort() {
 		}
 		*tab = append([]symbol(nil), out...)
 	}
+}
+
+// Defines says whether the file has a dynamic symbol of that name for others to use.
+func (m *Image) Defines(name string) bool {
+	found := false
+	_ = m.guard(func() error { // a file without them defines none
+		all, err := m.file.DynamicSymbols()
+		found = slices.ContainsFunc(all, func(s elf.Symbol) bool { return s.Name == name && s.Section != elf.SHN_UNDEF })
+		return err
+	})
+	return found
 }
 
 // addDynamic reads the dynamic symbols of a file without section headers.

@@ -88,6 +88,23 @@ func TestProgramsFull(t *testing.T) {
 	}
 }
 
+// A library of the program's that allocates writes to blocks that are free, and copies them by libc's functions after realloc began: redis with jemalloc had 178 findings, all false. What the
+// program itself does to them is told.
+func TestFullAllocator(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	dir := t.TempDir()
+	library := filepath.Join(dir, "liballocator.so")
+	if out, err := exec.Command("gcc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-shared", "-fPIC", "-o", library, "testdata/allocator/allocator.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	exe := filepath.Join(dir, "blocks")
+	const source = "testdata/allocator/blocks.c"
+	if out, err := exec.Command("gcc", "-O0", "-g", "-Wall", "-Wextra", "-Wno-use-after-free", "-Werror", "-pthread", "-o", exe, source, library, "-Wl,-z,now,-rpath,"+dir).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	judge(t, source, runFull(t, runner, exe), false)
+}
+
 // A leaf function has the stack 8 bytes from where a call wants it. Its first access in a library that was loaded late had the agent fetch what stacks are walked by, which stored vectors
 // on the stack: SIGSEGV in the program.
 func TestFullLeaf(t *testing.T) {

@@ -25,7 +25,7 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d stacks were not kept", st.StackDrops))
 	}
 	if w.accesses != nil {
-		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc and libstdc++ (streams and the like) are not seen, nor are those of the rarer functions of libc (scanf, sorting, formatted strings)")
+		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc, libstdc++ (streams and the like) and libraries that define malloc are not seen, nor are those of the rarer functions of libc (scanf, sorting, formatted strings)")
 		s.NotSeen = append(s.NotSeen, w.accesses.NotSeen()...)
 		s.NotSeen = append(s.NotSeen, racesNotSeen(st)...)
 	}

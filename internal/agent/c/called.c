@@ -11,13 +11,49 @@ enum { SECOND = 16 }; /* bits of a Call's data for each access */
 
 extern const struct rs_called_real *const __start_rs_called_reals[] RS_HIDDEN, *const __stop_rs_called_reals[] RS_HIDDEN;
 
+/* What an allocator of the program's calls while a name is looked up, which allocates and frees. */
+static void *plain_set(void *to, int x, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		((volatile char *)to)[i] = (char)x;
+	return to;
+}
+
+static void *plain_move(void *to, const void *from, size_t n)
+{
+	volatile char *t = to;
+	const volatile char *f = from;
+	if ((uintptr_t)t < (uintptr_t)f)
+		for (size_t i = 0; i < n; i++)
+			t[i] = f[i];
+	else
+		while (n--)
+			t[n] = f[n];
+	return to;
+}
+
+static void *plain(const char *name)
+{
+	static const char *const names[] = {"memset", "memcpy", "memmove"};
+	for (unsigned i = 0; i < 3; i++)
+		if (rs_os_length(name) == rs_os_length(names[i]) && rs_os_equal(name, names[i], rs_os_length(name)))
+			return i ? (void *)plain_move : (void *)plain_set;
+	return NULL;
+}
+
 void rs_called_find(void)
 {
 	size_t n = ((uintptr_t)__stop_rs_called_reals - (uintptr_t)__start_rs_called_reals) / sizeof *__start_rs_called_reals;
 	for (size_t i = 0; i < n; i++) {
 		const struct rs_called_real *r = __start_rs_called_reals[i];
 		if (!*r->to)
-			*r->to = rs_real_find(r->name, "");
+			*r->to = plain(r->name);
+	}
+	for (size_t i = 0; i < n; i++) {
+		const struct rs_called_real *r = __start_rs_called_reals[i];
+		void *real = *r->to && *r->to != plain(r->name) ? NULL : rs_real_find(r->name, "");
+		if (real)
+			*r->to = real;
 	}
 }
 

@@ -230,7 +230,8 @@ static void add(struct rs_thread *t, const struct object *o)
 	q->build_id_len = o->build_id_len;
 	rs_os_copy(q->build_id, o->build_id, sizeof q->build_id);
 	set_path(q, o);
-	if (o->name && o->name[0] && is_left_out((const char *)q->path))
+	/* An allocator of the program's reads and writes blocks that are free. Its atomics are told, as of the others (internal/access). */
+	if (o->name && o->name[0] && (is_left_out((const char *)q->path) || (uintptr_t)rs_real.malloc - o->base < o->end - o->base))
 		leave_out(o->base, o->end);
 	if (t)
 		say(t, m, o->end, q);
