@@ -1,6 +1,7 @@
 /* stack.c: stacks are sent once and known by a number. The numbers are places in tables of hashes, shared by the threads without a lock; a stack is
  * kept by its 64-bit hash alone. Of the many of allocations, of which few are ever spoken of, the frames are kept too, and sent when they are.
  * Async-signal-safe. */
+#include "alloc.h"
 #include "core.h"
 #include "sync.h"
 #include <errno.h>
@@ -279,7 +280,7 @@ static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact,
  * comparing some words is much cheaper than a walk. A remembered stack is exactly what a walk would find: see struct rs_trail.
  * Many callers of one wrapper are of one frame (pc and rsp), and differ in words further out: the first few return addresses of the walk that was remembered last say in
  * which words, and these choose the set. They say where to look, not what is true: all words are compared. */
-enum { SETS = 512, WAYS = 2, WORTH = 32, MET = 2048, SITES = 2048, HINTS = 3 };
+enum { FEW_SETS = 128, SETS = 512, WAYS = 2, WORTH = 32, MET = 1024, SITES = 1024, HINTS = 3 }; /* SETS: where each block has its stack (guard); it is all made present */
 struct remembered {
 	uint32_t id;               /* 0: none is here */
 	uint32_t modules;          /* generation of the modules */
@@ -295,6 +296,7 @@ struct frame_site { uint64_t tag; uint16_t word[HINTS]; };
 struct memory {
 	uint64_t writes;           /* a handler has written meanwhile if it changes */
 	uint32_t next;
+	uint32_t shift;            /* leaves as many bits of a hash as choose a set */
 	uint32_t met[MET];         /* tags of frames that took a stack: what comes once is not worth remembering */
 	struct frame_site site[SITES];
 	struct remembered way[SETS][WAYS];
@@ -302,8 +304,9 @@ struct memory {
 
 static inline uint64_t frame_hash(uintptr_t pc, uintptr_t rsp) { return (pc ^ rsp << 20) * 0x9e3779b97f4a7c15ull; }
 
-static inline struct frame_site *frame_site(struct memory *m, uint64_t h) { return &m->site[h >> 53]; }
-_Static_assert(SITES == 1 << (64 - 53) && SETS == 1 << (64 - 55) && MET == 1 << (64 - 53), "the hash's upper bits choose a place");
+static inline struct frame_site *frame_site(struct memory *m, uint64_t h) { return &m->site[h >> 54]; }
+enum { FEW_SHIFT = 57, SHIFT = 55 };
+_Static_assert(SITES == 1 << (64 - 54) && SETS == 1 << (64 - SHIFT) && FEW_SETS == 1 << (64 - FEW_SHIFT) && MET == 1 << (64 - 54), "the hash's upper bits choose a place");
 
 /* rsp lies on the thread's stack, of which `room` bytes are from there on. */
 static inline struct remembered *set_of(struct memory *m, uint64_t h, uintptr_t rsp, uint64_t room)
@@ -315,7 +318,7 @@ static inline struct remembered *set_of(struct memory *m, uint64_t h, uintptr_t 
 			if (RS_LIKELY(offset + 8 <= room))
 				h = (h ^ h >> 29 ^ *(const uint64_t *)(rsp + offset)) * 0xd1342543de82ef95ull;
 		}
-	return m->way[h >> 55];
+	return m->way[h >> m->shift];
 }
 
 static inline bool as_before(const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, uint64_t room)
@@ -378,7 +381,19 @@ static void remember(struct memory *m, uint32_t id, uint32_t modules, const stru
 	r->id = id;
 }
 
-static void make_present(void *m) { rs_region_present(m, sizeof(struct memory)); }
+static size_t memory_size(unsigned shift) { return offsetof(struct memory, way) + ((size_t)1 << (64 - shift)) * sizeof ((struct memory *)0)->way[0]; }
+static void make_present(void *m) { rs_region_present(m, memory_size(((struct memory *)m)->shift)); }
+
+static struct memory *make_memory(struct rs_thread *t)
+{
+	unsigned shift = rs_alloc.extra ? SHIFT : FEW_SHIFT;
+	struct memory *m = rs_os_map(memory_size(shift));
+	if (!m)
+		return NULL;
+	m->shift = shift;
+	rs_vectors_kept(make_present, m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
+	return t->stack_memory = m;
+}
 
 static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct rs_frame *f, unsigned depth)
 {
@@ -387,7 +402,7 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 	struct rs_frame first = *f;
 	if (m) {
 		uint64_t h = frame_hash(f->pc, f->rsp);
-		uint32_t *met = &m->met[h >> 53];
+		uint32_t *met = &m->met[h >> 54];
 		if (*met != (uint32_t)h) {
 			*met = (uint32_t)h;
 			return take(t, f, false, depth, NULL);
@@ -399,8 +414,8 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 			t->stacks_by = t->number;
 			t->stacks_taken = 0;
 		}
-		if (++t->stacks_taken > WORTH && (m = t->stack_memory = rs_os_map(sizeof *m))) /* many threads take few stacks */
-			rs_vectors_kept(make_present, m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
+		if (++t->stacks_taken > WORTH) /* many threads take few stacks */
+			m = make_memory(t);
 	}
 	if (m && id != 0 && !trail.unfit && first.rsp >= t->stack_lo && first.rsp < t->stack_hi)
 		remember(m, id, modules, &first, depth, &trail, t->stack_hi - first.rsp);
