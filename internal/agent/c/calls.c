@@ -182,9 +182,10 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 {
 	if (RS_LIKELY(!rs_guard_on))
 		return before(c);
-	if (rs_guard_sys_before(c) == 0)
-		return 0;
-	long made = before(c);
+	long made = rs_guard_sys_before(c);
+	if (made != 1)
+		return made;
+	made = before(c);
 	if (!made)
 		rs_guard_sys_after(c);
 	return made;
@@ -192,7 +193,8 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 
 RS_GENERAL void rs_call_after(struct rs_call *c)
 {
-	after(c);
+	if (RS_LIKELY(!rs_guard_on || c->guard_state != RS_GUARD_CALL_BIRTH))
+		after(c);
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_sys_after(c);
 }

@@ -5,6 +5,7 @@
 #include "guardlog.h"
 #include "guardsync.h"
 #include "guardsys.h"
+#include "guardthread.h"
 #include "guardwatch.h"
 #include "patch.h"
 #include "world.h"
@@ -40,6 +41,7 @@ static struct guard {
 	uint64_t stop_ns, stops;
 	struct rs_guard_test *test;
 	uint32_t epoch_ms;
+	void *aside[RS_REGIONS_ASIDE];
 	uint64_t due, soonest;     /* ns: when the epoch ends, and before when it does not */
 } *guard;
 uint32_t *rs_guard_request;
@@ -99,6 +101,8 @@ static uint32_t anyone(void)
 long rs_guard_do_checkpoint(void)
 {
 	struct rs_world_thread *t;
+	if (rs_guard_on)
+		rs_guard_threads_end();
 	long r = rs_checkpoint_keep();
 	for (uint32_t i = 0; r == 0 && (t = rs_world_thread(i)); i++) {
 		t->frame_bytes = 0;
@@ -125,7 +129,7 @@ long rs_guard_do_rollback(void)
 		if (t->frame_bytes && !t->tid)
 			return -ESRCH; /* it has ended, and cannot be made again */
 	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
-		if (t->tid && !t->frame_bytes)
+		if (t->tid && !t->frame_bytes && !rs_guard_threads_unborn(t->tid))
 			t->order = RS_WORLD_EXIT;
 	rs_world_end_ordered();
 	long r = rs_checkpoint_back();
@@ -137,8 +141,11 @@ long rs_guard_do_rollback(void)
 		RS_SYS2(SYS_kill, rs_os_pid(), SIGKILL);
 	}
 	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
-		if (t->tid)
+		if (t->tid && t->frame_bytes)
 			rs_world_back(t);
+	rs_guard_threads_restore();
+	if (rs_guard_on && rs_guard_world()->session)
+		rs_region_aside(guard->aside);
 	guard->rollbacks++;
 	return 0;
 }
@@ -482,11 +489,13 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	long r = rs_guard_begin(CALLS);
 	if (r < 0 || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 		return r;
+	if ((r = rs_guard_threads_begin(rseq_offset, rseq_size)) < 0)
+		return r;
 	rs_guard_cause_begin();
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;
 	w->every = every;
-	rs_guard_thread_begin();
+	rs_guard_thread_begin(false);
 	rs_guard_heap_begin();
 	if ((r = ask(CHECKPOINT)) < 0) {
 		rs_guard_off();

@@ -6,6 +6,7 @@
 #include "alloc.h"
 #include "calls.h"
 #include "core.h"
+#include "guardthread.h"
 #include "patch.h"
 #include "thread.h"
 #include "share.h"
@@ -213,7 +214,7 @@ static void begin(struct rs_handle *h)
 	hide(t);
 	go_live(t, true);
 	rs_share_thread_begin();
-	rs_guard_thread_begin();
+	rs_guard_thread_begin(h->own_stack);
 	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 	rs_thread_say_start(t);
 	rs_leave(t);
@@ -395,10 +396,14 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 		rs_guard_in();
 		return unseen(r ? 0 : *handle, r);
 	}
-	rs_guard_out(RS_GUARD_LOST_THREAD);
+	bool followed = rs_guard_create_begin();
 	int detached = PTHREAD_CREATE_JOINABLE;
 	size_t stack_size = 0;
+	bool own_stack = false;
 	if (attr) {
+		void *lo;
+		size_t n;
+		own_stack = rs_guard_on && pthread_attr_getstack(attr, &lo, &n) == 0 && (uintptr_t)lo + n != 0;
 		pthread_attr_getdetachstate(attr, &detached);
 		pthread_attr_getstacksize(attr, &stack_size);
 		rs_share_attributes(attr);
@@ -410,7 +415,7 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.pthread_create(handle, attr, start, arg);
-		rs_guard_in();
+		rs_guard_create_end(followed);
 		return unseen(r ? 0 : *handle, r);
 	}
 	uint32_t number = h->t->number;
@@ -418,9 +423,13 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	h->arg = arg;
 	sigset_t set;
 	h->trap_blocked = rs_trapping && rs_trap_blocked() && (!attr || pthread_attr_getsigmask_np(attr, &set) != 0);
-	int r = rs_real.pthread_create(handle, attr, thread_main, h);
+	h->own_stack = own_stack;
+	int r;
+	do
+		r = rs_real.pthread_create(handle, attr, thread_main, h);
+	while (r == EAGAIN && rs_guard_create_retry());
 	created(t, h, number, r ? 0 : *handle, r);
-	rs_guard_in();
+	rs_guard_create_end(followed);
 	return r;
 }
 
@@ -433,23 +442,26 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 		rs_guard_in();
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
-	rs_guard_out(RS_GUARD_LOST_THREAD);
+	bool followed = rs_guard_create_begin();
 	struct rs_handle *h = prepare(t, false, RS_STACK(t), (uintptr_t)start, default_stack_size());
 	if (RS_UNLIKELY(rs_config.races) && rs_config.stack_depth && h)
 		rs_race_live_origin(t, h->t, RS_CALLER(), __builtin_frame_address(0));
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.thrd_create(handle, start, arg);
-		rs_guard_in();
+		rs_guard_create_end(followed);
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
 	uint32_t number = h->t->number;
 	h->start_c11 = start;
 	h->arg = arg;
 	h->trap_blocked = rs_trapping && rs_trap_blocked();
-	int r = rs_real.thrd_create(handle, thread_main_c11, h);
+	int r;
+	do
+		r = rs_real.thrd_create(handle, thread_main_c11, h);
+	while (r == thrd_error && rs_guard_create_retry());
 	created(t, h, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
-	rs_guard_in();
+	rs_guard_create_end(followed);
 	return r;
 }
 
