@@ -197,8 +197,9 @@ void rs_guard_told(long r)
 		count(&rs_counters->guard_lost[w->last.lost & 15], 1);
 	else
 		count(&rs_counters->guard_verdicts[r < 0 ? RS_GUARD_VERDICT_FAILED : r & 15], 1);
-	if (r != 0 && !w->last.lost) {
-		uint64_t *d = rs_counters->guard_differs;
+	uint64_t *d = rs_counters->guard_differs;
+	/* Words of stacks do not take the place of what is worse. */
+	if (r != 0 && !w->last.lost && (r != RS_GUARD_STACK || d[0] == 0 || d[0] == RS_GUARD_STACK)) {
 		d[0] = (uint64_t)r, d[1] = w->last.event, d[2] = w->last.at, d[3] = w->last.was, d[4] = w->last.is, d[5] = w->last.tid;
 	}
 }

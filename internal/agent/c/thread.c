@@ -222,7 +222,7 @@ static void begin(struct rs_handle *h)
 
 static void *thread_main(void *p)
 {
-	struct rs_handle *h = p;
+	struct rs_handle *h = ((struct rs_thread *)p)->handle; /* glibc keeps p: of a thread its place is the same when it is executed again */
 	void *(*start)(void *) = h->start;
 	void *arg = h->arg;
 	rs_trap_thread(h->trap_blocked);
@@ -235,7 +235,7 @@ static void *thread_main(void *p)
 
 static int thread_main_c11(void *p)
 {
-	struct rs_handle *h = p;
+	struct rs_handle *h = ((struct rs_thread *)p)->handle; /* glibc keeps p: of a thread its place is the same when it is executed again */
 	thrd_start_t start = h->start_c11;
 	void *arg = h->arg;
 	rs_trap_thread(h->trap_blocked);
@@ -358,6 +358,7 @@ static struct rs_handle *prepare(struct rs_thread *t, bool detached, uint32_t st
 	}
 	fill(child, number);
 	h->t = child;
+	child->handle = h;
 	h->settled_at = detached ? stack : 0;
 	h->stack_size = stack_size;
 	__atomic_store_n(&h->who, WHO(number, detached ? DETACHED : 0), __ATOMIC_RELEASE);
@@ -426,7 +427,7 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	h->own_stack = own_stack;
 	int r;
 	do
-		r = rs_real.pthread_create(handle, attr, thread_main, h);
+		r = rs_real.pthread_create(handle, attr, thread_main, h->t);
 	while (r == EAGAIN && rs_guard_create_retry());
 	created(t, h, number, r ? 0 : *handle, r);
 	rs_guard_create_end(followed);
@@ -458,7 +459,7 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 	h->trap_blocked = rs_trapping && rs_trap_blocked();
 	int r;
 	do
-		r = rs_real.thrd_create(handle, thread_main_c11, h);
+		r = rs_real.thrd_create(handle, thread_main_c11, h->t);
 	while (r == thrd_error && rs_guard_create_retry());
 	created(t, h, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
 	rs_guard_create_end(followed);
