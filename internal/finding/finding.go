@@ -81,6 +81,7 @@ type Object struct {
 	Block       uint64 // heap
 	Size        uint64
 	Allocated   Stack
+	Reused      bool   // Allocated is the stack of an earlier block from the same call at the same depth of stack: frames behind the first may be another caller's
 	OwnerThread uint32 // whose stack or TLS; heap: who allocated the block, 0: not known
 	Func        string // stack: function whose frame holds it; then Symbol, Path and Type are of its variable there, if that is known
 	// Frame is, of an object on a stack, the frame that holds it, by an address in the function, and FrameOffset where it lies from the canonical frame address; without a module: not known.

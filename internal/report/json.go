@@ -95,6 +95,7 @@ type (
 		Block        string      `json:"block,omitempty"`
 		Size         uint64      `json:"size,omitempty"`
 		Allocated    []jsonFrame `json:"allocated,omitempty"`
+		Reused       bool        `json:"allocated_reused,omitempty"`
 		Thread       uint32      `json:"thread,omitempty"`
 		Function     string      `json:"function,omitempty"`
 		Initialised  []jsonFrame `json:"initialised,omitempty"`
@@ -219,7 +220,7 @@ func jsonOf(rec *record) *jsonFinding {
 			jo.Block = hexOf(o.Block)
 		}
 		if len(o.Allocated) > 0 {
-			jo.Allocated = jsonStack(o.Allocated)
+			jo.Allocated, jo.Reused = jsonStack(o.Allocated), o.Reused
 		}
 		if len(o.Initialised) > 0 {
 			jo.Initialised = jsonStack(o.Initialised)

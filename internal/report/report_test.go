@@ -256,6 +256,22 @@ func TestMergeArray(t *testing.T) {
 	}
 }
 
+// A block's stack may be that of an earlier block from the same call: behind a wrapper frames were another caller's, and the report did not say so. The first frame alone needs no such word.
+func TestReusedStack(t *testing.T) {
+	frames := finding.Stack{{PC: 0x1450, Func: "xmalloc"}, {PC: 0x1500, Func: "main"}}
+	for _, c := range []struct {
+		reused bool
+		stack  finding.Stack
+		want   bool
+	}{{true, frames, true}, {true, frames[:1], false}, {false, frames, false}} {
+		o := finding.Object{ID: "M1", Kind: "mutex", Where: finding.Heap, Block: 0x1000, Addr: 0x1008, Size: 64, Allocated: c.stack, Reused: c.reused}
+		text, stack := objectText(&finding.Finding{}, &o)
+		if got := strings.Contains(text, "may have had another caller"); got != c.want || len(stack) != len(c.stack) || !strings.HasSuffix(text, " by") {
+			t.Errorf("%v, %d frames: %s", c.reused, len(c.stack), text)
+		}
+	}
+}
+
 // Add may be called from many goroutines: each distinct finding is reported once.
 func TestConcurrentAdd(t *testing.T) {
 	r, err := New(Options{Default: &bytes.Buffer{}})

@@ -240,7 +240,10 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 		return head + fmt.Sprintf("is global '%s'%s%s", clean(o.Symbol), size, place) + declaration(o), nil
 	case finding.Heap:
 		s := head + fmt.Sprintf("is located %d bytes inside of heap block of size %d at 0x%x", o.Addr-o.Block, o.Size, o.Block)
-		if len(o.Allocated) > 0 {
+		switch {
+		case len(o.Allocated) > 1 && o.Reused:
+			return s + " allocated (frames behind the first are of an earlier block from the same call, which may have had another caller) by", o.Allocated
+		case len(o.Allocated) > 0:
 			return s + " allocated by", o.Allocated
 		}
 		return s, nil

@@ -16,6 +16,7 @@ type object struct {
 	block       uint64 // heap block it lies in, 0: none that is known
 	size        uint64
 	allocated   uint32 // stack id
+	reused      bool   // which may be that of another caller
 	gone        bool   // destroyed, or its memory was freed
 }
 
@@ -63,7 +64,7 @@ func (p *process) objectEvent(e *wire.Event) {
 	case wire.TypeInBlock:
 		d := wire.DecodeInBlock(e.Words)
 		o := p.object(d.Obj)
-		o.block, o.size, o.allocated = d.Block, d.Size, d.Stack
+		o.block, o.size, o.allocated, o.reused = d.Block, d.Size, d.Stack, d.Site != 0
 	case wire.TypeBlockGone:
 		d := wire.DecodeBlockGone(e.Words)
 		p.rangeGone(d.Block, d.Size)
@@ -287,6 +288,7 @@ func (s *Set) Object(process, addr uint64, kind wire.Object) finding.Object {
 	}
 	if o != nil && o.block != 0 {
 		out.Where, out.Block, out.Size, out.Allocated = finding.Heap, o.block, o.size, p.frames(o.allocated)
+		out.Reused = o.reused
 		return out
 	}
 	if start, b, ok := p.blockAt(addr); ok {

@@ -137,6 +137,7 @@ func TestObjectPlaces(t *testing.T) {
 		init obj=0x404010 kind=mutex stack=S2
 		init obj=0x900020 kind=rwlock stack=S2
 		in-block obj=0x900020 block=0x900000 size=100 stack=S1
+		in-block obj=0x910020 block=0x910000 size=100 stack=S1 site=1
 		alloc addr=0xa00000 size=64 stack=S2
 		alloc addr=0xb00000 size=0x20000 stack=S3
 		mmap addr=0xc00000 len=0x3000
@@ -150,6 +151,7 @@ func TestObjectPlaces(t *testing.T) {
 		{0x404010, wire.ObjectMutex, finding.Object{Kind: "mutex", Where: finding.Global, Module: "/bin/prog", BuildID: "abcd", SymOffset: 0x4010, Initialised: s.Stack(1, 2)}},
 		{0x404010, wire.ObjectCond, finding.Object{Kind: "condition variable", Where: finding.Global, Module: "/bin/prog", BuildID: "abcd", SymOffset: 0x4010}},
 		{0x900020, wire.ObjectRwlock, finding.Object{Kind: "rwlock", Where: finding.Heap, Block: 0x900000, Size: 100, Allocated: s.Stack(1, 1), Initialised: s.Stack(1, 2)}},
+		{0x910020, wire.ObjectRwlock, finding.Object{Kind: "rwlock", Where: finding.Heap, Block: 0x910000, Size: 100, Allocated: s.Stack(1, 1), Reused: true}},
 		{0xa00000, wire.ObjectHeap, finding.Object{Kind: "heap block", Where: finding.Heap, Block: 0xa00000, Size: 64, Allocated: s.Stack(1, 2)}},
 		{0xa0003f, wire.ObjectHeap, finding.Object{Kind: "heap block", Where: finding.Heap, Block: 0xa00000, Size: 64, Allocated: s.Stack(1, 2)}},
 		{0xa00040, wire.ObjectHeap, finding.Object{Kind: "heap block"}},
