@@ -12,7 +12,7 @@ struct pair {
 
 static pthread_mutex_t lock_a = PTHREAD_MUTEX_INITIALIZER;
 
-static void *one(void *arg)
+static __attribute__((noinline)) void *one(void *arg)
 {
 	struct pair *p = arg;
 	pthread_mutex_lock(&p->a);
@@ -22,13 +22,28 @@ static void *one(void *arg)
 	return arg;
 }
 
-static void *two(void *arg)
+static __attribute__((noinline)) void *two(void *arg)
 {
 	struct pair *p = arg;
 	pthread_mutex_lock(&p->b);
 	pthread_mutex_lock(&p->a);
 	pthread_mutex_unlock(&p->a);
 	pthread_mutex_unlock(&p->b);
+	return arg;
+}
+
+// One after the other, or they would deadlock once in a while.
+static void *one_first(void *arg)
+{
+	one(arg);
+	reach(1);
+	return arg;
+}
+
+static void *two_then(void *arg)
+{
+	await(1);
+	two(arg);
 	return arg;
 }
 
@@ -49,8 +64,8 @@ static __attribute__((noinline)) void early(void)
 static __attribute__((noinline)) void late(pthread_t *t)
 {
 	struct pair second = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
-	pthread_create(&t[0], NULL, one, &second);
-	pthread_create(&t[1], NULL, two, &second);
+	pthread_create(&t[0], NULL, one_first, &second);
+	pthread_create(&t[1], NULL, two_then, &second);
 	pthread_join(t[0], NULL);
 	pthread_join(t[1], NULL);
 }
@@ -65,19 +80,19 @@ static void *keeper(void *arg)
 	pthread_mutex_lock(&lock_a);
 	pthread_mutex_unlock(&lock_a);
 	pthread_mutex_unlock(&mine);
-	reach(1);
-	await(2);
+	reach(2);
+	await(3);
 	return arg;
 }
 
 static void *other_way(void *arg)
 {
-	await(1);
+	await(2);
 	pthread_mutex_lock(&lock_a);
 	pthread_mutex_lock(shown);
 	pthread_mutex_unlock(shown);
 	pthread_mutex_unlock(&lock_a);
-	reach(2);
+	reach(3);
 	return arg;
 }
 
