@@ -190,6 +190,9 @@ func (p *process) sayMisuse(t *thread, ev wire.EvMisuse) {
 		case ev.Other != 0:
 			part.Thread = ev.Other
 		}
+		if ev.What == wire.MisuseDoubleFree && ev.Result == 1 && len(part.Stack) > 1 {
+			part.Text += " (frames behind the first are of an earlier free from the same call, which may have had another caller)"
+		}
 		b.part(part)
 	}
 	p.say(key, b.f)

@@ -121,7 +121,7 @@ var Events = []Spec{
 	{47, "once-end", []Field{addr("obj"), u8("kind", "Object"), u8("done", "")}, NoTail, "The initialiser ended (done=0: by exception, abort or cancellation). Release."},
 	{48, "once-seen", []Field{addr("obj"), u8("kind", "Object")}, NoTail, "[all] once returned without running: acquire of its `once-end`."},
 	{49, "misuse", []Field{addr("obj"), u8("kind", "Object"), u8("what", "Misuse"), i32f("result"), stack(), stackN("stack2"), u64f("aux"), thread("other")}, NoTail,
-		"A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md."},
+		"A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth."},
 	{50, "in-block", []Field{addr("obj"), addr("block"), u64f("size"), stack(), u8("site", "")}, NoTail, "obj lies in the heap block [block,block+size) allocated at stack. Sent when obj is first seen. site=1: stack is that of an earlier block from the same call site at the same stack depth (hot sites are not walked every time)."},
 	{51, "block-gone", []Field{addr("block"), u64f("size"), stack()}, NoTail, "The heap block or mapping, which held sync objects, was freed: they are gone, without destroy. In filtered mode sent only for such blocks."},
 	{52, "holds", nil, Helds, "All that the thread holds, sent on request, and at the end of a thread that still holds something."},

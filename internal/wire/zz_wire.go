@@ -1514,7 +1514,7 @@ func (e EvOnceSeen) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvMisuse is event `misuse`: A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md.
+// EvMisuse is event `misuse`: A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth.
 type EvMisuse struct {
 	Obj    uint64
 	Kind   Object

@@ -76,7 +76,7 @@ static void copy(void *to, const void *from, size_t n)
 #define FREE_EXACT 4 /* SITE_EXACT of frees that say nothing by themselves: only a second free of the block would ask for their stacks */
 #define FREE_DEPTH 6 /* frames of these */
 
-/* In the low bits of an address. B_OBJECT: sync objects were seen in the block. B_NEW: an operator new handed it out that did not get it, as it is, from
+/* In the low bits of an address. B_SITE: the stack is of an earlier call from the same place (site_stack). B_OBJECT: sync objects were seen in the block. B_NEW: an operator new handed it out that did not get it, as it is, from
  * malloc: it may lie in a block of malloc's, at its very beginning, too. */
 enum { B_FREED = 1, B_SITE = 2, B_OBJECT = 4, B_NEW = 8 };
 
@@ -322,7 +322,7 @@ static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *allo
 	s->left--;
 	*alloc_stack = was.stack;
 	*free_stack = s->stack;
-	store(b, (uintptr_t)p | B_FREED, was.size, s->stack);
+	store(b, (uintptr_t)p | B_FREED | B_SITE, was.size, s->stack);
 	return true;
 }
 
@@ -393,11 +393,12 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 	return 1;
 }
 
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint64_t aux, uintptr_t pc, void *fp)
+/* site: `then` is the stack of an earlier free from the same call. */
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, bool site, uint64_t aux, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 	rs_stack_tell(t, then);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, 0, now, then, aux, 0);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, 0);
 }
 
 /* The big block that p is in, as far as its level's table knows; addr 0: none. */
@@ -488,7 +489,7 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
 		}
 		if (rs_config.misuse)
-			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, at, pc, fp);
+			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, false, at, pc, fp);
 		return true;
 	}
 	return false;
@@ -510,6 +511,7 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 	union block *s = slot_of((uintptr_t)p), was = load(s);
 	bool known = (was.addr & ~(uint64_t)15) == ((uintptr_t)p & ~(uintptr_t)15) && ((uintptr_t)p & 15) == 0;
 	uint32_t stack = 0;
+	bool reused = false;
 	if (t && rs_config.all) {
 		stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
 		if (!told)
@@ -519,13 +521,13 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 	if (delete && tombstones_hold && !(known && was.addr & B_NEW))
 		return;
 	if (RS_LIKELY(t != NULL)) {
-		bool reused, invalid = false;
+		bool invalid = false;
 		if (!rs_config.all && rs_config.misuse)
 			stack = site_stack(t, pc, fp, known && !(was.addr & B_OBJECT) && was.size < BIG_SIZE && !holds_in(t, (uintptr_t)p, was.size) ? FREE_BRIEF : FREE_WHOLE, &reused);
 		if (RS_UNLIKELY(!known))
 			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
 		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
-			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, was.size, pc, fp);
+			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, was.addr & B_SITE, was.size, pc, fp);
 		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !rs_bypassed)
 			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
 		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
@@ -544,7 +546,7 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 	if (delete && tombstones_hold)
 		store(s, 0, 0, 0);
 	else
-		store(s, (uintptr_t)p | B_FREED, known ? was.size : 0, stack);
+		store(s, (uintptr_t)p | B_FREED | (reused ? B_SITE : 0), known ? was.size : 0, stack);
 }
 
 /* A free that our operator delete makes, by way of the runtime's, was called where that was. */

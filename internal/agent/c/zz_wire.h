@@ -844,7 +844,7 @@ static inline void rs_put_once_seen(uint64_t *w, uint64_t obj, uint8_t kind)
 static inline uint64_t rs_get_once_seen_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 static inline uint8_t rs_get_once_seen_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
 
-/* A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. */
+/* A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth. */
 #define RS_EV_MISUSE 49
 #define RS_MISUSE_WORDS 6
 static inline void rs_put_misuse(uint64_t *w, uint64_t obj, uint8_t kind, uint8_t what, uint32_t result, uint32_t stack, uint32_t stack2, uint64_t aux, uint32_t other)
