@@ -8,10 +8,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/ripstop/ripstop/test/real/drive"
@@ -68,7 +70,9 @@ func run(ripstop string, budget time.Duration, rounds int, only string, record, 
 	if record {
 		b.modes = append(b.modes, drive.Record)
 	}
-	ctx := context.Background()
+	// A bench that is told to end takes its servers with it, and shows the rounds that it has.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
 	for _, part := range []func(context.Context) error{b.micro, b.memory, b.calls, b.patches, b.requests, b.pt, b.sampling, b.full, b.races, b.heap, b.guard, b.programs} {
 		if err := part(ctx); err != nil {
 			return err
@@ -134,6 +138,7 @@ func (b *bench) programs(ctx context.Context) error {
 	all := map[string]*[3]figures{}
 	start := time.Now()
 	var longest time.Duration // of a round, without what is not measured again
+rounds:
 	for round := 0; round < b.rounds && (round == 0 || time.Since(start)+longest < b.budget); round++ {
 		var took time.Duration
 		for _, p := range list {
@@ -150,6 +155,12 @@ func (b *bench) programs(ctx context.Context) error {
 			began := time.Now()
 			outs, errs := make([]drive.Outcome, len(b.modes)), make([]error, len(b.modes))
 			b.inTurn(round, len(b.modes), b.beside && !spins(p.Name), func(i int) { outs[i], errs[i] = b.once(ctx, p, b.modes[i]) })
+			switch {
+			case ctx.Err() != nil && round > 0:
+				break rounds
+			case ctx.Err() != nil:
+				return errors.New("told to end in the first round, of which nothing is shown")
+			}
 			if err := errors.Join(errs...); err != nil {
 				return err
 			}
