@@ -49,6 +49,8 @@ type Options struct {
 	Calls x86.Calls
 	// SharedBytes is how much each process may share by Process.Share; at most 1 GiB. It costs memory as far as it is used.
 	SharedBytes uint64
+	// CodeBytes is how large the file that trampolines lie in may become, at least 64 MiB; less where limits leave less. It costs address space of ours for each process, and memory as far as it is used.
+	CodeBytes uint64
 	// Warn is told what could not be done. May be called from several goroutines. May be nil.
 	Warn func(text string)
 	// NoFrames has each page of trampolines have memory of its own.
@@ -59,6 +61,9 @@ type Options struct {
 	NoCache bool
 }
 
+// Whole is the CodeBytes of who patches nearly every instruction: some 40 bytes each, of which a large program has millions.
+const Whole = 1 << 30
+
 // An Engine patches the processes of a session. It is the session's agent.Patcher.
 type Engine struct {
 	opts  Options
@@ -66,9 +71,11 @@ type Engine struct {
 	mu    sync.Mutex
 	procs map[uint64]*Process
 	all   []*Process
-	stats Stats
-	times [requests][]time.Duration
-	serve sync.WaitGroup
+	// processes that Partly names
+	partly map[uint64]bool
+	stats  Stats
+	times  [requests][]time.Duration
+	serve  sync.WaitGroup
 }
 
 // Stats of an engine, over all processes.
@@ -87,6 +94,13 @@ type Stats struct {
 	Tables    uint64                  // bytes of tables in the processes
 	Requests  [requests]uint64        // by wire.PatchAsk
 	Median    [requests]time.Duration // from when Go saw a request to its answer
+}
+
+// Partly says whether some of what was to be patched in a process is not, for want of memory or because of an error, beyond instructions that cannot be patched one by one.
+func (e *Engine) Partly(process uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.partly[process]
 }
 
 const requests = int(wire.PatchAskSoon) + 1
@@ -110,7 +124,7 @@ func New(o Options) *Engine {
 	if o.Client == nil {
 		panic("BUG: an engine without Client")
 	}
-	e := &Engine{opts: o, procs: map[uint64]*Process{}}
+	e := &Engine{opts: o, procs: map[uint64]*Process{}, partly: map[uint64]bool{}}
 	if !o.NoCache {
 		e.cache = openCache()
 	}
@@ -146,7 +160,12 @@ func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
 		return fds, fmt.Errorf("it cannot be seen from here (another pid namespace)")
 	}
 	p := &Process{ID: process, PID: pid, e: e, dead: map[uint64]int{}, gone: Stats{Unpatched: map[Why]uint64{}}}
-	if fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+int(frameBytes(&e.opts))); err != nil {
+	code := frameBytes(&e.opts, pid)
+	fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+int(code))
+	if err != nil && code > leastFrames { // our own limit of address space
+		fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+leastFrames)
+	}
+	if err != nil {
 		return fds, err
 	}
 	size := max(e.opts.SharedBytes, patch.PageSize)

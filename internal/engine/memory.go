@@ -274,12 +274,18 @@ func mapped(m patch.Mapping) patch.Range {
 	return patch.Range{Lo: m.Page, Hi: m.Page + uint64(m.Pages)*patch.PageSize}
 }
 
-// frameBytes is the size of the file that trampolines lie in, of which they take what they need: never less than leastFrames.
-func frameBytes(o *Options) uint64 {
+// frameBytes is the size of the file that trampolines lie in, of which they take what they need: not less than leastFrames. Not more where files may not be so large, or where the
+// process has a limit of address space, in which it maps all of the file.
+func frameBytes(o *Options, pid int) uint64 {
 	if o.NoFrames {
 		return 0
 	}
-	return max(leastFrames, 8*o.SharedBytes) &^ (patch.PageSize - 1)
+	n := max(o.CodeBytes, leastFrames)
+	var file, space unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &file) != nil || n+wire.SizePatchPage > file.Cur || unix.Prlimit(pid, unix.RLIMIT_AS, nil, &space) != nil || space.Cur != unix.RLIM_INFINITY {
+		n = leastFrames
+	}
+	return max(n, 8*o.SharedBytes) &^ (patch.PageSize - 1)
 }
 
 const leastFrames = 64 << 20

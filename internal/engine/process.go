@@ -178,9 +178,9 @@ func (p *Process) serve() {
 		switch {
 		case ask == wire.PatchAskStart && !started:
 			started = true
-			err = p.start()
+			err = p.partly(p.start())
 		case ask == wire.PatchAskModules && started:
-			err = p.modules()
+			err = p.partly(p.modules())
 		case ask == wire.PatchAskSite && started:
 			err = p.site(p.page.Address)
 		case ask == wire.PatchAskSoon && started:
@@ -263,6 +263,16 @@ func (p *Process) say() {
 	p.e.mu.Lock()
 	p.said = s
 	p.e.mu.Unlock()
+}
+
+// partly takes note of an error that left out modules, or parts of them. It is the error's.
+func (p *Process) partly(err error) error {
+	if err != nil && !errors.Is(err, errGone) {
+		p.e.mu.Lock()
+		p.e.partly[p.ID] = true
+		p.e.mu.Unlock()
+	}
+	return err
 }
 
 // start patches what the client wants before the program runs.

@@ -79,7 +79,7 @@ func Record(o Options) (exit int, err error) {
 	var teller *access.Teller
 	if o.Sampling.Mode == sample.Full {
 		teller = access.New(false)
-		eng := engine.New(engine.Options{Client: teller, Calls: x86.PushReturn, Warn: w.add})
+		eng := engine.New(engine.Options{Client: teller, Calls: x86.PushReturn, CodeBytes: engine.Whole, Warn: w.add})
 		defer eng.Close()
 		with.Patcher = eng
 	}

@@ -129,9 +129,9 @@ func Run(o Options) (exit int, err error) {
 		if o.Shared {
 			w.accesses = access.NewShared()
 		}
-		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, Warn: w.Warn})
+		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, CodeBytes: engine.Whole, Warn: w.Warn})
 		defer eng.Close()
-		with.Patcher = eng
+		with.Patcher, w.partly = eng, eng.Partly
 	}
 	if o.Epochs.On {
 		eng := engine.New(engine.Options{Client: hook.Client{}, Warn: w.Warn})
