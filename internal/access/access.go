@@ -39,10 +39,13 @@ const (
 const tables = 5
 
 // judged is the bit of a site's data that says that the agent looks for races.
-const judged = 1 << 32
+const judged = 1 << 62
 
 // tellOf gives the Tell that says what data does of an instruction; false: it takes a Call.
 func tellOf(in *x86.Inst, data uint64) (t recipe.Tell, ok bool) {
+	if data&lanes != 0 {
+		return t, false
+	}
 	if data&^(read|write|atomic|fenced) == 0 {
 		return told(in, 0, data)
 	}
@@ -72,20 +75,28 @@ func told(in *x86.Inst, mem int, kind uint64) (recipe.Tell, bool) {
 	return t, true
 }
 
-// orders are the bits of data that say that an access may order threads.
-const orders = (atomic | fence) * (1 + 1<<16)
+// orders says whether an access may order threads.
+func orders(in *x86.Inst, data uint64) bool {
+	if data&lanes != 0 {
+		return in.Mems()[0].Kind&x86.MemLocked != 0
+	}
+	return data&((atomic|fence)*(1+1<<16)) != 0
+}
 
 // dataOf gives what access.c is told of an instruction, 16 bits for each access; 0: it has none to tell. unseen: it makes accesses that it cannot tell.
 func dataOf(in *x86.Inst) (data uint64, unseen bool) {
 	if in.Op == "mfence" {
 		return fence, false
 	}
+	if special(in) {
+		data, ok := lanesOf(in)
+		return data, !ok
+	}
 	for i, m := range in.Mems() {
 		switch {
 		case m.Access == x86.None || m.Kind&(x86.MemAddress|x86.MemHint|x86.MemStack) != 0:
 			continue
-		case m.Kind&(x86.MemGather|x86.MemScatter|x86.MemMasked|x86.MemBit|x86.MemState) != 0 || m.Seg == x86.GS || m.Size == 0,
-			m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) && stops(in.Op):
+		case m.Seg == x86.GS || m.Size == 0:
 			unseen = true
 			continue
 		}
@@ -108,6 +119,19 @@ func dataOf(in *x86.Inst) (data uint64, unseen bool) {
 		data |= bits << (16 * i)
 	}
 	return data, unseen
+}
+
+// special says whether the registers or the memory decide which bytes an instruction accesses (lanes.go).
+func special(in *x86.Inst) bool {
+	for i := range in.Mems() {
+		switch m := &in.Mems()[i]; {
+		case m.Access == x86.None || m.Kind&(x86.MemAddress|x86.MemHint|x86.MemStack) != 0:
+		case m.Kind&(x86.MemGather|x86.MemScatter|x86.MemMasked|x86.MemBit) != 0, m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) && stops(in.Op),
+			m.Kind&x86.MemState != 0, in.Op == "xlat":
+			return true
+		}
+	}
+	return false
 }
 
 // LeftOut are libraries, by the beginnings of their names, of which only atomic instructions and fences are told, for what they order: the others are tens of
@@ -147,22 +171,19 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	default:
 		return nil
 	}
-	unseen, only := 0, ^uint64(0)
-	if leftOut(m) {
-		only = orders
-	}
+	unseen, left := 0, leftOut(m)
 	var last *site // the instruction before, if it is one
 	length := 0    // its
 	m.Instructions(func(i *engine.Insn) bool {
 		data, missed := dataOf(&i.Inst)
-		if missed && only == ^uint64(0) {
+		if missed && !left {
 			unseen++
 		}
 		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data&^judged == write {
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
 		}
 		last, length = nil, i.Inst.Len
-		if data&only != 0 {
+		if data != 0 && (!left || orders(&i.Inst, data)) {
 			last = &site{p: p, m: m, at: i.At, data: data}
 			if t.races {
 				last.data |= judged
@@ -186,15 +207,12 @@ func (t *Teller) miss(module string, n int) {
 
 // Patched counts what was not patched.
 func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
-	n, only := 0, ^uint64(0)
-	if leftOut(m) || t.table(p) != 0 {
-		only = orders
-	}
+	n, left := 0, leftOut(m) || t.table(p) != 0
 	if m.Kind == engine.Libc {
 		return // its system calls alone
 	}
 	m.Instructions(func(i *engine.Insn) bool {
-		if data, _ := dataOf(&i.Inst); data&only != 0 && at(i.At) == nil {
+		if data, _ := dataOf(&i.Inst); data != 0 && (!left || orders(&i.Inst, data)) && at(i.At) == nil {
 			n++
 		}
 		return true
@@ -218,7 +236,7 @@ func (t *Teller) NotSeen() (out []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for module, n := range t.unseen {
-		out = append(out, fmt.Sprintf("%s: %d instructions do not tell what memory they access (gathers, masked ones, those that could not be patched)", module, n))
+		out = append(out, fmt.Sprintf("%s: %d instructions do not tell what memory they access (some that are masked, those relative to gs, those that could not be patched)", module, n))
 	}
 	slices.Sort(out)
 	return out

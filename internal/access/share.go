@@ -60,7 +60,7 @@ func (t *Teller) sharedSites(p *engine.Process, m *engine.Module) (sites []patch
 			sites = append(sites, patch.Site{At: last.at, Recipe: &sharedSite{p: p, m: m, at: last.at, data: write | fenced, always: true}})
 		}
 		last = candidate{i.At, data, i.Inst.Len}
-		if data&orders != 0 {
+		if data&lanes == 0 && orders(&i.Inst, data) {
 			sites = append(sites, patch.Site{At: i.At, Recipe: &sharedSite{p: p, m: m, at: i.At, data: data, always: true}})
 		}
 		return true
@@ -122,8 +122,8 @@ func (t *Teller) sharedOne(p *engine.Process, m *engine.Module, at uint64) (patc
 		return nil, false
 	}
 	s := &sharedSite{p: p, m: m, at: at}
-	if s.data, _ = dataOf(&in.Inst); leftOut(m) {
-		s.data &= orders
+	if s.data, _ = dataOf(&in.Inst); s.data&lanes != 0 || leftOut(m) && !orders(&in.Inst, s.data) {
+		s.data = 0
 	}
 	_, err := s.compile()
 	return s, err == nil

@@ -41,7 +41,7 @@ func (r *record) append(b []byte) []byte {
 	for _, v := range []uint64{r.From, r.To, r.Addr, r.Size, r.PC} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	b = binary.LittleEndian.AppendUint64(b, uint64(r.Owner)|uint64(r.What)<<32|uint64(r.Kind)<<40|uint64(r.How)<<48)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.Owner)|uint64(r.What)<<32|uint64(r.Kind)<<40|uint64(r.How)<<56)
 	return binary.LittleEndian.AppendUint64(b, uint64(r.Stack))
 }
 
@@ -50,7 +50,7 @@ func (r *record) decode(b []byte) {
 		*p = binary.LittleEndian.Uint64(b[8*i:])
 	}
 	v := binary.LittleEndian.Uint64(b[40:])
-	r.Owner, r.What, r.Kind, r.How = uint32(v), what(v>>32), race.Kind(v>>40), recover.How(v>>48)
+	r.Owner, r.What, r.Kind, r.How = uint32(v), what(v>>32), race.Kind(v>>40), recover.How(v>>56)
 	r.Stack = uint32(binary.LittleEndian.Uint64(b[48:]))
 }
 

@@ -73,10 +73,10 @@ func (l *Live) End(process uint64) { delete(l.pending, process) }
 
 // words gives the finding, of the rule that it has if it rests on nothing.
 func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
-	x := &site{t: &thread{number: ev.By}, pc: ev.Pc, size: ev.Size, stack: ev.Stack, kind: Kind(ev.Kind), atomic: Kind(ev.Kind)&Locked != 0}
+	x := &site{t: &thread{number: ev.By}, pc: ev.Pc, size: ev.Size, stack: ev.Stack, kind: kindOf(ev.Kind), atomic: Kind(ev.Kind)&Locked != 0}
 	s := &site{} // not remembered
 	if ev.Pc2 != 0 || ev.Stack2 != 0 {
-		s = &site{t: &thread{number: ev.By2}, pc: ev.Pc2, size: ev.Size2, stack: ev.Stack2, kind: Kind(ev.Kind2), atomic: Kind(ev.Kind2)&Locked != 0}
+		s = &site{t: &thread{number: ev.By2}, pc: ev.Pc2, size: ev.Size2, stack: ev.Stack2, kind: kindOf(ev.Kind2), atomic: Kind(ev.Kind2)&Locked != 0}
 	}
 	q := &point{addr: ev.Addr2}
 	held := [][]heldLock{nil, l.held(process, ev.Stack), l.held(process, ev.Stack2)} // by site.held

@@ -9,7 +9,7 @@ import (
 )
 
 // Kind says what an access is: bits.
-type Kind uint8
+type Kind uint16
 
 // The bits of a Kind. Read|Write is one instruction that does both.
 const (
@@ -26,6 +26,8 @@ const (
 	Object
 	// Called is for what a function of the C library did for the program, which called it at PC: the function is the innermost frame of Stack. It is no mov, whatever its size.
 	Called
+	// Elements is for an instruction that takes several elements of a string or a vector. It is no mov, whatever its size.
+	Elements
 )
 
 // Access is one access to memory by one instruction.

@@ -1795,7 +1795,7 @@ func (e EvBrk) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvAccess is event `access`: [accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it, 128 a function of the C library or a system call, called at pc, made it for its caller: its function is the innermost frame of the stack, and it is no mov whatever its size. Writes, atomic ones and fences are told before they are made, reads when they have been; those of 128 before or after that. A thread tells an access once between two of its other events, unless the bytes are atomic.
+// EvAccess is event `access`: [accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it, 16 an instruction that takes several elements of a string or vector, and is no mov whatever its size, 128 a function of the C library or a system call, called at pc, made it for its caller: its function is the innermost frame of the stack, and it is no mov whatever its size. Writes, atomic ones and fences are told before they are made, reads when they have been; those of 16 and 128 before or after that. A thread tells an access once between two of its other events, unless the bytes are atomic.
 type EvAccess struct {
 	Addr  uint64
 	Size  uint64

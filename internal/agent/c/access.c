@@ -273,7 +273,7 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 /* kind: with FENCED. nested: in a handler that interrupted this very function. */
 static void one(struct rs_thread *t, struct memory *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
 {
-	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | CALLED));
+	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | REPEATED | CALLED));
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return;
 	m->store.kind = 0;
@@ -395,9 +395,35 @@ static void take(const struct rs_access_context *c, const struct accesses *list)
 	}
 }
 
+static void take_all(const struct rs_access_context *c, const struct accesses *list)
+{
+	if (!list->count)
+		return;
+	if (rs_config.races)
+		rs_full_take(c, list);
+	else
+		take(c, list);
+}
+
+/* Apart: the list is large. */
+static __attribute__((noinline)) void take_lanes(const struct rs_access_context *c)
+{
+	struct touch a[RS_LANES_MOST];
+	unsigned kind[RS_LANES_MOST];
+	struct accesses list = {.a = a, .kind = kind};
+	rs_lanes(c, &list);
+	take_all(c, &list);
+}
+
 void rs_access(const struct rs_access_context *c)
 {
-	struct accesses list = {.count = c->data >> 16 ? 2 : 1};
+	if (c->data & RS_LANES) {
+		take_lanes(c);
+		return;
+	}
+	struct touch touches[2] = {0};
+	unsigned kinds[2];
+	struct accesses list = {.count = c->data >> 16 ? 2 : 1, .a = touches, .kind = kinds};
 	for (unsigned i = 0; i < list.count; i++) {
 		struct touch *a = &list.a[i];
 		list.kind[i] = c->data >> 16 * i & 0xffff;
@@ -408,24 +434,16 @@ void rs_access(const struct rs_access_context *c)
 			if (c->flags & DIRECTION)
 				a->addr -= a->size * (c->gpr[RCX] - 1);
 			a->size *= c->gpr[RCX];
-			list.kind[i] &= ~(unsigned)REPEATED;
 		}
 	}
-	if (rs_config.races)
-		rs_full_take(c, &list);
-	else
-		take(c, &list);
+	take_all(c, &list);
 }
 
 void rs_access_told(struct rs_access_context *c, uintptr_t ret)
 {
-	unsigned shape = rs_tell_shape(ret);
-	struct accesses list = {.count = 1, .a[0] = {.addr = c->addr[0], .pc = c->site, .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = ret}};
-	list.kind[0] = (shape & (RS_SHAPE_READ | RS_SHAPE_WRITE | RS_SHAPE_ATOMIC)) | (shape & RS_SHAPE_FENCED ? FENCED : 0);
-	if (rs_config.races)
-		rs_full_take(c, &list);
-	else
-		take(c, &list);
+	unsigned shape = rs_tell_shape(ret), kind = (shape & (RS_SHAPE_READ | RS_SHAPE_WRITE | RS_SHAPE_ATOMIC)) | (shape & RS_SHAPE_FENCED ? FENCED : 0);
+	struct touch a = {.addr = c->addr[0], .pc = c->site, .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = ret};
+	take_all(c, &(struct accesses){.count = 1, .a = &a, .kind = &kind});
 }
 
 void rs_access_event(struct rs_thread *t, unsigned id)

@@ -28,12 +28,13 @@ struct rs_told {
 /* An address's place in its table: bits of the address << rs_told_shift, in bytes. */
 static const uint8_t rs_told_shift[RS_TOLD_TABLES] = {5, 4, 3, 2, 2, 5, 4, 3, 2, 2};
 
-/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. CALLED: by a function that the program called (called.c), told when it suits, and never to be looked at. */
+/* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. CALLED: by a function that the program called (called.c), told when it suits, and never to be looked at.
+ * REPEATED: by an instruction that takes several elements, of a string or a vector: likewise. */
 enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64, CALLED = 128 };
 /* known: told before, and only worth it if the bytes have changed. fenced: a fence follows at once. */
 struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; };
-/* One or two accesses of an instruction, or a fence. */
-struct accesses { unsigned count; struct touch a[2]; unsigned kind[2]; };
+/* The accesses of an instruction, in kind with FENCED, or a fence. */
+struct accesses { unsigned count; struct touch *a; unsigned *kind; };
 
 /* A number that is raised, from 1 on, before an atomic instruction is made to bytes that none was made to before. */
 extern uint64_t rs_access_changes RS_HIDDEN;
@@ -43,6 +44,11 @@ enum { RS_SHAPE_READ = 1, RS_SHAPE_WRITE = 2, RS_SHAPE_ATOMIC = 4, RS_SHAPE_FENC
 struct __attribute__((packed)) rs_tell_mark { uint8_t nop[3], shape; int32_t distance; };
 static inline unsigned rs_tell_shape(uintptr_t ret) { return ((const struct rs_tell_mark *)ret)->shape; }
 static inline uintptr_t rs_tell_site(uintptr_t ret) { return ret + (uintptr_t)(intptr_t)((const struct rs_tell_mark *)ret)->distance; }
+
+/* lanes.c: the accesses of an instruction whose bytes registers or memory decide. */
+enum { RS_LANES_MOST = 33 };
+#define RS_LANES (1ull << 63) /* in the Call's data */
+void rs_lanes(const struct rs_access_context *c, struct accesses *list) RS_HIDDEN;
 
 /* lines.c, with rs_config.lines. own: the thread's memory for it. */
 struct rs_lines;

@@ -191,7 +191,7 @@ static bool last_read(struct rs_full *m, struct rs_race_thread *r, const struct 
 /* kind: with FENCED. nested: in a handler that interrupted this very function. Returns what tell.c is to look at next. */
 static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, struct touch a, unsigned kind, bool nested)
 {
-	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | CALLED));
+	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | REPEATED | CALLED));
 	a.fenced = kind & FENCED;
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return &m->none;

@@ -989,7 +989,7 @@ static inline void rs_put_brk(uint64_t *w, uint64_t end)
 }
 static inline uint64_t rs_get_brk_end(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 
-/* [accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it, 128 a function of the C library or a system call, called at pc, made it for its caller: its function is the innermost frame of the stack, and it is no mov whatever its size. Writes, atomic ones and fences are told before they are made, reads when they have been; those of 128 before or after that. A thread tells an access once between two of its other events, unless the bytes are atomic. */
+/* [accesses] An instruction at pc accesses [addr,addr+size). kind, bits: 1 reads, 2 writes, 4 atomic (a lock prefix, or xchg), 8 a fence (no access), 32 an atomic one that was told before is done by now: what others did to these bytes up to here may have come before it, 16 an instruction that takes several elements of a string or vector, and is no mov whatever its size, 128 a function of the C library or a system call, called at pc, made it for its caller: its function is the innermost frame of the stack, and it is no mov whatever its size. Writes, atomic ones and fences are told before they are made, reads when they have been; those of 16 and 128 before or after that. A thread tells an access once between two of its other events, unless the bytes are atomic. */
 #define RS_EV_ACCESS 70
 #define RS_ACCESS_WORDS 5
 static inline void rs_put_access(uint64_t *w, uint64_t addr, uint64_t size, uint64_t pc, uint32_t stack, uint8_t kind)
