@@ -4,6 +4,7 @@
  * fork's child is taken over in an atfork handler and not after fork returned: handlers of the program run inside fork and use locks,
  * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
+#include "race.h"
 #include "alloc.h"
 #include "patch.h"
 #include "share.h"
@@ -73,6 +74,7 @@ void rs_proc_unseen(void)
 static void before_fork(void)
 {
 	rs_guard_out(RS_GUARD_LOST_PROCESS);
+	rs_race_fork_begins();
 	struct rs_thread *t = rs_thread_tls;
 	rs_alloc_before_fork();
 	rs_patch_before_fork();
@@ -248,6 +250,7 @@ void rs_vfork_enter(void)
 		t = rs_thread_tls;
 	if (t)
 		rs_hold(t);
+	rs_race_fork_begins();
 	if (rs_vfork.depth++ == 0)
 		rs_trap_vfork();
 }

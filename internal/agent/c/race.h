@@ -46,6 +46,8 @@ void rs_race_forget(struct rs_race_thread *t, uintptr_t addr, uint64_t size);
 /* Where on the stack the thread is in the detector; 0: it is not. If that frame is gone (a handler left it by a jump), rs_race_left says so; until then all it tells is taken for ordered. */
 uintptr_t rs_race_inside(const struct rs_race_thread *t);
 void rs_race_left(struct rs_race_thread *t);
+/* A child process is about to be made: from here on what comes by channels may come from this process's threads. */
+void rs_race_fork_begins(void);
 /* In the forked child, by its one thread, before it does anything else: nothing of what others did is kept. */
 void rs_race_after_fork(uint32_t number);
 /* The process ends: what was kept back is decided. */

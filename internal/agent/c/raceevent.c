@@ -12,6 +12,7 @@ static struct race_pool objects = {.size = sizeof(struct object), .shift = 10}, 
 static struct { uint32_t lock, head; } bucket[BUCKETS];
 static uint32_t on_page[PAGES], shared_lock, phase_lock, process_id;
 static struct race_stamp shared;     /* of all objects that processes share */
+static struct race_stamp sent;       /* of channels and signals while there were no others */
 static bool others;                  /* there may be other watched processes */
 static struct { uint64_t lo, hi; } mapped[SHARED]; /* shared mappings */
 static uint32_t mapped_count;
@@ -135,6 +136,17 @@ static void give_shared(struct race_thread *t)
 	rs_race_unlock(&shared_lock);
 }
 
+/* By a channel or a signal: a process that is made later may bring it back. */
+static void give_sent(struct race_thread *t)
+{
+	if (!rs_race_lock(&shared_lock)) {
+		rs_race_amnesty();
+		return;
+	}
+	rs_race_give(others ? &shared : &sent, t);
+	rs_race_unlock(&shared_lock);
+}
+
 static void take_shared(struct race_thread *t)
 {
 	if (!rs_race_lock(&shared_lock)) {
@@ -142,6 +154,8 @@ static void take_shared(struct race_thread *t)
 		return;
 	}
 	rs_race_take(t, &shared, false);
+	if (others)
+		rs_race_take(t, &sent, false);
 	rs_race_unlock(&shared_lock);
 }
 
@@ -335,12 +349,15 @@ static void join(struct race_thread *t, uint32_t target)
 		rs_race_take_ended(t);
 }
 
+/* A child was made of which rs_race_fork_begins did not know: what it brought back up to here nobody took. */
 static void process_alone_no_more(void)
 {
 	if (!others)
-		rs_race_amnesty(); /* what went through channels up to here */
+		rs_race_amnesty();
 	others = true;
 }
+
+void rs_race_fork_begins(void) { others = true; }
 
 /* Events that are not of a living thread alone. True: it was one. */
 static bool of_process(uint32_t number, const uint64_t *w)
@@ -523,8 +540,7 @@ static void of_thread(struct race_thread *t, const uint64_t *w)
 		break;
 	case RS_EV_CHANNEL_RELEASE:
 		give(t, A_CHANNEL, rs_get_channel_release_channel(w), 0, 0);
-		if (others)
-			give_shared(t);
+		give_sent(t);
 		break;
 	case RS_EV_CHANNEL_ACQUIRE:
 		take(t, A_CHANNEL, rs_get_channel_acquire_channel(w), 0, 0);
@@ -541,8 +557,7 @@ static void of_thread(struct race_thread *t, const uint64_t *w)
 			give(t, A_THREADS_SIGNAL, (uint64_t)rs_get_signal_send_target(w) << 32 | rs_get_signal_send_sig(w), 0, 0);
 		else
 			give(t, A_PROCESSS_SIGNAL, (uint64_t)rs_get_signal_send_pid(w) << 32 | rs_get_signal_send_sig(w), 0, 0);
-		if (others)
-			give_shared(t);
+		give_sent(t);
 		break;
 	case RS_EV_SIGNAL_ENTER:
 		take(t, AN_ACTION, rs_get_signal_enter_sig(w), 0, 0);
@@ -609,7 +624,7 @@ void rs_race_after_fork(uint32_t number)
 		for (uint32_t i = bucket[b].head; i; i = object(i)->next)
 			object(i)->w = object(i)->r = (struct race_stamp){0};
 	}
-	shared = (struct race_stamp){0};
+	shared = sent = (struct race_stamp){0};
 	others = true;
 	rs_race_threads_after_fork();
 	rs_race_shadow_after_fork();

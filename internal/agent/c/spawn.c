@@ -1,6 +1,7 @@
 /* spawn.c: posix_spawn, and what spawns inside glibc: by an internal symbol, with the environment as it is, from which init.c took our variables.
  * So system is built here on posix_spawn, and popen in popen.c; of wordexp's children it is only told that there were some. */
 #include "proc.h"
+#include "race.h"
 #include "patch.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +21,7 @@ int rs_spawn(rs_spawn_fn *real, bool search, pid_t *pid, const char *path, const
 	char *const *env = RS_PLAN_ENV(&plan);
 	unsigned trap = rs_trap_hand_on(false);
 	rs_guard_out(RS_GUARD_LOST_PROCESS);
+	rs_race_fork_begins();
 	int r = real(&child, path, actions, attr, argv, env);
 	if (r == E2BIG && env != envp) {
 		/* Our two variables can be what makes it too long. */
