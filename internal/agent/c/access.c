@@ -1,6 +1,6 @@
 /* access.c: memory accesses, as recipes in front of instructions tell them (internal/access).
  *
- * A thread tells an access once between two of its other events: what it does again to the same bytes teaches no detector anything (FastTrack's same epoch), unless
+ * A thread tells an access once between two of its other events, or releases by atomic instructions: what it does again to the same bytes teaches no detector anything (FastTrack's same epoch), unless
  * they are atomic; a read also when what it finds has changed, since a plain load may be one of an atomic, too. Writes and atomic instructions are told before they are made, so that
  * whoever sees what was written has a later time; for the same reason reads are told when they have been made, which is when the thread next tells anything, and atomic instructions
  * are told to be done. What was told is noted twice: by bytes here (struct cell), and by address and size for tell.c, which finds there what need not come here.
@@ -17,7 +17,7 @@ struct memory {
 	struct rs_told told;
 	uint64_t changes;          /* rs_access_changes as of `told` */
 	uint32_t number;           /* of the thread */
-	uint32_t epoch;            /* its events of other kinds, counted from 1 on */
+	uint32_t epoch;            /* its events of other kinds and its releases, counted from 1 on */
 	uint32_t turn;             /* told.stamp >> STAMP */
 	uintptr_t busy;            /* where on the stack take() began; 0: it does not run */
 	struct touch waits;        /* a read, or an atomic instruction's end; kind 0: none */
@@ -256,6 +256,13 @@ static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c,
 	return rs_stack_here(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth);
 }
 
+/* Whoever takes what the thread released just now knows nothing of what it does from here on: that is told again. */
+static void released(struct memory *m)
+{
+	m->epoch++;
+	turn(m);
+}
+
 static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_context *c, bool nested)
 {
 	struct touch a = {.pc = c->site, .kind = FENCE};
@@ -266,6 +273,7 @@ static void fence(struct rs_thread *t, struct memory *m, const struct rs_access_
 			m->store.stack = stack_of(t, c, FENCE);
 		tell(t, &m->store);
 		m->store.kind = 0;
+		released(m);
 	}
 	tell(t, &a);
 }
@@ -298,12 +306,17 @@ static void one(struct rs_thread *t, struct memory *m, const struct rs_access_co
 		}
 	}
 	a.stack = stack_of(t, c, kind);
+	bool releases = kind & (ATOMIC | FENCED) || (kind == WRITE && any_atomic(&a));
 	if (nested) {
 		tell(t, &a);
+		if (releases)
+			released(m);
 	} else if (kind == READ) {
 		m->waits = a;
 	} else {
 		tell(t, &a);
+		if (releases)
+			released(m);
 		if (kind & ATOMIC) {
 			a.kind = ATOMIC | DONE;
 			m->waits = a;

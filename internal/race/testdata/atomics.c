@@ -166,6 +166,41 @@ static void *looks(void *arg)
 	return arg;
 }
 
+// The write behind a release is another one than that before it.
+static atomic_int told, told_by_mov;
+long twice, twice_by_mov;
+static void *writes_twice(void *arg)
+{
+	twice++;
+	atomic_fetch_add(&told, 1);
+	twice++; // race written_twice
+	return arg;
+}
+
+static void *writes_when_told(void *arg)
+{
+	while (!atomic_load(&told))
+		sched_yield();
+	twice++; // race written_twice
+	return arg;
+}
+
+static void *writes_twice_by_mov(void *arg)
+{
+	twice_by_mov++;
+	atomic_store_explicit(&told_by_mov, 2, memory_order_release);
+	twice_by_mov++; // race written_twice_by_mov
+	return arg;
+}
+
+static void *writes_when_told_by_mov(void *arg)
+{
+	while (atomic_load(&told_by_mov) != 2)
+		sched_yield();
+	twice_by_mov++; // race written_twice_by_mov
+	return arg;
+}
+
 int main(void)
 {
 	both(spins, spins);
@@ -181,5 +216,8 @@ int main(void)
 	both(adds_then_releases, goes);
 	atomic_fetch_add(&gauge, 1);
 	both(does_not_look, looks);
+	both(writes_twice, writes_when_told);
+	atomic_fetch_add(&told_by_mov, 1);
+	both(writes_twice_by_mov, writes_when_told_by_mov);
 	return 0;
 }
