@@ -138,6 +138,50 @@ func special(in *x86.Inst) bool {
 // thousands. Of glibc nothing is told.
 var LeftOut = []string{"libstdc++.so", "libgcc_s.so", "libm.so", "libm-2."}
 
+// Synchronisers are libraries, by the beginnings of their names, that order threads by movs and futexes of their own: what they access as atomics are accessed is told as atomic, and nothing else.
+var Synchronisers = []string{"libgomp.so", "libomp.so", "libiomp5.so"}
+
+// A scope says what is told of a module.
+type scope struct{ left, sync bool }
+
+func scopeOf(m *engine.Module) scope {
+	base := filepath.Base(m.Path)
+	return scope{leftOut(m), slices.ContainsFunc(Synchronisers, func(s string) bool { return strings.HasPrefix(base, s) })}
+}
+
+// of is dataOf for an instruction of the module.
+func (s scope) of(in *x86.Inst) (data uint64, unseen bool) {
+	data, unseen = dataOf(in)
+	switch {
+	case s.sync:
+		return asAtomics(in, data), false
+	case s.left && !orders(in, data):
+		return 0, false
+	}
+	return data, unseen && !s.left
+}
+
+// asAtomics gives the data of an instruction of a synchroniser's.
+func asAtomics(in *x86.Inst, data uint64) uint64 {
+	if data&lanes != 0 {
+		if orders(in, data) {
+			return data
+		}
+		return 0
+	}
+	for i, m := range in.Mems() {
+		const all = 1<<16 - 1
+		switch kind := data >> (16 * i) & all; {
+		case kind == 0 || kind&(atomic|fence) != 0:
+		case m.Size <= 8 && bits.OnesCount16(m.Size) == 1 && m.Base != x86.RSP && kind&repeated == 0:
+			data |= atomic << (16 * i)
+		default:
+			data &^= all << (16 * i)
+		}
+	}
+	return data
+}
+
 // leftOut says whether m is one of them, or an allocator of the program's (libjemalloc), which reads and writes blocks that are free.
 func leftOut(m *engine.Module) bool {
 	base := filepath.Base(m.Path)
@@ -171,19 +215,19 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	default:
 		return nil
 	}
-	unseen, left := 0, leftOut(m)
+	unseen, scope := 0, scopeOf(m)
 	var last *site // the instruction before, if it is one
 	length := 0    // its
 	m.Instructions(func(i *engine.Insn) bool {
-		data, missed := dataOf(&i.Inst)
-		if missed && !left {
+		data, missed := scope.of(&i.Inst)
+		if missed {
 			unseen++
 		}
 		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data&^judged == write {
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
 		}
 		last, length = nil, i.Inst.Len
-		if data != 0 && (!left || orders(&i.Inst, data)) {
+		if data != 0 {
 			last = &site{p: p, m: m, at: i.At, data: data}
 			if t.races {
 				last.data |= judged
@@ -207,12 +251,13 @@ func (t *Teller) miss(module string, n int) {
 
 // Patched counts what was not patched.
 func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
-	n, left := 0, leftOut(m) || t.table(p) != 0
+	n, scope := 0, scopeOf(m)
+	scope.left = scope.left || t.table(p) != 0
 	if m.Kind == engine.Libc {
 		return // its system calls alone
 	}
 	m.Instructions(func(i *engine.Insn) bool {
-		if data, _ := dataOf(&i.Inst); data != 0 && (!left || orders(&i.Inst, data)) && at(i.At) == nil {
+		if data, _ := scope.of(&i.Inst); data != 0 && at(i.At) == nil {
 			n++
 		}
 		return true

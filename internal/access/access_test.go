@@ -21,7 +21,7 @@ func TestLeftOutByTheAgentToo(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"([^"]*)"`).FindAllSubmatch(list[1], -1) {
 		names = append(names, string(m[1]))
 	}
-	for _, want := range append(slices.Clone(LeftOut), "libc.so.", "ld-linux", "libripstop.so") {
+	for _, want := range append(append(slices.Clone(LeftOut), Synchronisers...), "libc.so.", "ld-linux", "libripstop.so") {
 		if !slices.Contains(names, want) {
 			t.Errorf("%q is not in %q", want, names)
 		}

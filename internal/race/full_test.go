@@ -88,6 +88,18 @@ func TestProgramsFull(t *testing.T) {
 	}
 }
 
+// A program built with OpenMP had some fifty findings a run, all but one of the runtime's insides and of what it orders by its movs.
+func TestOpenMP(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/openmp/openmp.c"
+	exe := build(t, source, "-O1", "-fopenmp")
+	for range rounds {
+		judge(t, source, runFull(t, runner, exe), false)
+		dir := recordBy(t, "full", runner, exe)
+		judgeTold(t, source, dir)
+	}
+}
+
 // A library of the program's that allocates writes to blocks that are free, and copies them by libc's functions after realloc began: redis with jemalloc had 178 findings, all false. What the
 // program itself does to them is told.
 func TestFullAllocator(t *testing.T) {

@@ -478,26 +478,32 @@ func TestProgramsTold(t *testing.T) {
 			exe := build(t, source, "-O1")
 			for range rounds {
 				dir := recordBy(t, "full", runner, exe)
-				tr, err := trace.Open(dir)
-				if err != nil {
-					t.Fatal(err)
-				}
-				sym := image.NewSymbolizer()
-				res, err := Run(Told(tr.Events), func() World { return toldWorld{target.New(sym)} }, Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				set := target.New(sym)
-				for i := range res.Findings {
-					set.Symbolize(&res.Findings[i])
-				}
-				judge(t, source, res.Findings, false)
-				sym.Close()
-				tr.Close()
+				judgeTold(t, source, dir)
 				os.RemoveAll(filepath.Dir(dir))
 			}
 		})
 	}
+}
+
+// judgeTold is judge of the recording in dir, whose events tell the accesses.
+func judgeTold(t *testing.T, source, dir string) {
+	t.Helper()
+	tr, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	sym := image.NewSymbolizer()
+	defer sym.Close()
+	res, err := Run(Told(tr.Events), func() World { return toldWorld{target.New(sym)} }, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := target.New(sym)
+	for i := range res.Findings {
+		set.Symbolize(&res.Findings[i])
+	}
+	judge(t, source, res.Findings, false)
 }
 
 // rounds is how often each program is run; RIPSTOP_SOAK=1 does it a hundred times.

@@ -117,7 +117,7 @@ static void say(struct rs_thread *t, const struct rs_module *m, uintptr_t end, c
 /* --- those whose accesses are not told ---------------------------------------------------------------------------------------------- */
 
 /* By the beginnings of their names, as internal/access has them, and internal/engine what is glibc's. */
-static const char *const left_out_names[] = {"libstdc++.so", "libgcc_s.so", "libm.so", "libm-2.", "libc.so.", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libripstop.so"};
+static const char *const left_out_names[] = {"libstdc++.so", "libgcc_s.so", "libm.so", "libm-2.", "libgomp.so", "libomp.so", "libiomp5.so", "libc.so.", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libripstop.so"};
 enum { LEFT_OUT = 16 };
 static struct { uintptr_t base, end; } left_out[LEFT_OUT]; /* end 0: free */
 
