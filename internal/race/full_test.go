@@ -117,6 +117,52 @@ func TestFullAllocator(t *testing.T) {
 	judge(t, source, runFull(t, runner, exe), false)
 }
 
+// A program may use all of what malloc_usable_size says of its block. Behind what it had asked for the block that was freed there before was still known: redis with libc's malloc had three accesses to
+// freed memory told, none of which was one.
+func TestFullUsable(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	source := filepath.Join(t.TempDir(), "usable.c")
+	text := `#include <malloc.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static void *nothing(void *p) { return p; }
+int main(void) {
+	pthread_t t;
+	pthread_create(&t, 0, nothing, 0);
+	pthread_join(t, 0);
+	char *first = malloc(2000), *second = malloc(2000), *last = malloc(2000);
+	uintptr_t was = (uintptr_t)first;
+	memset(second, 1, 2000);
+	free(second);
+	free(first); // one with the second now
+	volatile char *p = malloc(2016); // as much as lies in front of the second
+	if ((uintptr_t)p != was || (uintptr_t)second != was + 2016)
+		return 1;
+	size_t n = malloc_usable_size((void *)p);
+	for (size_t i = 0; i < n; i++)
+		p[i] = 2;
+	printf("%zu\n", n);
+	free((void *)p);
+	p[2020] = 3; // uaf late
+	free(last);
+}
+`
+	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	exe := filepath.Join(t.TempDir(), "usable")
+	if out, err := exec.Command("gcc", "-g", "-O0", "-w", "-pthread", "-o", exe, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	found := runFull(t, runner, exe)
+	if len(found) != 1 || found[0].Rule != finding.RuleUseAfterFree || lineOf(found[0].Parts[0].Stack, source) != 25 {
+		t.Errorf("%v", found)
+	}
+}
+
 // A leaf function has the stack 8 bytes from where a call wants it. Its first access in a library that was loaded late had the agent fetch what stacks are walked by, which stored vectors
 // on the stack: SIGSEGV in the program.
 func TestFullLeaf(t *testing.T) {

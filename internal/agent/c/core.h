@@ -205,6 +205,7 @@ void rs_race_live_begin(void) RS_HIDDEN;
 struct rs_race_thread *rs_race_live_thread(struct rs_thread *t) RS_HIDDEN; /* NULL: it is not to tell anything */
 void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack) RS_HIDDEN;
 void rs_race_live_event(struct rs_thread *t, const uint64_t *w) RS_HIDDEN;
+void rs_race_live_usable(struct rs_thread *t, uintptr_t addr, uint64_t size) RS_HIDDEN;
 void rs_race_live_say(struct rs_thread *t, unsigned before) RS_HIDDEN;
 
 /* --- access.c -------------------------------------------------------------------------------------------------------------------------- */

@@ -86,7 +86,13 @@ RS_EXPORT size_t malloc_usable_size(void *p)
 		return rs_heap_early_size(p);
 	if (rs_alloc_has((uintptr_t)p))
 		return rs_alloc_usable_size(p);
-	return rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 0;
+	size_t size = rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 0;
+	if (RS_UNLIKELY(rs_config.races) && size && rs_active) {
+		struct rs_thread *t = rs_self();
+		if (t)
+			rs_race_live_usable(t, (uintptr_t)p, size);
+	}
+	return size;
 }
 
 /* glibc's second names, by which some programs reach its allocator past an interposed one. */

@@ -41,8 +41,8 @@ void rs_race_access(struct rs_race_thread *t, uintptr_t addr, uint64_t size, uns
  * aligned write alone, of 1, 2, 4, 8 bytes; write: another one. False: it could not be told. */
 struct rs_race_masks { uint8_t read, write, mov; };
 bool rs_race_masks(const struct rs_race_thread *t, uint64_t cell, struct rs_race_masks *out);
-/* The bytes are other memory from here on (munmap, a stack that is given out again): their history is dropped. */
-void rs_race_forget(struct rs_race_thread *t, uintptr_t addr, uint64_t size);
+/* malloc_usable_size has told the thread that its block has so many bytes. */
+void rs_race_usable(struct rs_race_thread *t, uintptr_t addr, uint64_t size);
 /* Where on the stack the thread is in the detector; 0: it is not. If that frame is gone (a handler left it by a jump), rs_race_left says so; until then all it tells is taken for ordered. */
 uintptr_t rs_race_inside(const struct rs_race_thread *t);
 void rs_race_left(struct rs_race_thread *t);

@@ -146,6 +146,27 @@ void rs_race_alloc(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t
 	rs_race_unlock(&heap_lock);
 }
 
+void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size)
+{
+	if (!rs_race_lock(&heap_lock)) {
+		rs_race_amnesty();
+		return;
+	}
+	uint32_t i = by_addr[hash(addr)];
+	while (i && (block(i)->addr != addr || block(i)->freed))
+		i = block(i)->next;
+	if (i && addr + size > end_of(block(i))) {
+		struct block b = *block(i);
+		uint64_t lo = end_of(&b), hi = addr + size;
+		drop(i);
+		forget_blocks(t, lo, hi);
+		forget(lo, hi);
+		b.size = size;
+		add(&b);
+	}
+	rs_race_unlock(&heap_lock);
+}
+
 void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t kind)
 {
 	(void)kind;

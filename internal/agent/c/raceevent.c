@@ -598,20 +598,17 @@ void rs_race_event(uint32_t number, const uint64_t *w)
 		t->busy = 0;
 }
 
-void rs_race_forget(struct rs_race_thread *t, uintptr_t addr, uint64_t size)
+void rs_race_usable(struct rs_race_thread *t, uintptr_t addr, uint64_t size)
 {
 	struct race_thread *self = (struct race_thread *)t;
-	if (size == 0)
-		return;
-	if (self->busy) {
+	if (self->busy) { /* a handler that came in the middle of this */
 		rs_race_amnesty();
-		if (size < 1u << 30)
-			rs_race_set_freed(addr, addr + size, false);
+		rs_race_set_freed(addr, addr + (size < 1u << 30 ? size : 1u << 30), false);
 		return;
 	}
 	self->busy = (uintptr_t)__builtin_frame_address(0);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	rs_race_replace(addr, addr + size < addr ? ~0ull : addr + size);
+	rs_race_grow(self, addr, size);
 	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	self->busy = 0;
 }

@@ -66,6 +66,13 @@ void rs_race_live_event(struct rs_thread *t, const uint64_t *w)
 		t->race = rs_race_thread(t->number);
 }
 
+void rs_race_live_usable(struct rs_thread *t, uintptr_t addr, uint64_t size)
+{
+	struct rs_race_thread *r = rs_race_live_thread(t);
+	if (r)
+		rs_race_usable(r, addr, size);
+}
+
 /* Sends what was decided, before another event of t. The stacks that it names have been sent. */
 void rs_race_live_say(struct rs_thread *t, unsigned before)
 {
