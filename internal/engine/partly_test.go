@@ -24,7 +24,7 @@ func (c *failing) Start(p *engine.Process) error {
 }
 
 // The file of trampolines had 64 MiB, and mariadbd takes more when each memory instruction tells: what came first was patched, the rest was not, locked instructions among it, and run --full
-// had 147 findings. Now there is room for more, and who asks is told when something was left out.
+// told races of what those guard. Now there is room for more, and who asks is told when something was left out.
 func TestPartly(t *testing.T) {
 	lib, err := library()
 	if err != nil {
