@@ -32,7 +32,9 @@ blocks of a program's own allocator.
 
 A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) that the program does not handle is
 reported with its stack before the process dies of it, as it would have; not one of a
-stack that overflowed.
+stack that overflowed. Of an abort the report has what the C library said (a failed
+assertion, a smashed stack), or the type and what() of the C++ exception for which
+std::terminate was called, if libstdc++ is a shared library.
 
 All that 'ripstop run' reports is reported too: invalid and double frees, deadlocks,
 lock-order inversions, misuse. The program's input, output, signals and exit status

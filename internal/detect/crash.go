@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/ripstop/ripstop/internal/finding"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -30,6 +31,9 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 	b := p.newTeller(finding.RuleCrash)
 	b.f.Fatal = true
 	what := crashCodes[ev.Sig][ev.Code]
+	crash := p.dying
+	p.dying, crash.Signal = finding.Crash{}, name
+	b.f.Crash = &crash
 	switch {
 	case ev.Sig == 6:
 		what = "the program aborted"
@@ -60,6 +64,19 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 	b.pointer(p.writers[0])
 	delete(p.writers, 0)
 	p.say(fmt.Sprintf("crash %d %x", ev.Sig, ev.Pc), b.f)
+}
+
+// crashText keeps what is known of the crash that comes next.
+func (p *process) crashText(ev wire.EvCrashText) {
+	text := strings.TrimRight(string(ev.Tail), "\n")
+	switch ev.Kind {
+	case wire.CrashTextSaid:
+		p.dying.Said = text
+	case wire.CrashTextException:
+		p.dying.Exception = text
+	case wire.CrashTextWhat:
+		p.dying.What = text
+	}
 }
 
 // pointer says who wrote the pointer that the instruction used, the last write first.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ripstop/ripstop/internal/finding"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -87,4 +88,17 @@ func TestCrash(t *testing.T) {
 		{"abort", "T1 crash sig=6 code=-6 stack=S1", "crash: SIGABRT: the program aborted"},
 		{"unknown", "P1 T0 crash sig=4 code=77 stack=S1", "crash: SIGILL: code 77"},
 	})
+}
+
+// What libraries know of an abort is in its finding, and in no other process's.
+func TestCrashText(t *testing.T) {
+	fs := run(t, Config{}, `
+		T1 crash-text kind=said tail="x: failed\n"
+		T1 crash-text kind=exception tail="i"
+		T1 crash-text kind=what tail="\x1b"
+		T1 crash sig=6 code=-6 stack=S1
+		P2 T1 crash sig=6 code=-6 stack=S1`)
+	if len(fs) != 2 || *fs[0].Crash != (finding.Crash{Signal: "SIGABRT", Said: "x: failed", Exception: "i", What: "\x1b"}) || *fs[1].Crash != (finding.Crash{Signal: "SIGABRT"}) {
+		t.Errorf("%+v", fs)
+	}
 }

@@ -25,6 +25,7 @@ type process struct {
 	objs  objects
 	order *orderGraph
 
+	dying   finding.Crash                   // what is known by now of the crash that comes
 	writers map[uint32][]wire.EvGuardWriter // by the number of the evidence, which comes after them
 
 	handlers map[uint32]bool // signals that have a handler
@@ -121,6 +122,8 @@ func (p *process) event(e *wire.Event) {
 		p.evidence(p.self(e), wire.DecodeEvidence(w))
 	case wire.TypeCrash:
 		p.crash(p.self(e), wire.DecodeCrash(w))
+	case wire.TypeCrashText:
+		p.crashText(wire.DecodeCrashText(w))
 	case wire.TypeGuardWriter:
 		p.guardWriter(wire.DecodeGuardWriter(w))
 	case wire.TypeMisuse:

@@ -121,6 +121,14 @@ type Memory struct {
 	Was, Is []byte
 }
 
+// Crash is what is known of a signal that ends the process. All texts but Signal are the program's.
+type Crash struct {
+	Signal    string // SIGSEGV
+	Said      string // what the C library said before it aborted
+	Exception string // the type of the exception for which std::terminate was called: mangled until symbolised
+	What      string // and its what(); empty where it has none, or that is not known
+}
+
 // Finding is one thing that is wrong.
 type Finding struct {
 	Rule    Rule
@@ -132,6 +140,7 @@ type Finding struct {
 	Threads []Thread
 	Notes   []string // what was not seen or is uncertain
 	Memory  *Memory  // bytes that are wrong; nil: none are
+	Crash   *Crash   // nil: it is none
 	Count   int      // how often it was seen, ≥ 1
 	Fatal   bool     // the program cannot go on (deadlock of every thread)
 }

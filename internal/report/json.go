@@ -49,6 +49,7 @@ type (
 		Threads     []jsonThread `json:"threads"`
 		Notes       []string     `json:"notes"`
 		Memory      *jsonMemory  `json:"memory,omitempty"`
+		Crash       *jsonCrash   `json:"crash,omitempty"`
 		Suppression string       `json:"suppression,omitempty"`
 	}
 	jsonFrame struct {
@@ -75,6 +76,12 @@ type (
 		Address string `json:"address"`
 		Was     string `json:"was"`
 		Is      string `json:"is"`
+	}
+	jsonCrash struct {
+		Signal    string `json:"signal"`
+		Said      string `json:"said,omitempty"`
+		Exception string `json:"exception,omitempty"`
+		What      string `json:"what,omitempty"`
 	}
 	jsonHeld struct {
 		Object string      `json:"object"`
@@ -198,6 +205,9 @@ func jsonOf(rec *record) *jsonFinding {
 	}
 	if m := f.Memory; m != nil {
 		out.Memory = &jsonMemory{hexOf(m.Addr), fmt.Sprintf("%x", m.Was), fmt.Sprintf("%x", m.Is)}
+	}
+	if c := f.Crash; c != nil {
+		out.Crash = &jsonCrash{c.Signal, escaped(c.Said), escaped(c.Exception), escaped(c.What)}
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]

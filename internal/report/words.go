@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/ripstop/ripstop/internal/finding"
 )
@@ -100,7 +101,7 @@ func objectName(o *finding.Object) string {
 	return ""
 }
 
-// message is f.Message with the name of each object behind the first mention of its id.
+// message is f.Message with the name of each object behind the first mention of its id, and what the program said of its crash.
 func message(f *finding.Finding) string {
 	msg := clean(f.Message)
 	for i := range f.Objects {
@@ -116,7 +117,48 @@ func message(f *finding.Finding) string {
 			}
 		}
 	}
+	if c := f.Crash; c != nil {
+		msg += crashText(c)
+	}
 	return msg
+}
+
+// crashText is what goes behind the message of a crash.
+func crashText(c *finding.Crash) (s string) {
+	if c.Exception != "" {
+		s = ": std::terminate was called after an exception of type " + escaped(c.Exception) + " was thrown"
+		if c.What != "" {
+			s += ": " + escaped(c.What)
+		}
+	}
+	if c.Said != "" {
+		s += ": " + escaped(c.Said)
+	}
+	return s
+}
+
+// escaped is text of the program's on one line: what is no printable character is written as in C.
+func escaped(text string) string {
+	var b strings.Builder
+	for i, c := range text {
+		switch {
+		case c == utf8.RuneError && strings.HasPrefix(text[i:], string(utf8.RuneError)):
+			b.WriteRune(c)
+		case c == utf8.RuneError:
+			fmt.Fprintf(&b, `\x%02x`, text[i])
+		case c == '\n':
+			b.WriteString(`\n`)
+		case c == '\t':
+			b.WriteString(`\t`)
+		case isControl(c) && c < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		case isControl(c):
+			fmt.Fprintf(&b, `\u%04x`, c)
+		default:
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
 }
 
 // wordIndex finds word in s where no letter or digit touches it.

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/image"
 )
 
 // Symbolize fills in the names of f: of the frames of all its stacks and of its global objects. What has no name keeps its module and
@@ -25,6 +26,12 @@ func (s *Set) Symbolize(f *finding.Finding) {
 		}
 		for j := range p.Held {
 			p.Held[j].Stack = s.SymbolizeStack(p.Held[j].Stack)
+		}
+	}
+	if f.Crash != nil && f.Crash.Exception != "" {
+		const typeinfo = "typeinfo for "
+		if name, ok := strings.CutPrefix(image.Demangle("_ZTI"+f.Crash.Exception), typeinfo); ok {
+			f.Crash.Exception = name
 		}
 	}
 	for i := range f.Threads {

@@ -252,6 +252,17 @@ const (
 
 func (v CrashFlag) String() string { return enumName("CrashFlag", uint32(v)) }
 
+// CrashText: what a text says of a crash.
+type CrashText uint8
+
+const (
+	CrashTextSaid      CrashText = 1
+	CrashTextException CrashText = 2
+	CrashTextWhat      CrashText = 3
+)
+
+func (v CrashText) String() string { return enumName("CrashText", uint32(v)) }
+
 // Writer: how it is known who wrote.
 type Writer uint8
 
@@ -496,6 +507,7 @@ const (
 	TypeSignalTaken        Type = 84
 	TypeSigmask            Type = 85
 	TypeCrash              Type = 86
+	TypeCrashText          Type = 87
 	TypeChannelRelease     Type = 96
 	TypeChannelAcquire     Type = 97
 	TypeFutexWake          Type = 98
@@ -2262,6 +2274,29 @@ func (e EvCrash) Append(dst []uint64, ts uint64) []uint64 {
 	w[4] |= uint64(uint64(e.Pc)) << 0
 	w[5] |= uint64(uint32(e.Stack)) << 0
 	dst = append(dst, w[:]...)
+	return dst
+}
+
+// EvCrashText is event `crash-text`: [guard] Known of the SIGABRT of the `crash` that comes next. said: what glibc had to say before it called abort (a failed assertion, a damaged heap or stack). exception: std::terminate was called while an exception of the type of this mangled name was the last one caught, or was not caught. what: its std::exception::what(). At most 1024 bytes, of any value.
+type EvCrashText struct {
+	Kind CrashText
+	Tail []byte
+}
+
+// DecodeCrashText reads the record w, whose length RecordWords has confirmed.
+func DecodeCrashText(w []uint64) (e EvCrashText) {
+	e.Kind = CrashText(w[1] >> 0)
+	e.Tail = tailBytes(w[2:])
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvCrashText) Append(dst []uint64, ts uint64) []uint64 {
+	var w [2]uint64
+	w[0] = ts<<8 | 87
+	w[1] |= uint64(uint8(e.Kind)) << 0
+	dst = append(dst, w[:]...)
+	dst = appendBytes(dst, e.Tail)
 	return dst
 }
 

@@ -99,8 +99,11 @@ type frame struct {
 	Line           int
 }
 
+type crash struct{ Signal, Said, Exception, What string }
+
 type found struct {
 	Type, Rule, Message string
+	Crash               *crash
 	Parts               []struct {
 		Text  string
 		Stack []frame

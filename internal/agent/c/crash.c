@@ -7,6 +7,7 @@
 #include "crash.h"
 #include "alloc.h"
 #include "core.h"
+#include "crashtext.h"
 #include "evidence.h"
 #include "patch.h"
 #include "proc.h"
@@ -58,6 +59,8 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 	const greg_t *g = uc->uc_mcontext.gregs;
 	if (rs_crash_cause && (sig == SIGSEGV || sig == SIGBUS) && fault && !rs_evidence_count())
 		rs_crash_cause(t, g);
+	if (sig == SIGABRT)
+		rs_crashtext_tell(t, uc);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
 	uint32_t stack = rs_stack_ucontext(t, uc, rs_config.stack_depth);
 	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)g[REG_RIP], stack);
@@ -80,6 +83,7 @@ bool rs_crash_handles(const void *h) { return began && h == (const void *)(uintp
 void rs_crash_begin(void)
 {
 	struct rs_kernel_action now;
+	rs_crashtext_begin();
 	for (unsigned i = 0; i < FATAL; i++) {
 		struct sigaction ours = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 		if (action(fatal[i], NULL, &now) == 0 && now.handler == (uintptr_t)SIG_DFL)

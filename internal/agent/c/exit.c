@@ -3,6 +3,7 @@
  * `process-end` comes from a handler that our constructor registered before anybody else could: it runs last, also when main returns,
  * where nothing can be interposed. Only _exit and its kin, which run no handlers, are seen by interposing them. */
 #include "crash.h"
+#include "crashtext.h"
 #include "evidence.h"
 #include "proc.h"
 #include <errno.h>
@@ -99,6 +100,7 @@ RS_EXPORT __attribute__((noreturn)) void abort(void)
 			rs_emit_end(t, RS_END_ABORT, 0);
 		}
 	}
+	rs_crashtext_abort();
 	RS_REAL(abort)();
 	__builtin_unreachable();
 }

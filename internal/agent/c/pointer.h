@@ -6,7 +6,4 @@
 
 /* The instruction at g's RIP used *value as a pointer, which lies at *location now, and was read from there by an instruction shortly before, as far as the code between tells. False: not known. */
 bool rs_pointer_source(const greg_t *g, uintptr_t *location, uint64_t *value) __attribute__((visibility("hidden")));
-
-/* To tests: bytes of the instruction at code, of which n can be read; 0: none that this knows. */
-unsigned rs_pointer_length(const uint8_t *code, size_t n) __attribute__((visibility("hidden")));
 #endif

@@ -39,3 +39,11 @@ void rs_real_init_maybe(void)
 #undef R_AS
 	dlerror(); /* a miss must not be the program's first dlerror() */
 }
+
+void *rs_real_meant(const char *name, const char *version)
+{
+	void *at = dlvsym(RTLD_DEFAULT, name, version);
+	if (!at)
+		dlerror();
+	return at;
+}

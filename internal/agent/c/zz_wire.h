@@ -212,6 +212,13 @@ enum {
 	RS_CRASH_FLAG_BEHIND = 4,
 };
 
+/* what a text says of a crash */
+enum {
+	RS_CRASH_TEXT_SAID = 1,
+	RS_CRASH_TEXT_EXCEPTION = 2,
+	RS_CRASH_TEXT_WHAT = 3,
+};
+
 /* how it is known who wrote */
 enum {
 	RS_WRITER_WATCHPOINT = 1,
@@ -1239,6 +1246,17 @@ static inline uint16_t rs_get_crash_flags(const uint64_t *w) { return (uint16_t)
 static inline uint64_t rs_get_crash_addr(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 static inline uint64_t rs_get_crash_pc(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
 static inline uint32_t rs_get_crash_stack(const uint64_t *w) { return (uint32_t)(w[5] >> 0); }
+
+/* [guard] Known of the SIGABRT of the `crash` that comes next. said: what glibc had to say before it called abort (a failed assertion, a damaged heap or stack). exception: std::terminate was called while an exception of the type of this mangled name was the last one caught, or was not caught. what: its std::exception::what(). At most 1024 bytes, of any value. */
+#define RS_EV_CRASH_TEXT 87
+#define RS_CRASH_TEXT_WORDS 3
+static inline void rs_put_crash_text(uint64_t *w, uint8_t kind, uint64_t n)
+{
+	(void)w;
+	w[1] = (uint64_t)kind;
+	w[2] = n;
+}
+static inline uint8_t rs_get_crash_text_kind(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
 
 /* [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores. */
 #define RS_EV_CHANNEL_RELEASE 96

@@ -14,12 +14,12 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// What is said of a crash's pointer rests on the code before it: the lengths of all instructions of libc and libstdc++ are x86's or not known, and of random bytes likewise; and no
+// What is said of the pointer of a crash, and of what() of an exception, rests on the code before it: the lengths of all instructions of libc and libstdc++ are x86's or not known, and of random bytes likewise; and no
 // instruction writes a general register that is not said to be written, but rsp, where a call does.
-func TestPointerDecode(t *testing.T) {
-	exe := filepath.Join(t.TempDir(), "pointer_driver")
+func TestDecode(t *testing.T) {
+	exe := filepath.Join(t.TempDir(), "decode_driver")
 	if out, err := exec.Command("gcc", "-O1", "-g", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-I..", "-fsanitize=address,undefined", "-fno-sanitize-recover", "-o", exe,
-		"testdata/pointer_driver.c").CombinedOutput(); err != nil {
+		"testdata/decode_driver.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var list [][]byte
