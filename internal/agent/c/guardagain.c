@@ -162,6 +162,11 @@ static long compare(void)
 	skip[2 * n] = w->loader[0], skip[2 * n++ + 1] = w->loader[1];
 	/* What we know of the program is not the program's memory: what was told in the recording is not told again. */
 	skip[2 * n] = w->agent[0], skip[2 * n++ + 1] = w->agent[1];
+	for (uint32_t i = 0; i < w->logs && n < SKIPS; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		if (t->tid && lives(t))
+			skip[2 * n] = t->tp + w->tls[0], skip[2 * n++ + 1] = t->tp + w->tls[1];
+	}
 	for (uint32_t i = 0; w->session && i < rs_os_range_count() && n < SKIPS; i++, n++)
 		skip[2 * n] = rs_os_ranges[i].lo, skip[2 * n + 1] = rs_os_ranges[i].hi;
 	for (unsigned i = 0; i < lefts && n < SKIPS; i++, n++)

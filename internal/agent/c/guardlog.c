@@ -31,6 +31,7 @@ uint32_t rs_guard_mode(void) { return world ? LOAD(world->mode) : RS_GUARD_OFF; 
 static struct rs_guard_log *is_mine(struct rs_guard_log *t)
 {
 	rs_guard_below = own->below[t->index];
+	__asm__("mov %%fs:0, %0" : "=r"(t->tp));
 	return rs_guard_mine = t;
 }
 
@@ -366,6 +367,20 @@ static void find_data(const char *base, uint64_t range[2])
 	}
 }
 
+static int find_tls(struct dl_phdr_info *info, size_t size, void *to)
+{
+	uint64_t *tls = to, tp;
+	if (info->dlpi_addr != (uintptr_t)__ehdr_start || size < offsetof(struct dl_phdr_info, dlpi_tls_data) + sizeof info->dlpi_tls_data || !info->dlpi_tls_data)
+		return 0;
+	__asm__("mov %%fs:0, %0" : "=r"(tp));
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_TLS) {
+			tls[0] = (uintptr_t)info->dlpi_tls_data - tp; /* the same in all threads: ours is static TLS */
+			tls[1] = tls[0] + info->dlpi_phdr[i].p_memsz;
+		}
+	return 1;
+}
+
 long rs_guard_log_begin(void)
 {
 	struct rs_guard_world *w = rs_guard_map(sizeof *w);
@@ -385,6 +400,7 @@ long rs_guard_log_begin(void)
 	}
 	find_loader(w->loader);
 	find_data(__ehdr_start, w->agent);
+	dl_iterate_phdr(find_tls, w->tls);
 	w->mode = RS_GUARD_RECORD;
 	rs_guard_view = (struct rs_guard_view){w, objects, own->slot};
 	STORE(world, w);

@@ -51,6 +51,7 @@ struct rs_guard_log {
 	uint32_t outside;          /* > 0: in something that no epoch can follow: its calls are not looked at, and each epoch meanwhile is lost */
 	uint32_t outside_why;
 	uint64_t stack_hi;         /* of the thread's stack; 0: not known */
+	uint64_t tp;               /* its thread pointer */
 	uint64_t sp;               /* the program's stack pointer where it called what does the event: below it is nothing of the program's */
 	uint64_t pending, pending_end; /* the event before which it stands, or 0; and where the recording ended */
 	uint32_t *wait;            /* WAITS: the futex */
@@ -180,6 +181,7 @@ struct rs_guard_world {
 	uint64_t was, is, at;
 	uint64_t *skip;            /* guardagain.c: room for RS_GUARD_SKIPS pairs */
 	uint64_t agent[2];         /* [lo,hi): our own data */
+	uint64_t tls[2];           /* [lo,hi) from a thread's pointer: our own thread-local variables */
 	uint64_t loader[2];        /* [lo,hi): what the dynamic linker writes to of its own file: it counts look-ups there (_dl_num_relocations) without a lock, so that threads that bind at once lose some */
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
