@@ -16,7 +16,7 @@ import (
 const guardWindow = 24
 
 // guards gives the system calls that a module makes by instructions of its own and that may be about signals: those must go by the agent, or a thread blocks SIGTRAP and meets int3, or a
-// handler is entered past the agent's stubs. Go's runtime makes them so. Sites of the client come first.
+// handler is entered past the agent's stubs. Go's runtime makes them so. Likewise those that may hand requests to the kernel (the agent's uring.c), which order threads: liburing's. Sites of the client come first.
 func (p *Process) guards(m *Module, sites []patch.Site) (list []patch.Site) {
 	hook := p.Func(wire.PatchFuncSyscallHook)
 	if m.Kind != Program && m.Kind != Library || len(sites) == 0 || hook == 0 {
@@ -49,7 +49,8 @@ func (p *Process) guards(m *Module, sites []patch.Site) (list []patch.Site) {
 	})
 	for _, s := range found {
 		switch s.Number {
-		case -1, unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK:
+		case -1, unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK,
+			unix.SYS_MMAP, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_SUBMIT, unix.SYS_IO_GETEVENTS, unix.SYS_IO_PGETEVENTS:
 		default:
 			continue
 		}

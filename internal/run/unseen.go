@@ -125,6 +125,12 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return "it loaded a library into a namespace of its own (dlmopen): locks, threads and children of that library are not watched", true
 	case wire.NoticeDeepbind:
 		return "it loaded a library with RTLD_DEEPBIND, whose calls of the C library cannot be seen: its locks and threads are not watched, and no invalid or double frees are told", true
+	case wire.NoticeKernelRequests:
+		text := "it hands requests to the kernel (io_uring, io_submit): what the kernel reads and writes for those is not looked at for races"
+		if n.Aux != 0 {
+			text += ", and a thread of the kernel's takes them (IORING_SETUP_SQPOLL), which orders threads unseen: a race of what is done before a request with what is done after its completion may be none"
+		}
+		return text, true
 	}
 	return n.What.String() + errno, true
 }

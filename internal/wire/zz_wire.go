@@ -211,6 +211,7 @@ const (
 	NoticeDeepbind       Notice = 14
 	NoticeForeignHeap    Notice = 15
 	NoticeHeapUnchecked  Notice = 16
+	NoticeKernelRequests Notice = 17
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }

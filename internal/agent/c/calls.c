@@ -8,6 +8,7 @@
 #include "guardsys.h"
 #include "patch.h"
 #include "share.h"
+#include "uring.h"
 #include <gnu/libc-version.h>
 
 #define PR_SET_SECCOMP 22
@@ -178,8 +179,25 @@ RS_GENERAL static void after(struct rs_call *c)
 		count(c->row, !becomes_another(c), failed(c->result), now() - c->start);
 }
 
+static bool uring_on; /* all accesses are told */
+
+/* Requests to the kernel of code that calls it by itself, and what they are mapped by. fp: of a function that rs_hook_c called. */
+RS_GENERAL static void hands(const struct rs_call *c, const uintptr_t *fp, bool made)
+{
+	if (!uring_on || !(rs_uring_has((unsigned)c->number) || c->number == SYS_mmap))
+		return;
+	const struct rs_called by = {NULL, c->next, c->next, (uintptr_t)c + RS_CALL_FRAME, *(const uintptr_t *)fp[0]};
+	if (!made)
+		rs_uring_before(&by, (unsigned)c->number, (const long *)c->arg);
+	else if (c->number != SYS_mmap)
+		rs_uring_after(&by, (unsigned)c->number, (const long *)c->arg, c->result);
+	else if (!failed(c->result))
+		rs_uring_mapped((uintptr_t)c->result, (int)c->arg[4], c->arg[5]);
+}
+
 RS_GENERAL long rs_call_before(struct rs_call *c)
 {
+	hands(c, __builtin_frame_address(0), false);
 	if (RS_LIKELY(!rs_guard_on))
 		return before(c);
 	if (rs_guard_sys_before(c) == 0)
@@ -193,6 +211,7 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 RS_GENERAL void rs_call_after(struct rs_call *c)
 {
 	after(c);
+	hands(c, __builtin_frame_address(0), true);
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_sys_after(c);
 }
@@ -208,8 +227,13 @@ void rs_calls_begin(void)
 
 void rs_calls_patching(void)
 {
-	if (!rs_calls_on)
-		rs_call_class[SYS_rt_sigaction] = rs_call_class[SYS_rt_sigprocmask] = RS_CALL_SEE;
+	if (rs_calls_on)
+		return;
+	rs_call_class[SYS_rt_sigaction] = rs_call_class[SYS_rt_sigprocmask] = RS_CALL_SEE;
+	uring_on = rs_called_told();
+	for (unsigned i = 0; uring_on && i < RS_CALL_ROWS - 8; i++)
+		if (rs_uring_has(i) || i == SYS_mmap)
+			rs_call_class[i] = RS_CALL_SEE;
 }
 
 static struct rs_calls *block(struct rs_region *shm, uint32_t index)

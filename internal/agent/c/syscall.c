@@ -2,7 +2,7 @@
  * processes, send signals or forbid us system calls; all others cost three instructions more than natively. syscall() is no cancellation
  * point. */
 #include "crash.h"
-#include "called.h"
+#include "uring.h"
 #include "proc.h"
 #include "patch.h"
 #include <errno.h>
@@ -250,7 +250,7 @@ static void sent(struct rs_thread *t, long sig, uint32_t target, long pid)
 void rs_syscall_tells(void)
 {
 	for (unsigned n = 0; n < sizeof rs_syscall_class; n++)
-		if (!rs_syscall_class[n] && (rs_kernel_has(n) || n == SYS_close || n == SYS_dup2 || n == SYS_dup3 || n == SYS_close_range || n == SYS_unshare))
+		if (!rs_syscall_class[n] && (rs_kernel_has(n) || rs_uring_has(n) || n == SYS_close || n == SYS_dup2 || n == SYS_dup3 || n == SYS_close_range || n == SYS_unshare))
 			rs_syscall_class[n] = 3;
 }
 
@@ -265,7 +265,11 @@ static long told(const uint64_t *frame, long n, long a, long b, long c, long d, 
 	else if (n == SYS_close_range || (n == SYS_unshare && a & 0x400 /* CLONE_FILES */))
 		rs_fd_shared_no_more();
 	rs_kernel_reads(&by, (unsigned)n, arguments);
+	if (by.t && rs_uring_has((unsigned)n))
+		rs_uring_before(&by, (unsigned)n, arguments);
 	long r = RS_PROGRAM6(n, a, b, c, d, e, f);
+	if (by.t && rs_uring_has((unsigned)n))
+		rs_uring_after(&by, (unsigned)n, arguments, r);
 	rs_kernel_wrote(&by, (unsigned)n, arguments, r);
 	return finish(r);
 }

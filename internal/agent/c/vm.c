@@ -3,7 +3,7 @@
  * Ground rules: the real call decides, errno is its own. What libc maps for itself (thread stacks, malloc's arenas, stdio) is not seen
  * here, nor what the program maps by syscall(). In filtered mode only the end of memory matters: sync objects in it are gone.
  */
-#include "agent.h"
+#include "uring.h"
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@ static void *map(void *want, size_t n, int prot, int flags, int fd, off_t off, u
 	if (t && rs_config.all && p != MAP_FAILED) {
 		uint32_t stack = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 		RS_EMIT(t, MMAP, mmap, (uintptr_t)p, n, (uint32_t)prot, (uint32_t)flags, (uint32_t)fd, stack);
+		rs_uring_mapped((uintptr_t)p, fd, (uint64_t)off);
 	}
 	return p;
 }
