@@ -11,7 +11,10 @@ static struct end {
 	struct page page[PAGES];
 	char *chunk[PAGES / CHUNK];
 	struct rs_checkpoint_range range[RANGES];
+	struct rs_range own[RS_OS_RANGES]; /* the agent's, then */
+	uint32_t owns;
 	/* of the comparison */
+	struct rs_checkpoint_range programs[2][RANGES];
 	uint32_t at, at_range, now_ranges;
 	struct rs_checkpoint_range now[RANGES];
 	const uint64_t *skip;
@@ -88,6 +91,8 @@ long rs_checkpoint_end_begin(void)
 long rs_checkpoint_end_keep(void)
 {
 	end->pages = end->used = end->ranges = 0;
+	end->owns = rs_os_range_count();
+	rs_os_copy(end->own, rs_os_ranges, end->owns * sizeof *end->own);
 	long e = rs_checkpoint_mark();
 	return e < 0 ? e : rs_checkpoint_each(add_kept, keep_piece);
 }
@@ -190,6 +195,34 @@ static long compare_piece(const struct rs_checkpoint_piece *k)
 	return 0;
 }
 
+/* The parts of n ranges that are not the agent's. What the agent maps when it needs it, a re-execution may do at another time, and the kernel puts it beside what the program has. */
+static long without(struct rs_checkpoint_range *to, const struct rs_checkpoint_range *from, uint32_t n, const struct rs_range *own, uint32_t owns)
+{
+	uint32_t m = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct rs_checkpoint_range *r = &from[i];
+		for (uintptr_t at = r->lo, to_here; at < r->hi; at = to_here) {
+			bool ours = false;
+			to_here = r->hi;
+			for (uint32_t k = 0; k < owns && !r->inode; k++)
+				if (own[k].lo <= at && at < own[k].hi) {
+					ours = true;
+					to_here = own[k].hi < r->hi ? own[k].hi : r->hi;
+					break;
+				} else if (at < own[k].lo && own[k].lo < to_here)
+					to_here = own[k].lo;
+			if (ours)
+				continue;
+			if (m == RANGES)
+				return -E2BIG;
+			rs_os_copy(&to[m], r, sizeof *r);
+			to[m].lo = at;
+			to[m++].hi = to_here;
+		}
+	}
+	return m;
+}
+
 long rs_checkpoint_end_same(const uint64_t *skip, unsigned n, uint64_t *at, uint64_t *was, uint64_t *is)
 {
 	end->at = end->now_ranges = 0;
@@ -200,13 +233,16 @@ long rs_checkpoint_end_same(const uint64_t *skip, unsigned n, uint64_t *at, uint
 	*at = end->where, *was = end->was, *is = end->is;
 	if (e < 0)
 		return end->differs ? 1 : e;
-	for (uint32_t i = 0; i < end->ranges || i < end->now_ranges; i++) {
-		const struct rs_checkpoint_range *a = &end->range[i], *b = &end->now[i];
-		if (i < end->ranges && i < end->now_ranges && a->lo == b->lo && a->hi == b->hi && a->inode == b->inode && a->bias == b->bias && a->prot == b->prot && a->shared == b->shared)
+	long before = without(end->programs[0], end->range, end->ranges, end->own, end->owns), now = without(end->programs[1], end->now, end->now_ranges, rs_os_ranges, rs_os_range_count());
+	if (before < 0 || now < 0)
+		return -E2BIG;
+	for (long i = 0; i < before || i < now; i++) {
+		const struct rs_checkpoint_range *a = &end->programs[0][i], *b = &end->programs[1][i];
+		if (i < before && i < now && a->lo == b->lo && a->hi == b->hi && a->inode == b->inode && a->bias == b->bias && a->prot == b->prot && a->shared == b->shared)
 			continue;
-		*at = i < end->ranges ? a->lo : b->lo;
-		*was = i < end->ranges ? a->hi : 0;
-		*is = i < end->now_ranges ? b->hi : 0;
+		*at = i < before ? a->lo : b->lo;
+		*was = i < before ? a->hi : 0;
+		*is = i >= now ? 0 : i < before && a->hi == b->hi ? b->lo : b->hi;
 		return 2;
 	}
 	return 0;
