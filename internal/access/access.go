@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -191,16 +192,40 @@ func leftOut(m *engine.Module) bool {
 // stops says of a string instruction whether what it reads decides how often it is repeated.
 func stops(op string) bool { return len(op) >= 4 && (op[:4] == "cmps" || op[:4] == "scas") }
 
+// asStore gives the data of an instruction of a store to an atomic: what it writes beside its own frame. So the bytes are known as an atomic's, and the loads of it need not be.
+func asStore(in *x86.Inst, data uint64) uint64 {
+	if data&(lanes|fence) != 0 {
+		return data
+	}
+	for i, m := range in.Mems() {
+		kind := data >> (16 * i) & (1<<16 - 1)
+		if kind == write && m.Size <= 8 && bits.OnesCount16(m.Size) == 1 && m.Base != x86.RSP && m.Base != x86.RBP {
+			data |= atomic << (16 * i)
+		}
+	}
+	return data
+}
+
+// within says whether one of the ranges, which are sorted and apart, has an address.
+func within(list [][2]uint64, addr uint64) bool {
+	n := sort.Search(len(list), func(i int) bool { return list[i][1] > addr })
+	return n < len(list) && list[n][0] <= addr
+}
+
 // A Teller is the engine's client.
 type Teller struct {
 	races  bool
 	shared bool // of those to what threads share (share.go)
 	mu     sync.Mutex
 	unseen map[string]int // by module: instructions whose accesses are not told
+	// by build ID: Image.AtomicStores, which takes long where there is much debug information
+	stores map[string][][2]uint64
 }
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
-func New(races bool) *Teller { return &Teller{races: races, unseen: map[string]int{}} }
+func New(races bool) *Teller {
+	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][][2]uint64{}}
+}
 
 // Start is the engine.Client's.
 func (t *Teller) Start(*engine.Process) error { return nil }
@@ -216,12 +241,16 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		return nil
 	}
 	unseen, scope := 0, scopeOf(m)
+	stores := t.storesOf(m)
 	var last *site // the instruction before, if it is one
 	length := 0    // its
 	m.Instructions(func(i *engine.Insn) bool {
 		data, missed := scope.of(&i.Inst)
 		if missed {
 			unseen++
+		}
+		if data != 0 && within(stores, i.At-m.Bias) {
+			data = asStore(&i.Inst, data)
 		}
 		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data&^judged == write {
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
@@ -239,6 +268,21 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	})
 	t.miss(m.Path, unseen)
 	return sites
+}
+
+// storesOf is where a module's debug information says that atomics are stored to.
+func (t *Teller) storesOf(m *engine.Module) [][2]uint64 {
+	t.mu.Lock()
+	list, known := t.stores[m.BuildID]
+	t.mu.Unlock()
+	if known && m.BuildID != "" {
+		return list
+	}
+	list = m.Image.AtomicStores()
+	t.mu.Lock()
+	t.stores[m.BuildID] = list
+	t.mu.Unlock()
+	return list
 }
 
 func (t *Teller) miss(module string, n int) {

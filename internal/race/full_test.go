@@ -100,6 +100,25 @@ func TestOpenMP(t *testing.T) {
 	}
 }
 
+// A program of Rust's channels had up to seven findings a run, all false: what their stores, which are plain movs, hand over.
+func TestRust(t *testing.T) {
+	rustc, err := exec.LookPath("rustc")
+	if err != nil {
+		t.Skip("rustc is not installed")
+	}
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/rust/channels.rs"
+	for _, level := range []string{"0", "2"} {
+		exe := filepath.Join(t.TempDir(), "channels")
+		if out, err := exec.Command(rustc, "--edition=2021", "-g", "-Copt-level="+level, "-o", exe, source).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for range rounds {
+			judge(t, source, runFull(t, runner, exe), false)
+		}
+	}
+}
+
 // A library of the program's that allocates writes to blocks that are free, and copies them by libc's functions after realloc began: redis with jemalloc had 178 findings, all false. What the
 // program itself does to them is told.
 func TestFullAllocator(t *testing.T) {

@@ -317,7 +317,7 @@ static void one(struct rs_thread *t, struct memory *m, const struct rs_access_co
 		tell(t, &a);
 		if (releases)
 			released(m);
-		if (kind & ATOMIC) {
+		if (kind & ATOMIC && kind & READ) {
 			a.kind = ATOMIC | DONE;
 			m->waits = a;
 		} else if (kind == WRITE)

@@ -232,7 +232,7 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 			tell(t, &a);
 			remember(m, r, &a);
 		}
-		if (kind & ATOMIC) {
+		if (kind & ATOMIC && kind & READ) {
 			a.kind = ATOMIC | DONE;
 			m->waits = a;
 		} else if (a.kind == WRITE)
