@@ -30,10 +30,13 @@ func (m *Image) atomicStores() [][2]uint64 {
 	}
 	var list [][2]uint64
 	known := map[uint64]bool{} // by the offset of a function's entry
+	d.work = maxWork
+	if d.alt != nil {
+		d.alt.work = maxWork
+	}
 	for i := range d.units {
-		d.work = maxWork
 		list = d.atomicsIn(i, known, list)
-		if len(list) > maxIndex {
+		if len(list) > maxIndex || d.work < 0 {
 			m.note("%s: it has more stores to atomics than are looked for", m.path)
 			break
 		}
@@ -81,6 +84,8 @@ func (d *dwarfFile) atomicsIn(i int, known map[uint64]bool, list [][2]uint64) []
 				return list
 			}
 			continue
+		case d.work < 0 || len(list) > maxIndex:
+			return list
 		case (e.tag == dwarf.TagInlinedSubroutine || e.tag == dwarf.TagSubprogram && !e.has(atDeclaration)) && (e.has(atLow) || e.has(atRanges)):
 			at := e.off
 			if e.has(atOrigin) && !e.originAlt {

@@ -37,6 +37,7 @@ func FuzzImage(f *testing.F) {
 		defer m.Close()
 		m.Section(".eh_frame")
 		m.Bytes(addr, 100)
+		m.AtomicStores()
 		for _, a := range []uint64{addr, m.file.Entry, 0x1005, 0x401005} {
 			m.Symbol(a)
 			m.ThreadLocal(a)
@@ -50,6 +51,7 @@ func FuzzImage(f *testing.F) {
 		if d := m.dwarf(); d != nil {
 			for i := range d.units {
 				d.parse(i)
+				d.atomicsIn(i, map[uint64]bool{}, nil) // whatever names it mentions
 			}
 		}
 	})

@@ -59,7 +59,7 @@ func (j *Judge) Event(process uint64, e *wire.Event) {
 		switch f, ok := j.races.Found(process, wire.DecodeRace(e.Words)); {
 		case !ok:
 		case j.partly != nil && j.partly(process):
-			// What is not patched may be the instructions that order the two: mariadbd, of which a part had found room, had false ones of records that its latches guard.
+			// What is not patched may be the instructions that order the two: a server, of which a part had found room, had false ones of records that its latches guard.
 			j.notSeen.warn("races in " + processName(j.set, process) + " are not told: not all of its code could be patched, and what orders threads may be in the rest")
 		case f.Rule != finding.RuleDataRaceMov || !j.hideMov:
 			j.found(f)

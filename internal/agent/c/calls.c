@@ -184,15 +184,13 @@ static bool uring_on; /* all accesses are told */
 /* Requests to the kernel of code that calls it by itself, and what they are mapped by. fp: of a function that rs_hook_c called. */
 RS_GENERAL static void hands(const struct rs_call *c, const uintptr_t *fp, bool made)
 {
-	if (!uring_on || !(rs_uring_has((unsigned)c->number) || c->number == SYS_mmap))
+	if (!uring_on)
 		return;
 	const struct rs_called by = {NULL, c->next, c->next, (uintptr_t)c + RS_CALL_FRAME, *(const uintptr_t *)fp[0]};
 	if (!made)
 		rs_uring_before(&by, (unsigned)c->number, (const long *)c->arg);
-	else if (c->number != SYS_mmap)
+	else
 		rs_uring_after(&by, (unsigned)c->number, (const long *)c->arg, c->result);
-	else if (!failed(c->result))
-		rs_uring_mapped((uintptr_t)c->result, (int)c->arg[4], c->arg[5]);
 }
 
 RS_GENERAL long rs_call_before(struct rs_call *c)
@@ -232,7 +230,7 @@ void rs_calls_patching(void)
 	rs_call_class[SYS_rt_sigaction] = rs_call_class[SYS_rt_sigprocmask] = RS_CALL_SEE;
 	uring_on = rs_called_told();
 	for (unsigned i = 0; uring_on && i < RS_CALL_ROWS - 8; i++)
-		if (rs_uring_has(i) || i == SYS_mmap)
+		if (rs_uring_has(i))
 			rs_call_class[i] = RS_CALL_SEE;
 }
 

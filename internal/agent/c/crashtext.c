@@ -1,6 +1,6 @@
 /* crashtext.c: what libraries know of an abort. glibc keeps the message of a failed assertion and of its own complaints in __abort_msg; libstdc++ keeps the exception for which std::terminate was called.
  *
- * Ground rules that bite here: called in a handler of a crash: memory is read by the kernel, and nothing of the program's is called. The text of an exception is what its what() would return, which may be the program's function: its instructions
+ * Ground rules that bite here: called in a handler of a crash: memory is read by the kernel, and nothing is called but libstdc++'s __cxa_get_globals_fast, which computes an address of static TLS. The text of an exception is what its what() would return, which may be the program's function: its instructions
  * are followed one by one, with registers and a stack of ours, as long as they are among the few that such functions are made of. */
 #include "crashtext.h"
 #include "core.h"

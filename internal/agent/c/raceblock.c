@@ -146,15 +146,22 @@ void rs_race_alloc(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t
 	rs_race_unlock(&heap_lock);
 }
 
+/* The block there that is not freed; 0: none. Under the lock. */
+static uint32_t living(uint64_t addr)
+{
+	uint32_t i = by_addr[hash(addr)];
+	while (i && (block(i)->addr != addr || block(i)->freed))
+		i = block(i)->next;
+	return i;
+}
+
 void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size)
 {
 	if (!rs_race_lock(&heap_lock)) {
 		rs_race_amnesty();
 		return;
 	}
-	uint32_t i = by_addr[hash(addr)];
-	while (i && (block(i)->addr != addr || block(i)->freed))
-		i = block(i)->next;
+	uint32_t i = living(addr);
 	if (i && addr + size > end_of(block(i))) {
 		struct block b = *block(i);
 		uint64_t lo = end_of(&b), hi = addr + size;
@@ -174,9 +181,7 @@ void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t 
 		rs_race_amnesty();
 		return;
 	}
-	uint32_t i = by_addr[hash(addr)];
-	while (i && (block(i)->addr != addr || block(i)->freed))
-		i = block(i)->next;
+	uint32_t i = living(addr);
 	if (i && addr) {
 		struct block *b = block(i);
 		uint64_t hi = end_of(b);

@@ -265,10 +265,10 @@ static long told(const uint64_t *frame, long n, long a, long b, long c, long d, 
 	else if (n == SYS_close_range || (n == SYS_unshare && a & 0x400 /* CLONE_FILES */))
 		rs_fd_shared_no_more();
 	rs_kernel_reads(&by, (unsigned)n, arguments);
-	if (by.t && rs_uring_has((unsigned)n))
+	if (by.t)
 		rs_uring_before(&by, (unsigned)n, arguments);
 	long r = RS_PROGRAM6(n, a, b, c, d, e, f);
-	if (by.t && rs_uring_has((unsigned)n))
+	if (by.t)
 		rs_uring_after(&by, (unsigned)n, arguments, r);
 	rs_kernel_wrote(&by, (unsigned)n, arguments, r);
 	return finish(r);

@@ -27,7 +27,7 @@ static struct ring {
 	uintptr_t at;          /* the word, 0: not mapped yet */
 } rings[RINGS];
 
-bool rs_uring_has(unsigned n) { return n == SETUP || n == ENTER || n == SYS_io_submit || n == SYS_io_getevents || n == PGETEVENTS; }
+bool rs_uring_has(unsigned n) { return n == SETUP || n == ENTER || n == SYS_mmap || n == SYS_io_submit || n == SYS_io_getevents || n == PGETEVENTS; }
 
 static struct ring *ring_of(int fd)
 {
@@ -124,4 +124,6 @@ void rs_uring_after(const struct rs_called *c, unsigned n, const long a[6], long
 		made((int)result, (uintptr_t)a[1]);
 	if ((n == SYS_io_getevents || n == PGETEVENTS) && result > 0)
 		tell(c, (uintptr_t)a[0]);
+	if (n == SYS_mmap && (unsigned long)result <= -4096ul)
+		rs_uring_mapped((uintptr_t)result, (int)a[4], (uint64_t)a[5]);
 }
