@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/ripstop/ripstop/test/real/drive"
@@ -30,6 +31,7 @@ var soak = []string{"x264", "python-threading", "python-futures", "mariadb", "cc
 // TestCounted: programs give the native results with every memory instruction of theirs and of their libraries patched, but those of libc and the loader; and with libc's too.
 // Of the sites at most 0.3% need int3, of their executions at most 0.1%, in each run: redis executed 0.19% by int3 in every other one, at a site of writeToClient behind a lock prefix, whose only
 // place the kernel had chosen for the heap.
+// With RIPSTOP_SOAK=1 it is 50 runs of each, or RIPSTOP_RUNS, for the hours that machine time comes in pieces.
 func TestCounted(t *testing.T) {
 	if os.Getenv("RIPSTOP_REAL") == "" {
 		t.Skip("real programs run by make test-real (RIPSTOP_REAL=1)")
@@ -41,13 +43,18 @@ func TestCounted(t *testing.T) {
 	if _, err := os.Stat(ripstop); err != nil {
 		t.Fatalf("%v; run make first", err)
 	}
-	rounds := 1
-	if os.Getenv("RIPSTOP_SOAK") != "" {
+	rounds, long := 1, os.Getenv("RIPSTOP_SOAK") != ""
+	if long {
 		rounds = 50
+		if v := os.Getenv("RIPSTOP_RUNS"); v != "" {
+			if rounds, err = strconv.Atoi(v); err != nil || rounds < 1 {
+				t.Fatalf("RIPSTOP_RUNS=%q: it takes a number of runs, 1 or more", v)
+			}
+		}
 	}
 	shared := directory(t)
 	for _, p := range append(drive.Programs(), drive.Single()...) {
-		if rounds == 1 && slices.Contains(soak, p.Name) {
+		if !long && slices.Contains(soak, p.Name) {
 			continue
 		}
 		t.Run(p.Name, func(t *testing.T) {
