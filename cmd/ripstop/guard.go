@@ -22,8 +22,9 @@ it was noticed.
 With --epochs the last moments are recorded (the order of locks, results of system
 calls, memory as it was), at a cost that is still high. When something was overwritten
 they are executed again, in place, with the bytes watched, and the report names the
-instruction that wrote. This is new: not every program can be executed again (the
-report then says no more than without), --stats shows how many epochs could, and
+instruction that wrote; of a crash, the one that wrote the pointer, index, divisor or
+return address that was used. This is new: not every program can be executed again
+(the report then says no more than without), --stats shows how many epochs could, and
 locks and threads are not judged meanwhile.
 
 Not seen: writes that jump over the bytes that are looked at (256 behind a block, the

@@ -79,11 +79,23 @@ func (p *process) crashText(ev wire.EvCrashText) {
 	}
 }
 
+var used = map[wire.Used]string{
+	wire.UsedPointer:     "The pointer 0x%x that it used",
+	wire.UsedPart:        "The value 0x%x that the address it used was computed from",
+	wire.UsedReturn:      "The return address 0x%x that it went to",
+	wire.UsedDivisor:     "The divisor 0x%x",
+	wire.UsedDivisorPart: "The value 0x%x that the divisor was computed from",
+}
+
 // pointer says who wrote the pointer that the instruction used, the last write first.
 func (b *teller) pointer(writers []wire.EvGuardWriter) {
 	for i := len(writers) - 1; i >= 0; i-- {
 		w := writers[i]
-		text := fmt.Sprintf("The pointer 0x%x that it used, read from 0x%x, was written here", w.After, w.Addr)
+		what := used[w.Used]
+		if what == "" {
+			what = used[wire.UsedPointer]
+		}
+		text := fmt.Sprintf(what, w.After) + fmt.Sprintf(", read from 0x%x, was written here", w.Addr)
 		if i < len(writers)-1 {
 			text = fmt.Sprintf("Before that, 0x%x was written to the same place here", w.After)
 		}

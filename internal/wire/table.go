@@ -41,6 +41,7 @@ var Enums = []EnumSpec{
 		{1, "free"}, {2, "realloc"}, {3, "quarantine"}, {4, "exit"}, {5, "exec"}, {6, "signal"}, {7, "epoch"}}},
 	{"CrashFlag", "what else is known of a crash (bits)", []EnumValue{{1, "addressed"}, {2, "freed"}, {4, "behind"}}},
 	{"CrashText", "what a text says of a crash", []EnumValue{{1, "said"}, {2, "exception"}, {3, "what"}}},
+	{"Used", "what of a crash was written", []EnumValue{{0, "pointer"}, {1, "part"}, {2, "return"}, {3, "divisor"}, {4, "divisor-part"}}},
 	{"Writer", "how it is known who wrote", []EnumValue{{1, "watchpoint"}, {2, "kernel"}}},
 	{"RaceRule", "what the agent's race detector found", []EnumValue{
 		{1, "data-race"}, {2, "data-race-mov"}, {3, "free"}, {4, "free-mov"}, {5, "use-after-free"}, {6, "pending-race"}, {7, "pending-free"}}},
@@ -141,8 +142,8 @@ var Events = []Spec{
 	{72, "evidence", []Field{u8("kind", "Evidence"), u8("noticed", "Noticed"), u8("known", ""), u32f("number"), thread("alloc_thread"), thread("free_thread"), addr("block"), u64f("size"), addr("bad"), u32f("wrong"), stack(), stackN("alloc_stack"), stackN("free_stack"),
 		addr("next"), u64f("next_size"), stackN("next_stack")}, Bytes,
 		"[guard] Bytes were written that are nobody's: wrong of them, the first at bad. overflow: behind the heap block [block,block+size), allocated by alloc_thread at alloc_stack. underflow: in front of the block [next,next+next_size), allocated at next_stack; behind block the guard bytes are as they were. freed-write: in the block or behind it after free_thread freed it at free_stack. next 0: it is not known which block follows. known, bits: 1 size is what was asked for, 2 wrong is the least. Without bit 1 what said how long the block is was overwritten, and size is what it can be at most. stack: the call that noticed, 0: none did. number counts in the process, from 1. Tail: the bytes at bad as they should be, then, as many, as they are; empty where that is not known."},
-	{73, "guard-writer", []Field{u32f("evidence"), u8("how", "Writer"), thread("writer"), addr("addr"), addr("pc"), u64f("before"), u64f("after"), stack()}, NoTail,
-		"[guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next."},
+	{73, "guard-writer", []Field{u32f("evidence"), u8("how", "Writer"), u8("used", "Used"), thread("writer"), addr("addr"), addr("pc"), u64f("before"), u64f("after"), stack()}, NoTail,
+		"[guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next; used says whether it is that, or what else it was. before and after are then what lies at addr, of the size that was read."},
 
 	{74, "frame", []Field{u8("known", ""), addr("addr"), addr("pc"), u64f("lo"), u64f("hi"), addr("object"), addr("function"), addr("cfa")}, NoTail,
 		"In whose frame something on a stack lies. Sent before a `race` by the thread of its later access, at pc to addr: the first known bytes at addr are lo and hi just before it is made. Sent, with known 0, before events that speak of a lock at object. function not 0: object lies on a stack, in the frame that ends at cfa (its canonical frame address) of the function in which function is an address; 0: it is not known."},

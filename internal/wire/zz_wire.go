@@ -264,6 +264,19 @@ const (
 
 func (v CrashText) String() string { return enumName("CrashText", uint32(v)) }
 
+// Used: what of a crash was written.
+type Used uint8
+
+const (
+	UsedPointer     Used = 0
+	UsedPart        Used = 1
+	UsedReturn      Used = 2
+	UsedDivisor     Used = 3
+	UsedDivisorPart Used = 4
+)
+
+func (v Used) String() string { return enumName("Used", uint32(v)) }
+
 // Writer: how it is known who wrote.
 type Writer uint8
 
@@ -1967,10 +1980,11 @@ func (e EvEvidence) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvGuardWriter is event `guard-writer`: [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next.
+// EvGuardWriter is event `guard-writer`: [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next; used says whether it is that, or what else it was. before and after are then what lies at addr, of the size that was read.
 type EvGuardWriter struct {
 	Evidence uint32
 	How      Writer
+	Used     Used
 	Writer   uint32
 	Addr     uint64
 	Pc       uint64
@@ -1983,6 +1997,7 @@ type EvGuardWriter struct {
 func DecodeGuardWriter(w []uint64) (e EvGuardWriter) {
 	e.Evidence = uint32(w[1] >> 0)
 	e.How = Writer(w[1] >> 32)
+	e.Used = Used(w[1] >> 40)
 	e.Writer = uint32(w[2] >> 0)
 	e.Addr = uint64(w[3] >> 0)
 	e.Pc = uint64(w[4] >> 0)
@@ -1998,6 +2013,7 @@ func (e EvGuardWriter) Append(dst []uint64, ts uint64) []uint64 {
 	w[0] = ts<<8 | 73
 	w[1] |= uint64(uint32(e.Evidence)) << 0
 	w[1] |= uint64(uint8(e.How)) << 32
+	w[1] |= uint64(uint8(e.Used)) << 40
 	w[2] |= uint64(uint32(e.Writer)) << 0
 	w[3] |= uint64(uint64(e.Addr)) << 0
 	w[4] |= uint64(uint64(e.Pc)) << 0

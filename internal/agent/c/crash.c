@@ -18,7 +18,7 @@
 static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 enum { FATAL = sizeof fatal / sizeof fatal[0] };
 static bool began;
-void (*rs_crash_cause)(struct rs_thread *t, const greg_t *g);
+void (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g);
 
 static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
 
@@ -57,8 +57,8 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		return;
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
-	if (rs_crash_cause && (sig == SIGSEGV || sig == SIGBUS) && fault && !rs_evidence_count())
-		rs_crash_cause(t, g);
+	if (rs_crash_cause && (sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE) && fault && !rs_evidence_count())
+		rs_crash_cause(t, sig, g);
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, uc);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);

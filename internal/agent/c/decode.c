@@ -64,7 +64,7 @@ static unsigned operand(struct rs_instruction *in, const uint8_t *at, size_t n)
 {
 	if (n < 1)
 		return 0;
-	uint8_t rex = in->map == 4 ? 0 : in->rex;
+	uint8_t rex = in->rex;
 	unsigned used = 1, disp = 0;
 	in->modrm = true;
 	in->mod = at[0] >> 6;
@@ -129,6 +129,7 @@ bool rs_decode(struct rs_instruction *in, const uint8_t *code, size_t n)
 		if (i + head >= n)
 			return false;
 		unsigned map = b == 0xc5 ? 1 : code[i] & (b == 0x62 ? 7 : 31);
+		in->rex = (uint8_t)~code[i] >> 5 & (b == 0xc5 ? 4 : 7); /* R, X, B, as REX has them */
 		i += head;
 		in->map = 4;
 		in->op = code[i++];

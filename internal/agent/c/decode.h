@@ -8,7 +8,7 @@ enum { RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI };
 struct rs_instruction {
 	const uint8_t *at;
 	uint8_t length, op, map; /* map: 0 one byte, 1 0f, 2 0f38, 3 0f3a, 4 VEX, EVEX */
-	uint8_t rex, small, odd; /* small: 66; odd: f2, f3, segment or address prefixes */
+	uint8_t rex, small, odd; /* rex: of VEX and EVEX its low three bits; small: 66; odd: f2, f3, segment or address prefixes */
 	bool modrm;
 	uint8_t mod, reg, rm, base, index, scale, imm; /* base and index of a memory operand: 16: none, 17: rip; scale: a shift; imm: bytes */
 	int32_t disp;

@@ -482,7 +482,8 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	long r = rs_guard_begin(CALLS);
 	if (r < 0 || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 		return r;
-	rs_guard_cause_begin();
+	if (!rs_guard_cause_begin())
+		return -ENOMEM;
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;
 	w->every = every;

@@ -4,6 +4,7 @@
  * compared. Several times if more bytes are to be watched than there are registers, or if it diverged. Not compared: what lies below each thread's stack pointer at its event, its alternate stack if it is not on it (frames of our stops lie
  * there), rseq's bytes, and guard's own slots. A re-execution is an excursion: memory, map and frames go forward to where the recording ended, whatever came of it, and the run goes on from there in a new epoch. */
 #include "checkpoint.h"
+#include "guardstep.h"
 #include "guardsys.h"
 #include "guardwatch.h"
 #include "world.h"
@@ -110,6 +111,7 @@ static long gather(void)
 		bool all, waiting;
 		uint32_t ended = __atomic_load_n(&w->ended, __ATOMIC_SEQ_CST);
 		rs_guard_kick();
+		rs_guard_step_poll();
 		uint64_t s = progress(&all, &waiting), now = now_ms();
 		if (s != sum) {
 			sum = s;

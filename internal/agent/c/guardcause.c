@@ -3,6 +3,7 @@
 #include "crash.h"
 #include "evidence.h"
 #include "guardepoch.h"
+#include "guardstep.h"
 #include "guardwatch.h"
 #include "pointer.h"
 
@@ -18,18 +19,21 @@ static struct rs_guard_watch wrong(const struct rs_evidence *e)
 	return w;
 }
 
-static void tell(struct rs_thread *t, uint32_t number, const struct rs_guard_hit *h)
+static void tell(struct rs_thread *t, uint32_t number, unsigned used, const struct rs_guard_hit *h)
 {
 	bool kernel = h->call >= 0;
 	uint64_t frame[RS_GUARD_HIT_FRAMES];
-	rs_os_copy(frame, h->frame, sizeof frame);
+	/* A call wrote its return address: it is in the caller. */
+	uint32_t from = !kernel && h->frames > 1 && h->gregs[REG_RSP] == h->address && h->after == h->frame[1];
+	for (uint32_t i = from; i < h->frames; i++)
+		frame[i - from] = h->frame[i];
 	frame[0]--; /* in what wrote: it is taken as where the thread is */
-	uint32_t stack = rs_stack_of(t, frame, h->frames);
+	uint32_t stack = rs_stack_of(t, frame, h->frames - from);
 	uint64_t *words = rs_reserve(t, RS_EV_GUARD_WRITER, RS_GUARD_WRITER_WORDS);
 	if (!words)
 		return;
 	/* Behind the instruction: the byte before is its last. */
-	rs_put_guard_writer(words, number, kernel ? RS_WRITER_KERNEL : RS_WRITER_WATCHPOINT, h->thread, h->address, kernel ? 0 : h->frame[0] - 1, h->before, h->after, stack);
+	rs_put_guard_writer(words, number, kernel ? RS_WRITER_KERNEL : RS_WRITER_WATCHPOINT, (uint8_t)used, h->thread, h->address, kernel ? 0 : frame[0], h->before, h->after, stack);
 	rs_commit(t);
 }
 
@@ -47,7 +51,7 @@ static void tell_unit(struct rs_thread *t, const struct rs_evidence *e, const st
 		lo--;
 	for (; lo < hi; lo++)
 		if (u->hit[lo % RS_GUARD_HITS].order)
-			tell(t, e->number, &u->hit[lo % RS_GUARD_HITS]);
+			tell(t, e->number, RS_USED_POINTER, &u->hit[lo % RS_GUARD_HITS]);
 }
 
 /* Words of stacks that nobody uses may differ. */
@@ -74,24 +78,49 @@ static void found(const struct rs_evidence *e, unsigned n)
 	}
 }
 
-/* The pointer that a crash used: the last writes to where it was read from, if the last of them wrote what was read. */
-static void cause(struct rs_thread *t, const greg_t *g)
+/* What a crash's pointer was read as, and where from; in the arena. */
+static struct source { bool known; struct rs_pointer of; } *source;
+
+/* On the coordinator: the steps to the crash are there, next is a re-execution with the place watched. */
+static bool stepped(void)
+{
+	struct rs_pointer p;
+	bool whole;
+	if (!rs_pointer_source(&p, &whole))
+		return whole;
+	struct rs_guard_watch w = {p.location, p.bytes};
+	source->of = p;
+	source->known = rs_guard_watch_next(&w, 1) == 0;
+	return whole;
+}
+
+/* The last writes to where it was read from, up to the one that wrote what was read. */
+static void cause(struct rs_thread *t, int sig, const greg_t *g)
 {
 	enum { STEPS = 4 };
-	struct rs_guard_watch w = {.bytes = sizeof(uint64_t)};
-	uint64_t pointer;
-	if (!rs_pointer_source(g, &w.address, &pointer) || rs_guard_watch(&w, 1) != 0 || !same(rs_guard_epoch_again()))
+	if (rs_guard_mode() == RS_GUARD_RECORD)
+		source->known = false;
+	if (rs_guard_step(t, sig, g) != 0 || !same(rs_guard_epoch_again()) || !source->known)
 		return;
 	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;
 	const struct rs_guard_unit *u = of && of->units == 1 ? &of->unit[0] : NULL;
-	if (!u || u->address != w.address || u->state != RS_GUARD_UNIT_WATCHED || u->lost || !u->count || u->hit[(u->count - 1) % RS_GUARD_HITS].after != pointer)
+	if (!u || u->address != source->of.location || u->state != RS_GUARD_UNIT_WATCHED || u->lost)
 		return;
-	uint64_t k = u->count > STEPS ? u->count - STEPS : 0;
-	for (; k < u->count; k++) {
+	/* It may have been overwritten since. */
+	uint64_t least = u->count > RS_GUARD_HITS ? u->count - RS_GUARD_HITS : 0, hi = u->count;
+	while (hi > least && u->hit[(hi - 1) % RS_GUARD_HITS].after != source->of.value)
+		hi--;
+	for (uint64_t k = hi > least + STEPS ? hi - STEPS : least; k < hi; k++) {
 		const struct rs_guard_hit *h = &u->hit[k % RS_GUARD_HITS];
 		if (h->order && !ours(h))
-			tell(t, 0, h);
+			tell(t, 0, source->of.used, h);
 	}
 }
 
-void rs_guard_cause_begin(void) { rs_evidence_found = found, rs_crash_cause = cause; }
+bool rs_guard_cause_begin(void)
+{
+	if (!(source = rs_guard_map(sizeof *source)))
+		return false;
+	rs_evidence_found = found, rs_crash_cause = cause, rs_guard_stepped = stepped;
+	return true;
+}

@@ -10,6 +10,6 @@ extern uint32_t *rs_guard_request RS_HIDDEN;
 
 /* The coordinator, the log, system calls, and the first checkpoint. */
 long rs_guard_begin_session(bool every, uint32_t ms) RS_HIDDEN;
-/* guardcause.c: what evidence there is of the heap's is looked into from now on. */
-void rs_guard_cause_begin(void) RS_HIDDEN;
+/* guardcause.c: evidence of the heap, and crashes, are looked into from now on. False: no memory. */
+bool rs_guard_cause_begin(void) RS_HIDDEN;
 #endif

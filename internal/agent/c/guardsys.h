@@ -22,6 +22,8 @@ void rs_guard_sys_after(struct rs_call *c) RS_HIDDEN;
 bool rs_hook_skip(greg_t *g) RS_HIDDEN;
 /* The hook's syscall instruction, or behind it, is where this is. */
 bool rs_hook_at_call(uintptr_t pc) RS_HIDDEN;
+/* At the hook's first instruction: where its caller goes on behind the system call. 0: it is elsewhere. */
+uint64_t rs_hook_next(const greg_t *g) RS_HIDDEN;
 
 /* From rs_vdso_hook: function is the vdso's, row its count's. */
 long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;

@@ -4,6 +4,7 @@
  * what was told. A blocked SIGTRAP would come later, at another instruction (and says so: late); in a re-execution it is open on all threads. */
 #include "guardwatch.h"
 #include "guardlog.h"
+#include "guardstep.h"
 #include "patch.h"
 #include "world.h"
 #include <errno.h>
@@ -47,18 +48,21 @@ long rs_guard_watch_begin(void)
 		return -ENOMEM;
 	w->room = REGISTERS;
 	watch = w;
-	return 0;
+	return rs_guard_step_begin();
 }
 
 /* --- what is asked for ---------------------------------------------------------------------------------------------------------------- */
 
 long rs_guard_watch(const struct rs_guard_watch *asked, unsigned n)
 {
-	struct watch *w = watch;
-	if (!w)
+	if (!watch)
 		return -ESRCH;
-	if (rs_guard_mode() == RS_GUARD_REPLAY)
-		return w->answer;
+	return rs_guard_mode() == RS_GUARD_REPLAY ? watch->answer : rs_guard_watch_next(asked, n);
+}
+
+long rs_guard_watch_next(const struct rs_guard_watch *asked, unsigned n)
+{
+	struct watch *w = watch;
 	rs_os_clear(&w->of, sizeof w->of);
 	w->room = REGISTERS;
 	w->failed = 0;
@@ -388,15 +392,19 @@ void rs_guard_watch_arm(void)
 {
 	struct watch *w = watch;
 	long r;
-	if (!wanted())
+	bool steps = rs_guard_step_wanted();
+	if (!wanted() && !steps)
 		return;
 	for (;;) {
 		choose();
-		if ((r = rs_sandboxed ? -EACCES : open_all()) == 0)
+		if (steps)
+			w->chosen = 0;
+		if ((r = rs_sandboxed ? -EACCES : open_all()) == 0 && (!steps || (r = rs_guard_step_arm()) == 0))
 			break;
 		close_all(NULL);
 		/* Some registers may be free, or some descriptors. */
-		if ((r != -ENOSPC && r != -EMFILE && r != -ENFILE && r != -ENOMEM) || w->room == 1) {
+		if ((r != -ENOSPC && r != -EMFILE && r != -ENFILE && r != -ENOMEM) || w->room == 1 || steps) {
+			rs_guard_step_over();
 			refused(r);
 			return;
 		}
@@ -435,6 +443,7 @@ void rs_guard_watch_disarm(bool stopped)
 	if (!w || !w->armed)
 		return;
 	close_all(counted);
+	rs_guard_step_disarm();
 	if (stopped)
 		give_stacks_back();
 	for (uint32_t k = 0; k < w->chosen; k++) {
@@ -447,6 +456,8 @@ void rs_guard_watch_disarm(bool stopped)
 bool rs_guard_watch_more(bool identical)
 {
 	struct watch *w = watch;
+	if (rs_guard_step_wanted())
+		return rs_guard_step_more() || wanted();
 	if (!wanted())
 		return false;
 	w->failed = identical ? 0 : w->failed + 1;
@@ -464,6 +475,7 @@ bool rs_guard_watch_more(bool identical)
 void rs_guard_watch_over(void)
 {
 	struct watch *w = watch;
+	rs_guard_step_over();
 	if (!w || !w->asked)
 		return;
 	for (uint32_t i = 0; i < w->of.units; i++)

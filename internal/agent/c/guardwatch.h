@@ -60,6 +60,8 @@ struct rs_guard_watched {
 /* The next re-execution tells who writes to these bytes. On a thread of the program, or the coordinator; replaces what was asked before. In a re-execution: nothing, and 0. -EINVAL: no bytes; -E2BIG: more than RS_GUARD_UNITS units;
  * -ESRCH: there is no log. That the kernel refuses is known when it is over: rs_guard_watched. */
 long rs_guard_watch(const struct rs_guard_watch *w, unsigned n) RS_HIDDEN;
+/* The same, for the coordinator, between two re-executions of an epoch. */
+long rs_guard_watch_next(const struct rs_guard_watch *w, unsigned n) RS_HIDDEN;
 /* What came of the last one that was asked for and is over; in the arena. NULL: none was. It stays the same through the next one: who is executed again reads what it read. */
 const struct rs_guard_watched *rs_guard_watched(void) RS_HIDDEN;
 /* Is that of the one that was asked for last? Not so if the epoch came to its end otherwise. */

@@ -1,201 +1,283 @@
-/* pointer.c: where a pointer that a faulting instruction used was read from: a few instructions before the fault, decoded as far as needed.
+/* pointer.c: where a pointer that a crash used was read from. The instructions before it are known with their registers (guardstep.h); from the one that faulted a register is followed back through them to the load that its value came from,
+ * and from there through what this stack had of it, as far as it was seen.
  *
- * Ground rules that bite here: called in a handler of a crash: all memory is read by the kernel, nothing is taken for granted. What is claimed rests on three things: the code between the load and the fault was run through (no jump out of it that is
- * always taken, none into it that is seen), no instruction there writes the registers that the address is made of, and the pointer's value lies at that address now. */
+ * Ground rules that bite here: on the coordinator, after a crash: all memory is read by the kernel, nothing is taken for granted. An instruction that is not known, and that left the register as it was, is taken to have not written it. */
 #include "pointer.h"
-#include "core.h"
 #include "decode.h"
+#include "guardstep.h"
 #include "os.h"
 #include <sys/uio.h>
+#include <signal.h>
+#include <ucontext.h>
 
-enum { BEFORE = 192, BEHIND = 64, STARTS = 32, MOST = 128, DEPTH = 6 };
+enum { DEPTH = 64, NONE = 16, LOCAL = 1 << 20 /* of a stack, from its pointer's red zone up */, RED_ZONE = 128 };
 
-/* --- looking back ------------------------------------------------------------------------------------------------------------------------ */
-
-struct path {
-	uintptr_t base;              /* of code */
-	const greg_t *g;
-	unsigned n;                  /* instructions; the last is the faulting one */
-	struct rs_instruction in[MOST];
-	uint8_t code[BEFORE + BEHIND + 16];
-	unsigned from, have;         /* of code: what could be read */
-};
-
-static bool read_memory(uintptr_t at, void *to, size_t n)
+static size_t read_some(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
-	return RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
+	return r < 0 ? 0 : (size_t)r;
 }
 
-static uintptr_t pc_of(const struct path *p, const struct rs_instruction *in) { return p->base + (uintptr_t)(in->at - p->code); }
+static bool readable(uint64_t at)
+{
+	uint8_t byte;
+	return read_some(at, &byte, 1) == 1;
+}
 
-static uint64_t at_fault(const struct path *p, unsigned r)
+static uint64_t of(const uint64_t *gregs, unsigned r)
 {
 	static const uint8_t where[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-	return (uint64_t)p->g[where[r & 15]];
+	return gregs[where[r & 15]];
 }
 
-/* Decoding that begins in the middle of an instruction soon falls in step: the way that most beginnings lead to. */
-static bool find_path(struct path *p)
+static uint64_t reg(const struct rs_guard_step *s, unsigned r) { return of(s->gregs, r); }
+
+struct decoded { struct rs_instruction in; uint8_t code[15]; };
+
+static bool decode(const struct rs_guard_step *s, struct decoded *d)
 {
-	unsigned end = BEFORE, votes = 0, all = 0, best = 0;
-	struct rs_instruction in;
-	uint8_t first[STARTS];
-	for (unsigned s = 0; s < STARTS; s++) {
-		unsigned at = p->from + s, meets = 0;
-		first[s] = 0;
-		for (; at < end && rs_decode(&in, p->code + at, p->have - at); at += in.length)
-			if (!meets && at >= p->from + 2 * STARTS)
-				meets = at;
-		if (at != end || !meets)
-			continue;
-		all++;
-		first[s] = (uint8_t)(meets - p->from);
-	}
-	for (unsigned s = 0; s < STARTS; s++) {
-		unsigned same = 0;
-		for (unsigned o = 0; o < STARTS; o++)
-			same += first[s] && first[o] == first[s];
-		if (same > votes)
-			votes = same, best = p->from + first[s];
-	}
-	if (!votes || votes * 4 < all * 3)
+	/* A page at a time: the instruction may be the last of its mapping. */
+	uint64_t pc = s->gregs[REG_RIP];
+	size_t page = RS_PAGE - pc % RS_PAGE, n = read_some(pc, d->code, page < sizeof d->code ? page : sizeof d->code);
+	if (n == page && n < sizeof d->code)
+		n += read_some(pc + n, d->code + n, sizeof d->code - n);
+	return rs_decode(&d->in, d->code, n);
+}
+
+static bool memory_operand(const struct rs_instruction *in) { return in->modrm && in->mod != 3; }
+
+/* Of its memory operand; false: a segment's, or an address of 32 bits. */
+static bool address(const struct rs_guard_step *s, const struct rs_instruction *in, uint64_t *a)
+{
+	if (!memory_operand(in) || in->odd == 0x64 || in->odd == 0x65 || in->odd == 0x67)
 		return false;
-	p->n = 0;
-	for (unsigned at = best; at <= end; at += in.length) {
-		if (p->n == MOST || !rs_decode(&in, p->code + at, p->have - at))
-			return false;
-		p->in[p->n++] = in;
-		if (at < end && rs_decode_leaves(&in))
-			p->n = 0;
-		if (at == end)
-			return true;
-	}
-	return false;
-}
-
-/* Somebody jumps between instruction j and the faulting one, behind the former. */
-static bool entered(const struct path *p, unsigned j)
-{
-	uintptr_t lo = pc_of(p, &p->in[j]), hi = pc_of(p, &p->in[p->n - 1]);
-	struct rs_instruction in;
-	for (unsigned at = (unsigned)(p->in[0].at - p->code); at < p->have && rs_decode(&in, p->code + at, p->have - at); at += in.length) {
-		uintptr_t to = rs_decode_target(&in, p->base + at);
-		if (to > lo && to <= hi)
-			return true;
-	}
-	return false;
-}
-
-static bool value(const struct path *p, unsigned r, unsigned i, unsigned depth, uint64_t *v);
-
-/* Of the memory operand of instruction j. */
-static bool address(const struct path *p, unsigned j, unsigned depth, uintptr_t *a)
-{
-	const struct rs_instruction *in = &p->in[j];
-	uint64_t base = 0;
-	if (in->odd || in->index != 16 || in->base == 16)
-		return false;
+	*a = (uint64_t)(int64_t)in->disp;
 	if (in->base == 17)
-		base = pc_of(p, in) + in->length;
-	else if (!value(p, in->base, j, depth, &base))
-		return false;
-	*a = base + (uintptr_t)(intptr_t)in->disp;
+		*a += s->gregs[REG_RIP] + in->length;
+	else if (in->base < 16)
+		*a += reg(s, in->base);
+	if (in->index < 16)
+		*a += reg(s, in->index) << in->scale;
 	return true;
 }
 
-static bool is_load(const struct rs_instruction *in) { return in->map == 0 && in->op == 0x8b && in->rex & 8 && in->mod != 3 && !in->small; }
-static bool is_store(const struct rs_instruction *in) { return in->map == 0 && in->op == 0x89 && in->rex & 8 && in->mod != 3 && !in->small; }
-static bool is_local(const struct rs_instruction *in) { return (in->base == RBP || in->base == RSP) && in->index == 16; }
-
-/* Who wrote register r last before instruction i; false: not seen. */
-static bool writer(const struct path *p, unsigned r, unsigned i, unsigned *j)
+/* Of an address that is no good: the register to blame, `part` if it is not all of it. A base that is memory is right, so the index is not. */
+static unsigned blamed(const struct rs_guard_step *s, const struct rs_instruction *in, bool *part)
 {
-	while (i-- > 0)
-		if (rs_decode_writes(&p->in[i]) & rs_register_bit(r)) {
-			*j = i;
-			return true;
-		}
-	return false;
-}
-
-/* Of register r before instruction i. */
-static bool value(const struct path *p, unsigned r, unsigned i, unsigned depth, uint64_t *v)
-{
-	bool since = false;
-	for (unsigned k = i; k + 1 < p->n; k++)
-		since |= rs_decode_writes(&p->in[k]) & rs_register_bit(r);
-	if (!since) {
-		*v = at_fault(p, r);
-		return true;
+	unsigned base = in->base < 16 ? in->base : NONE, index = in->index < 16 ? in->index : NONE;
+	if (base == NONE || (index != NONE && readable(reg(s, base)))) {
+		*part |= index != NONE;
+		return index;
 	}
-	unsigned j;
-	uintptr_t a;
-	if (depth == 0 || !writer(p, r, i, &j))
-		return false;
-	const struct rs_instruction *in = &p->in[j];
-	if (in->map || in->odd || in->small || !(in->rex & 8))
-		return false;
-	if ((in->op == 0x8b || in->op == 0x89) && in->mod == 3)
-		return value(p, in->op == 0x8b ? in->rm : in->reg, j, depth - 1, v);
-	if (in->op == 0x8d && in->mod != 3)
-		return address(p, j, depth - 1, v);
-	/* Memory as it is now: of variables of this function only, which others hardly write. */
-	return is_load(in) && is_local(in) && address(p, j, depth - 1, &a) && read_memory(a, v, sizeof *v);
+	return base;
 }
 
-/* The place that register r, as it is before instruction i, was read from. */
-static bool source(const struct path *p, unsigned r, unsigned i, unsigned depth, unsigned *load)
+enum what { UNKNOWN, MOVED /* from register from */, LOADED /* bytes from memory */, CONSTANT, EARLIER /* than the first step */ };
+struct origin { enum what what; unsigned from, bytes; uint64_t location; };
+
+static struct origin unknown(void) { return (struct origin){.what = UNKNOWN}; }
+static struct origin constant(void) { return (struct origin){.what = CONSTANT}; }
+static struct origin moved(unsigned from)
 {
-	unsigned j;
-	if (depth == 0 || !writer(p, r, i, &j))
-		return false;
-	const struct rs_instruction *in = &p->in[j];
-	if (in->map || in->odd || in->small || !(in->rex & 8))
-		return false;
-	if ((in->op == 0x8b || in->op == 0x89) && in->mod == 3)
-		return source(p, in->op == 0x8b ? in->rm : in->reg, j, depth - 1, load);
-	if (!is_load(in))
-		return false;
-	*load = j;
-	/* From a variable of the function that it was just written to: what was written came from somewhere, too. */
-	for (unsigned k = j; is_local(in) && k-- > 0;) {
-		const struct rs_instruction *st = &p->in[k];
-		if (rs_decode_writes(st) & rs_register_bit(in->base))
+	struct origin o = {.what = MOVED, .from = from};
+	return from < 16 ? o : unknown();
+}
+
+/* What lies at an address, of so many bytes. */
+static struct origin lies(uint64_t at, unsigned bytes) { return (struct origin){.what = LOADED, .location = at, .bytes = bytes}; }
+
+static struct origin loaded(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned bytes)
+{
+	struct origin o = {.what = LOADED, .bytes = bytes};
+	return address(s, in, &o.location) ? o : unknown();
+}
+
+/* r = r op what modrm names: the operand that is no pointer to anything is to blame, if the other one is. */
+static struct origin added(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned r, unsigned bytes)
+{
+	if (!readable(reg(s, r)))
+		return moved(r);
+	return in->mod == 3 ? moved(in->op & 2 ? in->rm : in->reg) : loaded(s, in, bytes);
+}
+
+/* What register r, which this instruction may write, has behind it. */
+static struct origin written(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned r)
+{
+	uint8_t op = in->op;
+	unsigned bytes = in->rex & 8 ? 8 : 4, low = (unsigned)(op & 7) | (in->rex & 1u) << 3;
+	bool part;
+	if (in->small || in->odd)
+		return unknown();
+	if (in->map == 1) {
+		if (in->reg == r && (op == 0xb6 || op == 0xb7 || op == 0xbe || op == 0xbf))
+			return in->mod == 3 ? moved(in->rm) : loaded(s, in, op & 1 ? 2 : 1);
+		return in->reg == r && op == 0xaf ? moved(r) : unknown();
+	}
+	if (in->map != 0)
+		return unknown();
+	switch (op) {
+	case 0x89: return moved(in->reg);
+	case 0x8b: return in->mod == 3 ? moved(in->rm) : loaded(s, in, bytes);
+	case 0x63: return in->mod == 3 ? moved(in->rm) : loaded(s, in, 4);
+	case 0x8d: return moved(blamed(s, in, &part));
+	case 0x01: case 0x03: case 0x29: case 0x2b: return added(s, in, r, bytes);
+	case 0x31: case 0x33: return in->mod == 3 && in->reg == in->rm ? constant() : unknown();
+	case 0x81: case 0x83: case 0xc1: case 0xd1: return moved(r);
+	case 0x69: case 0x6b: return in->mod == 3 ? moved(in->rm) : loaded(s, in, bytes);
+	case 0xc7: return constant();
+	case 0x98: return moved(RAX);
+	case 0xff: return (in->reg & 7) < 2 ? moved(r) : unknown();
+	default:
+		if (op >= 0x58 && op <= 0x5f && low == r)
+			return lies(reg(s, RSP), 8);
+		return op >= 0xb8 && op <= 0xbf ? constant() : unknown();
+	}
+}
+
+/* The registers that this may write, where the next step shows what a call did. */
+static unsigned writes(const struct rs_instruction *in)
+{
+	if (in->map == 1 && in->op == 0x05)
+		return rs_register_bit(RAX) | rs_register_bit(RCX) | rs_register_bit(11);
+	if (in->map == 0 && (in->op == 0xe8 || in->op == 0xc2 || in->op == 0xc3 || (in->op == 0xff && (in->reg & 7) >= 2)))
+		return rs_register_bit(RSP);
+	if (in->map == 0 && in->op == 0xc9)
+		return rs_register_bit(RSP) | rs_register_bit(RBP);
+	return rs_decode_writes(in);
+}
+
+/* Where register r, as it is before step i, came from; *at: the step. */
+static struct origin origin(unsigned r, uint32_t i, uint32_t *at)
+{
+	const struct rs_guard_step *after = rs_guard_step_back(i), *s;
+	for (uint32_t k = i + 1; (s = rs_guard_step_back(k)); after = s, k++) {
+		struct decoded d;
+		if (s->what == RS_GUARD_STEP_BREAK)
 			break;
-		unsigned further;
-		if (is_store(st) && st->base == in->base && st->index == 16 && st->disp == in->disp) {
-			uintptr_t a;
-			uint64_t was, is;
-			if (source(p, st->reg, k, depth - 1, &further) && address(p, further, DEPTH, &a) && address(p, j, DEPTH, &is) && read_memory(is, &was, sizeof was) && read_memory(a, &is, sizeof is) && was == is && !entered(p, further))
-				*load = further;
+		if (s->what == RS_GUARD_STEP_CALL) {
+			/* Code that reads another register behind a call knows that the call leaves it alone (-fipa-ra). */
+			if (r == RAX || (r == RDX && (!reg(s, r) || reg(s, r) != reg(after, r))))
+				return unknown();
+			continue;
+		}
+		bool known = decode(s, &d);
+		if (known && !(writes(&d.in) & rs_register_bit(r)))
+			continue;
+		struct origin o = known ? written(s, &d.in, r) : unknown();
+		if (o.what == UNKNOWN && reg(s, r) == reg(after, r))
+			continue;
+		*at = k;
+		return o;
+	}
+	return (struct origin){.what = EARLIER};
+}
+
+static uint64_t low_bytes(uint64_t v, unsigned bytes) { return bytes < 8 ? v & ((1ull << 8 * bytes) - 1) : v; }
+
+enum stored { NOT_SEEN, OTHERWISE, REGISTER };
+
+/* Did an instruction before step i store this value there? Its step, and register. */
+static enum stored stored(const struct rs_pointer *p, uint32_t i, uint32_t *at, unsigned *r)
+{
+	const struct rs_guard_step *s;
+	for (uint32_t k = i + 1; (s = rs_guard_step_back(k)); k++) {
+		struct decoded d;
+		uint64_t a;
+		if (s->what == RS_GUARD_STEP_BREAK)
+			break;
+		if (s->what != RS_GUARD_STEP_ONE || !decode(s, &d) || d.in.map != 0)
+			continue;
+		bool push = d.in.op >= 0x50 && d.in.op <= 0x57 && !d.in.small;
+		if (push)
+			a = reg(s, RSP) - 8;
+		else if (d.in.op != 0x89 || d.in.small || (d.in.rex & 8 ? 8u : 4u) < p->bytes || !address(s, &d.in, &a))
+			continue;
+		if (a != p->location)
+			continue;
+		*at = k;
+		*r = push ? (unsigned)(d.in.op & 7) | (d.in.rex & 1u) << 3 : d.in.reg;
+		return low_bytes(reg(s, *r), p->bytes) == p->value ? REGISTER : OTHERWISE;
+	}
+	return NOT_SEEN;
+}
+
+/* What the crash used, before step *i: a register (MOVED), or what lies in memory (LOADED); *bytes of it; *as: enum Used, if it is all of it, *part: it is not. */
+static struct origin used(uint32_t *i, unsigned *bytes, unsigned *as, bool *part)
+{
+	const struct rs_guard_step *s = rs_guard_step_back(0);
+	struct decoded d;
+	*as = RS_USED_POINTER;
+	*bytes = 8;
+	*part = false;
+	if (decode(s, &d)) {
+		bool plain = d.in.map == 0, divides = plain && (d.in.op & 0xfe) == 0xf6 && (d.in.reg & 6) == 6;
+		if (divides && rs_guard_step_signal() == SIGFPE) {
+			*as = RS_USED_DIVISOR;
+			*bytes = d.in.op == 0xf6 ? 1 : d.in.small ? 2 : d.in.rex & 8 ? 8 : 4;
+			return d.in.mod != 3 ? loaded(s, &d.in, *bytes) : *bytes > 1 || d.in.rm < 4 || d.in.rex ? moved(d.in.rm) : unknown();
+		}
+		if (plain && d.in.op == 0xc3) { /* to an address that there cannot be */
+			*as = RS_USED_RETURN;
+			return lies(reg(s, RSP), 8);
+		}
+		if (memory_operand(&d.in) && (d.in.map != 4 || d.in.op < 0x90 || d.in.op > 0x93 /* gathers */) && d.in.base != RSP)
+			return moved(blamed(s, &d.in, part));
+		if (plain && d.in.op >= 0xa4 && d.in.op <= 0xa7)
+			return moved(readable(reg(s, RSI)) ? RDI : RSI);
+		if (plain && (d.in.op == 0xac || d.in.op == 0xad))
+			return moved(RSI);
+		return plain && (d.in.op == 0xaa || d.in.op == 0xab || d.in.op == 0xae || d.in.op == 0xaf) ? moved(RDI) : unknown();
+	}
+	/* There is no code there: who went there? */
+	if (!(s = rs_guard_step_back(1)) || s->what != RS_GUARD_STEP_ONE || !decode(s, &d) || d.in.map != 0)
+		return unknown();
+	*i = 1;
+	if (d.in.op == 0xc3) {
+		*as = RS_USED_RETURN;
+		return lies(reg(s, RSP), 8);
+	}
+	if (d.in.op != 0xff || ((d.in.reg & 7) != 2 && (d.in.reg & 7) != 4))
+		return unknown();
+	return d.in.mod == 3 ? moved(d.in.rm) : loaded(s, &d.in, 8);
+}
+
+bool rs_pointer_source(struct rs_pointer *p, bool *whole)
+{
+	uint32_t i = 0, at;
+	bool found = false, part;
+	unsigned as, bytes, r = NONE;
+	struct origin o = used(&i, &bytes, &as, &part);
+	uint64_t value = 0;
+	*whole = true;
+	at = i;
+	if (o.what == MOVED) {
+		value = low_bytes(reg(rs_guard_step_back(i), o.from), bytes);
+		/* In the recording it may have been another one. */
+		if (i == 0 && value != low_bytes(of(rs_guard_step_crash(), o.from), bytes))
+			return *whole = false;
+	} else if (o.what != LOADED || read_some(o.location, &value, bytes) != bytes) {
+		return false;
+	}
+	for (unsigned depth = 0; depth < DEPTH; depth++) {
+		if (o.what == LOADED && o.location % o.bytes == 0) {
+			uint64_t was = r == NONE ? value : low_bytes(reg(rs_guard_step_back(at - 1), r), o.bytes);
+			*p = (struct rs_pointer){.location = o.location, .value = was, .bytes = o.bytes, .used = part || was != value ? as + 1 : as};
+			found = true;
+			/* A variable of the function, or what was pushed: what was put there came from somewhere, too. */
+			if (o.location + RED_ZONE - reg(rs_guard_step_back(at), RSP) > LOCAL)
+				break;
+			enum stored how = stored(p, at, &i, &r);
+			*whole = how != NOT_SEEN;
+			if (how != REGISTER)
+				break;
+		} else if (o.what == MOVED) {
+			r = o.from, i = at;
+		} else {
+			*whole = o.what != EARLIER;
 			break;
 		}
+		o = origin(r, i, &at);
 	}
-	return true;
-}
-
-bool rs_pointer_source(const greg_t *g, uintptr_t *location, uint64_t *pointer)
-{
-	static struct path p; /* one thread tells of its crash; stacks may be short */
-	uintptr_t pc = (uintptr_t)g[REG_RIP];
-	uint64_t is;
-	unsigned j;
-	p.g = g;
-	p.base = pc - BEFORE;
-	p.from = 0;
-	p.have = sizeof p.code;
-	while (p.have > BEFORE + 15 && !read_memory(pc, p.code + BEFORE, p.have - BEFORE))
-		p.have -= 8;
-	while (p.from < BEFORE && !read_memory(p.base + p.from, p.code + p.from, BEFORE - p.from))
-		p.from += 16;
-	if (p.have <= BEFORE + 15 || p.from + 2 * STARTS >= BEFORE || !find_path(&p))
-		return false;
-	const struct rs_instruction *f = &p.in[p.n - 1];
-	if (!f->modrm || f->mod == 3 || f->odd || f->index != 16 || f->base >= 16 || f->base == RSP || f->map == 4)
-		return false;
-	if (!source(&p, f->base, p.n - 1, DEPTH, &j) || entered(&p, j) || !address(&p, j, DEPTH, location))
-		return false;
-	*pointer = at_fault(&p, f->base);
-	return !(*location & 7) && read_memory(*location, &is, sizeof is) && is == *pointer;
+	return found;
 }

@@ -1,9 +1,14 @@
-/* pointer.h: where a pointer that a faulting instruction used was read from. */
+/* pointer.h: where a pointer that a crash used, or the divisor, was read from, by the instructions before it (guardstep.h). */
 #ifndef RS_POINTER_H
 #define RS_POINTER_H
 #include "agent.h"
-#include <ucontext.h>
 
-/* The instruction at g's RIP used *value as a pointer, which lies at *location now, and was read from there by an instruction shortly before, as far as the code between tells. False: not known. */
-bool rs_pointer_source(const greg_t *g, uintptr_t *location, uint64_t *value) __attribute__((visibility("hidden")));
+struct rs_pointer {
+	uint64_t location, value; /* what was read, and where: aligned */
+	uint32_t bytes;           /* 1, 2, 4, 8 */
+	uint32_t used;            /* enum Used */
+};
+
+/* For the coordinator, between re-executions. False: not known. *whole: earlier steps would not say more. */
+bool rs_pointer_source(struct rs_pointer *p, bool *whole) __attribute__((visibility("hidden")));
 #endif

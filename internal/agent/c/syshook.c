@@ -288,6 +288,8 @@ static uintptr_t next_of(uintptr_t at)
 	return at + 9 + (uintptr_t)(intptr_t)((const struct code *)at)->distance;
 }
 
+uint64_t rs_hook_next(const greg_t *g) { return (uintptr_t)g[REG_RIP] == (uintptr_t)rs_syscall_hook ? (uint64_t)g[REG_RCX] + 2 : 0; }
+
 bool rs_hook_frame(uintptr_t *pc, uintptr_t *rsp)
 {
 	if (!within(*pc, rs_hook_number, rs_syscall_hook_end) || within(*pc, rs_hook_left, rs_hook_gone) || within(*pc, rs_hook_passed, rs_hook_pass_gone))

@@ -5,6 +5,7 @@
  * then the byte in the text says whose the trap is. */
 #include "patch.h"
 #include "calls.h"
+#include "guardstep.h"
 #include "guardwatch.h"
 #include "share.h"
 #include <errno.h>
@@ -151,6 +152,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	if (to)
 		g[REG_RIP] = (greg_t)to;
 	else if (info->si_code == TRAP_PERF && rs_guard_watch_hit(info, uc))
+		return;
+	else if ((info->si_code == TRAP_PERF || info->si_code == TRAP_TRACE) && rs_guard_step_trap(info, uc))
 		return;
 	else if (rs_share_on && rs_share_stepped(info, uc))
 		return;

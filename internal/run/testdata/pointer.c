@@ -1,20 +1,190 @@
-// A pointer in a global is overwritten by another function, and used then. With an argument it is null from the beginning, which main wrote.
+// Crashes whose pointer, index, divisor or return address somebody else has spoiled: `spoil_KIND` always, called by main or by another thread. What `use_KIND` does with it is different ways for a value to come to an instruction.
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
-static long *volatile shared;
+#define FUNCTION __attribute__((noinline, noclone)) static
 
-__attribute__((noinline)) static void spoil(void) { shared = (long *)0x1230; }
-__attribute__((noinline)) static long use(void) { return *shared; }
+struct node {
+	struct node *next;
+	long value;
+};
+struct thing {
+	int *data;
+	int index, divisor;
+	void (*function)(int);
+	char *text;
+	struct thing *inner;
+};
+static struct node *list;
+static struct thing *thing;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static sem_t begin, done;
+static volatile long sink;
+
+// A null pointer in a heap block, read there.
+FUNCTION void spoil_null(void) { thing->data = NULL; }
+FUNCTION void use_null(struct thing *t) { sink = *t->data; }
+
+// An index, in an array that is all right.
+FUNCTION void spoil_index(void) { thing->index = 0x7fffff00; }
+FUNCTION void use_index(struct thing *t) { sink = t->data[t->index]; }
+
+// A link in the middle of a list, which was walked before.
+FUNCTION long walk(const struct node *n)
+{
+	long sum = 0;
+	for (; n; n = n->next)
+		sum += n->value;
+	return sum;
+}
+FUNCTION void spoil_link(void)
+{
+	struct node *n = list;
+	sink = walk(n);
+	for (int i = 0; i < 20; i++)
+		n = n->next;
+	n->next = (struct node *)0x4141414141;
+}
+FUNCTION void use_link(struct thing *t) { sink = walk(t ? list : NULL); }
+
+// Read between two calls of functions that ripstop takes over, and used behind them.
+FUNCTION void spoil_locked(void) { thing->data = (int *)0x1230; }
+FUNCTION void use_locked(struct thing *t)
+{
+	pthread_mutex_lock(&lock);
+	int *p = t->data;
+	pthread_mutex_unlock(&lock);
+	sink++;
+	sink = *p;
+}
+
+// Handed down five functions.
+FUNCTION void spoil_deep(void) { thing->data = (int *)0x1238; }
+FUNCTION int deep5(int *p, int k) { return sink += k, p[k]; }
+FUNCTION int deep4(int *p, int k) { return deep5(p, k + 1) + 1; }
+FUNCTION int deep3(int *p, int k) { return deep4(p, k + 1) + 1; }
+FUNCTION int deep2(int *p, int k) { return deep3(p, k + 1) + 1; }
+FUNCTION int deep1(int *p, int k) { return deep2(p, k + 1) + 1; }
+FUNCTION void use_deep(struct thing *t)
+{
+	sink = deep1(t->data, 3);
+	sink++;
+}
+
+// Read by a function that has returned since, after which others were called.
+FUNCTION void spoil_returned(void) { thing->data = (int *)0x1240; }
+FUNCTION int *data_of(struct thing *t) { return t->data; }
+FUNCTION void use_returned(struct thing *t)
+{
+	int *p = data_of(t);
+	for (int i = 0; i < 10; i++)
+		sink += walk(list);
+	sink = *p;
+}
+
+// A function that there is not.
+FUNCTION void spoil_function(void) { thing->function = (void (*)(int))0x1234567; }
+FUNCTION void use_function(struct thing *t)
+{
+	t->function(3);
+	sink++;
+}
+
+// The function's own return address.
+FUNCTION void spoil_return(char *bytes, int n)
+{
+	for (int i = 0; i < n; i++)
+		bytes[i] = 0x42;
+}
+FUNCTION void use_return(struct thing *t)
+{
+	char bytes[16];
+	spoil_return(bytes, t ? 64 : 0);
+	sink = bytes[3];
+}
+
+// Used in a function of the C library.
+FUNCTION void spoil_text(void) { thing->text = (char *)0x99; }
+FUNCTION void use_text(struct thing *t) { sink = (long)strlen(t->text); }
+
+// A divisor, from a heap block to a variable to a register.
+FUNCTION void spoil_divisor(void) { thing->divisor = 0; }
+FUNCTION void use_divisor(struct thing *t)
+{
+	int by = t->divisor;
+	sink++;
+	sink = 1000 / by;
+}
+
+// Written by the kernel.
+FUNCTION void spoil_kernel(void)
+{
+	int fd[2];
+	unsigned long bad = 0x1250;
+	if (pipe(fd) != 0 || write(fd[1], &bad, sizeof bad) != sizeof bad || read(fd[0], &thing->data, sizeof bad) != sizeof bad)
+		abort();
+}
+FUNCTION void use_kernel(struct thing *t) { sink = *t->data; }
+
+// By another thread, which lives on.
+FUNCTION void spoil_thread(void)
+{
+	pthread_mutex_lock(&lock);
+	thing->data = (int *)0x1260;
+	pthread_mutex_unlock(&lock);
+}
+static void *other(void *arg)
+{
+	sem_wait(&begin);
+	spoil_thread();
+	sem_post(&done);
+	for (;;)
+		pause();
+	return arg;
+}
+FUNCTION void use_thread(struct thing *t) { use_locked(t); }
+
+static void spoil_nothing(void) {}
+static const struct kind {
+	const char *name;
+	void (*spoil)(void), (*use)(struct thing *);
+} kinds[] = {
+#define KIND(k) {#k, spoil_##k, use_##k}
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(returned), KIND(function), KIND(text), KIND(divisor), KIND(kernel),
+	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread},
+};
 
 int main(int argc, char **argv)
 {
-	(void)argv;
-	long value = 1;
-	shared = argc > 1 ? NULL : &value;
+	const char *name = argc > 1 ? argv[1] : "";
+	for (int i = 0; i < 1000; i++) {
+		struct node *n = malloc(sizeof *n);
+		n->next = list;
+		n->value = i;
+		list = n;
+	}
+	thing = calloc(1, sizeof *thing);
+	thing->data = malloc(40);
+	thing->inner = thing;
+	sem_init(&begin, 0, 0);
+	sem_init(&done, 0, 0);
 	puts("begun");
 	fflush(stdout);
-	if (argc == 1)
-		spoil();
-	return (int)use();
+	if (!strcmp(name, "thread")) {
+		pthread_t t;
+		pthread_create(&t, NULL, other, NULL);
+		sleep(3); // an epoch in which a thread is born is lost; the next one begins when its end has cost no more than a twentieth of the time
+		sem_post(&begin);
+		sem_wait(&done);
+	}
+	for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
+		if (!strcmp(name, kinds[i].name)) {
+			kinds[i].spoil();
+			kinds[i].use(thing);
+		}
+	return 0;
 }

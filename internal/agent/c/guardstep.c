@@ -1,0 +1,437 @@
+/* guardstep.c: single steps of a thread shortly before its crash, in a re-execution. See guardstep.h. General registers only.
+ *
+ * A step that is taken in the agent's code ends them until the agent is left, where a breakpoint waits: at the return address of the call, or behind the system call. That breakpoint is opened by the thread itself, as it is known there and then; its
+ * descriptor is moved out of the way at once, since descriptors that the program opens must have the numbers that they had. Steps and breakpoints are one signal that queues once; both say the same, the state before the next instruction. */
+#include "guardstep.h"
+#include "decode.h"
+#include "guardlog.h"
+#include "guardsys.h"
+#include <errno.h>
+#include <linux/perf_event.h>
+#include <sys/uio.h>
+
+enum { ANCHORS = 3, RETURN = ANCHORS /* the breakpoint behind what is not stepped: four registers there are */, CALLERS = 8, HOT = 1 << 16 /* an anchor that is met so often costs too much */, LONG = 2000 /* steps of a call, from which on it is passed by */, MOST = 40000 /* steps from one anchor on */, TRIES = 2, PATIENCE_MS = 10000 /* after that it is left at what is known */ };
+enum { NOTHING, COUNT, STEP };
+enum { EXECUTE = 4, WRITE = 2 /* HW_BREAKPOINT_X, _W */, TF = 0x100, RF = 0x10000 };
+enum { MAGIC = 0x72735753, DATA_AT = 24, TYPE_AT = 32, TYPE_BREAKPOINT = 5 };
+#ifndef TRAP_TRACE
+#define TRAP_TRACE 2
+#endif
+
+struct anchor { uint64_t address, count; uint32_t type, hot, met; int32_t fd; };
+
+static struct stepping {
+	uint32_t phase, armed;     /* of the next re-execution; of this one */
+	uint32_t tid, tries;
+	uint64_t begun_ms;
+	int32_t sig;
+	uint32_t run;
+	int32_t back;              /* the thread's descriptor of the breakpoint behind what is not stepped; -1: none */
+	uint64_t back_rsp;         /* the stack pointer there */
+	long answer;
+	uint64_t end[17];          /* the crash */
+	uint64_t word[CALLERS];    /* of the stack, where return addresses are, the innermost first: the one that the function's last call had, and of the calls of itself and its callers */
+	uint32_t words, used;      /* used: of them, so far */
+	struct anchor anchor[ANCHORS];
+	uint32_t anchors;
+	uint32_t running, left;    /* left: steps, until the next anchor */
+	uint64_t call, call_back, call_rsp; /* a call that can be passed by: the number of its first step, and where it comes back; call_back 0: none */
+	uint64_t n, peak;          /* steps; how many there were at most: of what was passed by the places were used */
+	struct rs_guard_step step[RS_GUARD_STEPS];
+} *stepping;
+bool (*rs_guard_stepped)(void);
+extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
+
+static bool ours(uint64_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
+
+static bool read_memory(uint64_t at, void *to, size_t n)
+{
+	struct iovec local = {to, n}, remote = {(void *)at, n};
+	return RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+}
+
+static long breakpoint(uint32_t tid, uint32_t type, uint64_t at, uint64_t period, uint32_t k)
+{
+	struct perf_event_attr a;
+	rs_os_clear(&a, sizeof a);
+	a.type = PERF_TYPE_BREAKPOINT;
+	a.size = sizeof a;
+	a.bp_type = type;
+	a.bp_addr = at;
+	a.bp_len = 8;
+	a.sample_period = period;
+	a.exclude_kernel = a.exclude_hv = 1;
+	a.sigtrap = a.remove_on_exec = 1;
+	a.sig_data = (uint64_t)MAGIC << 32 | (uint32_t)(stepping->run * (RETURN + 1) + k);
+	return RS_SYS5(SYS_perf_event_open, &a, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
+}
+
+/* --- on the thread --------------------------------------------------------------------------------------------------------------------------- */
+
+static void close_back(struct stepping *s)
+{
+	if (s->back >= 0)
+		RS_SYS1(SYS_close, s->back);
+	s->back = -1;
+}
+
+/* Does a call end at `to`? */
+static bool behind_call(uint64_t to)
+{
+	enum { SHORTEST = 2, LONGEST = 7 };
+	uint8_t code[LONGEST];
+	struct rs_instruction in;
+	if (to < LONGEST || !read_memory(to - LONGEST, code, sizeof code))
+		return false;
+	for (unsigned n = SHORTEST; n <= LONGEST; n++)
+		if (rs_decode(&in, code + LONGEST - n, n) && in.length == n && in.map == 0 && (in.op == 0xe8 || (in.op == 0xff && (in.reg & 7) == 2)))
+			return true;
+	return false;
+}
+
+/* Of what the walk says the first words with these values; if it says nothing (the way here was no call), whatever could be a return address. */
+static void find_words(struct stepping *s, struct rs_thread *t, const greg_t *g)
+{
+	enum { FAR = 256 << 10, NEAR = 4 << 10 };
+	uint64_t pcs[CALLERS], at = (uint64_t)g[REG_RSP] & -8ull, hi = at + FAR, word;
+	struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true, .gregs = (const uint64_t *)g};
+	unsigned n = rs_walk(t, &f, true, pcs, CALLERS, NULL);
+	s->used = s->words = 0;
+	s->word[s->words++] = at - 8;
+	for (unsigned i = 1; i < n; i++) {
+		while (at < hi && read_memory(at, &word, sizeof word) && word != pcs[i])
+			at += 8;
+		if (at >= hi || word != pcs[i])
+			break;
+		s->word[s->words++] = at;
+		at += 8;
+	}
+	for (uint64_t end = at + NEAR; n < 2 && s->words < CALLERS && at < end && read_memory(at, &word, sizeof word); at += 8)
+		if (behind_call(word))
+			s->word[s->words++] = at;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
+}
+
+/* The next anchors, further out. False: there are no more. */
+static bool choose(struct stepping *s)
+{
+	if (s->used == s->words || now_ms() - s->begun_ms > PATIENCE_MS)
+		return false;
+	s->anchors = 0;
+	if (s->used == 0)
+		s->anchor[s->anchors++] = (struct anchor){.address = s->end[REG_RIP], .type = EXECUTE};
+	else
+		s->used--; /* to know which call through it is the last */
+	while (s->anchors < ANCHORS && s->used < s->words)
+		s->anchor[s->anchors++] = (struct anchor){.address = s->word[s->used++], .type = WRITE};
+	s->tries = 0;
+	return true;
+}
+
+long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
+{
+	struct stepping *s = stepping;
+	if (!s)
+		return -ESRCH;
+	if (rs_guard_mode() == RS_GUARD_REPLAY) {
+		close_back(s);
+		return s->answer;
+	}
+	s->tid = rs_os_tid();
+	s->sig = sig;
+	s->n = s->peak = 0;
+	s->back = -1;
+	for (unsigned i = 0; i < sizeof s->end / 8; i++)
+		s->end[i] = (uint64_t)g[i];
+	s->begun_ms = now_ms();
+	find_words(s, t, g);
+	choose(s);
+	s->phase = COUNT;
+	return s->answer = 0;
+}
+
+static void keep(struct stepping *s, const greg_t *g, unsigned what)
+{
+	struct rs_guard_step *k = &s->step[s->n % RS_GUARD_STEPS];
+	const struct rs_guard_step *last = s->n ? &s->step[(s->n - 1) % RS_GUARD_STEPS] : NULL;
+	if (last && last->what == what && rs_os_equal(last->gregs, g, sizeof last->gregs))
+		return; /* a step and a breakpoint at once */
+	rs_os_copy(k->gregs, g, sizeof k->gregs);
+	k->what = what;
+	if (++s->n > s->peak)
+		s->peak = s->n;
+}
+
+/* The agent's first instruction is about to run: where the program goes on behind it, and its stack pointer there. 0: not known. */
+static uint64_t way_out(const struct stepping *s, const greg_t *g, uint64_t *rsp)
+{
+	uint64_t to, next = rs_hook_next(g);
+	*rsp = (uint64_t)g[REG_RSP] + (next ? 0 : 8);
+	if (next)
+		return next;
+	if (!read_memory((uint64_t)g[REG_RSP], &to, sizeof to))
+		return 0;
+	/* A call that was seen pushed it; ld.so may have run since. */
+	for (uint32_t i = 1; i <= s->n && i <= RS_GUARD_STEPS; i++) {
+		const struct rs_guard_step *k = &s->step[(s->n - i) % RS_GUARD_STEPS];
+		struct rs_instruction in;
+		uint8_t code[15];
+		uint64_t pc = k->gregs[REG_RIP];
+		if (k->what != RS_GUARD_STEP_ONE || k->gregs[REG_RSP] != (uint64_t)g[REG_RSP] + 8 || to <= pc || to - pc > sizeof code || !read_memory(pc, code, to - pc))
+			continue;
+		if (rs_decode(&in, code, to - pc) && in.length == to - pc && in.map == 0 && (in.op == 0xe8 || (in.op == 0xff && (in.reg & 7) == 2)))
+			return to;
+	}
+	return 0;
+}
+
+/* As if it had never been among the program's descriptors, but for a moment. */
+static int32_t out_of_the_way(long fd)
+{
+	enum { HIGH = 8, USUAL = 1024 };
+	uint64_t limit[2] = {0};
+	RS_SYS4(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, NULL, limit);
+	if (limit[0] > USUAL)
+		limit[0] = USUAL; /* the kernel's table grows with the number */
+	long high = limit[0] > HIGH ? RS_SYS3(SYS_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, limit[0] - HIGH) : -EMFILE;
+	RS_SYS1(SYS_close, fd);
+	return high < 0 ? -1 : (int32_t)high;
+}
+
+/* No steps from here to there. */
+static void pass(struct stepping *s, const greg_t *g, uint64_t to, uint64_t rsp)
+{
+	long fd = to ? breakpoint(s->tid, EXECUTE, to, 1, RETURN) : -1;
+	s->back = fd < 0 ? -1 : out_of_the_way(fd);
+	s->back_rsp = rsp;
+	keep(s, g, s->back < 0 ? RS_GUARD_STEP_BREAK : RS_GUARD_STEP_CALL);
+}
+
+/* May a call with its return address in this word be passed by? Not the one that the crash is in. */
+static bool other_call(const struct stepping *s, uint32_t word)
+{
+	for (uint32_t k = 0; k < s->anchors; k++)
+		if (s->anchor[k].type == WRITE && s->anchor[k].address == s->word[word])
+			return !s->anchor[k].met;
+	return false;
+}
+
+/* Looks whether the step that was just kept is a call's first, or behind it. */
+static void look_at_call(struct stepping *s, const greg_t *g)
+{
+	uint64_t rsp = (uint64_t)g[REG_RSP];
+	if (s->call_back && rsp >= s->call_rsp)
+		s->call_back = 0;
+	if (s->n < 2 || s->step[(s->n - 2) % RS_GUARD_STEPS].gregs[REG_RSP] != rsp + 8)
+		return;
+	for (uint32_t i = 0; i < s->words && !s->call_back; i++)
+		if (rsp == s->word[i] && (i == 0 || other_call(s, i)) && read_memory(rsp, &s->call_back, sizeof s->call_back)) {
+			s->call_back = behind_call(s->call_back) ? s->call_back : 0;
+			s->call_rsp = rsp + 8;
+			s->call = s->n - 1;
+		}
+}
+
+/* Before an instruction, of a breakpoint or a step. */
+static void step(struct stepping *s, greg_t *g)
+{
+	g[REG_EFL] &= ~(greg_t)TF;
+	s->running = 0;
+	if (ours((uint64_t)g[REG_RIP])) {
+		uint64_t rsp, to = way_out(s, g, &rsp);
+		pass(s, g, to, rsp);
+		return;
+	}
+	if (s->left == 0) {
+		keep(s, g, RS_GUARD_STEP_BREAK);
+		return;
+	}
+	keep(s, g, RS_GUARD_STEP_ONE);
+	look_at_call(s, g);
+	s->left--;
+	if (s->call_back && s->n - s->call > LONG) {
+		uint64_t to = s->call_back;
+		s->call_back = 0;
+		s->n = s->call;
+		pass(s, g, to, s->call_rsp);
+		return;
+	}
+	s->running = 1;
+	g[REG_EFL] |= TF;
+}
+
+static void anchor(struct stepping *s, struct anchor *a, greg_t *g)
+{
+	a->met = 1;
+	s->left = MOST;
+	if (s->back >= 0 && ours((uint64_t)g[REG_RIP]))
+		return;
+	if (!s->running && s->n)
+		keep(s, g, RS_GUARD_STEP_BREAK);
+	close_back(s);
+	/* The call that was made may be the one to the crash. */
+	if (a->type == WRITE && a->address != s->word[0] && s->call_back && s->call_rsp == a->address + 8)
+		s->call_back = 0;
+	step(s, g);
+}
+
+bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
+{
+	struct stepping *s = stepping;
+	greg_t *g = uc->uc_mcontext.gregs;
+	uint64_t data = *(const uint64_t *)((const char *)info + DATA_AT);
+	if (!s || !s->tid)
+		return false;
+	if (info->si_code == TRAP_TRACE) {
+		if (s->tid != rs_os_tid() || !(g[REG_EFL] & TF) || !s->armed)
+			return false;
+		step(s, g);
+		return true;
+	}
+	if (*(const uint32_t *)((const char *)info + TYPE_AT) != TYPE_BREAKPOINT || data >> 32 != MAGIC)
+		return false;
+	uint32_t k = (uint32_t)data % (RETURN + 1);
+	if (!s->armed || (uint32_t)data / (RETURN + 1) != s->run)
+		return true;
+	g[REG_EFL] |= RF; /* the instruction at an execution breakpoint runs now */
+	if (s->armed == COUNT) {
+		__atomic_store_n(&s->anchor[k % ANCHORS].hot, 1, __ATOMIC_RELEASE);
+	} else if (k != RETURN) {
+		anchor(s, &s->anchor[k], g);
+	} else if (s->back >= 0 && (uint64_t)g[REG_RSP] == s->back_rsp) {
+		close_back(s);
+		step(s, g);
+	}
+	return true;
+}
+
+/* --- the coordinator --------------------------------------------------------------------------------------------------------------------------- */
+
+long rs_guard_step_begin(void)
+{
+	struct stepping *s = rs_guard_map(sizeof *s);
+	if (!s)
+		return -ENOMEM;
+	s->back = -1;
+	stepping = s;
+	return 0;
+}
+
+bool rs_guard_step_wanted(void) { return stepping && stepping->phase != NOTHING; }
+
+static void close_anchor(struct anchor *a)
+{
+	if (a->fd >= 0)
+		RS_SYS1(SYS_close, a->fd);
+	a->fd = -1;
+}
+
+/* The crash itself meets the instruction, too. */
+static uint64_t period(const struct stepping *s, const struct anchor *a)
+{
+	if (s->phase == COUNT)
+		return HOT;
+	return a->hot ? 0 : a->count - (a->type == EXECUTE && a->count > 0);
+}
+
+long rs_guard_step_arm(void)
+{
+	struct stepping *s = stepping;
+	s->run = (s->run + 1) & (UINT32_MAX / (2 * (RETURN + 1)));
+	s->n = s->peak = s->left = s->running = 0;
+	s->call_back = 0;
+	s->back = -1;
+	for (uint32_t i = 0; i < s->anchors; i++)
+		s->anchor[i].fd = -1, s->anchor[i].met = 0;
+	for (uint32_t i = 0; i < s->anchors; i++) {
+		struct anchor *a = &s->anchor[i];
+		uint64_t p = period(s, a);
+		long fd = p ? breakpoint(s->tid, a->type, a->address, p, i) : -1;
+		/* An address that no breakpoint can have: the crash may have been a jump there. */
+		if (p && fd < 0 && fd != -EINVAL) {
+			rs_guard_step_disarm();
+			s->phase = NOTHING;
+			return fd;
+		}
+		a->fd = fd < 0 ? -1 : (int32_t)fd;
+	}
+	__atomic_store_n(&s->armed, s->phase, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+void rs_guard_step_poll(void)
+{
+	struct stepping *s = stepping;
+	for (uint32_t i = 0; s && s->armed == COUNT && i < s->anchors; i++)
+		if (__atomic_load_n(&s->anchor[i].hot, __ATOMIC_ACQUIRE))
+			close_anchor(&s->anchor[i]);
+}
+
+void rs_guard_step_disarm(void)
+{
+	struct stepping *s = stepping;
+	if (!s)
+		return;
+	for (uint32_t i = 0; i < s->anchors; i++) {
+		struct anchor *a = &s->anchor[i];
+		uint64_t n = 0;
+		if (s->armed == COUNT)
+			a->count = a->fd >= 0 && RS_SYS3(SYS_read, a->fd, &n, 8) == 8 ? n : 0;
+		close_anchor(a);
+	}
+	__atomic_store_n(&s->armed, NOTHING, __ATOMIC_SEQ_CST);
+}
+
+const struct rs_guard_step *rs_guard_step_back(uint32_t i)
+{
+	const struct stepping *s = stepping;
+	return s && i < s->n && s->n - i + RS_GUARD_STEPS > s->peak ? &s->step[(s->n - 1 - i) % RS_GUARD_STEPS] : NULL;
+}
+
+/* In the other registers functions of the agent leave what they like. */
+static bool same_place(const struct rs_guard_step *k, const uint64_t *end)
+{
+	static const uint8_t kept[] = {REG_RIP, REG_RSP, REG_RBP, REG_RBX, REG_R12, REG_R13, REG_R14, REG_R15};
+	for (unsigned i = 0; i < sizeof kept; i++)
+		if (k->gregs[kept[i]] != end[kept[i]])
+			return false;
+	return true;
+}
+
+const uint64_t *rs_guard_step_crash(void) { return stepping->end; }
+int rs_guard_step_signal(void) { return stepping->sig; }
+
+bool rs_guard_step_more(void)
+{
+	struct stepping *s = stepping;
+	uint32_t was = s->phase;
+	s->phase = NOTHING;
+	if (was == COUNT) {
+		for (uint32_t i = 0; i < s->anchors; i++)
+			if (!s->anchor[i].hot && s->anchor[i].count > (s->anchor[i].type == EXECUTE))
+				s->phase = STEP;
+		if (s->phase == NOTHING && choose(s))
+			s->phase = COUNT;
+		return s->phase != NOTHING;
+	}
+	const struct rs_guard_step *last = rs_guard_step_back(0);
+	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && last->what == RS_GUARD_STEP_ONE && same_place(last, s->end);
+	/* Not so if another thread made it another way, or steps were too many. */
+	if (good ? rs_guard_stepped() : ++s->tries < TRIES && !late)
+		s->phase = good ? NOTHING : COUNT;
+	else if (choose(s))
+		s->phase = COUNT;
+	return s->phase == COUNT;
+}
+
+void rs_guard_step_over(void)
+{
+	if (stepping)
+		stepping->phase = NOTHING;
+}

@@ -1,0 +1,50 @@
+/* guardstep.h: the last instructions of a thread before it crashed, from re-executions: single steps. guardstep.c; see guardwatch.h, which calls the coordinator's part.
+ *
+ * In a nutshell. A crash's thread asks for it, and for a re-execution. Steps cost microseconds each, so they begin late: what the thread did shortly before the crash, its *anchors* (the same instruction's last run before that, the last call that the function made, its own
+ * call and those of its callers, as writes of their return addresses), is counted in a first re-execution by breakpoints that only count; in a second one steps begin at the last of each, and go on for so long. If that is not enough, two more with
+ * callers further out. Long calls that these functions make are passed by. In functions of the agent there are no steps: they block signals, and a trap that is blocked kills. Where anchors lie is a guess; what is claimed rests on the steps, which are good if they end where it crashed. */
+#ifndef RS_GUARDSTEP_H
+#define RS_GUARDSTEP_H
+#include "guard.h"
+#include <signal.h>
+
+enum { RS_GUARD_STEPS = 16384 };
+
+struct rs_guard_step {
+	uint64_t gregs[17]; /* before the instruction; as in a ucontext, up to RIP */
+	uint64_t what;      /* RS_GUARD_STEP_… */
+};
+
+/* ONE: an instruction. CALL: the rest of a function, the agent's mostly, or a system call: the next step is where it came back. BREAK: what came next is not known. */
+enum { RS_GUARD_STEP_ONE, RS_GUARD_STEP_CALL, RS_GUARD_STEP_BREAK };
+
+/* On the thread that crashed by this signal, with its registers g: the next re-execution is to have its steps; rs_guard_stepped is called then. In a re-execution: nothing, and what it answered in the recording. -ESRCH: there is no log; -ENOENT: nothing to begin at is known. */
+long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g) RS_HIDDEN;
+/* The crash's steps: number 0 is the instruction that faulted (or that could not be fetched), higher ones were before. NULL: there are no more. */
+const struct rs_guard_step *rs_guard_step_back(uint32_t i) RS_HIDDEN;
+/* The registers of the crash in the recording. Those that a call need not give back may be others in the last step. */
+const uint64_t *rs_guard_step_crash(void) RS_HIDDEN;
+int rs_guard_step_signal(void) RS_HIDDEN;
+/* Called by the coordinator between two re-executions, when there are steps: memory is as it was at the crash. False: steps from further back would say more. */
+extern bool (*rs_guard_stepped)(void) RS_HIDDEN;
+
+/* --- for guardwatch.c, on the coordinator ------------------------------------------------------------------------------------------------ */
+
+/* Before the first checkpoint. -ENOMEM. */
+long rs_guard_step_begin(void) RS_HIDDEN;
+bool rs_guard_step_wanted(void) RS_HIDDEN;
+/* The next re-execution's breakpoints. Negative errno: the kernel's. */
+long rs_guard_step_arm(void) RS_HIDDEN;
+/* While it runs, now and then. */
+void rs_guard_step_poll(void) RS_HIDDEN;
+void rs_guard_step_disarm(void) RS_HIDDEN;
+/* What came of it. True: another one is wanted for more steps. */
+bool rs_guard_step_more(void) RS_HIDDEN;
+/* No more of this epoch. */
+void rs_guard_step_over(void) RS_HIDDEN;
+
+/* --- on threads of the program, in a re-execution ------------------------------------------------------------------------------------------ */
+
+/* SIGTRAP, of a breakpoint or a step: true: it was ours. */
+bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
+#endif
