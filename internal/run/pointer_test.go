@@ -18,6 +18,7 @@ func TestPointerOfCrash(t *testing.T) {
 		{"link", `The pointer 0x4141414141 that it used, read from 0x[0-9a-f]+`},
 		{"locked", `The pointer 0x1230 that it used, read from 0x[0-9a-f]+`},
 		{"deep", `The (pointer 0x1238 that it used|value 0x1238 that the address it used was computed from), read from 0x[0-9a-f]+`},
+		{"outer", `The pointer 0x1244 that it used, read from 0x[0-9a-f]+`},
 		{"returned", `The pointer 0x1240 that it used, read from 0x[0-9a-f]+`},
 		{"function", `The pointer 0x1234567 that it used, read from 0x[0-9a-f]+`},
 		{"return", `The return address 0x4242424242424242 that it went to, read from 0x[0-9a-f]+`},

@@ -79,18 +79,14 @@ static void found(const struct rs_evidence *e, unsigned n)
 }
 
 /* What a crash's pointer was read as, and where from; in the arena. */
-static struct source { bool known; struct rs_pointer of; } *source;
+static struct source { bool known; struct rs_pointer_search of; } *source;
 
 /* On the coordinator: the steps to the crash are there, next is a re-execution with the place watched. */
 static bool stepped(void)
 {
-	struct rs_pointer p;
-	bool whole;
-	if (!rs_pointer_source(&p, &whole))
-		return whole;
-	struct rs_guard_watch w = {p.location, p.bytes};
-	source->of = p;
-	source->known = rs_guard_watch_next(&w, 1) == 0;
+	bool whole = rs_pointer_source(&source->of);
+	struct rs_guard_watch w = {source->of.p.location, source->of.p.bytes};
+	source->known = source->of.found && rs_guard_watch_next(&w, 1) == 0;
 	return whole;
 }
 
@@ -99,21 +95,21 @@ static void cause(struct rs_thread *t, int sig, const greg_t *g)
 {
 	enum { STEPS = 4 };
 	if (rs_guard_mode() == RS_GUARD_RECORD)
-		source->known = false;
+		rs_os_clear(source, sizeof *source);
 	if (rs_guard_step(t, sig, g) != 0 || !same(rs_guard_epoch_again()) || !source->known)
 		return;
 	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;
 	const struct rs_guard_unit *u = of && of->units == 1 ? &of->unit[0] : NULL;
-	if (!u || u->address != source->of.location || u->state != RS_GUARD_UNIT_WATCHED || u->lost)
+	if (!u || u->address != source->of.p.location || u->state != RS_GUARD_UNIT_WATCHED || u->lost)
 		return;
 	/* It may have been overwritten since. */
 	uint64_t least = u->count > RS_GUARD_HITS ? u->count - RS_GUARD_HITS : 0, hi = u->count;
-	while (hi > least && u->hit[(hi - 1) % RS_GUARD_HITS].after != source->of.value)
+	while (hi > least && u->hit[(hi - 1) % RS_GUARD_HITS].after != source->of.p.value)
 		hi--;
 	for (uint64_t k = hi > least + STEPS ? hi - STEPS : least; k < hi; k++) {
 		const struct rs_guard_hit *h = &u->hit[k % RS_GUARD_HITS];
 		if (h->order && !ours(h))
-			tell(t, 0, source->of.used, h);
+			tell(t, 0, source->of.p.used, h);
 	}
 }
 

@@ -29,13 +29,16 @@ static struct stepping {
 	int32_t back;              /* the thread's descriptor of the breakpoint behind what is not stepped; -1: none */
 	uint64_t back_rsp;         /* the stack pointer there */
 	long answer;
-	uint64_t end[17];          /* the crash */
+	uint64_t end[17];          /* where steps are to end: the crash, or where those that were looked at begin */
+	uint64_t crash[17];
+	uint32_t inner;            /* the latter */
 	uint64_t word[CALLERS];    /* of the stack, where return addresses are, the innermost first: the one that the function's last call had, and of the calls of itself and its callers */
 	uint32_t words, used;      /* used: of them, so far */
 	struct anchor anchor[ANCHORS];
 	uint32_t anchors;
 	uint32_t running, left;    /* left: steps, until the next anchor */
 	uint64_t call, call_back, call_rsp; /* a call that can be passed by: the number of its first step, and where it comes back; call_back 0: none */
+	uint32_t call_word;        /* where its return address is */
 	uint64_t n, peak;          /* steps; how many there were at most: of what was passed by the places were used */
 	struct rs_guard_step step[RS_GUARD_STEPS];
 } *stepping;
@@ -148,12 +151,23 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 	s->n = s->peak = 0;
 	s->back = -1;
 	for (unsigned i = 0; i < sizeof s->end / 8; i++)
-		s->end[i] = (uint64_t)g[i];
+		s->end[i] = s->crash[i] = (uint64_t)g[i];
+	s->inner = 0;
 	s->begun_ms = now_ms();
 	find_words(s, t, g);
 	choose(s);
 	s->phase = COUNT;
 	return s->answer = 0;
+}
+
+/* In the other registers functions of the agent leave what they like. */
+static bool same_place(const uint64_t *gregs, const uint64_t *end)
+{
+	static const uint8_t kept[] = {REG_RIP, REG_RSP, REG_RBP, REG_RBX, REG_R12, REG_R13, REG_R14, REG_R15};
+	for (unsigned i = 0; i < sizeof kept; i++)
+		if (gregs[kept[i]] != end[kept[i]])
+			return false;
+	return true;
 }
 
 static void keep(struct stepping *s, const greg_t *g, unsigned what)
@@ -216,9 +230,11 @@ static void pass(struct stepping *s, const greg_t *g, uint64_t to, uint64_t rsp)
 /* May a call with its return address in this word be passed by? Not the one that the crash is in. */
 static bool other_call(const struct stepping *s, uint32_t word)
 {
+	if (word == 0)
+		return true;
 	for (uint32_t k = 0; k < s->anchors; k++)
 		if (s->anchor[k].type == WRITE && s->anchor[k].address == s->word[word])
-			return !s->anchor[k].met;
+			return !__atomic_load_n(&s->anchor[k].met, __ATOMIC_ACQUIRE);
 	return false;
 }
 
@@ -231,10 +247,11 @@ static void look_at_call(struct stepping *s, const greg_t *g)
 	if (s->n < 2 || s->step[(s->n - 2) % RS_GUARD_STEPS].gregs[REG_RSP] != rsp + 8)
 		return;
 	for (uint32_t i = 0; i < s->words && !s->call_back; i++)
-		if (rsp == s->word[i] && (i == 0 || other_call(s, i)) && read_memory(rsp, &s->call_back, sizeof s->call_back)) {
+		if (rsp == s->word[i] && other_call(s, i) && read_memory(rsp, &s->call_back, sizeof s->call_back)) {
 			s->call_back = behind_call(s->call_back) ? s->call_back : 0;
 			s->call_rsp = rsp + 8;
 			s->call = s->n - 1;
+			s->call_word = i;
 		}
 }
 
@@ -253,14 +270,24 @@ static void step(struct stepping *s, greg_t *g)
 		return;
 	}
 	keep(s, g, RS_GUARD_STEP_ONE);
-	look_at_call(s, g);
 	s->left--;
+	/* All that is wanted, if it is the last time: if it is a function's beginning, that comes back otherwise. */
+	if (s->inner && same_place((const uint64_t *)g, s->end)) {
+		uint64_t to;
+		bool known = read_memory((uint64_t)g[REG_RSP], &to, sizeof to) && behind_call(to);
+		s->call_back = 0;
+		pass(s, g, known ? to : 0, (uint64_t)g[REG_RSP] + 8);
+		return;
+	}
+	look_at_call(s, g);
 	if (s->call_back && s->n - s->call > LONG) {
 		uint64_t to = s->call_back;
 		s->call_back = 0;
-		s->n = s->call;
-		pass(s, g, to, s->call_rsp);
-		return;
+		if (other_call(s, s->call_word)) {
+			s->n = s->call;
+			pass(s, g, to, s->call_rsp);
+			return;
+		}
 	}
 	s->running = 1;
 	g[REG_EFL] |= TF;
@@ -268,16 +295,13 @@ static void step(struct stepping *s, greg_t *g)
 
 static void anchor(struct stepping *s, struct anchor *a, greg_t *g)
 {
-	a->met = 1;
+	__atomic_store_n(&a->met, 1, __ATOMIC_RELEASE);
 	s->left = MOST;
 	if (s->back >= 0 && ours((uint64_t)g[REG_RIP]))
 		return;
 	if (!s->running && s->n)
 		keep(s, g, RS_GUARD_STEP_BREAK);
 	close_back(s);
-	/* The call that was made may be the one to the crash. */
-	if (a->type == WRITE && a->address != s->word[0] && s->call_back && s->call_rsp == a->address + 8)
-		s->call_back = 0;
 	step(s, g);
 }
 
@@ -368,9 +392,14 @@ long rs_guard_step_arm(void)
 void rs_guard_step_poll(void)
 {
 	struct stepping *s = stepping;
-	for (uint32_t i = 0; s && s->armed == COUNT && i < s->anchors; i++)
-		if (__atomic_load_n(&s->anchor[i].hot, __ATOMIC_ACQUIRE))
-			close_anchor(&s->anchor[i]);
+	for (uint32_t i = 0; s && s->armed && i < s->anchors; i++) {
+		struct anchor *a = &s->anchor[i];
+		uint64_t n = 0;
+		if (s->armed == COUNT && __atomic_load_n(&a->hot, __ATOMIC_ACQUIRE))
+			close_anchor(a);
+		else if (s->armed == STEP && a->fd >= 0 && RS_SYS3(SYS_read, a->fd, &n, 8) == 8 && n >= period(s, a))
+			__atomic_store_n(&a->met, 1, __ATOMIC_RELEASE); /* in a step its own signal is lost */
+	}
 }
 
 void rs_guard_step_disarm(void)
@@ -394,18 +423,18 @@ const struct rs_guard_step *rs_guard_step_back(uint32_t i)
 	return s && i < s->n && s->n - i + RS_GUARD_STEPS > s->peak ? &s->step[(s->n - 1 - i) % RS_GUARD_STEPS] : NULL;
 }
 
-/* In the other registers functions of the agent leave what they like. */
-static bool same_place(const struct rs_guard_step *k, const uint64_t *end)
-{
-	static const uint8_t kept[] = {REG_RIP, REG_RSP, REG_RBP, REG_RBX, REG_R12, REG_R13, REG_R14, REG_R15};
-	for (unsigned i = 0; i < sizeof kept; i++)
-		if (k->gregs[kept[i]] != end[kept[i]])
-			return false;
-	return true;
-}
-
-const uint64_t *rs_guard_step_crash(void) { return stepping->end; }
+const uint64_t *rs_guard_step_crash(void) { return stepping->crash; }
 int rs_guard_step_signal(void) { return stepping->sig; }
+
+/* The next steps are to end where these begin. */
+static void from_first(struct stepping *s)
+{
+	const struct rs_guard_step *k;
+	for (uint32_t i = 0; (k = rs_guard_step_back(i)) && k->what != RS_GUARD_STEP_BREAK; i++)
+		if (k->what == RS_GUARD_STEP_ONE)
+			rs_os_copy(s->end, k->gregs, sizeof s->end);
+	s->inner = 1;
+}
 
 bool rs_guard_step_more(void)
 {
@@ -420,13 +449,18 @@ bool rs_guard_step_more(void)
 			s->phase = COUNT;
 		return s->phase != NOTHING;
 	}
+	/* The call behind the end, or a pass that did not come back. */
+	while (s->n && s->step[(s->n - 1) % RS_GUARD_STEPS].what != RS_GUARD_STEP_ONE)
+		s->n--;
 	const struct rs_guard_step *last = rs_guard_step_back(0);
-	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && last->what == RS_GUARD_STEP_ONE && same_place(last, s->end);
-	/* Not so if another thread made it another way, or steps were too many. */
-	if (good ? rs_guard_stepped() : ++s->tries < TRIES && !late)
-		s->phase = good ? NOTHING : COUNT;
-	else if (choose(s))
+	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && same_place(last->gregs, s->end), whole = good && rs_guard_stepped();
+	/* Not good if another thread made it another way, or steps were too many. */
+	if (!good && ++s->tries < TRIES && !late)
 		s->phase = COUNT;
+	else if (!whole && choose(s))
+		s->phase = COUNT;
+	if (good && s->phase == COUNT)
+		from_first(s);
 	return s->phase == COUNT;
 }
 

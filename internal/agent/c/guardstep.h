@@ -20,7 +20,7 @@ enum { RS_GUARD_STEP_ONE, RS_GUARD_STEP_CALL, RS_GUARD_STEP_BREAK };
 
 /* On the thread that crashed by this signal, with its registers g: the next re-execution is to have its steps; rs_guard_stepped is called then. In a re-execution: nothing, and what it answered in the recording. -ESRCH: there is no log; -ENOENT: nothing to begin at is known. */
 long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g) RS_HIDDEN;
-/* The crash's steps: number 0 is the instruction that faulted (or that could not be fetched), higher ones were before. NULL: there are no more. */
+/* The steps: number 0 is the instruction that faulted (or that could not be fetched), higher ones were before. NULL: there are no more. If they did not say enough, number 0 is next time what was the first before. */
 const struct rs_guard_step *rs_guard_step_back(uint32_t i) RS_HIDDEN;
 /* The registers of the crash in the recording. Those that a call need not give back may be others in the last step. */
 const uint64_t *rs_guard_step_crash(void) RS_HIDDEN;

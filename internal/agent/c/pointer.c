@@ -242,42 +242,58 @@ static struct origin used(uint32_t *i, unsigned *bytes, unsigned *as, bool *part
 	return d.in.mod == 3 ? moved(d.in.rm) : loaded(s, &d.in, 8);
 }
 
-bool rs_pointer_source(struct rs_pointer *p, bool *whole)
+/* The value's beginning, or where it goes on from steps that end where these begin. */
+static bool begin(struct rs_pointer_search *q, uint32_t *i, struct origin *o)
 {
-	uint32_t i = 0, at;
-	bool found = false, part;
-	unsigned as, bytes, r = NONE;
-	struct origin o = used(&i, &bytes, &as, &part);
-	uint64_t value = 0;
-	*whole = true;
-	at = i;
-	if (o.what == MOVED) {
-		value = low_bytes(reg(rs_guard_step_back(i), o.from), bytes);
-		/* In the recording it may have been another one. */
-		if (i == 0 && value != low_bytes(of(rs_guard_step_crash(), o.from), bytes))
-			return *whole = false;
-	} else if (o.what != LOADED || read_some(o.location, &value, bytes) != bytes) {
-		return false;
+	if (q->state == RS_POINTER_REGISTER) {
+		*o = moved(q->r);
+		return reg(rs_guard_step_back(0), q->r) == q->holds;
 	}
+	*o = used(i, &q->bytes, &q->as, &q->part);
+	if (o->what == LOADED)
+		return read_some(o->location, &q->value, q->bytes) == q->bytes;
+	if (o->what != MOVED)
+		return false;
+	q->value = low_bytes(reg(rs_guard_step_back(*i), o->from), q->bytes);
+	/* In the recording it may have been another one. */
+	return *i != 0 || q->value == low_bytes(of(rs_guard_step_crash(), o->from), q->bytes);
+}
+
+bool rs_pointer_source(struct rs_pointer_search *q)
+{
+	uint32_t i = 0, at = 0;
+	unsigned r = NONE;
+	struct origin o = unknown();
+	bool again = q->state == RS_POINTER_STACK;
+	if (!again && !begin(q, &i, &o))
+		return o.what == UNKNOWN;
+	if (!again)
+		at = i;
 	for (unsigned depth = 0; depth < DEPTH; depth++) {
 		if (o.what == LOADED && o.location % o.bytes == 0) {
-			uint64_t was = r == NONE ? value : low_bytes(reg(rs_guard_step_back(at - 1), r), o.bytes);
-			*p = (struct rs_pointer){.location = o.location, .value = was, .bytes = o.bytes, .used = part || was != value ? as + 1 : as};
-			found = true;
-			/* A variable of the function, or what was pushed: what was put there came from somewhere, too. */
-			if (o.location + RED_ZONE - reg(rs_guard_step_back(at), RSP) > LOCAL)
-				break;
-			enum stored how = stored(p, at, &i, &r);
-			*whole = how != NOT_SEEN;
-			if (how != REGISTER)
-				break;
+			uint64_t was = r == NONE ? q->value : low_bytes(reg(rs_guard_step_back(at - 1), r), o.bytes);
+			q->p = (struct rs_pointer){.location = o.location, .value = was, .bytes = o.bytes, .used = q->part || was != q->value ? q->as + 1 : q->as};
+			q->found = true;
+			again = o.location + RED_ZONE - reg(rs_guard_step_back(at), RSP) <= LOCAL;
+			if (!again)
+				return true;
 		} else if (o.what == MOVED) {
 			r = o.from, i = at;
-		} else {
-			*whole = o.what != EARLIER;
-			break;
+		} else if (!again) {
+			if (o.what == EARLIER)
+				q->state = RS_POINTER_REGISTER, q->r = r, q->holds = reg(rs_guard_step_back(i), r);
+			return o.what != EARLIER;
+		}
+		/* A variable of the function, or what was pushed: what was put there came from somewhere, too. */
+		if (again) {
+			enum stored how = stored(&q->p, at, &i, &r);
+			if (how == NOT_SEEN)
+				q->state = RS_POINTER_STACK;
+			if (how != REGISTER)
+				return how != NOT_SEEN;
+			again = false;
 		}
 		o = origin(r, i, &at);
 	}
-	return found;
+	return true;
 }

@@ -9,6 +9,17 @@ struct rs_pointer {
 	uint32_t used;            /* enum Used */
 };
 
-/* For the coordinator, between re-executions. False: not known. *whole: earlier steps would not say more. */
-bool rs_pointer_source(struct rs_pointer *p, bool *whole) __attribute__((visibility("hidden")));
+/* How far the value was followed; zeroed at first. Lies in the arena. */
+enum { RS_POINTER_NEW, RS_POINTER_REGISTER /* it was in r, whose value is `holds`, before the first of the steps that were looked at */, RS_POINTER_STACK /* it was at p.location then */ };
+struct rs_pointer_search {
+	uint32_t state, r;
+	uint64_t holds;
+	uint64_t value;           /* what the crash used; of so many bytes */
+	unsigned bytes, as;       /* as: enum Used, of all of it */
+	bool part, found;
+	struct rs_pointer p;      /* if found: the furthest that it was followed to */
+};
+
+/* For the coordinator, between re-executions. False: steps that end with the first one of these may say more. */
+bool rs_pointer_source(struct rs_pointer_search *q) __attribute__((visibility("hidden")));
 #endif

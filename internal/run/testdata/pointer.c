@@ -75,6 +75,31 @@ FUNCTION void use_deep(struct thing *t)
 	sink++;
 }
 
+// Handed down, by functions that do much else before.
+FUNCTION void spoil_outer(void) { thing->data = (int *)0x1244; }
+FUNCTION long outer3(int *p)
+{
+	sink += walk(list);
+	return *p;
+}
+FUNCTION long outer2(int *p)
+{
+	sink += walk(list);
+	return outer3(p) + 1;
+}
+FUNCTION long outer1(int *p)
+{
+	for (int i = 0; i < 3; i++)
+		sink += walk(list);
+	return outer2(p) + 1;
+}
+FUNCTION void use_outer(struct thing *t)
+{
+	int *p = t->data;
+	sink += walk(list);
+	sink += outer1(p);
+}
+
 // Read by a function that has returned since, after which others were called.
 FUNCTION void spoil_returned(void) { thing->data = (int *)0x1240; }
 FUNCTION int *data_of(struct thing *t) { return t->data; }
@@ -154,7 +179,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(returned), KIND(function), KIND(text), KIND(divisor), KIND(kernel),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(divisor), KIND(kernel),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread},
 };
 
