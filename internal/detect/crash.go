@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/finding"
@@ -85,18 +86,22 @@ var used = map[wire.Used]string{
 	wire.UsedReturn:      "The return address 0x%x that it went to",
 	wire.UsedDivisor:     "The divisor 0x%x",
 	wire.UsedDivisorPart: "The value 0x%x that the divisor was computed from",
+	wire.UsedCopied:      "The value 0x%x that was written there",
+	wire.UsedCopiedPart:  "The value 0x%x that what was written there was computed from",
 }
 
-// pointer says who wrote the pointer that the instruction used, the last write first.
+// pointer says who wrote the pointer that the instruction used, the last write first, then who wrote what that write had read, and so on.
 func (b *teller) pointer(writers []wire.EvGuardWriter) {
-	for i := len(writers) - 1; i >= 0; i-- {
-		w := writers[i]
+	writers = slices.Clone(writers)
+	slices.Reverse(writers)
+	slices.SortStableFunc(writers, func(a, b wire.EvGuardWriter) int { return int(a.Step) - int(b.Step) })
+	for i, w := range writers {
 		what := used[w.Used]
 		if what == "" {
 			what = used[wire.UsedPointer]
 		}
 		text := fmt.Sprintf(what, w.After) + fmt.Sprintf(", read from 0x%x, was written here", w.Addr)
-		if i < len(writers)-1 {
+		if i > 0 && writers[i-1].Step == w.Step {
 			text = fmt.Sprintf("Before that, 0x%x was written to the same place here", w.After)
 		}
 		if w.How == wire.WriterKernel {

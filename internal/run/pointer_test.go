@@ -23,6 +23,7 @@ func TestPointerOfCrash(t *testing.T) {
 		{"function", `The pointer 0x1234567 that it used, read from 0x[0-9a-f]+`},
 		{"return", `The return address 0x4242424242424242 that it went to, read from 0x[0-9a-f]+`},
 		{"text", `The pointer 0x99 that it used, read from 0x[0-9a-f]+`},
+		{"copied", `The pointer 0x1254 that it used, read from 0x[0-9a-f]+(.|\n)*The value 0x1254 that was written there, read from 0x[0-9a-f]+(.|\n)*The value 0x1254 that was written there, read from 0x[0-9a-f]+`},
 		{"divisor", `The divisor 0x0, read from 0x[0-9a-f]+`},
 		{"kernel", `The pointer 0x1250 that it used, read from 0x[0-9a-f]+`},
 		{"thread", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},

@@ -273,6 +273,8 @@ const (
 	UsedReturn      Used = 2
 	UsedDivisor     Used = 3
 	UsedDivisorPart Used = 4
+	UsedCopied      Used = 5
+	UsedCopiedPart  Used = 6
 )
 
 func (v Used) String() string { return enumName("Used", uint32(v)) }
@@ -1980,11 +1982,12 @@ func (e EvEvidence) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvGuardWriter is event `guard-writer`: [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next; used says whether it is that, or what else it was. before and after are then what lies at addr, of the size that was read.
+// EvGuardWriter is event `guard-writer`: [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next; used says whether it is that, or what else it was. step 1 and more: where the value was read from that was written last in the step before. before and after are then what lies at addr, of the size that was read.
 type EvGuardWriter struct {
 	Evidence uint32
 	How      Writer
 	Used     Used
+	Step     uint8
 	Writer   uint32
 	Addr     uint64
 	Pc       uint64
@@ -1998,6 +2001,7 @@ func DecodeGuardWriter(w []uint64) (e EvGuardWriter) {
 	e.Evidence = uint32(w[1] >> 0)
 	e.How = Writer(w[1] >> 32)
 	e.Used = Used(w[1] >> 40)
+	e.Step = uint8(w[1] >> 48)
 	e.Writer = uint32(w[2] >> 0)
 	e.Addr = uint64(w[3] >> 0)
 	e.Pc = uint64(w[4] >> 0)
@@ -2014,6 +2018,7 @@ func (e EvGuardWriter) Append(dst []uint64, ts uint64) []uint64 {
 	w[1] |= uint64(uint32(e.Evidence)) << 0
 	w[1] |= uint64(uint8(e.How)) << 32
 	w[1] |= uint64(uint8(e.Used)) << 40
+	w[1] |= uint64(uint8(e.Step)) << 48
 	w[2] |= uint64(uint32(e.Writer)) << 0
 	w[3] |= uint64(uint64(e.Addr)) << 0
 	w[4] |= uint64(uint64(e.Pc)) << 0

@@ -19,7 +19,7 @@ static struct rs_guard_watch wrong(const struct rs_evidence *e)
 	return w;
 }
 
-static void tell(struct rs_thread *t, uint32_t number, unsigned used, const struct rs_guard_hit *h)
+static void tell(struct rs_thread *t, uint32_t number, unsigned used, unsigned step, const struct rs_guard_hit *h)
 {
 	bool kernel = h->call >= 0;
 	uint64_t frame[RS_GUARD_HIT_FRAMES];
@@ -33,7 +33,7 @@ static void tell(struct rs_thread *t, uint32_t number, unsigned used, const stru
 	if (!words)
 		return;
 	/* Behind the instruction: the byte before is its last. */
-	rs_put_guard_writer(words, number, kernel ? RS_WRITER_KERNEL : RS_WRITER_WATCHPOINT, (uint8_t)used, h->thread, h->address, kernel ? 0 : frame[0], h->before, h->after, stack);
+	rs_put_guard_writer(words, number, kernel ? RS_WRITER_KERNEL : RS_WRITER_WATCHPOINT, (uint8_t)used, (uint8_t)step, h->thread, h->address, kernel ? 0 : frame[0], h->before, h->after, stack);
 	rs_commit(t);
 }
 
@@ -51,7 +51,7 @@ static void tell_unit(struct rs_thread *t, const struct rs_evidence *e, const st
 		lo--;
 	for (; lo < hi; lo++)
 		if (u->hit[lo % RS_GUARD_HITS].order)
-			tell(t, e->number, RS_USED_POINTER, &u->hit[lo % RS_GUARD_HITS]);
+			tell(t, e->number, RS_USED_POINTER, 0, &u->hit[lo % RS_GUARD_HITS]);
 }
 
 /* Words of stacks that nobody uses may differ. */
@@ -78,38 +78,74 @@ static void found(const struct rs_evidence *e, unsigned n)
 	}
 }
 
-/* What a crash's pointer was read as, and where from; in the arena. */
-static struct source { bool known; struct rs_pointer_search of; } *source;
+/* What a crash's pointer was read as, and where from; then the same of what was written there, and so on. In the arena. */
+enum { CAUSES = 4, STEPS = 4 /* writes told of each */ };
+static struct source {
+	bool asks;
+	uint32_t at;               /* the one that is being looked into; those before are known */
+	struct cause {
+		struct rs_pointer_search of;
+		struct rs_guard_unit unit;
+		uint64_t last;     /* hits up to the write of what was read; 0: it was not seen */
+	} cause[CAUSES];
+} *source;
 
-/* On the coordinator: the steps to the crash are there, next is a re-execution with the place watched. */
+/* On the coordinator: there are steps; next is a re-execution with the place watched that they lead to. */
 static bool stepped(void)
 {
-	bool whole = rs_pointer_source(&source->of);
-	struct rs_guard_watch w = {source->of.p.location, source->of.p.bytes};
-	source->known = source->of.found && rs_guard_watch_next(&w, 1) == 0;
+	struct cause *c = &source->cause[source->at];
+	bool whole = rs_pointer_source(&c->of);
+	struct rs_guard_watch w = {c->of.p.location, c->of.p.bytes};
+	if (c->of.found)
+		rs_guard_watch_next(&w, 1);
 	return whole;
+}
+
+static uint64_t first_kept(const struct rs_guard_unit *u) { return u->count > RS_GUARD_HITS ? u->count - RS_GUARD_HITS : 0; }
+
+/* On the coordinator: who wrote there is known; next are steps to that. */
+static bool told(const struct rs_guard_watched *of)
+{
+	struct cause *c = &source->cause[source->at];
+	const struct rs_guard_unit *u = &of->unit[0];
+	if (!source->asks || source->at == CAUSES || of->units != 1 || u->address != c->of.p.location || u->state != RS_GUARD_UNIT_WATCHED || u->lost)
+		return false;
+	c->unit = *u;
+	/* It may have been overwritten since. */
+	for (c->last = u->count; c->last > first_kept(u) && u->hit[(c->last - 1) % RS_GUARD_HITS].after != c->of.p.value;)
+		c->last--;
+	if (c->last == first_kept(u))
+		c->last = 0;
+	const struct rs_guard_hit *h = c->last ? &u->hit[(c->last - 1) % RS_GUARD_HITS] : NULL;
+	source->at++;
+	uint64_t pc;
+	uint32_t r;
+	if (source->at == CAUSES || !h || h->call >= 0 || ours(h) || !rs_pointer_store(h->gregs, u->address, u->bytes, h->after, &pc, &r))
+		return false;
+	static const uint8_t where[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+	c[1].of = (struct rs_pointer_search){.state = RS_POINTER_REGISTER, .r = r, .holds = h->gregs[where[r]], .value = h->after, .bytes = u->bytes, .as = RS_USED_COPIED};
+	return rs_guard_step_write(h->tid, u->address, h->gregs, pc, h->word, h->words) == 0;
 }
 
 /* The last writes to where it was read from, up to the one that wrote what was read. */
 static void cause(struct rs_thread *t, int sig, const greg_t *g)
 {
-	enum { STEPS = 4 };
-	if (rs_guard_mode() == RS_GUARD_RECORD)
+	if (rs_guard_mode() == RS_GUARD_RECORD) {
 		rs_os_clear(source, sizeof *source);
-	if (rs_guard_step(t, sig, g) != 0 || !same(rs_guard_epoch_again()) || !source->known)
+		source->asks = true;
+	}
+	if (rs_guard_step(t, sig, g) != 0)
 		return;
-	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;
-	const struct rs_guard_unit *u = of && of->units == 1 ? &of->unit[0] : NULL;
-	if (!u || u->address != source->of.p.location || u->state != RS_GUARD_UNIT_WATCHED || u->lost)
-		return;
-	/* It may have been overwritten since. */
-	uint64_t least = u->count > RS_GUARD_HITS ? u->count - RS_GUARD_HITS : 0, hi = u->count;
-	while (hi > least && u->hit[(hi - 1) % RS_GUARD_HITS].after != source->of.p.value)
-		hi--;
-	for (uint64_t k = hi > least + STEPS ? hi - STEPS : least; k < hi; k++) {
-		const struct rs_guard_hit *h = &u->hit[k % RS_GUARD_HITS];
-		if (h->order && !ours(h))
-			tell(t, 0, source->of.p.used, h);
+	rs_guard_epoch_again();
+	source->asks = false;
+	for (uint32_t i = 0; i < source->at; i++) {
+		const struct cause *c = &source->cause[i];
+		uint64_t k = first_kept(&c->unit);
+		for (k = c->last > k + STEPS ? c->last - STEPS : k; k < c->last; k++) {
+			const struct rs_guard_hit *h = &c->unit.hit[k % RS_GUARD_HITS];
+			if (h->order && !ours(h))
+				tell(t, 0, c->of.p.used, i, h);
+		}
 	}
 }
 
@@ -117,6 +153,6 @@ bool rs_guard_cause_begin(void)
 {
 	if (!(source = rs_guard_map(sizeof *source)))
 		return false;
-	rs_evidence_found = found, rs_crash_cause = cause, rs_guard_stepped = stepped;
+	rs_evidence_found = found, rs_crash_cause = cause, rs_guard_stepped = stepped, rs_guard_watch_told = told;
 	return true;
 }

@@ -10,7 +10,7 @@
 #include <linux/perf_event.h>
 #include <sys/uio.h>
 
-enum { ANCHORS = 3, RETURN = ANCHORS /* the breakpoint behind what is not stepped: four registers there are */, CALLERS = 8, HOT = 1 << 16 /* an anchor that is met so often costs too much */, LONG = 2000 /* steps of a call, from which on it is passed by */, MOST = 40000 /* steps from one anchor on */, TRIES = 2, PATIENCE_MS = 10000 /* after that it is left at what is known */ };
+enum { ANCHORS = 3, RETURN = ANCHORS /* the breakpoint behind what is not stepped: four registers there are */, HOT = 1 << 16 /* an anchor that is met so often costs too much */, LONG = 2000 /* steps of a call, from which on it is passed by */, MOST = 40000 /* steps from one anchor on */, TRIES = 2, PATIENCE_MS = 10000 /* after that it is left at what is known */ };
 enum { NOTHING, COUNT, STEP };
 enum { EXECUTE = 4, WRITE = 2 /* HW_BREAKPOINT_X, _W */, TF = 0x100, RF = 0x10000 };
 enum { MAGIC = 0x72735753, DATA_AT = 24, TYPE_AT = 32, TYPE_BREAKPOINT = 5 };
@@ -18,7 +18,7 @@ enum { MAGIC = 0x72735753, DATA_AT = 24, TYPE_AT = 32, TYPE_BREAKPOINT = 5 };
 #define TRAP_TRACE 2
 #endif
 
-struct anchor { uint64_t address, count; uint32_t type, hot, met; int32_t fd; };
+struct anchor { uint64_t address, count, now; uint32_t type, hot, met; int32_t fd; };
 
 static struct stepping {
 	uint32_t phase, armed;     /* of the next re-execution; of this one */
@@ -31,8 +31,11 @@ static struct stepping {
 	long answer;
 	uint64_t end[17];          /* where steps are to end: the crash, or where those that were looked at begin */
 	uint64_t crash[17];
-	uint32_t inner;            /* the latter */
-	uint64_t word[CALLERS];    /* of the stack, where return addresses are, the innermost first: the one that the function's last call had, and of the calls of itself and its callers */
+	uint32_t inner;            /* the latter, or a write */
+	uint64_t place;            /* what is written there; 0: it is the crash that steps are for */
+	uint64_t behind[17];       /* the write */
+	struct anchor write;
+	uint64_t word[RS_GUARD_STEP_WORDS];    /* of the stack, where return addresses are, the innermost first: the one that the function's last call had, and of the calls of itself and its callers */
 	uint32_t words, used;      /* used: of them, so far */
 	struct anchor anchor[ANCHORS];
 	uint32_t anchors;
@@ -92,26 +95,51 @@ static bool behind_call(uint64_t to)
 	return false;
 }
 
-/* Of what the walk says the first words with these values; if it says nothing (the way here was no call), whatever could be a return address. */
-static void find_words(struct stepping *s, struct rs_thread *t, const greg_t *g)
+/* Words of the stack from `at` up, a piece at a time. */
+struct words { uint64_t from, n, word[512]; };
+
+static bool word_at(struct words *w, uint64_t at, uint64_t *word)
+{
+	if (at - w->from >= 8 * w->n) {
+		struct iovec local = {w->word, sizeof w->word}, remote = {(void *)at, sizeof w->word};
+		long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
+		w->from = at;
+		w->n = r < 8 ? 0 : (uint64_t)r / 8;
+		if (!w->n)
+			return false;
+	}
+	*word = w->word[(at - w->from) / 8];
+	return true;
+}
+
+unsigned rs_guard_step_words(uint64_t rsp, const uint64_t *pcs, unsigned n, uint64_t *word)
 {
 	enum { FAR = 256 << 10, NEAR = 4 << 10 };
-	uint64_t pcs[CALLERS], at = (uint64_t)g[REG_RSP] & -8ull, hi = at + FAR, word;
-	struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true, .gregs = (const uint64_t *)g};
-	unsigned n = rs_walk(t, &f, true, pcs, CALLERS, NULL);
-	s->used = s->words = 0;
-	s->word[s->words++] = at - 8;
-	for (unsigned i = 1; i < n; i++) {
-		while (at < hi && read_memory(at, &word, sizeof word) && word != pcs[i])
+	struct words w = {.n = 0};
+	uint64_t at = rsp & -8ull, hi = at + FAR, is = 0;
+	unsigned found = 0;
+	word[found++] = at - 8;
+	for (unsigned i = 1; i < n && found < RS_GUARD_STEP_WORDS; i++) {
+		while (at < hi && word_at(&w, at, &is) && is != pcs[i])
 			at += 8;
-		if (at >= hi || word != pcs[i])
+		if (at >= hi || is != pcs[i])
 			break;
-		s->word[s->words++] = at;
+		word[found++] = at;
 		at += 8;
 	}
-	for (uint64_t end = at + NEAR; n < 2 && s->words < CALLERS && at < end && read_memory(at, &word, sizeof word); at += 8)
-		if (behind_call(word))
-			s->word[s->words++] = at;
+	for (uint64_t end = at + NEAR; n < 2 && found < RS_GUARD_STEP_WORDS && at < end && word_at(&w, at, &is); at += 8)
+		if (behind_call(is))
+			word[found++] = at;
+	return found;
+}
+
+static void find_words(struct stepping *s, struct rs_thread *t, const greg_t *g)
+{
+	uint64_t pcs[RS_GUARD_STEP_WORDS];
+	struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true, .gregs = (const uint64_t *)g};
+	unsigned n = rs_walk(t, &f, true, pcs, RS_GUARD_STEP_WORDS, NULL);
+	s->words = rs_guard_step_words((uint64_t)g[REG_RSP], pcs, n, s->word);
+	s->used = 0;
 }
 
 static uint64_t now_ms(void)
@@ -153,6 +181,7 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 	for (unsigned i = 0; i < sizeof s->end / 8; i++)
 		s->end[i] = s->crash[i] = (uint64_t)g[i];
 	s->inner = 0;
+	s->place = 0;
 	s->begun_ms = now_ms();
 	find_words(s, t, g);
 	choose(s);
@@ -168,6 +197,24 @@ static bool same_place(const uint64_t *gregs, const uint64_t *end)
 		if (gregs[kept[i]] != end[kept[i]])
 			return false;
 	return true;
+}
+
+long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const uint64_t *word, unsigned words)
+{
+	struct stepping *s = stepping;
+	s->tid = tid;
+	s->place = place;
+	s->inner = 1;
+	rs_os_copy(s->behind, behind, sizeof s->behind);
+	rs_os_copy(s->end, behind, sizeof s->end);
+	s->end[REG_RIP] = pc;
+	rs_os_copy(s->word, word, words * sizeof *word);
+	s->words = words;
+	s->used = 0;
+	if (!choose(s))
+		return -ENOENT;
+	s->phase = COUNT;
+	return 0;
 }
 
 static void keep(struct stepping *s, const greg_t *g, unsigned what)
@@ -255,8 +302,8 @@ static void look_at_call(struct stepping *s, const greg_t *g)
 		}
 }
 
-/* Before an instruction, of a breakpoint or a step. */
-static void step(struct stepping *s, greg_t *g)
+/* Before an instruction, of a breakpoint or a step. first: the instruction's last time but one. */
+static void step(struct stepping *s, greg_t *g, bool first)
 {
 	g[REG_EFL] &= ~(greg_t)TF;
 	s->running = 0;
@@ -271,10 +318,10 @@ static void step(struct stepping *s, greg_t *g)
 	}
 	keep(s, g, RS_GUARD_STEP_ONE);
 	s->left--;
-	/* All that is wanted, if it is the last time: if it is a function's beginning, that comes back otherwise. */
-	if (s->inner && same_place((const uint64_t *)g, s->end)) {
+	/* All that is wanted, if it is the last time: if it is a function's beginning, that comes back otherwise; before a write's last time comes an anchor. */
+	if (s->inner && !first && same_place((const uint64_t *)g, s->end)) {
 		uint64_t to;
-		bool known = read_memory((uint64_t)g[REG_RSP], &to, sizeof to) && behind_call(to);
+		bool known = !s->place && read_memory((uint64_t)g[REG_RSP], &to, sizeof to) && behind_call(to);
 		s->call_back = 0;
 		pass(s, g, known ? to : 0, (uint64_t)g[REG_RSP] + 8);
 		return;
@@ -302,7 +349,20 @@ static void anchor(struct stepping *s, struct anchor *a, greg_t *g)
 	if (!s->running && s->n)
 		keep(s, g, RS_GUARD_STEP_BREAK);
 	close_back(s);
-	step(s, g);
+	step(s, g, s->place && a->type == EXECUTE);
+}
+
+/* Of a crash the kernel counts, up to the end; of a write it is done here, up to the last time that it was made. */
+static void count(struct stepping *s, uint32_t k, const greg_t *g)
+{
+	if (k < ANCHORS) {
+		struct anchor *a = &s->anchor[k];
+		if (!s->place || ++a->now >= HOT)
+			__atomic_store_n(&a->hot, 1, __ATOMIC_RELEASE);
+	} else if (same_place((const uint64_t *)g, s->behind)) {
+		for (uint32_t i = 0; i < s->anchors; i++)
+			s->anchor[i].count = s->anchor[i].now;
+	}
 }
 
 bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
@@ -315,7 +375,7 @@ bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
 	if (info->si_code == TRAP_TRACE) {
 		if (s->tid != rs_os_tid() || !(g[REG_EFL] & TF) || !s->armed)
 			return false;
-		step(s, g);
+		step(s, g, false);
 		return true;
 	}
 	if (*(const uint32_t *)((const char *)info + TYPE_AT) != TYPE_BREAKPOINT || data >> 32 != MAGIC)
@@ -325,12 +385,12 @@ bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
 		return true;
 	g[REG_EFL] |= RF; /* the instruction at an execution breakpoint runs now */
 	if (s->armed == COUNT) {
-		__atomic_store_n(&s->anchor[k % ANCHORS].hot, 1, __ATOMIC_RELEASE);
+		count(s, k, g);
 	} else if (k != RETURN) {
 		anchor(s, &s->anchor[k], g);
 	} else if (s->back >= 0 && (uint64_t)g[REG_RSP] == s->back_rsp) {
 		close_back(s);
-		step(s, g);
+		step(s, g, false);
 	}
 	return true;
 }
@@ -342,7 +402,7 @@ long rs_guard_step_begin(void)
 	struct stepping *s = rs_guard_map(sizeof *s);
 	if (!s)
 		return -ENOMEM;
-	s->back = -1;
+	s->back = s->write.fd = -1;
 	stepping = s;
 	return 0;
 }
@@ -360,7 +420,7 @@ static void close_anchor(struct anchor *a)
 static uint64_t period(const struct stepping *s, const struct anchor *a)
 {
 	if (s->phase == COUNT)
-		return HOT;
+		return s->place ? 1 : HOT;
 	return a->hot ? 0 : a->count - (a->type == EXECUTE && a->count > 0);
 }
 
@@ -372,7 +432,8 @@ long rs_guard_step_arm(void)
 	s->call_back = 0;
 	s->back = -1;
 	for (uint32_t i = 0; i < s->anchors; i++)
-		s->anchor[i].fd = -1, s->anchor[i].met = 0;
+		s->anchor[i].fd = -1, s->anchor[i].met = 0, s->anchor[i].now = 0;
+	s->write.fd = -1;
 	for (uint32_t i = 0; i < s->anchors; i++) {
 		struct anchor *a = &s->anchor[i];
 		uint64_t p = period(s, a);
@@ -384,6 +445,10 @@ long rs_guard_step_arm(void)
 			return fd;
 		}
 		a->fd = fd < 0 ? -1 : (int32_t)fd;
+	}
+	if (s->place && s->phase == COUNT) {
+		long fd = breakpoint(s->tid, WRITE, s->place & -8ull, 1, RETURN);
+		s->write.fd = fd < 0 ? -1 : (int32_t)fd;
 	}
 	__atomic_store_n(&s->armed, s->phase, __ATOMIC_SEQ_CST);
 	return 0;
@@ -410,10 +475,11 @@ void rs_guard_step_disarm(void)
 	for (uint32_t i = 0; i < s->anchors; i++) {
 		struct anchor *a = &s->anchor[i];
 		uint64_t n = 0;
-		if (s->armed == COUNT)
+		if (s->armed == COUNT && !s->place)
 			a->count = a->fd >= 0 && RS_SYS3(SYS_read, a->fd, &n, 8) == 8 ? n : 0;
 		close_anchor(a);
 	}
+	close_anchor(&s->write);
 	__atomic_store_n(&s->armed, NOTHING, __ATOMIC_SEQ_CST);
 }
 

@@ -8,7 +8,7 @@
 #include "guard.h"
 #include <signal.h>
 
-enum { RS_GUARD_STEPS = 16384 };
+enum { RS_GUARD_STEPS = 16384, RS_GUARD_STEP_WORDS = 8 };
 
 struct rs_guard_step {
 	uint64_t gregs[17]; /* before the instruction; as in a ucontext, up to RIP */
@@ -27,6 +27,11 @@ const uint64_t *rs_guard_step_crash(void) RS_HIDDEN;
 int rs_guard_step_signal(void) RS_HIDDEN;
 /* Called by the coordinator between two re-executions, when there are steps: memory is as it was at the crash. False: steps from further back would say more. */
 extern bool (*rs_guard_stepped)(void) RS_HIDDEN;
+
+/* On the coordinator, between two re-executions: now the steps of this thread to its last write to `place` behind which its registers were these; pc: the instruction's. word: rs_guard_step_words of it. -ENOENT: nothing to begin at is known. */
+long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const uint64_t *word, unsigned words) RS_HIDDEN;
+/* Where on the stack the return addresses are that a walk found (pcs, the first is no return address); the first is the one of the function's last call. If it found none, whatever could be one. How many, RS_GUARD_STEP_WORDS at most. */
+unsigned rs_guard_step_words(uint64_t rsp, const uint64_t *pcs, unsigned n, uint64_t *word) RS_HIDDEN;
 
 /* --- for guardwatch.c, on the coordinator ------------------------------------------------------------------------------------------------ */
 

@@ -37,6 +37,8 @@ static struct watch {
 	struct thread thread[RS_WORLD_THREADS];
 } *watch;
 
+bool (*rs_guard_watch_told)(const struct rs_guard_watched *of);
+
 const struct rs_guard_watched *rs_guard_watched(void) { return watch && watch->over ? &watch->last : NULL; }
 
 bool rs_guard_watch_answered(void) { return watch && watch->over && watch->last.request == watch->of.request; }
@@ -185,6 +187,7 @@ bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc)
 		h->frame[0] = rs_patch_pc(h->pc);
 		h->frames = 1;
 	}
+	h->words = rs_guard_watch_told ? rs_guard_step_words((uint64_t)g[REG_RSP], h->frame, h->frames, h->word) : 0;
 	end_hit(h);
 	return true;
 }
@@ -469,7 +472,7 @@ bool rs_guard_watch_more(bool identical)
 	for (uint32_t i = 0; w->failed == TRIES && i < w->of.units; i++)
 		if (w->of.unit[i].state == RS_GUARD_UNIT_WANTED)
 			w->of.unit[i].state = RS_GUARD_UNIT_DIVERGED;
-	return wanted();
+	return wanted() || (rs_guard_watch_told && rs_guard_watch_told(&w->of));
 }
 
 void rs_guard_watch_over(void)

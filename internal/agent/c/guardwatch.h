@@ -9,6 +9,7 @@
 #define RS_GUARDWATCH_H
 #include "calls.h"
 #include "guard.h"
+#include "guardstep.h"
 #include <signal.h>
 
 enum { RS_GUARD_UNITS = 64, RS_GUARD_HITS = 8, RS_GUARD_HIT_FRAMES = 16 };
@@ -26,6 +27,8 @@ struct rs_guard_hit {
 	uint32_t frames, late;     /* late: SIGTRAP was blocked at the instruction; pc is where it was opened */
 	uint64_t frame[RS_GUARD_HIT_FRAMES]; /* the first is pc, where the program would see it; the others as rs_walk gives them. Without a session's tables there is but one */
 	uint64_t gregs[17];        /* of an instruction, behind it: as in a ucontext, up to RIP */
+	uint32_t words;            /* if rs_guard_watch_told is set: rs_guard_step_words */
+	uint64_t word[RS_GUARD_STEP_WORDS];
 };
 
 /* What came of one unit. */
@@ -62,6 +65,8 @@ struct rs_guard_watched {
 long rs_guard_watch(const struct rs_guard_watch *w, unsigned n) RS_HIDDEN;
 /* The same, for the coordinator, between two re-executions of an epoch. */
 long rs_guard_watch_next(const struct rs_guard_watch *w, unsigned n) RS_HIDDEN;
+/* Called, if set, by the coordinator when all that was asked for has been watched, before it is over: true: it has asked for more (steps). */
+extern bool (*rs_guard_watch_told)(const struct rs_guard_watched *of) RS_HIDDEN;
 /* What came of the last one that was asked for and is over; in the arena. NULL: none was. It stays the same through the next one: who is executed again reads what it read. */
 const struct rs_guard_watched *rs_guard_watched(void) RS_HIDDEN;
 /* Is that of the one that was asked for last? Not so if the epoch came to its end otherwise. */

@@ -297,3 +297,25 @@ bool rs_pointer_source(struct rs_pointer_search *q)
 	}
 	return true;
 }
+
+bool rs_pointer_store(const uint64_t *behind, uint64_t place, unsigned bytes, uint64_t value, uint64_t *pc, uint32_t *r)
+{
+	enum { LONGEST = 11 };
+	/* A prefix may be left out in what is decoded, so the longest. */
+	for (unsigned n = LONGEST; n >= 2; n--) {
+		struct rs_guard_step s;
+		struct decoded d;
+		uint64_t a;
+		rs_os_copy(s.gregs, behind, sizeof s.gregs);
+		s.gregs[REG_RIP] -= n;
+		if (!decode(&s, &d) || d.in.length != n || d.in.map != 0 || d.in.small)
+			continue;
+		if (d.in.op == 0x89 ? address(&s, &d.in, &a) && (d.in.rex & 8 ? 8u : 4u) >= bytes : d.in.op >= 0x50 && d.in.op <= 0x57 && (a = reg(&s, RSP), true)) {
+			*r = d.in.op == 0x89 ? d.in.reg : (uint32_t)(d.in.op & 7) | (d.in.rex & 1u) << 3;
+			*pc = s.gregs[REG_RIP];
+			if (a == place && *r != RSP && low_bytes(reg(&s, *r), bytes) == value)
+				return true;
+		}
+	}
+	return false;
+}

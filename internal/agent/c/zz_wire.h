@@ -227,6 +227,8 @@ enum {
 	RS_USED_RETURN = 2,
 	RS_USED_DIVISOR = 3,
 	RS_USED_DIVISOR_PART = 4,
+	RS_USED_COPIED = 5,
+	RS_USED_COPIED_PART = 6,
 };
 
 /* how it is known who wrote */
@@ -1089,13 +1091,13 @@ static inline uint64_t rs_get_evidence_next(const uint64_t *w) { return (uint64_
 static inline uint64_t rs_get_evidence_next_size(const uint64_t *w) { return (uint64_t)(w[9] >> 0); }
 static inline uint32_t rs_get_evidence_next_stack(const uint64_t *w) { return (uint32_t)(w[10] >> 0); }
 
-/* [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next; used says whether it is that, or what else it was. before and after are then what lies at addr, of the size that was read. */
+/* [guard] In the re-execution, thread `writer` wrote to addr, of the bytes that the evidence of that number is about: the instruction at pc, or the kernel for the call at stack. before and after: the aligned word that addr lies in. Comes before its evidence, the last write last. Evidence 0: addr is where the pointer was read from that the instruction of the `crash` used that comes next; used says whether it is that, or what else it was. step 1 and more: where the value was read from that was written last in the step before. before and after are then what lies at addr, of the size that was read. */
 #define RS_EV_GUARD_WRITER 73
 #define RS_GUARD_WRITER_WORDS 8
-static inline void rs_put_guard_writer(uint64_t *w, uint32_t evidence, uint8_t how, uint8_t used, uint32_t writer, uint64_t addr, uint64_t pc, uint64_t before, uint64_t after, uint32_t stack)
+static inline void rs_put_guard_writer(uint64_t *w, uint32_t evidence, uint8_t how, uint8_t used, uint8_t step, uint32_t writer, uint64_t addr, uint64_t pc, uint64_t before, uint64_t after, uint32_t stack)
 {
 	(void)w;
-	w[1] = (uint64_t)evidence | (uint64_t)how << 32 | (uint64_t)used << 40;
+	w[1] = (uint64_t)evidence | (uint64_t)how << 32 | (uint64_t)used << 40 | (uint64_t)step << 48;
 	w[2] = (uint64_t)writer;
 	w[3] = (uint64_t)addr;
 	w[4] = (uint64_t)pc;
@@ -1106,6 +1108,7 @@ static inline void rs_put_guard_writer(uint64_t *w, uint32_t evidence, uint8_t h
 static inline uint32_t rs_get_guard_writer_evidence(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 static inline uint8_t rs_get_guard_writer_how(const uint64_t *w) { return (uint8_t)(w[1] >> 32); }
 static inline uint8_t rs_get_guard_writer_used(const uint64_t *w) { return (uint8_t)(w[1] >> 40); }
+static inline uint8_t rs_get_guard_writer_step(const uint64_t *w) { return (uint8_t)(w[1] >> 48); }
 static inline uint32_t rs_get_guard_writer_writer(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 static inline uint64_t rs_get_guard_writer_addr(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 static inline uint64_t rs_get_guard_writer_pc(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }

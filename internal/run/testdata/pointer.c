@@ -145,6 +145,28 @@ FUNCTION void use_divisor(struct thing *t)
 	sink = 1000 / by;
 }
 
+// Copied twice before it was used.
+FUNCTION void spoil_copied(void) { thing->data = (int *)0x1254; }
+FUNCTION void copy_to_inner(struct thing *t)
+{
+	sink += walk(list);
+	t->inner->data = t->data;
+}
+FUNCTION void copy_to_array(struct thing *t, int **array)
+{
+	for (int i = 0; i < 5; i++)
+		array[i] = i < 4 ? &t->index : t->inner->data;
+}
+FUNCTION void use_copied(struct thing *t)
+{
+	int **array = calloc(5, sizeof *array);
+	copy_to_inner(t);
+	sink += walk(list);
+	copy_to_array(t, array);
+	t->data = NULL;
+	sink = *array[4];
+}
+
 // Written by the kernel.
 FUNCTION void spoil_kernel(void)
 {
@@ -179,7 +201,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(divisor), KIND(kernel),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread},
 };
 
@@ -194,7 +216,7 @@ int main(int argc, char **argv)
 	}
 	thing = calloc(1, sizeof *thing);
 	thing->data = malloc(40);
-	thing->inner = thing;
+	thing->inner = calloc(1, sizeof *thing);
 	sem_init(&begin, 0, 0);
 	sem_init(&done, 0, 0);
 	puts("begun");
