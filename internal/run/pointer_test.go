@@ -55,6 +55,9 @@ func TestPointerOfCrash(t *testing.T) {
 				if !want.MatchString(r.stderr) {
 					t.Errorf("%s", r.stderr)
 				}
+				if k.name == "function" && !strings.Contains(r.stderr, "    #0 <null> (0x1234567)\n    #1 use_function ") {
+					t.Errorf("who called it is not told:\n%s", r.stderr)
+				}
 			})
 		}
 	}

@@ -9,10 +9,12 @@
 #include "core.h"
 #include "crashtext.h"
 #include "evidence.h"
+#include "guardstep.h"
 #include "patch.h"
 #include "proc.h"
 #include <errno.h>
 #include <signal.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 
 static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
@@ -49,6 +51,27 @@ static unsigned patterns(const greg_t *g)
 	return found;
 }
 
+static bool read_memory(greg_t at, void *to, size_t n)
+{
+	struct iovec local = {to, n}, remote = {(void *)(uintptr_t)at, n};
+	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+}
+
+/* Where it crashed; where there is no code, who called it there. */
+static uint32_t stack_of(struct rs_thread *t, const ucontext_t *uc)
+{
+	enum { DEPTH = 64 };
+	const greg_t *g = uc->uc_mcontext.gregs;
+	unsigned depth = rs_config.stack_depth < DEPTH ? rs_config.stack_depth : DEPTH;
+	uint64_t pcs[DEPTH], caller;
+	uint8_t code;
+	if (depth < 2 || read_memory(g[REG_RIP], &code, 1) || !read_memory(g[REG_RSP], &caller, sizeof caller) || !rs_guard_step_behind_call(caller))
+		return rs_stack_ucontext(t, uc, rs_config.stack_depth);
+	struct rs_frame f = {.pc = (uintptr_t)caller, .rsp = (uintptr_t)g[REG_RSP] + 8, .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true};
+	pcs[0] = (uint64_t)g[REG_RIP];
+	return rs_stack_of(t, pcs, 1 + rs_walk(t, &f, false, pcs + 1, depth - 1, NULL));
+}
+
 static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 {
 	struct rs_thread *t = rs_self();
@@ -62,7 +85,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, uc);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
-	uint32_t stack = rs_stack_ucontext(t, uc, rs_config.stack_depth);
+	uint32_t stack = stack_of(t, uc);
 	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)g[REG_RIP], stack);
 	if (sig == SIGABRT)
 		rs_emit_end(t, RS_END_ABORT, 0);

@@ -81,8 +81,7 @@ static void close_back(struct stepping *s)
 	s->back = -1;
 }
 
-/* Does a call end at `to`? */
-static bool behind_call(uint64_t to)
+bool rs_guard_step_behind_call(uint64_t to)
 {
 	enum { SHORTEST = 2, LONGEST = 7 };
 	uint8_t code[LONGEST];
@@ -128,7 +127,7 @@ unsigned rs_guard_step_words(uint64_t rsp, const uint64_t *pcs, unsigned n, uint
 		at += 8;
 	}
 	for (uint64_t end = at + NEAR; n < 2 && found < RS_GUARD_STEP_WORDS && at < end && word_at(&w, at, &is); at += 8)
-		if (behind_call(is))
+		if (rs_guard_step_behind_call(is))
 			word[found++] = at;
 	return found;
 }
@@ -295,7 +294,7 @@ static void look_at_call(struct stepping *s, const greg_t *g)
 		return;
 	for (uint32_t i = 0; i < s->words && !s->call_back; i++)
 		if (rsp == s->word[i] && other_call(s, i) && read_memory(rsp, &s->call_back, sizeof s->call_back)) {
-			s->call_back = behind_call(s->call_back) ? s->call_back : 0;
+			s->call_back = rs_guard_step_behind_call(s->call_back) ? s->call_back : 0;
 			s->call_rsp = rsp + 8;
 			s->call = s->n - 1;
 			s->call_word = i;
@@ -321,7 +320,7 @@ static void step(struct stepping *s, greg_t *g, bool first)
 	/* All that is wanted, if it is the last time: if it is a function's beginning, that comes back otherwise; before a write's last time comes an anchor. */
 	if (s->inner && !first && same_place((const uint64_t *)g, s->end)) {
 		uint64_t to;
-		bool known = !s->place && read_memory((uint64_t)g[REG_RSP], &to, sizeof to) && behind_call(to);
+		bool known = !s->place && read_memory((uint64_t)g[REG_RSP], &to, sizeof to) && rs_guard_step_behind_call(to);
 		s->call_back = 0;
 		pass(s, g, known ? to : 0, (uint64_t)g[REG_RSP] + 8);
 		return;

@@ -33,6 +33,9 @@ long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, u
 /* Where on the stack the return addresses are that a walk found (pcs, the first is no return address); the first is the one of the function's last call. If it found none, whatever could be one. How many, RS_GUARD_STEP_WORDS at most. */
 unsigned rs_guard_step_words(uint64_t rsp, const uint64_t *pcs, unsigned n, uint64_t *word) RS_HIDDEN;
 
+/* Does a call end there? */
+bool rs_guard_step_behind_call(uint64_t to) RS_HIDDEN;
+
 /* --- for guardwatch.c, on the coordinator ------------------------------------------------------------------------------------------------ */
 
 /* Before the first checkpoint. -ENOMEM. */
