@@ -288,9 +288,14 @@ func (p *process) processEvent(e *wire.Event) {
 		if t == nil {
 			return
 		}
-		if o := d.byPID(wire.DecodeWait(e.Words).PID); o != nil && o != p {
+		pid := wire.DecodeWait(e.Words).PID
+		if o := d.byPID(pid); o != nil && o != p {
 			t.acquire(o.everything())
 			o.ended = true
+		}
+		t.acquire(d.forks[pid]) // of a child that is not followed
+		for sig := uint32(1); sig <= 64; sig++ {
+			t.acquire(d.signals[signalKey{pid: pid, sig: sig}]) // one of them may have ended it
 		}
 	}
 }

@@ -84,7 +84,7 @@ var Events = []Spec{
 	{5, "exec", nil, Bytes, "About to exec the path in the tail; followed by nothing if it succeeds."},
 	{6, "exec-failed", []Field{i32f("errno")}, NoTail, "The exec announced before failed."},
 	{7, "unfollowed", []Field{u8("why", "Unfollowed"), u32f("pid")}, Bytes, "A child process (pid, 0 if not known) will not be seen. Tail: its path."},
-	{8, "wait", []Field{u32f("pid"), i32f("status")}, NoTail, "[all] wait family reaped pid. Acquire of that process's end."},
+	{8, "wait", []Field{u32f("pid"), i32f("status")}, NoTail, "[all] wait family reaped pid, or its pidfd was found ready (pid 0: not known whose). Acquire of that process's end."},
 	{9, "module", []Field{addr("base"), addr("end"), addr("bias"), u32f("id"), u32f("build_id_len")}, Bytes,
 		"An ELF object is mapped in [base,end); bias = address − link-time address. id is unique in the process. Tail: build-id bytes, then the path."},
 	{10, "module-gone", []Field{u32f("id")}, NoTail, "The module was unmapped by dlclose."},
@@ -164,7 +164,7 @@ var Events = []Spec{
 		"[guard] Known of the SIGABRT of the `crash` that comes next. said: what glibc had to say before it called abort (a failed assertion, a damaged heap or stack). exception: std::terminate was called while an exception of the type of this mangled name was the last one caught, or was not caught. what: its std::exception::what(). At most 1024 bytes, of any value."},
 
 	// What orders threads through the kernel. [all] throughout.
-	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores."},
+	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of."},
 	{97, "channel-acquire", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] A read, receive, accept, poll that found it ready, returned with something."},
 	{98, "futex-wake", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wake kinds) by the program itself. Release."},
 	{99, "futex-wait", []Field{addr("obj"), u32f("op"), i32f("result")}, NoTail, "[all] syscall(SYS_futex, wait kinds) returned. Acquire if result is 0."},

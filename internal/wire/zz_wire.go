@@ -706,7 +706,7 @@ func (e EvUnfollowed) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvWait is event `wait`: [all] wait family reaped pid. Acquire of that process's end.
+// EvWait is event `wait`: [all] wait family reaped pid, or its pidfd was found ready (pid 0: not known whose). Acquire of that process's end.
 type EvWait struct {
 	PID    uint32
 	Status int32
@@ -2322,7 +2322,7 @@ func (e EvCrashText) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvChannelRelease is event `channel-release`: [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores.
+// EvChannelRelease is event `channel-release`: [all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of.
 type EvChannelRelease struct {
 	Channel uint64
 	Kind    Channel

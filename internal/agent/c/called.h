@@ -5,6 +5,7 @@
 #ifndef RS_CALLED_H
 #define RS_CALLED_H
 #include "agent.h"
+#include <stdio.h>
 
 #define RS_TOLD __attribute__((visibility("protected")))
 
@@ -66,6 +67,10 @@ void rs_fd_replaced(int fd, uintptr_t pc, void *fp) __attribute__((visibility("h
 void rs_fd_unknown(int fd) __attribute__((visibility("hidden")));
 /* A thread has descriptors of its own from here on. */
 void rs_fd_shared_no_more(void) __attribute__((visibility("hidden")));
+
+/* stream.c: before a call that may write what lies in the stream (NULL: in any), and after one that may have read into it. */
+void rs_stream_writes(FILE *f) __attribute__((visibility("hidden")));
+void rs_stream_reads(FILE *f) __attribute__((visibility("hidden")));
 
 /* module.c: whether pc is in a module whose accesses are not told, so that none are told that are made for it. */
 bool rs_left_out(uintptr_t pc) __attribute__((visibility("hidden")));

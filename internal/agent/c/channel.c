@@ -6,9 +6,11 @@
  * what the other reads; the two ends of a socketpair know each other from the call. Other sockets (Unix ones with a name, those that are
  * not connected) have no identity that both ends share: all of them are one channel, which orders too much. eventfd, timerfd, signalfd and epoll share one
  * anonymous inode in the kernel: they get a number when they are made, copied by dup and fork; one that came in by SCM_RIGHTS or
- * exec is not known. A descriptor that libc closes for itself (fclose) keeps its old identity until it is made again by a call that
- * we see: that can add an order that was not there, never invent a race.
+ * exec is not known. Those of inotify and fanotify are one channel (watch.c); a pidfd is no channel: whoever finds it ready has waited for its process.
+ * A descriptor that libc closes for itself (closedir) keeps its old identity until it is made again by a call that
+ * we see: that can add an order that was not there, and loses one where the new file orders and the old one did not. stdio opens and closes in our sight (stream.c, popen.c).
  */
+#include "core.h"
 #include "fd.h"
 #include "os.h"
 #include <netinet/in.h>
@@ -63,6 +65,19 @@ static bool inet_channel(int fd, struct rs_channel *c)
 
 enum { ANY_SOCKET = 4 }; /* the channel of all sockets whose ends are not known: mixed identities are never so small but by chance */
 
+static bool is_pidfd(int fd)
+{
+	static const char old[] = "anon_inode:[pidfd]", new[] = "pidfd:[";
+	char path[] = "/proc/thread-self/fd/0000000000", found[sizeof old] = {0};
+	char *end = path + sizeof path - 1, *begin = end;
+	do
+		*--begin = (char)('0' + fd % 10);
+	while (fd /= 10);
+	rs_os_copy(path + sizeof "/proc/thread-self/fd/" - 1, begin, (size_t)(end - begin + 1));
+	RS_SYS3(SYS_readlink, path, found, sizeof found - 1);
+	return rs_os_equal(found, old, sizeof old - 1) || rs_os_equal(found, new, sizeof new - 1);
+}
+
 static struct rs_channel look(int fd, bool *keep)
 {
 	struct rs_channel c = {0, 0, 0};
@@ -86,12 +101,12 @@ static struct rs_channel look(int fd, bool *keep)
 		if (!*keep)
 			c.in = c.out = ANY_SOCKET;
 	} else {
-		c.kind = 0; /* anonymous inode that was not made in our sight, directory, block device */
+		c.kind = !(st.st_mode & S_IFMT) && is_pidfd(fd) ? RS_PIDFD : 0; /* another inode without a name, not made in our sight, a directory, a block device */
 	}
 	return c;
 }
 
-enum { ANY_LOCK = 5 }; /* of files that cannot be asked for */
+enum { ANY_LOCK = 5 }; /* of files that cannot be asked for. 6 is watch.c's */
 
 uint64_t rs_channel_lock(int fd)
 {

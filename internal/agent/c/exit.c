@@ -2,6 +2,7 @@
  *
  * `process-end` comes from a handler that our constructor registered before anybody else could: it runs last, also when main returns,
  * where nothing can be interposed. Only _exit and its kin, which run no handlers, are seen by interposing them. */
+#include "called.h"
 #include "crash.h"
 #include "crashtext.h"
 #include "evidence.h"
@@ -28,6 +29,8 @@ static void last_handler(int status, void *arg)
 	rs_guard_exit(); /* a re-execution that comes here ends here: what is found is an end before it, in both */
 	if (!t)
 		return;
+	if (rs_config.all)
+		rs_stream_writes(NULL); /* exit writes what lies in streams when the last handler has returned */
 	rs_sync_thread_end(t);
 	rs_emit_end(t, RS_END_EXIT, status & 0xff);
 }

@@ -6,11 +6,12 @@
  *
  * What a call uses the descriptor for counts as an access to it (descriptor.c).
  *
- * Not seen: stdio (libc calls its own write), sendfile's page cache order, shared memory, io_uring.
+ * Not seen: sendfile's page cache order, shared memory, a writer that waits for room (what its reader did before comes before what it does next). stdio is stream.c's, io_uring uring.c's.
  */
 #include "patch.h"
 #include "called.h"
 #include "fd.h"
+#include "proc.h"
 #include <errno.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
@@ -18,15 +19,27 @@
 static void release(struct rs_thread *t, int fd)
 {
 	struct rs_channel c = rs_channel_of(fd);
-	if (c.kind)
+	rs_watch_changes();
+	if (rs_channel_orders(c))
 		RS_EMIT(t, CHANNEL_RELEASE, channel_release, c.out, c.kind, (uint32_t)fd);
 }
 
 static void acquire(struct rs_thread *t, int fd)
 {
 	struct rs_channel c = rs_channel_of(fd);
-	if (c.kind)
+	if (c.kind == RS_PIDFD)
+		rs_waited_for(t, fd);
+	else if (c.kind)
 		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, c.in, c.kind, (uint32_t)fd);
+}
+
+void rs_fd_ready(int fd)
+{
+	struct rs_thread *t = rs_fd_thread();
+	int e = errno;
+	if (t)
+		acquire(t, fd);
+	errno = e;
 }
 
 #define NEED(name) \
@@ -54,6 +67,7 @@ static void acquire(struct rs_thread *t, int fd)
 		KERNEL(__VA_ARGS__); \
 		USE(fd); \
 		KERNEL_READS(); \
+		rs_watch_changes(); \
 		ret r = rs_real.name args; \
 		USED(fd, r < 0); \
 		struct rs_thread *t = r >= 0 ? rs_fd_thread() : NULL; \
@@ -95,7 +109,7 @@ static void read_done(int fd, const void *buf, ssize_t r)
 		const struct signalfd_siginfo *s = buf;
 		for (size_t n = (size_t)r / sizeof *s; n > 0; n--, s++)
 			RS_EMIT(t, SIGNAL_TAKEN, signal_taken, s->ssi_signo, (uint32_t)s->ssi_code);
-	} else if (c.kind) {
+	} else if (rs_channel_orders(c)) {
 		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, c.in, c.kind, (uint32_t)fd);
 	}
 	errno = e;
@@ -109,6 +123,7 @@ RS_EXPORT ssize_t read(int fd, void *buf, size_t n)
 		return rs_real.read(fd, buf, n);
 	KERNEL(SYS_read, fd, (long)buf, (long)n);
 	USE(fd);
+	rs_watch_changes();
 	ssize_t r = rs_real.read(fd, buf, n);
 	USED(fd, r < 0);
 	if (r >= 0) {
@@ -126,6 +141,7 @@ RS_EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 		return rs_real.__read_chk(fd, buf, n, room);
 	KERNEL(SYS_read, fd, (long)buf, (long)n);
 	USE(fd);
+	rs_watch_changes();
 	ssize_t r = rs_real.__read_chk(fd, buf, n, room);
 	USED(fd, r < 0);
 	if (r >= 0) {

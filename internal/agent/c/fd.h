@@ -7,8 +7,12 @@
 struct rs_channel {
 	uint64_t in;  /* channel that reading acquires */
 	uint64_t out; /* channel that writing releases */
-	uint8_t kind; /* enum Channel */
+	uint8_t kind; /* enum Channel, or RS_PIDFD */
 };
+#define RS_PIDFD 200 /* no channel: a process, which has ended when it is ready */
+
+/* Whether it is one that threads are ordered by. */
+static inline bool rs_channel_orders(struct rs_channel c) { return c.kind && c.kind != RS_PIDFD; }
 
 struct rs_channel rs_channel_of(int fd);
 void rs_channel_forget(int fd);                            /* the number is free or means something else now */
@@ -20,6 +24,7 @@ uint64_t rs_channel_lock(int fd);                          /* the lock of the fi
 uint64_t rs_channel_stream(const void *file);              /* the lock of a FILE */
 void rs_channel_locks(int fd);                             /* a lock was taken by it, which its close gives up */
 bool rs_channel_locked(int fd);
+void rs_fd_ready(int fd);                                  /* fd.c: a call said that there is something to read */
 void rs_filelock_before(int fd);                           /* filelock.c: a lock may be given up by it, or another taken in its place */
 void rs_filelock_taken(int fd);
 uint64_t rs_channel_sysv(unsigned kind, int id);           /* a System V queue or set of semaphores */
@@ -28,5 +33,15 @@ uint64_t rs_channel_sysv(unsigned kind, int id);           /* a System V queue o
 static inline struct rs_thread *rs_fd_thread(void)
 {
 	return rs_active && rs_config.all ? rs_self() : NULL;
+}
+
+/* watch.c: there is a descriptor of inotify or fanotify. */
+extern bool rs_watching __attribute__((visibility("hidden")));
+void rs_watch_tell(void) __attribute__((visibility("hidden")));
+/* Before a call of which such a descriptor may tell. */
+static inline void rs_watch_changes(void)
+{
+	if (RS_UNLIKELY(__atomic_load_n(&rs_watching, __ATOMIC_RELAXED)))
+		rs_watch_tell();
 }
 #endif

@@ -32,6 +32,7 @@ static int made_by(int fd, unsigned kind, uintptr_t pc, void *fp)
 	RS_EXPORT int name params \
 	{ \
 		NEED(name); \
+		rs_watch_changes(); \
 		return made(rs_real.name args, kind); \
 	}
 MAKE(socket, 0, (int a, int b, int c), (a, b, c))
@@ -67,6 +68,7 @@ RS_EXPORT int signalfd(int fd, const sigset_t *mask, int flags)
 			mode = va_arg(ap, mode_t); \
 			va_end(ap); \
 		} \
+		rs_watch_changes(); \
 		return made(rs_real.name args, 0); \
 	}
 OPEN(open, (const char *path, int flags, ...), (path, flags, mode), )
@@ -182,7 +184,8 @@ static void closing(int fd)
 	if (rs_channel_locked(fd))
 		rs_filelock_before(fd);
 	struct rs_channel c = rs_channel_of(fd);
-	if (c.kind && c.kind != RS_CHANNEL_TTY && c.kind != RS_CHANNEL_FILE)
+	rs_watch_changes();
+	if (rs_channel_orders(c) && c.kind != RS_CHANNEL_TTY && c.kind != RS_CHANNEL_FILE)
 		RS_EMIT(t, CHANNEL_RELEASE, channel_release, c.out, c.kind, (uint32_t)fd);
 	rs_channel_forget(fd);
 }

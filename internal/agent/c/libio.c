@@ -1,4 +1,4 @@
-/* libio.c: functions of stdio that read or write their callers' buffers and strings (called.h). What they do to the FILE is theirs.
+/* libio.c: functions of stdio that read or write their callers' buffers and strings (called.h). What they do to the FILE is theirs; what they hand over by it is stream.c's.
  *
  * What they write is told when they have returned, as only then it is known how much. Strings that a format asks for are not told. */
 #include "called.h"
@@ -16,6 +16,7 @@
 	{ \
 		RS_CALL(name); \
 		size_t r = real_##name(p, size, n, f); \
+		rs_stream_reads(f); \
 		rs_called_write(&c, p, r * size); \
 		return r; \
 	}
@@ -27,6 +28,7 @@ READ(fread_unlocked)
 	{ \
 		RS_CALL(name); \
 		size_t r = real_##name(p, room, size, n, f); \
+		rs_stream_reads(f); \
 		rs_called_write(&c, p, r * size); \
 		return r; \
 	}
@@ -39,6 +41,7 @@ READ_CHECKED(__fread_unlocked_chk)
 	{ \
 		RS_CALL(name); \
 		rs_called_read(&c, p, size * n); \
+		rs_stream_writes(f); \
 		return real_##name(p, size, n, f); \
 	}
 WRITE(fwrite)
@@ -49,6 +52,7 @@ WRITE(fwrite_unlocked)
 	{ \
 		RS_CALL(name); \
 		char *r = real_##name(p, n, f); \
+		rs_stream_reads(f); \
 		if (r && c.t) \
 			rs_called_write(&c, p, rs_length(p) + 1); \
 		return r; \
@@ -60,6 +64,7 @@ LINE(fgets_unlocked)
 	{ \
 		RS_CALL(name); \
 		char *r = real_##name(p, room, n, f); \
+		rs_stream_reads(f); \
 		if (r && c.t) \
 			rs_called_write(&c, p, rs_length(p) + 1); \
 		return r; \
@@ -74,6 +79,7 @@ LINE_CHECKED(__fgets_unlocked_chk)
 		rs_called_read(&c, p, sizeof *p); \
 		rs_called_read(&c, n, sizeof *n); \
 		ssize_t r = real_##name(p, n, end, f); \
+		rs_stream_reads(f); \
 		if (r >= 0 && c.t) \
 			rs_called_write(&c, *p, (size_t)r + 1); \
 		return r; \
@@ -87,6 +93,7 @@ RS_TELLS(ssize_t, getline, (char **p, size_t *n, FILE *f))
 	rs_called_read(&c, p, sizeof *p);
 	rs_called_read(&c, n, sizeof *n);
 	ssize_t r = real_getline(p, n, f);
+	rs_stream_reads(f);
 	if (r >= 0 && c.t)
 		rs_called_write(&c, *p, (size_t)r + 1);
 	return r;
@@ -98,6 +105,7 @@ RS_TELLS(ssize_t, getline, (char **p, size_t *n, FILE *f))
 		RS_CALL(name); \
 		if (c.t) \
 			rs_called_read(&c, s, rs_length(s) + 1); \
+		rs_stream_writes(f); \
 		return real_##name(s, f); \
 	}
 PUT(fputs)
@@ -108,6 +116,7 @@ RS_TELLS(int, puts, (const char *s))
 	RS_CALL(puts);
 	if (c.t)
 		rs_called_read(&c, s, rs_length(s) + 1);
+	rs_stream_writes(stdout);
 	return real_puts(s);
 }
 

@@ -2,8 +2,11 @@
  *
  * errno, results and cancellation are the real function's. */
 #include "called.h"
+#include "fd.h"
 #include <fcntl.h>
 #include <sched.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -59,12 +62,25 @@ SYSTEM(int, setsockopt, (int fd, int level, int name, const void *p, socklen_t n
 SYSTEM(int, bind, (int fd, const struct sockaddr *s, socklen_t n), (fd, s, n), r, SYS_bind, fd, (long)s, n)
 
 #define PATH(name, number) SYSTEM(int, name, (const char *path), (path), r, number, (long)path)
-PATH(unlink, SYS_unlink)
-PATH(rmdir, SYS_rmdir)
 PATH(chdir, SYS_chdir)
 SYSTEM(int, access, (const char *path, int mode), (path, mode), r, SYS_access, (long)path)
-SYSTEM(int, mkdir, (const char *path, mode_t mode), (path, mode), r, SYS_mkdir, (long)path)
-SYSTEM(int, rename, (const char *from, const char *to), (from, to), r, SYS_rename, (long)from, (long)to)
+
+/* Who finds that there is something to read has what was done before it was written. */
+RS_TELLS(int, ioctl, (int fd, unsigned long request, ...))
+{
+	RS_CALL(ioctl);
+	va_list v;
+	va_start(v, request);
+	void *p = va_arg(v, void *);
+	va_end(v);
+	int r = real_ioctl(fd, request, p);
+	if (request == FIONREAD && r == 0) {
+		if (*(const int *)p > 0)
+			rs_fd_ready(fd);
+		rs_called_write(&c, p, sizeof(int));
+	}
+	return r;
+}
 
 RS_TELLS(int, unshare, (int flags))
 {

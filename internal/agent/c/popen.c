@@ -3,8 +3,9 @@
  *
  * As long as one such stream is open all popen goes this way, also when the session has ended: the streams that later children must
  * not have are all in one list. */
-#include "proc.h"
+#include "called.h"
 #include "fd.h"
+#include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -155,13 +156,14 @@ static pid_t forget(FILE *file)
 	return pid;
 }
 
-/* stdio closes by internal symbols: fd.c does not see it. */
+/* stdio closes by internal symbols: fd.c does not see it. Forgotten before: afterwards the number may be another thread's. */
 static int close_file(FILE *file)
 {
-	int fd = rs_config.all ? file->_fileno : -1;
-	int r = RS_REAL(fclose)(file);
-	rs_channel_forget(fd);
-	return r;
+	if (RS_UNLIKELY(rs_config.all)) {
+		rs_stream_writes(file);
+		rs_channel_forget(file->_fileno);
+	}
+	return RS_REAL(fclose)(file);
 }
 
 /* Results as glibc's: the child's status unless it is 0, then whether the last write went well; -1 without waiting if the descriptor was

@@ -111,6 +111,7 @@ int rs_spawn(rs_spawn_fn *real, bool search, pid_t *pid, const char *path, const
 void rs_exit_start(void);
 void rs_emit_end(struct rs_thread *t, unsigned end, int status);
 void rs_emit_wait(struct rs_thread *t, pid_t pid, int status);
+void rs_waited_for(struct rs_thread *t, int pidfd);
 void rs_popen_after_fork(void);
 void rs_system_after_fork(void);
 void rs_atexit_after_fork(void);

@@ -159,6 +159,18 @@ static void take_shared(struct race_thread *t)
 	rs_race_unlock(&shared_lock);
 }
 
+static void take_all(struct race_thread *t)
+{
+	if (!rs_race_lock(&shared_lock)) {
+		rs_race_amnesty();
+		return;
+	}
+	rs_race_take(t, &sent, false);
+	if (others)
+		rs_race_take(t, &shared, false);
+	rs_race_unlock(&shared_lock);
+}
+
 bool rs_race_object_shared(uint64_t addr, uint32_t kind)
 {
 	unsigned b = hash(addr, AN_OBJECT);
@@ -405,8 +417,8 @@ static bool of_process(uint32_t number, const uint64_t *w)
 			give_shared(t);
 		return true;
 	case RS_EV_WAIT:
-		if ((t = rs_race_self(number)) && others)
-			take_shared(t);
+		if ((t = rs_race_self(number)))
+			take_all(t); /* a signal of this process's may have ended the other, which nobody saw made if there are no others */
 		return true;
 	case RS_EV_PROCESS_END:
 		return true;

@@ -27,6 +27,25 @@ RS_EXPORT pid_t wait4(pid_t pid, int *status, int options, struct rusage *usage)
 RS_ALIAS(__wait, wait);
 RS_ALIAS(__waitpid, waitpid);
 
+static void emit_info(struct rs_thread *t, const siginfo_t *i)
+{
+	if (i->si_code == CLD_EXITED)
+		rs_emit_wait(t, i->si_pid, (i->si_status & 0xff) << 8);
+	else if (i->si_code == CLD_KILLED || i->si_code == CLD_DUMPED)
+		rs_emit_wait(t, i->si_pid, i->si_status | (i->si_code == CLD_DUMPED ? 0x80 : 0));
+}
+
+/* A pidfd was found ready: its process has ended. Which it was the kernel tells of children that nobody has reaped; of others the event has no pid. */
+void rs_waited_for(struct rs_thread *t, int pidfd)
+{
+	enum { OF_PIDFD = 3 };
+	siginfo_t i = {0};
+	if (!rs_sandboxed && RS_SYS5(SYS_waitid, OF_PIDFD, pidfd, &i, WEXITED | WNOWAIT | WNOHANG, NULL) == 0 && i.si_pid)
+		emit_info(t, &i);
+	else
+		rs_emit_wait(t, 0, 0);
+}
+
 RS_EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 {
 	struct rs_thread *t = rs_self();
@@ -35,11 +54,7 @@ RS_EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 	siginfo_t own = {0};
 	siginfo_t *i = info ? info : &own;
 	int r = rs_real.waitid(type, id, i, options);
-	if (r == 0 && i->si_pid != 0 && !(options & WNOWAIT)) {
-		if (i->si_code == CLD_EXITED)
-			rs_emit_wait(t, i->si_pid, (i->si_status & 0xff) << 8);
-		else if (i->si_code == CLD_KILLED || i->si_code == CLD_DUMPED)
-			rs_emit_wait(t, i->si_pid, i->si_status | (i->si_code == CLD_DUMPED ? 0x80 : 0));
-	}
+	if (r == 0 && i->si_pid != 0 && !(options & WNOWAIT))
+		emit_info(t, i);
 	return r;
 }

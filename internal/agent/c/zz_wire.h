@@ -447,7 +447,7 @@ static inline void rs_put_unfollowed(uint64_t *w, uint8_t why, uint32_t pid, uin
 static inline uint8_t rs_get_unfollowed_why(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
 static inline uint32_t rs_get_unfollowed_pid(const uint64_t *w) { return (uint32_t)(w[1] >> 8); }
 
-/* [all] wait family reaped pid. Acquire of that process's end. */
+/* [all] wait family reaped pid, or its pidfd was found ready (pid 0: not known whose). Acquire of that process's end. */
 #define RS_EV_WAIT 8
 #define RS_WAIT_WORDS 2
 static inline void rs_put_wait(uint64_t *w, uint32_t pid, uint32_t status)
@@ -1272,7 +1272,7 @@ static inline void rs_put_crash_text(uint64_t *w, uint8_t kind, uint64_t n)
 }
 static inline uint8_t rs_get_crash_text_kind(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
 
-/* [all] About to write, send, close or shut down. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores. */
+/* [all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of. */
 #define RS_EV_CHANNEL_RELEASE 96
 #define RS_CHANNEL_RELEASE_WORDS 3
 static inline void rs_put_channel_release(uint64_t *w, uint64_t channel, uint8_t kind, uint32_t fd)

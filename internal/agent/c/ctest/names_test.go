@@ -22,8 +22,8 @@ var notInterposed = map[string]string{
 	"only in binaries of before glibc 2.21":                     `sigvec`,
 	"glibc's own libthread only":                                `__libc_sigaction`,
 	"tells and sets attributes":                                 `posix_spawn(attr|_file_actions)_\w+|__libc_msg\w+|__pthread_mutexattr_\w+`,
-	"of a function that only tells accesses; binaries of long ago, and glibc's own libraries": `_IO_(fdopen|fgets|getline|fread|fwrite|puts|fputs|v?sprintf)|__(clock_gettime|gettimeofday|nanosleep|fstat64|v?snprintf)`,
-	"sends by a descriptor of a process":                                                      `pidfd_send_signal`,
+	"of a function that is there only with accesses; binaries of long ago, and glibc's own libraries": `_IO_(fdopen|fgets|getline|fread|fwrite|puts|fputs|v?sprintf|fopen|v?fprintf|printf|vfscanf|fflush|fsetpos(64)?)|__(clock_gettime|gettimeofday|nanosleep|fstat64|v?snprintf|vfscanf|fseeko64)`,
+	"sends by a descriptor of a process": `pidfd_send_signal`,
 }
 
 // families are those of which the agent is to interpose every function.
