@@ -377,15 +377,35 @@ func TestAgentEvents(t *testing.T) {
 					ordered[[2]wire.Type{first.Type, second.Type}] = true
 				}
 				got := a.run(t, items, 0)
+				// The first thread's write stands for its use, in the same time, of an object in the same bytes; so a race of both threads' uses is told as one of its write. Of its use with the other's
+				// write nothing is asked: the recording's last look may take the first write for an atomic's.
+				object := fmt.Sprintf("%x", objectPC(0)>>8)
+				instead := func(key string) []string {
+					a, b, _ := strings.Cut(strings.TrimPrefix(key, "1 race "), " ") // which is whose their numbers do not say
+					if strings.HasPrefix(a, object) && strings.HasPrefix(b, object) {
+						return []string{"1 race 1 " + a, "1 race 1 " + b}
+					}
+					return nil
+				}
+				stands := map[string]bool{}
+				for key := range want {
+					for _, k := range instead(key) {
+						stands[k] = true
+					}
+				}
 				for key, mov := range got.races {
-					if was, ok := want[key]; !ok || was && !mov {
+					if was, ok := want[key]; (!ok || was && !mov) && !stands[key] {
 						t.Errorf("%v %x, %v %x: %q (mov: %t) is found and is none", first.Type, first.Words[1:], second.Type, second.Words[1:], key, mov)
 					}
 				}
 				for key := range want {
-					// The first thread's write stands for its use, in the same time, of an object in the same bytes; not so where the write is taken for an atomic's, as the recording's last look does.
-					own := strings.HasPrefix(key, fmt.Sprintf("1 race 2 %x", objectPC(0)>>8))
-					if _, ok := got.races[key]; !ok && !own && !more[first.Type] && !more[second.Type] {
+					_, found := got.races[key]
+					for _, k := range instead(key) {
+						_, ok := got.races[k]
+						found = found || ok
+					}
+					own := strings.HasPrefix(key, "1 race 2 "+object)
+					if !found && !own && !more[first.Type] && !more[second.Type] {
 						t.Errorf("%v %x, %v %x: %q is not found", first.Type, first.Words[1:], second.Type, second.Words[1:], key)
 					}
 				}
