@@ -170,7 +170,8 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 	if (!s)
 		return -ESRCH;
 	if (rs_guard_mode() == RS_GUARD_REPLAY) {
-		close_back(s);
+		if (s->tid == rs_os_tid())
+			close_back(s);
 		return s->answer;
 	}
 	s->tid = rs_os_tid();
