@@ -20,6 +20,7 @@ type flow struct {
 	p    *process
 	enc  *pt.FlowEncoder
 	out  []byte // of encoders before enc
+	last uint64 // the instruction that ran last
 	lost uint64 // instructions that could not follow the one before, and were told as an overflow
 	why  string // of the first of them
 }
@@ -52,6 +53,7 @@ func (f *flow) ran(ip, tsc uint64) {
 		f.lose(err)
 		_ = f.enc.Execute(ip) // what cannot be decoded is not told
 	}
+	f.last = ip
 }
 
 // left tells that user mode was left before the instruction at ip.
@@ -67,7 +69,7 @@ func (f *flow) left(ip uint64) {
 // lose tells of an overflow.
 func (f *flow) lose(err error) {
 	if f.lost++; f.lost == 1 {
-		f.why = err.Error()
+		f.why = fmt.Sprintf("%v; behind %#x", err, f.last)
 		for _, m := range f.p.maps {
 			f.why += fmt.Sprintf("; %#x-%#x is %s from %#x", m.Start, m.End, m.Path, m.Offset)
 		}
