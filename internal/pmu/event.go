@@ -54,6 +54,7 @@ func (e event) close() {
 	}
 }
 
+//go:uintptrescapes
 func (e event) ioctl(request uint, arg uintptr) error {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(e), uintptr(request), arg)
 	if errno != 0 {

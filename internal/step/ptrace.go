@@ -68,7 +68,9 @@ const (
 	trapBreak  = 4 // a hardware breakpoint
 )
 
-// ptrace makes a request; tracers are threads, so all come from the one that seized.
+// ptrace makes a request; tracers are threads, so all come from the one that seized. What addr and data point to must not move while it is called, as what lies on a growing stack does.
+//
+//go:uintptrescapes
 func ptrace(request int, tid int, addr, data uintptr) error {
 	_, _, e := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(tid), addr, data, 0, 0)
 	if e != 0 {
