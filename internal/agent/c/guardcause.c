@@ -119,11 +119,8 @@ static bool told(const struct rs_guard_watched *of)
 	const struct rs_guard_hit *h = c->last ? &u->hit[(c->last - 1) % RS_GUARD_HITS] : NULL;
 	source->at++;
 	uint64_t pc;
-	uint32_t r;
-	if (source->at == CAUSES || !h || h->call >= 0 || ours(h) || !rs_pointer_store(h->gregs, u->address, u->bytes, h->after, &pc, &r))
+	if (source->at == CAUSES || !h || h->call >= 0 || ours(h) || !rs_pointer_store(&c[1].of, h->gregs, u->address, u->bytes, h->after, &pc))
 		return false;
-	static const uint8_t where[16] = {REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI, REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
-	c[1].of = (struct rs_pointer_search){.state = RS_POINTER_REGISTER, .r = r, .holds = h->gregs[where[r]], .value = h->after, .bytes = u->bytes, .as = RS_USED_COPIED};
 	return rs_guard_step_write(h->tid, u->address, h->gregs, pc, h->word, h->words) == 0;
 }
 

@@ -99,7 +99,7 @@ struct words { uint64_t from, n, word[512]; };
 
 static bool word_at(struct words *w, uint64_t at, uint64_t *word)
 {
-	if (at - w->from >= 8 * w->n) {
+	if (w->n == 0 || at - w->from >= 8 * w->n) {
 		struct iovec local = {w->word, sizeof w->word}, remote = {(void *)at, sizeof w->word};
 		long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
 		w->from = at;
@@ -114,7 +114,8 @@ static bool word_at(struct words *w, uint64_t at, uint64_t *word)
 unsigned rs_guard_step_words(uint64_t rsp, const uint64_t *pcs, unsigned n, uint64_t *word)
 {
 	enum { FAR = 256 << 10, NEAR = 4 << 10 };
-	struct words w = {.n = 0};
+	struct words w;
+	w.n = 0;
 	uint64_t at = rsp & -8ull, hi = at + FAR, is = 0;
 	unsigned found = 0;
 	word[found++] = at - 8;

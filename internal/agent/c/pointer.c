@@ -298,7 +298,7 @@ bool rs_pointer_source(struct rs_pointer_search *q)
 	return true;
 }
 
-bool rs_pointer_store(const uint64_t *behind, uint64_t place, unsigned bytes, uint64_t value, uint64_t *pc, uint32_t *r)
+bool rs_pointer_store(struct rs_pointer_search *q, const uint64_t *behind, uint64_t place, unsigned bytes, uint64_t value, uint64_t *pc)
 {
 	enum { LONGEST = 11 };
 	/* A prefix may be left out in what is decoded, so the longest. */
@@ -311,9 +311,10 @@ bool rs_pointer_store(const uint64_t *behind, uint64_t place, unsigned bytes, ui
 		if (!decode(&s, &d) || d.in.length != n || d.in.map != 0 || d.in.small)
 			continue;
 		if (d.in.op == 0x89 ? address(&s, &d.in, &a) && (d.in.rex & 8 ? 8u : 4u) >= bytes : d.in.op >= 0x50 && d.in.op <= 0x57 && (a = reg(&s, RSP), true)) {
-			*r = d.in.op == 0x89 ? d.in.reg : (uint32_t)(d.in.op & 7) | (d.in.rex & 1u) << 3;
+			unsigned r = d.in.op == 0x89 ? d.in.reg : (unsigned)(d.in.op & 7) | (d.in.rex & 1u) << 3;
 			*pc = s.gregs[REG_RIP];
-			if (a == place && *r != RSP && low_bytes(reg(&s, *r), bytes) == value)
+			*q = (struct rs_pointer_search){.state = RS_POINTER_REGISTER, .r = r, .holds = reg(&s, r), .value = value, .bytes = bytes, .as = RS_USED_COPIED};
+			if (a == place && r != RSP && low_bytes(q->holds, bytes) == value)
 				return true;
 		}
 	}

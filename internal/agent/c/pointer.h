@@ -20,8 +20,8 @@ struct rs_pointer_search {
 	struct rs_pointer p;      /* if found: the furthest that it was followed to */
 };
 
-/* The instruction that has just written a register's value there, of so many bytes; behind: the registers behind it. False: it was none that stores a register. */
-bool rs_pointer_store(const uint64_t *behind, uint64_t place, unsigned bytes, uint64_t value, uint64_t *pc, uint32_t *r) __attribute__((visibility("hidden")));
+/* q is the search for what an instruction wrote there, of so many bytes; behind: the registers behind it; *pc: the instruction. False: it was none that stores a register. */
+bool rs_pointer_store(struct rs_pointer_search *q, const uint64_t *behind, uint64_t place, unsigned bytes, uint64_t value, uint64_t *pc) __attribute__((visibility("hidden")));
 /* For the coordinator, between re-executions. False: steps that end with the first one of these may say more. */
 bool rs_pointer_source(struct rs_pointer_search *q) __attribute__((visibility("hidden")));
 #endif

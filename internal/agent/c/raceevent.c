@@ -147,29 +147,20 @@ static void give_sent(struct race_thread *t)
 	rs_race_unlock(&shared_lock);
 }
 
-static void take_shared(struct race_thread *t)
+static void take_both(struct race_thread *t, bool of_shared, bool of_sent)
 {
 	if (!rs_race_lock(&shared_lock)) {
 		rs_race_amnesty();
 		return;
 	}
-	rs_race_take(t, &shared, false);
-	if (others)
+	if (of_shared)
+		rs_race_take(t, &shared, false);
+	if (of_sent)
 		rs_race_take(t, &sent, false);
 	rs_race_unlock(&shared_lock);
 }
 
-static void take_all(struct race_thread *t)
-{
-	if (!rs_race_lock(&shared_lock)) {
-		rs_race_amnesty();
-		return;
-	}
-	rs_race_take(t, &sent, false);
-	if (others)
-		rs_race_take(t, &shared, false);
-	rs_race_unlock(&shared_lock);
-}
+static void take_shared(struct race_thread *t) { take_both(t, true, others); }
 
 bool rs_race_object_shared(uint64_t addr, uint32_t kind)
 {
@@ -418,7 +409,7 @@ static bool of_process(uint32_t number, const uint64_t *w)
 		return true;
 	case RS_EV_WAIT:
 		if ((t = rs_race_self(number)))
-			take_all(t); /* a signal of this process's may have ended the other, which nobody saw made if there are no others */
+			take_both(t, others, true); /* a signal of this process's may have ended the other, which nobody saw made if there are no others */
 		return true;
 	case RS_EV_PROCESS_END:
 		return true;
