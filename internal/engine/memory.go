@@ -66,6 +66,8 @@ const (
 	highest     = 1 << 47
 	heapRoom    = 1 << 30   // what brk may still want
 	heapRoomLow = 256 << 20 // likewise, where all space is above: malloc can do without brk
+	heapLow     = 3 << 29   // where a heap is moved that begins below (moveHeap)
+	heapRandom  = 16 << 20
 	stackRoom   = 1 << 32   // the most that is kept free below a stack; below highest, if no stack is seen
 	leastGap    = 256 << 20 // the least, whatever its limit: the kernel keeps half of that free, between the stack and the first mapping
 )
@@ -100,6 +102,27 @@ func (p *Process) foreign() ([]patch.Range, []tracee.Mapping, error) {
 	}
 	list = append(list, patch.Range{Lo: p.top, Hi: highest})
 	return subtract(union(list), p.blocks), maps, nil
+}
+
+// moveHeap has the heap of a program that is not PIE begin at heapLow (and what the kernel drew of heapRandom), if nobody has used it yet. The kernel begins it anywhere in the first GiB behind the program, and heapRoomLow from
+// there is brk's; the highest byte of a jump's distance is the first of the next instruction where that is not moved, so that many sites find no place if these addresses are those behind
+// a frequent byte (0x31, xor; 0x48, REX.W). From 0x5d to 0x6f few instructions begin. Below 2 GiB it stays, as such programs may believe that it is there. Where the
+// process refuses, all stays as it is.
+func (p *Process) moveHeap() error {
+	if p.brk == 0 || p.brk >= heapLow {
+		return nil
+	}
+	var refused *opError
+	to := heapLow + p.brk%heapRandom
+	switch err := p.do(op(wire.PatchDoHeap, p.brk, to)); {
+	case errors.As(err, &refused):
+		return nil
+	case err != nil:
+		return err
+	}
+	p.brk = to
+	_, err := p.survey()
+	return err
 }
 
 // stackGap is what is left free below the stack of a process's first thread.

@@ -304,7 +304,7 @@ func (p *Process) modules() error {
 	}
 	p.mods = append(p.mods, come...)
 	wanted := make([][]patch.Site, len(come))
-	bytes := uint64(0)
+	bytes, near := uint64(0), false
 	for i, m := range come {
 		if m.Kind == Agent {
 			m.Image.Close()
@@ -316,6 +316,12 @@ func (p *Process) modules() error {
 		}
 		for _, s := range wanted[i] {
 			bytes += uint64(s.Recipe.Size()) + copyBytes
+		}
+		near = near || len(wanted[i]) > 0 && m.Bias < heapLow
+	}
+	if near {
+		if err := p.moveHeap(); err != nil {
+			return err
 		}
 	}
 	p.space.Expect(bytes)

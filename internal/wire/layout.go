@@ -267,7 +267,7 @@ func init() {
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
 			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
-			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}}},
+			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}, {13, "heap"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
 			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}}},
 		EnumSpec{"Allocator", "whose malloc a process has", []EnumValue{

@@ -334,6 +334,7 @@ const (
 	PatchDoFrame    PatchDo = 10
 	PatchDoDebugger PatchDo = 11
 	PatchDoStore    PatchDo = 12
+	PatchDoHeap     PatchDo = 13
 )
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }

@@ -16,6 +16,7 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -148,6 +149,15 @@ static bool cramped(int fd)
 	return RS_SYS2(SYS_fstat, fd, &st) == 0 && RS_SYS4(SYS_prlimit64, 0, RLIMIT_AS, 0, &as) == 0 && as.rlim_cur < SPACE_OF_FILE * (uint64_t)st.st_size;
 }
 
+/* Of the addresses below 2 GiB the kernel's choice, those from 1 GiB on, are where the heap of a program that is not PIE may grow, and what programs that want such addresses are given themselves. So
+ * ours are below 0x7000'0000, where brk is left room that it hardly needs (internal/engine/memory.go); as random as the kernel's are, by where the page lies. */
+static uintptr_t shared_wish(long near, long bytes)
+{
+	const uintptr_t end = 0x70000000, random = 1ul << 25;
+	uintptr_t away = (uintptr_t)bytes + ((uintptr_t)near & (random - 1));
+	return near > 0 && away < random << 2 ? (end - away) & -RS_PAGE : 0;
+}
+
 void rs_patch_open(int sock)
 {
 	int fds[2];
@@ -163,7 +173,7 @@ void rs_patch_open(int sock)
 	long p = RS_SYS6(SYS_mmap, 0, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	struct stat st;
 	long bytes = RS_SYS2(SYS_fstat, fds[1], &st) == 0 ? st.st_size : 0;
-	long shared = bytes > 0 ? RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_32BIT, fds[1], 0) : -EINVAL;
+	long shared = bytes > 0 ? RS_SYS6(SYS_mmap, shared_wish(p, bytes), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_32BIT, fds[1], 0) : -EINVAL;
 	if (p > 0)
 		map_frames((void *)p, fds[0]);
 	RS_SYS1(SYS_close, fds[0]);
@@ -341,6 +351,27 @@ static long unmap_run(uintptr_t at, size_t bytes)
 	return RS_SYS2(SYS_munmap, at, bytes);
 }
 
+/* Has the heap begin elsewhere: brk goes up to the place, and what it has mapped on the way is given back. brk(2) adds to the mapping that ends where it stands, or makes one. Refused where
+ * somebody has memory of it already, or counts on its place (such as programs that write themselves to a file, before the kernel is asked to leave addresses as they are), and where a
+ * limit is on it, since the kernel would count the way. A program that takes the heap back below its beginning, which natively fails, would unmap what is there now. */
+static long move_heap(uintptr_t from, uintptr_t to)
+{
+	struct rlimit64 data;
+	if (from >= to || to % RS_PAGE)
+		return -EINVAL;
+	long personality = RS_SYS1(SYS_personality, 0xffffffff), r = RS_SYS4(SYS_prlimit64, 0, RLIMIT_DATA, 0, &data);
+	if (personality < 0 || personality & ADDR_NO_RANDOMIZE)
+		return -EPERM;
+	if (r < 0 || data.rlim_cur != RLIM64_INFINITY)
+		return -ENOMEM;
+	if ((uintptr_t)RS_SYS1(SYS_brk, 0) != from)
+		return -EBUSY;
+	if ((uintptr_t)RS_SYS1(SYS_brk, to) != to)
+		return -ENOMEM;
+	from = (from + RS_PAGE - 1) & -RS_PAGE;
+	return from < to ? RS_SYS2(SYS_munmap, from, to - from) : 0;
+}
+
 static long do_op(struct rs_patch_op *op)
 {
 	switch (op->kind) {
@@ -383,6 +414,8 @@ static long do_op(struct rs_patch_op *op)
 	case RS_PATCH_DO_DEBUGGER:
 		describe(op->address, op->value);
 		return 0;
+	case RS_PATCH_DO_HEAP:
+		return move_heap(op->address, op->value);
 	case RS_PATCH_DO_FREED:
 		__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
 		return 0;

@@ -32,12 +32,22 @@ void rs_real_init(void)
 	state = 2;
 }
 
+/* Before there is a second thread. What a miss allocates comes from the early area meanwhile: nothing of ours is the first in the program's heap, which may still be moved (patch.c). */
 void rs_real_init_maybe(void)
 {
+	__typeof__(rs_real.malloc) malloc = rs_real.malloc;
+	__typeof__(rs_real.calloc) calloc = rs_real.calloc;
+	__typeof__(rs_real.realloc) realloc = rs_real.realloc;
+	rs_real.malloc = NULL;
+	rs_real.calloc = NULL;
+	rs_real.realloc = NULL;
 #define R_AS(ret, member, name, version, args) rs_real.member = (ret(*) args)rs_real_find(#name, version);
 	RS_REAL_MAYBE
 #undef R_AS
 	dlerror(); /* a miss must not be the program's first dlerror() */
+	rs_real.malloc = malloc;
+	rs_real.calloc = calloc;
+	rs_real.realloc = realloc;
 }
 
 void *rs_real_meant(const char *name, const char *version)

@@ -272,6 +272,7 @@ enum {
 	RS_PATCH_DO_FRAME = 10,
 	RS_PATCH_DO_DEBUGGER = 11,
 	RS_PATCH_DO_STORE = 12,
+	RS_PATCH_DO_HEAP = 13,
 };
 
 /* functions and data of the agent that trampolines use */
