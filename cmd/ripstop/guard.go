@@ -23,7 +23,8 @@ With --epochs the last moments are recorded (the order of locks, results of syst
 calls, memory as it was), at a cost that is still high. When something was overwritten
 they are executed again, in place, with the bytes watched, and the report names the
 instruction that wrote; of a crash, the one that wrote the pointer, index, divisor or
-return address that was used, and those that wrote what that had copied. This is new:
+return address that was used, those that wrote what that had copied, and the heap
+blocks that it was read from, with who freed them. This is new:
 not every program can be executed again (the report then says no more than without),
 --stats shows how many epochs could, and locks and threads are not judged meanwhile.
 

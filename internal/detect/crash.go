@@ -48,12 +48,6 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 			b.f.Message += " (a null pointer, or near it)"
 		}
 	}
-	if ev.Flags&wire.CrashFlagFreed != 0 {
-		b.f.Notes = append(b.f.Notes, "A register holds the bytes that freed blocks are filled with: probably a pointer was read from a freed block.")
-	}
-	if ev.Flags&wire.CrashFlagBehind != 0 {
-		b.f.Notes = append(b.f.Notes, "A register holds the bytes that lie behind heap blocks: probably a pointer was read beyond the end of one.")
-	}
 	part := finding.Part{Text: "Crashed here", Stack: b.stack(ev.Stack)}
 	if ev.Sig == 6 {
 		part.Text = "Aborted here"
@@ -62,7 +56,8 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 		part.Thread = t.number
 	}
 	b.part(part)
-	b.pointer(p.writers[0])
+	b.sources(ev, p.sources, p.writers[0])
+	p.sources = nil
 	delete(p.writers, 0)
 	p.say(fmt.Sprintf("crash %d %x", ev.Sig, ev.Pc), b.f)
 }
@@ -90,17 +85,97 @@ var used = map[wire.Used]string{
 	wire.UsedCopiedPart:  "The value 0x%x that what was written there was computed from",
 }
 
-// pointer says who wrote the pointer that the instruction used, the last write first, then who wrote what that write had read, and so on.
-func (b *teller) pointer(writers []wire.EvGuardWriter) {
+// maxSources bounds what is kept of one crash.
+const maxSources = 8
+
+// crashSource keeps what is known of the crash that comes next.
+func (p *process) crashSource(ev wire.EvCrashSource) {
+	if len(p.sources) < maxSources {
+		p.sources = append(p.sources, ev)
+	}
+}
+
+// sources says where the value came from that the instruction used, which heap blocks that was in, and who wrote it: the last write first; then the same of what that write had read, and so on.
+func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers []wire.EvGuardWriter) {
 	writers = slices.Clone(writers)
 	slices.Reverse(writers)
 	slices.SortStableFunc(writers, func(a, b wire.EvGuardWriter) int { return int(a.Step) - int(b.Step) })
-	for i, w := range writers {
-		what := used[w.Used]
-		if what == "" {
-			what = used[wire.UsedPointer]
+	flags := ev.Flags
+	id := map[uint64]string{}
+	for i := range sources {
+		s := &sources[i]
+		switch {
+		case s.State == wire.BlockStateFilled:
+			flags &^= wire.CrashFlagFreed
+		case s.Addr >= s.Block+s.Size:
+			flags &^= wire.CrashFlagBehind
 		}
-		text := fmt.Sprintf(what, w.After) + fmt.Sprintf(", read from 0x%x, was written here", w.Addr)
+		known := id[s.Block] != ""
+		if !known {
+			id[s.Block] = fmt.Sprintf("H%d", len(id)+1)
+			b.block(id[s.Block], s.Block, s.Size, s.AllocStack, s.AllocThread)
+		}
+		said := fmt.Sprintf(usedWords(s.Used), s.Value) + fmt.Sprintf(" was read from 0x%x, %s", s.Addr, inBlock(id[s.Block], s))
+		if s.Step == 0 {
+			b.f.Message += ". " + said
+		} else {
+			b.f.Notes = append(b.f.Notes, said+".")
+		}
+		b.writers(s.Step, writers)
+		if s.FreeStack != 0 && !known {
+			b.part(finding.Part{Text: "Heap block " + id[s.Block] + " was freed here", Thread: s.FreeThread, Stack: b.stack(s.FreeStack)})
+		}
+	}
+	for i, w := range writers {
+		if i > 0 && writers[i-1].Step == w.Step || slices.ContainsFunc(sources, func(s wire.EvCrashSource) bool { return s.Step == w.Step }) {
+			continue
+		}
+		b.writers(w.Step, writers)
+	}
+	if flags&wire.CrashFlagFreed != 0 {
+		b.f.Notes = append(b.f.Notes, "The address is made of the bytes that freed blocks are filled with: probably a pointer was read from a freed block.")
+	}
+	if flags&wire.CrashFlagBehind != 0 {
+		b.f.Notes = append(b.f.Notes, "The address is made of the bytes that lie behind heap blocks: probably a pointer was read beyond the end of one.")
+	}
+}
+
+// inBlock says where in its block something was read.
+func inBlock(id string, s *wire.EvCrashSource) string {
+	text := fmt.Sprintf("at offset %d of heap block %s of size %d", s.Addr-s.Block, id, s.Size)
+	if end := s.Block + s.Size; s.Addr >= end {
+		text = fmt.Sprintf("%s of size %d", behindBlock(s.Addr-end, id), s.Size)
+	}
+	switch s.State {
+	case wire.BlockStateFilled:
+		text += ", after it was freed"
+	case wire.BlockStateFreed:
+		text += ", which is freed by now"
+	}
+	return text
+}
+
+func behindBlock(n uint64, id string) string {
+	if n == 0 {
+		return "right behind the end of heap block " + id
+	}
+	return bytesCount(n) + " behind the end of heap block " + id
+}
+
+func usedWords(u wire.Used) string {
+	if s := used[u]; s != "" {
+		return s
+	}
+	return used[wire.UsedPointer]
+}
+
+// writers tells of one step who wrote there.
+func (b *teller) writers(step uint8, writers []wire.EvGuardWriter) {
+	for i, w := range writers {
+		if w.Step != step {
+			continue
+		}
+		text := fmt.Sprintf(usedWords(w.Used), w.After) + fmt.Sprintf(", read from 0x%x, was written here", w.Addr)
 		if i > 0 && writers[i-1].Step == w.Step {
 			text = fmt.Sprintf("Before that, 0x%x was written to the same place here", w.After)
 		}

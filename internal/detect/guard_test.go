@@ -85,6 +85,10 @@ func TestCrash(t *testing.T) {
 		{"read-only", "T1 crash sig=11 code=2 flags=addressed addr=0x123456 pc=0x5 stack=S1", "crash: SIGSEGV: access that the mapping does not permit, at 0x123456"},
 		{"wild", "T1 crash sig=11 code=128 flags=freed pc=0x5 stack=S1", "crash: SIGSEGV: access to an address that no memory can have"},
 		{"division", "T1 crash sig=8 code=1 flags=addressed addr=0x5 pc=0x5 stack=S1", "crash: SIGFPE: integer division by zero, or its result does not fit"},
+		{"source", `T1 crash-source state=filled step=0 alloc_thread=T1 free_thread=T1 addr=0x1008 value=0xd7d5d3d1dfdddbd9 block=0x1000 size=24 alloc_stack=S1 free_stack=S1
+		T1 crash sig=11 code=128 flags=freed pc=0x5 stack=S1`, "crash: SIGSEGV: access to an address that no memory can have. The pointer 0xd7d5d3d1dfdddbd9 that it used was read from 0x1008, at offset 8 of heap block H1 of size 24, after it was freed"},
+		{"source behind", `T1 crash-source state=freed used=part addr=0x101c value=0x7 block=0x1000 size=24 alloc_stack=S1
+		T1 crash sig=11 code=1 flags=addressed addr=0x10 pc=0x5 stack=S1`, "crash: SIGSEGV: access where nothing is mapped, at 0x10 (a null pointer, or near it). The value 0x7 that the address it used was computed from was read from 0x101c, 4 bytes behind the end of heap block H1 of size 24, which is freed by now"},
 		{"abort", "T1 crash sig=6 code=-6 stack=S1", "crash: SIGABRT: the program aborted"},
 		{"unknown", "P1 T0 crash sig=4 code=77 stack=S1", "crash: SIGILL: code 77"},
 	})

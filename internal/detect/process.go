@@ -26,6 +26,7 @@ type process struct {
 	order *orderGraph
 
 	dying   finding.Crash                   // what is known by now of the crash that comes
+	sources []wire.EvCrashSource            // of the crash that comes
 	writers map[uint32][]wire.EvGuardWriter // by the number of the evidence, which comes after them
 
 	handlers map[uint32]bool // signals that have a handler
@@ -124,6 +125,8 @@ func (p *process) event(e *wire.Event) {
 		p.crash(p.self(e), wire.DecodeCrash(w))
 	case wire.TypeCrashText:
 		p.crashText(wire.DecodeCrashText(w))
+	case wire.TypeCrashSource:
+		p.crashSource(wire.DecodeCrashSource(w))
 	case wire.TypeGuardWriter:
 		p.guardWriter(wire.DecodeGuardWriter(w))
 	case wire.TypeMisuse:

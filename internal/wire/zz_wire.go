@@ -279,6 +279,17 @@ const (
 
 func (v Used) String() string { return enumName("Used", uint32(v)) }
 
+// BlockState: of the heap block that a value was read from or behind.
+type BlockState uint8
+
+const (
+	BlockStateOut    BlockState = 1
+	BlockStateFreed  BlockState = 2
+	BlockStateFilled BlockState = 3
+)
+
+func (v BlockState) String() string { return enumName("BlockState", uint32(v)) }
+
 // Writer: how it is known who wrote.
 type Writer uint8
 
@@ -525,6 +536,7 @@ const (
 	TypeSigmask            Type = 85
 	TypeCrash              Type = 86
 	TypeCrashText          Type = 87
+	TypeCrashSource        Type = 88
 	TypeChannelRelease     Type = 96
 	TypeChannelAcquire     Type = 97
 	TypeFutexWake          Type = 98
@@ -2265,7 +2277,7 @@ func (e EvSigmask) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvCrash is event `crash`: [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register holds the bytes that freed blocks are filled with, or that lie behind blocks.
+// EvCrash is event `crash`: [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks.
 type EvCrash struct {
 	Sig   uint32
 	Code  int32
@@ -2320,6 +2332,56 @@ func (e EvCrashText) Append(dst []uint64, ts uint64) []uint64 {
 	w[1] |= uint64(uint8(e.Kind)) << 0
 	dst = append(dst, w[:]...)
 	dst = appendBytes(dst, e.Tail)
+	return dst
+}
+
+// EvCrashSource is event `crash-source`: [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that.
+type EvCrashSource struct {
+	State       BlockState
+	Used        Used
+	Step        uint8
+	AllocThread uint32
+	FreeThread  uint32
+	Addr        uint64
+	Value       uint64
+	Block       uint64
+	Size        uint64
+	AllocStack  uint32
+	FreeStack   uint32
+}
+
+// DecodeCrashSource reads the record w, whose length RecordWords has confirmed.
+func DecodeCrashSource(w []uint64) (e EvCrashSource) {
+	e.State = BlockState(w[1] >> 0)
+	e.Used = Used(w[1] >> 8)
+	e.Step = uint8(w[1] >> 16)
+	e.AllocThread = uint32(w[1] >> 24)
+	e.FreeThread = uint32(w[2] >> 0)
+	e.Addr = uint64(w[3] >> 0)
+	e.Value = uint64(w[4] >> 0)
+	e.Block = uint64(w[5] >> 0)
+	e.Size = uint64(w[6] >> 0)
+	e.AllocStack = uint32(w[7] >> 0)
+	e.FreeStack = uint32(w[7] >> 32)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvCrashSource) Append(dst []uint64, ts uint64) []uint64 {
+	var w [8]uint64
+	w[0] = ts<<8 | 88
+	w[1] |= uint64(uint8(e.State)) << 0
+	w[1] |= uint64(uint8(e.Used)) << 8
+	w[1] |= uint64(uint8(e.Step)) << 16
+	w[1] |= uint64(uint32(e.AllocThread)) << 24
+	w[2] |= uint64(uint32(e.FreeThread)) << 0
+	w[3] |= uint64(uint64(e.Addr)) << 0
+	w[4] |= uint64(uint64(e.Value)) << 0
+	w[5] |= uint64(uint64(e.Block)) << 0
+	w[6] |= uint64(uint64(e.Size)) << 0
+	w[7] |= uint64(uint32(e.AllocStack)) << 0
+	w[7] |= uint64(uint32(e.FreeStack)) << 32
+	dst = append(dst, w[:]...)
 	return dst
 }
 

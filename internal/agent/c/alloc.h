@@ -152,7 +152,9 @@ struct rs_alloc_wrong {
 /* Looks at the guard bytes of blocks that are out, and at those in quarantine, `most` of them, and calls found for each that is not as it was left, with the allocator's locks held. Other threads may run; the calling one must not be in the allocator.
  * Returns how many there were; -1: it was not looked. */
 long rs_alloc_check(size_t most, void (*found)(void *arg, const struct rs_alloc_wrong *w), void *arg) __attribute__((visibility("hidden")));
-/* The same of one block that is out, by its owner; the first wrong byte, or 0. *n: the length asked for (if that can still be told; else 0). */
+/* What is known of the block that p lies in, or behind, up to where the next one can begin: it is out, or kept back since it was freed. Takes no lock; of w block, size, known, freed, threads and stacks are set. */
+bool rs_alloc_at(uintptr_t p, struct rs_alloc_wrong *w) __attribute__((visibility("hidden")));
+/* As rs_alloc_check, of one block that is out, by its owner; the first wrong byte, or 0. *n: the length asked for (if that can still be told; else 0). */
 uintptr_t rs_alloc_check_block(uintptr_t block, size_t *n) __attribute__((visibility("hidden")));
 
 /* Called, if set, when a block with a wrong byte was freed or has left quarantine, outside the allocator. */

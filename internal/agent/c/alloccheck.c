@@ -138,3 +138,38 @@ long rs_alloc_check(size_t most, void (*found)(void *arg, const struct rs_alloc_
 	rs_alloc_go();
 	return (long)l.count;
 }
+
+static bool kept_at(uintptr_t block, struct rs_kept *k)
+{
+	for (uint32_t id = 1; id < T.heaps; id++) {
+		const struct rs_quarantine *q = T.heap[id]->quarantine;
+		for (uint32_t i = q ? LOAD(q->first) : 0, end = q ? LOAD(q->end) : 0; i != end; i++) {
+			*k = q->kept[i % RS_QUARANTINED];
+			RS_BARRIER();
+			if (k->block == block && i - LOAD(q->first) < LOAD(q->end) - LOAD(q->first))
+				return true;
+		}
+	}
+	return false;
+}
+
+bool rs_alloc_at(uintptr_t p, struct rs_alloc_wrong *w)
+{
+	uintptr_t block;
+	size_t size, n;
+	struct rs_kept k;
+	if (!V.extra || !rs_alloc_block_of(p, &block, &size))
+		return false;
+	switch (rs_guard_state(block, rs_guard_whole(block), &n)) {
+	case RS_GUARD_LIVE:
+		rs_guard_look(block, w);
+		return true;
+	case RS_GUARD_GONE:
+		if (!kept_at(block, &k))
+			return false;
+		*w = (struct rs_alloc_wrong){.block = block, .size = k.n, .known = true, .freed = true, .alloc_thread = k.alloc_thread, .free_thread = k.free_thread, .alloc_stack = k.alloc_stack, .free_stack = k.free_stack};
+		return true;
+	default:
+		return false;
+	}
+}

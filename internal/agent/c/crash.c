@@ -11,6 +11,7 @@
 #include "evidence.h"
 #include "guardstep.h"
 #include "patch.h"
+#include "pointer.h"
 #include "proc.h"
 #include <errno.h>
 #include <signal.h>
@@ -38,15 +39,16 @@ static bool first(void)
 	return false;
 }
 
-/* Is there a register that holds what guard fills memory with? A pointer was read there. */
+/* Is the address made of what guard fills memory with? It was read there. Other registers may hold that for reasons of ours. */
 static unsigned patterns(const greg_t *g)
 {
 	static const uint64_t words[] = {RS_FREED_WORD, RS_GUARD_WORD};
 	enum { NEAR = 4096 };
+	uint64_t value[2];
 	unsigned found = 0;
-	for (int r = REG_R8; r <= REG_RCX; r++)
+	for (unsigned n = rs_sandboxed ? 0 : rs_pointer_addressed((const uint64_t *)g, value); n-- > 0;)
 		for (unsigned i = 0; i < 2; i++)
-			if ((uint64_t)g[r] - words[i] + NEAR < 2 * NEAR)
+			if (value[n] - words[i] + NEAR < 2 * NEAR)
 				found |= RS_CRASH_FLAG_FREED << i;
 	return found;
 }

@@ -136,6 +136,21 @@ void rs_evidence_check(struct rs_thread *t, unsigned noticed)
 	rs_os_unmap(b, sizeof *b);
 }
 
+bool rs_evidence_block(struct rs_thread *t, uintptr_t p, struct rs_evidence *to)
+{
+	struct rs_alloc_wrong w;
+	if (!rs_alloc_at(p, &w))
+		return false;
+	struct rs_evidence e = {.block = w.block, .size = w.size, .freed = w.freed, .alloc_stack = w.alloc_stack, .free_stack = w.free_stack, .alloc_thread = w.alloc_thread, .free_thread = w.free_thread};
+	size_t n;
+	if (!w.freed)
+		rs_heap_known(w.block, &n, &e.alloc_stack);
+	rs_stack_tell(t, e.alloc_stack);
+	rs_stack_tell(t, e.free_stack);
+	*to = e;
+	return true;
+}
+
 static bool asked(uintptr_t block, size_t *n)
 {
 	uint32_t stack;

@@ -31,6 +31,8 @@ extern void (*rs_evidence_found)(const struct rs_evidence *e, unsigned n) __attr
 void rs_evidence_begin(void) __attribute__((visibility("hidden")));
 /* Looks at all blocks and tells what is wrong; of a forked child only so many that it costs little. noticed: enum Noticed, why now. t: the calling thread, not in the allocator. */
 void rs_evidence_check(struct rs_thread *t, unsigned noticed) __attribute__((visibility("hidden")));
+/* The heap block that p lies in or behind, nothing being wrong with it: of e block, size, freed, threads and stacks are set, which are told. */
+bool rs_evidence_block(struct rs_thread *t, uintptr_t p, struct rs_evidence *e) __attribute__((visibility("hidden")));
 /* How much there was in this process so far. */
 uint32_t rs_evidence_count(void) __attribute__((visibility("hidden")));
 #endif

@@ -1,4 +1,5 @@
 /* guardcause.c: who wrote the wrong bytes of an evidence, or the pointer that a crash used: the epoch is ended and executed again with these bytes watched. See evidence.h, guardwatch.h. */
+#include "alloc.h"
 #include "core.h"
 #include "crash.h"
 #include "evidence.h"
@@ -124,6 +125,18 @@ static bool told(const struct rs_guard_watched *of)
 	return rs_guard_step_write(h->tid, u->address, h->gregs, pc, h->word, h->words) == 0;
 }
 
+/* The heap block that it was read from. */
+static void tell_block(struct rs_thread *t, unsigned step, const struct rs_pointer *p)
+{
+	struct rs_evidence e;
+	if (!rs_evidence_block(t, p->location, &e))
+		return;
+	/* Only what freed blocks are filled with was certainly read after the free. */
+	uint64_t unread = p->bytes < 8 ? ~0ull << 8 * p->bytes : 0, fill = RS_FREED_WORD >> 8 * (p->location & 7);
+	bool filled = e.freed && p->location + p->bytes <= e.block + e.size && !((p->value ^ fill) & ~unread);
+	RS_EMIT(t, CRASH_SOURCE, crash_source, filled ? RS_BLOCK_STATE_FILLED : e.freed ? RS_BLOCK_STATE_FREED : RS_BLOCK_STATE_OUT, (uint8_t)p->used, (uint8_t)step, e.alloc_thread, e.free_thread, p->location, p->value & ~unread, e.block, e.size, e.alloc_stack, e.free_stack);
+}
+
 /* The last writes to where it was read from, up to the one that wrote what was read. */
 static void cause(struct rs_thread *t, int sig, const greg_t *g)
 {
@@ -138,6 +151,10 @@ static void cause(struct rs_thread *t, int sig, const greg_t *g)
 	for (uint32_t i = 0; i < source->at; i++) {
 		const struct cause *c = &source->cause[i];
 		uint64_t k = first_kept(&c->unit);
+		tell_block(t, i, &c->of.p);
+		/* What we filled a block with is not what anybody wrote there before. */
+		if (c->last && ours(&c->unit.hit[(c->last - 1) % RS_GUARD_HITS]))
+			continue;
 		for (k = c->last > k + STEPS ? c->last - STEPS : k; k < c->last; k++) {
 			const struct rs_guard_hit *h = &c->unit.hit[k % RS_GUARD_HITS];
 			if (h->order && !ours(h))

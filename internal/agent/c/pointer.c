@@ -320,3 +320,29 @@ bool rs_pointer_store(struct rs_pointer_search *q, const uint64_t *behind, uint6
 	}
 	return false;
 }
+
+unsigned rs_pointer_addressed(const uint64_t *gregs, uint64_t *value)
+{
+	struct rs_guard_step s;
+	struct decoded d;
+	unsigned n = 0;
+	rs_os_copy(s.gregs, gregs, sizeof s.gregs);
+	if (!readable(gregs[REG_RIP])) {
+		value[n++] = gregs[REG_RIP];
+	} else if (!decode(&s, &d)) {
+		return 0;
+	} else if (memory_operand(&d.in)) {
+		if (d.in.base < 16)
+			value[n++] = reg(&s, d.in.base);
+		if (d.in.index < 16)
+			value[n++] = reg(&s, d.in.index);
+	} else if (d.in.map == 0 && d.in.op == 0xff && d.in.modrm) {
+		value[n++] = reg(&s, d.in.rm);
+	} else if (d.in.map == 0 && d.in.op == 0xc3) {
+		n = read_some(gregs[REG_RSP], value, 8) == 8;
+	} else if (d.in.map == 0 && d.in.op >= 0xa4 && d.in.op <= 0xaf) {
+		value[n++] = reg(&s, RSI);
+		value[n++] = reg(&s, RDI);
+	}
+	return n;
+}

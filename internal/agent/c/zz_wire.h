@@ -231,6 +231,13 @@ enum {
 	RS_USED_COPIED_PART = 6,
 };
 
+/* of the heap block that a value was read from or behind */
+enum {
+	RS_BLOCK_STATE_OUT = 1,
+	RS_BLOCK_STATE_FREED = 2,
+	RS_BLOCK_STATE_FILLED = 3,
+};
+
 /* how it is known who wrote */
 enum {
 	RS_WRITER_WATCHPOINT = 1,
@@ -1243,7 +1250,7 @@ static inline uint8_t rs_get_sigmask_how(const uint64_t *w) { return (uint8_t)(w
 static inline uint64_t rs_get_sigmask_set(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 static inline uint64_t rs_get_sigmask_mask(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 
-/* [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register holds the bytes that freed blocks are filled with, or that lie behind blocks. */
+/* [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. */
 #define RS_EV_CRASH 86
 #define RS_CRASH_WORDS 6
 static inline void rs_put_crash(uint64_t *w, uint32_t sig, uint32_t code, uint16_t flags, uint64_t addr, uint64_t pc, uint32_t stack)
@@ -1272,6 +1279,32 @@ static inline void rs_put_crash_text(uint64_t *w, uint8_t kind, uint64_t n)
 	w[2] = n;
 }
 static inline uint8_t rs_get_crash_text_kind(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+
+/* [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. */
+#define RS_EV_CRASH_SOURCE 88
+#define RS_CRASH_SOURCE_WORDS 8
+static inline void rs_put_crash_source(uint64_t *w, uint8_t state, uint8_t used, uint8_t step, uint32_t alloc_thread, uint32_t free_thread, uint64_t addr, uint64_t value, uint64_t block, uint64_t size, uint32_t alloc_stack, uint32_t free_stack)
+{
+	(void)w;
+	w[1] = (uint64_t)state | (uint64_t)used << 8 | (uint64_t)step << 16 | (uint64_t)alloc_thread << 24;
+	w[2] = (uint64_t)free_thread;
+	w[3] = (uint64_t)addr;
+	w[4] = (uint64_t)value;
+	w[5] = (uint64_t)block;
+	w[6] = (uint64_t)size;
+	w[7] = (uint64_t)alloc_stack | (uint64_t)free_stack << 32;
+}
+static inline uint8_t rs_get_crash_source_state(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint8_t rs_get_crash_source_used(const uint64_t *w) { return (uint8_t)(w[1] >> 8); }
+static inline uint8_t rs_get_crash_source_step(const uint64_t *w) { return (uint8_t)(w[1] >> 16); }
+static inline uint32_t rs_get_crash_source_alloc_thread(const uint64_t *w) { return (uint32_t)(w[1] >> 24); }
+static inline uint32_t rs_get_crash_source_free_thread(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
+static inline uint64_t rs_get_crash_source_addr(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
+static inline uint64_t rs_get_crash_source_value(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }
+static inline uint64_t rs_get_crash_source_block(const uint64_t *w) { return (uint64_t)(w[5] >> 0); }
+static inline uint64_t rs_get_crash_source_size(const uint64_t *w) { return (uint64_t)(w[6] >> 0); }
+static inline uint32_t rs_get_crash_source_alloc_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 0); }
+static inline uint32_t rs_get_crash_source_free_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 32); }
 
 /* [all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of. */
 #define RS_EV_CHANNEL_RELEASE 96

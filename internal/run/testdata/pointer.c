@@ -195,13 +195,40 @@ static void *other(void *arg)
 }
 FUNCTION void use_thread(struct thing *t) { use_locked(t); }
 
+// Read from a block that was freed.
+FUNCTION void spoil_freed(void)
+{
+	thing->inner->data = thing->data;
+	free(thing->inner);
+	sink++;
+}
+FUNCTION void use_freed(struct thing *t)
+{
+	sink += walk(list);
+	sink = *t->inner->data;
+}
+
+// Read from behind an array.
+static int **array;
+FUNCTION void spoil_behind(void)
+{
+	array = malloc(5 * sizeof *array);
+	for (int i = 0; i < 5; i++)
+		array[i] = thing->data;
+}
+FUNCTION void use_behind(struct thing *t)
+{
+	for (int i = t ? 0 : 1; i <= 5; i++)
+		sink += *array[i];
+}
+
 static void spoil_nothing(void) {}
 static const struct kind {
 	const char *name;
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(freed), KIND(behind),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread},
 };
 
