@@ -1,4 +1,5 @@
 /* init.c: how the agent comes to a process and leaves it: the constructor, the environment, fork, detaching, liveness of the Go side. */
+#include "alloc.h"
 #include "calls.h"
 #include "called.h"
 #include "core.h"
@@ -254,6 +255,8 @@ static void start(char **envp)
 		if (rs_config.allocator >> 8)
 			rs_crash_begin();
 		rs_patch_start(mask);
+		if (rs_alloc.on)
+			rs_real.free(rs_real.malloc(1)); /* what is not ours comes to libc's free, which dies another way as long as its heap has not begun */
 		const uint64_t trap = 1ull << (SIGTRAP - 1);
 		if (rs_trapping && mask & trap) {
 			rs_trap_block(true);

@@ -323,7 +323,7 @@ bool rs_pointer_store(struct rs_pointer_search *q, const uint64_t *behind, uint6
 
 unsigned rs_pointer_addressed(const uint64_t *gregs, uint64_t *value)
 {
-	struct rs_guard_step s;
+	struct rs_guard_step s = {.what = RS_GUARD_STEP_ONE};
 	struct decoded d;
 	unsigned n = 0;
 	rs_os_copy(s.gregs, gregs, sizeof s.gregs);
