@@ -105,7 +105,7 @@ func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers 
 	for i := range sources {
 		s := &sources[i]
 		switch {
-		case s.State == wire.BlockStateFilled:
+		case s.State == wire.BlockStateFilled, s.State == wire.BlockStateStale:
 			flags &^= wire.CrashFlagFreed
 		case s.Addr >= s.Block+s.Size:
 			flags &^= wire.CrashFlagBehind
@@ -151,6 +151,12 @@ func inBlock(id string, s *wire.EvCrashSource) string {
 		text += ", after it was freed"
 	case wire.BlockStateFreed:
 		text += ", which is freed by now"
+	case wire.BlockStateStale:
+		text += "; nobody wrote there since the block was handed out"
+	case wire.BlockStateOut:
+		if s.Unwritten != 0 {
+			text += "; nothing was seen to write there in the last epoch"
+		}
 	}
 	return text
 }

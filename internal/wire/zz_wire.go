@@ -286,6 +286,7 @@ const (
 	BlockStateOut    BlockState = 1
 	BlockStateFreed  BlockState = 2
 	BlockStateFilled BlockState = 3
+	BlockStateStale  BlockState = 4
 )
 
 func (v BlockState) String() string { return enumName("BlockState", uint32(v)) }
@@ -2335,11 +2336,12 @@ func (e EvCrashText) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvCrashSource is event `crash-source`: [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that.
+// EvCrashSource is event `crash-source`: [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch.
 type EvCrashSource struct {
 	State       BlockState
 	Used        Used
 	Step        uint8
+	Unwritten   uint8
 	AllocThread uint32
 	FreeThread  uint32
 	Addr        uint64
@@ -2355,7 +2357,8 @@ func DecodeCrashSource(w []uint64) (e EvCrashSource) {
 	e.State = BlockState(w[1] >> 0)
 	e.Used = Used(w[1] >> 8)
 	e.Step = uint8(w[1] >> 16)
-	e.AllocThread = uint32(w[1] >> 24)
+	e.Unwritten = uint8(w[1] >> 24)
+	e.AllocThread = uint32(w[1] >> 32)
 	e.FreeThread = uint32(w[2] >> 0)
 	e.Addr = uint64(w[3] >> 0)
 	e.Value = uint64(w[4] >> 0)
@@ -2373,7 +2376,8 @@ func (e EvCrashSource) Append(dst []uint64, ts uint64) []uint64 {
 	w[1] |= uint64(uint8(e.State)) << 0
 	w[1] |= uint64(uint8(e.Used)) << 8
 	w[1] |= uint64(uint8(e.Step)) << 16
-	w[1] |= uint64(uint32(e.AllocThread)) << 24
+	w[1] |= uint64(uint8(e.Unwritten)) << 24
+	w[1] |= uint64(uint32(e.AllocThread)) << 32
 	w[2] |= uint64(uint32(e.FreeThread)) << 0
 	w[3] |= uint64(uint64(e.Addr)) << 0
 	w[4] |= uint64(uint64(e.Value)) << 0

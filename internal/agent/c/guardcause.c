@@ -126,15 +126,18 @@ static bool told(const struct rs_guard_watched *of)
 }
 
 /* The heap block that it was read from. */
-static void tell_block(struct rs_thread *t, unsigned step, const struct rs_pointer *p)
+static void tell_block(struct rs_thread *t, unsigned step, const struct cause *c)
 {
+	const struct rs_pointer *p = &c->of.p;
 	struct rs_evidence e;
 	if (!rs_evidence_block(t, p->location, &e))
 		return;
 	/* Only what freed blocks are filled with was certainly read after the free. */
-	uint64_t unread = p->bytes < 8 ? ~0ull << 8 * p->bytes : 0, fill = RS_FREED_WORD >> 8 * (p->location & 7);
-	bool filled = e.freed && p->location + p->bytes <= e.block + e.size && !((p->value ^ fill) & ~unread);
-	RS_EMIT(t, CRASH_SOURCE, crash_source, filled ? RS_BLOCK_STATE_FILLED : e.freed ? RS_BLOCK_STATE_FREED : RS_BLOCK_STATE_OUT, (uint8_t)p->used, (uint8_t)step, e.alloc_thread, e.free_thread, p->location, p->value & ~unread, e.block, e.size, e.alloc_stack, e.free_stack);
+	uint64_t unread = p->bytes < 8 ? ~0ull << 8 * p->bytes : 0, fill = RS_FREED_WORD >> 8 * (p->location & 7), is = 0;
+	bool filled = p->location + p->bytes <= e.block + e.size && !((p->value ^ fill) & ~unread);
+	rs_os_copy(&is, (const void *)p->location, p->bytes);
+	unsigned state = e.freed ? (filled ? RS_BLOCK_STATE_FILLED : RS_BLOCK_STATE_FREED) : filled && !((is ^ fill) & ~unread) ? RS_BLOCK_STATE_STALE : RS_BLOCK_STATE_OUT;
+	RS_EMIT(t, CRASH_SOURCE, crash_source, (uint8_t)state, (uint8_t)p->used, (uint8_t)step, c->unit.count == 0, e.alloc_thread, e.free_thread, p->location, p->value & ~unread, e.block, e.size, e.alloc_stack, e.free_stack);
 }
 
 /* The last writes to where it was read from, up to the one that wrote what was read. */
@@ -151,7 +154,7 @@ static void cause(struct rs_thread *t, int sig, const greg_t *g)
 	for (uint32_t i = 0; i < source->at; i++) {
 		const struct cause *c = &source->cause[i];
 		uint64_t k = first_kept(&c->unit);
-		tell_block(t, i, &c->of.p);
+		tell_block(t, i, c);
 		/* What we filled a block with is not what anybody wrote there before. */
 		if (c->last && ours(&c->unit.hit[(c->last - 1) % RS_GUARD_HITS]))
 			continue;

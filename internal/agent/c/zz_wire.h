@@ -236,6 +236,7 @@ enum {
 	RS_BLOCK_STATE_OUT = 1,
 	RS_BLOCK_STATE_FREED = 2,
 	RS_BLOCK_STATE_FILLED = 3,
+	RS_BLOCK_STATE_STALE = 4,
 };
 
 /* how it is known who wrote */
@@ -1280,13 +1281,13 @@ static inline void rs_put_crash_text(uint64_t *w, uint8_t kind, uint64_t n)
 }
 static inline uint8_t rs_get_crash_text_kind(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
 
-/* [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. */
+/* [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch. */
 #define RS_EV_CRASH_SOURCE 88
 #define RS_CRASH_SOURCE_WORDS 8
-static inline void rs_put_crash_source(uint64_t *w, uint8_t state, uint8_t used, uint8_t step, uint32_t alloc_thread, uint32_t free_thread, uint64_t addr, uint64_t value, uint64_t block, uint64_t size, uint32_t alloc_stack, uint32_t free_stack)
+static inline void rs_put_crash_source(uint64_t *w, uint8_t state, uint8_t used, uint8_t step, uint8_t unwritten, uint32_t alloc_thread, uint32_t free_thread, uint64_t addr, uint64_t value, uint64_t block, uint64_t size, uint32_t alloc_stack, uint32_t free_stack)
 {
 	(void)w;
-	w[1] = (uint64_t)state | (uint64_t)used << 8 | (uint64_t)step << 16 | (uint64_t)alloc_thread << 24;
+	w[1] = (uint64_t)state | (uint64_t)used << 8 | (uint64_t)step << 16 | (uint64_t)unwritten << 24 | (uint64_t)alloc_thread << 32;
 	w[2] = (uint64_t)free_thread;
 	w[3] = (uint64_t)addr;
 	w[4] = (uint64_t)value;
@@ -1297,7 +1298,8 @@ static inline void rs_put_crash_source(uint64_t *w, uint8_t state, uint8_t used,
 static inline uint8_t rs_get_crash_source_state(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
 static inline uint8_t rs_get_crash_source_used(const uint64_t *w) { return (uint8_t)(w[1] >> 8); }
 static inline uint8_t rs_get_crash_source_step(const uint64_t *w) { return (uint8_t)(w[1] >> 16); }
-static inline uint32_t rs_get_crash_source_alloc_thread(const uint64_t *w) { return (uint32_t)(w[1] >> 24); }
+static inline uint8_t rs_get_crash_source_unwritten(const uint64_t *w) { return (uint8_t)(w[1] >> 24); }
+static inline uint32_t rs_get_crash_source_alloc_thread(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
 static inline uint32_t rs_get_crash_source_free_thread(const uint64_t *w) { return (uint32_t)(w[2] >> 0); }
 static inline uint64_t rs_get_crash_source_addr(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 static inline uint64_t rs_get_crash_source_value(const uint64_t *w) { return (uint64_t)(w[4] >> 0); }

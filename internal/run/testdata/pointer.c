@@ -222,13 +222,34 @@ FUNCTION void use_behind(struct thing *t)
 		sink += *array[i];
 }
 
+// Read from a block that nobody has filled in: it was in use before.
+FUNCTION void spoil_stale(void)
+{
+	for (int i = 0; i < 1000; i++) {
+		array = malloc(200);
+		memset(array, i, 200);
+		free(array);
+	}
+	array = malloc(200);
+	sink++;
+}
+FUNCTION void use_stale(struct thing *t) { sink = *array[t ? 3 : 4]; }
+
+// Or not.
+FUNCTION void spoil_unset(void)
+{
+	array = malloc(5000);
+	sink++;
+}
+FUNCTION void use_unset(struct thing *t) { sink = *array[t ? 3 : 4]; }
+
 static void spoil_nothing(void) {}
 static const struct kind {
 	const char *name;
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(freed), KIND(behind),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(freed), KIND(behind), KIND(stale), KIND(unset),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread},
 };
 
