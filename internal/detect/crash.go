@@ -116,7 +116,11 @@ func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers 
 			b.block(id[s.Block], s.Block, s.Size, s.AllocStack, s.AllocThread)
 		}
 		said := fmt.Sprintf(usedWords(s.Used), s.Value) + fmt.Sprintf(" was read from 0x%x, %s", s.Addr, inBlock(id[s.Block], s))
-		if s.Step == 0 {
+		if s.Used == wire.UsedRegister {
+			if !known {
+				b.f.Notes = append(b.f.Notes, fmt.Sprintf("A register points to 0x%x, %s.", s.Addr, inBlock(id[s.Block], s)))
+			}
+		} else if s.Step == 0 {
 			b.f.Message += ". " + said
 		} else {
 			b.f.Notes = append(b.f.Notes, said+".")

@@ -80,6 +80,7 @@ func TestPointerFromBlock(t *testing.T) {
 		{"stale", `The (?:pointer|value) 0xd7d5d3d1dfdddbd9 that (?:it used|the address it used was computed from) was read from 0x[0-9a-f]+, at offset 24 of heap block H1 \(allocated in spoil_stale\) of size 200; nobody wrote there since the block was handed out`, `  Heap block H1 \(0x[0-9a-f]+\) of size 200 was allocated by main thread:\n    #0 spoil_stale `},
 		{"unset", `The (?:pointer|value) 0x0 that (?:it used|the address it used was computed from) was read from 0x[0-9a-f]+, at offset 24 of heap block H1 \(allocated in spoil_unset\) of size 5000; nothing was seen to write there in the last epoch`, `  Heap block H1 \(0x[0-9a-f]+\) of size 5000 was allocated by main thread:\n    #0 spoil_unset `},
 		{"freed", `The (?:pointer|value) 0xd7d5d3d1dfdddbd9 that (?:it used|the address it used was computed from) was read from 0x[0-9a-f]+, at offset 0 of heap block H1 \(allocated in main\) of size \d+, after it was freed`, `  Heap block H1 was freed here in main thread:\n    #0 spoil_freed `},
+		{"kept", `The (?:pointer|value) 0xd7d5d3d1dfdddbd9 that (?:it used|the address it used was computed from) was read from 0x[0-9a-f]+, at offset 0 of heap block H1 \(allocated in main\) of size \d+, after it was freed`, `  Heap block H1 was freed here in main thread:\n    #0 spoil_freed `},
 		{"behind", `The (?:pointer|value) 0xc7c5c3c1cfcdcbc9 that (?:it used|the address it used was computed from) was read from 0x[0-9a-f]+, right behind the end of heap block H1 \(allocated in spoil_behind\) of size 40`, `  Heap block H1 \(0x[0-9a-f]+\) of size 40 was allocated by main thread:\n    #0 spoil_behind `},
 	}
 	for _, level := range []string{"-O0", "-O2"} {
@@ -93,6 +94,9 @@ func TestPointerFromBlock(t *testing.T) {
 					}
 					guess := strings.Contains(r.stderr, "Note: The address is made of the bytes that ")
 					if epochs && (guess || !regexp.MustCompile(k.message).MatchString(r.stderr) || !regexp.MustCompile(k.part).MatchString(r.stderr) || strings.Contains(r.stderr, "was written here")) {
+						t.Errorf("%s", r.stderr)
+					}
+					if !epochs && k.name == "kept" && level == "-O2" && !regexp.MustCompile(`  Note: A register points to 0x[0-9a-f]+, at offset 0 of heap block H1 of size \d+, which is freed by now\.`).MatchString(r.stderr) {
 						t.Errorf("%s", r.stderr)
 					}
 					if !epochs && guess != (k.name != "unset") {

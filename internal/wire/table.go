@@ -41,7 +41,7 @@ var Enums = []EnumSpec{
 		{1, "free"}, {2, "realloc"}, {3, "quarantine"}, {4, "exit"}, {5, "exec"}, {6, "signal"}, {7, "epoch"}}},
 	{"CrashFlag", "what else is known of a crash (bits)", []EnumValue{{1, "addressed"}, {2, "freed"}, {4, "behind"}}},
 	{"CrashText", "what a text says of a crash", []EnumValue{{1, "said"}, {2, "exception"}, {3, "what"}}},
-	{"Used", "what of a crash was written", []EnumValue{{0, "pointer"}, {1, "part"}, {2, "return"}, {3, "divisor"}, {4, "divisor-part"}, {5, "copied"}, {6, "copied-part"}}},
+	{"Used", "what of a crash was written", []EnumValue{{0, "pointer"}, {1, "part"}, {2, "return"}, {3, "divisor"}, {4, "divisor-part"}, {5, "copied"}, {6, "copied-part"}, {7, "register"}}},
 	{"BlockState", "of the heap block that a value was read from or behind", []EnumValue{{1, "out"}, {2, "freed"}, {3, "filled"}, {4, "stale"}}},
 	{"Writer", "how it is known who wrote", []EnumValue{{1, "watchpoint"}, {2, "kernel"}}},
 	{"RaceRule", "what the agent's race detector found", []EnumValue{
@@ -164,7 +164,7 @@ var Events = []Spec{
 	{87, "crash-text", []Field{u8("kind", "CrashText")}, Bytes,
 		"[guard] Known of the SIGABRT of the `crash` that comes next. said: what glibc had to say before it called abort (a failed assertion, a damaged heap or stack). exception: std::terminate was called while an exception of the type of this mangled name was the last one caught, or was not caught. what: its std::exception::what(). At most 1024 bytes, of any value."},
 	{88, "crash-source", []Field{u8("state", "BlockState"), u8("used", "Used"), u8("step", ""), u8("unwritten", ""), thread("alloc_thread"), thread("free_thread"), addr("addr"), u64f("value"), addr("block"), u64f("size"), stackN("alloc_stack"), stackN("free_stack")}, NoTail,
-		"[guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch."},
+		"[guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch. Used `register`, without a re-execution: a register points to addr."},
 
 	// What orders threads through the kernel. [all] throughout.
 	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of."},

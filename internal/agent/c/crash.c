@@ -21,7 +21,7 @@
 static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 enum { FATAL = sizeof fatal / sizeof fatal[0] };
 static bool began;
-void (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g);
+bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g);
 
 static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
 
@@ -59,6 +59,18 @@ static bool read_memory(greg_t at, void *to, size_t n)
 	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
+/* What was read from a freed block often was by way of a register that still points there. In those that calls need not keep our own free may have left it. */
+static void tell_freed(struct rs_thread *t, const greg_t *g)
+{
+	static const uint8_t kept[] = {REG_RBX, REG_RBP, REG_R12, REG_R13, REG_R14, REG_R15};
+	struct rs_evidence e;
+	for (unsigned i = 0; i < sizeof kept; i++) {
+		uintptr_t at = (uintptr_t)g[kept[i]];
+		if (rs_evidence_block(t, at, &e) && e.freed && at < e.block + e.size)
+			RS_EMIT(t, CRASH_SOURCE, crash_source, RS_BLOCK_STATE_FREED, RS_USED_REGISTER, 0, 0, e.alloc_thread, e.free_thread, at, 0, e.block, e.size, e.alloc_stack, e.free_stack);
+	}
+}
+
 /* Where it crashed; where there is no code, who called it there. */
 static uint32_t stack_of(struct rs_thread *t, const ucontext_t *uc)
 {
@@ -82,11 +94,12 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		return;
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
-	if (rs_crash_cause && (sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE) && fault && !rs_evidence_count())
-		rs_crash_cause(t, sig, g);
+	bool known = rs_crash_cause && (sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE) && fault && !rs_evidence_count() && rs_crash_cause(t, sig, g);
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, uc);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
+	if (!known && flags & RS_CRASH_FLAG_FREED)
+		tell_freed(t, g);
 	uint32_t stack = stack_of(t, uc);
 	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)g[REG_RIP], stack);
 	if (sig == SIGABRT)

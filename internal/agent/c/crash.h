@@ -12,5 +12,5 @@ void rs_crash_end(void) __attribute__((visibility("hidden")));
 bool rs_crash_handles(const void *handler) __attribute__((visibility("hidden")));
 /* Asked, if set, when a fault is about to be told of which no heap block explains anything: who wrote the pointer that the instruction used. */
 struct rs_thread;
-extern void (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g) __attribute__((visibility("hidden")));
+extern bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g) __attribute__((visibility("hidden")));
 #endif

@@ -141,14 +141,14 @@ static void tell_block(struct rs_thread *t, unsigned step, const struct cause *c
 }
 
 /* The last writes to where it was read from, up to the one that wrote what was read. */
-static void cause(struct rs_thread *t, int sig, const greg_t *g)
+static bool cause(struct rs_thread *t, int sig, const greg_t *g)
 {
 	if (rs_guard_mode() == RS_GUARD_RECORD) {
 		rs_os_clear(source, sizeof *source);
 		source->asks = true;
 	}
 	if (rs_guard_step(t, sig, g) != 0)
-		return;
+		return false;
 	rs_guard_epoch_again();
 	source->asks = false;
 	for (uint32_t i = 0; i < source->at; i++) {
@@ -164,6 +164,7 @@ static void cause(struct rs_thread *t, int sig, const greg_t *g)
 				tell(t, 0, c->of.p.used, i, h);
 		}
 	}
+	return source->at != 0;
 }
 
 bool rs_guard_cause_begin(void)

@@ -208,6 +208,17 @@ FUNCTION void use_freed(struct thing *t)
 	sink = *t->inner->data;
 }
 
+// Likewise, by way of a register that calls keep.
+FUNCTION void spoil_kept(void) { spoil_freed(); }
+FUNCTION void use_kept(struct thing *t)
+{
+	struct thing *inner = t->inner;
+	__asm__ volatile("" : "+b"(inner)); // rbx
+	sink += walk(list);
+	sink = *inner->data;
+	__asm__ volatile("" : "+b"(inner));
+}
+
 // Read from behind an array.
 static int **array;
 FUNCTION void spoil_behind(void)
@@ -249,7 +260,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(freed), KIND(behind), KIND(stale), KIND(unset),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread},
 };
 
