@@ -51,8 +51,9 @@ var policy = map[string]string{
 	"internal/agent":        "internal/agent/origin internal/block internal/wire internal/tsc internal/image internal/unwind internal/trace golang.org/x/sys/unix",
 	"internal/agent/origin": "",
 	"internal/doctor":       "golang.org/x/sys/unix",
+	"internal/ctl":          "golang.org/x/sys/unix",
 	"internal/run": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
-		"internal/detect internal/race internal/report internal/agent internal/agent/origin internal/doctor internal/x86 internal/engine internal/hook internal/access golang.org/x/sys/unix golang.org/x/term",
+		"internal/detect internal/race internal/report internal/agent internal/agent/origin internal/doctor internal/x86 internal/engine internal/hook internal/access internal/ctl golang.org/x/sys/unix golang.org/x/term",
 	"internal/record": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
 	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
@@ -63,7 +64,7 @@ var policy = map[string]string{
 	"internal/calls":   "internal/wire internal/tsc internal/x86 internal/patch internal/syscalls internal/engine internal/hook internal/agent internal/run",
 	"internal/analyze": "internal/wire internal/finding internal/image internal/unwind internal/x86 internal/sample internal/recover internal/trace internal/target internal/race " +
 		"internal/report internal/agent",
-	"cmd/ripstop": "internal/run internal/record internal/analyze internal/race internal/recover internal/count internal/tool internal/sharing internal/calls internal/syscalls internal/report internal/doctor " +
+	"cmd/ripstop": "internal/run internal/ctl internal/record internal/analyze internal/race internal/recover internal/count internal/tool internal/sharing internal/calls internal/syscalls internal/report internal/doctor " +
 		"github.com/spf13/cobra github.com/spf13/cobra/doc github.com/spf13/pflag golang.org/x/term",
 }
 

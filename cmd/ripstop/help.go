@@ -107,6 +107,7 @@ or a baseline names do not count.
 
   ripstop report      0, or 66 when something was found
   ripstop analyze     likewise
+  ripstop ctl         likewise of 'report'; else 0, or 125 when it was not done
   ripstop doctor      0, or 1 when 'ripstop run' cannot work here`
 
 const optionsText = `RIPSTOP_OPTIONS holds flags, as on the command line and quoted as in a shell:

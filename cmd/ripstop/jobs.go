@@ -7,6 +7,7 @@ import (
 	"github.com/ripstop/ripstop/internal/analyze"
 	"github.com/ripstop/ripstop/internal/calls"
 	"github.com/ripstop/ripstop/internal/count"
+	"github.com/ripstop/ripstop/internal/ctl"
 	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/record"
 	"github.com/ripstop/ripstop/internal/report"
@@ -56,6 +57,7 @@ type jobTable struct {
 	count                      func(*count.Options) (exit int, err error)
 	syscalls                   func(*calls.Options) (exit int, err error)
 	analyze                    func(*analyze.Options) (exit int, err error)
+	ctl                        func(ctl.Question) ctl.Answer
 }
 
 var jobs = jobTable{
@@ -95,5 +97,6 @@ var jobs = jobTable{
 	},
 	count:    func(o *count.Options) (int, error) { return count.Count(*o) },
 	analyze:  func(o *analyze.Options) (int, error) { return analyze.Analyze(*o) },
+	ctl:      ctl.Ask,
 	syscalls: func(o *calls.Options) (int, error) { return calls.Count(*o) },
 }

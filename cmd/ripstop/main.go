@@ -129,7 +129,7 @@ gives source lines.
 		&cobra.Group{ID: "other", Title: "Other:"})
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(newHelp(root))
-	root.AddCommand(newRun(), newGuard(), newRecord(), newReport(), newAnalyze(), newDump(), newCount(), newSyscalls(), newDoctor(), newVersion(), newAgent(), newCompletion(), newMan())
+	root.AddCommand(newRun(), newGuard(), newCtl(), newRecord(), newReport(), newAnalyze(), newDump(), newCount(), newSyscalls(), newDoctor(), newVersion(), newAgent(), newCompletion(), newMan())
 	root.AddCommand(topics()...)
 	root.Flags().SetInterspersed(false) // ripstop ./prog -x: what is told is the missing "run"
 	setUsage(root)

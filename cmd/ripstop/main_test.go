@@ -149,6 +149,12 @@ func TestMistakes(t *testing.T) {
 		{[]string{"help", "nope"}, "help: there is no command or topic \"nope\""},
 		{[]string{"help", "repotr"}, "(did you mean 'ripstop help report'?)"},
 		{[]string{"help", "run", "report"}, "help: 2 arguments where one command or topic is wanted"},
+		{[]string{"ctl", "1234"}, "ctl: 1 arguments where a process and a question are wanted"},
+		{[]string{"ctl", "status", "1234"}, "ctl: \"status\" is no process id"},
+		{[]string{"ctl", "0", "status"}, "ctl: \"0\" is no process id"},
+		{[]string{"ctl", "1234", "explode"}, "ctl: \"explode\" is none of status, checkpoint, rollback, report"},
+		{[]string{"ctl", "1234", "status", "--format", "sarif"}, "ctl: --format sarif is of reports: a status has text and json"},
+		{[]string{"ctl", "1234", "status", "--timeout", "2h"}, "ctl: --timeout takes a time from 1ms to 1h0m0s"},
 		{[]string{"completion"}, "completion: 0 arguments where one shell is wanted"},
 		{[]string{"completion", "tcsh"}, "is no shell that there is a script for: bash, fish, zsh"},
 	} {

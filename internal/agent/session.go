@@ -92,6 +92,10 @@ type Session struct {
 	queue     []func()       // run by the loop between passes
 	forked    bool           // a process has said that it made another
 
+	asking chan struct{} // holds a token while a process is asked (AskEpochs)
+	asked  uint32        // the number of the last question; with the token
+	look   unix.Timespec // askEvery, where the kernel may read it
+
 	conns    map[int]bool // descriptors of connections that are being served
 	settling bool
 	serving  sync.WaitGroup
@@ -138,7 +142,7 @@ func New(o Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{
-		opts: o, lib: lib, processes: map[uint64]*process{}, warned: map[string]bool{}, conns: map[int]bool{},
+		opts: o, lib: lib, processes: map[uint64]*process{}, warned: map[string]bool{}, conns: map[int]bool{}, asking: make(chan struct{}, 1), look: unix.NsecToTimespec(int64(askEvery)),
 		loopStop: make(chan struct{}), loopDone: make(chan struct{}),
 		slack: ticksPer(slackTime), openTime: openTime, flushed: true,
 	}

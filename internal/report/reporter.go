@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -222,6 +223,30 @@ func (r *Reporter) New() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.result.New
+}
+
+// Result is what the findings reported so far came to.
+func (r *Reporter) Result() Result {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.result
+}
+
+// Snapshot writes to w, in that one of Formats, what a report would be that ended now. Nothing ends.
+func (r *Reporter) Snapshot(format string, w io.Writer, s Summary) (Result, error) {
+	if !known(format) {
+		return Result{}, fmt.Errorf("no format %q; there are %s", format, strings.Join(Formats, ", "))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out, err := r.newWriter(&output{format: format, w: w})
+	for i := 0; i < len(r.records) && err == nil; i++ {
+		err = out.add(r.records[i])
+	}
+	if err == nil {
+		err = out.finish(r.records, r.result, s)
+	}
+	return r.result, err
 }
 
 // Close writes what is written at the end and closes the files. The error is the first that any output met.

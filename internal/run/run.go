@@ -147,7 +147,9 @@ func Run(o Options) (exit int, err error) {
 	// The loop calls w from now on, but there is no process yet, and Do is a barrier.
 	sess.Do(func() { w.sess = sess })
 	begin := time.Now()
+	unlisten := w.listen(sess, begin)
 	status, err := Launch(sess, prog, env, o.WaitFor, func() { sess.Do(func() { w.showThreads("SIGQUIT") }) })
+	unlisten()
 	left, closeErr := sess.Close()
 	w.Finish()
 	if err != nil {

@@ -27,8 +27,9 @@ const (
 	PatchOps         = 1024
 	PatchBytes       = 64 << 10
 	PatchRuns        = 64
-	PatchPointers    = 28 // of a thread: cells, context, and from tell and judge on the entries for recipes that tell accesses
-	PatchSaves       = 16 // slots of 8 bytes in which a thread's trampolines save registers
+	PatchPointers    = 28      // of a thread: cells, context, and from tell and judge on the entries for recipes that tell accesses
+	GuardLook        = 1 << 30 // value of GuardOutside.Request
+	PatchSaves       = 16      // slots of 8 bytes in which a thread's trampolines save registers
 )
 
 // StackLater in place of a held lock's stack: the stack is made from the lock's Moment when somebody asks. Never in an event.
@@ -116,6 +117,21 @@ var Layouts = []Layout{
 		{"Held", "HeldSlot", HeldInSlot, ""},
 		{"LocksTaken", "u64", 0, "lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended"},
 	}, Align: 64},
+	{Name: "GuardOutside", Doc: "How Go asks the coordinator of a process's epochs. Go writes Ask, then sets Request if that is 0, and wakes it; the coordinator writes what came of it, then Answered, and wakes that. One question at a time.", Fields: []Member{
+		{"Request", "u32", 0, "futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own"},
+		{"Ask", "u32", 0, "number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn"},
+		{"Answered", "u32", 0, "futex: the last Ask that was answered"},
+		{"State", "u32", 0, "0: no epochs are recorded, or not yet; 1: they are; 2: not any more, or they could not be"},
+		{"Result", "i32", 0, "of the last answer: enum GuardVerdict of a rollback, else 0; or a negative errno: EBUSY: not all threads came to an end in time, ENOTSUP: the epoch was lost, ENOSYS: State is not 1"},
+		{"Lost", "u32", 0, "likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again"},
+		{"Tries", "u32", 0, "likewise: how often it was executed again"},
+		{"LastLost", "u32", 0, "enum GuardLost of the last epoch that ended and was lost, 0: none was"},
+		{"TookNs", "u64", 0, "of the last answer: from the beginning of the end to that of the next epoch"},
+		{"Events", "u64", 0, "likewise: of the epoch"},
+		{"LogBytes", "u64", 0, "likewise: of the logs of all threads"},
+		{"Differs", "u64", 5, "likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread"},
+		{"BegunNs", "u64", 0, "CLOCK_MONOTONIC when the present epoch began"},
+	}, Align: 8},
 	{Name: "Region", Doc: "Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
 		{"Version", "u32", 0, ""},
@@ -142,6 +158,7 @@ var Layouts = []Layout{
 		{"GuardLost", "u64", 16, "likewise: epochs that cannot be executed again, by enum GuardLost"},
 		{"GuardVerdicts", "u64", 16, "likewise: epochs that were executed again, by enum GuardVerdict"},
 		{"GuardDiffers", "u64", 6, "of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread"},
+		{"Guard", "GuardOutside", 1, "of the process's first region"},
 	}, Align: 4096},
 	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{
 		{"Calls", "u64", 0, "calls that came back; execve, clone and the like count when they are made"},
@@ -276,6 +293,8 @@ func init() {
 			{1, "log"}, {2, "objects"}, {3, "threads"}, {4, "kind"}, {5, "call"}, {6, "thread"}, {7, "module"}, {8, "process"}, {9, "once"}, {10, "signal"}, {11, "memory"}}},
 		EnumSpec{"GuardVerdict", "what came of executing an epoch again: the first difference", []EnumValue{
 			{0, "identical"}, {1, "event"}, {2, "result"}, {3, "more"}, {4, "stalled"}, {5, "memory"}, {6, "map"}, {7, "call-number"}, {8, "call-argument"}, {9, "call-result"}, {10, "call-bytes"}, {11, "stack"}, {15, "failed"}}},
+		EnumSpec{"GuardWant", "what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again", []EnumValue{
+			{1, "status"}, {2, "checkpoint"}, {3, "rollback"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{
 			{0, "vdso-clock-gettime"}, {1, "vdso-gettimeofday"}, {2, "vdso-time"}, {3, "vdso-getcpu"}, {4, "vdso-clock-getres"}, {5, "vdso-getrandom"}, {7, "other"}}},
 		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}, {2, "tell"}, {13, "judge"}}},

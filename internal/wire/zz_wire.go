@@ -418,6 +418,17 @@ const (
 
 func (v GuardVerdict) String() string { return enumName("GuardVerdict", uint32(v)) }
 
+// GuardWant: what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again.
+type GuardWant uint8
+
+const (
+	GuardWantStatus     GuardWant = 1
+	GuardWantCheckpoint GuardWant = 2
+	GuardWantRollback   GuardWant = 3
+)
+
+func (v GuardWant) String() string { return enumName("GuardWant", uint32(v)) }
+
 // CallRow: the last 8 rows of Calls: CallRows - 8 + this.
 type CallRow uint8
 
@@ -2736,34 +2747,57 @@ const SizeSlot = 1344
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Slot{})-SizeSlot]
 
+// GuardOutside: How Go asks the coordinator of a process's epochs. Go writes Ask, then sets Request if that is 0, and wakes it; the coordinator writes what came of it, then Answered, and wakes that. One question at a time.
+type GuardOutside struct {
+	Request  uint32    // futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own
+	Ask      uint32    // number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn
+	Answered uint32    // futex: the last Ask that was answered
+	State    uint32    // 0: no epochs are recorded, or not yet; 1: they are; 2: not any more, or they could not be
+	Result   int32     // of the last answer: enum GuardVerdict of a rollback, else 0; or a negative errno: EBUSY: not all threads came to an end in time, ENOTSUP: the epoch was lost, ENOSYS: State is not 1
+	Lost     uint32    // likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again
+	Tries    uint32    // likewise: how often it was executed again
+	LastLost uint32    // enum GuardLost of the last epoch that ended and was lost, 0: none was
+	TookNs   uint64    // of the last answer: from the beginning of the end to that of the next epoch
+	Events   uint64    // likewise: of the epoch
+	LogBytes uint64    // likewise: of the logs of all threads
+	Differs  [5]uint64 // likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread
+	BegunNs  uint64    // CLOCK_MONOTONIC when the present epoch began
+}
+
+// SizeGuardOutside is the size of GuardOutside in bytes.
+const SizeGuardOutside = 104
+
+var _ = [1]struct{}{}[unsafe.Sizeof(GuardOutside{})-SizeGuardOutside]
+
 // Region: Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.
 type Region struct {
-	Magic         uint64     //
-	Version       uint32     //
-	Pid           uint32     // as the process itself sees it
-	Process       uint64     // id of the process in the session
-	Bytes         uint64     // size of the memfd
-	SlotsOffset   uint64     //
-	Slots         uint32     // number of slots, ≤ ThreadsPerRegion
-	Detached      uint32     // 1: the agent gave up on this session
-	AgentBytes    uint64     // private memory the agent has mapped in this process
-	Stacks        uint64     // stacks interned
-	StackDrops    uint64     // stacks not kept because the table was full
-	RingWaits     uint64     // how often a thread waited for room
-	Events        uint64     // spare counter
-	LocksTaken    uint64     // lock acquisitions of threads that have ended
-	CallsOffset   uint64     // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
-	RaceAmnesties uint64     // with Config.Races: how often all that came before was taken for ordered, which loses races
-	RaceEvicted   uint64     // likewise: pages of the program whose history of accesses was dropped
-	RaceUnsaid    uint64     // likewise: races that were found and are not told
-	GuardEpochs   uint64     // with Config.Guard: epochs that have ended
-	GuardEvents   uint64     // likewise: events in those that were executed again
-	GuardBusy     uint64     // likewise: ends that could not be had, as not all threads came to one
-	GuardStopNs   uint64     // likewise: how long all threads stood, in ns
-	GuardLost     [16]uint64 // likewise: epochs that cannot be executed again, by enum GuardLost
-	GuardVerdicts [16]uint64 // likewise: epochs that were executed again, by enum GuardVerdict
-	GuardDiffers  [6]uint64  // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread
-	_             [3632]byte
+	Magic         uint64          //
+	Version       uint32          //
+	Pid           uint32          // as the process itself sees it
+	Process       uint64          // id of the process in the session
+	Bytes         uint64          // size of the memfd
+	SlotsOffset   uint64          //
+	Slots         uint32          // number of slots, ≤ ThreadsPerRegion
+	Detached      uint32          // 1: the agent gave up on this session
+	AgentBytes    uint64          // private memory the agent has mapped in this process
+	Stacks        uint64          // stacks interned
+	StackDrops    uint64          // stacks not kept because the table was full
+	RingWaits     uint64          // how often a thread waited for room
+	Events        uint64          // spare counter
+	LocksTaken    uint64          // lock acquisitions of threads that have ended
+	CallsOffset   uint64          // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
+	RaceAmnesties uint64          // with Config.Races: how often all that came before was taken for ordered, which loses races
+	RaceEvicted   uint64          // likewise: pages of the program whose history of accesses was dropped
+	RaceUnsaid    uint64          // likewise: races that were found and are not told
+	GuardEpochs   uint64          // with Config.Guard: epochs that have ended
+	GuardEvents   uint64          // likewise: events in those that were executed again
+	GuardBusy     uint64          // likewise: ends that could not be had, as not all threads came to one
+	GuardStopNs   uint64          // likewise: how long all threads stood, in ns
+	GuardLost     [16]uint64      // likewise: epochs that cannot be executed again, by enum GuardLost
+	GuardVerdicts [16]uint64      // likewise: epochs that were executed again, by enum GuardVerdict
+	GuardDiffers  [6]uint64       // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread
+	Guard         [1]GuardOutside // of the process's first region
+	_             [3528]byte
 }
 
 // SizeRegion is the size of Region in bytes.

@@ -29,7 +29,7 @@ struct rs_guard_test {
 };
 
 static struct guard {
-	uint32_t request;          /* futex */
+	uint32_t request;          /* futex, without a session */
 	uint32_t ready;            /* futex: 1, or the coordinator could not begin: a negative errno */
 	uint32_t pid;
 	bool plain;
@@ -41,6 +41,8 @@ static struct guard {
 	struct rs_guard_test *test;
 	uint32_t epoch_ms;
 	uint64_t due, soonest;     /* ns: when the epoch ends, and before when it does not */
+	struct rs_guard_outside *outside; /* NULL: no session */
+	uint32_t answered;         /* its last question */
 } *guard;
 uint32_t *rs_guard_request;
 
@@ -154,6 +156,14 @@ static uint64_t now_ns(void)
 
 static void count(uint64_t *counter, uint64_t n) { __atomic_fetch_add(counter, n, __ATOMIC_RELAXED); }
 
+static void count_lost(uint32_t why)
+{
+	if (why) {
+		count(&rs_counters->guard_lost[why & 15], 1);
+		__atomic_store_n(&rs_counters->guard[0].last_lost, why, __ATOMIC_RELAXED);
+	}
+}
+
 /* Ends the epoch wherever its threads are, if they are between events. */
 static long end_anywhere(void)
 {
@@ -169,8 +179,7 @@ static long end_anywhere(void)
 	bool stopped = r == 0;
 	if (stopped) {
 		count(&rs_counters->guard_epochs, 1);
-		if (lost)
-			count(&rs_counters->guard_lost[lost & 15], 1);
+		count_lost(lost);
 		rs_guard_do_checkpoint();
 	}
 	rs_guard_let_go();
@@ -187,7 +196,7 @@ void rs_guard_told(long r)
 	count(&rs_counters->guard_epochs, 1);
 	count(&rs_counters->guard_events, w->last.events);
 	if (r == -ENOTSUP && w->last.lost)
-		count(&rs_counters->guard_lost[w->last.lost & 15], 1);
+		count_lost(w->last.lost);
 	else
 		count(&rs_counters->guard_verdicts[r < 0 ? RS_GUARD_VERDICT_FAILED : r & 15], 1);
 	if (r != 0 && !w->last.lost) {
@@ -217,16 +226,17 @@ static void stopped(void)
 	RS_SYS3(SYS_futex, &w->stopping, FUTEX_WAKE_PRIVATE, 1 << 30);
 }
 
-static void end(bool execute_again)
+/* What came of it, as of rs_guard_reexecute; 0, too, where it was not executed again. -EAGAIN: it cannot end now, and will soon. */
+static long end(bool execute_again)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	if (!rs_guard_mode())
-		return;
+		return -ENOSYS;
 	if (!may_stop()) {
 		stopped();
 		rs_guard_let_go();
 		guard->due = now_ns() + 10000000;
-		return;
+		return -EAGAIN;
 	}
 	uint64_t begun = now_ns();
 	long r = execute_again && !w->lost ? rs_guard_reexecute() : end_anywhere();
@@ -242,14 +252,47 @@ static void end(bool execute_again)
 	guard->due = now + guard->epoch_ms * 1000000ull;
 	if (guard->due < guard->soonest)
 		guard->due = guard->soonest;
+	__atomic_store_n(&rs_counters->guard[0].begun_ns, now, __ATOMIC_RELAXED);
 	if (w->lost)
 		end_soon();
+	return r;
+}
+
+/* Go's question, once. Answers are written before `answered`. */
+static void serve_outside(void)
+{
+	struct rs_guard_outside *o = guard->outside;
+	struct rs_guard_world *w = rs_guard_world();
+	uint32_t ask = o ? __atomic_load_n(&o->ask, __ATOMIC_ACQUIRE) : 0, want = ask & 0xff;
+	if (!ask || ask == guard->answered)
+		return;
+	uint64_t begun = now_ns();
+	uint32_t lost = w->lost, events = 0;
+	uint64_t bytes = 0;
+	for (uint32_t i = 0; i < w->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		events += t->at;
+		bytes += (uint64_t)t->at * sizeof *t->event + t->bytes_at;
+	}
+	long r = want == RS_GUARD_WANT_STATUS ? (rs_guard_mode() ? 0 : -ENOSYS) : end(want == RS_GUARD_WANT_ROLLBACK);
+	if (r == -EAGAIN)
+		return;
+	if (want == RS_GUARD_WANT_ROLLBACK && r == 0 && lost)
+		r = -ENOTSUP;
+	if (want == RS_GUARD_WANT_ROLLBACK && r != -EBUSY && !lost)
+		lost = w->last.lost, events = w->last.events;
+	o->result = (int32_t)r, o->lost = lost, o->tries = want == RS_GUARD_WANT_ROLLBACK && !lost ? w->tries : 0;
+	o->took_ns = now_ns() - begun, o->events = events, o->log_bytes = bytes;
+	o->differs[0] = w->last.event, o->differs[1] = w->last.at, o->differs[2] = w->last.was, o->differs[3] = w->last.is, o->differs[4] = w->last.tid;
+	guard->answered = ask;
+	__atomic_store_n(&o->answered, ask, __ATOMIC_RELEASE);
+	RS_SYS3(SYS_futex, &o->answered, FUTEX_WAKE, 1 << 30);
 }
 
 static void done(void)
 {
-	__atomic_store_n(&guard->request, NOTHING, __ATOMIC_RELEASE);
-	RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+	__atomic_store_n(rs_guard_request, NOTHING, __ATOMIC_RELEASE);
+	RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
 }
 
 static void serve_session(uint32_t request)
@@ -258,7 +301,7 @@ static void serve_session(uint32_t request)
 	done();
 	if (request == SOON)
 		end_soon();
-	else
+	else if (request != RS_GUARD_LOOK)
 		end(request == AGAIN || rs_guard_world()->every);
 }
 
@@ -270,9 +313,9 @@ static void serve(uint32_t request)
 	}
 	if (request == AGAIN) {
 		/* Before: who is let go with its verdict may ask at once again. */
-		__atomic_store_n(&guard->request, NOTHING, __ATOMIC_RELEASE);
+		__atomic_store_n(rs_guard_request, NOTHING, __ATOMIC_RELEASE);
 		rs_guard_reexecute();
-		RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+		RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
 		return;
 	}
 	long r = rs_world_stop(STOP_MS);
@@ -296,10 +339,10 @@ static void serve(uint32_t request)
 	guard->failed = r;
 	if (stopped)
 		say(request, r);
-	__atomic_store_n(&guard->request, NOTHING, __ATOMIC_RELEASE);
+	__atomic_store_n(rs_guard_request, NOTHING, __ATOMIC_RELEASE);
 	if (stopped)
 		rs_world_go();
-	RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+	RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
 }
 
 static long other(void *arg, uint32_t tid)
@@ -357,10 +400,10 @@ static void coordinate(void *arg)
 		until = guard->due && guard->due < until ? guard->due : until;
 		until = until > now ? until - now : 0;
 		struct timespec ts = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-		uint32_t request = __atomic_load_n(&guard->request, __ATOMIC_ACQUIRE);
+		uint32_t request = __atomic_load_n(rs_guard_request, __ATOMIC_ACQUIRE);
 		if (request != NOTHING)
 			serve(request);
-		else if (until > 0 && RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, NOTHING, &ts) != -ETIMEDOUT)
+		else if (until > 0 && RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, NOTHING, &ts) != -ETIMEDOUT)
 			continue;
 		now = now_ns();
 		if (now - looked > ALONE_MS * 1000000ull) {
@@ -370,6 +413,7 @@ static void coordinate(void *arg)
 		}
 		if (guard->due && now >= guard->due)
 			end(rs_guard_world()->every);
+		serve_outside();
 	}
 	RS_SYS1(SYS_exit, 0);
 	__builtin_unreachable();
@@ -405,13 +449,13 @@ static long ask(uint32_t what)
 	uint32_t free = NOTHING;
 	if (!guard || guard->pid != rs_os_pid())
 		return -ESRCH;
-	while (!__atomic_compare_exchange_n(&guard->request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
-		RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, free, NULL);
+	while (!__atomic_compare_exchange_n(rs_guard_request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+		RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, free, NULL);
 		free = NOTHING;
 	}
-	RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
-	while (__atomic_load_n(&guard->request, __ATOMIC_ACQUIRE) == what)
-		RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, what, NULL);
+	RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
+	while (__atomic_load_n(rs_guard_request, __ATOMIC_ACQUIRE) == what)
+		RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, what, NULL);
 	/* What a re-execution is to return is what the recording did. */
 	return what == CHECKPOINT ? guard->kept < 0 ? guard->kept : rs_guard_on ? 0 : (long)guard->rollbacks : guard->failed;
 }
@@ -454,7 +498,8 @@ long rs_guard_begin(unsigned flags)
 	guard = rs_guard_map(sizeof *guard);
 	if (!stack || !guard)
 		return -ENOMEM;
-	rs_guard_request = &guard->request;
+	guard->outside = rs_config.guard & 1 ? rs_counters->guard : NULL;
+	rs_guard_request = guard->outside ? &guard->outside->request : &guard->request;
 	guard->pid = rs_os_pid();
 	guard->plain = flags & PLAIN;
 	guard->kept = -ENOENT;
@@ -496,6 +541,8 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	guard->epoch_ms = ms;
 	w->begun_ms = now_ns() / 1000000;
 	guard->due = now_ns() + ms * 1000000ull;
+	guard->outside->begun_ns = now_ns();
+	__atomic_store_n(&guard->outside->state, 1, __ATOMIC_RELEASE);
 	return 0;
 }
 long rs_guard_checkpoint(void) { return ask(CHECKPOINT); }
@@ -521,11 +568,11 @@ long rs_guard_again(void)
 			rs_guard_before(t, 0, RS_GUARD_ASK, NULL); /* another was recorded: there is none of this kind but at the beginning */
 		else if (rs_guard_mode() == RS_GUARD_REPLAY)
 			rs_guard_pause(t, 0, RS_GUARD_ASK);
-		else if (__atomic_compare_exchange_n(&guard->request, &free, AGAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || free == AGAIN) {
-			RS_SYS3(SYS_futex, &guard->request, FUTEX_WAKE_PRIVATE, 1 << 30);
+		else if (__atomic_compare_exchange_n(rs_guard_request, &free, AGAIN, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || free == AGAIN) {
+			RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
 			rs_guard_stand(t, 0, RS_GUARD_ASK, gate);
 		} else
-			RS_SYS4(SYS_futex, &guard->request, FUTEX_WAIT_PRIVATE, free, NULL);
+			RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, free, NULL);
 		free = NOTHING;
 	}
 	rs_guard_before(t, 0, RS_GUARD_ASK, NULL);

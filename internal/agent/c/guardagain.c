@@ -250,6 +250,7 @@ static long again(void)
 			return r;
 		}
 		first = false;
+		w->tries++;
 		rs_guard_watch_arm();
 		rs_world_go();
 		stopped = gather();
@@ -273,6 +274,7 @@ long rs_guard_reexecute(void)
 	long r = gather();
 	bool stopped = r == 0;
 	uint32_t events = 0, lost = w->lost;
+	w->tries = 0;
 	for (uint32_t i = 0; i < w->logs; i++)
 		events += rs_guard_log(i)->at;
 	if (stopped)

@@ -2,10 +2,12 @@
  *
  * Of the calls that wait, the kernel makes most again by itself (our handler has SA_RESTART): it puts the thread back onto the instruction. Some return EINTR after any handler (signal(7), 'Interruption of system calls': sleeps,
  * poll, epoll_wait, semop, waits for signals, futex with a timeout); these are put back here. Which call it was the frame does not say, so it is read from /proc before the signal is sent, and believed
- * where the registers are the same still; a thread that came to its call in between is recognised by the `mov $number, %eax` before it.
+ * where the registers are the same still; a thread that came to its call in between is recognised by the `mov $number, %eax` before it, or by the hook's frame.
  *
  * A relative timeout goes on from when we first saw the thread in the call: too long by at most an epoch. To be exact the call's beginning must be noted by whoever makes it. */
 #include "guard.h"
+#include "calls.h"
+#include "guardsys.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -148,10 +150,12 @@ static bool same_arguments(const struct rs_guard_call *c, const greg_t *g)
 		c->arg[3] == (uint64_t)g[REG_R10] && c->arg[4] == (uint64_t)g[REG_R8] && c->arg[5] == (uint64_t)g[REG_R9];
 }
 
-/* The number in the `mov $number, %eax` shortly before pc, which is behind a syscall. */
-static bool number_before(uint64_t pc, uint64_t *number)
+/* The number of the call behind whose syscall pc is: the hook keeps it in its frame; else that in the `mov $number, %eax` shortly before. */
+static bool number_before(uint64_t pc, uint64_t sp, uint64_t *number)
 {
 	uint8_t b[16];
+	if (rs_hook_at_call(pc))
+		return fetch(number, sp + offsetof(struct rs_call, number), sizeof *number);
 	if (!fetch(b, pc - 16, 16))
 		return false;
 	for (int i = 9; i >= 5; i--)
@@ -210,7 +214,7 @@ void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)
 		return;
 	if (!(c->in && c->pc == pc && same_arguments(c, g))) {
 		rs_os_clear(c, sizeof *c);
-		if (!number_before(pc, &c->number))
+		if (!number_before(pc, (uint64_t)g[REG_RSP], &c->number))
 			return;
 		c->in = true;
 		c->pc = pc;

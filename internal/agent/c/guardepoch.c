@@ -26,7 +26,7 @@ static void poke(uint32_t what)
 {
 	uint32_t free = 0;
 	if (__atomic_compare_exchange_n(rs_guard_request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-		RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE_PRIVATE, 1 << 30);
+		RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
 }
 
 /* Asks, and stands here until it is done: before the event `where` (object, kind). */
@@ -43,10 +43,10 @@ static long come(struct rs_guard_log *t, uint32_t what, uintptr_t object, unsign
 		if (rs_guard_pause(t, object, kind) || mode == RS_GUARD_REPLAY)
 			continue;
 		if (__atomic_compare_exchange_n(rs_guard_request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || free == what) {
-			RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE_PRIVATE, 1 << 30);
+			RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
 			rs_guard_stand(t, object, kind, gate);
 		} else
-			RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT_PRIVATE, free, NULL);
+			RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, free, NULL);
 	}
 	return w->result;
 }
@@ -158,6 +158,7 @@ void rs_guard_off(void)
 		return;
 	rs_guard_lost(RS_GUARD_LOST_CALL);
 	STORE(w->mode, RS_GUARD_OFF);
+	STORE(rs_counters->guard[0].state, 2);
 	__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
 	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
@@ -171,6 +172,8 @@ void rs_guard_session(void)
 		return;
 	rs_guard_sync_begin();
 	long r = rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS);
-	if (r < 0)
+	if (r < 0) {
+		STORE(rs_counters->guard[0].state, 2);
 		rs_os_say("guard: nothing can be executed again", r);
+	}
 }

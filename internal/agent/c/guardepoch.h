@@ -5,7 +5,7 @@
 
 /* What the coordinator is asked to do. END: the epoch ends; AGAIN: and is executed again; SOON: it ends when that does not cost too much. */
 enum { RS_GUARD_ASK_NOTHING, RS_GUARD_ASK_CHECKPOINT, RS_GUARD_ASK_ROLLBACK, RS_GUARD_ASK_STOP, RS_GUARD_ASK_AGAIN, RS_GUARD_ASK_END, RS_GUARD_ASK_SOON };
-/* A futex, in the arena; NULL before guard begins. */
+/* A futex, in the arena; in a session in the region, where Go asks too (RS_GUARD_LOOK): so it is a shared one. NULL before guard begins. */
 extern uint32_t *rs_guard_request RS_HIDDEN;
 
 /* The coordinator, the log, system calls, and the first checkpoint. */

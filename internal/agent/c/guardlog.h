@@ -185,6 +185,7 @@ struct rs_guard_world {
 	uint64_t loader[2];        /* [lo,hi): what the dynamic linker writes to of its own file: it counts look-ups there (_dl_num_relocations) without a lock, so that threads that bind at once lose some */
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
+	uint32_t tries;            /* how often the last epoch was executed again */
 	struct { uint32_t why, tid, event, lost, threads, events; uint64_t was, is, at; } last;
 };
 struct rs_guard_world *rs_guard_world(void) RS_HIDDEN;

@@ -18,6 +18,7 @@
 #define RS_FD_PLACE 0xffff900000000000ull
 #define RS_FD_PLACES 4096
 
+#define RS_GUARD_LOOK 1073741824u
 #define RS_PATCH_OPS 1024
 #define RS_PATCH_BYTES 65536
 #define RS_PATCH_RUNS 64
@@ -332,6 +333,13 @@ enum {
 	RS_GUARD_VERDICT_CALL_BYTES = 10,
 	RS_GUARD_VERDICT_STACK = 11,
 	RS_GUARD_VERDICT_FAILED = 15,
+};
+
+/* what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again */
+enum {
+	RS_GUARD_WANT_STATUS = 1,
+	RS_GUARD_WANT_CHECKPOINT = 2,
+	RS_GUARD_WANT_ROLLBACK = 3,
 };
 
 /* the last 8 rows of Calls: CallRows - 8 + this */
@@ -1572,6 +1580,37 @@ _Static_assert(offsetof(struct rs_slot, lane) == 48, "Slot.Lane");
 _Static_assert(offsetof(struct rs_slot, held) == 304, "Slot.Held");
 _Static_assert(offsetof(struct rs_slot, locks_taken) == 1296, "Slot.LocksTaken");
 
+/* How Go asks the coordinator of a process's epochs. Go writes Ask, then sets Request if that is 0, and wakes it; the coordinator writes what came of it, then Answered, and wakes that. One question at a time. */
+struct rs_guard_outside {
+	uint32_t request; /* futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own */
+	uint32_t ask; /* number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn */
+	uint32_t answered; /* futex: the last Ask that was answered */
+	uint32_t state; /* 0: no epochs are recorded, or not yet; 1: they are; 2: not any more, or they could not be */
+	int32_t result; /* of the last answer: enum GuardVerdict of a rollback, else 0; or a negative errno: EBUSY: not all threads came to an end in time, ENOTSUP: the epoch was lost, ENOSYS: State is not 1 */
+	uint32_t lost; /* likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again */
+	uint32_t tries; /* likewise: how often it was executed again */
+	uint32_t last_lost; /* enum GuardLost of the last epoch that ended and was lost, 0: none was */
+	uint64_t took_ns; /* of the last answer: from the beginning of the end to that of the next epoch */
+	uint64_t events; /* likewise: of the epoch */
+	uint64_t log_bytes; /* likewise: of the logs of all threads */
+	uint64_t differs[5]; /* likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread */
+	uint64_t begun_ns; /* CLOCK_MONOTONIC when the present epoch began */
+};
+_Static_assert(sizeof(struct rs_guard_outside) == 104, "GuardOutside");
+_Static_assert(offsetof(struct rs_guard_outside, request) == 0, "GuardOutside.Request");
+_Static_assert(offsetof(struct rs_guard_outside, ask) == 4, "GuardOutside.Ask");
+_Static_assert(offsetof(struct rs_guard_outside, answered) == 8, "GuardOutside.Answered");
+_Static_assert(offsetof(struct rs_guard_outside, state) == 12, "GuardOutside.State");
+_Static_assert(offsetof(struct rs_guard_outside, result) == 16, "GuardOutside.Result");
+_Static_assert(offsetof(struct rs_guard_outside, lost) == 20, "GuardOutside.Lost");
+_Static_assert(offsetof(struct rs_guard_outside, tries) == 24, "GuardOutside.Tries");
+_Static_assert(offsetof(struct rs_guard_outside, last_lost) == 28, "GuardOutside.LastLost");
+_Static_assert(offsetof(struct rs_guard_outside, took_ns) == 32, "GuardOutside.TookNs");
+_Static_assert(offsetof(struct rs_guard_outside, events) == 40, "GuardOutside.Events");
+_Static_assert(offsetof(struct rs_guard_outside, log_bytes) == 48, "GuardOutside.LogBytes");
+_Static_assert(offsetof(struct rs_guard_outside, differs) == 56, "GuardOutside.Differs");
+_Static_assert(offsetof(struct rs_guard_outside, begun_ns) == 96, "GuardOutside.BegunNs");
+
 /* Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent. */
 struct rs_region {
 	uint64_t magic; /*  */
@@ -1599,7 +1638,8 @@ struct rs_region {
 	uint64_t guard_lost[16]; /* likewise: epochs that cannot be executed again, by enum GuardLost */
 	uint64_t guard_verdicts[16]; /* likewise: epochs that were executed again, by enum GuardVerdict */
 	uint64_t guard_differs[6]; /* of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread */
-	uint8_t end_padding[3632];
+	struct rs_guard_outside guard[1]; /* of the process's first region */
+	uint8_t end_padding[3528];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1627,6 +1667,7 @@ _Static_assert(offsetof(struct rs_region, guard_stop_ns) == 152, "Region.GuardSt
 _Static_assert(offsetof(struct rs_region, guard_lost) == 160, "Region.GuardLost");
 _Static_assert(offsetof(struct rs_region, guard_verdicts) == 288, "Region.GuardVerdicts");
 _Static_assert(offsetof(struct rs_region, guard_differs) == 416, "Region.GuardDiffers");
+_Static_assert(offsetof(struct rs_region, guard) == 464, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {

@@ -297,6 +297,7 @@ func cFile() []byte {
 		wire.ThreadsPerRegion, wire.HeldInSlot, wire.MaxModules, wire.MaxLost, wire.CallRows)
 	p("#define RS_MOMENT_WORDS %d\n#define RS_STACK_LATER 0x%xu\n#define RS_ROW_START 0x%xu\n#define RS_FD_PLACE 0x%xull\n#define RS_FD_PLACES %d\n",
 		wire.MomentWords, wire.StackLater, wire.RowStart, uint64(wire.FdPlace), wire.FdPlaces)
+	p("#define RS_GUARD_LOOK %du", uint32(wire.GuardLook))
 	p("#define RS_PATCH_OPS %d\n#define RS_PATCH_BYTES %d\n#define RS_PATCH_RUNS %d\n#define RS_PATCH_POINTERS %d\n#define RS_PATCH_SAVES %d\n", wire.PatchOps, wire.PatchBytes, wire.PatchRuns,
 		wire.PatchPointers, wire.PatchSaves)
 	for _, e := range wire.Enums {
