@@ -17,3 +17,15 @@ func TestWritten(t *testing.T) {
 		t.Errorf("%s", r.stderr)
 	}
 }
+
+// The thread that wrote was born and ended in the epoch, and its memory may be another thread's by then: who wrote was not known.
+func TestWrittenByTheDead(t *testing.T) {
+	r := finish(t, command(t, map[string]any{"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}, path("born")))
+	if r.stdout != "done\n" || r.code != 0 || strings.Count(r.stderr, "WARNING:") != 1 {
+		t.Errorf("status %d, %q", r.code, r.stdout)
+	}
+	_, written, _ := strings.Cut(r.stderr, "Written here in thread T")
+	if lines := strings.Split(written, "\n"); len(lines) < 2 || !strings.HasPrefix(strings.TrimSpace(lines[1]), "#0 put ") || strings.Contains(written, "Written here") {
+		t.Errorf("%s", r.stderr)
+	}
+}

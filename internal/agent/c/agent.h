@@ -241,9 +241,9 @@ void rs_guard_in(void) __attribute__((visibility("hidden")));
 void rs_guard_lost(uint32_t why) __attribute__((visibility("hidden")));
 /* For good: nothing is recorded any more in this process. */
 void rs_guard_off(void) __attribute__((visibility("hidden")));
-/* This thread begins; and it is about to end. */
-void rs_guard_thread_begin(void) __attribute__((visibility("hidden")));
-void rs_guard_thread_end(void) __attribute__((visibility("hidden")));
+/* This thread begins; and it is about to end (sp: the program's stack pointer). */
+void rs_guard_thread_begin(bool own_stack) __attribute__((visibility("hidden")));
+void rs_guard_thread_end(uintptr_t sp) __attribute__((visibility("hidden")));
 /* The process is about to end. */
 void rs_guard_exit(void) __attribute__((visibility("hidden")));
 

@@ -198,9 +198,10 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 	hands(c, __builtin_frame_address(0), false);
 	if (RS_LIKELY(!rs_guard_on))
 		return before(c);
-	if (rs_guard_sys_before(c) == 0)
-		return 0;
-	long made = before(c);
+	long made = rs_guard_sys_before(c);
+	if (made != 1)
+		return made;
+	made = before(c);
 	if (!made)
 		rs_guard_sys_after(c);
 	return made;
@@ -208,7 +209,8 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 
 RS_GENERAL void rs_call_after(struct rs_call *c)
 {
-	after(c);
+	if (RS_LIKELY(!rs_guard_on || c->guard_state != RS_GUARD_CALL_BIRTH))
+		after(c);
 	hands(c, __builtin_frame_address(0), true);
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_sys_after(c);

@@ -47,6 +47,7 @@ static struct {
 	size_t text_bytes;
 	uint64_t left[MAX_LEFT];   /* pairs: address, bytes */
 	char left_was[MAX_LEFT / 2][64];
+	bool left_there[MAX_LEFT / 2];
 	unsigned left_count;
 	long (*each_piece)(const struct rs_checkpoint_piece *);
 } *state;
@@ -540,8 +541,11 @@ static long undo_all(const struct map *to)
 static void leave(bool put)
 {
 	for (unsigned i = 0; i < state->left_count; i++) {
-		void *p = (void *)state->left[2 * i];
-		rs_os_copy(put ? p : (void *)state->left_was[i], put ? (void *)state->left_was[i] : p, state->left[2 * i + 1]);
+		/* A thread that is kept from ending may have no stack any more. */
+		if (!put)
+			state->left_there[i] = RS_SYS4(SYS_pread64, state->mem, state->left_was[i], state->left[2 * i + 1], state->left[2 * i]) > 0;
+		else if (state->left_there[i])
+			RS_SYS4(SYS_pwrite64, state->mem, state->left_was[i], state->left[2 * i + 1], state->left[2 * i]);
 	}
 }
 

@@ -98,6 +98,9 @@ struct rs_home {
 };
 /* A thread with a slot, state not yet live; NULL and a reason (negative errno) if there is none to be had. sock: an open session, or -1. */
 struct rs_thread *rs_region_claim(int sock, long *why) RS_HIDDEN;
+/* guard, after a rollback: threads tell others nothing. room: of ours, survives. */
+enum { RS_REGIONS_ASIDE = 64 };
+void rs_region_aside(void *room[RS_REGIONS_ASIDE]) RS_HIDDEN;
 void rs_region_unclaim(struct rs_thread *t) RS_HIDDEN;
 /* Makes sure that t's region is known to Go; false: it cannot be, and we have detached. */
 bool rs_region_attach(struct rs_thread *t) RS_HIDDEN;

@@ -5,6 +5,7 @@
 #include "guardlog.h"
 #include "guardsync.h"
 #include "guardsys.h"
+#include "guardthread.h"
 #include "guardwatch.h"
 #include "patch.h"
 #include "world.h"
@@ -40,6 +41,7 @@ static struct guard {
 	uint64_t stop_ns, stops;
 	struct rs_guard_test *test;
 	uint32_t epoch_ms;
+	void *aside[RS_REGIONS_ASIDE];
 	uint64_t due, soonest;     /* ns: when the epoch ends, and before when it does not */
 	struct rs_guard_outside *outside; /* NULL: no session */
 	uint32_t answered;         /* its last question */
@@ -101,6 +103,8 @@ static uint32_t anyone(void)
 long rs_guard_do_checkpoint(void)
 {
 	struct rs_world_thread *t;
+	if (rs_guard_on)
+		rs_guard_threads_end();
 	long r = rs_checkpoint_keep();
 	for (uint32_t i = 0; r == 0 && (t = rs_world_thread(i)); i++) {
 		t->frame_bytes = 0;
@@ -127,7 +131,7 @@ long rs_guard_do_rollback(void)
 		if (t->frame_bytes && !t->tid)
 			return -ESRCH; /* it has ended, and cannot be made again */
 	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
-		if (t->tid && !t->frame_bytes)
+		if (t->tid && !t->frame_bytes && !rs_guard_threads_unborn(t->tid))
 			t->order = RS_WORLD_EXIT;
 	rs_world_end_ordered();
 	long r = rs_checkpoint_back();
@@ -139,8 +143,11 @@ long rs_guard_do_rollback(void)
 		RS_SYS2(SYS_kill, rs_os_pid(), SIGKILL);
 	}
 	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
-		if (t->tid)
+		if (t->tid && t->frame_bytes)
 			rs_world_back(t);
+	rs_guard_threads_restore();
+	if (rs_guard_on && rs_guard_world()->session)
+		rs_region_aside(guard->aside);
 	guard->rollbacks++;
 	return 0;
 }
@@ -199,8 +206,9 @@ void rs_guard_told(long r)
 		count_lost(w->last.lost);
 	else
 		count(&rs_counters->guard_verdicts[r < 0 ? RS_GUARD_VERDICT_FAILED : r & 15], 1);
-	if (r != 0 && !w->last.lost) {
-		uint64_t *d = rs_counters->guard_differs;
+	uint64_t *d = rs_counters->guard_differs;
+	/* Words of stacks do not take the place of what is worse. */
+	if (r != 0 && !w->last.lost && (r != RS_GUARD_STACK || d[0] == 0 || d[0] == RS_GUARD_STACK)) {
 		d[0] = (uint64_t)r, d[1] = w->last.event, d[2] = w->last.at, d[3] = w->last.was, d[4] = w->last.is, d[5] = w->last.tid;
 	}
 }
@@ -527,12 +535,14 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	long r = rs_guard_begin(CALLS);
 	if (r < 0 || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 		return r;
+	if ((r = rs_guard_threads_begin(rseq_offset, rseq_size)) < 0)
+		return r;
 	if (!rs_guard_cause_begin())
 		return -ENOMEM;
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;
 	w->every = every;
-	rs_guard_thread_begin();
+	rs_guard_thread_begin(false);
 	rs_guard_heap_begin();
 	if ((r = ask(CHECKPOINT)) < 0) {
 		rs_guard_off();

@@ -6,6 +6,7 @@
 #include "checkpoint.h"
 #include "guardstep.h"
 #include "guardsys.h"
+#include "guardthread.h"
 #include "guardwatch.h"
 #include "world.h"
 #include <errno.h>
@@ -58,9 +59,11 @@ static bool stands(const struct rs_guard_log *t)
 {
 	const struct rs_guard_world *w = rs_guard_world();
 	uint32_t state = state_of(t);
+	if (state == RS_GUARD_UNBORN)
+		return w->why != RS_GUARD_IDENTICAL; /* who was to make it has come to nothing */
 	if (w->mode == RS_GUARD_REPLAY && w->why == RS_GUARD_IDENTICAL && (t->at != t->end || t->pending != t->pending_end || (state != RS_GUARD_ENDED && state != t->fin.state)))
 		return false;
-	return state == RS_GUARD_ENDED || state == RS_GUARD_IN_CALL;
+	return state == RS_GUARD_ENDED || state == RS_GUARD_IN_CALL || state == RS_GUARD_KEPT;
 }
 
 /* How far all are; *waiting: nobody runs. */
@@ -144,6 +147,8 @@ static unsigned skip_stacks(uint64_t *skip, unsigned n, bool whole)
 		const struct rs_guard_log *log = t->tid ? log_of(t->tid) : NULL;
 		if (!log || !log->sp)
 			continue;
+		if (!whole && state_of(log) == RS_GUARD_KEPT && log->stack_lo)
+			continue; /* cleared in both */
 		skip[2 * n] = rs_checkpoint_mapping(log->sp), skip[2 * n++ + 1] = whole && log->stack_hi > log->sp ? log->stack_hi : log->sp;
 		const stack_t *own = &t->uc->uc_stack;
 		if (own->ss_size && log->sp - (uintptr_t)own->ss_sp > own->ss_size)
@@ -173,6 +178,11 @@ static long compare(void)
 		skip[2 * n] = rs_os_ranges[i].lo, skip[2 * n + 1] = rs_os_ranges[i].hi;
 	for (unsigned i = 0; i < lefts && n < SKIPS; i++, n++)
 		skip[2 * n] = left[2 * i], skip[2 * n + 1] = left[2 * i] + left[2 * i + 1];
+	uint32_t tid;
+	uint64_t rseq;
+	for (uint32_t i = 0; n < SKIPS && rs_guard_threads_birth(i, &tid, &rseq); i++)
+		if (rseq)
+			skip[2 * n] = rseq, skip[2 * n++ + 1] = rseq + 32;
 	unsigned stacks = n;
 	uint64_t at, was, is;
 	n = skip_stacks(skip, n, w->session);
@@ -217,6 +227,8 @@ static long keep_end(void)
 static void forward(long stopped)
 {
 	struct rs_world_thread *t;
+	if (stopped == 0)
+		rs_guard_threads_forward();
 	long r = stopped == 0 ? rs_checkpoint_end_forward() : stopped;
 	if (r < 0) {
 		rs_guard_say(rs_os_pid(), "cannot go on behind a re-execution; it ends here", r);
@@ -226,6 +238,7 @@ static void forward(long stopped)
 		if (t->tid)
 			rs_world_forward(t);
 	rs_guard_log_forward();
+	rs_guard_threads_restore();
 }
 
 /* World stopped, all standing, the epoch recorded; so it is afterwards. */

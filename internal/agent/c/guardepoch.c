@@ -124,22 +124,8 @@ bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 	return true;
 }
 
-void rs_guard_thread_begin(void)
-{
-	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
-	if (t) {
-		t->outside = 0;
-		t->stack_hi = rs_thread_tls ? rs_thread_tls->stack_hi : 0;
-	}
-}
-
-/* It is gone when the kernel says so: the coordinator looks (rs_guard_log_new). */
-void rs_guard_thread_end(void)
-{
-	rs_guard_out(RS_GUARD_LOST_THREAD);
-	if (rs_guard_on && rs_guard_mode() && rs_guard_world()->session)
-		poke(RS_GUARD_ASK_SOON);
-}
+void rs_guard_epoch_end(struct rs_guard_log *t, uintptr_t object, unsigned kind) { come(t, RS_GUARD_ASK_END, object, kind); }
+void rs_guard_poke_soon(void) { poke(RS_GUARD_ASK_SOON); }
 
 /* Tests look at the last epoch, too. */
 void rs_guard_exit(void)

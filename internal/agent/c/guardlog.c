@@ -1,12 +1,14 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
 #include "guardsync.h"
 #include "guardsys.h"
+#include "guardthread.h"
+#include "world.h"
 #include "real.h"
 #include <errno.h>
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = 256, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
+enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
 
 static struct rs_guard_world *world;
 static struct rs_guard_log *logs;
@@ -35,6 +37,15 @@ static struct rs_guard_log *is_mine(struct rs_guard_log *t)
 	return rs_guard_mine = t;
 }
 
+static struct rs_guard_log *is_new(struct rs_guard_log *t)
+{
+	/* glibc lets a thread take signals when it has made its first calls; here it may stand before them, and is stopped by one. */
+	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
+	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
+	t->young = 1;
+	return is_mine(t);
+}
+
 static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 {
 	struct rs_guard_world *w = world;
@@ -47,7 +58,7 @@ static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 	/* Those of threads that have ended: rs_guard_log_new. */
 	for (uint32_t i = 0, none = 0; i < n && i < LOGS; i++, none = 0)
 		if (__atomic_compare_exchange_n(&logs[i].tid, &none, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			return is_mine(&logs[i]);
+			return is_new(&logs[i]);
 	n = __atomic_fetch_add(&w->logs, 1, __ATOMIC_ACQ_REL);
 	if (n >= LOGS) {
 		__atomic_fetch_sub(&w->logs, 1, __ATOMIC_ACQ_REL);
@@ -55,7 +66,7 @@ static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 		return NULL;
 	}
 	STORE(logs[n].tid, tid);
-	return is_mine(&logs[n]);
+	return is_new(&logs[n]);
 }
 
 struct rs_guard_log *rs_guard_self(void)
@@ -420,10 +431,10 @@ static void reset(bool new)
 		struct rs_guard_log *t = &logs[i];
 		t->at = t->bytes_at = 0;
 		if (new) {
-			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state;
+			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state, t->kept.doing = t->doing;
 			t->end = t->bytes_end = 0;
 		} else {
-			t->sp = t->kept.sp, t->pending = t->kept.pending, t->wait = t->kept.wait, t->state = t->kept.state;
+			t->sp = t->kept.sp, t->pending = t->kept.pending, t->wait = t->kept.wait, t->state = t->kept.state, t->doing = t->kept.doing;
 			/* Those who stood were let go behind the checkpoint. */
 			if (t->state == RS_GUARD_ENDED)
 				t->state = RS_GUARD_RUNS;
@@ -439,7 +450,7 @@ void rs_guard_log_keep_end(void)
 {
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
-		t->fin.sp = t->sp, t->fin.pending = t->pending, t->fin.wait = t->wait, t->fin.state = t->state;
+		t->fin.sp = t->sp, t->fin.pending = t->pending, t->fin.wait = t->wait, t->fin.state = t->state, t->fin.doing = t->doing;
 	}
 }
 
@@ -447,9 +458,17 @@ void rs_guard_log_forward(void)
 {
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
-		t->sp = t->fin.sp, t->pending = t->fin.pending, t->wait = t->fin.wait, t->state = t->fin.state;
+		t->sp = t->fin.sp, t->pending = t->fin.pending, t->wait = t->fin.wait, t->state = t->fin.state, t->doing = t->fin.doing;
 		t->inner = 0;
 	}
+}
+
+void rs_guard_log_drop(struct rs_guard_log *t)
+{
+	t->outside = t->inner = t->state = t->doing = 0;
+	t->word = NULL;
+	t->handle = t->sp = t->pending = 0;
+	STORE(t->tid, 0);
 }
 
 void rs_guard_log_new(void)
@@ -458,13 +477,13 @@ void rs_guard_log_new(void)
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
 		if (t->tid && world->session && RS_SYS3(SYS_tgkill, rs_os_pid(), t->tid, 0) != 0) {
-			t->outside = t->inner = t->state = 0;
-			STORE(t->tid, 0);
+			rs_guard_log_drop(t);
 		}
 		if (t->tid && t->outside)
 			lost = t->outside_why;
 	}
 	reset(true);
+	rs_guard_threads_new();
 	world->lost = lost;
 	rs_guard_sys_epoch();
 	STORE(world->mode, RS_GUARD_RECORD);
@@ -478,6 +497,17 @@ void rs_guard_log_back(void)
 		logs[i].pending_end = logs[i].pending;
 	}
 	reset(false);
+	uint32_t tid;
+	uint64_t rseq;
+	for (uint32_t k = 0; rs_guard_threads_birth(k, &tid, &rseq); k++)
+		for (uint32_t i = 0; i < world->logs; i++)
+			if (logs[i].tid == tid) {
+				struct rs_guard_log *t = &logs[i];
+				t->sp = t->pending = t->doing = 0;
+				t->wait = NULL;
+				t->state = RS_GUARD_UNBORN;
+				t->young = 1;
+			}
 	STORE(world->mode, RS_GUARD_REPLAY);
 }
 
@@ -487,6 +517,8 @@ void rs_guard_kick(void)
 		uint32_t *word = logs[i].wait;
 		if (LOAD(logs[i].state) == RS_GUARD_WAITS && word)
 			RS_SYS3(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX);
+		if (LOAD(logs[i].state) == RS_GUARD_WAITS && word)
+			RS_SYS3(SYS_futex, word, FUTEX_WAKE, INT32_MAX); /* of a join */
 	}
 }
 

@@ -22,7 +22,7 @@ uint32_t rs_guard_mode(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
@@ -35,7 +35,8 @@ struct rs_guard_event {
 
 /* What a thread does, as the coordinator sees it. WAITS: in a wait of ours, and can be woken to look again. ENDED: before an event at which the epoch ends for it. CALL: in a call that has done nothing
  * until it is over (the frame says whether it is). */
-enum { RS_GUARD_RUNS, RS_GUARD_WAITS, RS_GUARD_ENDED, RS_GUARD_IN_CALL };
+enum { RS_GUARD_RUNS, RS_GUARD_WAITS, RS_GUARD_ENDED, RS_GUARD_IN_CALL, RS_GUARD_KEPT /* natively it would be gone (guardthread.c) */, RS_GUARD_UNBORN };
+enum { RS_GUARD_CREATES = 1, RS_GUARD_ENDS = 2, RS_GUARD_ORDERED = 4 /* has the lock of guardthread.c */, RS_GUARD_NESTED = 8 /* and once more, in what runs while it ends */ };
 
 enum { RS_GUARD_INNER = 1, RS_GUARD_AT_CALL };
 
@@ -55,7 +56,12 @@ struct rs_guard_log {
 	uint64_t sp;               /* the program's stack pointer where it called what does the event: below it is nothing of the program's */
 	uint64_t pending, pending_end; /* the event before which it stands, or 0; and where the recording ended */
 	uint32_t *wait;            /* WAITS: the futex */
-	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state; } kept, fin; /* of the checkpoint, and of the recording's end */
+	uint64_t handle, stack_lo; /* stack_lo: 0: not known, or the program's own memory */
+	uint32_t *word;            /* that the kernel clears at its end, for joiners; NULL: not known, its end is not followed */
+	uint32_t doing;            /* RS_GUARD_CREATES … */
+	uint32_t young;            /* its first steps are glibc's */
+	char *end_stack;
+	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
 	struct rs_guard_event *event;
 	char *bytes;
 };
@@ -106,6 +112,10 @@ void rs_guard_unhold(void) RS_HIDDEN;
 void rs_guard_out_before(uint32_t why, uintptr_t object, unsigned kind) RS_HIDDEN;
 /* The thread's log is nearly full: the epoch ends before this event. True: look again. */
 bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
+/* The epoch ends before this event. */
+void rs_guard_epoch_end(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
+/* It ends when that does not cost too much; who asks does not wait. */
+void rs_guard_poke_soon(void) RS_HIDDEN;
 /* In the constructor, before there are other threads, with rs_config.guard: begins the first epoch. */
 void rs_guard_session(void) RS_HIDDEN;
 
@@ -120,7 +130,7 @@ struct rs_guard_slot {
 };
 /* An object's order, in the arena: a line each, as neighbours may be other threads'. */
 struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((aligned(64)));
-enum { RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 18, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7 };
+enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 18, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7 };
 /* What quick acts look at, set once. objects: as slots. */
 extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
 extern __thread struct rs_guard_log *rs_guard_mine __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* or NULL: ask rs_guard_self */
@@ -205,6 +215,8 @@ long rs_guard_do_checkpoint(void) RS_HIDDEN;
 long rs_guard_do_rollback(void) RS_HIDDEN;
 /* World stopped. A new epoch: logs are empty, tickets 0. */
 void rs_guard_log_new(void) RS_HIDDEN;
+/* World stopped: its thread is gone. */
+void rs_guard_log_drop(struct rs_guard_log *t) RS_HIDDEN;
 /* World stopped: what the logs' threads do, as of the recording's end; and that again. */
 void rs_guard_log_keep_end(void) RS_HIDDEN;
 void rs_guard_log_forward(void) RS_HIDDEN;

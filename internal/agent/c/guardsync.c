@@ -193,6 +193,19 @@ static int try_sem(uintptr_t sem)
 	return r;
 }
 
+static int try_order(uintptr_t lock) { return __atomic_exchange_n((uint32_t *)lock, 1, __ATOMIC_ACQUIRE) ? EBUSY : 0; }
+
+bool rs_guard_order_lock(struct rs_guard_log *t, uint32_t *lock, const struct timespec *until)
+{
+	return take(t, &(struct taking){(uintptr_t)lock, RS_GUARD_ORDER, RS_GUARD_TIMED, CLOCK_MONOTONIC, until, try_order, false}) == 0;
+}
+
+void rs_guard_order_unlock(uint32_t *lock)
+{
+	__atomic_exchange_n(lock, 0, __ATOMIC_SEQ_CST);
+	wake((uintptr_t)lock, 1);
+}
+
 int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, uintptr_t sp)
 {
 	if (!fits(m))

@@ -32,6 +32,10 @@ int rs_guard_barrier_wait(pthread_barrier_t *b, uintptr_t sp) __attribute__((vis
 int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_post(sem_t *sem, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_value(sem_t *sem, int *value, uintptr_t sp) __attribute__((visibility("hidden")));
+/* A lock of guard's own, in the program's memory. False: it was not to be had until then (CLOCK_MONOTONIC). */
+struct rs_guard_log;
+bool rs_guard_order_lock(struct rs_guard_log *t, uint32_t *lock, const struct timespec *until) __attribute__((visibility("hidden")));
+void rs_guard_order_unlock(uint32_t *lock) __attribute__((visibility("hidden")));
 /* The agent's own heap tells of its locks. */
 void rs_guard_heap_begin(void) __attribute__((visibility("hidden")));
 #endif

@@ -7,6 +7,7 @@
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
 #include "guardsys.h"
 #include "called.h"
+#include "guardthread.h"
 #include "guardwatch.h"
 #include "zz_guardclass.h"
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include <sys/statfs.h>
 #include <sys/uio.h>
 
-enum { FDS = 1 << 16, FILES = 1 << 10, KEPT = 64 };
+enum { FDS = 1 << 16, FILES = 1 << 10, KEPT = 64, RSEQ = 334 };
 enum { UNKNOWN, OTHER, READER, WRITER, READ_WRITE };
 
 struct fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append; };
@@ -308,7 +309,7 @@ static bool onto_itself(const struct rs_call *c) { return c->number == SYS_dup2 
 static long record(struct rs_guard_log *t, struct rs_call *c)
 {
 	drop_kept();
-	unsigned class = overwrites(c) ? RS_GUARD_IRREVOCABLE : class_of(c);
+	unsigned class = overwrites(c) ? RS_GUARD_IRREVOCABLE : c->number == RSEQ && t->young ? RS_GUARD_REPEATABLE : class_of(c);
 	if (class == RS_GUARD_LOOSE)
 		return 1;
 	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !keep((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
@@ -518,17 +519,44 @@ static bool waits_for_futex(const struct rs_call *c)
 /* From here on calls kill, or tell of us. */
 static bool shuts_in(const struct rs_call *c) { return c->number == SYS_seccomp || (c->number == SYS_prctl && c->arg[0] == 22 /* PR_SET_SECCOMP */); }
 
+/* As rs_call_before; -1: once more. */
+static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mode)
+{
+	if (c->number == SYS_exit)
+		return rs_guard_thread_exit(t, mode);
+	long how = rs_guard_thread_clone(t, c, mode);
+	if (how == RS_GUARD_MAKE_BIRTH) {
+		c->guard_check = check(c);
+		c->guard_class = RS_GUARD_RECORDABLE;
+		c->guard_room = c->guard_file = 0;
+		c->guard_state = RS_GUARD_CALL_BIRTH;
+	}
+	if (how != 0)
+		return how;
+	if (follow(t, c) < 0)
+		return -1;
+	rs_guard_thread_again(c, c->result);
+	return 0;
+}
+
 /* sp: the program's stack pointer. */
 static long begun(struct rs_call *c, uintptr_t sp)
 {
+	const bool of_thread = c->number == SYS_clone3 || c->number == SYS_exit;
 	c->guard_state = RS_GUARD_CALL_UNSEEN;
 	if (!sys)
-		return 1;
+		return of_thread ? RS_GUARD_MAKE_PASS : 1;
 	for (;;) {
 		struct rs_guard_log *t = rs_guard_self();
 		if (t)
 			t->sp = sp;
 		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
+		if (of_thread) {
+			long how = begun_thread(t, c, mode);
+			if (how < 0)
+				continue;
+			return how;
+		}
 		if (mode == RS_GUARD_OFF || t->outside)
 			return 1;
 		if (mode == RS_GUARD_RECORD && shuts_in(c) && rs_guard_world()->session) {
@@ -579,9 +607,20 @@ static void over(struct rs_call *c)
 		t->pending = 0;
 		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_AGAIN) {
+		/* A thread that stood before its first calls at the checkpoint has its area still. */
+		if (c->number == RSEQ && c->result == -EBUSY)
+			c->result = (long)c->guard_offset;
 		if (c->result != (long)c->guard_offset)
 			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, c->guard_offset, (uint64_t)c->result);
 		rs_kernel_pieces((unsigned)c->number, (const long *)c->arg, c->result, 0, wrote, c);
+	} else if (state == RS_GUARD_CALL_BIRTH) {
+		if (c->result > 0)
+			rs_guard_thread_made(c);
+		else if (c->result == -ENOSYS)
+			rs_guard_lost(RS_GUARD_LOST_THREAD); /* glibc falls back to clone */
+		if (mode == RS_GUARD_RECORD)
+			write_down(t, c);
+		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
 		rs_guard_call_over(t);
 		write_down(t, c);
@@ -659,7 +698,7 @@ void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over)
 long rs_guard_sys_begin(void)
 {
 	/* They come back on another stack, with another fs, or not at all. */
-	static const uint16_t pass[] = {SYS_clone, SYS_clone3, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit, SYS_exit_group, SYS_rt_sigreturn};
+	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
 	struct sys *s = rs_guard_map(sizeof *s);
 	if (!s)
 		return -ENOMEM;

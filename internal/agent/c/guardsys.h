@@ -11,8 +11,8 @@ void rs_guard_sys_epoch(void) RS_HIDDEN;
 /* For guardfile.c: the recording's offsets stay, as reads are made again at theirs. */
 bool rs_guard_sys_follows(void) RS_HIDDEN;
 
-/* c->guard_state: NOTED: begun in RECORD, rs_guard_sys_after writes it down. AGAIN: made again, the result is compared. BETWEEN: it is in no epoch. WAIT: of a futex; nothing is written down. */
-enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_CALL_BETWEEN, RS_GUARD_CALL_WAIT };
+/* c->guard_state: NOTED: begun in RECORD, rs_guard_sys_after writes it down. AGAIN: made again, the result is compared. BETWEEN: it is in no epoch. WAIT: of a futex; nothing is written down. BIRTH: it made a thread. */
+enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_CALL_BETWEEN, RS_GUARD_CALL_WAIT, RS_GUARD_CALL_BIRTH };
 
 /* Around rs_call_before and _after (calls.c), general registers only. before: 0: the call is not made, and c->result is what is returned. */
 long rs_guard_sys_before(struct rs_call *c) RS_HIDDEN;

@@ -434,7 +434,7 @@ static void give_stacks_back(void)
 	struct rs_world_thread *t;
 	for (uint32_t i = 0; (t = rs_world_thread(i)) && i < watch->threads; i++) {
 		struct thread *own = &watch->thread[i];
-		if (t->tid && own->tid == t->tid && t->uc->uc_stack.ss_sp == own->stack)
+		if (t->tid && !t->unborn && own->tid == t->tid && t->uc->uc_stack.ss_sp == own->stack)
 			t->uc->uc_stack = own->alternate;
 	}
 }

@@ -1,7 +1,10 @@
 /* join.c: joining, detaching, cancelling and naming threads. The handles that a program passes may be of threads that are long gone: what is
  * known of them comes from our own table, never from the memory that a pthread_t points to. */
 #include "core.h"
+#include "guardsync.h"
+#include "guardthread.h"
 #include "patch.h"
+#include "sync.h"
 #include "thread.h"
 #include <errno.h>
 #include <time.h>
@@ -131,6 +134,27 @@ static int join_end(struct join *j, int result)
 	return result;
 }
 
+/* guard: the wait is its own, and what the real function then does is in an order. RS_GUARD_PASS: as without. */
+static int guarded_join(struct join *j, pthread_t handle, void **value, int op, int clock, const struct timespec *until, uintptr_t sp)
+{
+	if (!rs_guard_on || !join_may_try(j) || j->g.state & JOINING || !rs_real.pthread_tryjoin_np || (op == RS_GUARD_TIMED && !rs_valid_timeout(until)))
+		return RS_GUARD_PASS;
+	int r = rs_guard_join(handle, RS_GUARD_TRY, clock, NULL, sp);
+	if (r == EBUSY && op != RS_GUARD_TRY) {
+		join_wait(j);
+		pthread_cleanup_push(join_cancelled, j);
+		r = rs_guard_join(handle, op, clock, until, sp);
+		pthread_cleanup_pop(0);
+		join_waited(j, r);
+	}
+	if (r != 0)
+		return r;
+	rs_guard_threads_lock(sp);
+	r = rs_real.pthread_tryjoin_np(handle, value);
+	rs_guard_threads_unlock();
+	return r;
+}
+
 /* glibc looks at cancellation only where it really waits: trying first changes nothing. A thread that joins itself is told so (EDEADLK) and does not
  * wait. */
 static int try_first(struct join *j, pthread_t handle, void **value)
@@ -142,13 +166,16 @@ static int try_first(struct join *j, pthread_t handle, void **value)
 	return rs_real.pthread_tryjoin_np(handle, value);
 }
 
-RS_EXPORT int pthread_join(pthread_t handle, void **value)
+static __attribute__((noinline)) int join(pthread_t handle, void **value, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_join(handle, value);
-	struct join j = join_begin(t, handle, RS_STACK(t), RS_HOW_BLOCK);
-	int r = try_first(&j, handle, value);
+	struct join j = join_begin(t, handle, rs_site_stack(t, at), RS_HOW_BLOCK);
+	int r = guarded_join(&j, handle, value, RS_GUARD_LOCK, -1, NULL, RS_SITE_SP(at));
+	if (r != RS_GUARD_PASS)
+		return join_end(&j, r);
+	r = try_first(&j, handle, value);
 	if (r == EBUSY) {
 		join_wait(&j);
 		pthread_cleanup_push(join_cancelled, &j);
@@ -159,23 +186,42 @@ RS_EXPORT int pthread_join(pthread_t handle, void **value)
 	return join_end(&j, r);
 }
 
-RS_EXPORT int pthread_tryjoin_np(pthread_t handle, void **value)
+RS_EXPORT int pthread_join(pthread_t handle, void **value)
+{
+	int r = join(handle, value, RS_SITE);
+	RS_GUARD_FORGET();
+	return r;
+}
+
+static __attribute__((noinline)) int try_join(pthread_t handle, void **value, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_tryjoin_np(handle, value);
-	struct join j = join_begin(t, handle, RS_STACK(t), RS_HOW_TRY);
-	int r = rs_real.pthread_tryjoin_np(handle, value);
+	struct join j = join_begin(t, handle, rs_site_stack(t, at), RS_HOW_TRY);
+	int r = guarded_join(&j, handle, value, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(at));
+	if (r == RS_GUARD_PASS)
+		r = rs_real.pthread_tryjoin_np(handle, value);
 	return r == EBUSY ? r : join_end(&j, r);
 }
 
-RS_EXPORT int pthread_timedjoin_np(pthread_t handle, void **value, const struct timespec *until)
+RS_EXPORT int pthread_tryjoin_np(pthread_t handle, void **value)
+{
+	int r = try_join(handle, value, RS_SITE);
+	RS_GUARD_FORGET();
+	return r;
+}
+
+static __attribute__((noinline)) int timed_join(pthread_t handle, void **value, const struct timespec *until, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_timedjoin_np(handle, value, until);
-	struct join j = join_begin(t, handle, RS_STACK(t), until ? RS_HOW_TIMED : RS_HOW_BLOCK);
-	int r = until ? EBUSY : try_first(&j, handle, value);
+	struct join j = join_begin(t, handle, rs_site_stack(t, at), until ? RS_HOW_TIMED : RS_HOW_BLOCK);
+	int r = guarded_join(&j, handle, value, until ? RS_GUARD_TIMED : RS_GUARD_LOCK, CLOCK_REALTIME, until, RS_SITE_SP(at));
+	if (r != RS_GUARD_PASS)
+		return join_end(&j, r);
+	r = until ? EBUSY : try_first(&j, handle, value);
 	if (r == EBUSY) {
 		join_wait(&j);
 		pthread_cleanup_push(join_cancelled, &j);
@@ -186,15 +232,24 @@ RS_EXPORT int pthread_timedjoin_np(pthread_t handle, void **value, const struct 
 	return join_end(&j, r);
 }
 
-RS_EXPORT int pthread_clockjoin_np(pthread_t handle, void **value, clockid_t clock, const struct timespec *until)
+RS_EXPORT int pthread_timedjoin_np(pthread_t handle, void **value, const struct timespec *until)
+{
+	int r = timed_join(handle, value, until, RS_SITE);
+	RS_GUARD_FORGET();
+	return r;
+}
+
+static __attribute__((noinline)) int clock_join(pthread_t handle, void **value, clockid_t clock, const struct timespec *until, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_clockjoin_np(handle, value, clock, until);
-	struct join j = join_begin(t, handle, RS_STACK(t), until ? RS_HOW_TIMED : RS_HOW_BLOCK);
+	struct join j = join_begin(t, handle, rs_site_stack(t, at), until ? RS_HOW_TIMED : RS_HOW_BLOCK);
 	/* A bad clock or time is an error also when the thread has ended: no trying first. */
+	int r = rs_valid_clock(clock) ? guarded_join(&j, handle, value, until ? RS_GUARD_TIMED : RS_GUARD_LOCK, clock, until, RS_SITE_SP(at)) : RS_GUARD_PASS;
+	if (r != RS_GUARD_PASS)
+		return join_end(&j, r);
 	join_wait(&j);
-	int r;
 	pthread_cleanup_push(join_cancelled, &j);
 	r = rs_real.pthread_clockjoin_np(handle, value, clock, until);
 	pthread_cleanup_pop(0);
@@ -202,15 +257,27 @@ RS_EXPORT int pthread_clockjoin_np(pthread_t handle, void **value, clockid_t clo
 	return join_end(&j, r);
 }
 
-RS_EXPORT int thrd_join(thrd_t handle, int *value)
+RS_EXPORT int pthread_clockjoin_np(pthread_t handle, void **value, clockid_t clock, const struct timespec *until)
+{
+	int r = clock_join(handle, value, clock, until, RS_SITE);
+	RS_GUARD_FORGET();
+	return r;
+}
+
+static __attribute__((noinline)) int join_c11(thrd_t handle, int *value, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.thrd_join(handle, value);
-	struct join j = join_begin(t, handle, RS_STACK(t), RS_HOW_BLOCK);
+	struct join j = join_begin(t, handle, rs_site_stack(t, at), RS_HOW_BLOCK);
 	void *result = NULL;
-	int r = try_first(&j, handle, &result), c11 = thrd_success;
-	if (r == EBUSY) {
+	int r = guarded_join(&j, handle, &result, RS_GUARD_LOCK, -1, NULL, RS_SITE_SP(at)), c11 = thrd_success;
+	bool guarded = r != RS_GUARD_PASS;
+	if (!guarded)
+		r = try_first(&j, handle, &result);
+	if (guarded && r != 0)
+		c11 = thrd_error;
+	else if (r == EBUSY) {
 		join_wait(&j);
 		pthread_cleanup_push(join_cancelled, &j);
 		c11 = rs_real.thrd_join(handle, value);
@@ -224,6 +291,13 @@ RS_EXPORT int thrd_join(thrd_t handle, int *value)
 		c11 = rs_real.thrd_join(handle, value);
 	join_end(&j, r);
 	return c11;
+}
+
+RS_EXPORT int thrd_join(thrd_t handle, int *value)
+{
+	int r = join_c11(handle, value, RS_SITE);
+	RS_GUARD_FORGET();
+	return r;
 }
 
 /* --- detach, cancel, name ------------------------------------------------------------------------------------------------------------ */
@@ -243,27 +317,45 @@ static void detach_end(struct rs_thread *t, const struct target *g, uint32_t sta
 	RS_EMIT(t, THREAD_DETACH, thread_detach, g->number, (uint32_t)result, stack);
 }
 
-RS_EXPORT int pthread_detach(pthread_t handle)
+static __attribute__((noinline)) int detach(pthread_t handle, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_detach(handle);
-	uint32_t stack = RS_STACK(t);
+	uint32_t stack = rs_site_stack(t, at);
 	struct target g = detach_begin(t, handle, stack);
+	rs_guard_threads_lock(RS_SITE_SP(at));
 	int r = rs_real.pthread_detach(handle);
+	rs_guard_threads_unlock();
 	detach_end(t, &g, stack, r);
+	return r;
+}
+
+RS_EXPORT int pthread_detach(pthread_t handle)
+{
+	int r = detach(handle, RS_SITE);
+	RS_GUARD_FORGET();
+	return r;
+}
+
+static __attribute__((noinline)) int detach_c11(thrd_t handle, struct rs_site at)
+{
+	struct rs_thread *t = rs_self();
+	if (!t)
+		return rs_real.thrd_detach(handle);
+	uint32_t stack = rs_site_stack(t, at);
+	struct target g = detach_begin(t, handle, stack);
+	rs_guard_threads_lock(RS_SITE_SP(at));
+	int r = rs_real.thrd_detach(handle);
+	rs_guard_threads_unlock();
+	detach_end(t, &g, stack, r == thrd_success ? 0 : EINVAL);
 	return r;
 }
 
 RS_EXPORT int thrd_detach(thrd_t handle)
 {
-	struct rs_thread *t = rs_self();
-	if (!t)
-		return rs_real.thrd_detach(handle);
-	uint32_t stack = RS_STACK(t);
-	struct target g = detach_begin(t, handle, stack);
-	int r = rs_real.thrd_detach(handle);
-	detach_end(t, &g, stack, r == thrd_success ? 0 : EINVAL);
+	int r = detach_c11(handle, RS_SITE);
+	RS_GUARD_FORGET();
 	return r;
 }
 

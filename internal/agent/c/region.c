@@ -3,6 +3,7 @@
  * page that cannot be had would kill the program with SIGBUS. */
 #include "calls.h"
 #include "core.h"
+#include "guardlog.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
@@ -282,6 +283,13 @@ struct rs_thread *rs_region_claim(int sock, long *why)
 		since = 0;
 		return t;
 	}
+	if (rs_guard_on && rs_config.guard) {
+		/* Go hears of a region, once. */
+		rs_guard_lost(RS_GUARD_LOST_THREAD);
+		*why = -EAGAIN;
+		if (rs_guard_mode() == RS_GUARD_REPLAY)
+			return NULL;
+	}
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&lock);
 	t = claim_any();
@@ -385,6 +393,21 @@ void rs_region_after_fork(struct rs_thread *t)
 	}
 	homes[0] = own;
 	home_count = 1;
+}
+
+/* The slots say what the recording did, to others; what is executed again tells these. */
+void rs_region_aside(void *room[RS_REGIONS_ASIDE])
+{
+	for (uint32_t i = 0; i < home_count && i < RS_REGIONS_ASIDE; i++) {
+		struct rs_home *h = homes[i];
+		if (!room[i])
+			room[i] = rs_guard_map(RS_THREADS_PER_REGION * sizeof(struct rs_slot));
+		for (uint32_t k = 0; room[i] && k < h->slots; k++) {
+			struct rs_slot *s = (struct rs_slot *)room[i] + k;
+			rs_os_copy(s, &h->slot[k], sizeof *s);
+			h->threads[k].slot = s;
+		}
+	}
 }
 
 bool rs_silent(const struct rs_thread *t) { return !t->home->attached && !rs_config.all; }

@@ -6,7 +6,9 @@
 #include "alloc.h"
 #include "calls.h"
 #include "core.h"
+#include "guardthread.h"
 #include "patch.h"
+#include "sync.h"
 #include "thread.h"
 #include "share.h"
 #include <errno.h>
@@ -213,19 +215,30 @@ static void begin(struct rs_handle *h)
 	hide(t);
 	go_live(t, true);
 	rs_share_thread_begin();
-	rs_guard_thread_begin();
+	rs_guard_thread_begin(h->own_stack);
 	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 	rs_thread_say_start(t);
 	rs_leave(t);
 }
 
-static void *thread_main(void *p)
+/* All that is to be known of the thread before the program's function runs; apart, so that nothing of it is in the frames below, or in registers. */
+static __attribute__((noinline)) void first_steps(struct rs_thread *t, void *(**start)(void *), thrd_start_t *start_c11, void **arg)
 {
-	struct rs_handle *h = p;
-	void *(*start)(void *) = h->start;
-	void *arg = h->arg;
+	struct rs_handle *h = t->handle; /* glibc keeps t: of a thread its place is the same when it is executed again */
+	*start = h->start;
+	*start_c11 = h->start_c11;
+	*arg = h->arg;
 	rs_trap_thread(h->trap_blocked);
 	begin(h);
+}
+
+static void *thread_main(void *p)
+{
+	void *(*start)(void *);
+	thrd_start_t start_c11;
+	void *arg;
+	first_steps(p, &start, &start_c11, &arg);
+	RS_GUARD_FORGET();
 	void *value = start(arg);
 	if (rs_thread_tls)
 		rs_thread_tls->exit_value = (uint64_t)value;
@@ -234,12 +247,12 @@ static void *thread_main(void *p)
 
 static int thread_main_c11(void *p)
 {
-	struct rs_handle *h = p;
-	thrd_start_t start = h->start_c11;
-	void *arg = h->arg;
-	rs_trap_thread(h->trap_blocked);
-	begin(h);
-	int value = start(arg);
+	void *(*start)(void *);
+	thrd_start_t start_c11;
+	void *arg;
+	first_steps(p, &start, &start_c11, &arg);
+	RS_GUARD_FORGET();
+	int value = start_c11(arg);
 	if (rs_thread_tls)
 		rs_thread_tls->exit_value = (uint64_t)(int64_t)value;
 	return value;
@@ -247,10 +260,10 @@ static int thread_main_c11(void *p)
 
 /* --- end ---------------------------------------------------------------------------------------------------------------------------- */
 
-static void end(struct rs_thread *t)
+static void end(struct rs_thread *t, uintptr_t sp)
 {
 	struct rs_handle *h = t->handle;
-	rs_guard_thread_end();
+	rs_guard_thread_end(sp);
 	rs_sync_thread_end(t);
 	__atomic_fetch_add(&rs_counters->locks_taken, t->locks_taken, __ATOMIC_RELAXED);
 	t->slot->locks_taken = 0;
@@ -280,7 +293,7 @@ static void end_round(void *value)
 	if (++t->end_rounds < ROUNDS)
 		real_setspecific(end_key, value);
 	else
-		end(t);
+		end(t, (uintptr_t)__builtin_frame_address(0) + 16);
 }
 
 void rs_thread_after_fork(struct rs_thread *t)
@@ -357,6 +370,7 @@ static struct rs_handle *prepare(struct rs_thread *t, bool detached, uint32_t st
 	}
 	fill(child, number);
 	h->t = child;
+	child->handle = h;
 	h->settled_at = detached ? stack : 0;
 	h->stack_size = stack_size;
 	__atomic_store_n(&h->who, WHO(number, detached ? DETACHED : 0), __ATOMIC_RELEASE);
@@ -386,7 +400,7 @@ static int unseen(uint64_t handle, int error)
 	return error;
 }
 
-RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *restrict attr, void *(*start)(void *), void *restrict arg)
+static __attribute__((noinline)) int create(pthread_t *restrict handle, const pthread_attr_t *restrict attr, void *(*start)(void *), void *restrict arg, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
@@ -395,22 +409,26 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 		rs_guard_in();
 		return unseen(r ? 0 : *handle, r);
 	}
-	rs_guard_out(RS_GUARD_LOST_THREAD);
+	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	int detached = PTHREAD_CREATE_JOINABLE;
 	size_t stack_size = 0;
+	bool own_stack = false;
 	if (attr) {
+		void *lo;
+		size_t n;
+		own_stack = rs_guard_on && pthread_attr_getstack(attr, &lo, &n) == 0 && (uintptr_t)lo + n != 0;
 		pthread_attr_getdetachstate(attr, &detached);
 		pthread_attr_getstacksize(attr, &stack_size);
 		rs_share_attributes(attr);
 	} else
 		stack_size = default_stack_size();
-	struct rs_handle *h = prepare(t, detached == PTHREAD_CREATE_DETACHED, RS_STACK(t), (uintptr_t)start, stack_size);
+	struct rs_handle *h = prepare(t, detached == PTHREAD_CREATE_DETACHED, rs_site_stack(t, at), (uintptr_t)start, stack_size);
 	if (rs_config.stack_depth && h)
-		rs_frames_origin(t, h->t, RS_CALLER(), __builtin_frame_address(0));
+		rs_frames_origin(t, h->t, at.pc, at.fp);
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.pthread_create(handle, attr, start, arg);
-		rs_guard_in();
+		rs_guard_create_end(followed);
 		return unseen(r ? 0 : *handle, r);
 	}
 	uint32_t number = h->t->number;
@@ -418,13 +436,24 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 	h->arg = arg;
 	sigset_t set;
 	h->trap_blocked = rs_trapping && rs_trap_blocked() && (!attr || pthread_attr_getsigmask_np(attr, &set) != 0);
-	int r = rs_real.pthread_create(handle, attr, thread_main, h);
+	h->own_stack = own_stack;
+	int r;
+	do
+		r = rs_real.pthread_create(handle, attr, thread_main, h->t);
+	while (r == EAGAIN && rs_guard_create_retry(RS_SITE_SP(at)));
 	created(t, h, number, r ? 0 : *handle, r);
-	rs_guard_in();
+	rs_guard_create_end(followed);
 	return r;
 }
 
-RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
+RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *restrict attr, void *(*start)(void *), void *restrict arg)
+{
+	int r = create(handle, attr, start, arg, RS_SITE);
+	RS_GUARD_FORGET();
+	return r;
+}
+
+static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t start, void *arg, struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
@@ -433,23 +462,33 @@ RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
 		rs_guard_in();
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
-	rs_guard_out(RS_GUARD_LOST_THREAD);
-	struct rs_handle *h = prepare(t, false, RS_STACK(t), (uintptr_t)start, default_stack_size());
+	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
+	struct rs_handle *h = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
 	if (rs_config.stack_depth && h)
-		rs_frames_origin(t, h->t, RS_CALLER(), __builtin_frame_address(0));
+		rs_frames_origin(t, h->t, at.pc, at.fp);
 	rs_sync_new_segment(t);
 	if (!h) {
 		int r = rs_real.thrd_create(handle, start, arg);
-		rs_guard_in();
+		rs_guard_create_end(followed);
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
 	uint32_t number = h->t->number;
 	h->start_c11 = start;
 	h->arg = arg;
 	h->trap_blocked = rs_trapping && rs_trap_blocked();
-	int r = rs_real.thrd_create(handle, thread_main_c11, h);
+	int r;
+	do
+		r = rs_real.thrd_create(handle, thread_main_c11, h->t);
+	while (r == thrd_error && rs_guard_create_retry(RS_SITE_SP(at)));
 	created(t, h, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
-	rs_guard_in();
+	rs_guard_create_end(followed);
+	return r;
+}
+
+RS_EXPORT int thrd_create(thrd_t *handle, thrd_start_t start, void *arg)
+{
+	int r = create_c11(handle, start, arg, RS_SITE);
+	RS_GUARD_FORGET();
 	return r;
 }
 

@@ -16,6 +16,7 @@ struct rs_handle {
 	union { void *(*start)(void *); thrd_start_t start_c11; };
 	void *arg;
 	uint64_t stack_size;
+	bool own_stack;            /* its memory is the program's */
 	bool trap_blocked;         /* its creator has SIGTRAP blocked (trap.c) */
 };
 enum { LISTED = 1, DETACHED = 2, JOINED = 4, ENDED = 8, GONE = 16, JOINING = 32 };

@@ -18,6 +18,9 @@ enum { STACK = 24u << 10 };
 enum { FP_MAGIC = 0x46505853, FP_SOFTWARE = 464, FP_LEGACY = 512 };
 #define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
 
+/* glibc's. */
+enum { SYS_RSEQ = 334, RSEQ_BYTES = 32, RSEQ_UNREGISTER = 1, RSEQ_SIGNATURE = 0x53053053 };
+
 struct action { uintptr_t handler; uint64_t flags; uintptr_t restorer; uint64_t mask; };
 
 static struct world {
@@ -119,15 +122,28 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 	if ((state & 3) != RS_WORLD_WANTED ||
 		!__atomic_compare_exchange_n(&t->state, &state, number << 2 | RS_WORLD_STOPPED, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return uc;
-	uint32_t stopped = number << 2 | RS_WORLD_STOPPED;
 	__atomic_fetch_add(&w->arrived, 1, __ATOMIC_SEQ_CST);
 	RS_SYS3(SYS_futex, &w->arrived, FUTEX_WAKE_PRIVATE, 1);
-	while (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) == stopped)
-		RS_SYS4(SYS_futex, &t->state, FUTEX_WAIT_PRIVATE, stopped, NULL);
+	/* Of an unborn thread the number becomes that of later stops. */
+	while (((state = __atomic_load_n(&t->state, __ATOMIC_ACQUIRE)) & 3) == RS_WORLD_STOPPED) {
+		if (__atomic_load_n(&t->shed, __ATOMIC_ACQUIRE)) {
+			RS_SYS4(SYS_RSEQ, t->rseq, RSEQ_BYTES, RSEQ_UNREGISTER, RSEQ_SIGNATURE);
+			__atomic_store_n(&t->shed, 0, __ATOMIC_RELEASE);
+		}
+		RS_SYS4(SYS_futex, &t->state, FUTEX_WAIT_PRIVATE, state, NULL);
+	}
+	number = state >> 2;
 	if (t->order == RS_WORLD_EXIT)
 		end_thread();
 	if (t->order == RS_WORLD_BACK)
 		uc = &t->out->uc;
+	if (t->restore) {
+		/* What is so already is refused, or does nothing. */
+		RS_SYS1(SYS_set_tid_address, t->clear_tid);
+		if (t->rseq)
+			RS_SYS4(SYS_RSEQ, t->rseq, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
+		t->restore = false;
+	}
 	rs_guard_call_again(&t->call, uc);
 	if (t->order == RS_WORLD_BACK && rs_guard_mode() == RS_GUARD_REPLAY)
 		rs_hook_skip(uc->uc_mcontext.gregs);
@@ -166,6 +182,8 @@ static struct rs_world_thread *find(uint32_t tid)
 		__atomic_store_n(&world->count, world->count + 1, __ATOMIC_RELEASE);
 	}
 	rs_os_clear(&free->call, sizeof free->call);
+	free->unborn = free->shed = 0;
+	free->restore = false;
 	free->order = RS_WORLD_GO;
 	free->state = RS_WORLD_RUNS;
 	__atomic_store_n(&free->tid, tid, __ATOMIC_RELEASE);
@@ -189,6 +207,12 @@ static void pause_briefly(void)
 	RS_SYS2(SYS_nanosleep, &ts, NULL);
 }
 
+static void start(struct rs_world_thread *t, uint32_t stopped)
+{
+	__atomic_compare_exchange_n(&t->state, &stopped, (stopped & ~3u) | RS_WORLD_GOING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	RS_SYS3(SYS_futex, &t->state, FUTEX_WAKE_PRIVATE, 1);
+}
+
 /* /proc names a thread. */
 static long listed(void *arg, uint32_t tid)
 {
@@ -199,8 +223,16 @@ static long listed(void *arg, uint32_t tid)
 	if (!t)
 		return -ENOMEM;
 	t->listed = world->round;
-	if (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) >> 2 == world->number)
+	uint32_t unborn = 1, state;
+	if (__atomic_compare_exchange_n(&t->unborn, &unborn, 2, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || unborn == 2) {
+		__atomic_store_n(&t->state, world->number << 2 | RS_WORLD_STOPPED, __ATOMIC_RELEASE);
 		return 0;
+	}
+	state = __atomic_load_n(&t->state, __ATOMIC_ACQUIRE);
+	if (state >> 2 == world->number)
+		return 0;
+	if ((state & 3) == RS_WORLD_STOPPED)
+		start(t, state); /* born, by a thread that has stopped in between */
 	while ((__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) & 3) == RS_WORLD_GOING)
 		pause_briefly();
 	rs_guard_call_look(world->task, tid, &t->call);
@@ -320,6 +352,10 @@ void rs_world_go(void)
 		struct rs_world_thread *t = world->thread[i];
 		if (!t->tid)
 			continue;
+		/* Those before it in the list may have let it go by now: 1 is theirs to change. */
+		uint32_t unborn = 2;
+		if (__atomic_compare_exchange_n(&t->unborn, &unborn, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || unborn == 1)
+			continue;
 		uint32_t wanted_now = world->number << 2 | RS_WORLD_WANTED, stopped = world->number << 2 | RS_WORLD_STOPPED;
 		__atomic_compare_exchange_n(&t->state, &wanted_now, world->number << 2 | RS_WORLD_RUNS, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 		if (__atomic_compare_exchange_n(&t->state, &stopped, world->number << 2 | RS_WORLD_GOING, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
@@ -335,6 +371,8 @@ long rs_world_end_ordered(void)
 		if (!t->tid || t->order != RS_WORLD_EXIT)
 			continue;
 		any = true;
+		t->unborn = 0;
+		t->restore = false;
 		__atomic_store_n(&t->state, world->number << 2 | RS_WORLD_RUNS, __ATOMIC_RELEASE);
 		RS_SYS3(SYS_futex, &t->state, FUTEX_WAKE_PRIVATE, 1);
 	}
@@ -387,13 +425,15 @@ static long keep(struct rs_world_thread *t, struct rs_world_frame *to, uint64_t 
 long rs_world_keep(struct rs_world_thread *t) { return keep(t, t->saved, &t->frame_bytes, &t->saved_call, &t->kept_ns); }
 long rs_world_keep_end(struct rs_world_thread *t) { return keep(t, t->end, &t->end_bytes, &t->end_call, &t->end_ns); }
 
+/* The mask while an epoch is executed again: all but ours and those of faults. */
+#define BIT(signal) (1ull << ((signal) - 1))
+#define IN_EXCURSION (~(BIT(RS_WORLD_SIGNAL) | BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS)))
+
 void rs_world_back(struct rs_world_thread *t)
 {
-	enum { OWN = 33 };
-	const uint64_t own = 1ull << (OWN - 1) | 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1) | 1ull << (SIGFPE - 1) | 1ull << (SIGILL - 1) | 1ull << (SIGTRAP - 1) | 1ull << (SIGSYS - 1);
 	copy(t->out, &t->saved->uc, t->frame_bytes);
 	if (rs_guard_sys_follows())
-		t->out->uc.uc_sigmask.__val[0] |= ~own;
+		t->out->uc.uc_sigmask.__val[0] |= IN_EXCURSION;
 	rs_os_copy(&t->call, &t->saved_call, sizeof t->call);
 	t->call.since += now_ns() - t->kept_ns; /* as much is left as there was */
 	t->order = RS_WORLD_BACK;
@@ -405,6 +445,68 @@ void rs_world_forward(struct rs_world_thread *t)
 	rs_os_copy(&t->call, &t->end_call, sizeof t->call);
 	t->call.since += now_ns() - t->end_ns;
 	t->order = RS_WORLD_BACK;
+	t->unborn = 0;
+}
+
+struct rs_world_thread *rs_world_of(uint32_t tid)
+{
+	for (uint32_t i = 0; i < world->count; i++)
+		if (world->thread[i]->tid == tid)
+			return world->thread[i];
+	return NULL;
+}
+
+void rs_world_shed(struct rs_world_thread *t)
+{
+	__atomic_store_n(&t->shed, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&t->shed, __ATOMIC_ACQUIRE)) {
+		RS_SYS3(SYS_futex, &t->state, FUTEX_WAKE_PRIVATE, 1);
+		if (__atomic_load_n(&t->shed, __ATOMIC_ACQUIRE))
+			pause_briefly();
+	}
+}
+
+void rs_world_unborn(struct rs_world_thread *t, const greg_t *gregs, uint32_t mxcsr, uint16_t control)
+{
+	enum { MXCSR_AT = 24, REGISTERS_AT = 32, STATES_AT = 512, X87_SSE = 3 };
+	/* A later rollback finds no frame on the thread's stack, but the one that was made before. */
+	if (!t->unborn) {
+		long n = frame_bytes(t->uc);
+		copy(t->out, t->uc, n > 0 && n <= (long)(RS_WORLD_FRAME - sizeof *t->out - 64) ? (uint64_t)n : 1);
+	}
+	ucontext_t *uc = &t->out->uc;
+	char *fp = (char *)uc->uc_mcontext.fpregs;
+	greg_t selectors = uc->uc_mcontext.gregs[REG_CSGSFS];
+	rs_os_copy(uc->uc_mcontext.gregs, gregs, sizeof uc->uc_mcontext.gregs);
+	uc->uc_mcontext.gregs[REG_CSGSFS] = selectors;
+	if (fp) {
+		rs_os_clear(fp, MXCSR_AT);
+		rs_os_copy(fp, &control, sizeof control);
+		rs_os_copy(fp + MXCSR_AT, &mxcsr, sizeof mxcsr);
+		rs_os_clear(fp + REGISTERS_AT, FP_SOFTWARE - REGISTERS_AT - 48);
+		if (*(const uint32_t *)(fp + FP_SOFTWARE) == FP_MAGIC)
+			*(uint64_t *)(fp + STATES_AT) = X87_SSE;
+	}
+	uc->uc_sigmask.__val[0] = IN_EXCURSION;
+	uc->uc_stack = (stack_t){.ss_flags = SS_DISABLE};
+	rs_os_clear(&t->call, sizeof t->call);
+	t->order = RS_WORLD_BACK;
+	t->unborn = 1;
+}
+
+void rs_world_born(uint32_t tid)
+{
+	struct rs_world_thread *t = rs_world_of(tid);
+	for (uint32_t one = 1; t; one = 1) {
+		uint32_t state = __atomic_load_n(&t->state, __ATOMIC_ACQUIRE);
+		if (__atomic_compare_exchange_n(&t->unborn, &one, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+			start(t, state);
+			return;
+		}
+		if (one == 0)
+			return;
+		RS_SYS0(SYS_sched_yield); /* a stop has begun */
+	}
 }
 
 long rs_world_begin(int proc)

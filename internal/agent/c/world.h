@@ -32,6 +32,11 @@ struct rs_world_thread {
 	char *stack;               /* its handler's; its highest byte's successor */
 	struct rs_world_frame *saved, *out, *end; /* RS_WORLD_FRAME bytes each: at the checkpoint, what it returns from, and at the recording's end */
 	uint64_t end_bytes, end_ns;
+	/* Of threads that were born, or are kept from ending, in an epoch (guardthread.c). */
+	uint32_t unborn;           /* 1: it waits for its birth in a re-execution, stopped; 2: and a stop has begun meanwhile */
+	uint32_t shed;             /* futex: to give up its rseq area, stopped */
+	bool restore;              /* as it goes: what the kernel clears at its end, and its rseq area (0: none), are these */
+	uintptr_t clear_tid, rseq;
 };
 
 /* Coordinator. Everything below is called by it alone.
@@ -52,6 +57,13 @@ void rs_world_back(struct rs_world_thread *t) RS_HIDDEN;
 /* Keeps the frame of a stopped thread as the one where the recording ended; the thread will go on from there. */
 long rs_world_keep_end(struct rs_world_thread *t) RS_HIDDEN;
 void rs_world_forward(struct rs_world_thread *t) RS_HIDDEN;
+/* A stopped thread gives up t->rseq: what lies there may be unmapped now. */
+void rs_world_shed(struct rs_world_thread *t) RS_HIDDEN;
+/* Before memory goes back: the thread will go on as when it was born, with these registers, when rs_world_born lets it; until then it counts as stopped. */
+void rs_world_unborn(struct rs_world_thread *t, const greg_t *gregs, uint32_t mxcsr, uint16_t control) RS_HIDDEN;
+/* On a thread of the program. */
+void rs_world_born(uint32_t tid) RS_HIDDEN;
+struct rs_world_thread *rs_world_of(uint32_t tid) RS_HIDDEN;
 /* The frame from which a stopped thread will go on. */
 ucontext_t *rs_world_frame_of(struct rs_world_thread *t) RS_HIDDEN;
 /* By the task that will call the above, once. proc: /proc/self. */

@@ -1,0 +1,467 @@
+/* guardthread.c: threads that are born, end or are joined in an epoch. See guardthread.h, guardlog.h; docs/decisions.md, 46.
+ *
+ * In a nutshell. glibc's own code runs in recording and re-execution; what is different are two system calls. `exit`: the thread does what the kernel would do for others (its word is cleared, who waits for that is woken), on a
+ * stack of ours, and is kept from ending until the epoch does: a rollback can put it back. `clone3`: in a re-execution the thread of the recording, which a rollback has made wait where it was born, goes on from there.
+ * The memory of threads that have ended is given to new ones in an order: creates, joins, detaches and ends are under one lock (of guard's), from before glibc's part to behind it.
+ *
+ * Ground rules: guard.h's; general registers only. */
+#include "guardthread.h"
+#include "guardepoch.h"
+#include "guardsync.h"
+#include "guardsys.h"
+#include "real.h"
+#include "world.h"
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+
+#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
+
+/* KEPT: natively they would be gone: programs count threads, and have limits. */
+enum { BIRTHS = 128, KEPT = 32, CLEARED = 24 << 10, SLICE_MS = 50, LOCK_MS = 1000 };
+
+struct birth {
+	uint32_t tid;
+	uint32_t mxcsr;
+	uint16_t control;
+	uint64_t tls, clear_tid;
+	greg_t gregs[NGREG];
+};
+static struct threads {
+	uint32_t births, kept;
+	uint64_t word_at;          /* from a thread's handle to the word that the kernel clears; 0: not known yet */
+	uintptr_t rseq_offset, rseq_size;
+	struct birth birth[BIRTHS];
+} *threads;
+static uint32_t order;             /* the lock; the program's memory */
+
+static bool is_self(const struct rs_guard_log *t) { return rs_os_tid() == t->tid; }
+
+static struct rs_guard_log *followed(void)
+{
+	struct rs_guard_log *t = rs_guard_on && threads ? rs_guard_self() : NULL;
+	return t && rs_guard_world()->session && rs_guard_mode() && !t->outside && is_self(t) ? t : NULL;
+}
+
+/* --- the lock ----------------------------------------------------------------------------------------------------------------- */
+
+/* Not for ever: destructors of the program's run while a thread that ends has it. */
+static void lock(struct rs_guard_log *t)
+{
+	struct timespec until = {0};
+	if (t->doing & RS_GUARD_ENDS) {
+		t->doing += RS_GUARD_NESTED;
+		return;
+	}
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
+	until.tv_sec += LOCK_MS / 1000;
+	if (rs_guard_order_lock(t, &order, &until))
+		t->doing |= RS_GUARD_ORDERED;
+	else
+		rs_guard_lost(RS_GUARD_LOST_THREAD);
+}
+
+static void unlock(struct rs_guard_log *t)
+{
+	if (t->doing >= RS_GUARD_NESTED) {
+		t->doing -= RS_GUARD_NESTED;
+		return;
+	}
+	if (!(t->doing & RS_GUARD_ORDERED))
+		return;
+	t->doing &= ~RS_GUARD_ORDERED;
+	rs_guard_order_unlock(&order);
+}
+
+void rs_guard_threads_lock(uintptr_t sp)
+{
+	struct rs_guard_log *t = followed();
+	if (t) {
+		t->sp = sp;
+		lock(t);
+	}
+}
+
+void rs_guard_threads_unlock(void)
+{
+	struct rs_guard_log *t = rs_guard_on && threads ? rs_guard_self() : NULL;
+	if (t)
+		unlock(t);
+}
+
+size_t rs_guard_forgets(void)
+{
+	enum { USUAL = 1024, DEEP = 12 << 10, SPARE = 512 };
+	const struct rs_thread *t = rs_thread_tls;
+	uintptr_t sp = (uintptr_t)__builtin_frame_address(0);
+	if (!t || sp < t->stack_lo + USUAL + SPARE || sp >= t->stack_hi)
+		return USUAL; /* less than a signal's frame */
+	uintptr_t room = sp - t->stack_lo - SPARE;
+	return room < DEEP ? room & -8ul : DEEP;
+}
+
+/* --- births ------------------------------------------------------------------------------------------------------------------------ */
+
+bool rs_guard_create_begin(uintptr_t sp)
+{
+	struct rs_guard_log *t = followed();
+	if (!t) {
+		rs_guard_out(RS_GUARD_LOST_THREAD);
+		return false;
+	}
+	t->sp = sp;
+	lock(t);
+	t->doing |= RS_GUARD_CREATES;
+	return true;
+}
+
+void rs_guard_create_end(bool was)
+{
+	struct rs_guard_log *t = was ? rs_guard_self() : NULL;
+	if (!was)
+		rs_guard_in();
+	if (t) {
+		t->doing &= ~RS_GUARD_CREATES;
+		unlock(t);
+	}
+}
+
+bool rs_guard_create_retry(uintptr_t sp)
+{
+	struct rs_guard_log *t = followed();
+	const uintptr_t there = (uintptr_t)&order + 1;
+	if (!t || (rs_guard_mode() == RS_GUARD_RECORD ? !LOAD(threads->kept) : t->at != t->end || t->pending_end != RS_GUARD_WHAT(there, RS_GUARD_ORDER)))
+		return false;
+	t->sp = sp;
+	rs_guard_epoch_end(t, there, RS_GUARD_ORDER);
+	return true;
+}
+
+struct clone_args { uint64_t flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls; };
+
+static bool is_thread(const struct rs_call *c)
+{
+	const struct clone_args *a = (const struct clone_args *)c->arg[0];
+	const uint64_t flags = CLONE_VM | CLONE_THREAD | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+	return c->arg[1] >= sizeof *a && (a->flags & flags) == flags;
+}
+
+long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned mode)
+{
+	if (!t || mode == RS_GUARD_OFF || t->outside || !threads)
+		return RS_GUARD_MAKE_PASS;
+	const struct clone_args *a = (const struct clone_args *)c->arg[0];
+	if (!(t->doing & RS_GUARD_CREATES) || !is_thread(c) || (mode == RS_GUARD_RECORD && LOAD(threads->births) >= BIRTHS)) {
+		rs_guard_lost(RS_GUARD_LOST_THREAD);
+		return RS_GUARD_MAKE_PASS;
+	}
+	/* glibc has all signals blocked, and here it may stand. */
+	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
+	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
+	threads->word_at = a->child_tid - a->tls;
+	if (mode == RS_GUARD_REPLAY)
+		return 0;
+	rs_guard_call_begin(t, (uint16_t)c->number, false);
+	if (!t->inner)
+		return -1;
+	STORE(t->inner, RS_GUARD_INNER); /* until it is written down */
+	return RS_GUARD_MAKE_BIRTH;
+}
+
+void rs_guard_thread_made(const struct rs_call *c)
+{
+	const struct clone_args *a = (const struct clone_args *)c->arg[0];
+	uint32_t i = __atomic_fetch_add(&threads->births, 1, __ATOMIC_ACQ_REL);
+	if (i >= BIRTHS) {
+		rs_guard_lost(RS_GUARD_LOST_THREAD);
+		return;
+	}
+	struct birth *b = &threads->birth[i];
+	rs_os_clear(b, sizeof *b);
+	b->tls = a->tls;
+	b->clear_tid = a->child_tid;
+	__asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(b->mxcsr), "=m"(b->control));
+	/* As the hook lets it go on (syshook.c). */
+	greg_t *g = b->gregs;
+	g[REG_RDI] = (greg_t)c->rdi, g[REG_RSI] = (greg_t)c->rsi, g[REG_RDX] = (greg_t)c->rdx, g[REG_R10] = (greg_t)c->r10, g[REG_R8] = (greg_t)c->r8;
+	g[REG_RIP] = g[REG_RCX] = (greg_t)c->at + 2;
+	g[REG_RSP] = (greg_t)(a->stack + a->stack_size);
+	g[REG_EFL] = g[REG_R11] = 0x246;
+	STORE(b->tid, (uint32_t)c->result);
+}
+
+void rs_guard_thread_again(const struct rs_call *c, long result)
+{
+	const struct clone_args *a = (const struct clone_args *)c->arg[0];
+	if (result <= 0)
+		return;
+	int32_t tid = (int32_t)result;
+	rs_os_copy((void *)a->parent_tid, &tid, sizeof tid); /* glibc's own: nobody watches it */
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
+		if (rs_guard_log(i)->tid == (uint32_t)tid && LOAD(rs_guard_log(i)->state) == RS_GUARD_UNBORN)
+			STORE(rs_guard_log(i)->state, RS_GUARD_RUNS);
+	rs_world_born((uint32_t)tid);
+}
+
+/* --- ends ------------------------------------------------------------------------------------------------------------------------------- */
+
+void rs_guard_thread_begin(bool own_stack)
+{
+	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	if (!t)
+		return;
+	t->outside = t->young = 0;
+	t->stack_hi = rs_thread_tls ? rs_thread_tls->stack_hi : 0;
+	t->stack_lo = rs_thread_tls && !own_stack ? rs_thread_tls->stack_lo : 0;
+	t->handle = (uint64_t)pthread_self();
+	uint32_t *word = threads && threads->word_at ? (uint32_t *)(t->handle + threads->word_at) : NULL;
+	t->word = word && *word == t->tid ? word : NULL;
+}
+
+/* It is gone when the kernel says so: the coordinator looks (rs_guard_log_new). */
+void rs_guard_thread_end(uintptr_t sp)
+{
+	struct rs_guard_log *t = followed();
+	if (t && t->word) {
+		t->sp = sp;
+		lock(t);
+		t->doing |= RS_GUARD_ENDS;
+		return;
+	}
+	rs_guard_out(RS_GUARD_LOST_THREAD);
+	if (rs_guard_on && rs_guard_mode() && rs_guard_world()->session)
+		rs_guard_poke_soon();
+}
+
+static bool no_robust(void)
+{
+	struct { void *next; } *head = NULL;
+	size_t size;
+	return RS_SYS3(SYS_get_robust_list, 0, &head, &size) == 0 && (!head || head->next == head);
+}
+
+/* On a stack of ours. */
+static __attribute__((noreturn, used)) void keep(struct rs_guard_log *t)
+{
+	static const stack_t none = {.ss_flags = SS_DISABLE};
+	const uint64_t mask = ~(1ull << (RS_WORLD_SIGNAL - 1));
+	struct rs_guard_world *w = rs_guard_world();
+	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
+	RS_SYS2(SYS_sigaltstack, &none, NULL);
+	if (threads->rseq_size)
+		RS_SYS4(334 /* rseq */, t->handle + threads->rseq_offset, 32, 1, 0x53053053);
+	RS_SYS1(SYS_set_tid_address, 0);
+	/* The stack may be another thread's: what this one's calls left there is the same in both. Further down glibc has given it back to the kernel. */
+	uintptr_t lo = t->sp - CLEARED > t->stack_lo ? t->sp - CLEARED : t->stack_lo;
+	if (t->stack_lo && t->stack_lo < t->sp)
+		rs_os_clear((void *)lo, t->sp - lo);
+	/* The ticket first: who sees that it has ended has a later one. */
+	rs_guard_after(t, t->handle, RS_GUARD_EXIT, 0, true);
+	STORE(t->inner, RS_GUARD_INNER);
+	STORE(*t->word, 0);
+	RS_SYS3(SYS_futex, t->word, FUTEX_WAKE, INT32_MAX);
+	unlock(t);
+	t->doing = 0;
+	__atomic_fetch_add(&threads->kept, 1, __ATOMIC_ACQ_REL);
+	t->pending = RS_GUARD_WHAT(t->handle, RS_GUARD_EXIT);
+	STORE(t->state, RS_GUARD_KEPT);
+	STORE(t->inner, 0);
+	__atomic_fetch_add(&w->ended, 1, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, &w->ended, FUTEX_WAKE_PRIVATE, 1);
+	for (;;) {
+		uint32_t gate = LOAD(w->gate);
+		if (LOAD(w->mode) == RS_GUARD_OFF)
+			break;
+		RS_SYS4(SYS_futex, &w->gate, FUTEX_WAIT_PRIVATE, gate, NULL);
+	}
+	static const struct { const void *next; long offset; const void *pending; } nothing = {&nothing, 0, NULL};
+	RS_SYS2(SYS_set_robust_list, &nothing, 24);
+	RS_SYS1(SYS_exit, 0);
+	__builtin_unreachable();
+}
+
+long rs_guard_thread_exit(struct rs_guard_log *t, unsigned mode)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	if (!t || !(t->doing & RS_GUARD_ENDS)) {
+		if (t && mode != RS_GUARD_OFF && !t->outside)
+			rs_guard_lost(RS_GUARD_LOST_THREAD);
+		return RS_GUARD_MAKE_PASS;
+	}
+	if (mode == RS_GUARD_RECORD && w->every && !t->outside && !LOAD(w->lost) && LOAD(threads->kept) >= KEPT) {
+		rs_guard_epoch_end(t, t->handle, RS_GUARD_EXIT);
+		return -1;
+	}
+	if (mode == RS_GUARD_RECORD && (t->outside || LOAD(w->lost) || t->tid == (uint32_t)rs_os_pid() || LOAD(threads->kept) >= KEPT || !no_robust())) {
+		rs_guard_out_before(RS_GUARD_LOST_THREAD, t->handle, RS_GUARD_EXIT);
+		rs_guard_poke_soon();
+		mode = RS_GUARD_OFF;
+	}
+	if (mode != RS_GUARD_OFF)
+		rs_guard_before(t, t->handle, RS_GUARD_EXIT, NULL);
+	if (mode == RS_GUARD_OFF || rs_guard_mode() == RS_GUARD_OFF) {
+		rs_guard_no_act(t);
+		unlock(t);
+		t->doing = 0;
+		return RS_GUARD_MAKE_PASS;
+	}
+	__asm__ volatile("movq %0, %%rsp\n\txorl %%ebp, %%ebp\n\tcall *%1\n\tud2" : : "r"(t->end_stack), "r"(keep), "D"(t) : "memory");
+	__builtin_unreachable();
+}
+
+/* --- joins -------------------------------------------------------------------------------------------------------------------------------- */
+
+static bool has_ended(const uint32_t *word) { return LOAD(*word) == 0; }
+
+/* The kernel clears the word of those who are not kept, and wakes who waits there without the flag for private ones. */
+static long wait_word(struct rs_guard_log *t, uint32_t *word, const struct timespec *until)
+{
+	uint32_t value = LOAD(*word);
+	long r = 0;
+	STORE(t->inner, 0);
+	t->wait = word;
+	STORE(t->state, RS_GUARD_WAITS);
+	if (value)
+		r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET, value, until, 0, ~0u);
+	STORE(t->state, RS_GUARD_RUNS);
+	return r;
+}
+
+static bool passed(int clock, const struct timespec *until)
+{
+	struct timespec now = {0};
+	RS_SYS2(SYS_clock_gettime, clock, &now);
+	return now.tv_sec > until->tv_sec || (now.tv_sec == until->tv_sec && now.tv_nsec >= until->tv_nsec);
+}
+
+/* Cancellation does not end waits of ours: they are short, and look. */
+static void slice(struct timespec *until)
+{
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, until);
+	until->tv_nsec += SLICE_MS * 1000000;
+	if (until->tv_nsec >= 1000000000) {
+		until->tv_nsec -= 1000000000;
+		until->tv_sec++;
+	}
+}
+
+int rs_guard_join(pthread_t thread, int op, int clock, const struct timespec *abstime, uintptr_t sp)
+{
+	struct rs_guard_log *t = followed();
+	uint64_t handle = (uint64_t)thread;
+	if (!t || !threads->word_at || handle == (uint64_t)pthread_self())
+		return RS_GUARD_PASS;
+	t->sp = sp;
+	uint32_t *word = (uint32_t *)(handle + threads->word_at);
+	for (;;) {
+		struct rs_guard_event was;
+		bool again = rs_guard_before(t, handle, RS_GUARD_JOIN, &was) && was.what;
+		int r = again && was.result ? was.result : has_ended(word) ? 0 : op == RS_GUARD_TRY && !again ? EBUSY : -1;
+		if (r == -1 && op == RS_GUARD_TIMED && !again && passed(clock, abstime))
+			r = ETIMEDOUT;
+		if (r >= 0) {
+			rs_guard_after(t, handle, RS_GUARD_JOIN, r, r == 0);
+			return r;
+		}
+		struct timespec until;
+		slice(&until);
+		wait_word(t, word, &until);
+		if (op != RS_GUARD_TRY && rs_guard_mode() == RS_GUARD_RECORD)
+			rs_real.pthread_testcancel();
+	}
+}
+
+/* --- the coordinator -------------------------------------------------------------------------------------------------------------------- */
+
+enum { END_STACK = 32 << 10 };
+
+long rs_guard_threads_begin(uintptr_t rseq_offset, uintptr_t rseq_size)
+{
+	char *stacks = rs_guard_map((size_t)RS_GUARD_LOGS * END_STACK);
+	struct threads *s = rs_guard_map(sizeof *s);
+	if (!s || !stacks)
+		return -ENOMEM;
+	s->rseq_offset = rseq_offset, s->rseq_size = rseq_size;
+	for (uint32_t i = 0; i < RS_GUARD_LOGS; i++)
+		rs_guard_log(i)->end_stack = stacks + (size_t)(i + 1) * END_STACK;
+	threads = s;
+	return 0;
+}
+
+static uint64_t rseq_of(const struct rs_guard_log *t) { return threads->rseq_size ? t->handle + threads->rseq_offset : 0; }
+
+void rs_guard_threads_end(void)
+{
+	bool any = false;
+	for (uint32_t i = 0; threads && i < rs_guard_world()->logs; i++) {
+		struct rs_guard_log *t = rs_guard_log(i);
+		struct rs_world_thread *w = t->tid && t->state == RS_GUARD_KEPT ? rs_world_of(t->tid) : NULL;
+		if (!w)
+			continue;
+		w->order = RS_WORLD_EXIT;
+		any = true;
+	}
+	if (any)
+		rs_world_end_ordered();
+	for (uint32_t i = 0; any && i < rs_guard_world()->logs; i++)
+		if (rs_guard_log(i)->tid && rs_guard_log(i)->state == RS_GUARD_KEPT && !rs_world_of(rs_guard_log(i)->tid))
+			rs_guard_log_drop(rs_guard_log(i));
+}
+
+void rs_guard_threads_new(void)
+{
+	if (threads)
+		threads->births = threads->kept = 0;
+}
+
+bool rs_guard_threads_birth(uint32_t i, uint32_t *tid, uint64_t *rseq)
+{
+	if (!threads || i >= threads->births || i >= BIRTHS)
+		return false;
+	*tid = threads->birth[i].tid;
+	*rseq = threads->rseq_size ? threads->birth[i].tls + threads->rseq_offset : 0;
+	return true;
+}
+
+bool rs_guard_threads_unborn(uint32_t tid)
+{
+	struct rs_world_thread *w = rs_world_of(tid);
+	for (uint32_t i = 0; w && threads && i < threads->births && i < BIRTHS; i++) {
+		struct birth *b = &threads->birth[i];
+		if (b->tid != tid)
+			continue;
+		w->rseq = threads->rseq_size ? b->tls + threads->rseq_offset : 0;
+		if (w->rseq && !w->unborn)
+			rs_world_shed(w);
+		rs_world_unborn(w, b->gregs, b->mxcsr, b->control);
+		w->restore = true;
+		w->clear_tid = b->clear_tid;
+		w->rseq = 0; /* glibc does that */
+		return true;
+	}
+	return false;
+}
+
+void rs_guard_threads_forward(void)
+{
+	for (uint32_t i = 0; threads && i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		struct rs_world_thread *w = t->tid && t->fin.state == RS_GUARD_KEPT ? rs_world_of(t->tid) : NULL;
+		if (w && (w->rseq = rseq_of(t)) != 0 && !w->unborn)
+			rs_world_shed(w);
+	}
+}
+
+void rs_guard_threads_restore(void)
+{
+	for (uint32_t i = 0; threads && i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		struct rs_world_thread *w = t->tid && t->word && t->state != RS_GUARD_KEPT ? rs_world_of(t->tid) : NULL;
+		if (!w || w->unborn || w->order != RS_WORLD_BACK)
+			continue;
+		w->restore = true;
+		w->clear_tid = (uintptr_t)t->word;
+		w->rseq = rseq_of(t);
+	}
+}
