@@ -98,6 +98,20 @@ func TestEpochsOfThreads(t *testing.T) {
 	}
 }
 
+// What a program sees of threads that end is what it sees natively: their joins, signals to them, destructors, stacks, a first thread that ends before the others. A stop waited for that one for ever: the kernel lists it, and takes signals for it,
+// as long as others live.
+func TestEndsOfThreads(t *testing.T) {
+	counts := same(t, path("ends"))
+	if counts["executed again: identical"] < 2 {
+		t.Error("hardly an epoch was executed again")
+	}
+	native := finish(t, exec.Command(path("ends")))
+	r := finish(t, command(t, map[string]any{"ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 50 * time.Millisecond}}, path("ends")))
+	if r != native {
+		t.Errorf("only recorded: %+v, natively %+v", r, native)
+	}
+}
+
 // Real programs are as natively. What came of their epochs is in the log: docs/status.md says which are not identical.
 func TestEpochsOfPrograms(t *testing.T) {
 	if os.Getenv("RIPSTOP_SOAK") == "" && testing.Short() {

@@ -356,7 +356,7 @@ static void serve(uint32_t request)
 static long other(void *arg, uint32_t tid)
 {
 	(void)arg;
-	return tid != rs_os_tid();
+	return tid != rs_os_tid() && !rs_world_ended(tid);
 }
 
 /* A process ends with its last thread, and we are none of the program's. */

@@ -53,8 +53,6 @@ bool rs_guard_between(void)
 	return true;
 }
 
-static bool lives(const struct rs_guard_log *t) { return RS_SYS3(SYS_tgkill, rs_os_pid(), t->tid, 0) == 0; }
-
 static bool stands(const struct rs_guard_log *t)
 {
 	const struct rs_guard_world *w = rs_guard_world();
@@ -74,7 +72,7 @@ static uint64_t progress(bool *all, bool *waiting)
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
 		sum += t->at;
-		if (!t->tid || stands(t) || !lives(t))
+		if (!t->tid || stands(t) || !rs_world_lives(t->tid))
 			continue;
 		*all = false;
 		if (state_of(t) == RS_GUARD_RUNS)
@@ -171,7 +169,7 @@ static long compare(void)
 	skip[2 * n] = w->agent[0], skip[2 * n++ + 1] = w->agent[1];
 	for (uint32_t i = 0; i < w->logs && n < SKIPS; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		if (t->tid && lives(t))
+		if (t->tid && rs_world_lives(t->tid))
 			skip[2 * n] = t->tp + w->tls[0], skip[2 * n++ + 1] = t->tp + w->tls[1];
 	}
 	for (uint32_t i = 0; w->session && i < rs_os_range_count() && n < SKIPS; i++, n++)

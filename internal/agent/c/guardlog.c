@@ -476,9 +476,8 @@ void rs_guard_log_new(void)
 	uint32_t lost = 0;
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
-		if (t->tid && world->session && RS_SYS3(SYS_tgkill, rs_os_pid(), t->tid, 0) != 0) {
+		if (t->tid && world->session && !rs_world_lives(t->tid))
 			rs_guard_log_drop(t);
-		}
 		if (t->tid && t->outside)
 			lost = t->outside_why;
 	}

@@ -30,6 +30,7 @@ static struct world {
 	uint32_t arrived;          /* futex: raised by each thread that comes to its stop */
 	uint32_t round;
 	uint32_t pid, own;
+	bool leader_gone;          /* the first thread has ended while others live: /proc lists it as long as they do */
 	int task;                  /* /proc/self/task */
 	uint64_t stop_ns;
 	struct action chain;       /* glibc's for our signal, as of when we last looked */
@@ -217,7 +218,7 @@ static void start(struct rs_world_thread *t, uint32_t stopped)
 static long listed(void *arg, uint32_t tid)
 {
 	uint32_t *fresh = arg;
-	if (tid == world->own)
+	if (tid == world->own || (tid == world->pid && world->leader_gone))
 		return 0;
 	struct rs_world_thread *t = find(tid);
 	if (!t)
@@ -245,8 +246,8 @@ static long listed(void *arg, uint32_t tid)
 
 static bool wanted(const struct rs_world_thread *t) { return t->tid && (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) & 3) == RS_WORLD_WANTED; }
 
-/* A leader that has ended while others live stays in the list, and never comes. */
-static bool ended(uint32_t tid)
+/* A leader that has ended while others live stays in the list and takes signals, and never comes. */
+bool rs_world_ended(uint32_t tid)
 {
 	char name[24], text[256], *p;
 	p = rs_guard_digits(name, tid);
@@ -273,9 +274,10 @@ static uint32_t missing(bool look)
 		struct rs_world_thread *t = world->thread[i];
 		if (!wanted(t))
 			continue;
-		if (look && ended(t->tid))
+		if (look && rs_world_ended(t->tid)) {
+			world->leader_gone |= t->tid == world->pid;
 			forget(t);
-		else
+		} else
 			n++;
 	}
 	return n;
@@ -301,7 +303,8 @@ static long own_action(void)
 /* Called all who are there, and waited for them: 0 when a list has nobody new. */
 static long gather(uint64_t until)
 {
-	for (;;) {
+	enum { ROUNDS = 64 };
+	for (uint32_t rounds = 0;; rounds++) {
 		uint32_t fresh = 0;
 		world->round++;
 		long r = rs_guard_numbers(world->task, listed, &fresh);
@@ -330,6 +333,8 @@ static long gather(uint64_t until)
 		}
 		if (!fresh)
 			return 0;
+		if (rounds > ROUNDS && now_ns() > until)
+			return -EBUSY; /* some have ended, and a debugger keeps them in the list */
 	}
 }
 
@@ -380,7 +385,7 @@ long rs_world_end_ordered(void)
 		struct rs_world_thread *t = world->thread[i];
 		if (!t->tid || t->order != RS_WORLD_EXIT)
 			continue;
-		while (!ended(t->tid))
+		while (!rs_world_ended(t->tid))
 			pause_briefly();
 		forget(t);
 	}
@@ -508,6 +513,8 @@ void rs_world_born(uint32_t tid)
 		RS_SYS0(SYS_sched_yield); /* a stop has begun */
 	}
 }
+
+bool rs_world_lives(uint32_t tid) { return !(tid == world->pid && world->leader_gone) && RS_SYS3(SYS_tgkill, world->pid, tid, 0) == 0; }
 
 long rs_world_begin(int proc)
 {

@@ -64,6 +64,10 @@ void rs_world_unborn(struct rs_world_thread *t, const greg_t *gregs, uint32_t mx
 /* On a thread of the program. */
 void rs_world_born(uint32_t tid) RS_HIDDEN;
 struct rs_world_thread *rs_world_of(uint32_t tid) RS_HIDDEN;
+/* As /proc says. */
+bool rs_world_ended(uint32_t tid) RS_HIDDEN;
+/* At a glance: of the first thread, whom the kernel knows as long as others live, as of the last stop. */
+bool rs_world_lives(uint32_t tid) RS_HIDDEN;
 /* The frame from which a stopped thread will go on. */
 ucontext_t *rs_world_frame_of(struct rs_world_thread *t) RS_HIDDEN;
 /* By the task that will call the above, once. proc: /proc/self. */

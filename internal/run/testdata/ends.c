@@ -30,6 +30,8 @@ static void *tell(void *arg)
 	return arg;
 }
 
+static void *gives(void *arg) { return arg; }
+
 static void *waits(void *arg)
 {
 	sem_post(&ready);
@@ -54,19 +56,23 @@ static void timed(void)
 	SAY("join: %s\n", name(pthread_join(first, NULL)));
 }
 
-/* Others may be on their way out for a moment, natively too. */
 static int threads(void)
 {
 	int n = 0;
-	for (int i = 0; i < 2000; i++, usleep(1000)) {
-		DIR *d = opendir("/proc/self/task");
-		for (n = 0; readdir(d);)
-			n++;
-		closedir(d);
-		if (n == 2 + 1)
-			break;
-	}
-	return n - 2;
+	DIR *d = opendir("/proc/self/task");
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* Others may be on their way out for a moment, natively too. */
+static int more_threads_than(int before)
+{
+	int n = 0;
+	for (int i = 0; i < 2000 && (n = threads() - before) != 0; i++)
+		usleep(1000);
+	return n;
 }
 
 static bool gone(pid_t tid)
@@ -103,9 +109,9 @@ static void destroy(void *value)
 	pthread_t t;
 	void *r = NULL;
 	rounds++;
-	if (pthread_create(&t, NULL, tell, (void *)7) == 0 && pthread_join(t, &r) == 0 && r == (void *)7)
+	if (pthread_create(&t, NULL, gives, (void *)7) == 0 && pthread_join(t, &r) == 0 && r == (void *)7)
 		made++;
-	if (pthread_create(&t, NULL, tell, NULL) == 0 && pthread_detach(t) == 0)
+	if (pthread_create(&t, NULL, gives, NULL) == 0 && pthread_detach(t) == 0)
 		made++;
 	pthread_setspecific(key, value);
 }
@@ -209,6 +215,7 @@ int main(void)
 {
 	static pthread_t self;
 	pthread_t t;
+	int before = threads();
 	sem_init(&ready, 0, 0);
 	sem_init(&go, 0, 0);
 	timed();
@@ -217,7 +224,7 @@ int main(void)
 	stacks();
 	mutexes();
 	cancelled();
-	SAY("threads: %d\n", threads());
+	SAY("more threads than before: %d\n", more_threads_than(before));
 	self = pthread_self();
 	pthread_create(&t, NULL, last_one, &self);
 	pthread_exit(NULL);
