@@ -43,7 +43,7 @@ static struct {
 	bool changed;              /* a rollback wrote something to the range that is walked */
 	struct rs_checkpoint_stats stats;
 	struct scan_region *region;
-	char *text;                /* of /proc/self/maps */
+	char *text;                /* of maps */
 	size_t text_bytes;
 	uint64_t left[MAX_LEFT];   /* pairs: address, bytes */
 	char left_was[MAX_LEFT / 2][64];
@@ -382,8 +382,8 @@ static long read_map(struct map *m)
 	while (have < state->text_bytes - 1 && (n = RS_SYS3(SYS_read, fd, state->text + have, state->text_bytes - 1 - have)) > 0)
 		have += (size_t)n;
 	RS_SYS1(SYS_close, fd);
-	if (n < 0)
-		return n;
+	if (n < 0 || have == 0)
+		return n < 0 ? n : -ESRCH;
 	if (have == state->text_bytes - 1)
 		return -E2BIG;
 	state->text[have] = 0;

@@ -387,7 +387,9 @@ static long begin(void)
 	if (r < 0)
 		return r;
 	guard->proc = (int)r;
-	r = rs_checkpoint_begin((int)r, guard->plain);
+	/* Our own: when the first thread has ended, the process's own says that there is no memory. */
+	long task = rs_guard_open(AT_FDCWD, "/proc/thread-self", O_DIRECTORY);
+	r = task < 0 ? task : rs_checkpoint_begin((int)task, guard->plain);
 	if (r == 0 && rs_guard_on)
 		r = rs_checkpoint_end_begin();
 	if (r == 0)
