@@ -15,6 +15,8 @@
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 
 enum { USUAL_MS = 500 };
+/* Where nobody maps anything unasked: a re-execution may need a mapping of ours earlier than the recording did, and it is not to take the place of one of the program's. */
+#define PLACE 0x300000000000ul
 
 /* --- on threads of the program ------------------------------------------------------------------------------------------------ */
 
@@ -157,6 +159,7 @@ void rs_guard_session(void)
 	if (!(word & 1))
 		return;
 	rs_guard_sync_begin();
+	rs_os_place(PLACE);
 	long r = rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS);
 	if (r < 0) {
 		STORE(rs_counters->guard[0].state, 2);

@@ -607,9 +607,11 @@ static void over(struct rs_call *c)
 		t->pending = 0;
 		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_AGAIN) {
-		/* A thread that stood before its first calls at the checkpoint has its area still. */
-		if (c->number == RSEQ && c->result == -EBUSY)
-			c->result = (long)c->guard_offset;
+		/* A thread that stood before its first calls at the checkpoint has its area still. glibc wrote there that it has none, and the kernel says otherwise only of one that is new to it. */
+		if (c->number == RSEQ && c->result == -EBUSY) {
+			RS_SYS4(RSEQ, c->arg[0], c->arg[1], 1 /* unregister */, c->arg[3]);
+			c->result = RS_SYS4(RSEQ, c->arg[0], c->arg[1], 0, c->arg[3]);
+		}
 		if (c->result != (long)c->guard_offset)
 			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, c->guard_offset, (uint64_t)c->result);
 		rs_kernel_pieces((unsigned)c->number, (const long *)c->arg, c->result, 0, wrote, c);

@@ -14,9 +14,14 @@ uint64_t rs_agent_bytes;
 enum { PIECE = 1 << 20, LARGE = PIECE / 2 };
 static struct { uintptr_t at, end; } piece;
 
+static uintptr_t place; /* 0: where the kernel likes */
+
+void rs_os_place(uintptr_t at) { place = at; }
+
 static uintptr_t map(size_t bytes)
 {
-	long p = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uintptr_t wish = place ? __atomic_fetch_add(&place, bytes + RS_PAGE, __ATOMIC_RELAXED) : 0;
+	long p = RS_SYS6(SYS_mmap, wish, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p < 0 && p > -4096)
 		return 0;
 	RS_SYS3(SYS_madvise, p, bytes, MADV_DONTDUMP);

@@ -22,7 +22,7 @@ struct thing {
 static struct node *list;
 static struct thing *thing;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static sem_t begin, done;
+static sem_t done;
 static volatile long sink;
 
 // A null pointer in a heap block, read there.
@@ -177,7 +177,7 @@ FUNCTION void spoil_kernel(void)
 }
 FUNCTION void use_kernel(struct thing *t) { sink = *t->data; }
 
-// By another thread, which lives on.
+// By another thread, which lives on, or has ended and is joined.
 FUNCTION void spoil_thread(void)
 {
 	pthread_mutex_lock(&lock);
@@ -186,10 +186,9 @@ FUNCTION void spoil_thread(void)
 }
 static void *other(void *arg)
 {
-	sem_wait(&begin);
 	spoil_thread();
 	sem_post(&done);
-	for (;;)
+	while (!arg)
 		pause();
 	return arg;
 }
@@ -261,7 +260,7 @@ static const struct kind {
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
 	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
-	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread},
+	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 
 int main(int argc, char **argv)
@@ -276,16 +275,18 @@ int main(int argc, char **argv)
 	thing = calloc(1, sizeof *thing);
 	thing->data = malloc(40);
 	thing->inner = calloc(1, sizeof *thing);
-	sem_init(&begin, 0, 0);
 	sem_init(&done, 0, 0);
 	puts("begun");
 	fflush(stdout);
 	if (!strcmp(name, "thread")) {
 		pthread_t t;
 		pthread_create(&t, NULL, other, NULL);
-		sleep(3); // an epoch in which a thread is born is lost; the next one begins when its end has cost no more than a twentieth of the time
-		sem_post(&begin);
 		sem_wait(&done);
+	}
+	if (!strcmp(name, "dead")) {
+		pthread_t t;
+		pthread_create(&t, NULL, other, thing);
+		pthread_join(t, NULL);
 	}
 	for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
 		if (!strcmp(name, kinds[i].name)) {
