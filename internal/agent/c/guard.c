@@ -362,7 +362,7 @@ static long other(void *arg, uint32_t tid)
 /* A process ends with its last thread, and we are none of the program's. */
 static bool alone(void)
 {
-	long dir = rs_guard_open(guard->proc, "task", O_DIRECTORY), r = dir < 0 ? 1 : rs_guard_numbers((int)dir, other, NULL);
+	long dir = rs_guard_open(guard->proc, "..", O_DIRECTORY), r = dir < 0 ? 1 : rs_guard_numbers((int)dir, other, NULL);
 	if (dir >= 0)
 		RS_SYS1(SYS_close, dir);
 	return r == 0;
@@ -383,13 +383,12 @@ static long begin(void)
 	if (r < 0)
 		return r;
 	all_keys_open();
-	r = rs_guard_open(AT_FDCWD, "/proc/self", O_DIRECTORY);
+	/* Not the process's, which says when the first thread has ended that there is no memory. */
+	r = rs_guard_open(AT_FDCWD, "/proc/thread-self", O_DIRECTORY);
 	if (r < 0)
 		return r;
 	guard->proc = (int)r;
-	/* Our own: when the first thread has ended, the process's own says that there is no memory. */
-	long task = rs_guard_open(AT_FDCWD, "/proc/thread-self", O_DIRECTORY);
-	r = task < 0 ? task : rs_checkpoint_begin((int)task, guard->plain);
+	r = rs_checkpoint_begin((int)r, guard->plain);
 	if (r == 0 && rs_guard_on)
 		r = rs_checkpoint_end_begin();
 	if (r == 0)

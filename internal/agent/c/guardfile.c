@@ -64,11 +64,11 @@ long rs_guard_files_begin(void)
 
 long rs_guard_files_keep(int proc, uint32_t tid)
 {
-	char name[40] = "task/", *end;
+	char name[40] = "../", *end;
 	kept->files = 0;
 	for (int sig = 1; sig <= SIGNALS; sig++)
 		RS_SYS4(SYS_rt_sigaction, sig, NULL, &kept->action[sig], 8);
-	end = rs_guard_digits(name + 5, tid);
+	end = rs_guard_digits(name + 3, tid);
 	rs_os_copy(end, "/fd", 4);
 	long dir = rs_guard_open(proc, name, O_DIRECTORY), pidfd = open_task(tid);
 	long r = dir < 0 ? dir : pidfd < 0 ? pidfd : 0;

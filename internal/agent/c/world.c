@@ -523,7 +523,7 @@ long rs_world_begin(int proc)
 		return -ENOMEM;
 	w->pid = rs_os_pid();
 	w->own = rs_os_tid();
-	long fd = rs_guard_open(proc, "task", O_DIRECTORY);
+	long fd = rs_guard_open(proc, "..", O_DIRECTORY);
 	if (fd < 0)
 		return fd;
 	w->task = (int)fd;
