@@ -487,20 +487,23 @@ func (p *Process) try(m *Module, c *change) error {
 	return nil
 }
 
-// withoutTraps takes sites away again that got int3, where code runs with all signals blocked.
+// withoutTraps takes sites away again that got int3, where code runs with all signals blocked: then their neighbours are planned anew, and may get int3 in turn.
 func (p *Process) withoutTraps(m *Module, sites []patch.Site) error {
 	for _, t := range m.texts {
-		c := &change{t: t}
-		for _, s := range sites {
-			if s.At < t.at || s.At >= t.end() {
-				continue
+		for {
+			c := &change{t: t}
+			for _, s := range sites {
+				if s.At < t.at || s.At >= t.end() {
+					continue
+				}
+				if x := t.planner.At(s.At); x != nil && x.Tier == patch.TierTrap {
+					c.remove = append(c.remove, s.At)
+					m.why[s.At] = WhyTrap
+				}
 			}
-			if x := t.planner.At(s.At); x != nil && x.Tier == patch.TierTrap {
-				c.remove = append(c.remove, s.At)
-				m.why[s.At] = WhyTrap
+			if len(c.remove) == 0 {
+				break
 			}
-		}
-		if len(c.remove) > 0 {
 			if err := p.apply([]*change{c}); err != nil {
 				return err
 			}
