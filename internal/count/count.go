@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/agent"
@@ -134,6 +135,11 @@ func Count(o Options) (exit int, err error) {
 	}
 	if len(p.Processes) == 0 {
 		notes.add("the program did not load the agent, or could not be patched: nothing was counted")
+	}
+	for _, pattern := range o.Select.Modules {
+		if !slices.ContainsFunc(p.Modules, func(m *Module) bool { return fits(pattern, m.Path) }) {
+			notes.add(fmt.Sprintf("--modules %s: nothing that was loaded fits that", pattern))
+		}
 	}
 	if text := run.LetGo(left); text != "" {
 		notes.add(text)

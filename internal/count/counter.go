@@ -42,14 +42,17 @@ func (s *Selection) why(m *engine.Module) string {
 	if len(s.Modules) == 0 {
 		return ""
 	}
-	for _, p := range s.Modules {
-		for _, name := range []string{m.Path, path.Base(m.Path)} {
-			if ok, _ := path.Match(p, name); ok {
-				return ""
-			}
-		}
+	if slices.ContainsFunc(s.Modules, func(pattern string) bool { return fits(pattern, m.Path) }) {
+		return ""
 	}
 	return "left out by --modules"
+}
+
+// fits says whether a module's name or path is one of those that a pattern stands for.
+func fits(pattern, file string) bool {
+	name, _ := path.Match(pattern, path.Base(file))
+	whole, _ := path.Match(pattern, file)
+	return name || whole
 }
 
 // A counter puts a cell in front of each memory instruction and reads the cells when a process has ended. It is the engine's client.
