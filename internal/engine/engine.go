@@ -116,6 +116,8 @@ const (
 	WhySpace   Why = "no memory for a trampoline within reach"
 	WhyTrap    Why = "needs int3 where signals may be blocked" // in libc and ld.so
 	WhyRecipe  Why = "the recipe could not be made"
+	WhyLost    Why = "after a fork the memory of trampolines stays taken when libraries are unloaded, and there is no more of it"
+	WhyAreas   Why = "the process has half of the areas of memory that it may have (vm.max_map_count)"
 	WhyRefused Why = "the process's memory could not be changed"
 )
 

@@ -7,6 +7,9 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +47,7 @@ type Process struct {
 	accepted []accepted // instructions that are to be patched, of which the threads that asked were told so
 	space    *patch.Space
 	ownPages bool          // no more pages get frames
+	leftOut  bool          // a module was left out: it has been said
 	framed   []patch.Range // what shows frames
 	others   []patch.Range // what is mapped that is not ours, as the space knows it
 	blocks   []patch.Range // what we have mapped for trampolines
@@ -324,12 +328,18 @@ func (p *Process) modules() error {
 			return err
 		}
 	}
-	p.space.Expect(bytes)
+	full := p.full(len(mapped), bytes)
+	if full == "" {
+		p.space.Expect(bytes)
+	}
 	for i, m := range come {
 		sites := wanted[i]
 		wanted[i] = nil
 		all := sites
-		if more := p.guards(m, sites); len(more) > 0 {
+		if full != "" && len(sites) > 0 {
+			p.leaveOut(m, sites, full)
+			all = nil
+		} else if more := p.guards(m, sites); len(more) > 0 {
 			all = slices.Concat(sites, more)
 			slices.SortFunc(all, func(a, b patch.Site) int { return cmp.Compare(a.At, b.At) })
 		}
@@ -347,6 +357,45 @@ func (p *Process) modules() error {
 	}
 	return nil
 }
+
+// mostLost bounds the memory that modules leave behind that go after a fork (shares).
+const mostLost = 256 << 20
+
+// mostAreas is how many areas of memory a process may have when another module is patched: half of what it may have at all.
+var mostAreas = sync.OnceValue(func() int {
+	b, err := os.ReadFile("/proc/sys/vm/max_map_count")
+	n, bad := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil || bad != nil {
+		n = 65530
+	}
+	return n / 2
+})
+
+// full says why no module is patched any more that comes, "" if there is room for so many bytes. A process with so many areas has so many, its own and ours.
+func (p *Process) full(areas int, bytes uint64) Why {
+	if lost, frames := p.space.Lost(bytes); lost > 0 && (lost+bytes > mostLost || frames > uint64(p.page.Frames) || p.ownPages) {
+		return WhyLost
+	}
+	if len(p.blocks) > 0 && areas > mostAreas() {
+		return WhyAreas
+	}
+	return ""
+}
+
+// leaveOut has sites of a module not patched.
+func (p *Process) leaveOut(m *Module, sites []patch.Site, why Why) {
+	m.sites += uint64(len(sites))
+	for _, s := range sites {
+		m.why[s.At] = why
+	}
+	p.partly(errFull)
+	if !p.leftOut {
+		p.leftOut = true
+		p.warn("%s and what is loaded after it is not patched: %s", m.Path, why)
+	}
+}
+
+var errFull = errors.New("no more modules are patched")
 
 // copyBytes is about what a trampoline has besides its recipe: the instruction, perhaps its successor, the jump back; and what is displaced on behalf of it.
 const copyBytes = 20
@@ -395,22 +444,40 @@ func (p *Process) forget(m *Module) error {
 	if err := p.do(append(ops, op(wire.PatchDoFreed, 0, 0))...); err != nil {
 		return err
 	}
+	shares := p.shares()
 	for _, t := range m.texts {
-		if t.planner != nil && !p.shares() {
-			t.planner.Close()
-			p.graves = slices.DeleteFunc(p.graves, func(g grave) bool {
-				if g.t == t {
-					p.unbury(&g)
-				}
-				return g.t == t
-			})
+		if t.planner == nil {
+			continue
 		}
+		t.planner.Patches(func(x *patch.Patch) {
+			p.code -= int64(x.Trampoline.Len())
+			if shares {
+				p.old += uint64(x.Trampoline.Len())
+			}
+		})
+		if shares {
+			t.planner.CloseShared()
+		} else {
+			t.planner.Close()
+		}
+		p.graves = slices.DeleteFunc(p.graves, func(g grave) bool {
+			switch {
+			case g.t != t:
+			case shares:
+				p.space.Lose(g.at, g.n)
+				p.dead[g.at] = len(p.runs)
+				p.buried -= uint64(g.n)
+			default:
+				p.unbury(&g)
+			}
+			return g.t == t
+		})
 	}
 	return nil
 }
 
-// shares says whether a forked child may be in trampolines whose memory we have: then it is never used for others. A child has its text as it was at the fork, and what was dead by
-// then it does not know.
+// shares says whether a forked child may be in trampolines whose memory we have: then it is never used for others, but what showed it here may show other memory. A child has its text
+// as it was at the fork, and what was dead by then it does not know.
 func (p *Process) shares() bool { return len(p.framed) > 0 && atomic.LoadUint32(&p.page.Forks) != 0 }
 
 // batch is how many sites are planned at once: a plan takes a kilobyte for each until it is carried out.

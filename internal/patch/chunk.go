@@ -20,6 +20,7 @@ type chunk struct {
 	dense bool   // nobody else shows it
 	shown uint16 // a bit for each page that Shown was told of
 	taken int
+	lost  int                // bytes of the slot that nobody gets again, if it is dense
 	bytes [chunkPages]uint16 // of trampolines, by page
 }
 
@@ -44,8 +45,10 @@ const (
 	gridShare = 2
 )
 
-// Expect says that trampolines of so many bytes are going to be planned, more or less. It costs nothing if there are fewer.
+// Expect says that trampolines of so many bytes are going to be planned, more or less. It costs nothing if there are fewer. What was planned before and has been given back is planned
+// again at the same addresses, so that a module that comes and goes needs no more areas each time.
 func (s *Space) Expect(bytes uint64) {
+	s.turn = 0
 	s.expected += int(bytes)
 	if bytes /= gridShare; s.grid.bytes+bytes > s.grid.planned {
 		s.newGrid(bytes)
@@ -141,7 +144,7 @@ func (s *Space) bind(n uint64, k int) *chunk {
 		c = &chunk{}
 		s.chunks.set(n, c)
 	} else if c.slot != k {
-		c.shown = 0
+		c.shown, c.lost = 0, 0
 	}
 	c.slot, c.bound = k, true
 	return c
@@ -281,6 +284,38 @@ func (s *Space) give(lo, hi uint64) {
 			s.grid.bytes -= uint64(bytes)
 		}
 	})
+}
+
+// lose gives the addresses [lo, hi) back, but not the memory that they show: another process that shows it, too, may be there. A chunk of which nothing is left shows another slot
+// when trampolines come to lie there again.
+func (s *Space) lose(lo, hi uint64) {
+	pieces(lo, hi, func(n uint64, page int, from, to uint64) {
+		c, bytes := s.chunk(n), uint16(to-from)
+		if c == nil || c.bytes[page] < bytes {
+			panic("BUG: patch: memory given back twice")
+		}
+		c.bytes[page] -= bytes
+		if c.bytes[page] == 0 {
+			s.pages--
+		}
+		if c.dense {
+			c.lost += int(bytes)
+		}
+		if c.taken -= int(bytes); c.taken == 0 {
+			if c.dense {
+				for _, d := range s.dense {
+					d.chunks = slices.DeleteFunc(d.chunks, func(k uint64) bool { return k == n })
+				}
+			}
+			c.bound, c.dense, s.none = false, false, nil
+		}
+	})
+	s.lost += hi - lo
+}
+
+// Lost gives how many bytes of memory were lost, and how many frames the file would have, about, with trampolines of so many bytes more.
+func (s *Space) Lost(more uint64) (bytes, frames uint64) {
+	return s.lost, (uint64(len(s.slots)) + leastSlots + 2*more/gridFill + 1) * chunkPages
 }
 
 // InUse gives the number of pages with trampolines.

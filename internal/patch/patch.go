@@ -164,11 +164,16 @@ func (p *Planner) trampoline(r *record) uint64 { return p.text.at + r.from() + u
 func (p *Planner) free(t *Trampoline) { p.space.give(t.At, t.End()) }
 
 // Close forgets the text, which is unmapped, and frees its trampolines, but for those that Free was not yet told of.
-func (p *Planner) Close() {
+func (p *Planner) Close() { p.close((*Space).give) }
+
+// CloseShared is Close where another process may be in the trampolines, which has their memory in common with this one: only their addresses are used again.
+func (p *Planner) CloseShared() { p.close((*Space).lose) }
+
+func (p *Planner) close(back func(s *Space, lo, hi uint64)) {
 	if p.pending != nil {
 		p.Abort(p.pending)
 	}
-	p.Patches(func(x *Patch) { p.free(&x.Trampoline) })
+	p.Patches(func(x *Patch) { back(p.space, x.Trampoline.At, x.Trampoline.End()) })
 	calls := p.Calls
 	*p = *NewPlanner(p.text, p.space)
 	p.Calls = calls

@@ -395,5 +395,8 @@ func (p *Planner) Free(tx *Transaction) {
 	tx.Old = nil
 }
 
+// Lose is Free where another process may be in the trampoline, which has its memory in common with this one: only the address is used again.
+func (s *Space) Lose(at uint64, n int) { s.lose(at, at+uint64(n)) }
+
 // Free takes back the memory of one old trampoline of a committed transaction, of n bytes. No thread may be in it any more.
 func (s *Space) Free(at uint64, n int) { s.give(at, at+uint64(n)) }

@@ -28,6 +28,7 @@ type Space struct {
 	told     []Mapping         // by Frames
 	pages    int               // with trampolines
 	frames   int               // likewise
+	lost     uint64            // bytes
 	turn     uint64
 }
 
@@ -166,7 +167,8 @@ func (s *Space) anywhere(w *want, size int) (uint64, bool) {
 				return at + got, true
 			}
 		}
-		full := c.taken > chunkSize-PageSize && (size <= smallCode || c.taken > chunkSize-PageSize/4)
+		used := c.taken + c.lost
+		full := used > chunkSize-PageSize && (size <= smallCode || used > chunkSize-PageSize/4)
 		switch {
 		case reached && (full || !s.whole(at, chunkSize)): // somebody else may have mapped something there
 			d.chunks = slices.Delete(d.chunks, i, i+1)
