@@ -26,7 +26,13 @@ func Sites(p *engine.Process, m *engine.Module) (sites []patch.Site, list []Aske
 	default:
 		return nil, nil
 	}
-	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) { near(m, yield) })
+	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {
+		near(m, yield, func(at uint64, before []byte) {
+			if syscalls.ReturnsFromSignal(before) {
+				list = append(list, Asked{at, string(syscalls.LeftSigreturn)})
+			}
+		})
+	})
 	for _, s := range found {
 		list = append(list, Asked{s.At, string(s.Left)})
 		if s.Left == "" {
@@ -66,8 +72,9 @@ func (Client) End(*engine.Process) {}
 // window is how far before a site its number is looked for.
 const window = 24
 
-// near calls yield for the known instructions up to each that may be a site, by address. To decode all of libc takes longer than all else.
-func near(m *engine.Module, yield func(uint64, *x86.Inst) bool) {
+// near calls yield for the known instructions up to each that may be a site, by address, and unknown for such bytes where no instruction is known, with those before them.
+// To decode all of libc takes longer than all else.
+func near(m *engine.Module, yield func(uint64, *x86.Inst) bool, unknown func(at uint64, before []byte)) {
 	for _, s := range m.Image.Segments() {
 		if s.Flags&elf.PF_X == 0 {
 			continue
@@ -82,6 +89,9 @@ func near(m *engine.Module, yield func(uint64, *x86.Inst) bool) {
 			for a := max(next, at-min(window, uint64(i))); a <= at; next = a {
 				in, ok := m.Instruction(a)
 				if !ok {
+					if a == at {
+						unknown(at, code[:i])
+					}
 					a++
 					continue
 				}

@@ -1,6 +1,10 @@
 package syscalls
 
-import "github.com/ripstop/ripstop/internal/x86"
+import (
+	"bytes"
+
+	"github.com/ripstop/ripstop/internal/x86"
+)
 
 // A Site is an instruction that makes system calls.
 type Site struct {
@@ -29,6 +33,12 @@ var leftAlone = map[string]Reason{"rt_sigreturn": LeftSigreturn, "exit": LeftExi
 // MayBegin says whether the bytes of a site may begin here. Two bytes at least.
 func MayBegin(code []byte) bool {
 	return code[0] == 0x0f && (code[1] == 0x05 || code[1] == 0x34) || code[0] == 0xcd && code[1] == 0x80
+}
+
+// ReturnsFromSignal says whether the bytes before a syscall are what debuggers know __restore_rt by: mov $15, %eax or %rax. Its instructions are often not known to be
+// such: no symbol names it, and frames of signals begin a byte before their code (unwind.Ranges leaves them out).
+func ReturnsFromSignal(before []byte) bool {
+	return bytes.HasSuffix(before, []byte{0x48, 0xc7, 0xc0, 15, 0, 0, 0}) || bytes.HasSuffix(before, []byte{0xb8, 15, 0, 0, 0})
 }
 
 // Find looks for sites among instructions, which each gives by address: their address and facts. Those that are far from any site may be left out.
