@@ -46,7 +46,12 @@ written when the program has ended, however it ends. Its exit status is its own.
 
 Not counted are libc (unless --libc says so), the loader, code that the program
 makes as it runs, and stack traffic such as push and call; what else could not be
-counted is listed. A string instruction counts once, whatever its length.`,
+counted is listed. A string instruction counts once, whatever its length.
+
+gdb shows right stacks of a counted program; where a thread is in code that counts,
+frame #0 reads <signal handler called> and #1 is the place in the program. Set
+breakpoints with hbreak (break would damage patched code), and tell gdb
+'handle SIGTRAP nostop noprint pass', since some instructions are patched by int3.`,
 		Example: `  ripstop count -- ./prog arg
   ripstop count --format text,pprof=prof.pb.gz -- ./prog; pprof -top prof.pb.gz
   ripstop count --modules 'libz.so*' --format json -o counts.json -- gzip file`,
