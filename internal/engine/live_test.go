@@ -131,11 +131,13 @@ func TestLive(t *testing.T) {
 			prog := compile(t, "hot.c", opt)
 			c := &flips{everywhere: everywhere{t: t}, r: rand.New(rand.NewPCG(1, 2)), in: map[uint64]bool{}, atOnce: 200, patchAll: true}
 			want := native(t, "", prog, "3", "3") // what it prints does not depend on how long it runs
+			began := time.Now()
 			got, st := patched(t, engine.Options{Client: c}, "", prog, seconds, "3")
+			took := time.Since(began).Seconds()
 			if got != want {
 				t.Errorf("natively %+v, patched %+v", want, got)
 			}
-			t.Logf("%d of %d sites changed, %d times there was no memory: %+v", c.changes, len(c.all), c.full, st)
+			t.Logf("%d changes (%.0f a second, the start and the end counted in) of %d sites, %d times there was no memory: %+v", c.changes, float64(c.changes)/took, len(c.all), c.full, st)
 			if c.changes == 0 || st.Requests[4] == 0 {
 				t.Error("nothing was changed")
 			}
