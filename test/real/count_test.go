@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/ripstop/ripstop/test/real/drive"
@@ -20,7 +21,9 @@ type counts struct {
 	Modules []struct {
 		Path      string
 		Undecoded uint64 `json:"undecoded_bytes"`
-		Missed    []struct{ Why string }
+		// they are many: nothing else of them is read
+		Instructions []struct{ Tier string }
+		Missed       []struct{ Why string }
 	}
 	NotCounted []string `json:"not_counted"`
 }
@@ -30,7 +33,7 @@ var soak = []string{"x264", "python-threading", "python-futures", "mariadb", "cc
 
 // TestCounted: programs give the native results with every memory instruction of theirs and of their libraries patched, but those of libc and the loader; and with libc's too.
 // Of the sites at most 0.3% need int3, of their executions at most 0.1%, in each run: redis executed 0.19% by int3 in every other one, at a site of writeToClient behind a lock prefix, whose only
-// place the kernel had chosen for the heap.
+// place the kernel had chosen for the heap. libc and ld.so have none at all: with signals blocked it would kill.
 // With RIPSTOP_SOAK=1 it is 50 runs of each, or RIPSTOP_RUNS, for the hours that machine time comes in pieces.
 func TestCounted(t *testing.T) {
 	if os.Getenv("RIPSTOP_REAL") == "" {
@@ -75,7 +78,14 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// tiers checks how sites were patched, and that there were some.
+// Of the memory instructions of a module at most so many may be missed, because they cannot be patched, and so many bytes of its code be unknown: twice what it is of the worst large one and of the
+// worst small one (23 November: libc 34 of 84,934, libfreetype 33 of 39,593, libsasl2 15 of 4,136; nothing is unknown).
+const (
+	mayMissOf  = 500 // one of so many
+	mayMissFew = 30
+)
+
+// tiers checks how sites were patched, that there were some, and that nearly all are.
 func tiers(t *testing.T, job *drive.Job) {
 	t.Helper()
 	for _, file := range glob(t, job.Dir, filepath.Base(job.Counts())) {
@@ -97,12 +107,25 @@ func tiers(t *testing.T, job *drive.Job) {
 			}
 		}
 		for _, m := range c.Modules {
+			traps := 0
+			for _, in := range m.Instructions {
+				if in.Tier == "int3" {
+					traps++
+				}
+			}
+			if base := filepath.Base(m.Path); traps > 0 && (strings.HasPrefix(base, "libc.so") || strings.HasPrefix(base, "ld-linux")) {
+				t.Errorf("%s: int3 at %d instructions; it blocks all signals at times, and then an int3 kills", m.Path, traps)
+			}
 			why := map[string]int{}
 			for _, x := range m.Missed {
 				why[x.Why]++
 			}
-			if len(why) > 0 || m.Undecoded > 0 {
-				t.Logf("%s: missed %v, %d bytes unknown", m.Path, why, m.Undecoded)
+			wanted := len(m.Instructions) + len(m.Missed)
+			most := max(wanted/mayMissOf, mayMissFew)
+			if len(m.Missed) > most || m.Undecoded > uint64(most) {
+				t.Errorf("%s: of %d memory instructions missed %v, %d bytes unknown; at most %d of each", m.Path, wanted, why, m.Undecoded, most)
+			} else if len(why) > 0 || m.Undecoded > 0 {
+				t.Logf("%s: of %d missed %v, %d bytes unknown", m.Path, wanted, why, m.Undecoded)
 			}
 		}
 		for _, s := range c.NotCounted {
