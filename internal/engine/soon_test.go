@@ -118,10 +118,11 @@ func TestSoonGone(t *testing.T) {
 }
 
 // Each instruction of some of libc's functions and of the program is executed elsewhere, or stepped where that cannot be: results and the number of steps are as natively, and no step shows the copy.
+// Both have the same addresses: libc's string functions take some steps more where a page ends, which failed one time in fifteen.
 func TestSteps(t *testing.T) {
 	prog := compile(t, "steps.c", "-O1", "-Wl,-z,now")
-	want, _ := patched(t, engine.Options{Client: &asked{everywhere: everywhere{t: t}}}, "", prog, "plainly") // functions of the agent's are not natively there
-	got, _ := patched(t, engine.Options{Client: &asked{everywhere: everywhere{t: t}}}, "", prog)
+	want, _ := patched(t, engine.Options{Client: &asked{everywhere: everywhere{t: t}}}, "", "setarch", "-R", prog, "plainly") // functions of the agent's are not natively there
+	got, _ := patched(t, engine.Options{Client: &asked{everywhere: everywhere{t: t}}}, "", "setarch", "-R", prog, "by copy")
 	var passed, again, left int
 	if _, err := fmt.Sscanf(got.stderr, "passed %d, again %d, left %d", &passed, &again, &left); err != nil || passed < 4*left || again != 0 {
 		t.Errorf("%q: %v", got.stderr, err)
