@@ -255,60 +255,46 @@ func (k *asked) late(q ctl.Question, p agent.Info) ctl.Answer {
 	return ctl.Late(q)
 }
 
-// lostWords says why an epoch cannot be executed again.
+// lostBy says why an epoch cannot be executed again.
+var lostBy = map[wire.GuardLost]string{
+	wire.GuardLostLog:     "its log was full",
+	wire.GuardLostObjects: "too many locks and the like were used",
+	wire.GuardLostThreads: "there are too many threads",
+	wire.GuardLostKind:    "a lock was used whose kind cannot be followed (robust, shared by processes, with priorities)",
+	wire.GuardLostCall:    "a system call was made that cannot be undone",
+	wire.GuardLostThread:  "a thread was made or ended in a way that cannot be followed",
+	wire.GuardLostModule:  "a library was loaded or unloaded",
+	wire.GuardLostProcess: "a process was made, or another program executed",
+	wire.GuardLostOnce:    "an initialiser ran (once, a static variable)",
+	wire.GuardLostSignal:  "a signal's handler ran",
+	wire.GuardLostMemory:  "memory could not be kept",
+}
+
 func lostWords(why wire.GuardLost) string {
-	switch why {
-	case wire.GuardLostLog:
-		return "its log was full"
-	case wire.GuardLostObjects:
-		return "too many locks and the like were used"
-	case wire.GuardLostThreads:
-		return "there are too many threads"
-	case wire.GuardLostKind:
-		return "a lock was used whose kind cannot be followed (robust, shared by processes, with priorities)"
-	case wire.GuardLostCall:
-		return "a system call was made that cannot be undone"
-	case wire.GuardLostThread:
-		return "a thread was made or ended"
-	case wire.GuardLostModule:
-		return "a library was loaded or unloaded"
-	case wire.GuardLostProcess:
-		return "a process was made, or another program executed"
-	case wire.GuardLostOnce:
-		return "an initialiser ran (once, a static variable)"
-	case wire.GuardLostSignal:
-		return "a signal's handler ran"
-	case wire.GuardLostMemory:
-		return "memory could not be kept"
+	if s := lostBy[why]; s != "" {
+		return s
 	}
 	return why.String()
 }
 
-// verdictWords says what came of a re-execution.
+// cameTo says what came of a re-execution; of the others a thread went another way.
+var cameTo = map[wire.GuardVerdict]string{
+	wire.GuardVerdictIdentical:    "identical: events, results and memory are the same",
+	wire.GuardVerdictStack:        "the same but for words of stacks: events, results and all other memory",
+	wire.GuardVerdictMemory:       "memory differs",
+	wire.GuardVerdictMap:          "what is mapped differs",
+	wire.GuardVerdictStalled:      "it came to no end",
+	wire.GuardVerdictFailed:       "it could not be executed again",
+	wire.GuardVerdictCallNumber:   "another system call was made",
+	wire.GuardVerdictCallArgument: "a system call had other arguments",
+	wire.GuardVerdictCallResult:   "a system call had another result",
+	wire.GuardVerdictCallBytes:    "a system call had other data",
+	wire.GuardVerdictResult:       "a lock or the like had another result",
+}
+
 func verdictWords(v wire.GuardVerdict) string {
-	switch v {
-	case wire.GuardVerdictIdentical:
-		return "identical: events, results and memory are the same"
-	case wire.GuardVerdictStack:
-		return "the same but for words of stacks: events, results and all other memory"
-	case wire.GuardVerdictMemory:
-		return "memory differs"
-	case wire.GuardVerdictMap:
-		return "what is mapped differs"
-	case wire.GuardVerdictStalled:
-		return "it came to no end"
-	case wire.GuardVerdictFailed:
-		return "it could not be executed again"
-	case wire.GuardVerdictCallNumber:
-		return "another system call was made"
-	case wire.GuardVerdictCallArgument:
-		return "a system call had other arguments"
-	case wire.GuardVerdictCallResult:
-		return "a system call had another result"
-	case wire.GuardVerdictCallBytes:
-		return "a system call had other data"
-	case wire.GuardVerdictResult:
-		return "a lock or the like had another result"
+	if s := cameTo[v]; s != "" {
+		return s
 	}
 	return "a thread went another way" // event, more
 }

@@ -16,7 +16,6 @@
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/mman.h>
-#include <sys/personality.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -351,27 +350,6 @@ static long unmap_run(uintptr_t at, size_t bytes)
 	return RS_SYS2(SYS_munmap, at, bytes);
 }
 
-/* Has the heap begin elsewhere: brk goes up to the place, and what it has mapped on the way is given back. brk(2) adds to the mapping that ends where it stands, or makes one. Refused where
- * somebody has memory of it already, or counts on its place (such as programs that write themselves to a file, before the kernel is asked to leave addresses as they are), and where a
- * limit is on it, since the kernel would count the way. A program that takes the heap back below its beginning, which natively fails, would unmap what is there now. */
-static long move_heap(uintptr_t from, uintptr_t to)
-{
-	struct rlimit64 data;
-	if (from >= to || to % RS_PAGE)
-		return -EINVAL;
-	long personality = RS_SYS1(SYS_personality, 0xffffffff), r = RS_SYS4(SYS_prlimit64, 0, RLIMIT_DATA, 0, &data);
-	if (personality < 0 || personality & ADDR_NO_RANDOMIZE)
-		return -EPERM;
-	if (r < 0 || data.rlim_cur != RLIM64_INFINITY)
-		return -ENOMEM;
-	if ((uintptr_t)RS_SYS1(SYS_brk, 0) != from)
-		return -EBUSY;
-	if ((uintptr_t)RS_SYS1(SYS_brk, to) != to)
-		return -ENOMEM;
-	from = (from + RS_PAGE - 1) & -RS_PAGE;
-	return from < to ? RS_SYS2(SYS_munmap, from, to - from) : 0;
-}
-
 static long do_op(struct rs_patch_op *op)
 {
 	switch (op->kind) {
@@ -415,7 +393,7 @@ static long do_op(struct rs_patch_op *op)
 		describe(op->address, op->value);
 		return 0;
 	case RS_PATCH_DO_HEAP:
-		return move_heap(op->address, op->value);
+		return rs_vm_move_heap(op->address, op->value);
 	case RS_PATCH_DO_FREED:
 		__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
 		return 0;

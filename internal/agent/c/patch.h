@@ -96,4 +96,8 @@ void rs_signal_unwrap(struct rs_kernel_action *old, bool trap_was_masked) RS_HID
 void rs_cancel_prepare(void) RS_HIDDEN;
 /* Sites that were asked for and are not patched; UINT32_MAX: no code is. */
 uint32_t rs_patch_missing(void) __attribute__((visibility("hidden")));
+/* vm.c: has the heap begin elsewhere: brk goes up to the place, and what it has mapped on the way is given back. brk(2) adds to the mapping that ends where it stands, or makes one. Refused where
+ * somebody has memory of it already, or counts on its place (such as programs that write themselves to a file, before the kernel is asked to leave addresses as they are), and where a
+ * limit is on it, since the kernel would count the way. A program that takes the heap back below its beginning, which natively fails, would unmap what is there now. */
+long rs_vm_move_heap(uintptr_t from, uintptr_t to) __attribute__((visibility("hidden")));
 #endif

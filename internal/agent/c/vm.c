@@ -4,8 +4,12 @@
  * here, nor what the program maps by syscall(). In filtered mode only the end of memory matters: sync objects in it are gone.
  */
 #include "uring.h"
+#include "patch.h"
+#include <errno.h>
 #include <stdarg.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static void gone(struct rs_thread *t, void *p, size_t n)
@@ -107,3 +111,23 @@ RS_EXPORT void *sbrk(intptr_t by)
 RS_ALIAS(__mmap, mmap);
 RS_ALIAS(__munmap, munmap);
 RS_ALIAS(__sbrk, sbrk);
+
+/* --- the heap's place ------------------------------------------------------------------------------------------------------------ */
+
+long rs_vm_move_heap(uintptr_t from, uintptr_t to)
+{
+	struct rlimit64 data;
+	if (from >= to || to % RS_PAGE)
+		return -EINVAL;
+	long personality = RS_SYS1(SYS_personality, 0xffffffff), r = RS_SYS4(SYS_prlimit64, 0, RLIMIT_DATA, 0, &data);
+	if (personality < 0 || personality & ADDR_NO_RANDOMIZE)
+		return -EPERM;
+	if (r < 0 || data.rlim_cur != RLIM64_INFINITY)
+		return -ENOMEM;
+	if ((uintptr_t)RS_SYS1(SYS_brk, 0) != from)
+		return -EBUSY;
+	if ((uintptr_t)RS_SYS1(SYS_brk, to) != to)
+		return -ENOMEM;
+	from = (from + RS_PAGE - 1) & -RS_PAGE;
+	return from < to ? RS_SYS2(SYS_munmap, from, to - from) : 0;
+}
