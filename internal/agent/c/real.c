@@ -32,7 +32,7 @@ void rs_real_init(void)
 	state = 2;
 }
 
-/* Before there is a second thread. What a miss allocates comes from the early area meanwhile: nothing of ours is the first in the program's heap, which may still be moved (patch.c). */
+/* Before there is a second thread. What a miss allocates comes from the early area meanwhile: nothing of ours is the first in the program's heap, which may still be moved (vm.c). */
 void rs_real_init_maybe(void)
 {
 	__typeof__(rs_real.malloc) malloc = rs_real.malloc;
