@@ -212,6 +212,7 @@ const (
 	NoticeForeignHeap    Notice = 15
 	NoticeHeapUnchecked  Notice = 16
 	NoticeKernelRequests Notice = 17
+	NoticeStacksShort    Notice = 18
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }

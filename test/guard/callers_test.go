@@ -58,3 +58,41 @@ func TestCallers(t *testing.T) {
 		}
 	}
 }
+
+// A recursion that allocated (262,144 nodes of a tree, in as many ways) filled the tables of stacks: those of all later blocks were missing, and it took 57 times its native time, most of it walks of frames that said nothing
+// new. Such a place's stacks lose their outer frames now, which is said; those of the blocks before, and of other places, do not.
+func TestManyWays(t *testing.T) {
+	const source = "testdata/ways.c"
+	for _, level := range []string{"-O0", "-O2"} {
+		exe := filepath.Join(bin, "ways"+level)
+		if out, err := exec.Command("gcc", "-g", level, "-w", "-o", exe, source).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, c := range []struct {
+			name        string
+			least, most int // frames of the program
+			inner       string
+		}{{"first", 7, 9, "leaf"}, {"last", 2, 6, "leaf"}, {"another", 1, 2, "other"}} {
+			t.Run(level+"/"+c.name, func(t *testing.T) {
+				t.Parallel()
+				report := filepath.Join(t.TempDir(), "report")
+				ran := run(t, exec.Command(ripstop, "guard", "--format", "text,json="+report, "--", exe, c.name))
+				list := findings(t, report)
+				if ran.how != "exit 66" || string(ran.out) != "ok\n" || len(list) != 1 || list[0].Rule != "heap-overflow" || len(list[0].Objects) == 0 {
+					t.Fatalf("%s, findings %+v\n%s", ran.how, list, ran.errs)
+				}
+				names := functions(list[0].Objects[0].Allocated, source)
+				if len(names) < c.least || len(names) > c.most || names[0] != c.inner {
+					t.Errorf("allocated by %v: not %d to %d frames from %s on", names, c.least, c.most, c.inner)
+				}
+				whole := names[len(names)-1] == "main"
+				if whole != (c.name != "last") {
+					t.Errorf("allocated by %v", names)
+				}
+				if !strings.Contains(string(ran.errs), "have fewer frames from then on") || strings.Contains(string(ran.errs), "more different stacks than the agent keeps") {
+					t.Errorf("not said, or too many:\n%s", ran.errs)
+				}
+			})
+		}
+	}
+}

@@ -197,9 +197,10 @@ static bool define_shape(struct rs_thread *t, uint32_t id, const struct shape *s
 }
 
 /* The number of what has hash h; its definition has a timestamp before any use, or, if late, it is kept if that can be. Whoever meets a number that its finder has
- * not defined yet (it may be our own thread, below a signal handler) defines it again rather than wait. */
-static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s)
+ * not defined yet (it may be our own thread, below a signal handler) defines it again rather than wait. fresh: it was not known, or there is no place for it. */
+static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s, bool *fresh)
 {
+	*fresh = false;
 	for (int i = 0; i < TABLES && table[i]; i++) {
 		uint32_t size = table_size[i], at = (uint32_t)(h >> 32);
 		for (unsigned probe = 0; probe < PROBES; probe++, at++) {
@@ -213,6 +214,7 @@ static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s
 					define_shape(t, id, s);
 				__atomic_store_n(place, h | (is_kept ? KEPT : READY), __ATOMIC_RELEASE);
 				__atomic_fetch_add(&rs_counters->stacks, 1, __ATOMIC_RELAXED);
+				*fresh = true;
 				return id;
 			}
 			if ((found & ~(uint64_t)(READY | KEPT)) != h)
@@ -225,6 +227,7 @@ static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s
 			return id;
 		}
 	}
+	*fresh = true;
 	if (table[0]) {
 		__atomic_fetch_add(&rs_counters->stack_drops, 1, __ATOMIC_RELAXED);
 		rs_notice(t, RS_NOTICE_STACK_TABLE_FULL, 0, 0);
@@ -232,9 +235,54 @@ static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s
 	return 0;
 }
 
+/* A recursion that allocates (a tree, a parser) has as many stacks as there are ways through it: a million of twelve frames, none of which says more than its innermost ones. Each costs a walk and a place, until there
+ * is none left for others. So once there are MANY_IN_ALL, an eighth of what there is room for, of a place (return address) that has had MANY the stacks of blocks have half the frames from then on, and so on; it is said once. */
+enum { PLACES = 1024, MANY_IN_ALL = 1 << 17, MANY = 1 << 8, LEAST_FRAMES = 2, HALVINGS = 3 };
+struct place { uint64_t pc; uint32_t fresh, halved; };
+static struct place places[PLACES]; /* by a hash of the pc; of two that meet the one with more stacks stays, once it has fewer frames for good (then the other keeps its own) */
+static uint32_t fresh_in_all;
+static bool any_short;
+
+static struct place *place_of(uint64_t pc) { return &places[pc * 0x9e3779b97f4a7c15ull >> 54]; }
+_Static_assert(PLACES == 1 << (64 - 54), "the hash's upper bits choose a place");
+
+static __attribute__((noinline)) void one_more(struct rs_thread *t, uint64_t pc)
+{
+	struct place *p = place_of(pc);
+	uint64_t other = __atomic_load_n(&p->pc, __ATOMIC_RELAXED);
+	if (other != pc) {
+		uint32_t its = __atomic_load_n(&p->fresh, __ATOMIC_RELAXED);
+		if (its != 0) /* a count that another thread changes meanwhile is lost: it is an estimate */
+			__atomic_store_n(&p->fresh, its - 1, __ATOMIC_RELAXED);
+		if (its != 0 || __atomic_load_n(&p->halved, __ATOMIC_RELAXED) != 0 || !__atomic_compare_exchange_n(&p->pc, &other, pc, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return;
+	}
+	bool many = __atomic_add_fetch(&p->fresh, 1, __ATOMIC_RELAXED) >= MANY;
+	if (__atomic_add_fetch(&fresh_in_all, 1, __ATOMIC_RELAXED) < MANY_IN_ALL || !many || __atomic_load_n(&p->halved, __ATOMIC_RELAXED) == HALVINGS)
+		return;
+	__atomic_store_n(&p->fresh, 0, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&p->halved, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&any_short, true, __ATOMIC_RELAXED);
+	rs_notice(t, RS_NOTICE_STACKS_SHORT, 0, pc);
+}
+
+/* The frames that a block's stack has which begins at pc. */
+static inline unsigned frames_of(uint64_t pc, unsigned depth)
+{
+	if (RS_LIKELY(!__atomic_load_n(&any_short, __ATOMIC_RELAXED)))
+		return depth;
+	const struct place *p = place_of(pc);
+	unsigned less = __atomic_load_n(&p->pc, __ATOMIC_RELAXED) == pc ? depth >> __atomic_load_n(&p->halved, __ATOMIC_RELAXED) : depth;
+	return less < LEAST_FRAMES ? (depth < LEAST_FRAMES ? depth : LEAST_FRAMES) : less;
+}
+
 static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, bool late)
 {
-	return number_of(t, hash(pcs, n), &(struct shape){.words = pcs, .n = (uint16_t)n, .late = late});
+	bool fresh;
+	uint32_t id = number_of(t, hash(pcs, n), &(struct shape){.words = pcs, .n = (uint16_t)n, .late = late}, &fresh);
+	if (RS_UNLIKELY(fresh && late && n > 0))
+		one_more(t, pcs[0] + 1); /* the first frame is a return address less 1 */
+	return id;
 }
 
 uint32_t rs_stack_of(struct rs_thread *t, const uint64_t *pcs, unsigned n) { return intern(t, pcs, n, false); }
@@ -254,7 +302,8 @@ uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
 	}
 	uint64_t h = hash(words, 2 * n) ^ stack * 0x9e3779b97f4a7c15ull;
 	h = ((h ^ h >> 31) * 0xff51afd7ed558ccdull | 2) & ~(uint64_t)(READY | KEPT);
-	return number_of(t, h, &(struct shape){.words = words, .base = stack, .n = (uint16_t)n, .holds = true});
+	bool fresh;
+	return number_of(t, h, &(struct shape){.words = words, .base = stack, .n = (uint16_t)n, .holds = true}, &fresh);
 }
 
 /* Or'ed to a depth: as rs_stack_kept. Such a stack and one to be told are not remembered as the same. */
@@ -460,12 +509,12 @@ uint32_t rs_stack_from(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 
 uint32_t rs_stack_kept(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
 {
-	return from(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? depth | LATE : depth);
+	return from(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? frames_of(pc, depth) | LATE : depth);
 }
 
 uint32_t rs_stack_again(const struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
 {
-	return again(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? depth | LATE : depth);
+	return again(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? frames_of(pc, depth) | LATE : depth);
 }
 
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)

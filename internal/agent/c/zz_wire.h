@@ -187,6 +187,7 @@ enum {
 	RS_NOTICE_FOREIGN_HEAP = 15,
 	RS_NOTICE_HEAP_UNCHECKED = 16,
 	RS_NOTICE_KERNEL_REQUESTS = 17,
+	RS_NOTICE_STACKS_SHORT = 18,
 };
 
 /* what is wrong with the bytes at or behind a heap block */
