@@ -56,7 +56,7 @@ var policy = map[string]string{
 		"internal/detect internal/race internal/report internal/agent internal/agent/origin internal/doctor internal/x86 internal/engine internal/hook internal/access internal/ctl golang.org/x/sys/unix golang.org/x/term",
 	"internal/record": "internal/wire internal/tsc internal/finding internal/image internal/unwind internal/tracee internal/trace internal/target " +
 		"internal/detect internal/report internal/agent internal/agent/origin internal/doctor internal/run internal/sample internal/step internal/pmu internal/x86 internal/engine internal/access golang.org/x/sys/unix golang.org/x/term",
-	"internal/count": "internal/wire internal/finding internal/image internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
+	"internal/count": "internal/wire internal/finding internal/image internal/unwind internal/x86 internal/patch internal/recipe internal/engine internal/agent internal/run " +
 		"github.com/google/pprof/profile",
 	"internal/tool":    "internal/wire internal/finding internal/image internal/x86 internal/target internal/engine internal/access internal/agent internal/run",
 	"internal/sharing": "internal/finding internal/tool",

@@ -5,9 +5,12 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/unwind"
 )
 
 // A Profile is how often memory instructions ran, over all processes of a run.
@@ -166,6 +169,7 @@ type Namer interface {
 type Place struct {
 	Module *Module
 	Func   string // "" is not known
+	Start  uint64 // of a function without a name: where it begins (link-time); 0: not known
 	File   string // of lines
 	Line   int    //
 	Counts Counts
@@ -179,13 +183,15 @@ func (p *Profile) Lines(n Namer) []Place { return p.places(n, true) }
 
 func (p *Profile) places(n Namer, lines bool) []Place {
 	type key struct {
-		m    *Module
-		fn   string
-		file string
-		line int
+		m     *Module
+		fn    string
+		start uint64
+		file  string
+		line  int
 	}
 	sum := map[key]*Counts{}
 	for _, m := range p.Modules {
+		start := sync.OnceValue(m.starts)
 		for i := range m.Insts {
 			in := &m.Insts[i]
 			if in.Count == 0 {
@@ -199,6 +205,9 @@ func (p *Profile) places(n Namer, lines bool) []Place {
 				}
 				k.file, k.line = f.File, f.Line
 			}
+			if k.fn == "" && !lines {
+				k.start = begins(start(), in.Addr)
+			}
 			c := sum[k]
 			if c == nil {
 				c = &Counts{}
@@ -209,13 +218,40 @@ func (p *Profile) places(n Namer, lines bool) []Place {
 	}
 	out := make([]Place, 0, len(sum))
 	for k := range maps.Keys(sum) {
-		out = append(out, Place{k.m, k.fn, k.file, k.line, *sum[k]})
+		out = append(out, Place{k.m, k.fn, k.start, k.file, k.line, *sum[k]})
 	}
 	slices.SortFunc(out, func(a, b Place) int {
 		return cmp.Or(cmp.Compare(b.Counts.Total(), a.Counts.Total()), cmp.Compare(a.Module.Path, b.Module.Path), cmp.Compare(a.Module.BuildID, b.Module.BuildID),
-			cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Func, b.Func))
+			cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Func, b.Func), cmp.Compare(a.Start, b.Start))
 	})
 	return out
+}
+
+// starts gives the functions of the module's file by its .eh_frame, in order, and where each ends; none if there is no such file any more.
+func (m *Module) starts() [][2]uint64 {
+	img, err := image.Open(m.Path)
+	if err != nil {
+		return nil
+	}
+	defer img.Close()
+	if img.BuildID() != m.BuildID {
+		return nil
+	}
+	list, _ := unwind.Ranges(img) // what cannot be read has no names
+	slices.SortFunc(list, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
+	return list
+}
+
+// begins gives where the function begins that has an address, 0 if none is known.
+func begins(list [][2]uint64, addr uint64) uint64 {
+	i, found := slices.BinarySearchFunc(list, addr, func(r [2]uint64, a uint64) int { return cmp.Compare(r[0], a) })
+	if !found {
+		i--
+	}
+	if i < 0 || addr >= list[i][1] {
+		return 0
+	}
+	return list[i][0]
 }
 
 func (m *Module) name() string { return filepath.Base(m.Path) }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
 )
 
@@ -206,3 +207,55 @@ func TestAdd(t *testing.T) {
 		}
 	}
 }
+
+// All that ran in a stripped program was one line, '? (sort)': its functions are told apart by where they begin, which .eh_frame says.
+func TestStripped(t *testing.T) {
+	dir := t.TempDir()
+	source, exe := filepath.Join(dir, "two.c"), filepath.Join(dir, "two")
+	text := "__attribute__((noinline)) int one(int *p) { return *p + 1; }\n__attribute__((noinline)) int two(int *p) { return *p * 3; }\nint main(int n, char **v) { return one(&n) + two(&n) - 5; }\n"
+	if err := os.WriteFile(source, []byte(text), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-O1", "-o", exe, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	img, err := image.Open(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string]uint64{}
+	for _, name := range []string{"one", "two"} {
+		for _, r := range img.Functions() {
+			if s, ok := img.Symbol(r[0]); ok && s.Name == name {
+				at[name] = r[0]
+			}
+		}
+	}
+	id := img.BuildID()
+	img.Close()
+	if at["one"] == 0 || at["two"] == 0 {
+		t.Fatalf("%v", at)
+	}
+	if out, err := exec.Command("strip", "-s", exe).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	p := &Profile{}
+	m := p.module(exe, id)
+	m.add([]Inst{{at["one"], "mov", Access{Load, 4}, patch.TierJump, 5}, {at["one"] + 2, "mov", Access{Load, 4}, patch.TierJump, 1}, {at["two"] + 3, "mov", Access{Load, 4}, patch.TierJump, 7}, {8, "mov", Access{Load, 4}, patch.TierJump, 2}})
+	want := []Place{{Module: m, Start: at["two"], Counts: Counts{Load: 7}}, {Module: m, Start: at["one"], Counts: Counts{Load: 6}}, {Module: m, Counts: Counts{Load: 2}}}
+	if got := p.Functions(nameless{}); !slices.Equal(got, want) {
+		t.Errorf("%+v, not %+v", got, want)
+	}
+	var b bytes.Buffer
+	if err := p.WriteText(&b, nameless{}, 0); err != nil || !strings.Contains(b.String(), fmt.Sprintf("  two+%#x\n", at["two"])) || !strings.Contains(b.String(), "  ? (two)\n") {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+	m.BuildID = "another" // the file is another one by now
+	if got := p.Functions(nameless{}); len(got) != 1 || got[0].Start != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+type nameless struct{}
+
+func (nameless) Frames(string, string, uint64) []finding.Frame { return []finding.Frame{{}} }

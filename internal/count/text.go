@@ -34,6 +34,9 @@ func (p *Profile) WriteText(w io.Writer, n Namer, top int) error {
 			}
 		}
 		p.table(b, "function", top, p.Functions(n), total.Total(), func(l *Place) string {
+			if l.Func == "" && l.Start != 0 {
+				return fmt.Sprintf("%s+%#x", printable(l.Module.name()), l.Start)
+			}
 			return fmt.Sprintf("%s (%s)", nameOr(l.Func, "?"), printable(l.Module.name()))
 		})
 		p.table(b, "line", top, p.Lines(n), total.Total(), func(l *Place) string {
