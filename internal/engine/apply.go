@@ -22,12 +22,14 @@ type change struct {
 	remove []uint64
 	some   bool // as many of add as can be, and nothing is to be removed
 	tx     *patch.Transaction
+	begun  int // how many of its steps were begun; where nobody else runs the text there is one
 }
 
 // attempts is how often a change is planned anew because somebody else has mapped memory where trampolines were to lie.
 const attempts = 5
 
-// apply plans changes and carries them out: all of them, or none if there is an error other than errGone.
+// apply plans changes and carries them out: all of them, or none if there is an error other than errGone; or, if what was begun cannot be taken back either, a part of them, and then the text
+// concerned is left as it is from then on.
 func (p *Process) apply(list []*change) error {
 	var err error
 	alone := p.alone()
@@ -38,12 +40,12 @@ func (p *Process) apply(list []*change) error {
 		if err = p.prepare(list, alone); err == nil {
 			break
 		}
-		for _, c := range list {
-			for _, x := range c.tx.New {
-				p.bury(x) // if it is in a run already
-			}
+		if failed(err, wire.PatchDoTrap) { // the process was told of some
+			return p.takeBack(list, alone, err)
 		}
-		p.abort(list)
+		for _, c := range list {
+			p.abort(c)
+		}
 		if !errors.Is(err, unix.EEXIST) {
 			return err
 		}
@@ -56,12 +58,13 @@ func (p *Process) apply(list []*change) error {
 	}
 	for _, c := range list {
 		if alone {
-			err = p.rewrite(c)
+			c.begun = 1
+			err = p.rewrite(c.t, c.tx.Edits)
 		} else {
-			err = p.edit(c)
+			err = p.edit(c.t, c.tx, c.tx.Steps(), &c.begun, p.atLast) // nothing follows the last step but the answer
 		}
 		if err != nil {
-			return fail(list, err)
+			return p.takeBack(list, alone, err)
 		}
 	}
 	// A thread that was alone is the only one that may have seen the old code, and serializes its processor before it goes on (patch.c).
@@ -73,49 +76,48 @@ func (p *Process) apply(list []*change) error {
 		}
 		for _, x := range c.tx.Old {
 			p.count(x, -1)
-			n := x.Trampoline.Len()
-			p.old += uint64(n)
-			p.buried += uint64(n)
-			p.graves = append(p.graves, grave{x.Trampoline.At, n, c.t})
+			p.inter(c.t, x)
 		}
 	}
 	return nil
 }
 
-// fail notes that texts are not as planned, since something failed in the middle. What int3 there are stay; the program runs on.
-func fail(list []*change, err error) error {
-	for _, c := range list {
-		c.t.planner.Commit(c.tx)
-		c.t.broken = err
-	}
-	return err
+// inter notes that nothing leads to a trampoline any more.
+func (p *Process) inter(t *text, x *patch.Patch) {
+	n := x.Trampoline.Len()
+	p.old += uint64(n)
+	p.buried += uint64(n)
+	p.graves = append(p.graves, grave{x.Trampoline.At, n, t})
 }
 
 // plan plans all, or none.
 func (p *Process) plan(list []*change) error {
 	for i, c := range list {
 		err := c.t.broken
-		if err != nil {
-			p.abort(list[:i])
-			return err
-		}
-		if c.some {
+		switch {
+		case err != nil:
+		case c.some:
 			c.tx, err = c.t.planner.PlanSome(c.add)
-		} else {
+		default:
 			c.tx, err = c.t.planner.Plan(c.add, c.remove)
 		}
 		if err != nil {
-			p.abort(list[:i])
+			for _, c := range list[:i] {
+				c.t.planner.Abort(c.tx)
+			}
 			return err
 		}
+		c.begun = 0
 	}
 	return nil
 }
 
-func (p *Process) abort(list []*change) {
-	for _, c := range list {
-		c.t.planner.Abort(c.tx)
+// abort takes back what was planned, where no thread can have come to a new trampoline.
+func (p *Process) abort(c *change) {
+	for _, x := range c.tx.New {
+		p.bury(x) // if it is in a run already
 	}
+	c.t.planner.Abort(c.tx)
 }
 
 // prepare puts in place what must be there before the first byte of a text changes.
@@ -148,17 +150,11 @@ func (p *Process) prepare(list []*change, alone bool) error {
 	}
 	traps := false
 	for _, c := range list {
-		across := map[uint64]bool{}
-		for _, e := range acrossPages(c.tx.Edits) {
-			across[e.At] = true
-		}
-		for i := range c.tx.Edits {
+		for _, i := range trapping(c.tx, alone) {
 			e := &c.tx.Edits[i]
-			if !alone || e.New[0] == opTrap || across[e.At] {
-				traps = true
-				c.t.traps.set(e.At-c.t.at, len(c.t.code))
-				ops = append(ops, op(wire.PatchDoTrap, e.At, e.To))
-			}
+			traps = true
+			c.t.traps.set(e.At-c.t.at, len(c.t.code))
+			ops = append(ops, op(wire.PatchDoTrap, e.At, e.To))
 		}
 	}
 	// A run that the process was not told of is none.
@@ -188,6 +184,20 @@ func (p *Process) prepare(list []*change, alone bool) error {
 		return err
 	}
 	return told(p.do(ops...))
+}
+
+// trapping gives the edits at which there is an int3 while they are made or afterwards.
+func trapping(tx *patch.Transaction, alone bool) (list []int) {
+	across := map[uint64]bool{}
+	for _, e := range acrossPages(tx.Edits) {
+		across[e.At] = true
+	}
+	for i := range tx.Edits {
+		if e := &tx.Edits[i]; !alone || e.New[0] == opTrap || across[e.At] {
+			list = append(list, i)
+		}
+	}
+	return list
 }
 
 // hasFrames says whether a trampoline lies in pages that show frames, or will when soon is mapped.
@@ -292,13 +302,15 @@ func (w *writer) flush(p *Process) error {
 
 // rewrite changes a text while only the thread that asks is there to run it. Each page is written at once; where a jump may lie on two pages its head is int3 until both are,
 // so that the text is right at all times: we may be killed.
-func (p *Process) rewrite(c *change) error {
-	edits := c.tx.Edits
+func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 	across := acrossPages(edits)
 	for _, e := range across {
 		if err := p.write(e.At, []byte{opTrap}); err != nil {
 			return err
 		}
+	}
+	for i := range edits {
+		copy(t.live[edits[i].At-t.at:], edits[i].New)
 	}
 	for i := 0; i < len(edits); {
 		lo, page := edits[i].At, edits[i].At/patch.PageSize
@@ -306,7 +318,7 @@ func (p *Process) rewrite(c *change) error {
 		for ; i < len(edits) && edits[i].At/patch.PageSize == page; i++ {
 			hi = edits[i].At + uint64(len(edits[i].New))
 		}
-		b := slices.Clone(c.t.plan.Bytes(lo, hi))
+		b := slices.Clone(t.live[lo-t.at : hi-t.at])
 		for _, e := range across {
 			if e.At >= lo && e.At < hi {
 				b[e.At-lo] = opTrap
@@ -322,31 +334,28 @@ func (p *Process) rewrite(c *change) error {
 			return err
 		}
 	}
-	for i := range edits {
-		copy(c.t.live[edits[i].At-c.t.at:], edits[i].New)
-	}
 	return nil
 }
 
-// edit changes a text while other threads run it.
-func (p *Process) edit(c *change) error {
-	steps := c.tx.Steps()
+// edit changes a text while other threads run it, by steps of a transaction: all of them, or the last ones. begun is how many were begun; last is how the last is seen to.
+func (p *Process) edit(t *text, tx *patch.Transaction, steps [][]patch.Write, begun *int, last func(ops ...wire.PatchOp) error) error {
 	// A jump inside a displaced instruction is made of heads, too: of lower rank than the one that leads to it. So it must be vacant before each step up to the tails.
-	standing := len(c.tx.Vacate) > 0
+	standing := len(tx.Vacate) > 0
 	for i, step := range steps {
-		standing = standing && (i == 0 || !tails(step, c.tx))
-		if err := p.step(c.t, step); err != nil {
+		*begun = i + 1
+		standing = standing && step[0].Bytes[0] == opTrap && !tails(step, tx)
+		if err := p.step(t, step); err != nil {
 			return err
 		}
 		sync := p.do
-		if i+1 == len(steps) { // nothing follows but the answer
-			sync = p.atLast
+		if i+1 == len(steps) {
+			sync = last
 		}
 		if err := sync(op(wire.PatchDoSync, 0, 0)); err != nil {
 			return err
 		}
 		if standing && i+1 < len(steps) {
-			if err := p.vacate(c.tx.Vacate); err != nil {
+			if err := p.vacate(tx.Vacate); err != nil {
 				return err
 			}
 		}

@@ -1,7 +1,23 @@
 package engine
 
-// Reclaim looks for old trampolines' memory now.
+import (
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
+)
+
 // Taken says whether the text was changed before the asker was told of the trampolines: it is when it is answered, or we are gone.
 func (p *Process) Taken() bool { return p.page.Turn == turnTaken && len(p.last) > 0 }
 
+// Reclaim looks for old trampolines' memory now.
 func (p *Process) Reclaim() error { return p.reclaim() }
+
+// Hook has a function called before each write to the process and each operation that it is told to do, which fails if the function gives an errno: of a write half is done.
+func (p *Process) Hook(f func(wire.PatchOp) unix.Errno) { p.hook = f }
+
+// Patch gives the patch of an instruction, also of one that was displaced.
+func (m *Module) Patch(at uint64) *patch.Patch { return m.text(at).planner.At(at) }
+
+// Buried gives how many bytes of trampolines nothing leads to that are not to be used again yet.
+func (p *Process) Buried() uint64 { return p.buried }

@@ -342,6 +342,9 @@ func (p *Process) merge(from int, list []*patch.Patch) error {
 		}
 		ops = append(ops, o)
 	}
+	if err := p.do(ops...); err != nil {
+		return err // it may have been told of the new one, which stays for good
+	}
 	for _, r := range p.runs[from:] {
 		r.in.runs--
 	}
@@ -352,9 +355,6 @@ func (p *Process) merge(from int, list []*patch.Patch) error {
 		} else {
 			p.dead[at] = died
 		}
-	}
-	if err := p.do(ops...); err != nil {
-		return err
 	}
 	p.arenas = slices.DeleteFunc(p.arenas, func(a *arena) bool {
 		if a.runs > 0 {

@@ -44,6 +44,10 @@ func (p *Process) read(at uint64, b []byte) error {
 // write writes to the process's memory, whatever its permissions.
 func (p *Process) write(at uint64, b []byte) error {
 	if p.mem != nil {
+		if err := p.fails(op(wire.PatchDoWrite, at, uint64(len(b)))); err != nil {
+			_, _ = p.mem.WriteAt(b[:len(b)/2], int64(at)) // the worst that can be
+			return err
+		}
 		if _, err := p.mem.WriteAt(b, int64(at)); err != nil {
 			return fmt.Errorf("writing %d bytes at %#x: %w", len(b), at, err)
 		}

@@ -151,10 +151,19 @@ func (p *Process) finish(result unix.Errno) {
 func (p *Process) do(ops ...wire.PatchOp) error {
 	if last := p.last; len(last) > 0 {
 		p.last = nil
-		if err := p.do(last...); err != nil {
+		if err := p.doNow(last); err != nil {
 			return err
 		}
 	}
+	for i := range ops {
+		if err := p.fails(ops[i]); err != nil {
+			return errors.Join(p.doNow(ops[:i]), err)
+		}
+	}
+	return p.doNow(ops)
+}
+
+func (p *Process) doNow(ops []wire.PatchOp) error {
 	for len(ops) > 0 {
 		n := min(len(ops), wire.PatchOps)
 		atomic.StoreUint32(&p.page.Count, 0) // if we are gone now, half of an operation is none
@@ -176,6 +185,17 @@ func (p *Process) do(ops ...wire.PatchOp) error {
 		ops = ops[n:]
 	}
 	p.stored = 0
+	return nil
+}
+
+// fails says whether an operation is to fail, in tests.
+func (p *Process) fails(o wire.PatchOp) error {
+	if p.hook == nil {
+		return nil
+	}
+	if errno := p.hook(o); errno != 0 {
+		return &opError{o, errno}
+	}
 	return nil
 }
 

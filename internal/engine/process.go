@@ -35,8 +35,9 @@ type Process struct {
 	stored  int            // bytes of page.Bytes that it stores then
 	polls   int            // without success, in a row; below 0: how often it is left
 	closed  atomic.Bool
-	mem     *os.File // /proc/PID/mem; nil: refused
-	tasks   *os.File // /proc/PID/task; nil: not opened yet
+	hook    func(wire.PatchOp) unix.Errno // of tests: before each write and each operation, which fails by what it gives
+	mem     *os.File                      // /proc/PID/mem; nil: refused
+	tasks   *os.File                      // /proc/PID/task; nil: not opened yet
 
 	shared []byte
 	used   int // of shared

@@ -339,6 +339,29 @@ func (tx *Transaction) Steps() (steps [][]Write) {
 
 var trapByte = []byte{opTrap}
 
+// Back gives what takes the transaction back that was begun and not done: of its Steps the last n undo the first n of this one's, of which the last may have been written in part, from that one to the
+// first. So they keep to the same order, with their own Vacate: the jumps inside neighbours of new patches. While they are written a thread that traps goes on where it did before, in a new trampoline; To
+// is where it is to go on from then on: in an old one, or (0) nowhere else, since int3 is gone. It is not the planner's: Undo ends this one.
+func (tx *Transaction) Back() *Transaction {
+	back := &Transaction{Edits: make([]Edit, len(tx.Edits))}
+	old := 0
+	for i := range tx.Edits {
+		e := &tx.Edits[i]
+		back.Edits[i] = Edit{At: e.At, Old: e.New, New: e.Old, Rank: e.Rank}
+		if old < len(tx.Old) && tx.Old[old].At == e.At {
+			back.Edits[i].To = tx.Old[old].Trampoline.At
+			old++
+		}
+	}
+	for _, x := range tx.New {
+		if x.Via != 0 {
+			back.Vacate = append(back.Vacate, x.Via)
+		}
+	}
+	slices.Sort(back.Vacate)
+	return back
+}
+
 func (p *Planner) finish(tx *Transaction) {
 	if tx.done || p.pending != tx {
 		panic("BUG: patch: a transaction is ended that is not under way")
@@ -354,10 +377,20 @@ func (p *Planner) Commit(tx *Transaction) {
 
 // Abort takes a transaction back that was not applied.
 func (p *Planner) Abort(tx *Transaction) {
+	p.undo(tx)
+	for _, x := range tx.New {
+		p.free(&x.Trampoline)
+	}
+	tx.New = nil
+}
+
+// Undo is Abort for a transaction whose steps were begun and have been taken back: the memory of New stays taken until Space.Free is told that no thread is there any more.
+func (p *Planner) Undo(tx *Transaction) { p.undo(tx) }
+
+func (p *Planner) undo(tx *Transaction) {
 	p.finish(tx)
 	for _, x := range tx.New {
 		p.uninstall(uint32(x.At - p.text.at))
-		p.free(&x.Trampoline)
 	}
 	for i, old := range tx.old {
 		if r := p.records.add(old.off); !r.patched() {
@@ -368,7 +401,6 @@ func (p *Planner) Abort(tx *Transaction) {
 		p.records.add(tx.before[i].off).recipe = tx.before[i].recipe
 	}
 	p.tidy(tx)
-	tx.New = nil
 }
 
 // tidy removes the records that say nothing any more.

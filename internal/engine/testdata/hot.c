@@ -1,4 +1,5 @@
-/* hot.c: threads run functions whose instructions are patched and unpatched all the while and which signals interrupt, and check what comes of them. hot SECONDS THREADS. */
+/* hot.c: threads run functions whose instructions are patched and unpatched all the while and which signals interrupt, and check what comes of them. hot SECONDS THREADS. With no threads
+ * the one that asks for changes runs the functions by itself, in between. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -152,18 +153,27 @@ int main(int argc, char **argv)
 		pthread_create(&t[i], NULL, worker, (void *)(uintptr_t)(i * 5));
 	struct targets all = {t, threads};
 	pthread_t shoots;
-	pthread_create(&shoots, NULL, shooter, &all);
+	if (threads)
+		pthread_create(&shoots, NULL, shooter, &all);
 	time_t end = time(NULL) + seconds;
 	int failed = 0;
 	for (unsigned n = 0; time(NULL) < end; n++) {
 		int r = patch ? patch(n) : 0;
 		if (r)
 			failed = r;
+		if (!threads) {
+			struct answer a = work((int)(n % 16));
+			if (memcmp(&a, &right[n % 16], sizeof a))
+				bad++;
+			raise(SIGUSR1);
+			rounds++;
+		}
 		if (!patch)
 			usleep(1000);
 	}
 	stop = 1;
-	pthread_join(shoots, NULL);
+	if (threads)
+		pthread_join(shoots, NULL);
 	for (int i = 0; i < threads; i++)
 		pthread_join(t[i], NULL);
 	printf("bad %lu, failed %d, %s\n", bad, failed, rounds && signals ? "ran" : "did not run");
