@@ -397,12 +397,11 @@ func (p *Process) step(t *text, step []patch.Write) error {
 // --- threads in what changes ---------------------------------------------------------------------------------------------------
 
 // vacateFor and vacateWait bound how long a thread is waited for that stands in a jump inside a displaced instruction, or that a busy machine gives no time to say where it stands.
-const (
-	vacateFor  = 30 * time.Second
-	vacateWait = time.Millisecond
-)
+var vacateFor = 30 * time.Second
 
-// vacate waits until no thread stands at an address.
+const vacateWait = time.Millisecond
+
+// vacate waits until no thread stands at an address, a child's neither that has the memory in common: vfork's.
 func (p *Process) vacate(at []uint64) error {
 	for end := time.Now().Add(vacateFor); ; time.Sleep(vacateWait) {
 		stands := false

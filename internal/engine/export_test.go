@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"time"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/patch"
@@ -21,3 +23,16 @@ func (m *Module) Patch(at uint64) *patch.Patch { return m.text(at).planner.At(at
 
 // Buried gives how many bytes of trampolines nothing leads to that are not to be used again yet.
 func (p *Process) Buried() uint64 { return p.buried }
+
+// VacateFor bounds how long a thread is waited for from now on, and gives back what it was.
+func VacateFor(d time.Duration) (was time.Duration) {
+	was, vacateFor = vacateFor, d
+	return was
+}
+
+// Blind has nobody known to share another's memory, as where the kernel does not tell, until the function is called that it gives.
+func Blind() (undo func()) {
+	was := sharesMemory
+	sharesMemory = func(int, int) bool { return false }
+	return func() { sharesMemory = was }
+}
