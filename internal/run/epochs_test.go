@@ -118,6 +118,22 @@ func TestEndsOfThreads(t *testing.T) {
 	}
 }
 
+// Memory that other processes see is not put back, and a re-execution writes to it again: a counter there had counted twice what was done once. And a file that was unmapped in an epoch cannot be mapped again where its name is gone, or another's: the process
+// was killed ("cannot go back to the checkpoint"), as sqlite's was that had closed a database with a write-ahead log. Such epochs are not executed again; the program is as natively.
+func TestEpochsOfMappings(t *testing.T) {
+	for what, lost := range map[string]string{"shared": "lost: shared", "file": "lost: file", "named": "lost: file"} {
+		t.Run(what, func(t *testing.T) {
+			counts := asNatively(t, path("mapped"), what, t.TempDir())
+			if counts[lost] < 1 {
+				t.Errorf("no epoch was %s", lost)
+			}
+			if what != "shared" && counts["executed again: identical"] < 1 {
+				t.Error("no epoch was executed again")
+			}
+		})
+	}
+}
+
 // Real programs are as natively. What came of their epochs is in the log: docs/status.md says which are not identical.
 func TestEpochsOfPrograms(t *testing.T) {
 	if os.Getenv("RIPSTOP_SOAK") == "" && testing.Short() {

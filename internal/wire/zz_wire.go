@@ -394,6 +394,8 @@ const (
 	GuardLostOnce    GuardLost = 9
 	GuardLostSignal  GuardLost = 10
 	GuardLostMemory  GuardLost = 11
+	GuardLostShared  GuardLost = 12
+	GuardLostFile    GuardLost = 13
 )
 
 func (v GuardLost) String() string { return enumName("GuardLost", uint32(v)) }

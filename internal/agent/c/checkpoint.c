@@ -12,6 +12,7 @@
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 /* linux/fs.h and linux/userfaultfd.h of 6.7; Debian 12's are older. */
 struct scan_region { uint64_t start, end, categories; };
@@ -478,6 +479,17 @@ static long unmap(const struct range *r, uint64_t lo, uint64_t hi)
 	return r->stack ? RS_SYS3(SYS_madvise, lo, hi - lo, MADV_DONTNEED) : RS_SYS2(SYS_munmap, lo, hi - lo);
 }
 
+/* The file that a mapping was of, by its name. -ESTALE: another one has it now. Of the device /proc says another number than stat where file systems lie above others. */
+static long open_mapped(const struct map *m, const struct range *r)
+{
+	struct stat st;
+	long fd = RS_SYS4(SYS_openat, AT_FDCWD, m->paths + r->path, r->shared && r->prot & WRITE ? O_RDWR | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0 || (RS_SYS2(SYS_fstat, fd, &st) == 0 && st.st_ino == r->inode))
+		return fd;
+	RS_SYS1(SYS_close, fd);
+	return -ESTALE;
+}
+
 static long map(const struct map *m, const struct range *r, uint64_t lo, uint64_t hi)
 {
 	if (r->special)
@@ -486,7 +498,7 @@ static long map(const struct map *m, const struct range *r, uint64_t lo, uint64_
 	int flags = (r->shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE;
 	long fd = -1, p;
 	if (r->inode) {
-		fd = RS_SYS4(SYS_openat, AT_FDCWD, m->paths + r->path, r->shared && r->prot & WRITE ? O_RDWR | O_CLOEXEC : O_RDONLY | O_CLOEXEC, 0);
+		fd = open_mapped(m, r);
 		if (fd < 0)
 			return fd;
 		p = RS_SYS6(SYS_mmap, lo, hi - lo, kernel_prot(r), flags, fd, r->offset + (lo - r->lo));
@@ -514,10 +526,22 @@ static long undo(const struct map *to, const struct range *kept, const struct ra
 	return RS_SYS3(SYS_mprotect, lo, hi - lo, kernel_prot(kept));
 }
 
-/* The map of now becomes `to`. */
-static long undo_all(const struct map *to)
+/* Could undo map it? */
+static long could(const struct map *to, const struct range *kept, const struct range *now, uint64_t lo, uint64_t hi)
 {
-	const struct range *k = to->range, *n = state->now.range, *kept_end = k + to->count, *now_end = n + state->now.count;
+	(void)lo, (void)hi;
+	if (!kept || kept->special || !kept->inode || (now && same_memory(kept, now)))
+		return 0;
+	long fd = open_mapped(to, kept);
+	if (fd >= 0)
+		RS_SYS1(SYS_close, fd);
+	return fd < 0 ? fd : 0;
+}
+
+/* For each piece of addresses; with undo the map of now becomes `to`. */
+static long undo_all(const struct map *to, const struct map *now, long (*f)(const struct map *, const struct range *, const struct range *, uint64_t, uint64_t))
+{
+	const struct range *k = to->range, *n = now->range, *kept_end = k + to->count, *now_end = n + now->count;
 	uint64_t at = 0;
 	while (k < kept_end || n < now_end) {
 		uint64_t next = UINT64_MAX;
@@ -526,7 +550,7 @@ static long undo_all(const struct map *to)
 			next = in_kept ? k->hi : k->lo;
 		if (n < now_end && (in_now ? n->hi : n->lo) < next)
 			next = in_now ? n->hi : n->lo;
-		long e = in_kept || in_now ? undo(to, in_kept ? k : NULL, in_now ? n : NULL, at, next) : 0;
+		long e = in_kept || in_now ? f(to, in_kept ? k : NULL, in_now ? n : NULL, at, next) : 0;
 		if (e < 0)
 			return e;
 		at = next;
@@ -577,7 +601,7 @@ long rs_checkpoint_back(void)
 		return -ENOMEM;
 	leave(false);
 	long e = read_map(&state->now);
-	if (e < 0 || (e = undo_all(&state->kept)) < 0)
+	if (e < 0 || (e = undo_all(&state->kept, &state->now, undo)) < 0)
 		return e;
 	for (uint32_t i = 0; i < state->kept.count; i++) {
 		struct range *r = &state->kept.range[i];
@@ -601,6 +625,21 @@ long rs_checkpoint_mark(void)
 {
 	state->end_brk = (uint64_t)RS_SYS1(SYS_brk, 0);
 	return read_map(&state->end);
+}
+
+static bool any_shared(const struct map *m)
+{
+	for (uint32_t i = 0; i < m->count; i++)
+		if (m->range[i].shared && m->range[i].prot & WRITE && !m->range[i].special)
+			return true;
+	return false;
+}
+
+enum rs_checkpoint_way rs_checkpoint_ways(void)
+{
+	if (any_shared(&state->kept) || any_shared(&state->end))
+		return RS_CHECKPOINT_SHARED;
+	return undo_all(&state->kept, &state->end, could) < 0 || undo_all(&state->end, &state->kept, could) < 0 ? RS_CHECKPOINT_NO_FILE : RS_CHECKPOINT_BOTH_WAYS;
 }
 
 /* What was kept goes in; all else is as at the checkpoint. */
@@ -638,7 +677,7 @@ long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
 		return -ENOMEM;
 	leave(false);
 	long e = read_map(&state->now);
-	if (e < 0 || (e = undo_all(&state->end)) < 0)
+	if (e < 0 || (e = undo_all(&state->end, &state->now, undo)) < 0)
 		return e;
 	for (uint32_t i = 0; i < state->end.count; i++)
 		if (ours_to_keep(&state->end.range[i]) && (e = walk(&state->end.range[i], false, forward_piece)) < 0)

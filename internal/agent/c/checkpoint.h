@@ -46,6 +46,9 @@ struct rs_checkpoint_kept { bool (*content)(uint64_t page, const char **p); uint
 /* The map and brk of now are those to go forward to. */
 long rs_checkpoint_mark(void) RS_HIDDEN;
 long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept) RS_HIDDEN;
+/* After it: is there a way from here to the checkpoint, and one back here? SHARED: others would see what a re-execution writes. NO_FILE: it is to be mapped again, and cannot be. */
+enum rs_checkpoint_way { RS_CHECKPOINT_BOTH_WAYS, RS_CHECKPOINT_SHARED, RS_CHECKPOINT_NO_FILE };
+enum rs_checkpoint_way rs_checkpoint_ways(void) RS_HIDDEN;
 /* Is memory now as it was kept then? skip: n pairs [lo,hi) that do not count. 0: yes. 1: *at is the first address that differs; *was, *is eight bytes there. 2: what is mapped at *at differs. */
 long rs_checkpoint_end_same(const uint64_t *skip, unsigned n, uint64_t *at, uint64_t *was, uint64_t *is) RS_HIDDEN;
 /* The lowest address of the mapping that p is in, by the last rs_checkpoint_each; p: none. */

@@ -239,12 +239,23 @@ static void forward(long stopped)
 	rs_guard_threads_restore();
 }
 
+/* Before anything is written: a rollback that fails half-way leaves memory of two moments. */
+static long may_go_back(void)
+{
+	static const uint32_t lost[] = {[RS_CHECKPOINT_SHARED] = RS_GUARD_LOST_SHARED, [RS_CHECKPOINT_NO_FILE] = RS_GUARD_LOST_FILE};
+	enum rs_checkpoint_way way = rs_guard_world()->session ? rs_checkpoint_ways() : RS_CHECKPOINT_BOTH_WAYS;
+	if (way == RS_CHECKPOINT_BOTH_WAYS)
+		return 0;
+	rs_guard_lost(lost[way]);
+	return -ENOTSUP;
+}
+
 /* World stopped, all standing, the epoch recorded; so it is afterwards. */
 static long again(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	long r = w->lost ? -ENOTSUP : keep_end();
-	if (r < 0)
+	if (r < 0 || (r = may_go_back()) < 0)
 		return r;
 	if (w->swap && !rs_guard_log_swap())
 		return -ENODATA;
@@ -290,6 +301,8 @@ long rs_guard_reexecute(void)
 		events += rs_guard_log(i)->at;
 	if (stopped)
 		r = again();
+	if (r == -ENOTSUP)
+		lost = w->lost;
 	/* Not before: what the program was told of the last one it is told again. */
 	rs_guard_watch_over();
 	w->last.at = w->at, w->last.events = events, w->last.lost = lost, w->last.threads = w->logs;

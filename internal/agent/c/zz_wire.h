@@ -317,6 +317,8 @@ enum {
 	RS_GUARD_LOST_ONCE = 9,
 	RS_GUARD_LOST_SIGNAL = 10,
 	RS_GUARD_LOST_MEMORY = 11,
+	RS_GUARD_LOST_SHARED = 12,
+	RS_GUARD_LOST_FILE = 13,
 };
 
 /* what came of executing an epoch again: the first difference */

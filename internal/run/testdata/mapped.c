@@ -1,0 +1,67 @@
+// What a rollback cannot put back, in the middle of epochs. "shared": memory that other processes see, which each round counts up. "file": a file that is mapped, unmapped and unlinked in one epoch.
+// "named": likewise, and another file has its name. Prints sums that are the same in each run.
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 40, PAGE = 4096 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void pause_ms(int ms)
+{
+	struct timespec ts = {0, ms * 1000000l};
+	nanosleep(&ts, NULL);
+}
+
+static char name[64], other[64];
+
+static void make(const char *as, char c)
+{
+	char text[PAGE];
+	memset(text, c, sizeof text);
+	int fd = open(as, O_WRONLY | O_CREAT | O_EXCL, 0600);
+	if (fd < 0 || write(fd, text, sizeof text) != sizeof text)
+		abort();
+	close(fd);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+	long sum = 0;
+	if (argc > 2 && chdir(argv[2]) < 0)
+		return 1;
+	snprintf(name, sizeof name, "mapped.%d", (int)getpid());
+	snprintf(other, sizeof other, "mapped.%d.other", (int)getpid());
+	long *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, (strcmp(what, "shared") ? MAP_PRIVATE : MAP_SHARED) | MAP_ANONYMOUS, -1, 0);
+	for (int r = 0; r < ROUNDS; r++) {
+		pthread_mutex_lock(&lock);
+		++*shared;
+		pthread_mutex_unlock(&lock);
+		if (strcmp(what, "shared") && r % 4 == 0) {
+			make(name, 'a');
+			int fd = open(name, O_RDONLY);
+			char *p = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
+			close(fd);
+			/* Another epoch, or some, later. */
+			pause_ms(70);
+			sum += p[r];
+			munmap(p, PAGE);
+			if (!strcmp(what, "named")) {
+				make(other, 'b');
+				rename(other, name);
+				pause_ms(70);
+			}
+			unlink(name);
+			pause_ms(70);
+		}
+		pause_ms(2);
+	}
+	printf("%ld %ld\n", *shared, sum);
+	return 0;
+}
