@@ -285,6 +285,7 @@ var cameTo = map[wire.GuardVerdict]string{
 	wire.GuardVerdictStack:        "the same but for words of stacks: events, results and all other memory",
 	wire.GuardVerdictMemory:       "memory differs",
 	wire.GuardVerdictMap:          "what is mapped differs",
+	wire.GuardVerdictFault:        "it crashed where the recording did not",
 	wire.GuardVerdictStalled:      "it came to no end",
 	wire.GuardVerdictFailed:       "it could not be executed again",
 	wire.GuardVerdictCallNumber:   "another system call was made",

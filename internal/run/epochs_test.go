@@ -134,6 +134,28 @@ func TestEpochsOfMappings(t *testing.T) {
 	}
 }
 
+// A place that one thread unmaps is given to another's next mapping: a re-execution that asked for it before the first had given it up had EEXIST ("call-result"; x264, which maps each picture, in a sixth of its epochs).
+func TestEpochsOfPlaces(t *testing.T) {
+	counts := asNatively(t, path("mapped"), "places")
+	if counts["executed again: identical"]+counts["executed again: stack"] < 1 {
+		t.Error("no epoch was executed again")
+	}
+	if n := counts["executed again: call-result"]; n > 0 {
+		t.Errorf("%d epochs with another result", n)
+	}
+}
+
+// A re-execution may go where the program never went, and crash there: the process died of it, as one did that was given an error for a mapping and used it. It is a difference like others. In the second run crashes are told, too: not this one.
+func TestEpochsThatCrash(t *testing.T) {
+	if counts := asNatively(t, path("later")); counts["executed again: fault"] < 1 {
+		t.Error("no re-execution crashed")
+	}
+	r := finish(t, command(t, map[string]any{"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Every": true, "Most": 50 * time.Millisecond}}, path("later")))
+	if r.code != 0 || r.stdout != "1770\n" || r.stderr != "" {
+		t.Errorf("%+v", r)
+	}
+}
+
 // Real programs are as natively. What came of their epochs is in the log: docs/status.md says which are not identical.
 func TestEpochsOfPrograms(t *testing.T) {
 	if os.Getenv("RIPSTOP_SOAK") == "" && testing.Short() {

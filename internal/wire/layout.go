@@ -292,7 +292,7 @@ func init() {
 		EnumSpec{"GuardLost", "why an epoch cannot be executed again", []EnumValue{
 			{1, "log"}, {2, "objects"}, {3, "threads"}, {4, "kind"}, {5, "call"}, {6, "thread"}, {7, "module"}, {8, "process"}, {9, "once"}, {10, "signal"}, {11, "memory"}, {12, "shared"}, {13, "file"}}},
 		EnumSpec{"GuardVerdict", "what came of executing an epoch again: the first difference", []EnumValue{
-			{0, "identical"}, {1, "event"}, {2, "result"}, {3, "more"}, {4, "stalled"}, {5, "memory"}, {6, "map"}, {7, "call-number"}, {8, "call-argument"}, {9, "call-result"}, {10, "call-bytes"}, {11, "stack"}, {15, "failed"}}},
+			{0, "identical"}, {1, "event"}, {2, "result"}, {3, "more"}, {4, "stalled"}, {5, "memory"}, {6, "map"}, {7, "call-number"}, {8, "call-argument"}, {9, "call-result"}, {10, "call-bytes"}, {11, "stack"}, {12, "fault"}, {15, "failed"}}},
 		EnumSpec{"GuardWant", "what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again", []EnumValue{
 			{1, "status"}, {2, "checkpoint"}, {3, "rollback"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{

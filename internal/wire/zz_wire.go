@@ -416,6 +416,7 @@ const (
 	GuardVerdictCallResult   GuardVerdict = 9
 	GuardVerdictCallBytes    GuardVerdict = 10
 	GuardVerdictStack        GuardVerdict = 11
+	GuardVerdictFault        GuardVerdict = 12
 	GuardVerdictFailed       GuardVerdict = 15
 )
 

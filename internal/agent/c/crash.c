@@ -9,6 +9,7 @@
 #include "core.h"
 #include "crashtext.h"
 #include "evidence.h"
+#include "guardfault.h"
 #include "guardstep.h"
 #include "patch.h"
 #include "pointer.h"
@@ -109,6 +110,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	int error = errno;
+	rs_guard_crashes();
 	struct rs_kernel_action none = {0, 0, 0, 0};
 	tell(sig, info, context);
 	action(sig, &none, NULL);

@@ -2,11 +2,13 @@
 #include "alloc.h"
 #include "checkpoint.h"
 #include "guardepoch.h"
+#include "guardfault.h"
 #include "guardlog.h"
 #include "guardsync.h"
 #include "guardsys.h"
 #include "guardthread.h"
 #include "guardwatch.h"
+#include "heap.h"
 #include "patch.h"
 #include "world.h"
 #include <errno.h>
@@ -530,21 +532,22 @@ long rs_guard_begin(unsigned flags)
 
 long rs_guard_begin_session(bool every, uint32_t ms)
 {
-	/* A call that is not seen would be made again. */
-	if (!rs_alloc.on || !rs_calls_on || rs_patch_missing() != 0)
+	/* A call that is not seen would be made again. libc's heap has locks of its own, whose order is not; another allocator's are the program's. */
+	if (!(rs_alloc.on || rs_heap_foreign()) || !rs_calls_on || rs_patch_missing() != 0)
 		return -ENOTSUP;
 	long r = rs_guard_begin(CALLS);
 	if (r < 0 || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 		return r;
 	if ((r = rs_guard_threads_begin(rseq_offset, rseq_size)) < 0)
 		return r;
-	if (!rs_guard_cause_begin())
+	if (!rs_guard_cause_begin() || rs_guard_faults_begin() < 0)
 		return -ENOMEM;
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;
 	w->every = every;
 	rs_guard_thread_begin(false);
-	rs_guard_heap_begin();
+	if (rs_alloc.on)
+		rs_guard_heap_begin();
 	if ((r = ask(CHECKPOINT)) < 0) {
 		rs_guard_off();
 		return r;

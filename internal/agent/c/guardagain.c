@@ -4,6 +4,7 @@
  * compared. Several times if more bytes are to be watched than there are registers, or if it diverged. Not compared: what lies below each thread's stack pointer at its event, its alternate stack if it is not on it (frames of our stops lie
  * there), rseq's bytes, and guard's own slots. A re-execution is an excursion: memory, map and frames go forward to where the recording ended, whatever came of it, and the run goes on from there in a new epoch. */
 #include "checkpoint.h"
+#include "guardfault.h"
 #include "guardstep.h"
 #include "guardsys.h"
 #include "guardthread.h"
@@ -225,6 +226,7 @@ static long keep_end(void)
 static void forward(long stopped)
 {
 	struct rs_world_thread *t;
+	rs_guard_faults_back();
 	if (stopped == 0)
 		rs_guard_threads_forward();
 	long r = stopped == 0 ? rs_checkpoint_end_forward() : stopped;
@@ -273,6 +275,7 @@ static long again(void)
 		}
 		first = false;
 		w->tries++;
+		rs_guard_faults_take();
 		rs_guard_watch_arm();
 		rs_world_go();
 		stopped = gather();

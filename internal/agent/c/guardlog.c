@@ -171,6 +171,15 @@ static void next_turn(uint64_t key, uint32_t ticket)
 		RS_SYS6(SYS_futex, &o->turn, FUTEX_WAKE_BITSET | FUTEX_PRIVATE_FLAG, INT32_MAX, 0, 0, bit(ticket + 1));
 }
 
+uint32_t rs_guard_ticket(uintptr_t object)
+{
+	uint32_t i = index_of(object, true);
+	return i == OBJECTS ? 0 : __atomic_fetch_add(&objects[i].ticket, 1, __ATOMIC_ACQ_REL);
+}
+
+bool rs_guard_turn(struct rs_guard_log *t, uintptr_t object, uint32_t ticket) { return turn(t, object, ticket); }
+void rs_guard_next_turn(uintptr_t object, uint32_t ticket) { next_turn(object, ticket); }
+
 /* --- events ------------------------------------------------------------------------------------------------------------------------ */
 
 static uint64_t key_of(uint64_t what) { return what & 0xffffffffffffffull; }

@@ -89,12 +89,18 @@ void rs_guard_replay_end(struct rs_guard_log *t, uint16_t number) RS_HIDDEN;
 void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait) RS_HIDDEN;
 void rs_guard_call_over(struct rs_guard_log *t) RS_HIDDEN;
 
+/* The order of calls that are made again, where it is theirs and not an event's: of an object that is no address. RECORD: its next ticket: taken before what makes room for others, and after what takes room. */
+uint32_t rs_guard_ticket(uintptr_t object) RS_HIDDEN;
+/* REPLAY: waits until all with lower tickets are over. False: that does not come. next: this one is over. */
+bool rs_guard_turn(struct rs_guard_log *t, uintptr_t object, uint32_t ticket) RS_HIDDEN;
+void rs_guard_next_turn(uintptr_t object, uint32_t ticket) RS_HIDDEN;
+
 /* --- verdicts --------------------------------------------------------------------------------------------------------------- */
 
 enum rs_guard_why {
 	RS_GUARD_IDENTICAL, RS_GUARD_EVENT /* another event than recorded */, RS_GUARD_RESULT, RS_GUARD_MORE /* it went on beyond its log's end */, RS_GUARD_STALLED /* all wait for each other, or nobody comes to the end */,
 	RS_GUARD_MEMORY, RS_GUARD_MAP, RS_GUARD_CALL_NUMBER, RS_GUARD_CALL_ARGUMENT, RS_GUARD_CALL_RESULT, RS_GUARD_CALL_BYTES,
-	RS_GUARD_STACK /* nothing but words of stacks: variables, or what calls that are over have left there */
+	RS_GUARD_STACK /* nothing but words of stacks: variables, or what calls that are over have left there */, RS_GUARD_FAULT /* it crashed, and the recording did not */
 };
 /* The first difference counts. The thread should go on to its next event, where it stops. */
 void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint64_t is) RS_HIDDEN;

@@ -39,7 +39,7 @@ static struct sys {
 struct noted {
 	uint64_t check;            /* hash of the arguments */
 	uint64_t data;             /* of what the call read from memory, or what it read from a file */
-	uint64_t offset;           /* REVOCABLE */
+	uint64_t offset;           /* REVOCABLE; or a ticket (of_map) */
 	uint16_t file;             /* 0: none */
 	uint8_t class;
 	uint8_t spare;
@@ -304,6 +304,10 @@ static long between_epochs(struct rs_call *c)
 	return 1;
 }
 
+/* A place that one thread gives up another may be given. Their order is an object of calls. */
+enum { MAP = SYS_mmap };
+static bool of_map(unsigned number) { return number == SYS_mmap || number == SYS_munmap || number == SYS_mremap; }
+
 static bool onto_itself(const struct rs_call *c) { return c->number == SYS_dup2 && (int32_t)c->arg[0] == (int32_t)c->arg[1]; }
 
 static long record(struct rs_guard_log *t, struct rs_call *c)
@@ -328,6 +332,8 @@ static long record(struct rs_guard_log *t, struct rs_call *c)
 		c->guard_file = file_of((int32_t)c->arg[4]);
 	if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 		c->arg[2] = MADV_DONTNEED;
+	if (c->number == SYS_munmap)
+		c->guard_offset = (uint64_t)sys->epoch << 32 | rs_guard_ticket(MAP);
 	c->guard_class = (uint8_t)class;
 	c->guard_state = RS_GUARD_CALL_NOTED;
 	return 1;
@@ -372,6 +378,9 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 			e.class = RS_GUARD_RECORDABLE;
 		}
 	}
+	/* A munmap before which the epoch ended has a ticket of that one. */
+	if (of_map(n))
+		e.offset = n == SYS_munmap && e.offset >> 32 == sys->epoch ? (uint32_t)e.offset : rs_guard_ticket(MAP);
 	if (n == SYS_mmap && e.file)
 		read_to(e.file, UINT64_MAX);
 	struct room r = {0};
@@ -492,6 +501,9 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 		c->result = result;
 		return 0;
 	} else if (e->class == RS_GUARD_REPEATABLE) {
+		c->guard_room = (uint32_t)e->offset;
+		if (of_map((unsigned)c->number) && !rs_guard_turn(t, MAP, c->guard_room))
+			return -1;
 		same_place(c, e, result);
 		if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 			c->arg[2] = MADV_DONTNEED;
@@ -612,6 +624,8 @@ static void over(struct rs_call *c)
 			RS_SYS4(RSEQ, c->arg[0], c->arg[1], 1 /* unregister */, c->arg[3]);
 			c->result = RS_SYS4(RSEQ, c->arg[0], c->arg[1], 0, c->arg[3]);
 		}
+		if (of_map((unsigned)c->number))
+			rs_guard_next_turn(MAP, c->guard_room);
 		if (c->result != (long)c->guard_offset)
 			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, c->guard_offset, (uint64_t)c->result);
 		rs_kernel_pieces((unsigned)c->number, (const long *)c->arg, c->result, 0, wrote, c);

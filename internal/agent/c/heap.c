@@ -188,6 +188,8 @@ void rs_heap_begin(void)
 	}
 }
 
+bool rs_heap_foreign(void) { return foreign; }
+
 void rs_heap_begun(struct rs_thread *t)
 {
 	if (foreign)

@@ -1,5 +1,5 @@
 // What a rollback cannot put back, in the middle of epochs. "shared": memory that other processes see, which each round counts up. "file": a file that is mapped, unmapped and unlinked in one epoch.
-// "named": likewise, and another file has its name. Prints sums that are the same in each run.
+// "named": likewise, and another file has its name. "places": threads map and unmap at once, and are given each other's places. Prints sums that are the same in each run.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -30,12 +30,37 @@ static void make(const char *as, char c)
 	close(fd);
 }
 
+static void *places(void *arg)
+{
+	long *sum = arg;
+	for (int i = 0; i < 3000; i++) {
+		size_t n = PAGE * (size_t)(1 + i % 7);
+		char *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (p == MAP_FAILED)
+			abort();
+		p[n - 1] = (char)i;
+		*sum += p[n - 1] + i % 7;
+		munmap(p, n);
+	}
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	long sum = 0;
 	if (argc > 2 && chdir(argv[2]) < 0)
 		return 1;
+	if (!strcmp(what, "places")) {
+		pthread_t t[3];
+		long sums[3] = {0};
+		for (int i = 0; i < 3; i++)
+			pthread_create(&t[i], NULL, places, &sums[i]);
+		for (int i = 0; i < 3; i++)
+			pthread_join(t[i], NULL);
+		printf("%ld\n", sums[0] + sums[1] + sums[2]);
+		return 0;
+	}
 	snprintf(name, sizeof name, "mapped.%d", (int)getpid());
 	snprintf(other, sizeof other, "mapped.%d.other", (int)getpid());
 	long *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, (strcmp(what, "shared") ? MAP_PRIVATE : MAP_SHARED) | MAP_ANONYMOUS, -1, 0);

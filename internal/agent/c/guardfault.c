@@ -1,0 +1,69 @@
+/* guardfault.c: faults of a re-execution. See guardlog.h; docs/decisions.md, 42.
+ *
+ * A re-execution that goes another way may do what the recording never did: use a result that is an error's, a pointer that was not written yet. Natively the program does not crash there, so the fault is a difference, and the thread
+ * stands until all go forward to where the recording ended. What crashed in the recording, too, is its handler's, which looks into it.
+ *
+ * Ground rules: guard.h's; the handler runs on threads of the program. */
+#include "guardfault.h"
+#include "guardlog.h"
+#include "patch.h"
+#include <errno.h>
+#include <signal.h>
+
+#ifndef SA_RESTORER
+#define SA_RESTORER 0x04000000
+#endif
+
+static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+enum { FAULTS = sizeof faults / sizeof *faults };
+static struct taken { bool are, crashed; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
+
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	const ucontext_t *uc = context;
+	unsigned i = 0;
+	while (t && rs_guard_mode() == RS_GUARD_REPLAY && !taken->crashed) {
+		uint32_t gate = __atomic_load_n(&rs_guard_world()->gate, __ATOMIC_ACQUIRE);
+		rs_guard_diverged(t, RS_GUARD_FAULT, (uint64_t)uc->uc_mcontext.gregs[REG_RIP], (uint64_t)info->si_addr);
+		rs_guard_stand(t, 0, RS_GUARD_ASK, gate);
+	}
+	while (i < FAULTS - 1 && faults[i] != sig)
+		i++;
+	void (*was)(int, siginfo_t *, void *) = (void (*)(int, siginfo_t *, void *))taken->was[i].handler;
+	if (taken->was[i].handler > 1)
+		was(sig, info, context);
+	else
+		RS_SYS4(SYS_rt_sigaction, sig, &taken->was[i], NULL, 8); /* it comes again */
+}
+
+long rs_guard_faults_begin(void)
+{
+	taken = rs_guard_map(sizeof *taken);
+	return taken ? 0 : -ENOMEM;
+}
+
+void rs_guard_crashes(void)
+{
+	if (taken && rs_guard_mode() == RS_GUARD_RECORD)
+		taken->crashed = true;
+}
+
+void rs_guard_faults_take(void)
+{
+	struct rs_kernel_action trap, ours = {.handler = (uintptr_t)handler, .flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER};
+	if (!taken || taken->are || RS_SYS4(SYS_rt_sigaction, SIGTRAP, NULL, &trap, 8) < 0)
+		return;
+	ours.restorer = trap.restorer;
+	for (unsigned i = 0; i < FAULTS; i++)
+		RS_SYS4(SYS_rt_sigaction, faults[i], &ours, &taken->was[i], 8);
+	taken->are = true;
+}
+
+void rs_guard_faults_back(void)
+{
+	for (unsigned i = 0; taken && taken->are && i < FAULTS; i++)
+		RS_SYS4(SYS_rt_sigaction, faults[i], &taken->was[i], NULL, 8);
+	if (taken)
+		taken->are = false;
+}

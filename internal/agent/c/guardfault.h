@@ -1,0 +1,13 @@
+/* guardfault.h: who has the signals of faults while an epoch is executed again: guardfault.c. */
+#ifndef RS_GUARDFAULT_H
+#define RS_GUARDFAULT_H
+#include "guard.h"
+
+/* Before the first checkpoint. -ENOMEM. */
+long rs_guard_faults_begin(void) RS_HIDDEN;
+/* The process is about to die of one; the epoch may be executed again to look into it. */
+void rs_guard_crashes(void) RS_HIDDEN;
+/* Coordinator, the world stopped: they are ours from here on, until they are again whose they were. */
+void rs_guard_faults_take(void) RS_HIDDEN;
+void rs_guard_faults_back(void) RS_HIDDEN;
+#endif
