@@ -25,9 +25,12 @@ const (
 	Record
 	Count
 	Guard
+	Again // guard, each epoch executed again and compared; Job.Ripstop is the runner of package run's tests
 )
 
-func (m Mode) String() string { return [...]string{"native", "run", "record", "count", "guard"}[m] }
+func (m Mode) String() string {
+	return [...]string{"native", "run", "record", "count", "guard", "again"}[m]
+}
 
 // Size is how much work a program gets.
 type Size int
@@ -52,7 +55,7 @@ type Job struct {
 	Limit   time.Duration // after which everything is killed and the run has failed
 }
 
-// Findings is the JSON report of a run in mode Run.
+// Findings is the JSON report of a run in mode Run or Again.
 func (j *Job) Findings() string { return filepath.Join(j.Dir, "findings.json") }
 
 // Trace is the trace directory of a run in mode Record.
@@ -96,6 +99,11 @@ func Programs() []Program {
 	}
 }
 
+// Alone is programs whose work is one thread's.
+func Alone() []Program {
+	return []Program{{Name: "redis-default", Run: redisDefault}}
+}
+
 // Single is programs that have nothing to do with threads, for what concerns all code alike.
 func Single() []Program {
 	return []Program{
@@ -115,6 +123,8 @@ func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.C
 	switch j.Mode {
 	case Guard:
 		argv = append(append([]string{j.Ripstop, "guard"}, append(j.Flags, "--")...), argv...)
+	case Again:
+		argv = append([]string{j.Ripstop, j.again(), "run"}, argv...)
 	case Run:
 		argv = append(append([]string{j.Ripstop, "run", "--format", "json=" + j.Findings()}, append(j.Flags, "--")...), argv...)
 	case Count:
@@ -123,6 +133,12 @@ func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.C
 		argv = append(append([]string{j.Ripstop, "record", "-o", j.Trace()}, append(j.Flags, "--")...), argv...)
 	}
 	return j.plain(ctx, argv[0], argv[1:]...), nil
+}
+
+// again is what the runner is told: epochs of 50 ms at most, so that there are some in a second.
+func (j *Job) again() string {
+	return fmt.Sprintf(`{"Stats": true, "ExitCode": 0, "Report": {"Formats": [%q]}, "Guard": {"Bytes": 16, "Quarantine": 1024}, "Epochs": {"On": true, "Every": true, "Most": %d}}`,
+		"json="+j.Findings(), 50*time.Millisecond)
 }
 
 // plain is a command that is not under test: a load generator, an installer.

@@ -10,16 +10,23 @@ import (
 	"time"
 )
 
-// redis serves redis-benchmark with I/O threads; then keys are counted and its data is summed up by DEBUG DIGEST.
+// redis serves redis-benchmark with I/O threads.
 func redis(ctx context.Context, j *Job) (Outcome, error) {
+	return redisWith(ctx, j, "--io-threads", "2", "--io-threads-do-reads", "yes")
+}
+
+// redisDefault is redis as Debian ships it: one thread serves, others sync and free.
+func redisDefault(ctx context.Context, j *Job) (Outcome, error) { return redisWith(ctx, j) }
+
+// redisWith serves redis-benchmark; then keys are counted and its data is summed up by DEBUG DIGEST.
+func redisWith(ctx context.Context, j *Job, flags ...string) (Outcome, error) {
 	port, err := freePort()
 	if err != nil {
 		return Outcome{}, err
 	}
 	p := strconv.Itoa(port)
-	s, err := j.serve(ctx, reachable(net.JoinHostPort("127.0.0.1", p)), "redis-server", "--bind", "127.0.0.1", "--port", p,
-		"--io-threads", "2", "--io-threads-do-reads", "yes", "--save", "", "--appendonly", "yes", "--appendfsync", "everysec",
-		"--enable-debug-command", "local", "--dir", j.Dir, "--loglevel", "warning")
+	s, err := j.serve(ctx, reachable(net.JoinHostPort("127.0.0.1", p)), "redis-server", append([]string{"--bind", "127.0.0.1", "--port", p, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec",
+		"--enable-debug-command", "local", "--dir", j.Dir, "--loglevel", "warning"}, flags...)...)
 	if err != nil {
 		return Outcome{}, err
 	}

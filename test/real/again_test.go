@@ -1,0 +1,131 @@
+package real
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/ripstop/ripstop/test/real/drive"
+)
+
+// expected is what is true today of a program whose every epoch is executed again (docs/status.md says why): the share, in percent, of those executed again whose memory is the same, words of stacks aside, and the
+// verdicts that others have. Of a program whose every epoch is lost, same is 0.
+type expected struct {
+	same  int
+	other []string
+}
+
+// Orders that atomics alone make are not recorded, nor what the processor says by rdtsc: where a program's own locks are made of them (InnoDB's, redis's waits for I/O threads), events, results and memory may differ.
+var anyWay = []string{"event", "result", "more", "stalled", "memory", "map", "call-number", "call-argument", "call-result", "call-bytes", "fault"}
+
+var whatIsTrue = map[string]expected{
+	"x264":             {15, []string{"memory", "event", "call-number", "stalled", "more"}},
+	"sqlite-threads":   {0, anyWay},
+	"python-threading": {0, anyWay},
+	"python-futures":   {0, anyWay},
+	"memcached":        {80, anyWay},
+	"redis":            {0, anyWay},
+	"redis-default":    {50, anyWay},
+	"apache2":          {0, anyWay},
+	"mariadb":          {0, anyWay},
+	"pbzip2":           {50, anyWay},
+	"pigz":             {60, anyWay},
+	"sqlite-shell":     {90, anyWay},
+}
+
+// TestAgain: programs of others, each epoch of 50 ms at most executed again in place and compared. Whatever comes of that, output, status and results are as natively; no shorter is the share of epochs with the same memory than is known.
+// The kernels compute with threads, locks and barriers: each of their epochs is identical.
+func TestAgain(t *testing.T) {
+	if os.Getenv("RIPSTOP_REAL") == "" {
+		t.Skip("real programs run by make test-real (RIPSTOP_REAL=1)")
+	}
+	runner := filepath.Join(directory(t), "runner")
+	if out, err := exec.Command("go", "build", "-ldflags", "-E ripstop_entry", "-o", runner, root+"/internal/run/testdata/runner").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	kernels, err := filepath.Abs(root + "/bench/testdata/kernels.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds := 1
+	if os.Getenv("RIPSTOP_SOAK") != "" {
+		rounds = 10
+	}
+	shared := directory(t)
+	list := append(drive.Programs(), drive.Alone()...)
+	for _, p := range append(list, drive.Kernels(kernels)...) {
+		t.Run(p.Name, func(t *testing.T) {
+			if p.Sleeps && rounds == 1 {
+				t.Skip("minutes of sleeps: RIPSTOP_SOAK=1")
+			}
+			want, known := whatIsTrue[p.Name]
+			if !known {
+				want.same = 100 // a kernel
+			}
+			total := map[string]int{}
+			for range rounds {
+				native := once(t, p, drive.Job{Mode: drive.Native, Size: drive.Small, Shared: shared})
+				job := drive.Job{Mode: drive.Again, Size: drive.Small, Shared: shared, Ripstop: runner, Dir: directory(t)}
+				got := once(t, p, job)
+				t.Logf("time %.2f, CPU %.2f of native", got.Time.Seconds()/native.Time.Seconds(), got.CPU.Seconds()/native.CPU.Seconds())
+				same(t, native, got)
+				for name, n := range epochsOf(t, &job) {
+					total[name] += n
+				}
+			}
+			t.Log(total)
+			alike, all := total["identical"]+total["stack"], 0
+			for name, n := range total {
+				if name == "identical" || name == "stack" {
+					all += n
+				} else if slices.Contains(want.other, name) {
+					all += n
+				} else if slices.Contains(anyWay, name) || name == "failed" {
+					t.Errorf("%s: %d", name, n)
+				}
+			}
+			if total["epochs"] == 0 {
+				t.Error("no epoch was recorded")
+			}
+			if alike*100 < want.same*all || (want.same > 0 && alike == 0) {
+				t.Errorf("of %d epochs that were executed again %d came out the same: less than %d%%", all, alike, want.same)
+			}
+		})
+	}
+}
+
+// epochsOf gives what --stats says of the epochs of all the job's runs: verdicts by their names, "epochs", "lost: …".
+func epochsOf(t *testing.T, job *drive.Job) map[string]int {
+	t.Helper()
+	counts := map[string]int{}
+	for _, report := range glob(t, job.Dir, "findings.json") {
+		text, err := os.ReadFile(report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			var s struct {
+				Type  string
+				Stats map[string]string
+			}
+			if err := json.Unmarshal([]byte(line), &s); err != nil {
+				t.Fatalf("%s: %v in %s", report, err, line)
+			}
+			for name, value := range s.Stats {
+				name, ours := strings.CutPrefix(name, "guard, ")
+				n, err := strconv.Atoi(value)
+				if ours && err == nil {
+					counts[strings.TrimPrefix(name, "executed again: ")] += n
+				} else if ours {
+					t.Log(name, value)
+				}
+			}
+		}
+	}
+	return counts
+}
