@@ -338,9 +338,11 @@ static void serve(uint32_t request)
 	bool stopped = r == 0;
 	guard->stop_ns = rs_world_stop_ns();
 	guard->stops++;
-	if (r == 0 && request == CHECKPOINT)
+	if (r == 0 && request == CHECKPOINT) {
 		r = rs_guard_do_checkpoint();
-	else if (request == CHECKPOINT)
+		/* Here, before it sleeps: what another thread sets then it sees when it wakes, half a second later. */
+		guard->due = guard->epoch_ms ? now_ns() + guard->epoch_ms * 1000000ull : 0;
+	} else if (request == CHECKPOINT)
 		guard->kept = r;
 	if (r == 0 && request == ROLLBACK)
 		r = rs_guard_do_rollback();
@@ -548,13 +550,12 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	rs_guard_thread_begin(false);
 	if (rs_alloc.on)
 		rs_guard_heap_begin();
+	guard->epoch_ms = ms;
+	w->begun_ms = now_ns() / 1000000;
 	if ((r = ask(CHECKPOINT)) < 0) {
 		rs_guard_off();
 		return r;
 	}
-	guard->epoch_ms = ms;
-	w->begun_ms = now_ns() / 1000000;
-	guard->due = now_ns() + ms * 1000000ull;
 	guard->outside->begun_ns = now_ns();
 	__atomic_store_n(&guard->outside->state, 1, __ATOMIC_RELEASE);
 	return 0;
