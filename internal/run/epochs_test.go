@@ -15,7 +15,13 @@ import (
 // epochs runs a program whose every epoch, of 50 ms at most, is executed again, and gives how it ended and the counts of --stats.
 func epochs(t *testing.T, program ...string) (result, map[string]int) {
 	t.Helper()
-	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": map[string]any{"On": true, "Every": true, "Most": 50 * time.Millisecond}}, program...))
+	return epochsOf(t, 50*time.Millisecond, program...)
+}
+
+// epochsOf is epochs with another length.
+func epochsOf(t *testing.T, most time.Duration, program ...string) (result, map[string]int) {
+	t.Helper()
+	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": map[string]any{"On": true, "Every": true, "Most": most}}, program...))
 	counts := map[string]int{}
 	var rest []string
 	for line := range strings.Lines(r.stderr) {
