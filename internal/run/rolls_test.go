@@ -48,8 +48,8 @@ func rolls(t *testing.T, kinds string, threads, epochs int) (same, stack, lost i
 	return
 }
 
-// Every epoch of programs over all that threads share, executed again: all are identical. Each kind alone, so that a difference says what it is of, and then what is clean together. What is known not to be followed
-// (docs/status.md) is not among them.
+// Every epoch of programs over all that threads share, executed again: all are identical, but for words of stacks in one of a hundred at most (docs/status.md). Each kind alone, so that a difference says what it is of, and then what is clean together. What is known not to be followed
+// (docs/status.md, too) is not among them.
 //
 // What it found: of mutexes and semaphores there was one epoch in all of a run of two seconds. Its end was due by a time that the coordinator had not seen yet when it went to sleep.
 func TestRolls(t *testing.T) {
@@ -60,7 +60,6 @@ func TestRolls(t *testing.T) {
 	for _, c := range []struct {
 		name, kinds string
 		most        int  // threads
-		stacks      bool // words of stacks may differ: status.md
 		births      bool // the region of slots that more threads need: status.md
 	}{
 		{name: "mutexes", kinds: "m", most: 16},
@@ -68,9 +67,9 @@ func TestRolls(t *testing.T) {
 		{name: "conditions", kinds: "c", most: 16},
 		{name: "barriers", kinds: "b", most: 16},
 		{name: "semaphores", kinds: "s", most: 16},
-		{name: "sockets", kinds: "k", most: 16, stacks: true},
+		{name: "sockets", kinds: "k", most: 16},
 		{name: "heap", kinds: "h", most: 4},
-		{name: "churn", kinds: "t", most: 16, stacks: true, births: true},
+		{name: "churn", kinds: "t", most: 16, births: true},
 		{name: "together", kinds: "mrcbs", most: 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -83,7 +82,7 @@ func TestRolls(t *testing.T) {
 				}
 				same, stack, lost, other := rolls(t, c.kinds, threads, epochs)
 				t.Logf("%d threads: %d identical, %d but for words of stacks, %d lost", threads, same, stack, lost)
-				if len(other) != 0 || (stack != 0 && !c.stacks) {
+				if len(other) != 0 || stack > 2+same/100 {
 					t.Errorf("%d threads: %d epochs were identical, then %v, %d differed in words of stacks", threads, same, fmt.Sprint(other), stack)
 				}
 				if lost != 0 && !c.births {

@@ -396,7 +396,8 @@ int main(int argc, char **argv)
 	sem_init(&permits, 0, 2);
 	sem_init(&ended, 0, 0);
 	pthread_spin_init(&spin, 0);
-	char dir[] = "/tmp/rolls-XXXXXX";
+	char dir[256];
+	snprintf(dir, sizeof dir, "%s/rolls-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	if (strpbrk(kinds, "f")) {
 		MUST(mkdtemp(dir) && (directory = open(dir, O_RDONLY | O_DIRECTORY)) >= 0 && (appended = openat(directory, "all", O_CREAT | O_WRONLY | O_APPEND, 0600)) >= 0 && unlinkat(directory, "all", 0) == 0);
 		for (int i = 0; i < threads; i++)
