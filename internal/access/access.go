@@ -110,7 +110,7 @@ func dataOf(in *x86.Inst) (data uint64, unseen bool) {
 		}
 		if m.Kind&x86.MemLocked != 0 {
 			bits |= atomic
-			if m.Base == x86.RSP { // a lock prefix for its own sake: nobody else has a word of the stack that is found by rsp
+			if fences(in, &m) {
 				bits = fence
 			}
 		}
@@ -120,6 +120,21 @@ func dataOf(in *x86.Inst) (data uint64, unseen bool) {
 		data |= bits << (16 * i)
 	}
 	return data, unseen
+}
+
+// fences says whether an instruction has its lock prefix for its own sake: it changes nothing at or below the stack's end, as compilers write a fence (lock or qword ptr [rsp], 0). Whatever else is found by
+// rsp may be a variable that another thread knows, an atomic of a function's own.
+func fences(in *x86.Inst, m *x86.Mem) bool {
+	if m.Base != x86.RSP || m.Index != x86.NoReg || m.Disp > 0 || len(in.Args()) != 2 || in.Args()[1].Kind != x86.ArgImm {
+		return false
+	}
+	switch in.Op {
+	case "add", "or", "sub", "xor":
+		return in.Args()[1].Imm == 0
+	case "and":
+		return in.Args()[1].Imm == -1
+	}
+	return false
 }
 
 // special says whether the registers or the memory decide which bytes an instruction accesses (lanes.go).

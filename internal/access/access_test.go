@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"testing"
+
+	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // The agent leaves out the accesses of libc's functions that the same libraries call (module.c).
@@ -24,6 +26,52 @@ func TestLeftOutByTheAgentToo(t *testing.T) {
 	for _, want := range append(append(slices.Clone(LeftOut), Synchronisers...), "libc.so.", "ld-linux", "libripstop.so") {
 		if !slices.Contains(names, want) {
 			t.Errorf("%q is not in %q", want, names)
+		}
+	}
+}
+
+// What those that synchronise do to blocks of their own is not told (tell.go of internal/race, which may not import this).
+func TestSynchronisersOfTheDetectorToo(t *testing.T) {
+	b, err := os.ReadFile("../race/tell.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := regexp.MustCompile(`synchronisers = \[\]string\{([^}]*)\}`).FindSubmatch(b)
+	if list == nil {
+		t.Fatal("no synchronisers")
+	}
+	var names []string
+	for _, m := range regexp.MustCompile(`"([^"]*)"`).FindAllSubmatch(list[1], -1) {
+		names = append(names, string(m[1]))
+	}
+	if !slices.Equal(names, Synchronisers) {
+		t.Errorf("%q, here %q", names, Synchronisers)
+	}
+}
+
+// A lock prefix is a fence only where nothing is changed at the stack's end; a function's own atomics lie there too. With the mend taken out all were fences.
+func TestFences(t *testing.T) {
+	const rmw = read | write | atomic
+	for _, c := range []struct {
+		what, code string
+		data       uint64
+	}{
+		{"lock or qword ptr [rsp], 0", "\xf0\x48\x83\x0c\x24\x00", fence},
+		{"lock or dword ptr [rsp-64], 0", "\xf0\x83\x4c\x24\xc0\x00", fence},
+		{"lock add dword ptr [rsp], 0", "\xf0\x83\x04\x24\x00", fence},
+		{"lock add dword ptr [rsp], 1", "\xf0\x83\x04\x24\x01", rmw},
+		{"lock or dword ptr [rsp+20], 0", "\xf0\x83\x4c\x24\x14\x00", rmw},
+		{"lock xadd dword ptr [rsp+20], eax", "\xf0\x0f\xc1\x44\x24\x14", rmw},
+		{"lock cmpxchg dword ptr [rsp+20], edx", "\xf0\x0f\xb1\x54\x24\x14", rmw},
+		{"xchg dword ptr [rsp], eax", "\x87\x04\x24", rmw},
+		{"lock add dword ptr [rax], 0", "\xf0\x83\x00\x00", rmw},
+	} {
+		in, err := x86.Decode([]byte(c.code))
+		if err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		if data, unseen := dataOf(&in); data != c.data || unseen {
+			t.Errorf("%s: %#x, %v; not %#x", c.what, data, unseen, c.data)
 		}
 	}
 }

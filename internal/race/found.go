@@ -16,8 +16,8 @@ type LiveNames interface {
 // Live puts into words what the agent's detector finds. It is for one goroutine.
 type Live struct {
 	w       LiveNames
-	pending map[uint64]map[wire.EvRace]finding.Finding // by process: what was found and is not decided, as its world was then
-	before  map[beforeKey][]byte                       // what was there when a thread was about to make the later access
+	pending map[uint64]map[wire.EvRace]Race // by process: what was found and is not decided, as its world was then
+	before  map[beforeKey][]byte            // what was there when a thread was about to make the later access
 }
 
 type beforeKey struct {
@@ -31,7 +31,7 @@ const maxBefore = 1 << 14
 
 // NewLive makes one. w must be up to date at each call of Found.
 func NewLive(w LiveNames) *Live {
-	return &Live{w, map[uint64]map[wire.EvRace]finding.Finding{}, map[beforeKey][]byte{}}
+	return &Live{w, map[uint64]map[wire.EvRace]Race{}, map[beforeKey][]byte{}}
 }
 
 // Frame takes what a thread says before a race that it meets.
@@ -46,33 +46,34 @@ func (l *Live) Frame(process uint64, thread uint32, ev wire.EvFrame) {
 	l.before[beforeKey{process, thread, ev.Addr, ev.Pc}] = b[:min(int(ev.Known), len(b))]
 }
 
-// Found takes an event of a process; ok: it is a race that is decided.
+// Found takes an event of a process; ok: it is a race that is decided, and to be told.
 func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool) {
 	key := ev
 	key.Rule, key.Count = 0, 0
 	if ev.Rule == wire.RaceRulePendingRace || ev.Rule == wire.RaceRulePendingFree {
 		if l.pending[process] == nil {
-			l.pending[process] = map[wire.EvRace]finding.Finding{}
+			l.pending[process] = map[wire.EvRace]Race{}
 		}
 		l.pending[process][key] = l.words(process, &ev)
 		return finding.Finding{}, false
 	}
-	if f, ok = l.pending[process][key]; ok {
+	r, pending := l.pending[process][key]
+	if pending {
 		delete(l.pending[process], key)
 	} else {
-		f = l.words(process, &ev)
+		r = l.words(process, &ev)
 	}
-	f.Count = max(int(ev.Count), 1)
-	r := Race{Finding: f, Mov: ev.Rule == wire.RaceRuleDataRaceMov || ev.Rule == wire.RaceRuleFreeMov}
+	r.Finding.Count = max(int(ev.Count), 1)
+	r.Mov = ev.Rule == wire.RaceRuleDataRaceMov || ev.Rule == wire.RaceRuleFreeMov
 	r.classify()
-	return r.Finding, true
+	return r.Finding, !r.inner
 }
 
 // End says that a process is gone.
 func (l *Live) End(process uint64) { delete(l.pending, process) }
 
-// words gives the finding, of the rule that it has if it rests on nothing.
-func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
+// words gives the race, of the rule that it has if it rests on nothing.
+func (l *Live) words(process uint64, ev *wire.EvRace) (r Race) {
 	x := &site{t: &thread{number: ev.By}, pc: ev.Pc, size: ev.Size, stack: ev.Stack, kind: kindOf(ev.Kind), atomic: Kind(ev.Kind)&Locked != 0}
 	s := &site{} // not remembered
 	if ev.Pc2 != 0 || ev.Stack2 != 0 {
@@ -85,16 +86,19 @@ func (l *Live) words(process uint64, ev *wire.EvRace) finding.Finding {
 	switch ev.Rule {
 	case wire.RaceRuleFree, wire.RaceRuleFreeMov, wire.RaceRulePendingFree:
 		b.freed("free", x, ev.Addr, q, s)
+		r.inner = b.inner(freedBy)
 	case wire.RaceRuleUseAfterFree:
 		b.f.Rule = finding.RuleUseAfterFree
 		b.usedAfter(x, ev.Addr, ev.Addr2, "free", ev.By2, ev.Stack2)
+		r.inner = b.inner(usedBy)
 	default:
 		b.unordered(x, ev.Addr, q, s)
 	}
 	if before := l.before[beforeKey{process, ev.By, ev.Addr, ev.Pc}]; before != nil && x.pc != 0 {
 		b.f.Parts[0].Before = before // of x
 	}
-	return b.f
+	r.Finding = b.f
+	return r
 }
 
 func (l *Live) held(process uint64, stack uint32) (list []heldLock) {

@@ -84,3 +84,48 @@ type changing struct {
 func (c *changing) Object(_, addr uint64, _ wire.Object) finding.Object {
 	return finding.Object{Addr: addr, Symbol: c.name}
 }
+
+// openmp's code at 0xa… is libgomp's.
+type openmp struct{ plainWorld }
+
+func (openmp) Frame(_, pc uint64, _ bool) finding.Frame {
+	f := finding.Frame{PC: pc}
+	if pc>>8 == 0xa {
+		f.Module = "/usr/lib/x86_64-linux-gnu/libgomp.so.1"
+	}
+	return f
+}
+
+// libgomp looks at a group of tasks once more when the thread that waits for them may free it: told in one run of five of a program of task groups, as a race of free. What the program itself accesses there is told.
+func TestInsideSynchronisers(t *testing.T) {
+	for _, c := range []struct {
+		rule    wire.RaceRule
+		pc, pc2 uint64
+		told    bool
+	}{
+		{wire.RaceRuleFree, 0, 0xa01, false},
+		{wire.RaceRuleFree, 0, 0x501, true},
+		{wire.RaceRuleUseAfterFree, 0xa01, 0, false},
+		{wire.RaceRuleUseAfterFree, 0x501, 0, true},
+		{wire.RaceRuleDataRace, 0x501, 0xa01, true},
+	} {
+		ev := wire.EvRace{Rule: c.rule, Kind: uint8(Write), Kind2: uint8(Read | Locked), By: 2, By2: 1, Addr: 0x1000, Size: 8, Pc: c.pc, Addr2: 0x1000, Size2: 1, Pc2: c.pc2, Count: 1}
+		if _, ok := NewLive(openmp{}).Found(1, ev); ok != c.told {
+			t.Errorf("%v at %#x and %#x: told %v", c.rule, c.pc, c.pc2, ok)
+		}
+	}
+	for _, c := range []struct {
+		items string
+		want  int
+	}{
+		{"T3 alloc addr=0x8000 size=0x40 stack=S5\nT3 lrw1 0x8030 @2561\nT2 free addr=0x8000 stack=S6", 0},
+		{"T3 alloc addr=0x8000 size=0x40 stack=S5\nT3 w1 0x8030 @1281\nT2 free addr=0x8000 stack=S6", 1},
+		{"T3 alloc addr=0x8000 size=0x40 stack=S5\nT3 free addr=0x8000 stack=S6\nT3 lrw1 0x8030 @2561", 0},
+		{"T3 alloc addr=0x8000 size=0x40 stack=S5\nT3 free addr=0x8000 stack=S6\nT3 w1 0x8030 @1281", 1},
+	} {
+		res, err := Run(inputOf(parse(t, twoThreads+c.items)), func() World { return openmp{} }, Config{})
+		if err != nil || len(res.Races) != c.want {
+			t.Errorf("%s: %v, %v", c.items, gist(res.Races), err)
+		}
+	}
+}

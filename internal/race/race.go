@@ -124,6 +124,7 @@ type Race struct {
 	Addr    uint64
 	Mov     bool // it rests on mov alone
 	partial bool // it may, since not all accesses are known
+	inner   bool // of a library with a block of its own: not told
 }
 
 // Detector takes events and accesses in order. It is for one goroutine.
@@ -198,7 +199,9 @@ func (d *Detector) Races() []Race {
 func (d *Detector) all() []Race {
 	out := make([]Race, 0, len(d.races))
 	for _, r := range d.races {
-		out = append(out, *r)
+		if !r.inner {
+			out = append(out, *r)
+		}
 	}
 	sortRaces(out)
 	return out

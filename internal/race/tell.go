@@ -3,6 +3,7 @@ package race
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -97,7 +98,7 @@ func (d *Detector) freeRace(x *access, q *point, blk *block, ev wire.EvFree, kin
 	at := &site{t: x.t, stack: ev.Stack, size: blk.size, held: x.t.heldNow()}
 	b := newTeller(d.w, d.held, x.p.id, finding.RuleDataRace)
 	b.freed(freeWord(ev.Kind), at, blk.addr, q, s)
-	r.Finding = b.f
+	r.Finding, r.inner = b.f, b.inner(freedBy)
 }
 
 // freed says that x, the free of a block at addr, does not follow what s did at q.
@@ -106,6 +107,18 @@ func (b *teller) freed(how string, x *site, addr uint64, q *point, s *site) {
 	b.access("Free ("+how+") of a block", addr, x)
 	b.previous(q, s)
 	b.f.Message = fmt.Sprintf("%s is freed by %s, and nothing orders that after the access by %s", id, b.thread(x.t.number), b.threadOf(s))
+}
+
+// Where the access is among the parts of a finding about a free.
+const usedBy, freedBy = 0, 1
+
+// synchronisers are internal/access's.
+var synchronisers = []string{"libgomp.so", "libomp.so", "libiomp5.so"}
+
+// inner says whether the access is one by a library of which nothing but what it orders is told: what it does to blocks of its own is its own affair.
+func (b *teller) inner(part int) bool {
+	stack := b.f.Parts[part].Stack
+	return len(stack) > 0 && slices.ContainsFunc(synchronisers, func(s string) bool { return strings.HasPrefix(path.Base(stack[0].Module), s) })
 }
 
 func (b *teller) threadOf(s *site) string {
@@ -139,7 +152,7 @@ func (d *Detector) freedAccess(x *access, cell uint64, mask uint8) {
 	at := &site{t: x.t, pc: x.PC, size: x.Size, kind: x.Kind, atomic: x.Kind&Locked != 0, provenance: x.Provenance, stack: x.Stack, held: x.t.heldNow()}
 	b := newTeller(d.w, d.held, x.p.id, finding.RuleUseAfterFree)
 	b.usedAfter(at, x.Addr, blk.addr, freeWord(blk.freeKind), blk.freeThread, blk.freeStack)
-	r.Finding = b.f
+	r.Finding, r.inner = b.f, b.inner(usedBy)
 }
 
 // usedAfter says that x, an access at addr, is to a block that was freed.

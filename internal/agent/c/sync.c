@@ -640,6 +640,14 @@ void rs_misuse(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned what,
 
 /* --- end of a thread ------------------------------------------------------------------------------------------------------------------ */
 
+/* Whether a thread's end gives obj up: a robust mutex that it owns, whose next owner is told and comes after all that the thread did. */
+static bool left_to_next(const struct rs_thread *t, uintptr_t obj, unsigned kind)
+{
+	enum { ROBUST = 16, TID_MASK = 0x3fffffff };
+	pthread_mutex_t m;
+	return kind == RS_OBJECT_MUTEX && rs_read_safely(&m, obj, sizeof m) && m.__data.__kind & ROBUST && ((uint32_t)m.__data.__lock & TID_MASK) == t->tid;
+}
+
 void rs_sync_thread_end(struct rs_thread *t)
 {
 	struct rs_sync_state *s = rs_sync_of(t);
@@ -658,7 +666,9 @@ void rs_sync_thread_end(struct rs_thread *t)
 		}
 		for (uint32_t i = 0; ends && i < n; i++) {
 			unsigned kind = RS_INFO_KIND(t->held[i].info);
-			if (still_held(t, t->held[i].obj, kind))
+			if (left_to_next(t, t->held[i].obj, kind))
+				rs_releasing(t, t->held[i].obj, kind, RS_MODE_EXCLUSIVE, RS_HOW_BLOCK);
+			else if (still_held(t, t->held[i].obj, kind))
 				rs_misuse(t, t->held[i].obj, kind, RS_MISUSE_EXIT_HOLDING_LOCK, 0, 0, rs_held_stack_at(t, i), 0, 0);
 		}
 	}

@@ -47,6 +47,26 @@ static void *waits_cond(void *p)
 	after_wait++; // race after_signal
 	return p;
 }
+// Who takes a robust mutex of a thread that has ended comes after what that did: it was told as a race. Who does not take it does not.
+int by_robust, beside_robust;
+static pthread_mutex_t robust;
+static void *ends_with_it(void *p)
+{
+	pthread_mutex_lock(&robust);
+	by_robust++;
+	beside_robust++; // race beside_robust
+	unseen_done();
+	return p;
+}
+static void *takes_it_over(void *p)
+{
+	unseen_wait();
+	beside_robust++; // race beside_robust
+	MUST(pthread_mutex_lock(&robust) == EOWNERDEAD && pthread_mutex_consistent(&robust) == 0);
+	by_robust++;
+	pthread_mutex_unlock(&robust);
+	return p;
+}
 int timed_out;
 static pthread_cond_t nobodys = PTHREAD_COND_INITIALIZER;
 static void *times_out(void *p)
@@ -293,6 +313,11 @@ int main(void)
 	pthread_t t;
 	thrd_t c11;
 	both(signals_cond, waits_cond);
+	pthread_mutexattr_t attr_robust;
+	pthread_mutexattr_init(&attr_robust);
+	pthread_mutexattr_setrobust(&attr_robust, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(&robust, &attr_robust);
+	unseen(ends_with_it, takes_it_over);
 	both(times_out, times_out);
 	both(calls_once, calls_once);
 	mtx_init(&plain, mtx_plain);
