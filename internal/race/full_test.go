@@ -88,15 +88,20 @@ func TestProgramsFull(t *testing.T) {
 	}
 }
 
-// A program built with OpenMP had some fifty findings a run, all but one of the runtime's insides and of what it orders by its movs.
+// A program built with OpenMP had some fifty findings a run, all but one of the runtime's insides and of what it orders by its movs. gcc's is libgomp, clang's libomp.
+// With optimization clang reads variables of sections that another thread executes, before it knows whose they are: races of the compiler's that no source has.
 func TestOpenMP(t *testing.T) {
 	runner, _ := runnerAndSources(t)
 	const source = "testdata/openmp/openmp.c"
-	exe := build(t, source, "-O1", "-fopenmp")
-	for range rounds {
-		judge(t, source, runFull(t, runner, exe), false)
-		dir := recordBy(t, "full", runner, exe)
-		judgeTold(t, source, dir)
+	for compiler, optimized := range map[string]string{"gcc": "-O1", "clang": "-O0"} {
+		t.Run(compiler, func(t *testing.T) {
+			exe := buildBy(t, compiler, source, optimized, "-fopenmp")
+			for range rounds {
+				judge(t, source, runFull(t, runner, exe), false)
+				dir := recordBy(t, "full", runner, exe)
+				judgeTold(t, source, dir)
+			}
+		})
 	}
 }
 

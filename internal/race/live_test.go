@@ -28,11 +28,16 @@ import (
 // build compiles a program, bound at its start: so what it calls in the C library is entered from its own code.
 func build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
-	exe := filepath.Join(t.TempDir(), "prog")
 	compiler := "gcc"
 	if strings.HasSuffix(source, ".cc") {
 		compiler = "g++"
 	}
+	return buildBy(t, compiler, source, flags...)
+}
+
+func buildBy(t testing.TB, compiler, source string, flags ...string) string {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), "prog")
 	args := append([]string{"-g", "-pthread", "-Wall", "-Wextra", "-Wl,-z,now", "-o", exe, source}, flags...)
 	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
