@@ -28,6 +28,7 @@ type chunk struct {
 type slot struct {
 	taken [chunkSize / 64]uint64
 	bytes [chunkPages]uint16
+	lost  [chunkPages]uint16 // of those bytes, what nobody gets again
 	room  [chunkPages]uint16 // no hole that begins in the page is larger
 }
 
@@ -45,11 +46,11 @@ const (
 	gridShare = 2
 )
 
-// Expect says that trampolines of so many bytes are going to be planned, more or less. It costs nothing if there are fewer. What was planned before and has been given back is planned
+// Expect says that trampolines of so many bytes are going to be planned, more or less; what was expected before, and did not come, does not count any more. It costs nothing if there are fewer. What was planned before and has been given back is planned
 // again at the same addresses, so that a module that comes and goes needs no more areas each time.
 func (s *Space) Expect(bytes uint64) {
 	s.turn = 0
-	s.expected += int(bytes)
+	s.expected = int(bytes)
 	if bytes /= gridShare; s.grid.bytes+bytes > s.grid.planned {
 		s.newGrid(bytes)
 	}
@@ -241,7 +242,7 @@ func (s *Space) take(lo, hi uint64) {
 		if c.bytes[page] == 0 {
 			s.pages++
 		}
-		if t.bytes[page] == 0 {
+		if t.bytes[page] == t.lost[page] {
 			s.frames++
 		}
 		c.bytes[page] += bytes
@@ -273,12 +274,14 @@ func (s *Space) give(lo, hi uint64) {
 		t.bytes[page] -= bytes
 		if c.taken -= int(bytes); c.taken == 0 {
 			c.bound, s.none = c.dense, nil
+			s.emptied[n/shownTogether] = true
 		}
 		if c.bytes[page] == 0 {
 			s.pages--
 		}
-		if t.bytes[page] == 0 {
+		if t.bytes[page] == t.lost[page] {
 			s.frames--
+			s.vacated[c.slot*chunkPages+page] = true
 		}
 		if !c.dense && c.slot >= s.grid.first && s.grid.bytes >= uint64(bytes) {
 			s.grid.bytes -= uint64(bytes)
@@ -298,6 +301,10 @@ func (s *Space) lose(lo, hi uint64) {
 		if c.bytes[page] == 0 {
 			s.pages--
 		}
+		t := s.slots[c.slot]
+		if t.lost[page] += bytes; t.lost[page] == t.bytes[page] {
+			s.frames--
+		}
 		if c.dense {
 			c.lost += int(bytes)
 		}
@@ -308,6 +315,7 @@ func (s *Space) lose(lo, hi uint64) {
 				}
 			}
 			c.bound, c.dense, s.none = false, false, nil
+			s.emptied[n/shownTogether] = true
 		}
 	})
 	s.lost += hi - lo

@@ -26,6 +26,9 @@ func (s *Space) Frames() []Mapping {
 	}
 	s.told = nil
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
+		if !s.inhabited(g*shownTogether, (g+1)*shownTogether) { // what was planned there was taken back
+			continue
+		}
 		for n := g * shownTogether; n < (g+1)*shownTogether; n++ {
 			c := s.chunk(n)
 			if c == nil {
@@ -73,7 +76,7 @@ func (s *Space) Frame(page uint64) int {
 	return s.slotNumber(page/chunkSize)*chunkPages + int(page%chunkSize/PageSize)
 }
 
-// FrameCount is how many frames have trampolines.
+// FrameCount is how many frames have trampolines. Those that were lost are none.
 func (s *Space) FrameCount() int { return s.frames }
 
 // Areas gives how many areas of memory the kernel keeps for what Shown was told of: of those beside each other it makes one where their frames are beside each other too. A

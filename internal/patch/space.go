@@ -26,6 +26,8 @@ type Space struct {
 	none     map[uint64]bool   // chunks from which no other is in reach
 	fresh    map[uint64]bool   // chunks with trampolines in pages that Frames has not told of
 	told     []Mapping         // by Frames
+	emptied  map[uint64]bool   // groups of chunks of which one has lost its last trampoline
+	vacated  map[int]bool      // frames that have
 	pages    int               // with trampolines
 	frames   int               // likewise
 	lost     uint64            // bytes
@@ -40,7 +42,7 @@ type dense struct{ chunks []uint64 }
 
 // NewSpace makes a space of ranges in which nothing is mapped. They are cut to whole pages.
 func NewSpace(free []Range) *Space {
-	s := &Space{chunks: chunks{regions: map[uint64]*region{}}, fresh: map[uint64]bool{}, dense: map[uint64]*dense{}}
+	s := &Space{chunks: chunks{regions: map[uint64]*region{}}, fresh: map[uint64]bool{}, emptied: map[uint64]bool{}, vacated: map[int]bool{}, dense: map[uint64]*dense{}}
 	s.newGrid(0)
 	for _, r := range free {
 		s.Unmapped(r)
