@@ -198,7 +198,7 @@ var Layouts = []Layout{
 	}},
 	{Name: "PatchOp", Doc: "What the thread that asked is to do, in order.", Fields: []Member{
 		{"Kind", "u32", 0, "enum PatchDo"},
-		{"Arg", "u32", 0, ""},
+		{"Arg", "u32", 0, "of unmap: 0: when nobody reads the index, 1: at once"},
 		{"Address", "u64", 0, ""},
 		{"Value", "u64", 0, ""},
 	}},

@@ -2890,7 +2890,7 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Tables{})-SizeTables]
 // PatchOp: What the thread that asked is to do, in order.
 type PatchOp struct {
 	Kind    uint32 // enum PatchDo
-	Arg     uint32 //
+	Arg     uint32 // of unmap: 0: when nobody reads the index, 1: at once
 	Address uint64 //
 	Value   uint64 //
 }

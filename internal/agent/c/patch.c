@@ -339,7 +339,7 @@ static void write_aside(void *arg)
 	RS_SYS1(SYS_close, fd);
 }
 
-/* A reader in a handler may be preempted for long; then the run stays for another time. */
+/* Who reads the index may be in a handler, and preempted for long; then the run stays for another time. Trampolines (arg) nobody reads. */
 static long unmap_run(uintptr_t at, size_t bytes)
 {
 	for (int i = 0; __atomic_load_n(&readers, __ATOMIC_SEQ_CST); i++) {
@@ -356,7 +356,7 @@ static long do_op(struct rs_patch_op *op)
 	case RS_PATCH_DO_MAP:
 		return map_at(op->address, op->value);
 	case RS_PATCH_DO_UNMAP:
-		return unmap_run(op->address, op->value);
+		return op->arg ? RS_SYS2(SYS_munmap, op->address, op->value) : unmap_run(op->address, op->value);
 	case RS_PATCH_DO_SYNC:
 		return sync_core();
 	case RS_PATCH_DO_TRAP:

@@ -1754,7 +1754,7 @@ _Static_assert(offsetof(struct rs_tables, has) == 8, "Tables.Has");
 /* What the thread that asked is to do, in order. */
 struct rs_patch_op {
 	uint32_t kind; /* enum PatchDo */
-	uint32_t arg; /*  */
+	uint32_t arg; /* of unmap: 0: when nobody reads the index, 1: at once */
 	uint64_t address; /*  */
 	uint64_t value; /*  */
 };
