@@ -17,14 +17,18 @@ const trampolineName = "ripstop_trampoline"
 // describe tells debuggers where trampolines may lie, if that has changed, by gdb's interface for code that is made at run time (gdb's manual, 'JIT Compilation
 // Interface'). Who is not looking costs nothing.
 func (p *Process) describe() error {
-	if p.described || len(p.blocks) == 0 {
+	if p.described || len(p.blocks) == 0 && p.descriptions[1].bytes == 0 {
 		return nil
 	}
 	p.described = true
+	blocks := p.blocks
+	if len(blocks) == 0 {
+		blocks = []patch.Range{{}} // all have gone
+	}
 	if p.rules == nil {
 		p.rules = frameRules(p.Func(wire.PatchFuncRuns))
 	}
-	b := debugFile(p.rules, p.blocks)
+	b := debugFile(p.rules, blocks)
 	// A debugger that looked at the last one may still do so, before it hears of this one; at the one before it no longer.
 	a := p.descriptions[0]
 	if uint64(len(b)) > a.bytes {

@@ -57,6 +57,10 @@ type Options struct {
 	NoFrames bool
 	// NoMemory has the processes write to their memory by themselves, as where /proc/PID/mem is refused; for tests.
 	NoMemory bool
+	// MostLost and MostAreas are bounds beyond which no more modules are patched that are loaded: bytes of trampolines that stay for forked children, and areas of a process's memory; MostCode is the
+	// size of the file. For tests; 0: 256 MiB, half of vm.max_map_count, and what CodeBytes says.
+	MostLost, MostCode uint64
+	MostAreas          int
 	// NoCache has nothing kept on disk of the code of modules, nor what was kept used.
 	NoCache bool
 }
@@ -82,6 +86,7 @@ type Engine struct {
 type Stats struct {
 	Sites     uint64                  // asked for
 	Patched   [patch.Tiers]uint64     // of them, by tier
+	Held      uint64                  // sites that are patched now: not those of modules that have gone
 	Displaced uint64                  // instructions displaced on behalf of a site
 	Unpatched map[Why]uint64          // of them, not patched
 	Modules   uint64                  // of which it was to be known where instructions begin
@@ -91,6 +96,7 @@ type Stats struct {
 	Old       uint64                  // bytes of trampolines that nothing leads to any more
 	Reused    uint64                  // bytes of such whose memory was free again
 	Pages     uint64                  // bytes of the pages that they lie in
+	Lost      uint64                  // bytes of trampolines of modules that have gone, whose memory stays for forked children
 	Tables    uint64                  // bytes of tables in the processes
 	Requests  [requests]uint64        // by wire.PatchAsk
 	Median    [requests]time.Duration // from when Go saw a request to its answer
@@ -161,7 +167,7 @@ func (e *Engine) Attach(process uint64, pid int) (fds [2]int, err error) {
 	if pid <= 0 {
 		return fds, fmt.Errorf("it cannot be seen from here (another pid namespace)")
 	}
-	p := &Process{ID: process, PID: pid, e: e, dead: map[uint64]int{}, gone: Stats{Unpatched: map[Why]uint64{}}}
+	p := &Process{ID: process, PID: pid, e: e, dead: map[uint64]int{}, left: map[string]bool{}, gone: Stats{Unpatched: map[Why]uint64{}}}
 	code := frameBytes(&e.opts, pid)
 	fds[0], p.pageMem, err = sharedMemory(memoryName, wire.SizePatchPage+int(code))
 	if err != nil && code > leastFrames { // our own limit of address space
@@ -245,6 +251,7 @@ func (e *Engine) Stats() Stats {
 		for w, n := range s.Unpatched {
 			st.Unpatched[w] += n
 		}
+		st.Held += s.Held
 		st.Displaced += s.Displaced
 		st.Undecoded += s.Undecoded
 		st.Modules += s.Modules
@@ -253,6 +260,7 @@ func (e *Engine) Stats() Stats {
 		st.Old += s.Old
 		st.Reused += s.Reused
 		st.Pages += s.Pages
+		st.Lost += s.Lost
 		st.Tables += s.Tables
 	}
 	for i, list := range e.times {

@@ -183,7 +183,9 @@ func patched(t *testing.T, o engine.Options, in string, argv ...string) (result,
 	if err != nil {
 		t.Fatalf("make: %v\n%s", err, lib)
 	}
-	o.Warn = func(text string) { t.Errorf("engine: %s", text) }
+	if o.Warn == nil {
+		o.Warn = func(text string) { t.Errorf("engine: %s", text) }
+	}
 	eng := engine.New(o)
 	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: eng,
 		Warn: func(text string) { t.Logf("warning: %s", text) }})

@@ -36,3 +36,10 @@ func Blind() (undo func()) {
 	sharesMemory = func(int, int) bool { return false }
 	return func() { sharesMemory = was }
 }
+
+// FileBytes is what the file of trampolines has of memory.
+func (p *Process) FileBytes() (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(p.fds[0], &st)
+	return uint64(st.Blocks) * 512, err
+}

@@ -15,7 +15,9 @@ import (
 // process only.
 type run struct {
 	at, bytes uint64
+	lo, hi    uint64 // what its entries are of
 	entries   int
+	void      int // of them, those of no length
 	in        *arena
 }
 
@@ -166,7 +168,11 @@ func (p *Process) unindex(t *text) error {
 		}
 		first := sort.Search(r.entries, func(i int) bool { return begins(i) >= t.at })
 		for i := first; err == nil && i < r.entries && begins(i) < t.end(); i++ {
-			err = errors.Join(err, p.write(place(i)+12, []byte{0, 0}))
+			var n [2]byte
+			if err = errors.Join(err, p.read(place(i)+entryBytes, n[:])); err == nil && n != [2]byte{} {
+				err = p.write(place(i)+entryBytes, []byte{0, 0})
+				r.void++
+			}
 		}
 		if err != nil {
 			return err
@@ -249,7 +255,7 @@ func (p *Process) makeRun(list []indexed) (*run, []byte, error) {
 		n++
 	}
 	a := p.arenas[n-1]
-	r := &run{at: a.at + a.used, bytes: uint64(len(b)), entries: len(list), in: a}
+	r := &run{at: a.at + a.used, bytes: uint64(len(b)), lo: list[0].lo, hi: binary.LittleEndian.Uint64(b[runHi:]), entries: len(list), in: a}
 	a.used += (uint64(len(b)) + 15) &^ 15
 	a.used = min(a.used, a.bytes)
 	a.runs++
@@ -284,15 +290,13 @@ func mergeFrom(runs []*run) int {
 
 // compact says whether most of what the runs have is void, and all of them are to be made one.
 func (p *Process) compact() bool {
-	if len(p.dead) < compactFrom || len(p.runs) == 0 {
-		return false
-	}
-	entries, bytes := 0, uint64(0)
+	entries, void, bytes := 0, len(p.dead), uint64(0)
 	for _, r := range p.runs {
 		entries += r.entries
+		void += r.void
 		bytes += r.bytes
 	}
-	return 2*len(p.dead) > entries && bytes <= mergeMost
+	return void >= compactFrom && 2*void > entries && len(p.runs) > 0 && bytes <= mergeMost
 }
 
 // merge makes the runs from one on and what is new one.
@@ -349,13 +353,24 @@ func (p *Process) merge(from int, list []*patch.Patch) error {
 		r.in.runs--
 	}
 	p.runs = append(slices.Clone(p.runs[:from]), m)
+	p.died(from)
+	p.freeArenas()
+	return nil
+}
+
+// died says that what is dead is so in the first runs only: those behind them are new, or no more.
+func (p *Process) died(runs int) {
 	for at, died := range p.dead {
-		if died = min(died, from); died == 0 {
+		if died = min(died, runs); died == 0 {
 			delete(p.dead, at)
 		} else {
 			p.dead[at] = died
 		}
 	}
+}
+
+// freeArenas gives back the memory of those in which no run is.
+func (p *Process) freeArenas() {
 	p.arenas = slices.DeleteFunc(p.arenas, func(a *arena) bool {
 		if a.runs > 0 {
 			return false
@@ -366,5 +381,4 @@ func (p *Process) merge(from int, list []*patch.Patch) error {
 		}
 		return true
 	})
-	return nil
 }

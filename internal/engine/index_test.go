@@ -2,6 +2,8 @@ package engine
 
 import (
 	"bytes"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"testing"
@@ -64,6 +66,73 @@ func TestUnindex(t *testing.T) {
 	for i, e := range got {
 		if inside := e.lo == 0x401250; (e.hi == e.lo) != inside || !inside && e.hi != list[i].hi {
 			t.Errorf("%#x-%#x, was %#x-%#x", e.lo, e.hi, list[i].lo, list[i].hi)
+		}
+	}
+}
+
+// Void are the entries that are dead in their run, and those of which a byte lies in a range that goes; all others stay as they are. A run that is long beside what is dead is looked through for ranges only, and then
+// the dead are not forgotten.
+func TestVoid(t *testing.T) {
+	mem, err := os.OpenFile("/proc/self/mem", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close()
+	for _, far := range []bool{false, true} { // all ranges are
+		r := rand.New(rand.NewPCG(1, 2))
+		p := &Process{mem: mem, dead: map[uint64]int{}}
+		var runs [][]byte
+		var lists [][]indexed
+		for i, n := range []int{2*voidPiece/wire.SizeTrampoline + 7, 300, 5000} {
+			var list []indexed
+			for at := uint64(0x10000); len(list) < n; at += 100 {
+				list = append(list, indexed{lo: at + r.Uint64N(50), n: 0})
+				e := &list[len(list)-1]
+				e.hi = e.lo + 1 + r.Uint64N(50)
+				if i > 0 && r.IntN(3) == 0 && p.dead[e.lo] == 0 {
+					p.dead[e.lo] = 1 + r.IntN(3)
+				}
+			}
+			b := encodeRun(list)
+			runs, lists = append(runs, b), append(lists, list)
+			p.runs = append(p.runs, &run{at: uint64(uintptr(unsafe.Pointer(&b[0]))), bytes: uint64(len(b)), lo: list[0].lo, hi: list[n-1].hi, entries: n, in: &arena{}})
+		}
+		var ranges []patch.Range
+		for at := uint64(0x12000); at < 0x10000+100*200000; at += 0x3000 + r.Uint64N(0x3000) {
+			ranges = append(ranges, patch.Range{Lo: at, Hi: at + 1 + r.Uint64N(0x1000)})
+		}
+		if far {
+			ranges = []patch.Range{{Lo: 1 << 40, Hi: 1<<40 + 1}}
+		}
+		dead := maps.Clone(p.dead)
+		if err := p.void(ranges); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range runs {
+			got, err := decodeRun(nil, b)
+			if err != nil || len(got) != len(lists[i]) {
+				t.Fatal(len(got), err)
+			}
+			void, seen := 0, len(lists[i]) <= voidFor*len(dead)
+			if !far && !seen && i > 0 || far && i == 0 && seen {
+				t.Fatalf("run %d of %d, %d dead", i, len(lists[i]), len(dead))
+			}
+			for k, e := range got {
+				want := lists[i][k]
+				if len(intersect([]patch.Range{{Lo: want.lo, Hi: want.hi}}, ranges)) > 0 || (seen || !far) && dead[want.lo] > i {
+					want.hi = want.lo
+					void++
+				}
+				if e.lo != want.lo || e.hi != want.hi {
+					t.Fatalf("run %d: %#x-%#x in place of %#x-%#x", i, e.lo, e.hi, want.lo, want.hi)
+				}
+			}
+			if p.runs[i].void != void || void == 0 && !far {
+				t.Errorf("run %d: %d void, not %d", i, p.runs[i].void, void)
+			}
+		}
+		if far && len(p.dead) != len(dead) || !far && len(p.dead) != 0 {
+			t.Errorf("%d of %d dead are remembered", len(p.dead), len(dead))
 		}
 	}
 }

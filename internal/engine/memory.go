@@ -307,6 +307,9 @@ func frameBytes(o *Options, pid int) uint64 {
 	if o.NoFrames {
 		return 0
 	}
+	if o.MostCode != 0 {
+		return o.MostCode
+	}
 	n := max(o.CodeBytes, leastFrames)
 	var file, space unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_FSIZE, &file) != nil || n+wire.SizePatchPage > file.Cur || unix.Prlimit(pid, unix.RLIMIT_AS, nil, &space) != nil || space.Cur != unix.RLIM_INFINITY {

@@ -52,6 +52,7 @@ type Module struct {
 	closed    *atomic.Bool // the process's: what takes long ends
 	space     *patch.Space
 	calls     x86.Calls
+	again     bool // it was there before, and had gone
 	inherited bool // patched by the parent, before the fork that the process began with
 	why       map[uint64]Why
 	sites     uint64

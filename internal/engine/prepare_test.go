@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"unsafe"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -33,9 +35,9 @@ type asker struct {
 	errno  unix.Errno
 }
 
-func (a *asker) serve(stop *atomic.Bool) {
+func (a *asker) serve(answered uint32, stop *atomic.Bool) {
 	page := a.p.page
-	for answered := uint32(0); !stop.Load(); runtime.Gosched() {
+	for ; !stop.Load(); runtime.Gosched() {
 		now := atomic.LoadUint32(&page.Answered)
 		if now == answered {
 			continue
@@ -52,6 +54,10 @@ func (a *asker) serve(stop *atomic.Bool) {
 			case wire.PatchDoFrame:
 				_, _, errno = unix.Syscall6(unix.SYS_MMAP, at, uintptr(o.Arg)*patch.PageSize, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_SHARED|unix.MAP_FIXED, uintptr(a.p.fds[0]),
 					uintptr(wire.SizePatchPage)+uintptr(o.Value)*patch.PageSize)
+			case wire.PatchDoUnmap:
+				if a.done+1 != a.refuse {
+					_, _, errno = unix.Syscall(unix.SYS_MUNMAP, at, uintptr(o.Value), 0)
+				}
 			case wire.PatchDoReserve:
 				var got uintptr
 				got, _, errno = unix.Syscall6(unix.SYS_MMAP, 0, uintptr(o.Value), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uintptr(0), 0)
@@ -72,10 +78,57 @@ func (a *asker) serve(stop *atomic.Bool) {
 	}
 }
 
+// while serves as long as f runs.
+func (a *asker) while(f func()) {
+	stop, ended := new(atomic.Bool), make(chan struct{})
+	answered := atomic.LoadUint32(&a.p.page.Answered)
+	go func() { a.serve(answered, stop); close(ended) }()
+	f()
+	stop.Store(true)
+	<-ended
+}
+
+// unmapped has what is idle unmapped, all of it but where somebody else has mapped a page in the middle, and sees whether the engine knows what is mapped when one piece cannot go.
+func unmapped(t *testing.T, p *Process, refuse int) {
+	t.Helper()
+	was := slices.Clone(p.blocks)
+	theirs := (was[0].Lo + was[0].Hi) / 2 &^ (patch.PageSize - 1)
+	if _, _, errno := unix.Syscall6(unix.SYS_MMAP, uintptr(theirs), patch.PageSize, unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_FIXED, ^uintptr(0), 0); errno != 0 {
+		t.Fatal(errno)
+	}
+	for _, refuse := range []int{refuse, 0} {
+		a := &asker{p: p, refuse: refuse, errno: unix.ENOMEM}
+		maps, err := tracee.Maps(p.PID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.while(func() { _, err = p.clear([]*Module{{}}, maps) }); err != nil && !failed(err, wire.PatchDoRun) {
+			t.Fatalf("operation %d refused: %v", refuse, err)
+		}
+		if maps, err = tracee.Maps(p.PID); err != nil {
+			t.Fatal(err)
+		}
+		still, known := intersect(was, p.ours(maps)), p.blocks
+		if err != nil { // nothing has been tried
+			known = subtract(known, []patch.Range{{Lo: theirs, Hi: theirs + patch.PageSize}})
+		}
+		if !slices.Equal(still, known) || !slices.Equal(p.space.Idle(), p.blocks) {
+			t.Fatalf("operation %d refused: %x are mapped, %x are idle; of %x these are known: %x", refuse, still, p.space.Idle(), was, p.blocks)
+		}
+		if !slices.ContainsFunc(maps, func(m tracee.Mapping) bool { return uint64(m.Start) == theirs && !m.Exec }) {
+			t.Fatalf("operation %d refused: somebody else's page is unmapped", refuse)
+		}
+		if refuse == 0 && len(p.blocks)+len(p.framed) > 0 {
+			t.Fatalf("%x, %x stay", p.blocks, p.framed)
+		}
+	}
+	unix.Syscall(unix.SYS_MUNMAP, uintptr(theirs), patch.PageSize, 0)
+}
+
 // far is the last place that TestPrepare used.
 var far = uintptr(0x100000000000)
 
-// Whichever operation the process cannot do: when prepare says that all is in place, each trampoline's code lies where it is to lie; when not, nothing that the process was not told of counts as told.
+// Whichever operation the process cannot do, to put in place and to unmap again: when prepare says that all is in place, each trampoline's code lies where it is to lie; when not, nothing that the process was not told of counts as told.
 func TestPrepare(t *testing.T) {
 	text := make([]byte, 0, 400)
 	for len(text) < cap(text)-8 {
@@ -85,7 +138,7 @@ func TestPrepare(t *testing.T) {
 	for refuse := 0; refuse <= most+2; refuse++ {
 		for _, errno := range []unix.Errno{unix.ENOMEM, unix.EEXIST} {
 			page := wire.SizePatchPage
-			fd, mem, err := sharedMemory("prepare", page+leastFrames)
+			fd, mem, err := sharedMemory(memoryName, page+leastFrames)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,12 +177,8 @@ func TestPrepare(t *testing.T) {
 				}
 				p.arenas = []*arena{{at: uint64(uintptr(unsafe.Pointer(&at[0]))), bytes: arenaBytes}}
 			}
-			a, stop := &asker{p: p, refuse: refuse, errno: errno}, new(atomic.Bool)
-			ended := make(chan struct{})
-			go func() { a.serve(stop); close(ended) }()
-			err = p.prepare([]*change{c}, true)
-			stop.Store(true)
-			<-ended
+			a := &asker{p: p, refuse: refuse, errno: errno}
+			a.while(func() { err = p.prepare([]*change{c}, true) })
 			most = max(most, min(a.done, 60))
 			if a.done < refuse || refuse == 0 {
 				if err != nil || p.ownPages {
@@ -143,6 +192,9 @@ func TestPrepare(t *testing.T) {
 						t.Fatalf("operation %d refused (%v): the trampoline of %#x is % x, not % x: %v", refuse, errno, x.At, got, x.Trampoline.Code, err)
 					}
 				}
+				c.t.planner.Commit(c.tx)
+				c.t.planner.Close()
+				unmapped(t, p, refuse)
 			}
 			told := 0
 			for _, k := range a.kinds {

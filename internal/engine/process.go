@@ -57,6 +57,9 @@ type Process struct {
 	arenas []*arena       // in which they lie
 	dead   map[uint64]int // trampolines freed: in how many runs they may be
 
+	left     map[string]bool // files of modules that have gone
+	unmapped bool            // something is, since the file's memory was last given back
+
 	described    bool     // debuggers are told of all blocks
 	descriptions [2]arena // the last ones, the newer behind the older
 	rules        []byte   // that they have in common
@@ -70,6 +73,7 @@ type Process struct {
 
 	patched         [patch.Tiers]int64
 	displaced, code int64
+	held            int64 // sites that are patched
 	tables          uint64
 	gone            Stats // of modules that are gone
 	said            Stats // under e.mu
@@ -229,6 +233,9 @@ func (p *Process) serve() {
 		if due {
 			p.reclaim()
 		}
+		if p.unmapped {
+			p.punch()
+		}
 		p.consider()
 	}
 	p.say()
@@ -237,7 +244,7 @@ func (p *Process) serve() {
 	for _, m := range p.mods {
 		m.texts, m.why = nil, nil
 	}
-	p.runs, p.dead, p.space, p.graves = nil, nil, nil, nil
+	p.runs, p.dead, p.space, p.graves, p.left = nil, nil, nil, nil, nil
 	p.release()
 }
 
@@ -246,7 +253,7 @@ const sayEvery = 10 * time.Millisecond
 
 // say makes the figures known to Stats.
 func (p *Process) say() {
-	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Modules: p.gone.Modules, Kept: p.gone.Kept, Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Reused: p.reused, Tables: p.tables}
+	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Modules: p.gone.Modules, Kept: p.gone.Kept, Held: uint64(max(0, p.held)), Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Reused: p.reused, Tables: p.tables}
 	for i, n := range p.patched {
 		s.Patched[i] = uint64(n)
 	}
@@ -264,6 +271,7 @@ func (p *Process) say() {
 			pages = p.space.InUse()
 		}
 		s.Pages = uint64(pages) * patch.PageSize
+		s.Lost, _ = p.space.Lost(0)
 	}
 	p.e.mu.Lock()
 	p.said = s
@@ -306,6 +314,16 @@ func (p *Process) modules() error {
 		if err := p.forget(m); err != nil {
 			return err
 		}
+	}
+	if unmapped, err := p.clear(gone, mapped); err != nil {
+		return err
+	} else if unmapped && len(come) > 0 {
+		if mapped, err = p.survey(); err != nil {
+			return err
+		}
+	}
+	for _, m := range come {
+		m.again = p.left[m.Path]
 	}
 	p.mods = append(p.mods, come...)
 	wanted := make([][]patch.Site, len(come))
@@ -362,22 +380,25 @@ func (p *Process) modules() error {
 // mostLost bounds the memory that modules leave behind that go after a fork (shares).
 const mostLost = 256 << 20
 
-// mostAreas is how many areas of memory a process may have when another module is patched: half of what it may have at all.
-var mostAreas = sync.OnceValue(func() int {
+// maxAreas is how many areas of memory a process may have.
+var maxAreas = sync.OnceValue(func() int {
 	b, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	n, bad := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil || bad != nil {
 		n = 65530
 	}
-	return n / 2
+	return n
 })
+
+// mostAreas is how many areas of memory a process may have when another module is patched.
+func (p *Process) mostAreas() int { return cmp.Or(p.e.opts.MostAreas, maxAreas()/2) }
 
 // full says why no module is patched any more that comes, "" if there is room for so many bytes. A process with so many areas has so many, its own and ours.
 func (p *Process) full(areas int, bytes uint64) Why {
-	if lost, frames := p.space.Lost(bytes); lost > 0 && (lost+bytes > mostLost || frames > uint64(p.page.Frames) || p.ownPages) {
+	if lost, frames := p.space.Lost(bytes); lost > 0 && (lost+bytes > cmp.Or(p.e.opts.MostLost, mostLost) || frames > uint64(p.page.Frames) || p.ownPages) {
 		return WhyLost
 	}
-	if len(p.blocks) > 0 && areas > mostAreas() {
+	if len(p.blocks) > 0 && areas > p.mostAreas() {
 		return WhyAreas
 	}
 	return ""
@@ -419,6 +440,10 @@ func (p *Process) forget(m *Module) error {
 	p.mods = slices.DeleteFunc(slices.Clone(p.mods), func(x *Module) bool { return x == m })
 	p.accepted = slices.DeleteFunc(p.accepted, func(a accepted) bool { return a.m == m })
 	m.Image.Close()
+	if len(p.left) == mostLeft {
+		clear(p.left)
+	}
+	p.left[m.Path] = true
 	p.gone.Sites += m.sites
 	p.gone.Undecoded += m.undecoded
 	m.countKept(&p.gone)
@@ -452,6 +477,9 @@ func (p *Process) forget(m *Module) error {
 		}
 		t.planner.Patches(func(x *patch.Patch) {
 			p.code -= int64(x.Trampoline.Len())
+			if x.For == 0 {
+				p.held--
+			}
 			if shares {
 				p.old += uint64(x.Trampoline.Len())
 			}

@@ -140,4 +140,5 @@ func (p *Process) count(x *patch.Patch, n int64) {
 		return
 	}
 	p.patched[x.Tier] += n
+	p.held += n
 }
