@@ -221,11 +221,10 @@ func (o *Options) stats(p *Profile, e engine.Stats, a agent.Stats) {
 	say("trampolines", "%d KiB of code in %d KiB of memory", e.Code>>10, e.Pages>>10)
 	say("modules", "%d, of %d of them the instructions were known from before", e.Modules, e.Kept)
 	say("tables", "%d KiB", e.Tables>>10)
-	sites := uint64(0)
-	for _, n := range e.Patched {
-		sites += n
+	if e.Lost > 0 {
+		say("kept for forked children", "%d KiB of trampolines of modules that have gone", e.Lost>>10)
 	}
-	if sites > 0 {
+	if sites := e.Held; sites > 0 { // memory and sites of modules that are there at the end
 		say("memory a site", "%d bytes: %d of trampolines, %d of tables", (e.Pages+e.Tables)/sites, e.Pages/sites, e.Tables/sites)
 	}
 	for _, s := range run.Stats(a) {
