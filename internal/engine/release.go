@@ -205,16 +205,18 @@ func (p *Process) dropRuns() error {
 		o := op(wire.PatchDoRun, 0, 0)
 		o.Arg = uint32(n - 1)
 		ops = append(ops, o)
-		p.runs[n-1].in.runs--
 	}
 	if len(ops) == 0 {
 		return nil
 	}
+	if err := p.do(ops...); err != nil {
+		return err // it still has some of them
+	}
+	for _, r := range p.runs[n:] {
+		r.in.runs--
+	}
 	p.runs = p.runs[:n]
 	p.died(n)
-	if err := p.do(ops...); err != nil {
-		return err
-	}
 	p.freeArenas()
 	return nil
 }
