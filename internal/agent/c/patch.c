@@ -148,15 +148,6 @@ static bool cramped(int fd)
 	return RS_SYS2(SYS_fstat, fd, &st) == 0 && RS_SYS4(SYS_prlimit64, 0, RLIMIT_AS, 0, &as) == 0 && as.rlim_cur < SPACE_OF_FILE * (uint64_t)st.st_size;
 }
 
-/* Of the addresses below 2 GiB the kernel's choice, those from 1 GiB on, are where the heap of a program that is not PIE may grow, and what programs that want such addresses are given themselves. So
- * ours are below 0x7000'0000, where brk is left room that it hardly needs (internal/engine/memory.go); as random as the kernel's are, by where the page lies. */
-static uintptr_t shared_wish(long near, long bytes)
-{
-	const uintptr_t end = 0x70000000, random = 1ul << 25;
-	uintptr_t away = (uintptr_t)bytes + ((uintptr_t)near & (random - 1));
-	return near > 0 && away < random << 2 ? (end - away) & -RS_PAGE : 0;
-}
-
 void rs_patch_open(int sock)
 {
 	int fds[2];
@@ -172,7 +163,7 @@ void rs_patch_open(int sock)
 	long p = RS_SYS6(SYS_mmap, 0, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fds[0], 0);
 	struct stat st;
 	long bytes = RS_SYS2(SYS_fstat, fds[1], &st) == 0 ? st.st_size : 0;
-	long shared = bytes > 0 ? RS_SYS6(SYS_mmap, shared_wish(p, bytes), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_32BIT, fds[1], 0) : -EINVAL;
+	long shared = bytes > 0 ? rs_vm_map_shared(p, bytes, fds[1]) : -EINVAL;
 	if (p > 0)
 		map_frames((void *)p, fds[0]);
 	RS_SYS1(SYS_close, fds[0]);

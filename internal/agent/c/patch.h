@@ -100,4 +100,6 @@ uint32_t rs_patch_missing(void) __attribute__((visibility("hidden")));
  * somebody has memory of it already, or counts on its place (such as programs that write themselves to a file, before the kernel is asked to leave addresses as they are), and where a
  * limit is on it, since the kernel would count the way. A program that takes the heap back below its beginning, which natively fails, would unmap what is there now. */
 long rs_vm_move_heap(uintptr_t from, uintptr_t to) __attribute__((visibility("hidden")));
+/* Maps what trampolines share with ripstop below 2 GiB; near: where something else of this process lies, by chance. Negative: there is no place, or the kernel refuses. */
+long rs_vm_map_shared(long near, long bytes, int fd) RS_HIDDEN;
 #endif

@@ -131,3 +131,30 @@ long rs_vm_move_heap(uintptr_t from, uintptr_t to)
 	from = (from + RS_PAGE - 1) & -RS_PAGE;
 	return from < to ? RS_SYS2(SYS_munmap, from, to - from) : 0;
 }
+
+/* Of the addresses below 2 GiB the kernel's choice, those from 1 GiB on, are where the heap of a program that is not PIE may grow, and what programs that want such addresses are given themselves. So
+ * ours are below 0x7000'0000, where brk is left room that it hardly needs (internal/engine/memory.go); as random as the kernel's are, by where the page lies. Behind large arrays brk begins higher up, where nobody moves it, and
+ * ours would be in its way: then they are at the end of the 2 GiB, or below brk. Negative: there is no place. */
+long rs_vm_map_shared(long near, long bytes, int fd)
+{
+	enum { FLAGS = MAP_SHARED | MAP_NORESERVE, NO_REPLACE = 0x100000 /* MAP_FIXED_NOREPLACE; before Linux 4.17 a hint */ };
+	const uintptr_t moved = 0x61000000, room = 0xb000000, random = 1ul << 25, end = 0x80000000, brk = (uintptr_t)RS_SYS1(SYS_brk, 0), away = (uintptr_t)bytes + ((uintptr_t)near & (random - 1));
+	const uintptr_t below[] = {0x70000000, end, brk};
+	long r = -ENOMEM;
+	for (unsigned i = 0; i <= sizeof below / sizeof *below; i++) {
+		bool any = i == sizeof below / sizeof *below || near <= 0 || away >= random << 2; /* as the kernel likes */
+		if (!any && (below[i] > end || below[i] <= away))
+			continue;
+		uintptr_t wish = any ? 0 : (below[i] - away) & -RS_PAGE;
+		r = RS_SYS6(SYS_mmap, wish, bytes, PROT_READ | PROT_WRITE, any ? FLAGS | MAP_32BIT : FLAGS | NO_REPLACE, fd, 0);
+		uintptr_t at = (uintptr_t)r;
+		if (r > 0 && (any || at == wish) && (brk < moved || brk >= at + (uintptr_t)bytes || at >= brk + room))
+			return r;
+		if (r > 0)
+			RS_SYS2(SYS_munmap, r, bytes);
+		r = r > 0 ? -ENOMEM : r;
+		if (any)
+			break;
+	}
+	return r;
+}
