@@ -229,10 +229,15 @@ func TestShown(t *testing.T) {
 // everything patches each instruction that can be moved, of the program and what it loads, so that most interruptions are in trampolines.
 type everything struct{ everywhere }
 
-func (c *everything) Sites(p *engine.Process, m *engine.Module) (list []patch.Site) {
+func (c *everything) Sites(_ *engine.Process, m *engine.Module) []patch.Site {
 	if m.Kind != engine.Program && !strings.HasPrefix(filepath.Base(m.Path), "plugin") {
 		return nil
 	}
+	return patchable(m)
+}
+
+// patchable gives a site for each instruction of the module that can be moved.
+func patchable(m *engine.Module) (list []patch.Site) {
 	m.Instructions(func(in *engine.Insn) bool {
 		if m.Patchable(in.At) {
 			list = append(list, patch.Site{At: in.At, Recipe: at{padding(3), in.At}})

@@ -38,17 +38,11 @@ type watching struct {
 	gone   []held
 }
 
-func (c *watching) Sites(p *engine.Process, m *engine.Module) (list []patch.Site) {
+func (c *watching) Sites(_ *engine.Process, m *engine.Module) []patch.Site {
 	if m.Kind != engine.Program && !strings.HasPrefix(filepath.Base(m.Path), "parts") {
 		return nil
 	}
-	m.Instructions(func(in *engine.Insn) bool {
-		if m.Patchable(in.At) {
-			list = append(list, patch.Site{At: in.At, Recipe: at{padding(3), in.At}})
-		}
-		return true
-	})
-	return list
+	return patchable(m)
 }
 
 func (c *watching) Test(p *engine.Process, what uint64) error {

@@ -29,12 +29,7 @@ func TestBack(t *testing.T) {
 		}
 		b := newBench(text, free)
 		whole := b.space.total()
-		var all []uint64
-		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
-			if b.Check(a) == nil {
-				all = append(all, a)
-			}
-		}
+		all := b.checked(text)
 		for n := range 8 {
 			var add []Site
 			var remove []uint64

@@ -72,6 +72,16 @@ func newBench(t *Text, free []Range) *bench {
 	return &bench{NewPlanner(t, NewSpace(free)), &image{t.at, t.orig, bytes.Clone(t.orig), map[uint64][]byte{}, map[uint64]uint64{}}, map[uint64]bool{}, map[uint64]uint64{}}
 }
 
+// checked gives the instructions of the text that can be patched.
+func (b *bench) checked(text *Text) (all []uint64) {
+	for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
+		if b.Check(a) == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // check walks from every boundary.
 func (b *bench) check(changing map[uint64]bool) error {
 	t := b.text
@@ -197,12 +207,7 @@ func TestTransactions(t *testing.T) {
 		}
 		b := newBench(text, free)
 		whole := b.space.total()
-		var all []uint64
-		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
-			if b.Check(a) == nil {
-				all = append(all, a)
-			}
-		}
+		all := b.checked(text)
 		for n := range 14 {
 			var add []Site
 			var remove []uint64

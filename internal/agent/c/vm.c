@@ -138,6 +138,7 @@ long rs_vm_move_heap(uintptr_t from, uintptr_t to)
 long rs_vm_map_shared(long near, long bytes, int fd)
 {
 	enum { FLAGS = MAP_SHARED | MAP_NORESERVE, NO_REPLACE = 0x100000 /* MAP_FIXED_NOREPLACE; before Linux 4.17 a hint */ };
+	/* moved: from there on (heapLow and heapRandom of memory.go) the engine leaves the heap where it is */
 	const uintptr_t moved = 0x61000000, room = 0xb000000, random = 1ul << 25, end = 0x80000000, brk = (uintptr_t)RS_SYS1(SYS_brk, 0), away = (uintptr_t)bytes + ((uintptr_t)near & (random - 1));
 	const uintptr_t below[] = {0x70000000, end, brk};
 	long r = -ENOMEM;
@@ -150,9 +151,10 @@ long rs_vm_map_shared(long near, long bytes, int fd)
 		uintptr_t at = (uintptr_t)r;
 		if (r > 0 && (any || at == wish) && (brk < moved || brk >= at + (uintptr_t)bytes || at >= brk + room))
 			return r;
-		if (r > 0)
+		if (r > 0) {
 			RS_SYS2(SYS_munmap, r, bytes);
-		r = r > 0 ? -ENOMEM : r;
+			r = -ENOMEM;
+		}
 		if (any)
 			break;
 	}
