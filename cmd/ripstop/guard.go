@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+
 	"github.com/spf13/cobra"
 
 	"github.com/ripstop/ripstop/internal/run"
@@ -27,6 +29,11 @@ return address that was used, those that wrote what that had copied, and the hea
 blocks that it was read from, with who freed them. This is new:
 not every program can be executed again (the report then says no more than without),
 --stats shows how many epochs could, and locks and threads are not judged meanwhile.
+With --races=on they are executed once more, with every memory access looked at as by
+'ripstop run --full': the report then also has the data races of those moments, and
+accesses to freed blocks, reads too (marked reproduced). All threads wait meanwhile.
+Under a limit on memory (ulimit -v, -d) nothing is recorded: it would take from the
+program what the limit leaves it.
 
 Not seen: writes that jump over the bytes that are looked at (256 behind a block, the
 first 128 of a freed one), writes in front of the first block of a group, reads,
@@ -45,6 +52,9 @@ are as without ripstop; when something was found the exit status is 66.`,
   ripstop guard --guard-bytes 64 --quarantine 16M -- ./unit-test
   ripstop guard --epochs 10s -- ./unit-test`,
 		RunE: func(_ *cobra.Command, args []string) error {
+			if o.epochRaces == "on" && o.epochs == 0 {
+				return errors.New("--races=on looks at epochs that are executed again, and none are recorded: give --epochs, too")
+			}
 			o.program, o.report.Command = args, args
 			return exit(jobs.guard(o))
 		},
@@ -55,6 +65,7 @@ are as without ripstop; when something was found the exit status is 66.`,
 	fs.number(&o.guardBytes, "guard-bytes", run.DefaultGuardBytes, run.DefaultGuardBytes, run.MaxGuardBytes, "`N` bytes, at least, behind each block that nobody may write")
 	fs.size(&o.quarantine, "quarantine", run.DefaultQuarantine, run.MaxQuarantine, "keep back freed blocks of `SIZE` in all for each thread, before they are used again: 512K, 16M; 0 keeps none")
 	fs.long(&o.epochs, "epochs", "record epochs of at most `LONG` (1s, 10s), so that the last one can be executed again to find who wrote; 0 records none")
+	fs.oneOf(&o.epochRaces, "races", "off", []string{"off", "on"}, "with --epochs: what is executed again is so once more with every memory access looked at, for data races and reads of freed blocks")
 	fs.targetFlags(o)
 	fs.deadlockFlags(o)
 	fs.reportFlags(&o.report, &o.exitCode)

@@ -25,6 +25,7 @@ type flags struct {
 	epochs      time.Duration
 	full        bool
 	races       string
+	epochRaces  string
 	tool        string
 	memoryLimit int
 	heap        string
@@ -75,7 +76,7 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock), HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats,
 			WaitFor: run.WaitFor(o.waitFor), HaltOnFirst: o.haltOnFirst, Guard: &run.Guard{Bytes: o.guardBytes, Quarantine: o.quarantine},
-			Epochs: run.Epochs{On: o.epochs > 0, Most: o.epochs},
+			Epochs: run.Epochs{On: o.epochs > 0, Most: o.epochs, Races: o.epochRaces == "on"},
 		})
 	},
 	record: func(o *flags) (int, error) {

@@ -91,7 +91,7 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	fs.oneOf(&o.tool, "tool", toolFind, []string{toolFind, toolSharing},
 		"what the program is watched for: find what is wrong; or sharing, the cache lines that threads take from each other, falsely or truly, by fields and instructions, all accesses counted (as slow as --full; --format text or json, and the exit status is the program's)")
 	fs.under("Data races")
-	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 30 to 200 times slower")
+	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 15 to 200 times slower")
 	fs.oneOf(&o.races, "races", racesAsked, []string{racesAsked, racesShared}, "which accesses --full checks: all, or those to memory that threads share")
 	cmd.Flags().MarkHidden("races") // not whole yet: docs/decisions.md, 36
 	fs.movAtomics(&o.movAtomics)

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -162,7 +163,7 @@ type scope struct{ left, sync bool }
 
 func scopeOf(m *engine.Module) scope {
 	base := filepath.Base(m.Path)
-	return scope{leftOut(m), slices.ContainsFunc(Synchronisers, func(s string) bool { return strings.HasPrefix(base, s) })}
+	return scope{leftOut(m) || instrumented(m), slices.ContainsFunc(Synchronisers, func(s string) bool { return strings.HasPrefix(base, s) })}
 }
 
 // of is dataOf for an instruction of the module.
@@ -204,27 +205,71 @@ func leftOut(m *engine.Module) bool {
 	return slices.ContainsFunc(LeftOut, func(s string) bool { return strings.HasPrefix(base, s) }) || m.Kind == engine.Library && m.Image.Defines("malloc")
 }
 
+// instrumented says whether a compiler has the module tell its accesses itself (-fsanitize=thread, internal/agent/c/tsan.c). What is left of atomic instructions there are the program's own, in assembler.
+func instrumented(m *engine.Module) bool {
+	return m.Kind != engine.Libc && m.Image.Wants("__tsan_func_entry")
+}
+
 // stops says of a string instruction whether what it reads decides how often it is repeated.
 func stops(op string) bool { return len(op) >= 4 && (op[:4] == "cmps" || op[:4] == "scas") }
 
 // asStore gives the data of an instruction of a store to an atomic: what it writes beside its own frame. So the bytes are known as an atomic's, and the loads of it need not be.
 func asStore(in *x86.Inst, data uint64) uint64 {
+	return storeBy(in, data, func(base x86.Reg) bool { return base != x86.RSP && base != x86.RBP })
+}
+
+// asFrameStore is asStore of what it writes to the frame.
+func asFrameStore(in *x86.Inst, data uint64) uint64 {
+	return storeBy(in, data, func(base x86.Reg) bool { return base == x86.RSP || base == x86.RBP })
+}
+
+func storeBy(in *x86.Inst, data uint64, by func(base x86.Reg) bool) uint64 {
 	if data&(lanes|fence) != 0 {
 		return data
 	}
 	for i, m := range in.Mems() {
 		kind := data >> (16 * i) & (1<<16 - 1)
-		if kind == write && m.Size <= 8 && bits.OnesCount16(m.Size) == 1 && m.Base != x86.RSP && m.Base != x86.RBP {
+		if kind == write && m.Size <= 8 && bits.OnesCount16(m.Size) == 1 && by(m.Base) {
 			data |= atomic << (16 * i)
 		}
 	}
 	return data
 }
 
-// within says whether one of the ranges, which are sorted and apart, has an address.
-func within(list [][2]uint64, addr uint64) bool {
-	n := sort.Search(len(list), func(i int) bool { return list[i][1] > addr })
-	return n < len(list) && list[n][0] <= addr
+// inlined is the code of a store that is inlined into a function, whose own variable the atomic may be: the last store to the frame is it, if nothing else there is. (Without optimization others are, of arguments, and the atomic is
+// found by a register.) What is taken for it wrongly is a place of the frame where no races are found.
+type inlined struct {
+	end  uint64
+	last *site // which writes to the frame
+	data uint64
+	done bool // the store is another one
+}
+
+// add takes an instruction's data and its site.
+func (c *inlined) add(in *x86.Inst, data uint64, s *site) {
+	switch as := asFrameStore(in, data); {
+	case data&(atomic*(1+1<<16)) != 0:
+		c.done = true
+	case as != data:
+		c.last, c.data = s, as&^data
+	}
+}
+
+// close tells what it was.
+func (c *inlined) close() {
+	if c.last != nil && !c.done && c.last.data&fenced == 0 {
+		c.last.data |= c.data
+	}
+	*c = inlined{}
+}
+
+// storeAt gives the one of the stores, which are sorted and apart, that has an address.
+func storeAt(list []image.AtomicStore, addr uint64) (image.AtomicStore, bool) {
+	n := sort.Search(len(list), func(i int) bool { return list[i].Hi > addr })
+	if n < len(list) && list[n].Lo <= addr {
+		return list[n], true
+	}
+	return image.AtomicStore{}, false
 }
 
 // A Teller is the engine's client.
@@ -233,13 +278,14 @@ type Teller struct {
 	shared bool // of those to what threads share (share.go)
 	mu     sync.Mutex
 	unseen map[string]int // by module: instructions whose accesses are not told
+	itself []string       // modules that tell their accesses themselves
 	// by build ID: Image.AtomicStores, which takes long where there is much debug information
-	stores map[string][][2]uint64
+	stores map[string][]image.AtomicStore
 }
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
 func New(races bool) *Teller {
-	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][][2]uint64{}}
+	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}}
 }
 
 // Start is the engine.Client's.
@@ -256,16 +302,30 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		return nil
 	}
 	unseen, scope := 0, scopeOf(m)
+	if instrumented(m) {
+		t.mu.Lock()
+		if !slices.Contains(t.itself, m.Path) {
+			t.itself = append(t.itself, m.Path)
+		}
+		t.mu.Unlock()
+	}
 	stores := t.storesOf(m)
 	var last *site // the instruction before, if it is one
 	length := 0    // its
+	var open inlined
 	m.Instructions(func(i *engine.Insn) bool {
 		data, missed := scope.of(&i.Inst)
 		if missed {
 			unseen++
 		}
-		if data != 0 && within(stores, i.At-m.Bias) {
-			data = asStore(&i.Inst, data)
+		if i.At-m.Bias >= open.end {
+			open.close()
+		}
+		store, is := image.AtomicStore{}, false
+		if data != 0 {
+			if store, is = storeAt(stores, i.At-m.Bias); is {
+				data = asStore(&i.Inst, data)
+			}
 		}
 		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data&^judged == write {
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
@@ -278,15 +338,20 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 			}
 			last.sized(i)
 			sites = append(sites, patch.Site{At: i.At, Recipe: last})
+			if is && store.Inlined {
+				open.end = store.Hi
+				open.add(&i.Inst, data, last)
+			}
 		}
 		return true
 	})
+	open.close()
 	t.miss(m.Path, unseen)
 	return sites
 }
 
 // storesOf is where a module's debug information says that atomics are stored to.
-func (t *Teller) storesOf(m *engine.Module) [][2]uint64 {
+func (t *Teller) storesOf(m *engine.Module) []image.AtomicStore {
 	t.mu.Lock()
 	list, known := t.stores[m.BuildID]
 	t.mu.Unlock()
@@ -341,6 +406,9 @@ func (t *Teller) NotSeen() (out []string) {
 	defer t.mu.Unlock()
 	for module, n := range t.unseen {
 		out = append(out, fmt.Sprintf("%s: %d instructions do not tell what memory they access (some that are masked, those relative to gs, those that could not be patched)", module, n))
+	}
+	for _, module := range t.itself {
+		out = append(out, module+": built with -fsanitize=thread: what its compiler did not instrument (assembler, code that was built without it, some of what it makes of memset and strlen) is not seen")
 	}
 	slices.Sort(out)
 	return out
@@ -403,6 +471,12 @@ func (s *site) Size() int {
 		}
 	}
 	return s.size
+}
+
+// Orders says whether threads may be in an order by the instruction alone.
+func (s *site) Orders() bool {
+	data := s.data &^ judged
+	return data&lanes != 0 || data&((atomic|fence)*(1+1<<16)) != 0
 }
 
 // Replaces says no: the instruction runs as it is.

@@ -122,6 +122,7 @@ func (s *Session) pass(buf *[]uint64, final bool) int {
 	total := 0
 	for _, p := range list {
 		over := p.over
+		s.setDebug(p)
 		n, bound := s.drain(p, buf, now)
 		total += n
 		if p.merger == nil {

@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"embed"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -31,15 +32,18 @@ var ErrNoAgent = errors.New("this ripstop was built without its agent: build it 
 // library is an agent's shared object.
 type library struct {
 	io.ReaderAt
-	size int64
-	// What stands at symbolsAt instead; nil: nothing does.
-	symbols   []byte
-	symbolsAt int64
+	size    int64
+	instead []bytesAt // what stands there instead
+}
+
+type bytesAt struct {
+	at int64
+	b  []byte
 }
 
 // openLibrary opens the one that is built in. If interposing is false it leaves functions that only access memory for their callers, such as memcpy, to
-// the C library; with them it is for programs whose accesses are all told.
-func openLibrary(interposing bool) (*library, error) {
+// the C library; with them it is for programs whose accesses are all told. With a runtime's name it takes that one's place (instrumented.go), if that is ThreadSanitizer's.
+func openLibrary(interposing bool, runtime string) (*library, error) {
 	f, err := lib.Open("lib/" + libraryName)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrNoAgent
@@ -52,8 +56,14 @@ func openLibrary(interposing bool) (*library, error) {
 		return nil, err
 	}
 	l := &library{ReaderAt: f.(io.ReaderAt), size: fi.Size()} // embed.FS: its files are io.ReaderAt
-	if !interposing {
-		err = l.withoutProtected()
+	err = l.without(func(runtimes bool) bool {
+		if runtimes {
+			return runtime == ""
+		}
+		return !interposing
+	})
+	if err == nil && runtime != "" {
+		err = l.rename(runtime)
 	}
 	return l, err
 }
@@ -89,15 +99,19 @@ func (l *library) write(path string) (err error) {
 	if err := f.Truncate(l.size); err != nil {
 		return err
 	}
-	_, err = f.WriteAt(l.symbols, l.symbolsAt)
-	return err
+	for _, p := range l.instead {
+		if _, err := f.WriteAt(p.b, p.at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func isZero(b []byte) bool { return len(b) == 0 || b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
 
 // Library returns the bytes of the agent's shared object. It leaves functions that only access memory for their callers, such as memcpy, to the C library.
 func Library() ([]byte, error) {
-	l, err := openLibrary(false)
+	l, err := openLibrary(false, "")
 	if err != nil {
 		return nil, err
 	}
@@ -109,41 +123,64 @@ func (l *library) bytes() ([]byte, error) {
 	if _, err := l.ReadAt(b, 0); err != nil && err != io.EOF {
 		return nil, err
 	}
-	copy(b[l.symbolsAt:], l.symbols)
+	for _, p := range l.instead {
+		copy(b[p.at:], p.b)
+	}
 	return b, nil
 }
 
 // WithoutProtected is what Library makes of the agent's shared object.
 func WithoutProtected(lib []byte) ([]byte, error) {
 	l := &library{ReaderAt: bytes.NewReader(lib), size: int64(len(lib))}
-	if err := l.withoutProtected(); err != nil {
+	if err := l.without(func(bool) bool { return true }); err != nil {
 		return nil, err
 	}
 	return l.bytes()
 }
 
-// withoutProtected takes the values away from a library's dynamic symbols of protected visibility (internal/agent/c/called.h). The dynamic linker passes by a symbol without a value
-// (check_match in glibc's elf/dl-lookup.c), so that whoever asks for such a name gets the C library's. Their own
+// without takes the values away from those of a library's dynamic symbols of protected visibility (internal/agent/c/called.h) that are gone: those of ThreadSanitizer's runtime, the others. The
+// dynamic linker passes by a symbol without a value (check_match in glibc's elf/dl-lookup.c), so that whoever asks for such a name gets the C library's. Their own
 // look-up of the C library's functions at their first call would take the text of dlerror from the program.
-func (l *library) withoutProtected() error {
+func (l *library) without(gone func(runtimes bool) bool) error {
 	f, err := elf.NewFile(l)
 	if err != nil {
 		return fmt.Errorf("BUG: the agent's library: %w", err)
 	}
-	s := f.SectionByType(elf.SHT_DYNSYM)
-	if s == nil {
-		return errors.New("BUG: the agent's library has no dynamic symbols")
+	s, err := dynamicSymbols(f)
+	if err != nil {
+		return err
 	}
 	b, err := s.Data()
 	if err != nil {
 		return fmt.Errorf("BUG: the dynamic symbols of the agent's library: %w", err)
 	}
-	const value = 8
 	for syms := b; len(syms) >= elf.Sym64Size; syms = syms[elf.Sym64Size:] {
-		if elf.ST_VISIBILITY(syms[5]) == elf.STV_PROTECTED && elf.ST_TYPE(syms[4]) == elf.STT_FUNC {
-			clear(syms[value : value+8])
+		section := binary.LittleEndian.Uint16(syms[symbolSection:])
+		if protected(syms[symbolInfo], syms[symbolOther]) && gone(isRuntimes(f, elf.SectionIndex(section))) {
+			clear(syms[symbolValue : symbolValue+8])
 		}
 	}
-	l.symbols, l.symbolsAt = b, int64(s.Offset)
+	l.instead = append(l.instead, bytesAt{int64(s.Offset), b})
 	return nil
+}
+
+// Where a symbol of an ELF file has what (Elf64_Sym).
+const (
+	symbolInfo    = 4
+	symbolOther   = 5
+	symbolSection = 6
+	symbolValue   = 8
+)
+
+func protected(info, other byte) bool {
+	return elf.ST_VISIBILITY(other) == elf.STV_PROTECTED && elf.ST_TYPE(info) == elf.STT_FUNC
+}
+
+// dynamicSymbols gives the section of them.
+func dynamicSymbols(f *elf.File) (*elf.Section, error) {
+	s := f.SectionByType(elf.SHT_DYNSYM)
+	if s == nil || int(s.Link) >= len(f.Sections) {
+		return nil, errors.New("BUG: the agent's library has no dynamic symbols")
+	}
+	return s, nil
 }

@@ -34,7 +34,7 @@ int main(int n, char **names) {
 		name string
 		told bool
 	}{{"plain", false}, {"telling", true}} {
-		l, err := openLibrary(c.told)
+		l, err := openLibrary(c.told, "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -174,6 +174,8 @@ type Stats struct {
 type GuardStats struct {
 	Epochs, Events, Busy, StopNs uint64
 	Lost, Verdicts               [16]uint64 // by wire.GuardLost, wire.GuardVerdict
+	Tries                        [16]uint64 // crashes by the re-execution that came to them; 0: none did
+	Judged                       [4]uint64  // re-executions with all accesses judged, by wire.GuardJudged
 	Differs                      [6]uint64  // of one process
 }
 
@@ -185,6 +187,10 @@ func (st *GuardStats) add(h *wire.Region) {
 	for i := range st.Lost {
 		st.Lost[i] += atomic.LoadUint64(&h.GuardLost[i])
 		st.Verdicts[i] += atomic.LoadUint64(&h.GuardVerdicts[i])
+		st.Tries[i] += atomic.LoadUint64(&h.GuardTries[i])
+	}
+	for i := range st.Judged {
+		st.Judged[i] += atomic.LoadUint64(&h.GuardJudged[i])
 	}
 	for i := range st.Differs {
 		if v := atomic.LoadUint64(&h.GuardDiffers[i]); v != 0 {

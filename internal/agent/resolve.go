@@ -44,7 +44,8 @@ type Program struct {
 	Shell bool
 }
 
-// Resolve finds the program as execvp would, follows its #! lines as the kernel does, and refuses what cannot be run under the agent.
+// Resolve finds the program as execvp would, follows its #! lines as the kernel does, and refuses what cannot be run under the agent. With an
+// Instrumented the program is there, too.
 func Resolve(args []string, env []string) (*Program, error) {
 	if len(args) == 0 || args[0] == "" {
 		return nil, refuse(ExitNotFound, "no program was given")

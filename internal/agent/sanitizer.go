@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"debug/elf"
+	"fmt"
 	"path/filepath"
 	"strings"
 )
@@ -18,14 +19,14 @@ var sanitizers = []struct{ library, name, flag string }{
 	{"libclang_rt.tsan", "ThreadSanitizer", "thread"},
 }
 
-// checkSanitizer refuses a program that carries such a runtime, or gets one by the user's LD_PRELOAD.
+// checkSanitizer refuses a program that carries such a runtime, or gets one by the user's LD_PRELOAD; with an Instrumented if the agent can take its place.
 func checkSanitizer(what, file string, env []string) error {
-	no := func(name, flag string) error {
+	no := func(name, flag string) *Refusal {
 		hint := ""
 		if flag == "address" {
 			hint = ", or with -static-libasan"
 		}
-		return refuse(ExitNotExecutable, "%s: built with %s, beside whose runtime the agent cannot be loaded; build it without -fsanitize=%s%s", what, name, flag, hint)
+		return &Refusal{ExitNotExecutable, fmt.Sprintf("%s: built with %s, beside whose runtime the agent cannot be loaded; build it without -fsanitize=%s%s", what, name, flag, hint)}
 	}
 	for _, e := range env {
 		list, ok := strings.CutPrefix(e, "LD_PRELOAD=")
@@ -49,7 +50,7 @@ func checkSanitizer(what, file string, env []string) error {
 	for _, lib := range libs {
 		for _, s := range sanitizers {
 			if strings.HasPrefix(lib, s.library) {
-				return no(s.name, s.flag)
+				return instrumented(what, f, lib, no(s.name, s.flag))
 			}
 		}
 	}

@@ -50,6 +50,8 @@ type Options struct {
 	Warn func(text string)
 	// Patcher patches the code of processes; nil: none is patched.
 	Patcher Patcher
+	// Runtime is that of an Instrumented, in whose place the agent is loaded; the Patcher must be there, and Config.All set. Empty: there is none.
+	Runtime string
 	// Library replaces the embedded agent; for tests.
 	Library []byte
 }
@@ -134,7 +136,7 @@ func New(o Options) (*Session, error) {
 	if o.Patcher != nil {
 		o.Config.Patch = 1
 	}
-	lib, err := openLibrary(o.Patcher != nil && o.Config.All != 0)
+	lib, err := openLibrary(o.Patcher != nil && o.Config.All != 0, o.Runtime)
 	if o.Library != nil {
 		lib, err = &library{ReaderAt: bytes.NewReader(o.Library), size: int64(len(o.Library))}, nil
 	}

@@ -3,16 +3,21 @@
 package cache
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"errors"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/present"
 )
 
 // A Dir is a directory of files, each by its id. The zero value, and nil, have nothing and keep nothing. It is for several goroutines at once.
@@ -123,13 +128,32 @@ func (d *Dir) sum(id string, body ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
+// read reads a file.
+func read(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() > math.MaxInt32 {
+		return nil, cmp.Or(err, os.ErrInvalid)
+	}
+	b := present.Bytes(int(st.Size()))
+	n, err := io.ReadFull(f, b)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil // it is empty, or was cut: its hash will say so
+	}
+	return b[:n], err
+}
+
 // Load gives what Store was given under the id, which is a file name; false: there is nothing.
 func (d *Dir) Load(id string) ([]byte, bool) {
 	if d == nil || d.dir == "" {
 		return nil, false
 	}
 	path := filepath.Join(d.dir, id)
-	b, err := os.ReadFile(path)
+	b, err := read(path)
 	if err != nil {
 		return nil, false
 	}

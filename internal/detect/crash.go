@@ -59,6 +59,9 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 	b.sources(ev, p.sources, p.writers[0])
 	p.sources = nil
 	delete(p.writers, 0)
+	if again := againWords(crash.Again); again != "" {
+		b.f.Notes = append(b.f.Notes, again)
+	}
 	p.say(fmt.Sprintf("crash %d %x", ev.Sig, ev.Pc), b.f)
 }
 
@@ -73,6 +76,40 @@ func (p *process) crashText(ev wire.EvCrashText) {
 	case wire.CrashTextWhat:
 		p.dying.What = text
 	}
+}
+
+// crashAgain keeps what is known of the crash that comes next.
+func (p *process) crashAgain(ev wire.EvCrashAgain) {
+	a := &finding.Again{Reproduced: ev.Again == wire.AgainReproduced, Tries: int(ev.Tries), Made: int(ev.Made), Verdict: ev.Verdict.String()}
+	switch ev.Again {
+	case wire.AgainReproduced, wire.AgainOther:
+	case wire.AgainBusy:
+		a.Verdict, a.Why = "", ev.Again.String()
+	case wire.AgainLost:
+		a.Verdict, a.Why = "", ev.Lost.String()
+	default:
+		return // of a newer agent
+	}
+	p.dying.Again = a
+}
+
+// againWords is a note on the re-executions of a crash, which causes rest on.
+func againWords(a *finding.Again) string {
+	switch {
+	case a == nil:
+		return ""
+	case a.Reproduced && a.Tries == 1:
+		return "The crash was reproduced: the last epoch was executed again, and came to it in the first try, with all events the same."
+	case a.Reproduced:
+		return fmt.Sprintf("The crash was reproduced: the last epoch was executed again, and came to it in try %d, with all events the same; the ones before went another way, as what races may.", a.Tries)
+	case a.Why == wire.AgainBusy.String():
+		return "The last epoch was not executed again: not all threads came to its end in time."
+	case a.Why != "":
+		return fmt.Sprintf("The last epoch could not be executed again (lost: %s).", a.Why)
+	case a.Made == 1:
+		return fmt.Sprintf("The crash could not be reproduced: the last epoch was executed again, and went another way (%s).", a.Verdict)
+	}
+	return fmt.Sprintf("The crash could not be reproduced: the last epoch was executed again %d times, and went another way each time (the last time: %s).", a.Made, a.Verdict)
 }
 
 var used = map[wire.Used]string{

@@ -125,6 +125,8 @@ func (p *process) event(e *wire.Event) {
 		p.crash(p.self(e), wire.DecodeCrash(w))
 	case wire.TypeCrashText:
 		p.crashText(wire.DecodeCrashText(w))
+	case wire.TypeCrashAgain:
+		p.crashAgain(wire.DecodeCrashAgain(w))
 	case wire.TypeCrashSource:
 		p.crashSource(wire.DecodeCrashSource(w))
 	case wire.TypeGuardWriter:

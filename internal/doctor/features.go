@@ -31,7 +31,8 @@ var needs = []need{
 	{"timer", "sampled races, by timer (record --sample=timer)", false, []string{"clock", "breakpoints"}, ""},
 	{"races", "races at the cost of sharing, by protection keys", true,
 		[]string{"pku", "gs-base", "membarrier"}, "without it, every memory access is patched, which is slower"},
-	{"watchpoints", "root causes, by watchpoints in the replay", true, []string{"breakpoints", "sigtrap"}, ""},
+	{"watchpoints", "root causes, by watchpoints in the replay", true, []string{"breakpoints", "sigtrap"},
+		"without it, pages are watched if breakpoints are never hit, which is slower, and debug registers are used where perf is refused"},
 	{"replay", "replay with cheap checkpoints", true,
 		[]string{"userfaultfd", "wp-async", "pagemap-scan"}, "without it, memory is copied, which takes longer"},
 }

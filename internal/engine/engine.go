@@ -37,6 +37,11 @@ type Client interface {
 	End(p *Process)
 }
 
+// An Unasked is a Client of which no single instruction is asked: what it wants of a module it says when the module comes. The code of those of which it wants nothing, and knows nothing, is not read.
+type Unasked interface {
+	Unasked()
+}
+
 // A Tester is a Client that also gets PatchAskTest: what tests have a process ask.
 type Tester interface {
 	Test(p *Process, at uint64) error
@@ -45,8 +50,12 @@ type Tester interface {
 // Options of an engine.
 type Options struct {
 	Client Client
+	// Whole says what is patched while all threads stand, for a while (PatchAskWhole); nil: nothing is.
+	Whole Client
 	// Calls says what becomes of sites that are calls: refused, or moved with their return address kept.
 	Calls x86.Calls
+	// Orders says that what orders threads is of interest in modules of which the client wants nothing, too: system calls of their own.
+	Orders bool
 	// SharedBytes is how much each process may share by Process.Share; at most 1 GiB. It costs memory as far as it is used.
 	SharedBytes uint64
 	// CodeBytes is how large the file that trampolines lie in may become, at least 64 MiB; less where limits leave less. It costs address space of ours for each process, and memory as far as it is used.
@@ -109,7 +118,7 @@ func (e *Engine) Partly(process uint64) bool {
 	return e.partly[process]
 }
 
-const requests = int(wire.PatchAskSoon) + 1
+const requests = int(wire.PatchAskWhole) + 1
 
 // A Why says why a site was not patched.
 type Why string
@@ -126,6 +135,9 @@ const (
 	WhyAreas   Why = "the process has half of the areas of memory that it may have (vm.max_map_count)"
 	WhyRefused Why = "the process's memory could not be changed"
 )
+
+// Spare is what recipes have without which a process is still patched as its client wants (wire.PatchPage.Unpatched).
+type Spare interface{ Spare() }
 
 // New makes an engine.
 func New(o Options) *Engine {

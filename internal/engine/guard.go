@@ -19,7 +19,7 @@ const guardWindow = 24
 // handler is entered past the agent's stubs. Go's runtime makes them so. Likewise those that may hand requests to the kernel (the agent's uring.c), which order threads: liburing's. Sites of the client come first.
 func (p *Process) guards(m *Module, sites []patch.Site) (list []patch.Site) {
 	hook := p.Func(wire.PatchFuncSyscallHook)
-	if m.Kind != Program && m.Kind != Library || len(sites) == 0 || hook == 0 {
+	if m.Kind != Program && m.Kind != Library || len(sites) == 0 && !p.e.opts.Orders || hook == 0 {
 		return nil
 	}
 	m.learn()

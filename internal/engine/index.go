@@ -195,7 +195,7 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	if compact := p.compact(); compact || len(p.runs) == wire.PatchRuns {
+	if compact := p.compact(); compact || p.firstRun+len(p.runs) == wire.PatchRuns {
 		from := 0
 		if !compact {
 			from = mergeFrom(p.runs)
@@ -217,14 +217,14 @@ func (p *Process) index(list []*patch.Patch) ([]wire.PatchOp, error) {
 		return nil, err
 	}
 	o := op(wire.PatchDoRun, r.at, 0)
-	o.Arg = uint32(len(p.runs))
+	o.Arg = uint32(p.firstRun + len(p.runs))
 	p.runs = append(p.runs, r)
 	return append(ops, o), nil
 }
 
 // hasRoom says whether index needs nothing of the process.
 func (p *Process) hasRoom(list []*patch.Patch) bool {
-	if p.compact() || len(p.runs) == wire.PatchRuns || len(p.arenas) == 0 {
+	if p.compact() || p.firstRun+len(p.runs) == wire.PatchRuns || len(p.arenas) == 0 {
 		return false
 	}
 	size := wire.SizeTrampolineRun
@@ -341,7 +341,7 @@ func (p *Process) merge(from int, list []*patch.Patch) error {
 	var ops []wire.PatchOp
 	for slot := from; slot < len(p.runs); slot++ { // the new one first: what is in it is in the old ones too, and readers come from behind
 		o := op(wire.PatchDoRun, 0, 0)
-		if o.Arg = uint32(slot); slot == from {
+		if o.Arg = uint32(p.firstRun + slot); slot == from {
 			o.Address = m.at
 		}
 		ops = append(ops, o)

@@ -56,7 +56,7 @@ func TestUnindex(t *testing.T) {
 	list := someEntries()
 	b := encodeRun(list)
 	p := &Process{mem: mem, runs: []*run{{at: uint64(uintptr(unsafe.Pointer(&b[0]))), bytes: uint64(len(b)), entries: len(list)}}}
-	if err := p.unindex(&text{at: 0x401000, code: make([]byte, 0x1000)}); err != nil {
+	if err := p.unindex(&text{at: 0x401000, size: 0x1000}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := decodeRun(nil, b)

@@ -52,6 +52,7 @@ func (m *Module) hashOf(functions, keep [][2]uint64, entered []uint64) string {
 			words = binary.LittleEndian.AppendUint64(words, x)
 		}
 	}
+	words = make([]byte, 0, 8*(6+2*len(functions)+2*len(keep)+len(entered)+2*len(m.texts)))
 	add(uint64(len(m.texts)), uint64(len(functions)), uint64(len(keep)), uint64(len(entered)), m.Base-m.Bias, m.End-m.Bias)
 	for _, list := range [][][2]uint64{functions, keep} {
 		for _, r := range list {

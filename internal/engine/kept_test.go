@@ -26,7 +26,7 @@ func moduleOf(t *testing.T, path string, bias uint64, c *cache.Dir) *Module {
 		if s.Flags&elf.PF_X != 0 {
 			code := bytes.Clone(img.Bytes(s.Addr, s.FileSize))
 			m.Base, m.End = s.Addr+bias, s.Addr+bias+uint64(len(code))
-			m.texts = append(m.texts, &text{at: m.Base, code: code})
+			m.texts = append(m.texts, &text{at: m.Base, size: uint64(len(code)), code: code})
 		}
 	}
 	return m

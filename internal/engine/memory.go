@@ -104,6 +104,9 @@ func (p *Process) foreign() ([]patch.Range, []tracee.Mapping, error) {
 	if p.top == 0 {
 		p.top = highest - stackRoom
 	}
+	if p.of != nil {
+		list = append(list, p.avoid...)
+	}
 	list = append(list, patch.Range{Lo: p.top, Hi: highest})
 	return subtract(union(list), p.blocks), maps, nil
 }

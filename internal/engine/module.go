@@ -14,6 +14,7 @@ import (
 	"github.com/ripstop/ripstop/internal/cache"
 	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/present"
 	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/unwind"
@@ -50,6 +51,7 @@ type Module struct {
 	hash      string       // of its code and what is said of it; "" as long as nothing is known
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
+	fetch     func(*text) bool
 	space     *patch.Space
 	calls     x86.Calls
 	again     bool // it was there before, and had gone
@@ -60,16 +62,16 @@ type Module struct {
 
 // A text is one executable segment.
 type text struct {
-	at      uint64
-	code    []byte // as it was when the module came
-	plan    *patch.Text
-	planner *patch.Planner
-	live    []byte // as it is now
-	traps   bitmap // where the agent was ever told of an int3, from at on
-	broken  error  // a change of it failed in the middle: it stays as it is
+	at, size uint64
+	code     []byte // as it was when the module came; nil: it was not read yet (Unasked)
+	plan     *patch.Text
+	planner  *patch.Planner
+	live     []byte // as it is now
+	traps    bitmap // where the agent was ever told of an int3, from at on
+	broken   error  // a change of it failed in the middle: it stays as it is
 }
 
-func (t *text) end() uint64 { return t.at + uint64(len(t.code)) }
+func (t *text) end() uint64 { return t.at + t.size }
 
 // An Insn is an instruction that is known to begin at At.
 type Insn struct {
@@ -150,6 +152,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		mod := byKey[key]
 		if mod == nil {
 			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
+			mod.fetch = func(t *text) bool { return p.fetch(mod, t) }
 			byKey[key] = mod
 			come = append(come, mod)
 		} else {
@@ -159,12 +162,11 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		if m.Write || !m.Read || m.Shared {
 			continue // what can change by itself is not patched
 		}
-		code := make([]byte, m.End-m.Start)
-		if err := p.read(uint64(m.Start), code); err != nil {
-			p.warn("%s is not patched: %v", m.Path, err)
+		t := &text{at: uint64(m.Start), size: uint64(m.End - m.Start)}
+		if _, later := p.e.opts.Client.(Unasked); !later && !p.fetch(mod, t) {
 			continue
 		}
-		mod.texts = append(mod.texts, &text{at: uint64(m.Start), code: code})
+		mod.texts = append(mod.texts, t)
 	}
 	for _, m := range p.mods {
 		if !seen[m] {
@@ -172,6 +174,16 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		}
 	}
 	return come, gone
+}
+
+// fetch reads the code of a text; false: that cannot be.
+func (p *Process) fetch(m *Module, t *text) bool {
+	t.code = present.Bytes(int(t.size))
+	if err := p.read(t.at, t.code); err != nil {
+		p.warn("%s is not patched: %v", m.Path, err)
+		return false
+	}
+	return true
 }
 
 // at gives the known module that an address lies in.
@@ -253,6 +265,7 @@ func (m *Module) learn() {
 		return
 	}
 	m.learnt = true
+	m.texts = slices.DeleteFunc(m.texts, func(t *text) bool { return t.code == nil && !m.fetch(t) })
 	list := m.Image.Functions()
 	more, _ := unwind.Ranges(m.Image)
 	list = append(list, more...)
@@ -275,7 +288,7 @@ func (m *Module) learn() {
 		}
 		t.planner = patch.NewPlanner(t.plan, m.space)
 		t.planner.Calls = m.calls
-		t.live = slices.Clone(t.code)
+		t.live = present.Clone(t.code)
 	}
 	m.hash = m.hashOf(list, keep, entered)
 	if m.fromCache = m.known(); m.fromCache {

@@ -82,7 +82,7 @@ func (p *Process) await(soon bool) (wire.PatchAsk, error) {
 			atomic.StoreUint32(&p.page.Sleeping, atWork)
 			return wire.PatchAsk(atomic.LoadUint32(&p.page.Request)), nil
 		}
-		if p.closed.Load() {
+		if p.ends() {
 			return 0, errGone
 		}
 		atomic.StoreUint32(&p.page.Sleeping, inKernel)

@@ -75,8 +75,12 @@ type Process struct {
 	displaced, code int64
 	held            int64 // sites that are patched
 	tables          uint64
-	gone            Stats // of modules that are gone
-	said            Stats // under e.mu
+	gone            Stats         // of modules that are gone
+	avoid           []patch.Range // lookAhead's
+	of              *Process      // of a whole patch: whose
+	late            atomic.Bool   // of a whole patch: it takes too long
+	firstRun        int           // of a whole patch: the place in the agent's table of runs from which on it has some
+	said            Stats         // under e.mu
 	saidAt          time.Time
 }
 
@@ -194,6 +198,10 @@ func (p *Process) serve() {
 			err = p.site(p.page.Address)
 		case ask == wire.PatchAskSoon && started:
 			err = p.accept(p.page.Address)
+		case ask == wire.PatchAskSurvey && started:
+			err = p.lookAhead()
+		case ask == wire.PatchAskWhole && started:
+			err = p.whole()
 		case ask == wire.PatchAskTest && started:
 			err = unix.ENOSYS
 			if t, ok := p.e.opts.Client.(Tester); ok {
@@ -369,7 +377,7 @@ func (p *Process) modules() error {
 			p.e.opts.Client.Patched(p, m, m.patch)
 		}
 		for _, s := range sites {
-			if m.patch(s.At) == nil {
+			if _, spare := s.Recipe.(Spare); !spare && m.patch(s.At) == nil {
 				p.page.Unpatched++
 			}
 		}
@@ -533,8 +541,11 @@ func (p *Process) install(m *Module, sites []patch.Site) error {
 		}
 		// From behind to the front, as the planner goes: so little of what it makes is thrown away.
 		for hi := len(c.add); hi > 0; {
-			if p.closed.Load() {
+			if p.ends() {
 				return errGone
+			}
+			if p.late.Load() {
+				return errLate
 			}
 			lo := max(0, hi-batch)
 			if err := p.try(m, &change{t: t, add: c.add[lo:hi:hi]}); err != nil {

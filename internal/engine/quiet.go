@@ -81,6 +81,9 @@ var sharesMemory = func(a, b int) bool {
 // alone says whether the thread that asks is the only one, so that nobody runs what changes. The agent does not know of threads that clone made, and takes leave of others before
 // their last destructors; the kernel counts a thread as long as it can run.
 func (p *Process) alone() bool {
+	if p.of != nil {
+		return true // all others stand
+	}
 	if p.page.Threads != 1 {
 		return false
 	}

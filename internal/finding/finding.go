@@ -127,6 +127,16 @@ type Crash struct {
 	Said      string // what the C library said before it aborted
 	Exception string // the type of the exception for which std::terminate was called: mangled until symbolised
 	What      string // and its what(); empty where it has none, or that is not known
+	Again     *Again // nil: its epoch is not recorded
+}
+
+// Again is what came of executing the last moments before a crash again.
+type Again struct {
+	Reproduced bool   // the same signal came, at the same instruction of the same thread, with all events the same
+	Tries      int    // if so: in which re-execution first, from 1
+	Made       int    // how many there were, with those that looked into it
+	Verdict    string // wire.GuardVerdict of that one, or of the last; "": there was none
+	Why        string // there was none: "busy", or wire.GuardLost
 }
 
 // Finding is one thing that is wrong.

@@ -68,6 +68,16 @@ type Row struct {
 	Why   string // where it is not evident
 }
 
+// An Order says what a call does for what other threads wait for: a bit each.
+type Order uint8
+
+// Orders. A call that takes comes behind all that gave before it returned; of calls on files nothing is taken.
+const (
+	Gives    Order = 1 << iota // another thread's call may return, or return something else, because of it
+	Takes                      // it may have returned because of another's
+	NotFiles                   // it gives nothing if its first argument is a descriptor as for File
+)
+
 // A Descriptor says what kernel state of an argument a rule looks at: the test of rules asks it for File, Reader and Writer.
 type Descriptor func(fd int32, t Test) bool
 
@@ -107,8 +117,9 @@ func Header() []byte {
 	}
 	fmt.Fprintf(&b, " };\nenum { RS_GUARD_IF_MASKED, RS_GUARD_IF_ANY_BIT, RS_GUARD_IF_FILE, RS_GUARD_IF_READER, RS_GUARD_IF_WRITER };\nenum { RS_GUARD_NUMBERS = %d };\n", Numbers)
 	b.WriteString("struct rs_guard_rule { uint64_t mask, value; uint8_t arg, test, class; };\n")
+	fmt.Fprintf(&b, "enum { RS_GUARD_GIVES = %d, RS_GUARD_TAKES = %d, RS_GUARD_NOT_FILES = %d }; /* order */\n", Gives, Takes, NotFiles)
 	b.WriteString("/* args: how many there are, the rest of the registers means nothing. The first rule that holds gives the class. */\n")
-	b.WriteString("struct rs_guard_row { uint8_t class, args, rules; uint16_t first; };\n\nstatic const struct rs_guard_rule rs_guard_rules[] = {\n")
+	b.WriteString("struct rs_guard_row { uint8_t class, args, rules, order; uint16_t first; };\n\nstatic const struct rs_guard_rule rs_guard_rules[] = {\n")
 	type place struct{ first, n int }
 	at, n := map[string]place{}, 0
 	for _, r := range Rows() {
@@ -121,7 +132,7 @@ func Header() []byte {
 	b.WriteString("};\n\nstatic const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {\n")
 	for _, c := range syscalls.All() {
 		r := byNumber()[c.Number]
-		fmt.Fprintf(&b, "\t[%d] = {RS_GUARD_%s, %d, %d, %d}, /* %s */\n", c.Number, strings.ToUpper(r.Class.String()), len(c.Args), at[r.Name].n, at[r.Name].first, c.Name)
+		fmt.Fprintf(&b, "\t[%d] = {RS_GUARD_%s, %d, %d, %d, %d}, /* %s */\n", c.Number, strings.ToUpper(r.Class.String()), len(c.Args), at[r.Name].n, OrderOf(r.Name), at[r.Name].first, c.Name)
 	}
 	b.WriteString("};\n\n/* Of file systems, as statfs has them: those whose files hold what was written to them, and nothing else. */\nstatic const uint32_t rs_guard_file_systems[] = {\n")
 	for _, f := range FileSystems {

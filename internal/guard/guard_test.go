@@ -46,6 +46,26 @@ func TestComplete(t *testing.T) {
 	}
 }
 
+// What has an order is given back in a re-execution, not made: a call that is made again has its own. Reads are both, by their descriptor.
+func TestOrders(t *testing.T) {
+	rows := map[string]Row{}
+	for _, r := range Rows() {
+		rows[r.Name] = r
+	}
+	for _, o := range orders {
+		for _, name := range strings.Fields(o.names) {
+			r, ok := rows[name]
+			recorded := r.Class == Recordable || slices.ContainsFunc(r.Rules, func(u Rule) bool { return u.Class == Recordable })
+			if c := syscalls.Named(name); !ok || !recorded || OrderOf(name) != o.order || o.order&NotFiles != 0 && (len(c.Args) == 0 || c.Args[0].Kind != syscalls.FD) {
+				t.Errorf("%s: %+v, order %d", name, r, OrderOf(name))
+			}
+		}
+	}
+	if OrderOf("getpid") != 0 {
+		t.Error("getpid wakes nobody")
+	}
+}
+
 func TestOf(t *testing.T) {
 	file := func(int32, Test) bool { return true }
 	other := func(int32, Test) bool { return false }

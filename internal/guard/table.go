@@ -119,6 +119,31 @@ var single = []Row{
 	{"msgctl", Irrevocable, is(Recordable, 1, 0 /* IPC_RMID */), "of which it is known that it writes no memory"},
 }
 
+// By these the threads of a program wake each other through the kernel. Not among them: futexes, which are the program's memory; reads, as what makes room for a writer, and semop, which may wait before they give; locks on files, and files' names.
+var orders = []struct {
+	order Order
+	names string
+}{
+	{Gives | Takes | NotFiles, "write writev pwritev2 close"},
+	{Gives | Takes, "dup2 dup3 sendfile splice tee vmsplice connect sendto sendmsg sendmmsg"},
+	{Gives, "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal alarm setitimer timer_settime timerfd_settime bind listen shutdown epoll_ctl msgsnd mq_timedsend"},
+	{Takes, "read readv preadv2 recvfrom recvmsg recvmmsg accept accept4 getsockopt ioctl poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2 mq_timedreceive " +
+		"pause rt_sigsuspend rt_sigtimedwait rt_sigpending wait4 waitid"},
+}
+
+var orderOf = sync.OnceValue(func() map[string]Order {
+	m := map[string]Order{}
+	for _, o := range orders {
+		for _, name := range strings.Fields(o.names) {
+			m[name] |= o.order
+		}
+	}
+	return m
+})
+
+// OrderOf gives a call's by its name; 0: it has none.
+func OrderOf(name string) Order { return orderOf()[name] }
+
 var rows = sync.OnceValue(func() (list []Row) {
 	for _, g := range groups {
 		for _, name := range strings.Fields(g.names) {

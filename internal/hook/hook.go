@@ -26,17 +26,11 @@ func Sites(p *engine.Process, m *engine.Module) (sites []patch.Site, list []Aske
 	default:
 		return nil, nil
 	}
-	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {
-		near(m, yield, func(at uint64, before []byte) {
-			if syscalls.ReturnsFromSignal(before) {
-				list = append(list, Asked{at, string(syscalls.LeftSigreturn)})
-			}
-		})
-	})
-	for _, s := range found {
-		list = append(list, Asked{s.At, string(s.Left)})
-		if s.Left == "" {
-			sites = append(sites, patch.Site{At: s.At, Recipe: syscalls.Recipe{Next: s.At + uint64(s.Len), Hook: p.Func(wire.PatchFuncSyscallHook)}})
+	for _, c := range calls(m) {
+		at := c.at + m.Bias
+		list = append(list, Asked{at, string(c.left)})
+		if c.left == "" {
+			sites = append(sites, patch.Site{At: at, Recipe: syscalls.Recipe{Next: at + uint64(c.size), Hook: p.Func(wire.PatchFuncSyscallHook)}})
 		}
 	}
 	if m.Kind == engine.VDSO {
@@ -66,8 +60,36 @@ func (Client) Patched(*engine.Process, *engine.Module, func(uint64) *patch.Patch
 // Site refuses: nothing is patched on request.
 func (Client) Site(*engine.Process, *engine.Module, uint64) (patch.Recipe, bool) { return nil, false }
 
+// Unasked says that all is patched when a module comes.
+func (Client) Unasked() {}
+
 // End does nothing.
 func (Client) End(*engine.Process) {}
+
+// calls finds a module's system calls, or knows them from another process. The vdso is the kernel's, and small.
+func calls(m *engine.Module) []call {
+	const name = "syscalls"
+	if b, ok := kept(m, name); ok {
+		if list, err := parseCalls(b); err == nil {
+			return list
+		}
+	}
+	var list []call
+	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {
+		near(m, yield, func(at uint64, before []byte) {
+			if syscalls.ReturnsFromSignal(before) {
+				list = append(list, call{at: at - m.Bias, left: syscalls.LeftSigreturn})
+			}
+		})
+	})
+	for _, s := range found {
+		list = append(list, call{at: s.At - m.Bias, size: uint8(s.Len), left: s.Left})
+	}
+	if m.Kind != engine.VDSO {
+		m.Keep(name, appendCalls(nil, list))
+	}
+	return list
+}
 
 // window is how far before a site its number is looked for.
 const window = 24

@@ -60,7 +60,7 @@ int main() { set(1); return where() != nullptr || a.fetch_add(1) == 7 || !b; }
 		defer m.Close()
 		var functions []string
 		for _, r := range m.AtomicStores() {
-			for at := r[0]; at < r[1]; at++ {
+			for at := r.Lo; at < r.Hi; at++ {
 				if f := m.Frames(at); len(f) > 0 && (len(functions) == 0 || functions[len(functions)-1] != f[0].Func) {
 					functions = append(functions, f[0].Func)
 				}

@@ -8,9 +8,15 @@ import (
 	"strings"
 )
 
+// An AtomicStore is code of such a function. Inlined: all that lies there is inlined into a function that is none, whose own variables may be the atomics.
+type AtomicStore struct {
+	Lo, Hi  uint64
+	Inlined bool
+}
+
 // AtomicStores gives the link-time addresses of code that debug information says to be a store to an atomic of C++'s or Rust's, inlined or not: sorted, apart from each other.
 // There is no such thing for C, whose atomics are operators. Nil: none, or no debug information.
-func (m *Image) AtomicStores() (list [][2]uint64) {
+func (m *Image) AtomicStores() (list []AtomicStore) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
@@ -23,12 +29,12 @@ func (m *Image) AtomicStores() (list [][2]uint64) {
 	return list
 }
 
-func (m *Image) atomicStores() [][2]uint64 {
+func (m *Image) atomicStores() []AtomicStore {
 	d := m.dwarf()
 	if d == nil || !d.mentionsAtomics() {
 		return nil
 	}
-	var list [][2]uint64
+	var list []AtomicStore
 	known := map[uint64]bool{} // by the offset of a function's entry
 	d.work = maxWork
 	if d.alt != nil {
@@ -41,11 +47,12 @@ func (m *Image) atomicStores() [][2]uint64 {
 			break
 		}
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i][0] < list[j][0] })
+	sort.Slice(list, func(i, j int) bool { return list[i].Lo < list[j].Lo })
 	n := 0
 	for _, r := range list {
-		if n > 0 && r[0] <= list[n-1][1] {
-			list[n-1][1] = max(list[n-1][1], r[1])
+		if n > 0 && r.Lo < list[n-1].Hi {
+			last := &list[n-1]
+			last.Hi, last.Inlined = max(last.Hi, r.Hi), last.Inlined && r.Inlined
 			continue
 		}
 		list[n] = r
@@ -67,7 +74,7 @@ func (d *dwarfFile) mentionsAtomics() bool {
 }
 
 // atomicsIn adds those of a unit.
-func (d *dwarfFile) atomicsIn(i int, known map[uint64]bool, list [][2]uint64) [][2]uint64 {
+func (d *dwarfFile) atomicsIn(i int, known map[uint64]bool, list []AtomicStore) []AtomicStore {
 	if _, ok := d.root(i); !ok {
 		return list
 	}
@@ -97,7 +104,9 @@ func (d *dwarfFile) atomicsIn(i int, known map[uint64]bool, list [][2]uint64) []
 				known[at] = is
 			}
 			if is {
-				list = append(list, d.entryRanges(u, e)...)
+				for _, r := range d.entryRanges(u, e) {
+					list = append(list, AtomicStore{Lo: r[0], Hi: r[1], Inlined: e.tag == dwarf.TagInlinedSubroutine})
+				}
 			}
 		}
 		if e.children {

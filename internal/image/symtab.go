@@ -223,6 +223,7 @@ func (t *symbols) add(m *Image, d, str []byte) {
 	tab := uint8(len(t.strs))
 	t.strs = append(t.strs, str)
 	n := min(len(d)/24, maxSymbols)
+	t.code = slices.Grow(t.code, n/2) // most are of code
 	for i := 1; i < n; i++ {
 		e := d[i*24 : i*24+24]
 		typ, bind, shndx := elf.ST_TYPE(e[4]), elf.ST_BIND(e[4]), elf.SectionIndex(le16(e[6:]))
@@ -346,6 +347,17 @@ func (m *Image) Defines(name string) bool {
 	_ = m.guard(func() error { // a file without them defines none
 		all, err := m.file.DynamicSymbols()
 		found = slices.ContainsFunc(all, func(s elf.Symbol) bool { return s.Name == name && s.Section != elf.SHN_UNDEF })
+		return err
+	})
+	return found
+}
+
+// Wants says whether the file has a dynamic symbol of that name which others are to define.
+func (m *Image) Wants(name string) bool {
+	found := false
+	_ = m.guard(func() error {
+		all, err := m.file.DynamicSymbols()
+		found = slices.ContainsFunc(all, func(s elf.Symbol) bool { return s.Name == name && s.Section == elf.SHN_UNDEF })
 		return err
 	})
 	return found

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/ripstop/ripstop/internal/present"
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
@@ -32,7 +33,7 @@ const recent = 128
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
-	return &Text{at: at, orig: code, now: append([]byte(nil), code...), lens: make([]uint64, len(code)/16+1), targets: make([]uint64, len(code)/64+1), loops: make([]uint64, len(code)/64+1)}
+	return &Text{at: at, orig: code, now: present.Clone(code), lens: present.Words(len(code)/16 + 1), targets: present.Words(len(code)/64 + 1), loops: present.Words(len(code)/64 + 1)}
 }
 
 // Keep says that nothing in [lo, hi) may be changed, nor run elsewhere, though instructions are known there: a restartable sequence, which the kernel aborts only if

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/ripstop/ripstop/internal/tracee"
 )
 
 const testPage = 4096
@@ -55,6 +57,8 @@ type run struct {
 
 	ip  uint64 // of the next instruction
 	sig int    // to be delivered before it
+
+	padding tracee.Padding
 }
 
 // step runs a program instruction by instruction, most of them if it runs that long. It gives the main thread first.
@@ -143,6 +147,9 @@ func (s *stepper) begin(tid int) error {
 }
 
 func (s *stepper) resume(tid, sig int) error {
+	if r := s.threads[tid]; r != nil && sig == 0 && tracee.IsCPUID(s.code.Code(r.ip)) {
+		r.padding.PutNop(tid, r.ip+2)
+	}
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PTRACE, syscall.PTRACE_SINGLESTEP, uintptr(tid), 0, uintptr(sig), 0, 0); errno != 0 {
 		return errno
 	}
@@ -179,6 +186,9 @@ func (s *stepper) stopped(tid int, ws syscall.WaitStatus) error {
 		return nil
 	case ws.StopSignal() == syscall.SIGTRAP && ws.TrapCause() == syscall.PTRACE_EVENT_CLONE:
 		return s.resume(tid, 0) // in the middle of the system call
+	}
+	if err := r.padding.Take(tid); err != nil {
+		return err
 	}
 	now, err := s.where(tid)
 	if err != nil {

@@ -22,7 +22,13 @@ func runFull(t testing.TB, runner, exe string) (found []finding.Finding) {
 // runJudged runs a program with options of run.Options.
 func runJudged(t testing.TB, runner, exe string, options map[string]any) (found []finding.Finding) {
 	t.Helper()
-	native, err := exec.Command(exe).Output()
+	return runBeside(t, runner, exe, exe, options)
+}
+
+// runBeside is runJudged for a program that has another build to run natively.
+func runBeside(t testing.TB, runner, plain, exe string, options map[string]any) (found []finding.Finding) {
+	t.Helper()
+	native, err := exec.Command(plain).Output()
 	if err != nil {
 		t.Fatalf("natively: %v", err)
 	}
@@ -88,6 +94,33 @@ func TestProgramsFull(t *testing.T) {
 	}
 }
 
+// In one of seventy runs on a busy machine the race of a handler and of its signal's sender was not found: the handler had come while its thread was in the detector, where what it did was taken for ordered.
+func TestHandlersInTheMiddle(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/middle/handlers.c"
+	exe := build(t, source, "-O1")
+	judge(t, source, runFull(t, runner, exe), false)
+	for _, args := range [][]string{{exe}, {exe, "once"}} {
+		native, err := exec.Command(args[0], args[1:]...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		report := filepath.Join(t.TempDir(), "report.json")
+		o, _ := json.Marshal(map[string]any{"Full": true, "Stats": true, "ExitCode": 0, "Report": map[string]any{"Formats": []string{"json=" + report}}})
+		out, err := exec.Command(runner, append([]string{string(o), "run"}, args...)...).Output()
+		if err != nil || string(out) != string(native) {
+			t.Fatalf("%v: %q, natively %q", err, out, native)
+		}
+		b, err := os.ReadFile(report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(args) == 1 && !strings.Contains(string(b), `"races, taken for ordered":"0"`) {
+			t.Errorf("handlers were taken for ordered:\n%s", b)
+		}
+	}
+}
+
 // A program built with OpenMP had some fifty findings a run, all but one of the runtime's insides and of what it orders by its movs. gcc's is libgomp, clang's libomp.
 // With optimization clang reads variables of sections that another thread executes, before it knows whose they are: races of the compiler's that no source has.
 func TestOpenMP(t *testing.T) {
@@ -102,6 +135,45 @@ func TestOpenMP(t *testing.T) {
 				judgeTold(t, source, dir)
 			}
 		})
+	}
+}
+
+// Two threads that each made a std::regex had a data-race-mov told in each run, of what libstdc++'s headers keep in std::ctype<char>. In stripped programs it is known as well, whoever's file libstdc++ is in.
+func TestFullFacets(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/facets/facets.cc"
+	for _, level := range []string{"-O0", "-O2"} {
+		exe := build(t, source, level)
+		for range rounds {
+			judge(t, source, runFull(t, runner, exe), false)
+		}
+	}
+	for _, link := range []string{"-shared-libgcc", "-static-libstdc++"} {
+		exe := filepath.Join(t.TempDir(), "matches")
+		if out, err := exec.Command("g++", "-O2", "-s", "-DMATCHES", "-pthread", link, "-o", exe, source).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for range rounds {
+			if found := runFull(t, runner, exe); len(found) != 0 {
+				t.Errorf("%s: %v", link, found)
+			}
+		}
+	}
+}
+
+// Optimized, a function finds its own atomics by its stack pointer, and stores to them by mov: what it handed over so was told as data-race-mov.
+func TestFullLocals(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/unstepped/locals.cc"
+	for _, by := range []struct{ compiler, level string }{{"g++", "-O2"}, {"clang++", "-O1"}, {"clang++", "-O2"}} {
+		exe := buildBy(t, by.compiler, source, by.level)
+		for range rounds {
+			judge(t, source, runFull(t, runner, exe), false)
+			dir := recordBy(t, "full", runner, exe)
+			judgeTold(t, source, dir)
+		}
 	}
 }
 

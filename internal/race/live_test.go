@@ -446,8 +446,10 @@ func TestPrograms(t *testing.T) {
 		if os.Getenv("RIPSTOP_SOAK") == "" && filepath.Ext(source) != ".c" {
 			continue // to step libstdc++ takes minutes; TestProgramsTold and TestProgramsFull run them
 		}
-		if name := filepath.Base(source); testing.Short() && name != "locks.c" && name != "atomics.c" {
-			continue // the same goroutines
+		// Stepped, each takes a minute or more of a processor; TestProgramsTold and TestProgramsFull run them all.
+		usual := map[string]bool{"locks.c": true, "atomics.c": true, "heap.c": !testing.Short(), "channels.c": !testing.Short()}
+		if !usual[filepath.Base(source)] && (testing.Short() || os.Getenv("RIPSTOP_SOAK") == "") {
+			continue
 		}
 		t.Run(filepath.Base(source), func(t *testing.T) {
 			t.Parallel()

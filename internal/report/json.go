@@ -82,6 +82,15 @@ type (
 		Said      string `json:"said,omitempty"`
 		Exception string `json:"exception,omitempty"`
 		What      string `json:"what,omitempty"`
+
+		Again *jsonAgain `json:"reexecution,omitempty"`
+	}
+	jsonAgain struct {
+		Reproduced bool   `json:"reproduced"`
+		Tries      int    `json:"tries,omitempty"`
+		Made       int    `json:"made"`
+		Verdict    string `json:"verdict,omitempty"`
+		Why        string `json:"why,omitempty"`
 	}
 	jsonHeld struct {
 		Object string      `json:"object"`
@@ -207,7 +216,7 @@ func jsonOf(rec *record) *jsonFinding {
 		out.Memory = &jsonMemory{hexOf(m.Addr), fmt.Sprintf("%x", m.Was), fmt.Sprintf("%x", m.Is)}
 	}
 	if c := f.Crash; c != nil {
-		out.Crash = &jsonCrash{c.Signal, escaped(c.Said), escaped(c.Exception), escaped(c.What)}
+		out.Crash = &jsonCrash{c.Signal, escaped(c.Said), escaped(c.Exception), escaped(c.What), (*jsonAgain)(c.Again)}
 	}
 	for i := range f.Parts {
 		p := &f.Parts[i]

@@ -21,7 +21,18 @@ func epochs(t *testing.T, program ...string) (result, map[string]int) {
 // epochsOf is epochs with another length.
 func epochsOf(t *testing.T, most time.Duration, program ...string) (result, map[string]int) {
 	t.Helper()
-	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": map[string]any{"On": true, "Every": true, "Most": most}}, program...))
+	return epochsBy(t, map[string]any{"On": true, "Every": true, "Most": most}, program...)
+}
+
+// judgedEpochs is epochsOf where each is executed again once more, with all accesses judged.
+func judgedEpochs(t *testing.T, most time.Duration, program ...string) (result, map[string]int) {
+	t.Helper()
+	return epochsBy(t, map[string]any{"On": true, "Every": true, "Races": true, "Most": most}, program...)
+}
+
+func epochsBy(t *testing.T, how map[string]any, program ...string) (result, map[string]int) {
+	t.Helper()
+	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": how}, program...))
 	counts := map[string]int{}
 	var rest []string
 	for line := range strings.Lines(r.stderr) {
@@ -70,6 +81,29 @@ func TestEpochs(t *testing.T) {
 						t.Errorf("%s: %d", name, n)
 					}
 				}
+			}
+		})
+	}
+}
+
+// A mutex that a thread takes again and again was an event of 16 bytes each time: sqlite3's log was full every 60 ms, each end cost 6, and writing to all pages again more. Such a run is one event as far as it is nobody else's turn; what is
+// executed again is the same, with one thread and in turns.
+func TestEpochsOfRuns(t *testing.T) {
+	const times = 40 * 9000 // of testdata/taken.c, each thread
+	for _, threads := range []string{"1", "2", "4"} {
+		t.Run(threads, func(t *testing.T) {
+			counts := asNatively(t, path("taken"), threads)
+			same := counts["executed again: identical"] + counts["executed again: stack"]
+			for name, n := range counts {
+				if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" && verdict != "stack" {
+					t.Errorf("%s: %d", name, n)
+				}
+			}
+			if same < 2 {
+				t.Errorf("%d epochs were executed again", same)
+			}
+			if events := counts["events executed again"]; threads == "1" && events > times/50 {
+				t.Errorf("%d events for %d acquisitions", events, times)
 			}
 		})
 	}

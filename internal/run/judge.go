@@ -25,6 +25,7 @@ type Judge struct {
 	hideMov bool                      // races that rest on mov alone are not told
 	partly  func(process uint64) bool // says where code is patched in part: races there are not told. nil: nowhere
 	noLocks bool                      // nor anything of locks and threads: the agent keeps logs of them, and no account
+	again   bool                      // races are those of re-executions
 
 	// Findings are named and written on a goroutine of their own: to read a large program's debug information takes longer than the
 	// rings of a run may wait.
@@ -62,6 +63,9 @@ func (j *Judge) Event(process uint64, e *wire.Event) {
 			// What is not patched may be the instructions that order the two: a server, of which a part had found room, had false ones of records that its latches guard.
 			j.notSeen.warn("races in " + processName(j.set, process) + " are not told: not all of its code could be patched, and what orders threads may be in the rest")
 		case f.Rule != finding.RuleDataRaceMov || !j.hideMov:
+			if j.again {
+				reproduced(&f)
+			}
 			j.found(f)
 		}
 	}
@@ -98,13 +102,23 @@ func (j *Judge) NotSeen(all bool) []string {
 
 // found takes a finding of the detectors.
 func (j *Judge) found(f finding.Finding) {
-	if info, _ := finding.RuleOf(f.Rule); j.noLocks && info.Class != finding.ClassHeap && info.Class != finding.ClassCrash {
+	if info, _ := finding.RuleOf(f.Rule); j.noLocks && info.Class != finding.ClassHeap && info.Class != finding.ClassCrash && (info.Class != finding.ClassRace || !j.again) {
 		return
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.queue = append(j.queue, f)
 	j.cond.Broadcast()
+}
+
+// reproduced says of a race that it is one of an epoch that was executed again.
+func reproduced(f *finding.Finding) {
+	for i := range f.Parts {
+		if len(f.Parts[i].Stack) > 0 {
+			f.Parts[i].Provenance = "reproduced"
+		}
+	}
+	f.Notes = append(f.Notes, "Reproduced: seen when the last epoch was executed again, with all accesses of the program looked at.")
 }
 
 // tell names findings and reports them. Symbolize reads nothing of the model that events change: a finding carries its modules.

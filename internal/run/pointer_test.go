@@ -6,8 +6,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ripstop/ripstop/internal/tracee"
 )
 
 func pointerProgram(t *testing.T, level string) string {
@@ -22,55 +27,87 @@ func pointerProgram(t *testing.T, level string) string {
 // A crash's report says who wrote the pointer that the instruction used (or the index, divisor, return address), the last write first: its epoch is executed again, with steps up to the crash, which say where the value was read from, and with that
 // place watched. In each kind of testdata/pointer.c it is the function spoil_KIND. Before there were steps the code before the instruction was looked at, and of -O2, loops, calls and indices nothing was said.
 func TestPointerOfCrash(t *testing.T) {
-	kinds := []struct{ name, says string }{
-		{"null", `The pointer 0x0 that it used, read from 0x[0-9a-f]+`},
-		{"index", `The value 0x7fffff00 that the address it used was computed from, read from 0x[0-9a-f]+`},
-		{"link", `The pointer 0x4141414141 that it used, read from 0x[0-9a-f]+`},
-		{"locked", `The pointer 0x1230 that it used, read from 0x[0-9a-f]+`},
-		{"deep", `The (pointer 0x1238 that it used|value 0x1238 that the address it used was computed from), read from 0x[0-9a-f]+`},
-		{"outer", `The pointer 0x1244 that it used, read from 0x[0-9a-f]+`},
-		{"returned", `The pointer 0x1240 that it used, read from 0x[0-9a-f]+`},
-		{"function", `The pointer 0x1234567 that it used, read from 0x[0-9a-f]+`},
-		{"return", `The return address 0x4242424242424242 that it went to, read from 0x[0-9a-f]+`},
-		{"text", `The pointer 0x99 that it used, read from 0x[0-9a-f]+`},
-		{"copied", `The pointer 0x1254 that it used, read from 0x[0-9a-f]+(.|\n)*The value 0x1254 that was written there, read from 0x[0-9a-f]+(.|\n)*The value 0x1254 that was written there, read from 0x[0-9a-f]+`},
-		{"divisor", `The divisor 0x0, read from 0x[0-9a-f]+`},
-		{"kernel", `The pointer 0x1250 that it used, read from 0x[0-9a-f]+`},
-		{"thread", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
-		{"dead", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
-	}
 	for _, level := range []string{"-O0", "-O2"} {
 		prog := pointerProgram(t, level)
-		for _, k := range kinds {
-			t.Run(k.name+level, func(t *testing.T) {
-				r := finish(t, command(t, map[string]any{"ExitCode": 66, "Stats": true, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}, prog, k.name))
-				if r.stdout != "begun\n" || r.code != 66 || strings.Count(r.stderr, "WARNING:") != 1 {
-					t.Errorf("status %d, %q", r.code, r.stdout)
-				}
-				writer, thread := "spoil_"+k.name, "main thread"
-				if k.name == "thread" || k.name == "dead" {
-					writer, thread = "spoil_thread", `thread T2 \(tid=\d+\)`
-					if !strings.Contains(r.stderr, "was written here") && anotherWay(r.stderr) {
-						t.Log(r.stderr)
-						return
-					}
-				}
-				by := ""
-				if k.name == "kernel" {
-					by = ", by the kernel,"
-				}
-				want := regexp.MustCompile(k.says + ", was written here" + by + " in " + thread + `:\n(    #\d+ .*\n)*    #\d+ ` + writer + " ")
-				if !want.MatchString(r.stderr) {
-					t.Errorf("%s", r.stderr)
-				}
-				if strings.Contains(r.stderr, "is made of the bytes") {
-					t.Errorf("a guess that is not needed:\n%s", r.stderr)
-				}
-				if k.name == "function" && !strings.Contains(r.stderr, "    #0 <null> (0x1234567)\n    #1 use_function ") {
-					t.Errorf("who called it is not told:\n%s", r.stderr)
-				}
-			})
+		for _, k := range pointerKinds {
+			t.Run(k.name+level, func(t *testing.T) { k.check(t, finish(t, command(t, pointerOptions, prog, k.name))) })
 		}
+	}
+}
+
+// Where perf is refused there were no steps to a crash, as they need breakpoints that count: who wrote its pointer was not told. They are done by int3; in the kind "crowd" other threads meet these, too. On a machine with breakpoints, too, this is the way without.
+func TestPointerWithoutPerf(t *testing.T) {
+	errors := []syscall.Errno{unix.EACCES, unix.EPERM, unix.ENOSYS}
+	progs := []string{pointerProgram(t, "-O0"), pointerProgram(t, "-O2")}
+	for i, k := range pointerKinds {
+		e := errors[i%len(errors)]
+		switch k.name {
+		case "null", "divisor", "return":
+			// Of the steps they are as the others. Where debug registers are never hit, who wrote a zero over a zero is not known to be missing, and a page of the stack is given up.
+			continue
+		}
+		t.Run(k.name+"/"+unix.ErrnoName(e), func(t *testing.T) {
+			k.check(t, finish(t, under(t, refuse(e, unix.SYS_PERF_EVENT_OPEN), pointerOptions, progs[i%len(progs)], k.name)))
+		})
+	}
+}
+
+var pointerOptions = map[string]any{"ExitCode": 66, "Stats": true, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}
+
+type pointerKind struct{ name, says string }
+
+var pointerKinds = []pointerKind{
+	{"null", `The pointer 0x0 that it used, read from 0x[0-9a-f]+`},
+	{"index", `The value 0x7fffff00 that the address it used was computed from, read from 0x[0-9a-f]+`},
+	{"link", `The pointer 0x4141414141 that it used, read from 0x[0-9a-f]+`},
+	{"locked", `The pointer 0x1230 that it used, read from 0x[0-9a-f]+`},
+	{"deep", `The (pointer 0x1238 that it used|value 0x1238 that the address it used was computed from), read from 0x[0-9a-f]+`},
+	{"outer", `The pointer 0x1244 that it used, read from 0x[0-9a-f]+`},
+	{"returned", `The pointer 0x1240 that it used, read from 0x[0-9a-f]+`},
+	{"function", `The pointer 0x1234567 that it used, read from 0x[0-9a-f]+`},
+	{"return", `The return address 0x4242424242424242 that it went to, read from 0x[0-9a-f]+`},
+	{"text", `The pointer 0x99 that it used, read from 0x[0-9a-f]+`},
+	{"copied", `The pointer 0x1254 that it used, read from 0x[0-9a-f]+(.|\n)*The value 0x1254 that was written there, read from 0x[0-9a-f]+(.|\n)*The value 0x1254 that was written there, read from 0x[0-9a-f]+`},
+	{"divisor", `The divisor 0x0, read from 0x[0-9a-f]+`},
+	{"kernel", `The pointer 0x1250 that it used, read from 0x[0-9a-f]+`},
+	{"crowd", `The pointer 0x1264 that it used, read from 0x[0-9a-f]+`},
+	{"thread", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
+	{"dead", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
+}
+
+func (k pointerKind) check(t *testing.T, r result) {
+	t.Helper()
+	if r.stdout != "begun\n" || r.code != 66 || strings.Count(r.stderr, "WARNING:") != 1 {
+		t.Errorf("status %d, %q", r.code, r.stdout)
+	}
+	writer, thread := "spoil_"+k.name, "main thread"
+	if k.name == "thread" || k.name == "dead" {
+		writer, thread = "spoil_thread", `thread T2 \(tid=\d+\)`
+		if !strings.Contains(r.stderr, "was written here") && anotherWay(r.stderr) {
+			t.Log(r.stderr)
+			return
+		}
+	}
+	by := ""
+	if k.name == "kernel" {
+		by = ", by the kernel,"
+	}
+	// Where breakpoints are never hit, places are watched by pages; one of the stack on which the program works is given up, so nothing is said of who wrote (docs/status.md). Never another one.
+	if hit, known := tracee.BreakpointsHit(); k.name == "return" && known && !hit {
+		if !strings.Contains(r.stderr, "WARNING: ripstop: crash") || strings.Contains(r.stderr, "was written here") {
+			t.Errorf("%s", r.stderr)
+		}
+		return
+	}
+	want := regexp.MustCompile(k.says + ", was written here" + by + " in " + thread + `:\n(    #\d+ .*\n)*    #\d+ ` + writer + " ")
+	if !want.MatchString(r.stderr) {
+		t.Errorf("%s", r.stderr)
+	}
+	if strings.Contains(r.stderr, "is made of the bytes") {
+		t.Errorf("a guess that is not needed:\n%s", r.stderr)
+	}
+	if k.name == "function" && !strings.Contains(r.stderr, "    #0 <null> (0x1234567)\n    #1 use_function ") {
+		t.Errorf("who called it is not told:\n%s", r.stderr)
 	}
 }
 

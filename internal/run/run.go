@@ -77,6 +77,7 @@ type Epochs struct {
 	On    bool
 	Every bool          // each epoch is executed again and compared (tests)
 	Most  time.Duration // after which an epoch ends; 0: as long as is usual
+	Races bool          // what is executed again is so once more with all accesses judged
 }
 
 // Options is what the flags of a run say.
@@ -113,6 +114,10 @@ func Run(o Options) (exit int, err error) {
 	}
 	env := agent.OwnEnviron()
 	prog, err := agent.Resolve(o.Program, env)
+	runtime := ""
+	if in := (*agent.Instrumented)(nil); errors.As(err, &in) && o.tellsItself() {
+		o.Full, runtime, err = true, in.Runtime, nil
+	}
 	if err != nil {
 		return Code(err), err
 	}
@@ -123,18 +128,22 @@ func Run(o Options) (exit int, err error) {
 	sym := image.NewSymbolizer()
 	defer sym.Close()
 	w := newWatch(&o, rep, sym)
-	with := agent.Options{Config: config(&o), Handler: w, Warn: w.Warn}
+	with := agent.Options{Config: config(&o), Handler: w, Warn: w.Warn, Runtime: runtime}
 	if o.Full {
 		w.accesses = access.New(true)
 		if o.Shared {
 			w.accesses = access.NewShared()
 		}
-		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, CodeBytes: engine.Whole, Warn: w.Warn})
+		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, CodeBytes: engine.Whole, Orders: true, Warn: w.Warn})
 		defer eng.Close()
 		with.Patcher, w.partly = eng, eng.Partly
 	}
 	if o.Epochs.On {
-		eng := engine.New(engine.Options{Client: hook.Client{}, Warn: w.Warn})
+		opts := engine.Options{Client: &hook.Locking{Left: w.Warn}, Warn: w.Warn}
+		if o.Epochs.Races {
+			opts.Whole, opts.Calls = access.New(true), x86.PushReturn
+		}
+		eng := engine.New(opts)
 		defer eng.Close()
 		with.Patcher = eng
 	}
@@ -169,6 +178,9 @@ func Run(o Options) (exit int, err error) {
 	}
 	return End(status), nil
 }
+
+// tellsItself says whether the job can be done on a program that a compiler has made tell its accesses: where all of them are judged.
+func (o *Options) tellsItself() bool { return o.Guard == nil && !o.Epochs.On && !o.Shared }
 
 // Launch runs the program in the session, from its start to its end; with All until no watched process lives any more, or SIGINT, SIGTERM or SIGHUP
 // comes in the meantime. On SIGQUIT it calls quit. The status is the program's own.
@@ -238,6 +250,9 @@ func config(o *Options) wire.Config {
 		c.Guard = 1 | uint32(min(max(o.Epochs.Most.Milliseconds(), 0), 1<<24-1))<<8
 		if o.Epochs.Every {
 			c.Guard |= 2
+		}
+		if o.Epochs.Races {
+			c.Guard |= 4
 		}
 		c.Calls = 1
 		c.Allocator = c.Allocator&^0xff | uint32(wire.AllocatorFreer)

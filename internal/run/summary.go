@@ -24,8 +24,11 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 	if st.StackDrops > 0 {
 		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d stacks were not kept", st.StackDrops))
 	}
+	if n := st.Guard.Lost[wire.GuardLostMemory]; n > 0 {
+		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d epochs could not be executed again: what they began with was not kept, as there was no memory for it, or a limit (ulimit -v, -d) leaves it to the program", n))
+	}
 	if w.accesses != nil {
-		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc, libstdc++ (streams and the like) and libraries that define malloc are not seen, nor are those of the rarer functions of libc (scanf, sorting, formatted strings)")
+		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc, libstdc++ (streams and the like) and libraries that define malloc are not seen, nor are those of the rarer functions of libc (what scanf stores, strings that a format prints)")
 		s.NotSeen = append(s.NotSeen, w.accesses.NotSeen()...)
 		s.NotSeen = append(s.NotSeen, racesNotSeen(st)...)
 	}
@@ -77,6 +80,19 @@ func epochStats(g agent.GuardStats) (list []report.Stat) {
 	for i, n := range g.Verdicts {
 		if n > 0 {
 			add("executed again: "+wire.GuardVerdict(i).String(), n)
+		}
+	}
+	for i, n := range g.Tries {
+		switch {
+		case n > 0 && i == 0:
+			add("crashes that could not be reproduced", n)
+		case n > 0:
+			add(fmt.Sprintf("crashes reproduced in try %d", i), n)
+		}
+	}
+	for i, n := range g.Judged {
+		if n > 0 {
+			add("looked at for races: "+wire.GuardJudged(i).String(), n)
 		}
 	}
 	if g.Events > 0 {

@@ -121,6 +121,14 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return "it has an allocator of its own: where its heap blocks come from is not known", false
 	case wire.NoticeForeignHeap:
 		return "its heap is another allocator's than the C library's: overflows of its blocks and writes to freed ones are not seen", true
+	case wire.NoticeNoWatch:
+		switch syscall.Errno(n.Errno) {
+		case syscall.ETIME:
+			return "who wrote where was not always found: hardware breakpoints are never hit on this machine, and watching pages in their place took too long, as there was written beside it very often", true
+		case syscall.EADDRINUSE:
+			return "who wrote where was not always found: hardware breakpoints are never hit on this machine, and the page to be watched in their place is one that the kernel writes to by itself", true
+		}
+		return "who wrote where could not be watched" + errno + ": the kernel refuses breakpoints (kernel.perf_event_paranoid, a container's filter, a limit on descriptors, a debugger that has them all) or process_vm_readv; debug registers set by ripstop are refused, too, or not enough, as for crashes", true
 	case wire.NoticeHeapUnchecked:
 		return "not all blocks of its heap were looked at when it ended", true
 	case wire.NoticeNamespace:

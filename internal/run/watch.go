@@ -43,7 +43,7 @@ func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
 		ConfirmAll: func(p uint64, threads []uint32) bool { return w.sess.AllBlocked(p, threads) },
 	}, sym, rep)
 	w.hideMov = o.MovAtomics == race.Hide
-	w.noLocks = o.Epochs.On
+	w.noLocks, w.again = o.Epochs.On, o.Epochs.Races
 	return w
 }
 

@@ -15,12 +15,13 @@ type instruction struct {
 	vector  bool // which memory, vector or mask registers say
 	repeats bool // a string instruction with a rep prefix: one step does one repetition
 	pushes  bool // pushf: the trap flag shows
+	padded  bool // CPUID: stepped with a nop behind it (tracee.Padding)
 	element int  // bytes of the elements that a mask lets through; 0: not known
 }
 
 // newInstruction notes of a decoded instruction what is needed.
 func newInstruction(in x86.Inst) *instruction {
-	c := &instruction{Inst: in, pushes: strings.HasPrefix(in.Op, "pushf")}
+	c := &instruction{Inst: in, pushes: strings.HasPrefix(in.Op, "pushf"), padded: in.Op == "cpuid"}
 	for _, m := range in.Mems() {
 		if !accessed(&m) {
 			continue

@@ -125,9 +125,12 @@ func (s *Stepper) resume(t *thread) error {
 		how = unix.PTRACE_CONT
 	case t.syscall && t.sig == 0: // with a signal only a step stops at its handler
 		how = unix.PTRACE_SYSCALL
-	case t.rep.on && t.sig == 0 && t.regs.Rcx > fewRepetitions && stopAt(t.tid, t.ip+uint64(t.in.Len)) == nil:
+	case t.rep.on && t.sig == 0 && t.regs.Rcx > fewRepetitions && t.padding.PutInt3(t.tid, t.ip+uint64(t.in.Len)):
 		t.rep.runs = true
 		how = unix.PTRACE_CONT
+	}
+	if how == unix.PTRACE_SINGLESTEP && t.in != nil && t.in.padded && t.sig == 0 {
+		t.padding.PutNop(t.tid, t.ip+uint64(t.in.Len))
 	}
 	err := ptrace(how, t.tid, 0, uintptr(t.sig))
 	if errors.Is(err, unix.ESRCH) {
@@ -144,6 +147,12 @@ func (s *Stepper) stopped(tid int, ws unix.WaitStatus) error {
 	t := s.threads[tid]
 	if t != nil && t == s.running {
 		s.running = nil
+	}
+	if t != nil && ws.Stopped() {
+		if err := t.padding.Take(tid); err != nil {
+			t.state = inKernel // it was killed
+			return nil
+		}
 	}
 	event := int(ws) >> 16
 	switch {
@@ -194,11 +203,7 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 	}
 	if t.rep.runs {
 		t.rep.runs = false
-		if err := stopAt(t.tid, 0); err != nil {
-			t.state = inKernel // it was killed
-			return nil
-		}
-		if sig == int(unix.SIGTRAP) && now.Rip != t.ip && signalCode(t.tid) == trapBreak {
+		if sig == int(unix.SIGTRAP) && now.Rip != t.ip && signalCode(t.tid) == trapInt3 {
 			sig = callStop // it ran, whole
 		}
 	}

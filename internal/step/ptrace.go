@@ -62,10 +62,10 @@ const (
 
 // si_code of SIGTRAP.
 const (
-	trapNotify = 5 // ptrace_notify: a handler was set up
-	trapBrkpt  = 1 // a step over a system call, which is stepped only to deliver a signal before it
-	trapTrace  = 2 // a step
-	trapBreak  = 4 // a hardware breakpoint
+	trapNotify = 5    // ptrace_notify: a handler was set up
+	trapBrkpt  = 1    // a step over a system call, which is stepped only to deliver a signal before it
+	trapTrace  = 2    // a step
+	trapInt3   = 0x80 // SI_KERNEL
 )
 
 // ptrace makes a request; tracers are threads, so all come from the one that seized. What addr and data point to must not move while it is called, as what lies on a growing stack does.
@@ -123,19 +123,6 @@ func eventMessage(tid int) int {
 		return 0
 	}
 	return int(msg)
-}
-
-// stopAt sets a hardware breakpoint of a thread on an instruction; 0 takes it away.
-func stopAt(tid int, ip uint64) error {
-	const debugRegisters, control, first = 848, 7, 1 // offsetof(struct user, u_debugreg); DR7: enable the first, on execution
-	enable := uintptr(0)
-	if ip != 0 {
-		enable = first
-		if err := ptrace(unix.PTRACE_POKEUSR, tid, debugRegisters, uintptr(ip)); err != nil {
-			return err
-		}
-	}
-	return ptrace(unix.PTRACE_POKEUSR, tid, debugRegisters+8*control, enable)
 }
 
 // wait4 waits for any thread that the calling one traces, and for its own children. Not by RawSyscall: the Go scheduler must know that it may take long.

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/sample"
+	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/truth"
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -44,6 +45,7 @@ type thread struct {
 	nr       uint64
 	restart  bool // the kernel may run the system call before ip again
 	execed   bool // the system call was an execve that succeeded
+	padding  tracee.Padding
 
 	rep   repetition
 	flow  flow

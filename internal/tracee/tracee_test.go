@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -276,6 +277,67 @@ func TestKilledWhileStopped(t *testing.T) {
 	p.cmd.Wait()
 	if ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ws.Signaled() || ws.Signal() != syscall.SIGKILL {
 		t.Errorf("status %#x", ws)
+	}
+}
+
+func peekUser(tid int, at uintptr) (v uint64, err error) {
+	if _, _, e := unix.RawSyscall6(unix.SYS_PTRACE, unix.PTRACE_PEEKUSR, uintptr(tid), at, uintptr(unsafe.Pointer(&v)), 0, 0); e != 0 {
+		return 0, e
+	}
+	return v, nil
+}
+
+// Proves: debug registers that were set stay when the threads are let go, and their traps are the program's own; cleared, they do nothing any more.
+func TestSetDebug(t *testing.T) {
+	p := start(t)
+	traps := func() (n int) {
+		if _, err := p.in.Write([]byte("m")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fscanf(p.out, "%d\n", &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	tids := p.waitThreads(3)
+	held := func(want uint64) {
+		err := Hold(tids, func(list []Stopped) error {
+			for _, s := range list {
+				if v, err := peekUser(s.Tid, debugRegister7); err != nil || v&0xff != want {
+					t.Errorf("thread %d: register 7 is %#x, %v; not %#x", s.Tid, v, err, want)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const write8 = 1 | 1<<16 | 2<<18 // register 0: on, of writes, 8 bytes
+	// Where the registers are the host's they are as they were set, and nothing comes of it.
+	hit, known := BreakpointsHit()
+	for i, want := range []int{1, 2} {
+		if !hit && known {
+			want = 0
+		}
+		if err := SetDebug(append(tids, 1<<22-1), DebugRegisters{Address: [4]uint64{uint64(p.marker) + 24}, Control: write8}); err != nil {
+			t.Fatal(err)
+		}
+		held(1)
+		if n := traps(); n != want {
+			t.Errorf("set: %d traps, not %d", n, want)
+		}
+		if err := SetDebug(tids, DebugRegisters{}); err != nil {
+			t.Fatal(err)
+		}
+		held(0)
+		if n := traps(); n != want {
+			t.Errorf("cleared for the %d. time: %d traps, not %d", i+1, n, want)
+		}
+	}
+	p.finish()
+	if err := SetDebug(tids, DebugRegisters{}); err != nil {
+		t.Errorf("of threads that have ended: %v", err)
 	}
 }
 

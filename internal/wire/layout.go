@@ -83,7 +83,7 @@ var Layouts = []Layout{
 		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys"},
 		{"RacePages", "u32", 0, "with Races: pages of the program whose history is kept at most; 0: as many as is usual"},
 		{"Allocator", "u32", 0, "low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB"},
-		{"Guard", "u32", 0, "bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual"},
+		{"Guard", "u32", 0, "bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual"},
 		{"Lines", "u32", 0, "1: what recipes tell of accesses is counted by cache lines, and sent as `line`"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
@@ -117,6 +117,14 @@ var Layouts = []Layout{
 		{"Held", "HeldSlot", HeldInSlot, ""},
 		{"LocksTaken", "u64", 0, "lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended"},
 	}, Align: 64},
+	{Name: "GuardDebug", Doc: "How the coordinator has Go set the debug registers of all threads but its own, which stand, where the kernel refuses it breakpoints. It writes what is to be in them, then Word, and rings the doorbell; Go takes the question up, does it, writes Result, then Word, and wakes it. A question that was not taken up is withdrawn by 0.", Fields: []Member{
+		{"Word", "u32", 0, "futex: number of the question << 2 | 1: asked, 2: taken up, 3: answered; 0: none"},
+		{"Result", "i32", 0, "of the last answer: 0, or a negative errno; then registers of some threads may have been set"},
+		{"Except", "u32", 0, "the coordinator's thread id, as the process itself sees it"},
+		{"Padding", "u32", 0, ""},
+		{"Address", "u64", 4, "of registers 0 to 3"},
+		{"Control", "u64", 0, "of register 7; 0: none is on"},
+	}, Align: 8},
 	{Name: "GuardOutside", Doc: "How Go asks the coordinator of a process's epochs. Go writes Ask, then sets Request if that is 0, and wakes it; the coordinator writes what came of it, then Answered, and wakes that. One question at a time.", Fields: []Member{
 		{"Request", "u32", 0, "futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own"},
 		{"Ask", "u32", 0, "number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn"},
@@ -131,6 +139,7 @@ var Layouts = []Layout{
 		{"LogBytes", "u64", 0, "likewise: of the logs of all threads"},
 		{"Differs", "u64", 5, "likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread"},
 		{"BegunNs", "u64", 0, "CLOCK_MONOTONIC when the present epoch began"},
+		{"Debug", "GuardDebug", 1, ""},
 	}, Align: 8},
 	{Name: "Region", Doc: "Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.", Fields: []Member{
 		{"Magic", "u64", 0, ""},
@@ -158,6 +167,8 @@ var Layouts = []Layout{
 		{"GuardLost", "u64", 16, "likewise: epochs that cannot be executed again, by enum GuardLost"},
 		{"GuardVerdicts", "u64", 16, "likewise: epochs that were executed again, by enum GuardVerdict"},
 		{"GuardDiffers", "u64", 6, "of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread"},
+		{"GuardTries", "u64", 16, "likewise: crashes by the re-execution that was the first to come to it; 0: none was"},
+		{"GuardJudged", "u64", 4, "likewise: re-executions with all accesses judged, by enum GuardJudged"},
 		{"Guard", "GuardOutside", 1, "of the process's first region"},
 	}, Align: 4096},
 	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{
@@ -227,7 +238,7 @@ var Layouts = []Layout{
 		{"Frames", "u64", 0, "pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not"},
 		{"Forks", "u32", 0, "counter: forks of the process, before they are made; a child goes on in the same frames"},
 		{"Turn", "u32", 0, "of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first"},
-		{"Unpatched", "u32", 0, "sites that the engine's client asked for, and that are not patched; by Go"},
+		{"Unpatched", "u32", 0, "sites that the engine's client asked for, and that are not patched, but those without which it can do; by Go"},
 		{"Spare2", "u32", 0, ""},
 		{"XsaveMask", "u64", 0, "components of the processor's state that a call of a function may change; 0: not known"},
 		{"XsaveSize", "u32", 0, "bytes of an area for them"},
@@ -282,17 +293,19 @@ var Layouts = []Layout{
 func init() {
 	Enums = append(Enums,
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
-			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}}},
+			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}, {7, "survey"}, {8, "whole"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
-			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}, {13, "heap"}}},
+			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}, {13, "heap"}, {14, "pristine"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
-			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}}},
+			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}, {7, "lock-hook"}}},
 		EnumSpec{"Allocator", "whose malloc a process has", []EnumValue{
 			{0, "libc"}, {1, "owner"}, {2, "freer"}}},
 		EnumSpec{"GuardLost", "why an epoch cannot be executed again", []EnumValue{
 			{1, "log"}, {2, "objects"}, {3, "threads"}, {4, "kind"}, {5, "call"}, {6, "thread"}, {7, "module"}, {8, "process"}, {9, "once"}, {10, "signal"}, {11, "memory"}, {12, "shared"}, {13, "file"}}},
 		EnumSpec{"GuardVerdict", "what came of executing an epoch again: the first difference", []EnumValue{
 			{0, "identical"}, {1, "event"}, {2, "result"}, {3, "more"}, {4, "stalled"}, {5, "memory"}, {6, "map"}, {7, "call-number"}, {8, "call-argument"}, {9, "call-result"}, {10, "call-bytes"}, {11, "stack"}, {12, "fault"}, {15, "failed"}}},
+		EnumSpec{"GuardJudged", "what came of a re-execution with all accesses judged: refused: the code could not be looked at; whole: it came to its end; astray: it went another way, and what was found is of before", []EnumValue{
+			{0, "refused"}, {1, "whole"}, {2, "astray"}}},
 		EnumSpec{"GuardWant", "what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again", []EnumValue{
 			{1, "status"}, {2, "checkpoint"}, {3, "rollback"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{

@@ -34,7 +34,7 @@ var Enums = []EnumSpec{
 	{"Notice", "what the agent could not do, said once each", []EnumValue{
 		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
 		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"},
-		{13, "no-tsc"}, {14, "deepbind"}, {15, "foreign-heap"}, {16, "heap-unchecked"}, {17, "kernel-requests"}, {18, "stacks-short"}}},
+		{13, "no-tsc"}, {14, "deepbind"}, {15, "foreign-heap"}, {16, "heap-unchecked"}, {17, "kernel-requests"}, {18, "stacks-short"}, {19, "no-watch"}}},
 	{"Evidence", "what is wrong with the bytes at or behind a heap block", []EnumValue{
 		{1, "overflow"}, {2, "underflow"}, {3, "freed-write"}}},
 	{"Noticed", "when bytes that are wrong were noticed", []EnumValue{
@@ -43,6 +43,7 @@ var Enums = []EnumSpec{
 	{"CrashText", "what a text says of a crash", []EnumValue{{1, "said"}, {2, "exception"}, {3, "what"}}},
 	{"Used", "what of a crash was written", []EnumValue{{0, "pointer"}, {1, "part"}, {2, "return"}, {3, "divisor"}, {4, "divisor-part"}, {5, "copied"}, {6, "copied-part"}, {7, "register"}}},
 	{"BlockState", "of the heap block that a value was read from or behind", []EnumValue{{1, "out"}, {2, "freed"}, {3, "filled"}, {4, "stale"}}},
+	{"Again", "what came of executing the last epoch again for a crash", []EnumValue{{1, "reproduced"}, {2, "other"}, {3, "busy"}, {4, "lost"}}},
 	{"Writer", "how it is known who wrote", []EnumValue{{1, "watchpoint"}, {2, "kernel"}}},
 	{"RaceRule", "what the agent's race detector found", []EnumValue{
 		{1, "data-race"}, {2, "data-race-mov"}, {3, "free"}, {4, "free-mov"}, {5, "use-after-free"}, {6, "pending-race"}, {7, "pending-free"}}},
@@ -165,6 +166,8 @@ var Events = []Spec{
 		"[guard] Known of the SIGABRT of the `crash` that comes next. said: what glibc had to say before it called abort (a failed assertion, a damaged heap or stack). exception: std::terminate was called while an exception of the type of this mangled name was the last one caught, or was not caught. what: its std::exception::what(). At most 1024 bytes, of any value."},
 	{88, "crash-source", []Field{u8("state", "BlockState"), u8("used", "Used"), u8("step", ""), u8("unwritten", ""), thread("alloc_thread"), thread("free_thread"), addr("addr"), u64f("value"), addr("block"), u64f("size"), stackN("alloc_stack"), stackN("free_stack")}, NoTail,
 		"[guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch. Used `register`, without a re-execution: a register points to addr."},
+	{89, "crash-again", []Field{u8("again", "Again"), u8("verdict", "GuardVerdict"), u8("lost", "GuardLost"), u8("tries", ""), u32f("made")}, NoTail,
+		"[guard] What came of executing the last epoch again for the `crash` that comes next. reproduced: re-execution number `tries` was the first to come to the same signal at the same instruction of the same thread, with all events the same; verdict says whether memory was the same, too. other: none of `made` was; verdict is the last one's. busy: not all threads came to the epoch's end in time, so there was none. lost: nor could there be, for that reason. made counts re-executions that looked into it, too."},
 
 	// What orders threads through the kernel. [all] throughout.
 	{96, "channel-release", []Field{u64f("channel"), u8("kind", "Channel"), i32f("fd")}, NoTail, "[all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of."},

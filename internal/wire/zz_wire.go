@@ -213,6 +213,7 @@ const (
 	NoticeHeapUnchecked  Notice = 16
 	NoticeKernelRequests Notice = 17
 	NoticeStacksShort    Notice = 18
+	NoticeNoWatch        Notice = 19
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
@@ -293,6 +294,18 @@ const (
 
 func (v BlockState) String() string { return enumName("BlockState", uint32(v)) }
 
+// Again: what came of executing the last epoch again for a crash.
+type Again uint8
+
+const (
+	AgainReproduced Again = 1
+	AgainOther      Again = 2
+	AgainBusy       Again = 3
+	AgainLost       Again = 4
+)
+
+func (v Again) String() string { return enumName("Again", uint32(v)) }
+
 // Writer: how it is known who wrote.
 type Writer uint8
 
@@ -328,6 +341,8 @@ const (
 	PatchAskTest    PatchAsk = 4
 	PatchAskMore    PatchAsk = 5
 	PatchAskSoon    PatchAsk = 6
+	PatchAskSurvey  PatchAsk = 7
+	PatchAskWhole   PatchAsk = 8
 )
 
 func (v PatchAsk) String() string { return enumName("PatchAsk", uint32(v)) }
@@ -349,6 +364,7 @@ const (
 	PatchDoDebugger PatchDo = 11
 	PatchDoStore    PatchDo = 12
 	PatchDoHeap     PatchDo = 13
+	PatchDoPristine PatchDo = 14
 )
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
@@ -364,6 +380,7 @@ const (
 	PatchFuncAccess      PatchFunc = 4
 	PatchFuncShareTable  PatchFunc = 5
 	PatchFuncShareString PatchFunc = 6
+	PatchFuncLockHook    PatchFunc = 7
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
@@ -421,6 +438,17 @@ const (
 )
 
 func (v GuardVerdict) String() string { return enumName("GuardVerdict", uint32(v)) }
+
+// GuardJudged: what came of a re-execution with all accesses judged: refused: the code could not be looked at; whole: it came to its end; astray: it went another way, and what was found is of before.
+type GuardJudged uint8
+
+const (
+	GuardJudgedRefused GuardJudged = 0
+	GuardJudgedWhole   GuardJudged = 1
+	GuardJudgedAstray  GuardJudged = 2
+)
+
+func (v GuardJudged) String() string { return enumName("GuardJudged", uint32(v)) }
 
 // GuardWant: what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again.
 type GuardWant uint8
@@ -554,6 +582,7 @@ const (
 	TypeCrash              Type = 86
 	TypeCrashText          Type = 87
 	TypeCrashSource        Type = 88
+	TypeCrashAgain         Type = 89
 	TypeChannelRelease     Type = 96
 	TypeChannelAcquire     Type = 97
 	TypeFutexWake          Type = 98
@@ -2405,6 +2434,38 @@ func (e EvCrashSource) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
+// EvCrashAgain is event `crash-again`: [guard] What came of executing the last epoch again for the `crash` that comes next. reproduced: re-execution number `tries` was the first to come to the same signal at the same instruction of the same thread, with all events the same; verdict says whether memory was the same, too. other: none of `made` was; verdict is the last one's. busy: not all threads came to the epoch's end in time, so there was none. lost: nor could there be, for that reason. made counts re-executions that looked into it, too.
+type EvCrashAgain struct {
+	Again   Again
+	Verdict GuardVerdict
+	Lost    GuardLost
+	Tries   uint8
+	Made    uint32
+}
+
+// DecodeCrashAgain reads the record w, whose length RecordWords has confirmed.
+func DecodeCrashAgain(w []uint64) (e EvCrashAgain) {
+	e.Again = Again(w[1] >> 0)
+	e.Verdict = GuardVerdict(w[1] >> 8)
+	e.Lost = GuardLost(w[1] >> 16)
+	e.Tries = uint8(w[1] >> 24)
+	e.Made = uint32(w[1] >> 32)
+	return e
+}
+
+// Append appends the record of e with timestamp ts to dst.
+func (e EvCrashAgain) Append(dst []uint64, ts uint64) []uint64 {
+	var w [2]uint64
+	w[0] = ts<<8 | 89
+	w[1] |= uint64(uint8(e.Again)) << 0
+	w[1] |= uint64(uint8(e.Verdict)) << 8
+	w[1] |= uint64(uint8(e.Lost)) << 16
+	w[1] |= uint64(uint8(e.Tries)) << 24
+	w[1] |= uint64(uint32(e.Made)) << 32
+	dst = append(dst, w[:]...)
+	return dst
+}
+
 // EvChannelRelease is event `channel-release`: [all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of.
 type EvChannelRelease struct {
 	Channel uint64
@@ -2677,7 +2738,7 @@ type Config struct {
 	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys
 	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual
 	Allocator   uint32 // low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB
-	Guard       uint32 // bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual
+	Guard       uint32 // bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual
 	Lines       uint32 // 1: what recipes tell of accesses is counted by cache lines, and sent as `line`
 	_           [4]byte
 }
@@ -2751,25 +2812,41 @@ const SizeSlot = 1344
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Slot{})-SizeSlot]
 
+// GuardDebug: How the coordinator has Go set the debug registers of all threads but its own, which stand, where the kernel refuses it breakpoints. It writes what is to be in them, then Word, and rings the doorbell; Go takes the question up, does it, writes Result, then Word, and wakes it. A question that was not taken up is withdrawn by 0.
+type GuardDebug struct {
+	Word    uint32    // futex: number of the question << 2 | 1: asked, 2: taken up, 3: answered; 0: none
+	Result  int32     // of the last answer: 0, or a negative errno; then registers of some threads may have been set
+	Except  uint32    // the coordinator's thread id, as the process itself sees it
+	Padding uint32    //
+	Address [4]uint64 // of registers 0 to 3
+	Control uint64    // of register 7; 0: none is on
+}
+
+// SizeGuardDebug is the size of GuardDebug in bytes.
+const SizeGuardDebug = 56
+
+var _ = [1]struct{}{}[unsafe.Sizeof(GuardDebug{})-SizeGuardDebug]
+
 // GuardOutside: How Go asks the coordinator of a process's epochs. Go writes Ask, then sets Request if that is 0, and wakes it; the coordinator writes what came of it, then Answered, and wakes that. One question at a time.
 type GuardOutside struct {
-	Request  uint32    // futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own
-	Ask      uint32    // number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn
-	Answered uint32    // futex: the last Ask that was answered
-	State    uint32    // 0: no epochs are recorded, or not yet; 1: they are; 2: not any more, or they could not be
-	Result   int32     // of the last answer: enum GuardVerdict of a rollback, else 0; or a negative errno: EBUSY: not all threads came to an end in time, ENOTSUP: the epoch was lost, ENOSYS: State is not 1
-	Lost     uint32    // likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again
-	Tries    uint32    // likewise: how often it was executed again
-	LastLost uint32    // enum GuardLost of the last epoch that ended and was lost, 0: none was
-	TookNs   uint64    // of the last answer: from the beginning of the end to that of the next epoch
-	Events   uint64    // likewise: of the epoch
-	LogBytes uint64    // likewise: of the logs of all threads
-	Differs  [5]uint64 // likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread
-	BegunNs  uint64    // CLOCK_MONOTONIC when the present epoch began
+	Request  uint32        // futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own
+	Ask      uint32        // number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn
+	Answered uint32        // futex: the last Ask that was answered
+	State    uint32        // 0: no epochs are recorded, or not yet; 1: they are; 2: not any more, or they could not be
+	Result   int32         // of the last answer: enum GuardVerdict of a rollback, else 0; or a negative errno: EBUSY: not all threads came to an end in time, ENOTSUP: the epoch was lost, ENOSYS: State is not 1
+	Lost     uint32        // likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again
+	Tries    uint32        // likewise: how often it was executed again
+	LastLost uint32        // enum GuardLost of the last epoch that ended and was lost, 0: none was
+	TookNs   uint64        // of the last answer: from the beginning of the end to that of the next epoch
+	Events   uint64        // likewise: of the epoch
+	LogBytes uint64        // likewise: of the logs of all threads
+	Differs  [5]uint64     // likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread
+	BegunNs  uint64        // CLOCK_MONOTONIC when the present epoch began
+	Debug    [1]GuardDebug //
 }
 
 // SizeGuardOutside is the size of GuardOutside in bytes.
-const SizeGuardOutside = 104
+const SizeGuardOutside = 160
 
 var _ = [1]struct{}{}[unsafe.Sizeof(GuardOutside{})-SizeGuardOutside]
 
@@ -2800,8 +2877,10 @@ type Region struct {
 	GuardLost     [16]uint64      // likewise: epochs that cannot be executed again, by enum GuardLost
 	GuardVerdicts [16]uint64      // likewise: epochs that were executed again, by enum GuardVerdict
 	GuardDiffers  [6]uint64       // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread
+	GuardTries    [16]uint64      // likewise: crashes by the re-execution that was the first to come to it; 0: none was
+	GuardJudged   [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
 	Guard         [1]GuardOutside // of the process's first region
-	_             [3528]byte
+	_             [3312]byte
 }
 
 // SizeRegion is the size of Region in bytes.
@@ -2926,7 +3005,7 @@ type PatchPage struct {
 	Frames       uint64        // pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not
 	Forks        uint32        // counter: forks of the process, before they are made; a child goes on in the same frames
 	Turn         uint32        // of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first
-	Unpatched    uint32        // sites that the engine's client asked for, and that are not patched; by Go
+	Unpatched    uint32        // sites that the engine's client asked for, and that are not patched, but those without which it can do; by Go
 	Spare2       uint32        //
 	XsaveMask    uint64        // components of the processor's state that a call of a function may change; 0: not known
 	XsaveSize    uint32        // bytes of an area for them

@@ -45,6 +45,13 @@ func (p *prepared) place(i int, addr uint64) {
 			v = p.st.gpr[m.Base.Num()]&^0xffffffff | v&0xffffffff
 		}
 		set(m.Base, v)
+		if m.Base == RSP && !canonical(v) { // the index takes what is more (sandbox.random says why)
+			set(RSP, uint64(int64(v)<<16>>16))
+			if gpr(m.Index) {
+				set(m.Index, 0)
+				set(RSP, addr-p.st.address(&p.in, m)+p.st.gpr[4])
+			}
+		}
 	case gpr(m.Index) && m.Index.Size() >= 4:
 		set(m.Index, p.st.gpr[m.Index.Num()]+rest/uint64(m.Scale))
 		if r := addr - p.st.address(&p.in, m); int64(r) > 8 || int64(r) < -8 { // it must be small for the division to be right

@@ -58,9 +58,15 @@ func (s *sandbox) differs(a, b *state) string {
 // elsewhere runs the code at another place than the prepared instruction's.
 func (s *sandbox) elsewhere(tb testing.TB, st *state, code []byte, at uint64) (*state, unix.Signal) {
 	copy(s.far[at-farAt:], code)
+	end := at + uint64(len(code))
+	s.far[end-farAt] = 0x90 // as in once
 	moved := *st
 	moved.rip = at
-	return s.run(tb, &moved, 32, func(rip uint64) bool { return rip < at || rip >= at+uint64(len(code)) })
+	out, sig := s.run(tb, &moved, 32, func(rip uint64) bool { return rip < at || rip >= end })
+	if bytes.HasSuffix(code, []byte{0x0f, 0xa2}) && out.rip == end+1 {
+		out.rip = end
+	}
+	return out, sig
 }
 
 // branches are what the libraries may not have: the loops, and near and short forms with idle prefixes.

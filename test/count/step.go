@@ -33,7 +33,7 @@ func Stepped(ctx context.Context, p *Program, dir string) (x Executions, err err
 		}
 		_ = cmd.Wait()
 	}()
-	s := stepper{pid: cmd.Process.Pid, counts: map[uint64]uint64{}, repeats: map[uint64]bool{}}
+	s := stepper{pid: cmd.Process.Pid, counts: map[uint64]uint64{}, kinds: map[uint64]kind{}}
 	if err := s.wait(); err != nil {
 		return nil, err
 	}
@@ -43,11 +43,16 @@ func Stepped(ctx context.Context, p *Program, dir string) (x Executions, err err
 	return s.run(ctx)
 }
 
+type kind struct {
+	one   bool // twice in a row it is the same execution
+	cpuid bool
+}
+
 type stepper struct {
-	pid     int
-	status  unix.WaitStatus
-	counts  map[uint64]uint64
-	repeats map[uint64]bool // whether the instruction at an address is a string instruction with a prefix
+	pid    int
+	status unix.WaitStatus
+	counts map[uint64]uint64
+	kinds  map[uint64]kind // of the instructions at addresses
 }
 
 // wait waits for the next stop.
@@ -76,12 +81,16 @@ func (s *stepper) run(ctx context.Context) (Executions, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The trap flag traps behind each iteration (Intel SDM vol. 3, 18.3.1.4), with rip at the instruction until it is done.
-		if pc != last || !s.repeated(pc) {
+		// The trap flag traps behind each iteration (Intel SDM vol. 3, 18.3.1.4), with rip at the instruction until it is done; and no other instruction that does not jump comes twice in a row.
+		if pc != last || !s.is(pc).one {
 			s.counts[pc]++
 		}
 		last = pc
 		signal := 0
+		var padding tracee.Padding
+		if s.is(pc).cpuid {
+			padding.PutNop(s.pid, pc+2)
+		}
 		for {
 			if _, _, e := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SINGLESTEP, uintptr(s.pid), 0, uintptr(signal), 0, 0); e != 0 {
 				return nil, e
@@ -91,6 +100,9 @@ func (s *stepper) run(ctx context.Context) (Executions, error) {
 			}
 			if !s.status.Stopped() {
 				return nil, fmt.Errorf("the program ended without a word: %v", s.status)
+			}
+			if err := padding.Take(s.pid); err != nil {
+				return nil, err
 			}
 			if s.status.StopSignal() == unix.SIGTRAP {
 				break
@@ -123,15 +135,15 @@ func (s *stepper) ended() (Executions, error) {
 	return byModule(mappings, s.counts)
 }
 
-// repeated says whether the instruction at an address is a string instruction with a rep prefix.
-func (s *stepper) repeated(pc uint64) bool {
-	r, known := s.repeats[pc]
+// is says what matters here of the instruction at an address.
+func (s *stepper) is(pc uint64) kind {
+	k, known := s.kinds[pc]
 	if !known {
 		var code [x86.MaxLen]byte
 		n, _ := tracee.Memory(s.pid).ReadAt(code[:], int64(pc))
 		in, err := x86.Decode(code[:n])
-		r = err == nil && (in.Rep || in.Repne)
-		s.repeats[pc] = r
+		k = kind{one: err == nil && (in.Rep || in.Repne || in.Flow == x86.FlowNone), cpuid: tracee.IsCPUID(code[:n])}
+		s.kinds[pc] = k
 	}
-	return r
+	return k
 }

@@ -454,6 +454,8 @@ void rs_access(const struct rs_access_context *c)
 
 void rs_access_told(struct rs_access_context *c, uintptr_t ret)
 {
+	if (rs_config.races && RS_LIKELY(rs_full_quick(c, ret)))
+		return;
 	unsigned shape = rs_tell_shape(ret), kind = (shape & (RS_SHAPE_READ | RS_SHAPE_WRITE | RS_SHAPE_ATOMIC)) | (shape & RS_SHAPE_FENCED ? FENCED : 0);
 	struct touch a = {.addr = c->addr[0], .pc = c->site, .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = ret};
 	take_all(c, &(struct accesses){.count = 1, .a = &a, .kind = &kind});

@@ -31,8 +31,10 @@ static const uint8_t rs_told_shift[RS_TOLD_TABLES] = {5, 4, 3, 2, 2, 5, 4, 3, 2,
 /* Bits of the event's kind, and of a Call's data, which has 16 bits for each access. CALLED: by a function that the program called (called.c), told when it suits, and never to be looked at.
  * REPEATED: by an instruction that takes several elements, of a string or a vector: likewise. */
 enum { READ = 1, WRITE = 2, ATOMIC = 4, FENCE = 8, REPEATED = 16, DONE = 32, FENCED = 64, CALLED = 128 };
+/* In a Call's data alone, of an atomic access: RS_RACE_NO_TAKE and RS_RACE_NO_GIVE. */
+enum { NO_TAKE = 256, NO_GIVE = 512, ORDER = NO_TAKE | NO_GIVE };
 /* known: told before, and only worth it if the bytes have changed. fenced: a fence follows at once. */
-struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; };
+struct touch { uintptr_t addr, pc; uint64_t size; uintptr_t ret; uint32_t stack; uint8_t kind; bool known, fenced; uint16_t order; };
 /* The accesses of an instruction, in kind with FENCED, or a fence. */
 struct accesses { unsigned count; struct touch *a; unsigned *kind; };
 
@@ -56,7 +58,13 @@ void rs_lines_take(struct rs_thread *t, struct rs_lines **own, const struct acce
 
 /* full.c, with rs_config.races. */
 void rs_full_take(const struct rs_access_context *c, const struct accesses *list) RS_HIDDEN;
+/* fullquick.c: the access of a recipe whose mark lies at ret, if it is one that little is to be done for. False: it is to be told by rs_full_take. */
+bool rs_full_quick(const struct rs_access_context *c, uintptr_t ret) RS_HIDDEN;
 void rs_full_event(struct rs_thread *t, unsigned id) RS_HIDDEN;
+/* A plain access, no mov, of a function that the program called with frame fp, which returns to pc: told, if it lies in a cell and nothing waits to be told before it. */
+bool rs_full_at_once(uintptr_t p, size_t n, unsigned kind, uintptr_t pc, const uint64_t *fp) RS_HIDDEN;
+/* tsan.c: a fence of the program's own. */
+void rs_full_fence(struct rs_thread *t, bool acquires, bool releases) RS_HIDDEN;
 /* Where the thread is whose access is being looked at; false: that was earlier, or it is in a handler. */
 bool rs_full_where(struct rs_thread *t, struct rs_frame *out) RS_HIDDEN;
 

@@ -76,7 +76,8 @@ struct rs_thread {
 	uint64_t *record[2];       /* ring.c: the one that is being written */
 	void *origin;              /* frames.c: where its creator's frames were */
 	void *frames_told;         /* frames.c */
-	uint64_t spare[3];
+	uint64_t put_off_mask;     /* signal.c: the mask to go back to when a handler that was put off may run */
+	uint64_t spare[2];
 
 	/* Of the core (region.c, ring.c, thread.c). The pointers above and the memory behind them survive until the slot's next thread, which
 	 * finds them as they were: their owners reset them when they see a new `number`. */

@@ -165,6 +165,8 @@ extern bool (*rs_alloc_asked)(uintptr_t block, size_t *n) __attribute__((visibil
 struct rs_alloc_giving { uintptr_t block, pc; void *fp; uint32_t alloc_stack, free_stack; };
 extern __thread struct rs_alloc_giving rs_alloc_giving __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* The block, which rs_alloc_has, is about to be freed. */
+void rs_alloc_guard_prefetch(const void *p) __attribute__((visibility("hidden")));
 /* Where blocks have guard bytes: rs_alloc_free, where nothing is unusual about the block and nothing wrong. The stacks are those of rs_alloc_giving. False: nothing was done. */
 bool rs_alloc_guard_free_quick(void *p, uint32_t alloc_stack, uint32_t free_stack) __attribute__((visibility("hidden")));
 

@@ -392,6 +392,15 @@ static inline bool make_room(struct rs_alloc_heap *h, struct rs_quarantine *q, s
 	return true;
 }
 
+void rs_alloc_guard_prefetch(const void *block)
+{
+	uintptr_t p = (uintptr_t)block;
+	unsigned class = (V.unit[unit_index(p)] & 0xff) - 1u;
+	__builtin_prefetch(block, 1);
+	if (class < RS_ALLOC_PAGED)
+		__builtin_prefetch(last_word(p, T.size[class]), 1);
+}
+
 bool rs_alloc_guard_free_quick(void *block, uint32_t alloc_stack, uint32_t free_stack)
 {
 	uintptr_t p = (uintptr_t)block;

@@ -147,7 +147,12 @@ static bool add_span(struct rs_alloc_heap *h, unsigned class)
 	s->units = (uint8_t)u;
 	for (unsigned i = 0; i < u; i++)
 		__atomic_store_n(&V.unit[unit + i], (uint16_t)((class + 1) | i << 8), __ATOMIC_RELAXED);
-	list_span(&h->bin[class], unit, true);
+	struct rs_alloc_bin *b = &h->bin[class];
+	list_span(b, unit, true);
+	/* Of a class that is busy all of it is soon used: a fault for each page costs more than what is done there. */
+	unsigned page = at * (RS_UNIT / RS_PAGE);
+	if (V.extra && T.size[class] <= 1024 && b->limit - b->bottom == T.cap[class] && !(LOAD(c->dirty[page / 64]) & 1ull << page % 64))
+		RS_SYS3(SYS_madvise, unit_address(unit), ((size_t)T.total[class] * T.size[class] + RS_PAGE - 1) & -RS_PAGE, 23 /* MADV_POPULATE_WRITE */);
 	return true;
 }
 

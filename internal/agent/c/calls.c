@@ -207,13 +207,16 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 	return made;
 }
 
-RS_GENERAL void rs_call_after(struct rs_call *c)
+RS_GENERAL long rs_call_after(struct rs_call *c)
 {
+	if (RS_UNLIKELY(rs_guard_on && rs_guard_sys_again(c)))
+		return 1;
 	if (RS_LIKELY(!rs_guard_on || c->guard_state != RS_GUARD_CALL_BIRTH))
 		after(c);
 	hands(c, __builtin_frame_address(0), true);
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_sys_after(c);
+	return 0;
 }
 
 /* --- where they are counted --------------------------------------------------------------------------------------------------------------------- */

@@ -37,17 +37,17 @@ struct rs_call {
 	uint32_t guard_room;
 	uint16_t guard_file;
 	uint8_t guard_class, guard_state;
-	uint64_t pad2;
+	uint64_t guard_again;      /* guardsignal.c: the call was not made, or interrupted, and is to be made again */
 };
 #define RS_CALL_FRAME 336 /* bytes of the hook's frame, with the red zone */
 _Static_assert(sizeof(struct rs_call) + 128 == RS_CALL_FRAME, "");
 
-/* Both are called on the program's stack, with the program's vector state in the registers: they, and what they call, are compiled for general
+/* after: 1: it was interrupted, before is called again. Both are called on the program's stack, with the program's vector state in the registers: they, and what they call, are compiled for general
  * registers only (RS_GENERAL), and make system calls through os.h alone. before: 0 makes no call, and result is what is returned; 2: the trampoline makes
  * it; 3: it makes a thread, which goes on behind the site with all that its function was not told cleared. */
 #define RS_GENERAL __attribute__((target("general-regs-only")))
 long rs_call_before(struct rs_call *c) __attribute__((visibility("hidden")));
-void rs_call_after(struct rs_call *c) __attribute__((visibility("hidden")));
+long rs_call_after(struct rs_call *c) __attribute__((visibility("hidden")));
 
 /* Not C functions. A trampoline jumps to the hook with rcx = the address in it of these ten bytes, all other registers as at the site:
  *	syscall
@@ -55,6 +55,8 @@ void rs_call_after(struct rs_call *c) __attribute__((visibility("hidden")));
  * The hook jumps to the second when the call was made, to the first when it leaves that to the trampoline. */
 extern char rs_syscall_hook[] __attribute__((visibility("hidden")));
 extern char rs_syscall_hook_end[] __attribute__((visibility("hidden")));
+/* Likewise where libc takes its own locks: guardlock.c. */
+extern char rs_lock_hook[] __attribute__((visibility("hidden")));
 /* With r11 = where to go on, r10 = the offset in struct rs_calls of the count that is raised. Changes rax and flags. */
 extern char rs_vdso_hook[] __attribute__((visibility("hidden")));
 

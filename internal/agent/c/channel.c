@@ -118,6 +118,8 @@ uint64_t rs_channel_lock(int fd)
 
 uint64_t rs_channel_stream(const void *file) { return mix(4, (uintptr_t)file) >> 2; }
 
+uint64_t rs_channel_request(const void *block) { return mix(5, (uintptr_t)block) >> 2; }
+
 void rs_channel_locks(int fd)
 {
 	if (fd >= 0 && fd < MAX_FD)
@@ -125,6 +127,8 @@ void rs_channel_locks(int fd)
 }
 
 bool rs_channel_locked(int fd) { return fd >= 0 && fd < MAX_FD && __atomic_load_n(&locked[fd], __ATOMIC_RELAXED); }
+
+struct rs_channel rs_channel_named_socket(void) { return (struct rs_channel){ANY_SOCKET, ANY_SOCKET, RS_CHANNEL_SOCKET}; }
 
 uint64_t rs_channel_sysv(unsigned kind, int id) { return mix(mix(2, kind), (uint64_t)id) >> 2; }
 

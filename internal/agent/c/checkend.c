@@ -2,6 +2,7 @@
  *
  * Only what was written since the checkpoint is kept: of a page that is not here the checkpoint has the content. What a re-execution writes and the recording did not, the kernel says again. */
 #include "checkpoint.h"
+#include "guardlog.h"
 #include <errno.h>
 
 enum { PAGES = 1 << 20, RANGES = 1 << 15, CHUNK = 1 << 10 };
@@ -144,6 +145,11 @@ static uint64_t skipped(uint64_t a)
 	return a;
 }
 
+static bool same_lock(uint64_t a, const char *was, const char *is)
+{
+	return rs_guard_same_lock(a, *(const uint32_t *)was, *(const uint32_t *)is);
+}
+
 static long compare(uint64_t page, const char *was, bool unknown)
 {
 	static const char zero[RS_PAGE];
@@ -160,6 +166,8 @@ static long compare(uint64_t page, const char *was, bool unknown)
 			a = to;
 		else if (!unknown && was[i] == end->room[i])
 			a++;
+		else if (!unknown && same_lock(a & -4ul, was + (i & -4ul), end->room + (i & -4ul)))
+			a = (a & -4ul) + 4;
 		else {
 			end->differs = true;
 			end->where = a;

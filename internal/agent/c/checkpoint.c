@@ -7,6 +7,7 @@
  * Which pages were written since the checkpoint the kernel says: all private ranges are registered with userfaultfd, WP_ASYNC, and the scan that finds the written pages write-protects them again
  * (PAGEMAP_SCAN, Linux 6.7). A mapping made in the epoch is not registered, and all its pages count as written: right, only slower. Without either, every page counts as written. */
 #include "checkpoint.h"
+#include "checkframe.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -41,6 +42,9 @@ static struct {
 	const struct rs_checkpoint_kept *source;
 	int proc, pagemap, mem, uffd;
 	bool valid;
+	uint64_t span;             /* that is walked; UINT64_MAX: none */
+	uint32_t dirty;            /* pages of it that were written */
+	bool open;                 /* it was left open */
 	bool changed;              /* a rollback wrote something to the range that is walked */
 	struct rs_checkpoint_stats stats;
 	struct scan_region *region;
@@ -53,68 +57,8 @@ static struct {
 	long (*each_piece)(const struct rs_checkpoint_piece *);
 } *state;
 
-/* Here and not in static memory, which is the program's: the agent's variables go back with it. `state` and `frames` never change. */
+/* Here and not in static memory, which is the program's: the agent's variables go back with it. `state` never changes. */
 const struct rs_checkpoint_stats *rs_checkpoint_stats(void) { return &state->stats; }
-
-/* --- frames ------------------------------------------------------------------------------------------------------------------ */
-
-/* The frame of a page by its address: 0, or a number. A table for each GiB, made when the first of its pages is kept. */
-enum { TABLES = 1 << 17, TABLE_PAGES = 1 << 18, CHUNK_FRAMES = 1 << 14, CHUNKS = 1 << 16 };
-static struct { uint32_t *table[TABLES]; char *chunk[CHUNKS]; uint32_t made, free; } *frames;
-
-static char *frame(uint32_t f) { return frames->chunk[f / CHUNK_FRAMES] + (size_t)(f % CHUNK_FRAMES) * RS_PAGE; }
-
-/* Where the number of a page's frame stands, and for how many pages from there on it may be counted up; NULL: no frame in all of them. */
-static uint32_t *frame_of(uint64_t page, uint64_t *pages)
-{
-	uint32_t *table = frames->table[(page >> 30) % TABLES];
-	uint64_t i = page >> 12 & (TABLE_PAGES - 1);
-	*pages = TABLE_PAGES - i;
-	return table ? table + i : NULL;
-}
-
-static bool have_table(uint64_t page)
-{
-	uint32_t **t = &frames->table[(page >> 30) % TABLES];
-	if (!*t)
-		*t = rs_guard_map(TABLE_PAGES * sizeof **t);
-	return *t;
-}
-
-static uint32_t new_frame(void)
-{
-	uint32_t f = frames->free;
-	if (f) {
-		frames->free = *(uint32_t *)frame(f);
-		return f;
-	}
-	if (frames->made == 0)
-		frames->made = 1;
-	uint32_t c = frames->made / CHUNK_FRAMES;
-	if (c == CHUNKS)
-		return 0;
-	if (!frames->chunk[c] && !(frames->chunk[c] = rs_guard_map(CHUNK_FRAMES * RS_PAGE)))
-		return 0;
-	return frames->made++;
-}
-
-/* Pages of [lo,hi) have no content any more. */
-static void drop_frames(uint64_t lo, uint64_t hi)
-{
-	uint64_t run;
-	for (uint64_t p = lo; p < hi; p += run << 12) {
-		uint32_t *f = frame_of(p, &run);
-		if (run > (hi - p) >> 12)
-			run = (hi - p) >> 12;
-		for (uint64_t i = 0; f && i < run; i++)
-			if (f[i]) {
-				*(uint32_t *)frame(f[i]) = frames->free;
-				frames->free = f[i];
-				f[i] = 0;
-				state->stats.pages--;
-			}
-	}
-}
 
 /* --- the program's pages --------------------------------------------------------------------------------------------------------- */
 
@@ -156,27 +100,43 @@ static long drop_pages(const struct range *r, uint64_t lo, uint64_t hi)
 	return 0;
 }
 
+static bool same_page(const uint64_t *a, const uint64_t *b)
+{
+	for (unsigned i = 0; i < RS_PAGE / 8; i += 8)
+		if ((a[i] ^ b[i]) | (a[i + 1] ^ b[i + 1]) | (a[i + 2] ^ b[i + 2]) | (a[i + 3] ^ b[i + 3]) | (a[i + 4] ^ b[i + 4]) | (a[i + 5] ^ b[i + 5]) | (a[i + 6] ^ b[i + 6]) | (a[i + 7] ^ b[i + 7]))
+			return false;
+	return true;
+}
+
+/* A span of which an eighth was written in the last epoch is left open: what was written is not write-protected again, since a fault costs more than to compare some pages with what is kept (in virtual machines as much as 40). */
+enum { MANY = 64 / 8 };
+
+static void judge(void)
+{
+	if (state->span != UINT64_MAX)
+		rs_frames_mark(state->span * RS_SPAN, state->dirty >= MANY);
+	state->span = UINT64_MAX;
+	state->dirty = 0;
+}
+
 static long keep_pages(const struct range *r, uint64_t lo, uint64_t hi)
 {
-	uint64_t run;
-	for (uint64_t p = lo; p < hi; p += run << 12) {
-		if (!have_table(p))
-			return -ENOMEM;
-		uint32_t *f = frame_of(p, &run);
-		if (run > (hi - p) >> 12)
-			run = (hi - p) >> 12;
-		for (uint64_t i = 0; i < run; i++) {
-			if (!f[i]) {
-				if (!(f[i] = new_frame()))
-					return -ENOMEM;
-				state->stats.pages++;
-			}
-			long e = page_in(r, frame(f[i]), p + (i << 12));
-			if (e < 0)
-				return e;
+	for (uint64_t p = lo; p < hi; p += RS_PAGE) {
+		if (p / RS_SPAN != state->span) {
+			judge();
+			state->span = p / RS_SPAN;
 		}
+		uint64_t run;
+		uint32_t *f = state->open && r->prot & READ ? rs_frames_of(p, &run) : NULL;
+		if (f && *f && same_page((const uint64_t *)rs_frame(*f), (const uint64_t *)p))
+			continue;
+		char *to = rs_frame_make(p);
+		long e = to ? page_in(r, to, p) : -ENOMEM;
+		if (e < 0)
+			return e;
+		state->dirty++;
+		state->stats.copied++;
 	}
-	state->stats.copied += (hi - lo) >> 12;
 	return 0;
 }
 
@@ -186,7 +146,7 @@ static long put_pages(const struct range *r, uint64_t lo, uint64_t hi, bool cont
 	uint64_t run, from = lo; /* [from,p) is to be dropped */
 	long e = 0;
 	for (uint64_t p = lo; p < hi; p += run << 12) {
-		uint32_t *f = frame_of(p, &run);
+		uint32_t *f = rs_frames_of(p, &run);
 		if (run > (hi - p) >> 12)
 			run = (hi - p) >> 12;
 		for (uint64_t i = 0; f && i < run; i++) {
@@ -196,7 +156,7 @@ static long put_pages(const struct range *r, uint64_t lo, uint64_t hi, bool cont
 			if (content && from < page && (e = drop_pages(r, from, page)) < 0)
 				return e;
 			from = page + RS_PAGE;
-			if ((e = page_out(r, page, frame(f[i]))) < 0)
+			if ((e = page_out(r, page, rs_frame(f[i]))) < 0)
 				return e;
 			state->stats.copied++;
 		}
@@ -279,7 +239,7 @@ static long walk(const struct range *r, bool protect, long (*f)(const struct ran
 static long keep_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
 {
 	if (!(kind & CONTENT)) {
-		drop_frames(lo, hi);
+		rs_frames_drop(lo, hi);
 		return 0;
 	}
 	return kind & FRESH ? keep_pages(r, lo, hi) : 0;
@@ -299,6 +259,20 @@ static long no_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned k
 {
 	(void)r, (void)lo, (void)hi, (void)kind;
 	return 0;
+}
+
+/* All of r, protected but where it is left open. */
+static long walk_spans(const struct range *r, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
+{
+	struct range piece;
+	long e = 0;
+	rs_os_copy(&piece, r, sizeof piece);
+	for (uint64_t lo = r->lo; lo < r->hi && e >= 0; lo = piece.hi) {
+		state->open = rs_frames_marked(lo, r->hi, &piece.hi);
+		piece.lo = lo;
+		e = walk(&piece, !state->open, f);
+	}
+	return e;
 }
 
 /* --- the map ---------------------------------------------------------------------------------------------------------------------------- */
@@ -428,11 +402,11 @@ static void drop_unmapped(const struct map *before, const struct map *m)
 			if (r->hi <= at || !ours_to_keep(r))
 				continue;
 			if (at < r->lo)
-				drop_frames(at, r->lo);
+				rs_frames_drop(at, r->lo);
 			at = r->hi;
 		}
 		if (at < b->hi)
-			drop_frames(at, b->hi);
+			rs_frames_drop(at, b->hi);
 	}
 }
 
@@ -457,11 +431,14 @@ long rs_checkpoint_keep(void)
 			continue;
 		s->ranges++;
 		watch(r);
-		if ((e = walk(r, true, keep_piece)) < 0)
+		state->span = UINT64_MAX;
+		if ((e = walk_spans(r, keep_piece)) < 0)
 			return e;
+		judge();
 	}
 	state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
 	state->valid = true;
+	s->pages = rs_frames_count();
 	s->ns = now_ns() - begun;
 	return 0;
 }
@@ -611,7 +588,7 @@ long rs_checkpoint_back(void)
 		watch(r);
 		if ((e = walk(r, false, put_piece)) < 0)
 			return e;
-		if (state->changed && r->registered && (e = walk(r, true, no_piece)) < 0)
+		if (state->changed && r->registered && (e = walk_spans(r, no_piece)) < 0)
 			return e;
 	}
 	leave(true);
@@ -709,15 +686,15 @@ long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long 
 const void *rs_checkpoint_page(uint64_t page)
 {
 	uint64_t run;
-	uint32_t *f = frame_of(page, &run);
-	return f && *f ? frame(*f) : NULL;
+	uint32_t *f = rs_frames_of(page, &run);
+	return f && *f ? rs_frame(*f) : NULL;
 }
 
 uint64_t rs_checkpoint_next(uint64_t page, uint64_t hi)
 {
 	uint64_t run;
 	for (; page < hi; page += run << 12) {
-		uint32_t *f = frame_of(page, &run);
+		uint32_t *f = rs_frames_of(page, &run);
 		for (uint64_t i = 0; f && i < run && page + (i << 12) < hi; i++)
 			if (f[i])
 				return page + (i << 12);
@@ -731,12 +708,28 @@ long rs_checkpoint_read(void *to, uint64_t page)
 	return n == RS_PAGE ? 0 : n < 0 ? n : -EFAULT;
 }
 
+long rs_checkpoint_write(uint64_t at, const void *from, size_t n)
+{
+	long r = RS_SYS4(SYS_pwrite64, state->mem, from, n, at);
+	return r == (long)n ? 0 : r < 0 ? r : -EFAULT;
+}
+
 uint64_t rs_checkpoint_mapping(uint64_t p)
 {
 	for (uint32_t i = 0; i < state->now.count; i++)
 		if (p >= state->now.range[i].lo && p < state->now.range[i].hi)
 			return state->now.range[i].lo;
 	return p;
+}
+
+int rs_checkpoint_protection(uint64_t p)
+{
+	for (uint32_t i = 0; i < state->kept.count; i++) {
+		const struct range *r = &state->kept.range[i];
+		if (p >= r->lo && p < r->hi)
+			return r->shared || r->special ? -1 : kernel_prot(r);
+	}
+	return -1;
 }
 
 /* --- once ------------------------------------------------------------------------------------------------------------------------------------- */
@@ -757,8 +750,7 @@ static int open_uffd(void)
 long rs_checkpoint_begin(int proc, bool plain)
 {
 	state = rs_guard_map(sizeof *state);
-	frames = rs_guard_map(sizeof *frames);
-	if (!state || !frames)
+	if (!state || rs_frames_begin() < 0)
 		return -ENOMEM;
 	state->proc = proc;
 	state->text_bytes = 16 << 20;

@@ -35,6 +35,8 @@ const void *rs_checkpoint_page(uint64_t page) RS_HIDDEN;
 uint64_t rs_checkpoint_next(uint64_t page, uint64_t hi) RS_HIDDEN;
 /* The content of a page now. */
 long rs_checkpoint_read(void *to, uint64_t page) RS_HIDDEN;
+/* Writes to memory whatever its protection, such as text. */
+long rs_checkpoint_write(uint64_t at, const void *from, size_t n) RS_HIDDEN;
 
 /* checkend.c: keeps what was written since the checkpoint, beside it. */
 long rs_checkpoint_end_begin(void) RS_HIDDEN; /* once, before the first checkpoint */
@@ -53,6 +55,8 @@ enum rs_checkpoint_way rs_checkpoint_ways(void) RS_HIDDEN;
 long rs_checkpoint_end_same(const uint64_t *skip, unsigned n, uint64_t *at, uint64_t *was, uint64_t *is) RS_HIDDEN;
 /* The lowest address of the mapping that p is in, by the last rs_checkpoint_each; p: none. */
 uint64_t rs_checkpoint_mapping(uint64_t p) RS_HIDDEN;
-/* For tests: the pieces of rs_checkpoint_leave. */
+/* The protection (PROT_…) that private memory had at the checkpoint; -1: there was none. */
+int rs_checkpoint_protection(uint64_t p) RS_HIDDEN;
+/* The pieces of rs_checkpoint_leave. */
 unsigned rs_checkpoint_left(const uint64_t **pieces) RS_HIDDEN;
 #endif

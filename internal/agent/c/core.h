@@ -12,6 +12,7 @@
 /* --- os.c ---------------------------------------------------------------------------------------------------------------- */
 
 /* All signals are blocked until rs_os_signals gets the returned mask back. */
+extern uint64_t rs_os_open RS_HIDDEN; /* signals that are not blocked even so (guarddebug.c) */
 uint64_t rs_os_no_signals(void) RS_HIDDEN;
 void rs_os_signals(uint64_t mask) RS_HIDDEN;
 /* A lock among the threads of this process, for rare paths. Signals must be blocked, so that no handler meets a lock that its own
@@ -54,6 +55,8 @@ void rs_os_piece_end(void) RS_HIDDEN;
 
 extern struct rs_process { uint64_t id, parent; uint32_t pid, parent_thread; uint8_t start; bool begun; } rs_process RS_HIDDEN;
 bool rs_go_gone(uint32_t *beat, uint32_t *since) RS_HIDDEN;
+/* At once; false where it cannot be told. */
+bool rs_go_dead(void) RS_HIDDEN;
 void rs_doorbell(void) RS_HIDDEN;
 /* The path of the program's file, without a NUL; 0 bytes: it cannot be told. */
 size_t rs_exe(char *to, size_t room) RS_HIDDEN;
@@ -103,6 +106,8 @@ struct rs_thread *rs_region_claim(int sock, long *why) RS_HIDDEN;
 /* guard, after a rollback: threads tell others nothing. room: of ours, survives. */
 enum { RS_REGIONS_ASIDE = 64 };
 void rs_region_aside(void *room[RS_REGIONS_ASIDE]) RS_HIDDEN;
+/* Calls f for each thread that there is. */
+void rs_region_each(void (*f)(struct rs_thread *t)) RS_HIDDEN;
 void rs_region_unclaim(struct rs_thread *t) RS_HIDDEN;
 /* Makes sure that t's region is known to Go; false: it cannot be, and we have detached. */
 bool rs_region_attach(struct rs_thread *t) RS_HIDDEN;
@@ -165,6 +170,8 @@ struct rs_frame { uintptr_t pc, rsp, rbp, rbx; bool has_rbp, has_rbx; const uint
 struct rs_trail { bool unfit, entry_rbp; unsigned n; uint64_t at[RS_TRAIL], value[RS_TRAIL]; };
 /* Program counters from f outwards. exact: f->pc is an instruction, not a return address. trail may be NULL. */
 unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
+/* Where an instruction of the same function certainly begins, at pc or before; 0: none is known. */
+uintptr_t rs_walk_beginning(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
 /* What t->unwind_cache points to, zeroed at first. */
 extern const size_t rs_walk_cache_bytes RS_HIDDEN;
 /* The stack as it was: these words instead of what lies at [lo, lo+size) now, and from there on what is there, if it is of a frame of this thread
@@ -174,6 +181,9 @@ unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_p
 /* The number of the stack from where an interposed function was called (as rs_stack_from), with its trail and nothing remembered; from f as it was. */
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
+/* What rs_stack_here would return without a walk, and where the thread remembers it; 0: it does not. And whether it would return that again: `as` may be another stack's by now, or another thread's. */
+uint32_t rs_stack_remembered(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as) RS_HIDDEN;
+bool rs_stack_same(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 /* As rs_stack_from, below a frame of `function`, which was called from there. */
 uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 /* The number of these frames. */
@@ -206,6 +216,7 @@ extern struct rs_xsave { uint64_t mask; uint32_t size, compact; } rs_xsave RS_HI
 
 /* --- racelive.c, with rs_config.races ------------------------------------------------------------------------------------------------------ */
 
+void rs_signal_due(void) RS_HIDDEN; /* what was put off may run: signal.c */
 void rs_race_live_begin(void) RS_HIDDEN;
 struct rs_race_thread *rs_race_live_thread(struct rs_thread *t) RS_HIDDEN; /* NULL: it is not to tell anything */
 void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack) RS_HIDDEN;

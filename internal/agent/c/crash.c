@@ -22,7 +22,7 @@
 static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 enum { FATAL = sizeof fatal / sizeof fatal[0] };
 static bool began;
-bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g);
+bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask);
 
 static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
 
@@ -95,7 +95,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		return;
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
-	bool known = rs_crash_cause && (sig == SIGSEGV || sig == SIGBUS || sig == SIGFPE) && fault && !rs_evidence_count() && rs_crash_cause(t, sig, g);
+	bool known = rs_crash_cause && sig != SIGABRT && fault && rs_crash_cause(t, sig, g, !rs_evidence_count());
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, uc);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
@@ -110,7 +110,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	int error = errno;
-	rs_guard_crashes();
+	rs_guard_crashes(sig, (uint64_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]);
 	struct rs_kernel_action none = {0, 0, 0, 0};
 	tell(sig, info, context);
 	action(sig, &none, NULL);

@@ -10,7 +10,7 @@ void rs_crash_begin(void) __attribute__((visibility("hidden")));
 void rs_crash_end(void) __attribute__((visibility("hidden")));
 /* Is that our handler? Then the program is to see SIG_DFL. */
 bool rs_crash_handles(const void *handler) __attribute__((visibility("hidden")));
-/* Asked, if set, when a fault is about to be told of which no heap block explains anything: who wrote the pointer that the instruction used. */
+/* Called, if set, when a fault is about to be told: tells what came of executing its epoch again, and, if asked (no heap block explains anything), who wrote the pointer that the instruction used. True: that is known. */
 struct rs_thread;
-extern bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g) __attribute__((visibility("hidden")));
+extern bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask) __attribute__((visibility("hidden")));
 #endif

@@ -91,7 +91,7 @@ static int why_not_elf(int fd, const Elf64_Ehdr *h, const char *path, char *cons
 		name[got > 0 ? got : 0] = 0;
 		if (!ends(name, "/ld-linux-x86-64.so.2"))
 			return RS_UNFOLLOWED_FOREIGN;
-		return rs_sanitizer_in(fd, h) ? RS_UNFOLLOWED_SANITIZER : 0;
+		return rs_sanitizer_in(fd, h) && !rs_tsan_again(fd) ? RS_UNFOLLOWED_SANITIZER : 0;
 	}
 	return ends(path, "ld-linux-x86-64.so.2") ? why_not_loader(argv) : RS_UNFOLLOWED_STATIC;
 }

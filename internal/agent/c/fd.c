@@ -379,7 +379,7 @@ static int polled(struct pollfd *p, nfds_t n, int r)
 	RS_EXPORT int name params \
 	{ \
 		NEED(name); \
-		sigset_t room_; \
+		sigset_t room_ = {{0}}; \
 		m = rs_trap_filter(m, &room_); \
 		if (RS_LIKELY(!rs_config.all)) \
 			return rs_real.name args; \

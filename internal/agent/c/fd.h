@@ -22,6 +22,8 @@ void rs_channel_copy(int from, int to);                    /* dup */
 uint64_t rs_channel_fresh(void);                           /* an identity that no inode gives */
 uint64_t rs_channel_lock(int fd);                          /* the lock of the file behind it */
 uint64_t rs_channel_stream(const void *file);              /* the lock of a FILE */
+uint64_t rs_channel_request(const void *block);            /* a request of asynchronous I/O, by its control block */
+struct rs_channel rs_channel_named_socket(void);           /* of a descriptor that libc has for itself */
 void rs_channel_locks(int fd);                             /* a lock was taken by it, which its close gives up */
 bool rs_channel_locked(int fd);
 void rs_fd_ready(int fd);                                  /* fd.c: a call said that there is something to read */

@@ -58,14 +58,14 @@ static uint32_t walked(const struct rs_full *m, const struct touch *a)
 	return m->walked[i].addr == a->addr && m->walked[i].ret == a->ret && m->walked[i].epoch == race_load(m->epoch) ? m->walked[i].stack : 0;
 }
 
-static void keep_walked(struct rs_full *m, const struct touch *a)
+void rs_full_walked(struct rs_full *m, uintptr_t addr, uintptr_t ret, uint32_t stack)
 {
-	unsigned i = walked_at(a->addr, a->ret);
+	unsigned i = walked_at(addr, ret);
 	m->walked[i].epoch = no_epoch;
 	RS_BARRIER();
-	m->walked[i].addr = a->addr;
-	m->walked[i].ret = a->ret;
-	m->walked[i].stack = a->stack;
+	m->walked[i].addr = addr;
+	m->walked[i].ret = ret;
+	m->walked[i].stack = stack;
 	RS_BARRIER();
 	m->walked[i].epoch = race_load(m->epoch);
 }
@@ -90,7 +90,7 @@ static void tell(struct rs_thread *t, const struct touch *a)
 {
 	if (rs_share_on && a->kind & (ATOMIC | FENCE))
 		rs_share_atomic(a->kind & FENCE ? 0 : a->addr);
-	rs_race_live_access(t, a->addr, a->size, a->fenced ? a->kind | RS_RACE_FENCED : a->kind, a->pc, a->stack);
+	rs_race_live_access(t, a->addr, a->size, (unsigned)a->kind | a->order | (a->fenced ? RS_RACE_FENCED : 0), a->pc, a->stack);
 }
 
 static uint32_t stack_of(struct rs_thread *t, const struct rs_access_context *c, unsigned kind)
@@ -118,22 +118,28 @@ static inline bool is_mov(const struct touch *a)
 	return (a->kind == READ || a->kind == WRITE) && a->size && a->size <= 8 && !(a->size & (a->size - 1)) && !(a->addr & (a->size - 1));
 }
 
+void rs_full_keep_page(struct rs_full *m, uint64_t number, const struct race_page *g)
+{
+	unsigned i = rs_full_page_at(number);
+	if (m->page[i].number == number && m->page[i].page == g)
+		return;
+	m->page[i].number = ~0ull; /* a handler may come in between */
+	RS_BARRIER();
+	m->page[i].page = g;
+	RS_BARRIER();
+	m->page[i].number = number;
+}
+
 /* What tell.c may find from now on: the page, and what is known of the cell. Returns whether the access itself is. */
 static bool remember(struct rs_full *m, struct rs_race_thread *r, const struct touch *a)
 {
 	uint64_t number = a->addr >> 12, e = race_load(&r->epoch);
-	unsigned i = number % RS_FULL_PAGES, at = a->addr >> 3 & (RS_FULL_SEEN - 1), mask;
+	unsigned at = a->addr >> 3 & (RS_FULL_SEEN - 1), mask;
 	struct rs_race_masks k;
 	const struct race_page *g = race_page_at(number);
 	if (!g)
 		return false;
-	if (m->page[i].number != number) {
-		m->page[i].number = ~0ull; /* a handler may come in between */
-		RS_BARRIER();
-		m->page[i].page = g;
-		RS_BARRIER();
-		m->page[i].number = number;
-	}
+	rs_full_keep_page(m, number, g);
 	const struct race_cell *c = &g->cell[a->addr >> 3 & (CELLS - 1)];
 	uint64_t info = __atomic_load_n(&c->info[0], __ATOMIC_ACQUIRE), first = race_load(&c->e[0]);
 	if (!in_one_cell(a) || !rs_race_masks(r, a->addr >> 3, &k))
@@ -193,6 +199,7 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 {
 	a.kind = (uint8_t)(kind & (READ | WRITE | ATOMIC | REPEATED | CALLED));
 	a.fenced = kind & FENCED;
+	a.order = kind & ORDER;
 	if (!(kind & (READ | WRITE)) || a.addr == 0 || a.size == 0)
 		return &m->none;
 	struct rs_race_thread *r = rs_race_live_thread(t);
@@ -212,7 +219,7 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 		/* One that cannot be an atomic's acquires nothing: that it comes early makes no difference. The others are told early where it can be seen whether anything changed until they were made. */
 		bool early = !is_mov(&a) || (a.ret && in_one_cell(&a));
 		if (!old && early) {
-			keep_walked(m, &a);
+			rs_full_walked(m, a.addr, a.ret, a.stack);
 			tell(t, &a);
 		}
 		if (!is_mov(&a)) {
@@ -232,7 +239,7 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 			tell(t, &a);
 			remember(m, r, &a);
 		}
-		if (kind & ATOMIC && kind & READ) {
+		if (kind & ATOMIC && kind & READ && !(kind & NO_TAKE)) {
 			a.kind = ATOMIC | DONE;
 			m->waits = a;
 		} else if (a.kind == WRITE)
@@ -310,4 +317,65 @@ void rs_full_event(struct rs_thread *t, unsigned id)
 		tell_waiting(t, m);
 	if (idle)
 		m->last = m->waits.kind ? &m->force : &m->none;
+}
+
+/* What is known of the access without a look at more than the cell's first point, as in tell.c. */
+static inline bool known_at_once(const struct rs_full *m, uint64_t e, uintptr_t p, uint8_t mask, bool write)
+{
+	const struct race_page *g = race_page_at(p >> 12);
+	if (!g)
+		return false;
+	const struct race_cell *c = &g->cell[p >> 3 & (CELLS - 1)];
+	uint64_t info = __atomic_load_n(&c->info[0], __ATOMIC_ACQUIRE), first = race_load(&c->e[0]);
+	unsigned at = p >> 3 & (RS_FULL_SEEN - 1);
+	if (__atomic_load_n(&c->places, __ATOMIC_RELAXED) || __atomic_load_n(&c->lock, __ATOMIC_RELAXED) || g->number != p >> 12)
+		return false;
+	if ((first & EPOCH) == e && !(mask & ~(first >> MASK_BITS)) && (race_kind((uint8_t)info) == POINT_WRITE || (!write && race_kind((uint8_t)info) == POINT_READ)))
+		return true;
+	return m->seen[at].epoch == e && m->seen[at].first == first && m->seen[at].info == info && m->seen[at].what >> 24 == p >> 19 && !(mask & ~(m->seen[at].what >> (write ? 8 : 0)));
+}
+
+bool rs_full_at_once(uintptr_t p, size_t n, unsigned kind, uintptr_t pc, const uint64_t *fp)
+{
+	struct rs_thread *t = rs_thread_tls;
+	struct rs_race_thread *r = t && !t->inside ? t->race : NULL;
+	struct rs_full *m = r ? t->accesses : NULL;
+	if (!m || r->number != t->number || m->number != t->number || n > 8 - (p & 7) || m->busy || m->waits.kind || m->last == &m->read || rs_race_inside(r))
+		return false;
+	uint8_t mask = (uint8_t)(((1u << n) - 1) << (p & 7));
+	if (known_at_once(m, race_load(&r->epoch), p, mask, kind & WRITE))
+		return true;
+	struct touch a = {.addr = p, .size = n, .kind = (uint8_t)kind};
+	struct rs_access_context x; /* what rs_full_where asks for */
+	x.site = pc - 1;
+	x.gpr[RSP] = (uintptr_t)fp + 16;
+	x.gpr[RBP] = fp[0];
+	m->last = &m->force; /* what a handler accesses comes to rs_full_take */
+	m->store.kind = 0;
+	m->epoch = &r->epoch;
+	m->busy = (uintptr_t)__builtin_frame_address(0);
+	m->at = &x;
+	RS_BARRIER();
+	if (!remember(m, r, &a)) {
+		uint32_t stack = rs_stack_holding(t, rs_stack_here(t, x.site, x.gpr[RSP], x.gpr[RBP], rs_config.stack_depth));
+		rs_race_access(r, p, n, kind, x.site, stack);
+	}
+	RS_BARRIER();
+	m->at = NULL;
+	m->busy = 0;
+	return true;
+}
+
+void rs_full_fence(struct rs_thread *t, bool acquires, bool releases)
+{
+	struct rs_full *m = full_of(t);
+	struct rs_race_thread *r = m ? rs_race_live_thread(t) : NULL;
+	if (!r)
+		return;
+	if (!m->busy) {
+		settle(m);
+		m->store.kind = 0;
+		tell_waiting(t, m);
+	}
+	rs_race_fence(r, acquires, releases);
 }

@@ -8,22 +8,34 @@
  * found is nothing new only if that is still so when it has been made. */
 struct rs_full_last { const struct race_cell *cell; uint64_t e; uintptr_t addr, ret; };
 
+/* The site (rs_race_intern) of accesses by one instruction, from one stack, with the locks that were held: at most two. walk: where stack.c remembers the stack without them. */
+enum { RS_FULL_HELD = 2 };
+struct rs_full_site { uintptr_t pc; const void *walk; uint32_t walked, stack, id, held; uint64_t obj[RS_FULL_HELD], info[RS_FULL_HELD]; };
+
 /* A thread's memory (rs_thread.accesses). tell.c reads it up to seen, and writes last, read and write. */
-enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256 };
+enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256, RS_FULL_SITES = 8192 };
 struct rs_full {
 	const struct rs_full_last *last; /* &none, &force, &read or &write; &force: the next access comes here */
 	const uint64_t *epoch;           /* of the race thread */
 	struct rs_full_last none, force, read, write; /* of none and write the cell is one that never changes */
 	uint8_t mask[RS_FULL_SIZES - 1][8];  /* bytes of a cell that an access of 1, 2, 4, 8 bytes at an offset has; 0: it goes beyond */
-	struct { uint64_t number; const struct race_page *page; } page[RS_FULL_PAGES]; /* by number; a page's memory may be another page's by now, which its number says */
+	struct { uint64_t number; const struct race_page *page; } page[RS_FULL_PAGES]; /* by rs_full_page_at; a page's memory may be another page's by now, which its number says */
 	/* What is known of a cell (struct rs_race_masks) as long as its first point is of this thread and time, or as it was then: addr>>19<<24 | mov<<16 | write<<8 | read. */
 	struct { uint64_t what, epoch, first, info; } seen[RS_FULL_SEEN];
 	/* The stacks of reads that were told early, for when they are told again: another of the same instruction, bytes and time races with the same. */
 	struct { uintptr_t addr, ret; uint64_t epoch; uint32_t stack; } walked[RS_FULL_WALKED];
+	struct rs_full_site site[RS_FULL_SITES]; /* fullquick.c: by instruction, stack pointer and lock */
 	uint32_t number;                 /* of the thread */
 	uintptr_t busy;                  /* where on the stack rs_full_take began; 0: it does not run */
 	struct touch waits;              /* a read, or an atomic instruction's end; kind 0: none */
 	struct touch store;              /* a plain store after which the thread accessed nothing else, for a fence that may follow */
 	const struct rs_access_context *at; /* whose access is being told, before it is made; NULL: nobody's */
 };
+
+static inline unsigned rs_full_page_at(uint64_t number) { return (uint32_t)number * 0x9e3779b1u >> 22; } /* heaps of threads lie 64 MiB apart */
+_Static_assert(RS_FULL_PAGES == 1 << (32 - 22), "and in tell.c");
+/* full.c: what tell.c may find of a page from now on. */
+void rs_full_keep_page(struct rs_full *m, uint64_t number, const struct race_page *g) RS_HIDDEN;
+/* full.c: the stack of a read that was told before it was made, for when it is told again. */
+void rs_full_walked(struct rs_full *m, uintptr_t addr, uintptr_t ret, uint32_t stack) RS_HIDDEN;
 #endif

@@ -2,11 +2,14 @@
 #include "alloc.h"
 #include "checkpoint.h"
 #include "guardepoch.h"
+#include "guardrace.h"
 #include "guardfault.h"
 #include "guardlog.h"
+#include "guardsignal.h"
 #include "guardsync.h"
 #include "guardsys.h"
 #include "guardthread.h"
+#include "guardtry.h"
 #include "guardwatch.h"
 #include "heap.h"
 #include "patch.h"
@@ -18,8 +21,9 @@
 #include <stdlib.h>
 
 enum { NOTHING = RS_GUARD_ASK_NOTHING, CHECKPOINT = RS_GUARD_ASK_CHECKPOINT, ROLLBACK = RS_GUARD_ASK_ROLLBACK, STOP = RS_GUARD_ASK_STOP, AGAIN = RS_GUARD_ASK_AGAIN, END = RS_GUARD_ASK_END, SOON = RS_GUARD_ASK_SOON };
-/* In a session a stop is given up soon, as the others stand meanwhile; and the coordinator costs a twentieth of the time at most. */
-enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, MOST_TRIES = 200, TIMES = 20 };
+/* In a session a stop is given up soon, as the others stand meanwhile. Ends by time are given a hundredth of it (page faults behind a checkpoint cost about as much again), those of epochs that are lost a twentieth: until then nothing
+ * could be executed again. */
+enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, MOST_TRIES = 200, TIMES = 20, TIMES_BY_TIME = 100 };
 
 /* What a test sees while the world is stopped, in memory that it shares with the process. The coordinator raises `said` and goes on when `go` is the same. */
 struct rs_guard_test {
@@ -260,8 +264,9 @@ static long end(bool execute_again)
 	w->begun_ms = now / 1000000;
 	guard->soonest = now + (w->every && r != -EBUSY ? 0 : cost * TIMES);
 	guard->due = now + guard->epoch_ms * 1000000ull;
-	if (guard->due < guard->soonest)
-		guard->due = guard->soonest;
+	uint64_t least = w->every || r == -EBUSY ? guard->soonest : now + cost * TIMES_BY_TIME;
+	if (guard->due < least)
+		guard->due = least;
 	__atomic_store_n(&rs_counters->guard[0].begun_ns, now, __ATOMIC_RELAXED);
 	if (w->lost)
 		end_soon();
@@ -411,6 +416,8 @@ static void coordinate(void *arg)
 	while (r == 0) {
 		uint64_t now = now_ns(), until = looked + ALONE_MS * 1000000ull;
 		until = guard->due && guard->due < until ? guard->due : until;
+		uint64_t late = rs_guard_signals_late(now);
+		until = late && late < until ? late : until;
 		until = until > now ? until - now : 0;
 		struct timespec ts = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
 		uint32_t request = __atomic_load_n(rs_guard_request, __ATOMIC_ACQUIRE);
@@ -521,7 +528,7 @@ long rs_guard_begin(unsigned flags)
 	find_rseq();
 	if (flags & LOG) {
 		/* SIGTRAP before the first checkpoint: actions go back, and a thread that has it blocked would not be told of a watch. */
-		if ((!rs_guard_on && (r = rs_guard_log_begin()) < 0) || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
+		if ((!rs_guard_on && (r = rs_guard_log_begin()) < 0) || (r = rs_guard_watch_begin()) < 0 || (r = rs_guard_faults_begin()) < 0 || (r = rs_trap_begin()) < 0)
 			return r;
 		rs_guard_world()->unordered = flags & UNORDERED;
 		rs_guard_world()->swap = flags & SWAP;
@@ -540,9 +547,9 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	long r = rs_guard_begin(CALLS);
 	if (r < 0 || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 		return r;
-	if ((r = rs_guard_threads_begin(rseq_offset, rseq_size)) < 0)
+	if ((r = rs_guard_threads_begin(rseq_offset, rseq_size)) < 0 || (r = rs_guard_signals_begin()) < 0)
 		return r;
-	if (!rs_guard_cause_begin() || rs_guard_faults_begin() < 0)
+	if (!rs_guard_cause_begin() || rs_guard_faults_begin() < 0 || rs_guard_try_begin() < 0 || rs_guard_race_begin() < 0)
 		return -ENOMEM;
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;

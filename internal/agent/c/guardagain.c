@@ -4,16 +4,21 @@
  * compared. Several times if more bytes are to be watched than there are registers, or if it diverged. Not compared: what lies below each thread's stack pointer at its event, its alternate stack if it is not on it (frames of our stops lie
  * there), rseq's bytes, and guard's own slots. A re-execution is an excursion: memory, map and frames go forward to where the recording ended, whatever came of it, and the run goes on from there in a new epoch. */
 #include "checkpoint.h"
+#include "guarddebug.h"
 #include "guardfault.h"
+#include "guardpage.h"
+#include "guardrace.h"
+#include "guardsignal.h"
 #include "guardstep.h"
 #include "guardsys.h"
 #include "guardthread.h"
+#include "guardtry.h"
 #include "guardwatch.h"
 #include "world.h"
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { END_MS = 10000, SESSION_END_MS = 300, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, SKIPS = RS_GUARD_SKIPS };
+enum { END_MS = 10000, SESSION_END_MS = 300, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {
@@ -68,11 +73,11 @@ static bool stands(const struct rs_guard_log *t)
 /* How far all are; *waiting: nobody runs. */
 static uint64_t progress(bool *all, bool *waiting)
 {
-	uint64_t sum = 0;
+	uint64_t sum = rs_guard_pages_stores();
 	*all = *waiting = true;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		sum += t->at;
+		sum += (uint64_t)t->at << 32 | t->run;
 		if (!t->tid || stands(t) || !rs_world_lives(t->tid))
 			continue;
 		*all = false;
@@ -97,7 +102,7 @@ static bool all_stand(void)
 			return false;
 		/* The same call of the same thread, if there are more of them with nothing between. */
 		const greg_t *end = w->end->uc.uc_mcontext.gregs;
-		if (state_of(t) == RS_GUARD_IN_CALL && rs_guard_world()->mode == RS_GUARD_REPLAY && rs_guard_world()->why == RS_GUARD_IDENTICAL && (g[REG_RSP] != end[REG_RSP] || g[REG_RDI] != end[REG_RDI]))
+		if (state_of(t) == RS_GUARD_IN_CALL && rs_guard_world()->mode == RS_GUARD_REPLAY && rs_guard_world()->why == RS_GUARD_IDENTICAL && !rs_guard_world()->slower && (g[REG_RSP] != end[REG_RSP] || g[REG_RDI] != end[REG_RDI]))
 			return false;
 	}
 	return true;
@@ -114,6 +119,7 @@ static long gather(void)
 		uint32_t ended = __atomic_load_n(&w->ended, __ATOMIC_SEQ_CST);
 		rs_guard_kick();
 		rs_guard_step_poll();
+		rs_guard_signals_late(now_ms() * 1000000u);
 		uint64_t s = progress(&all, &waiting), now = now_ms();
 		if (s != sum) {
 			sum = s;
@@ -127,7 +133,8 @@ static long gather(void)
 				return 0;
 			rs_world_go();
 		}
-		if (w->mode == RS_GUARD_RECORD ? now - begun > most : now - moved > (waiting ? WAITING_MS : stalled)) {
+		bool late = w->slower && now - begun > RACES_MS;
+		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || now - moved > (waiting ? WAITING_MS * (1 + w->slower) : stalled)) {
 			if (w->mode == RS_GUARD_RECORD || __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE))
 				return -EBUSY;
 			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);
@@ -237,6 +244,7 @@ static void forward(long stopped)
 	for (uint32_t i = 0; (t = rs_world_thread(i)); i++)
 		if (t->tid)
 			rs_world_forward(t);
+	rs_guard_debug_again();
 	rs_guard_log_forward();
 	rs_guard_threads_restore();
 }
@@ -252,6 +260,42 @@ static long may_go_back(void)
 	return -ENOTSUP;
 }
 
+/* At the end of a re-execution. */
+static long stop_all(void)
+{
+	long stopped = gather();
+	for (int tries = 0; stopped < 0 && tries < 3; tries++) {
+		/* Somebody comes to no event: then wherever it is. */
+		rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);
+		stopped = rs_world_stop(STOP_MS);
+	}
+	return stopped;
+}
+
+/* World stopped, after the last re-execution that the excursion is for: once more, with the program's accesses judged. Whatever comes of it is no verdict of the epoch's. */
+static long judged(void)
+{
+	struct rs_guard_world *w = rs_guard_world(), was = *w;
+	long stopped = 0;
+	rs_guard_race_ahead();
+	rs_guard_log_back();
+	if (rs_guard_do_rollback() == 0) {
+		rs_guard_try_back();
+		if (rs_guard_race_on()) {
+			w->slower = RS_GUARD_RACE_SLOWER;
+			rs_world_go();
+			stopped = stop_all();
+			w->slower = 0;
+			if (stopped == 0)
+				rs_guard_race_over();
+		}
+		long r = stopped == 0 ? rs_guard_race_back() : stopped;
+		stopped = r;
+	}
+	w->why = was.why, w->tid = was.tid, w->event = was.event, w->found = was.found, w->was = was.was, w->is = was.is, w->at = was.at;
+	return stopped;
+}
+
 /* World stopped, all standing, the epoch recorded; so it is afterwards. */
 static long again(void)
 {
@@ -264,6 +308,7 @@ static long again(void)
 	/* Several times: further watches, or a try after one that diverged. */
 	long stopped = 0;
 	bool first = true;
+	rs_guard_try_excursion();
 	do {
 		rs_guard_log_back();
 		if ((r = rs_guard_do_rollback()) < 0) {
@@ -277,17 +322,15 @@ static long again(void)
 		w->tries++;
 		rs_guard_faults_take();
 		rs_guard_watch_arm();
+		rs_guard_try_back();
 		rs_world_go();
-		stopped = gather();
-		for (int tries = 0; stopped < 0 && tries < 3; tries++) {
-			/* Somebody comes to no event: then wherever it is. */
-			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);
-			stopped = rs_world_stop(STOP_MS);
-		}
+		stopped = stop_all();
 		rs_guard_watch_disarm(stopped == 0);
 		if (stopped == 0 && w->why == RS_GUARD_IDENTICAL)
 			r = compare();
-	} while (stopped == 0 && r == 0 && rs_guard_watch_more(w->why == RS_GUARD_IDENTICAL || w->why == RS_GUARD_STACK));
+	} while (stopped == 0 && r == 0 && (rs_guard_try_more(w->why, w->tries) || (!rs_guard_try_gave_up() && rs_guard_watch_more(rs_guard_try_came(w->why)))));
+	if (stopped == 0 && r == 0 && rs_guard_race_wanted())
+		stopped = judged();
 	forward(stopped);
 	return r;
 }

@@ -5,8 +5,10 @@
 #include "evidence.h"
 #include "guardepoch.h"
 #include "guardstep.h"
+#include "guardtry.h"
 #include "guardwatch.h"
 #include "pointer.h"
+#include <errno.h>
 
 extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 enum { BYTES = 8, LAST = 2 /* writes told of each unit */ };
@@ -58,6 +60,13 @@ static void tell_unit(struct rs_thread *t, const struct rs_evidence *e, const st
 /* Words of stacks that nobody uses may differ. */
 static bool same(long verdict) { return verdict == RS_GUARD_IDENTICAL || verdict == RS_GUARD_STACK; }
 
+/* There was an excursion for nothing, or none: why, if it is not 0. */
+static void tell_refusal(struct rs_thread *t, long error)
+{
+	if (error < 0)
+		rs_notice(t, RS_NOTICE_NO_WATCH, (int)-error, 0);
+}
+
 /* All of one moment in one excursion: the next epoch knows nothing of what was written in this one. */
 static void found(const struct rs_evidence *e, unsigned n)
 {
@@ -70,6 +79,7 @@ static void found(const struct rs_evidence *e, unsigned n)
 		w[i] = wrong(&e[i]);
 	if (!t || rs_guard_watch(w, n) != 0 || !same(rs_guard_epoch_again()))
 		return;
+	tell_refusal(t, rs_guard_watch_refusal());
 	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;
 	for (uint32_t i = 0; of && i < of->units; i++) {
 		const struct rs_guard_unit *u = &of->unit[i];
@@ -140,17 +150,41 @@ static void tell_block(struct rs_thread *t, unsigned step, const struct cause *c
 	RS_EMIT(t, CRASH_SOURCE, crash_source, (uint8_t)state, (uint8_t)p->used, (uint8_t)step, c->unit.count == 0, e.alloc_thread, e.free_thread, p->location, p->value & ~unread, e.block, e.size, e.alloc_stack, e.free_stack);
 }
 
-/* The last writes to where it was read from, up to the one that wrote what was read. */
-static bool cause(struct rs_thread *t, int sig, const greg_t *g)
+/* answer: of the question for a re-execution; 0: what came of those that there were. */
+static void tell_again(struct rs_thread *t, long answer)
 {
+	const struct rs_guard_came *c = rs_guard_came();
+	if (answer >= 0 ? !c->crash || !c->made : answer == -ENOSYS)
+		return;
+	unsigned state = answer == -EBUSY ? RS_AGAIN_BUSY : answer < 0 ? RS_AGAIN_LOST : c->tries ? RS_AGAIN_REPRODUCED : RS_AGAIN_OTHER;
+	unsigned tries = answer < 0 ? 0 : c->tries;
+	RS_EMIT(t, CRASH_AGAIN, crash_again, (uint8_t)state, answer < 0 ? 0 : (uint8_t)c->why, state == RS_AGAIN_LOST ? (uint8_t)rs_guard_world()->last.lost : 0, (uint8_t)tries, answer < 0 ? 0 : c->made);
+	if (answer >= 0)
+		__atomic_fetch_add(&rs_counters->guard_tries[tries & 15], 1, __ATOMIC_RELAXED);
+}
+
+/* The last writes to where it was read from, up to the one that wrote what was read. */
+static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
+{
+	if (!ask) {
+		tell_again(t, 0);
+		return false;
+	}
 	if (rs_guard_mode() == RS_GUARD_RECORD) {
 		rs_os_clear(source, sizeof *source);
 		source->asks = true;
 	}
-	if (rs_guard_step(t, sig, g) != 0)
+	long r = rs_guard_step(t, sig, g);
+	if (r != 0) {
+		tell_refusal(t, r == -ESRCH ? 0 : r);
 		return false;
-	rs_guard_epoch_again();
+	}
+	long answer = rs_guard_epoch_again();
+	tell_refusal(t, rs_guard_watch_refusal());
 	source->asks = false;
+	tell_again(t, answer);
+	if (answer < 0)
+		return false;
 	for (uint32_t i = 0; i < source->at; i++) {
 		const struct cause *c = &source->cause[i];
 		uint64_t k = first_kept(&c->unit);

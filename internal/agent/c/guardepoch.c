@@ -5,6 +5,7 @@
  *
  * Ground rules: guard.h's. The upper part runs on threads of the program, perhaps in a hook: general registers only. */
 #include "guardepoch.h"
+#include "guardsignal.h"
 #include "guardsys.h"
 #include "alloc.h"
 #include "guardsync.h"
@@ -23,12 +24,17 @@ enum { USUAL_MS = 500 };
 /* The thread of this log, and not a vfork child of it, which has its memory. */
 static bool is_self(const struct rs_guard_log *t) { return rs_os_tid() == t->tid; }
 
-/* The coordinator is to do this, soon; who asks does not wait. */
-static void poke(uint32_t what)
+/* Who asks does not wait. Once an epoch is enough: what has lost one may come thousands of times before it ends. */
+void rs_guard_poke_soon(void)
 {
+	struct rs_guard_world *w = rs_guard_world();
 	uint32_t free = 0;
-	if (__atomic_compare_exchange_n(rs_guard_request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+	if (__atomic_exchange_n(&w->soon, 1, __ATOMIC_ACQ_REL))
+		return;
+	if (__atomic_compare_exchange_n(rs_guard_request, &free, RS_GUARD_ASK_SOON, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 		RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
+	else
+		STORE(w->soon, 0);
 }
 
 /* Asks, and stands here until it is done: before the event `where` (object, kind). */
@@ -40,6 +46,8 @@ static long come(struct rs_guard_log *t, uint32_t what, uintptr_t object, unsign
 		uint32_t gate = LOAD(w->gate), mode = LOAD(w->mode), free = 0;
 		if (mode == RS_GUARD_OFF)
 			return -ENOSYS;
+		if (rs_guard_signals(t, RS_GUARD_WHAT(object, kind)))
+			continue;
 		if (mode == RS_GUARD_REPLAY && t->at < t->end)
 			rs_guard_diverged(t, RS_GUARD_EVENT, t->event[t->at].what, RS_GUARD_WHAT(object, kind));
 		if (rs_guard_pause(t, object, kind) || mode == RS_GUARD_REPLAY)
@@ -80,6 +88,8 @@ void rs_guard_out_before(uint32_t why, uintptr_t object, unsigned kind)
 	if (kind != RS_GUARD_CALL)
 		t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
 	for (;;) {
+		if (rs_guard_signals(t, RS_GUARD_WHAT(object, kind)))
+			continue;
 		if (LOAD(w->mode) == RS_GUARD_REPLAY || (w->every && !LOAD(w->lost)))
 			come(t, RS_GUARD_ASK_END, object, kind);
 		/* A checkpoint from here on finds that it is outside. */
@@ -114,7 +124,7 @@ void rs_guard_in(void)
 	}
 	STORE(t->outside, 0);
 	if (rs_guard_mode() && rs_guard_world()->session)
-		poke(RS_GUARD_ASK_SOON);
+		rs_guard_poke_soon();
 }
 
 bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind)
@@ -127,7 +137,6 @@ bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 }
 
 void rs_guard_epoch_end(struct rs_guard_log *t, uintptr_t object, unsigned kind) { come(t, RS_GUARD_ASK_END, object, kind); }
-void rs_guard_poke_soon(void) { poke(RS_GUARD_ASK_SOON); }
 
 /* Tests look at the last epoch, too. */
 void rs_guard_exit(void)
@@ -153,6 +162,22 @@ void rs_guard_off(void)
 
 /* --- the beginning ---------------------------------------------------------------------------------------------------------------- */
 
+/* Once: what is not recorded, and why. A program whose ripstop has died while it began is as natively. */
+static void begun(long r)
+{
+	if (r == 0)
+		return;
+	STORE(rs_counters->guard[0].state, 2);
+	if (rs_go_dead())
+		return;
+	if (r == -EDQUOT)
+		rs_os_say("guard: no epochs are recorded, as that would take memory from what its limit (ulimit -v, -d) leaves it", 0);
+	else if (r == -ENOTSUP)
+		rs_os_say("guard: no epochs are recorded, as its heap is libc's, or not all of its system calls can be seen", 0);
+	else
+		rs_os_say("guard: nothing can be executed again", r);
+}
+
 void rs_guard_session(void)
 {
 	uint32_t word = rs_config.guard;
@@ -160,9 +185,5 @@ void rs_guard_session(void)
 		return;
 	rs_guard_sync_begin();
 	rs_os_place(PLACE);
-	long r = rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS);
-	if (r < 0) {
-		STORE(rs_counters->guard[0].state, 2);
-		rs_os_say("guard: nothing can be executed again", r);
-	}
+	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS));
 }

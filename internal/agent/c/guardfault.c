@@ -1,11 +1,13 @@
 /* guardfault.c: faults of a re-execution. See guardlog.h; docs/decisions.md, 42.
  *
  * A re-execution that goes another way may do what the recording never did: use a result that is an error's, a pointer that was not written yet. Natively the program does not crash there, so the fault is a difference, and the thread
- * stands until all go forward to where the recording ended. What crashed in the recording, too, is its handler's, which looks into it.
+ * stands until all go forward to where the recording ended. What crashed in the recording, too, by the same thread and instruction, is its handler's, which looks into it.
  *
  * Ground rules: guard.h's; the handler runs on threads of the program. */
 #include "guardfault.h"
-#include "guardlog.h"
+#include "guardbreak.h"
+#include "guardpage.h"
+#include "guardtry.h"
 #include "patch.h"
 #include <errno.h>
 #include <signal.h>
@@ -16,14 +18,20 @@
 
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { FAULTS = sizeof faults / sizeof *faults };
-static struct taken { bool are, crashed; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
+static struct taken { bool are; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
 
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	struct rs_guard_log *t = rs_guard_self();
-	const ucontext_t *uc = context;
+	ucontext_t *uc = context;
+	struct rs_shown shown;
 	unsigned i = 0;
-	while (t && rs_guard_mode() == RS_GUARD_REPLAY && !taken->crashed) {
+	if (sig == SIGSEGV && rs_guard_page_fault(info, context))
+		return;
+	rs_guard_break_show(uc->uc_mcontext.gregs);
+	if (rs_config.races)
+		rs_patch_show(uc, info, &shown); /* it does not go on there */
+	while (t && rs_guard_mode() == RS_GUARD_REPLAY && !rs_guard_try_crash(t, sig, (uint64_t)uc->uc_mcontext.gregs[REG_RIP])) {
 		uint32_t gate = __atomic_load_n(&rs_guard_world()->gate, __ATOMIC_ACQUIRE);
 		rs_guard_diverged(t, RS_GUARD_FAULT, (uint64_t)uc->uc_mcontext.gregs[REG_RIP], (uint64_t)info->si_addr);
 		rs_guard_stand(t, 0, RS_GUARD_ASK, gate);
@@ -43,10 +51,10 @@ long rs_guard_faults_begin(void)
 	return taken ? 0 : -ENOMEM;
 }
 
-void rs_guard_crashes(void)
+void rs_guard_crashes(int sig, uint64_t pc)
 {
-	if (taken && rs_guard_mode() == RS_GUARD_RECORD)
-		taken->crashed = true;
+	if (taken && sig != SIGABRT && rs_guard_mode() == RS_GUARD_RECORD)
+		rs_guard_try_crash(rs_guard_self(), sig, pc);
 }
 
 void rs_guard_faults_take(void)

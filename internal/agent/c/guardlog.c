@@ -1,7 +1,10 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
+#include "guardrace.h"
+#include "guardsignal.h"
 #include "guardsync.h"
 #include "guardsys.h"
 #include "guardthread.h"
+#include "guardtry.h"
 #include "world.h"
 #include "real.h"
 #include <errno.h>
@@ -128,21 +131,28 @@ long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int 
 /* gate: as it was before the thread saw that it is to stand. */
 static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
 {
+	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
+	uint64_t masked = 0;
 	STORE(t->inner, 0);
 	t->pending = what;
 	STORE(t->state, RS_GUARD_ENDED);
 	__atomic_fetch_add(&world->ended, 1, __ATOMIC_SEQ_CST);
 	RS_SYS3(SYS_futex, &world->ended, FUTEX_WAKE_PRIVATE, 1);
+	/* glibc blocks all signals around some calls (pthread_kill): here a stop must come. */
+	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, &masked, 8);
 	while (LOAD(world->gate) == gate)
 		RS_SYS4(SYS_futex, &world->gate, FUTEX_WAIT_PRIVATE, gate, NULL);
+	/* A re-execution may go astray: it must be stopped wherever it is. Its calls change no mask. */
+	if (masked & stops && LOAD(world->mode) != RS_GUARD_REPLAY)
+		RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &stops, NULL, 8);
 	STORE(t->state, RS_GUARD_RUNS);
 	t->pending = 0;
 }
 
 static uint32_t bit(uint32_t ticket) { return 1u << ticket % 32; }
 
-/* Waits for the object's turn. False: it will not come. */
-static bool turn(struct rs_guard_log *t, uint64_t key, uint32_t ticket)
+/* Waits for the object's turn, or with past for that or a later one. False: it will not come. */
+static bool turn_of(struct rs_guard_log *t, uint64_t key, uint32_t ticket, bool past)
 {
 	uint32_t i = index_of(key, true);
 	if (i == OBJECTS || world->unordered)
@@ -150,7 +160,7 @@ static bool turn(struct rs_guard_log *t, uint64_t key, uint32_t ticket)
 	struct rs_guard_object *o = &objects[i];
 	for (;;) {
 		uint32_t now = LOAD(o->turn);
-		if (now == ticket)
+		if (now == ticket || (past && now > ticket))
 			return true;
 		if (LOAD(world->ending) || LOAD(world->mode) != RS_GUARD_REPLAY)
 			return false;
@@ -159,6 +169,8 @@ static bool turn(struct rs_guard_log *t, uint64_t key, uint32_t ticket)
 		__atomic_fetch_sub(&o->sleepers, 1, __ATOMIC_SEQ_CST);
 	}
 }
+
+static bool turn(struct rs_guard_log *t, uint64_t key, uint32_t ticket) { return turn_of(t, key, ticket, false); }
 
 static void next_turn(uint64_t key, uint32_t ticket)
 {
@@ -180,9 +192,18 @@ uint32_t rs_guard_ticket(uintptr_t object)
 bool rs_guard_turn(struct rs_guard_log *t, uintptr_t object, uint32_t ticket) { return turn(t, object, ticket); }
 void rs_guard_next_turn(uintptr_t object, uint32_t ticket) { next_turn(object, ticket); }
 
+uint32_t rs_guard_tickets(uintptr_t object)
+{
+	uint32_t i = index_of(object, false);
+	return i == OBJECTS ? 0 : LOAD(objects[i].ticket);
+}
+
+bool rs_guard_behind(struct rs_guard_log *t, uintptr_t object, uint32_t tickets) { return tickets == 0 || turn_of(t, object, tickets, true); }
+
 /* --- events ------------------------------------------------------------------------------------------------------------------------ */
 
-static uint64_t key_of(uint64_t what) { return what & 0xffffffffffffffull; }
+static uint64_t object_of(uint64_t what) { return what & 0xffffffffffffffull; }
+static uint64_t key_of(uint64_t what) { return what >> 56 == RS_GUARD_LIBC ? rs_guard_libc_key(object_of(what)) : object_of(what); }
 
 void rs_guard_lost(uint32_t why)
 {
@@ -199,10 +220,12 @@ void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint6
 	if (__atomic_compare_exchange_n(&world->found, &none, why, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
 		world->tid = t ? t->tid : 0;
 		world->event = t ? t->at : 0;
+		rs_guard_try_diverged(t);
 		world->was = was;
 		world->is = is;
 		STORE(world->why, why); /* with all the rest */
 	}
+	rs_guard_race_astray();
 	STORE(world->ending, 1);
 }
 
@@ -214,6 +237,8 @@ uint64_t rs_guard_next(const struct rs_guard_log *t)
 bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 {
 	uint64_t what = RS_GUARD_WHAT(object, kind);
+	if (rs_guard_signals(t, what))
+		return true;
 	uint32_t gate = LOAD(world->gate);
 	bool over = LOAD(world->mode) == RS_GUARD_REPLAY && t->at == t->end;
 	if (over && t->pending_end != what && t->pending_end)
@@ -224,9 +249,15 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 	return true;
 }
 
+/* Of a run of acquisitions each gave 0. */
+static uint32_t more_of(const struct rs_guard_event *e) { return e->what >> 56 == RS_GUARD_MUTEX && e->result < 0 ? (uint32_t)-e->result : 0; }
+static int32_t result_of(const struct rs_guard_event *e) { return more_of(e) ? 0 : e->result; }
+
 bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was)
 {
 	uint64_t what = RS_GUARD_WHAT(object, kind);
+	if (RS_UNLIKELY(LOAD(world->mode) == RS_GUARD_REPLAY))
+		rs_guard_try_before(t);
 	for (;;) {
 		if (was)
 			*was = (struct rs_guard_event){0};
@@ -254,13 +285,25 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 			rs_guard_diverged(t, RS_GUARD_EVENT, e->what, what);
 			continue;
 		}
-		if (e->ticket != RS_GUARD_UNORDERED && !turn(t, key_of(what), e->ticket))
+		if (e->ticket != RS_GUARD_UNORDERED && !turn(t, key_of(what), e->ticket + t->run))
 			continue;
 		if (was)
-			*was = *e;
+			*was = (struct rs_guard_event){what, e->ticket, result_of(e)};
 		return true;
 	}
 }
+
+/* Twice as many as there were, up to some: a fault for each page costs as much as all the events on it. */
+static __attribute__((noinline)) void make_ready(struct rs_guard_log *t)
+{
+	enum { FIRST = RS_PAGE / sizeof(struct rs_guard_event), MOST = 64 * FIRST };
+	uint32_t more = t->ready == 0 ? FIRST : t->ready < MOST ? t->ready : MOST;
+	if (t->ready)
+		RS_SYS3(SYS_madvise, t->event + t->ready, more * sizeof(struct rs_guard_event), 23 /* MADV_POPULATE_WRITE */);
+	t->ready += more;
+	t->quick = t->ready < NEARLY_EVENTS ? t->ready : NEARLY_EVENTS;
+}
+_Static_assert(EVENTS % (64 * RS_PAGE / sizeof(struct rs_guard_event)) == 0, "the last step ends at the log's end");
 
 static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32_t result)
 {
@@ -269,6 +312,8 @@ static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32
 		rs_guard_lost(RS_GUARD_LOST_LOG);
 		return;
 	}
+	if (RS_UNLIKELY(at >= t->ready))
+		make_ready(t);
 	t->event[at] = (struct rs_guard_event){what, ticket, result};
 	STORE(t->at, at + 1);
 }
@@ -279,7 +324,8 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 	/* A stop in here would be of an event that is half in one epoch and half in the next. */
 	STORE(t->inner, RS_GUARD_INNER);
 	RS_BARRIER();
-	if (LOAD(world->mode) != RS_GUARD_REPLAY) {
+	bool replay = LOAD(world->mode) == RS_GUARD_REPLAY;
+	if (!replay) {
 		uint32_t i = ordered ? index_of(key_of(what), true) : OBJECTS;
 		append(t, what, i == OBJECTS ? RS_GUARD_UNORDERED : __atomic_fetch_add(&objects[i].ticket, 1, __ATOMIC_ACQ_REL), result);
 	} else if (!LOAD(world->ending)) {
@@ -288,17 +334,25 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 			rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
 		else if (e->what != what)
 			rs_guard_diverged(t, RS_GUARD_EVENT, e->what, what);
-		else if (e->result != result)
-			rs_guard_diverged(t, RS_GUARD_RESULT, (uint64_t)(int64_t)e->result, (uint64_t)(int64_t)result);
+		else if (result_of(e) != result)
+			rs_guard_diverged(t, RS_GUARD_RESULT, (uint64_t)(int64_t)result_of(e), (uint64_t)(int64_t)result);
 		else if (e->ticket == RS_GUARD_UNORDERED)
 			STORE(t->at, t->at + 1);
-		else if (turn(t, key_of(what), e->ticket)) {
-			STORE(t->at, t->at + 1);
-			next_turn(key_of(what), e->ticket);
+		else if (turn(t, key_of(what), e->ticket + t->run)) {
+			uint32_t ticket = e->ticket + t->run;
+			if (t->run < more_of(e))
+				STORE(t->run, t->run + 1);
+			else {
+				t->run = 0;
+				STORE(t->at, t->at + 1);
+			}
+			next_turn(key_of(what), ticket);
 		}
 	}
 	RS_BARRIER();
 	STORE(t->inner, 0);
+	if (RS_UNLIKELY(replay))
+		rs_guard_try_behind(t);
 }
 
 /* --- calls ----------------------------------------------------------------------------------------------------------------------------- */
@@ -322,16 +376,19 @@ const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t 
 	uint64_t what = RS_GUARD_WHAT(number, RS_GUARD_CALL);
 	if (LOAD(world->mode) != RS_GUARD_REPLAY || LOAD(world->ending) || t->at == t->end)
 		return NULL;
+	rs_guard_try_before(t);
 	const struct rs_guard_event *e = &t->event[t->at];
 	if (e->what != what) {
 		rs_guard_diverged(t, RS_GUARD_CALL_NUMBER, e->what, what);
 		return NULL;
 	}
+	rs_guard_try_waited(t);
 	const char *p = t->bytes + t->bytes_at;
 	rs_os_copy(result, p, 8);
 	*bytes = e->ticket;
 	t->bytes_at += 8 + ((e->ticket + 7) & ~7u);
 	STORE(t->at, t->at + 1);
+	rs_guard_try_behind(t);
 	return p + 8;
 }
 
@@ -350,6 +407,7 @@ void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait)
 		return;
 	}
 	if (may_wait) {
+		rs_guard_try_wait(t, false);
 		t->pending = RS_GUARD_WHAT(number, RS_GUARD_CALL);
 		STORE(t->state, RS_GUARD_IN_CALL);
 	}
@@ -358,6 +416,8 @@ void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait)
 void rs_guard_call_over(struct rs_guard_log *t)
 {
 	STORE(t->inner, RS_GUARD_INNER); /* until what the call gave is written down */
+	if (t->state == RS_GUARD_IN_CALL)
+		rs_guard_try_wait(t, true);
 	STORE(t->state, RS_GUARD_RUNS);
 	t->pending = 0;
 }
@@ -438,7 +498,7 @@ static void reset(bool new)
 	}
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
-		t->at = t->bytes_at = 0;
+		t->at = t->run = t->bytes_at = 0;
 		if (new) {
 			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state, t->kept.doing = t->doing;
 			t->end = t->bytes_end = 0;
@@ -474,7 +534,7 @@ void rs_guard_log_forward(void)
 
 void rs_guard_log_drop(struct rs_guard_log *t)
 {
-	t->outside = t->inner = t->state = t->doing = 0;
+	t->outside = t->inner = t->state = t->doing = t->signals = 0;
 	t->word = NULL;
 	t->handle = t->sp = t->pending = 0;
 	STORE(t->tid, 0);
@@ -492,7 +552,9 @@ void rs_guard_log_new(void)
 	}
 	reset(true);
 	rs_guard_threads_new();
+	rs_guard_try_new();
 	world->lost = lost;
+	world->soon = 0;
 	rs_guard_sys_epoch();
 	STORE(world->mode, RS_GUARD_RECORD);
 }
@@ -555,7 +617,7 @@ bool rs_guard_log_swap(void)
 		for (uint32_t k = logs[i].at / 2; k < logs[i].at; k++) {
 			struct rs_guard_event *a = &logs[i].event[k], *b;
 			uint32_t whose;
-			if (a->what >> 56 != RS_GUARD_MUTEX || a->ticket == RS_GUARD_UNORDERED || !(b = with_ticket(key_of(a->what), a->ticket + 1, &whose)) || whose == i)
+			if (a->what >> 56 != RS_GUARD_MUTEX || a->ticket == RS_GUARD_UNORDERED || more_of(a) || !(b = with_ticket(key_of(a->what), a->ticket + 1, &whose)) || whose == i || more_of(b))
 				continue;
 			b->ticket = a->ticket++;
 			return true;

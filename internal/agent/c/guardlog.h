@@ -22,13 +22,13 @@ uint32_t rs_guard_mode(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
 	uint64_t what;             /* object (56 bits), kind << 56; of a call its number */
 	uint32_t ticket;           /* RS_GUARD_UNORDERED; of a call: bytes in the log's second part, behind the result's eight */
-	int32_t result;
+	int32_t result;            /* of a mutex that was taken: minus how often it was taken once more, with nothing of this thread's between and the tickets that follow */
 };
 #define RS_GUARD_UNORDERED UINT32_MAX
 #define RS_GUARD_WHAT(object, kind) (((uint64_t)(object) & 0xffffffffffffffull) | (uint64_t)(kind) << 56)
@@ -46,6 +46,7 @@ struct rs_guard_log {
 	uint32_t index;
 	uint32_t at;               /* events written, or in a re-execution done again */
 	uint32_t end;              /* REPLAY: events there are */
+	uint32_t run;              /* REPLAY: how much of the event at `at` was done again, if it is several */
 	uint32_t state;            /* RS_GUARD_RUNS … */
 	uint32_t bytes_at, bytes_end;
 	uint32_t inner;            /* RS_GUARD_INNER: between before and after, awake: no checkpoint now. RS_GUARD_AT_CALL: between the look at a system call and its result: none but where the call is (to be) made */
@@ -59,9 +60,12 @@ struct rs_guard_log {
 	uint64_t handle, stack_lo; /* stack_lo: 0: not known, or the program's own memory */
 	uint32_t *word;            /* that the kernel clears at its end, for joiners; NULL: not known, its end is not followed */
 	uint32_t doing;            /* RS_GUARD_CREATES … */
+	uint32_t signals;          /* handlers that wait to run: guardsignal.c */
 	uint32_t young;            /* its first steps are glibc's */
 	char *end_stack;
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
+	uint32_t ready;            /* so many events have their pages present */
+	uint32_t quick;            /* up to here quick acts append them */
 	struct rs_guard_event *event;
 	char *bytes;
 };
@@ -94,6 +98,9 @@ uint32_t rs_guard_ticket(uintptr_t object) RS_HIDDEN;
 /* REPLAY: waits until all with lower tickets are over. False: that does not come. next: this one is over. */
 bool rs_guard_turn(struct rs_guard_log *t, uintptr_t object, uint32_t ticket) RS_HIDDEN;
 void rs_guard_next_turn(uintptr_t object, uint32_t ticket) RS_HIDDEN;
+/* RECORD: how many tickets the object has given. REPLAY: waits until so many are over. False: that does not come. */
+uint32_t rs_guard_tickets(uintptr_t object) RS_HIDDEN;
+bool rs_guard_behind(struct rs_guard_log *t, uintptr_t object, uint32_t tickets) RS_HIDDEN;
 
 /* --- verdicts --------------------------------------------------------------------------------------------------------------- */
 
@@ -131,12 +138,12 @@ void rs_guard_session(void) RS_HIDDEN;
 struct rs_guard_slot {
 	uint32_t seq;              /* futex of those who wait for the object */
 	uint32_t waiters;          /* not 0: somebody may wait. Of a semaphore, a barrier: how many */
-	uint32_t lock;             /* of what follows, for a few instructions */
-	uint16_t head, tail;       /* a condition's queue: 1 + index of a log */
+	uint32_t lock;             /* of what follows, for a few instructions; of what is made once: until its own word says that somebody makes it */
+	uint16_t head, tail;       /* a condition's queue: 1 + index of a log. head: who makes it, the same */
 };
 /* An object's order, in the arena: a line each, as neighbours may be other threads'. */
 struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((aligned(64)));
-enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 18, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7 };
+enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 19, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7, RS_GUARD_RUN = 255 /* taken once more, at most */ };
 /* What quick acts look at, set once. objects: as slots. */
 extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
 extern __thread struct rs_guard_log *rs_guard_mine __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* or NULL: ask rs_guard_self */
@@ -151,6 +158,10 @@ static inline uint32_t rs_guard_find(const struct rs_guard_object *objects, uint
 			return RS_GUARD_OBJECTS;
 	}
 }
+/* The object of a lock of libc's own. Streams come and go, and keys stay: so many locks have one, no address, and its tickets are raised by locked instructions. Who holds one lock has a lower ticket than who takes it then,
+ * whatever others of the object do in between. */
+enum { RS_GUARD_LIBC_OBJECTS = 1 << 11 };
+static inline uint64_t rs_guard_libc_key(uint64_t word) { return 1ull << 55 | (word * 0x9e3779b97f4a7c15ull >> 32 & (RS_GUARD_LIBC_OBJECTS - 1)); }
 /* Of a thread's log, beside the slots. */
 struct rs_guard_node { uint32_t signalled /* futex */; uint16_t next; };
 /* NULL: none yet (or with make: no room; the epoch is lost). */
@@ -158,7 +169,7 @@ struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make) RS_HIDDEN;
 struct rs_guard_node *rs_guard_node(uint32_t index) RS_HIDDEN;
 /* A wait of ours on *word while it is value: 0, or a negative errno. abstime of that clock (as clock_gettime's), or NULL. */
 long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime) RS_HIDDEN;
-/* A wait that has no event to come: if the epoch ends, or the log is at its end, parks the thread as before this event, until that is over; true: it did. */
+/* A wait that has no event to come: if the epoch ends, or the log is at its end, parks the thread as before this event, until that is over; if a handler is to run, runs it; true: it did. */
 bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
 /* REPLAY: what the thread's next event is; 0: none, or RECORD. */
 uint64_t rs_guard_next(const struct rs_guard_log *t) RS_HIDDEN;
@@ -175,6 +186,9 @@ static inline bool rs_guard_begin_act(struct rs_guard_log *t)
 }
 static inline void rs_guard_no_act(struct rs_guard_log *t) { __atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE); }
 
+/* Coordinator, world stopped at the end of a re-execution. What differs at an address says no other thing: a lock of libc's that is held, for which somebody waits, or did. */
+bool rs_guard_same_lock(uint64_t at, uint32_t was, uint32_t is) RS_HIDDEN;
+
 /* Stands before the end of an epoch that the thread itself asked for. */
 void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) RS_HIDDEN;
 
@@ -187,6 +201,7 @@ struct rs_guard_world {
 	uint32_t ended;            /* futex: raised when somebody comes to a stand */
 	uint32_t logs;
 	uint32_t lost;             /* RS_GUARD_LOST_… */
+	uint32_t soon;             /* the coordinator knows that it is to end it soon */
 	uint32_t objects;
 	bool session, every;       /* by wire's Config.Guard */
 	uint32_t holding, stopping; /* a thread is about to become another program, which a signal of ours would kill: no stop begins; one has begun */
@@ -199,6 +214,7 @@ struct rs_guard_world {
 	uint64_t agent[2];         /* [lo,hi): our own data */
 	uint64_t tls[2];           /* [lo,hi) from a thread's pointer: our own thread-local variables */
 	uint64_t loader[2];        /* [lo,hi): what the dynamic linker writes to of its own file: it counts look-ups there (_dl_num_relocations) without a lock, so that threads that bind at once lose some */
+	uint32_t slower;           /* 0, or how many times the usual time threads are given: they are looked at */
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
 	uint32_t tries;            /* how often the last epoch was executed again */

@@ -17,6 +17,19 @@ static struct used { uintptr_t at, open; } *used; /* in the arena's first page: 
 uintptr_t rs_guard_lo(void) { return arena.lo; }
 uintptr_t rs_guard_hi(void) { return arena.hi; }
 
+bool rs_guard_limited(void)
+{
+	enum { DATA = 2, AS = 9 };
+	static const uint8_t limits[] = {DATA, AS};
+	const uint64_t large = 1ull << 40; /* nobody comes to it */
+	for (unsigned i = 0; i < sizeof limits; i++) {
+		uint64_t limit[2] = {~0ull};
+		if (RS_SYS4(SYS_prlimit64, 0, limits[i], NULL, limit) == 0 && limit[0] < large)
+			return true;
+	}
+	return false;
+}
+
 /* As much as we get: `ulimit -v` and cgroups differ. A forked child finds zeros. */
 long rs_guard_reserve(void)
 {
@@ -51,6 +64,8 @@ void *rs_guard_map(size_t bytes)
 		size_t more = (used->at + bytes - used->open + STEP - 1) & -(size_t)STEP;
 		if (more > arena.hi - used->open)
 			more = arena.hi - used->open;
+		if (rs_config.guard & 1 && rs_guard_limited())
+			return NULL;
 		if (RS_SYS3(SYS_mprotect, used->open, more, PROT_READ | PROT_WRITE) < 0)
 			return NULL;
 		used->open += more;

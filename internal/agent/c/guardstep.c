@@ -1,16 +1,27 @@
 /* guardstep.c: single steps of a thread shortly before its crash, in a re-execution. See guardstep.h. General registers only.
  *
  * A step that is taken in the agent's code ends them until the agent is left, where a breakpoint waits: at the return address of the call, or behind the system call. That breakpoint is opened by the thread itself, as it is known there and then; its
- * descriptor is moved out of the way at once, since descriptors that the program opens must have the numbers that they had. Steps and breakpoints are one signal that queues once; both say the same, the state before the next instruction. */
+ * descriptor is moved out of the way at once, since descriptors that the program opens must have the numbers that they had. Steps and breakpoints are one signal that queues once; both say the same, the state before the next instruction.
+ *
+ * Where there are no breakpoints of the processor's (guardbreak.h) the handler counts, and the coordinator sets the one behind what is not stepped. The write of a return address is then the call that made it, with that stack pointer: told when the call has been
+ * made. */
 #include "guardstep.h"
 #include "decode.h"
+#include "guardbreak.h"
+#include "guarddebug.h"
 #include "guardlog.h"
 #include "guardsys.h"
+#include "guardwatch.h"
+#include "patch.h"
+#include "pointer.h"
 #include <errno.h>
+#include <linux/futex.h>
 #include <linux/perf_event.h>
 #include <sys/uio.h>
 
 enum { ANCHORS = 3, RETURN = ANCHORS /* the breakpoint behind what is not stepped: four registers there are */, HOT = 1 << 16 /* an anchor that is met so often costs too much */, LONG = 2000 /* steps of a call, from which on it is passed by */, MOST = 40000 /* steps from one anchor on */, TRIES = 2, PATIENCE_MS = 10000 /* after that it is left at what is known */ };
+enum { STORE = RETURN + 1 /* in software, of a write that is looked into: at the instruction */, BREAKS, SERVED_MS = 100, SERVED_TIMES = 20 };
+_Static_assert((int)BREAKS == (int)RS_GUARD_BREAKS, "numbers of breakpoints in software");
 enum { NOTHING, COUNT, STEP };
 enum { EXECUTE = 4, WRITE = 2 /* HW_BREAKPOINT_X, _W */, TF = 0x100, RF = 0x10000 };
 enum { MAGIC = 0x72735753, DATA_AT = 24, TYPE_AT = 32, TYPE_BREAKPOINT = 5 };
@@ -18,16 +29,21 @@ enum { MAGIC = 0x72735753, DATA_AT = 24, TYPE_AT = 32, TYPE_BREAKPOINT = 5 };
 #define TRAP_TRACE 2
 #endif
 
-struct anchor { uint64_t address, count, now; uint32_t type, hot, met; int32_t fd; };
+/* call: that writes there; 0: not known. set: in software it has a breakpoint. */
+struct anchor { uint64_t address, call, count, now, others; uint32_t type, hot, met; int32_t fd; bool set; };
 
 static struct stepping {
 	uint32_t phase, armed;     /* of the next re-execution; of this one */
 	uint32_t tid, tries;
+	bool soft;                 /* breakpoints of this re-execution are int3 */
+	int32_t blind;             /* memory cannot be read as it should: a negative errno */
 	uint64_t begun_ms;
 	int32_t sig;
 	uint32_t run;
-	int32_t back;              /* the thread's descriptor of the breakpoint behind what is not stepped; -1: none */
+	int32_t back;              /* the thread's descriptor of the breakpoint behind what is not stepped (in software: 0); -1: none */
 	uint64_t back_rsp;         /* the stack pointer there */
+	uint64_t back_at;          /* in software: the question for it, by its number, and the coordinator's answer */
+	uint32_t asked, served, granted; /* served: futex */
 	long answer;
 	uint64_t end[17];          /* where steps are to end: the crash, or where those that were looked at begin */
 	uint64_t crash[17];
@@ -35,7 +51,7 @@ static struct stepping {
 	uint64_t place;            /* what is written there; 0: it is the crash that steps are for */
 	uint64_t behind[17];       /* the write */
 	struct anchor write;
-	uint64_t word[RS_GUARD_STEP_WORDS];    /* of the stack, where return addresses are, the innermost first: the one that the function's last call had, and of the calls of itself and its callers */
+	struct rs_guard_step_word word[RS_GUARD_STEP_WORDS]; /* of the stack, where return addresses are, the innermost first: the one that the function's last call had, and of the calls of itself and its callers */
 	uint32_t words, used;      /* used: of them, so far */
 	struct anchor anchor[ANCHORS];
 	uint32_t anchors;
@@ -53,7 +69,10 @@ static bool ours(uint64_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t
 static bool read_memory(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
-	return RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+	if (RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) != (long)n)
+		return false;
+	rs_guard_break_hide(at, to, n);
+	return true;
 }
 
 static long breakpoint(uint32_t tid, uint32_t type, uint64_t at, uint64_t period, uint32_t k)
@@ -76,10 +95,12 @@ static long breakpoint(uint32_t tid, uint32_t type, uint64_t at, uint64_t period
 
 static void close_back(struct stepping *s)
 {
-	if (s->back >= 0)
+	if (s->back >= 0 && !s->soft)
 		RS_SYS1(SYS_close, s->back);
 	s->back = -1;
 }
+
+static bool calls(const struct rs_instruction *in) { return in->map == 0 && (in->op == 0xe8 || (in->op == 0xff && (in->reg & 7) == 2)); }
 
 bool rs_guard_step_behind_call(uint64_t to)
 {
@@ -89,9 +110,55 @@ bool rs_guard_step_behind_call(uint64_t to)
 	if (to < LONGEST || !read_memory(to - LONGEST, code, sizeof code))
 		return false;
 	for (unsigned n = SHORTEST; n <= LONGEST; n++)
-		if (rs_decode(&in, code + LONGEST - n, n) && in.length == n && in.map == 0 && (in.op == 0xe8 || (in.op == 0xff && (in.reg & 7) == 2)))
+		if (rs_decode(&in, code + LONGEST - n, n) && in.length == n && calls(&in))
 			return true;
 	return false;
+}
+
+/* The call that ends there, found from where an instruction of the function begins, one by one. What patches have changed is not what it was. */
+static uint64_t call_from_beginning(struct rs_thread *t, uint64_t to)
+{
+	enum { FAR = 64 << 10, LONGEST = 15 };
+	uint8_t code[512];
+	uint64_t at = t ? rs_walk_beginning(t, to - 1) : 0, from = 0, n = 0;
+	if (!at || to - at > FAR)
+		return 0;
+	while (at < to) {
+		struct rs_instruction in;
+		if (!n || (at - from + LONGEST > n && from + n < to)) {
+			from = at;
+			n = to - at < sizeof code ? to - at : sizeof code;
+			if (!read_memory(from, code, n))
+				return 0;
+		}
+		if (!rs_decode(&in, code + (at - from), n - (at - from)))
+			return 0;
+		uint64_t leads = in.map == 0 && in.op == 0xe9 ? rs_decode_target(&in, at) : 0;
+		if (leads && rs_patch_pc(leads) != leads)
+			return 0;
+		if (at + in.length == to)
+			return calls(&in) ? at : 0;
+		at += in.length;
+	}
+	return 0;
+}
+
+/* Where certainly a call begins that returns there; 0: that is not known. guess: it may be no return address at all. */
+static uint64_t call_before(struct rs_thread *t, uint64_t to, bool guess)
+{
+	enum { SHORTEST = 2, LONGEST = 9 };
+	uint8_t code[LONGEST];
+	struct rs_instruction in;
+	uint64_t is = 0;
+	unsigned ways = 0;
+	if (to < LONGEST || !read_memory(to - LONGEST, code, sizeof code))
+		return 0;
+	for (unsigned n = SHORTEST; n <= LONGEST; n++)
+		if (rs_decode(&in, code + LONGEST - n, n) && in.length == n && calls(&in)) {
+			is = to - n;
+			ways++;
+		}
+	return ways == 1 && !guess ? is : ways ? call_from_beginning(t, to) : 0;
 }
 
 /* Words of the stack from `at` up, a piece at a time. */
@@ -111,25 +178,25 @@ static bool word_at(struct words *w, uint64_t at, uint64_t *word)
 	return true;
 }
 
-unsigned rs_guard_step_words(uint64_t rsp, const uint64_t *pcs, unsigned n, uint64_t *word)
+unsigned rs_guard_step_words(struct rs_thread *t, uint64_t rsp, const uint64_t *pcs, unsigned n, struct rs_guard_step_word *word)
 {
 	enum { FAR = 256 << 10, NEAR = 4 << 10 };
 	struct words w;
 	w.n = 0;
 	uint64_t at = rsp & -8ull, hi = at + FAR, is = 0;
 	unsigned found = 0;
-	word[found++] = at - 8;
+	word[found++] = (struct rs_guard_step_word){at - 8, read_memory(at - 8, &is, sizeof is) ? call_before(t, is, true) : 0};
 	for (unsigned i = 1; i < n && found < RS_GUARD_STEP_WORDS; i++) {
 		while (at < hi && word_at(&w, at, &is) && is != pcs[i])
 			at += 8;
 		if (at >= hi || is != pcs[i])
 			break;
-		word[found++] = at;
+		word[found++] = (struct rs_guard_step_word){at, call_before(t, is, false)};
 		at += 8;
 	}
 	for (uint64_t end = at + NEAR; n < 2 && found < RS_GUARD_STEP_WORDS && at < end && word_at(&w, at, &is); at += 8)
 		if (rs_guard_step_behind_call(is))
-			word[found++] = at;
+			word[found++] = (struct rs_guard_step_word){at, call_before(t, is, true)};
 	return found;
 }
 
@@ -138,7 +205,7 @@ static void find_words(struct stepping *s, struct rs_thread *t, const greg_t *g)
 	uint64_t pcs[RS_GUARD_STEP_WORDS];
 	struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true, .gregs = (const uint64_t *)g};
 	unsigned n = rs_walk(t, &f, true, pcs, RS_GUARD_STEP_WORDS, NULL);
-	s->words = rs_guard_step_words((uint64_t)g[REG_RSP], pcs, n, s->word);
+	s->words = rs_guard_step_words(t, (uint64_t)g[REG_RSP], pcs, n, s->word);
 	s->used = 0;
 }
 
@@ -160,7 +227,7 @@ static bool choose(struct stepping *s)
 	else
 		s->used--; /* to know which call through it is the last */
 	while (s->anchors < ANCHORS && s->used < s->words)
-		s->anchor[s->anchors++] = (struct anchor){.address = s->word[s->used++], .type = WRITE};
+		s->anchor[s->anchors++] = (struct anchor){.address = s->word[s->used].at, .call = s->word[s->used].call, .type = WRITE}, s->used++;
 	s->tries = 0;
 	return true;
 }
@@ -175,6 +242,8 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 			close_back(s);
 		return s->answer;
 	}
+	if (s->blind)
+		return s->blind;
 	s->tid = rs_os_tid();
 	s->sig = sig;
 	s->n = s->peak = 0;
@@ -200,7 +269,7 @@ static bool same_place(const uint64_t *gregs, const uint64_t *end)
 	return true;
 }
 
-long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const uint64_t *word, unsigned words)
+long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const struct rs_guard_step_word *word, unsigned words)
 {
 	struct stepping *s = stepping;
 	s->tid = tid;
@@ -230,24 +299,28 @@ static void keep(struct stepping *s, const greg_t *g, unsigned what)
 		s->peak = s->n;
 }
 
+/* Was this step a call that returns there? */
+static bool called(const struct rs_guard_step *k, uint64_t to)
+{
+	struct rs_instruction in;
+	uint8_t code[15];
+	uint64_t pc = k->gregs[REG_RIP];
+	return k->what == RS_GUARD_STEP_ONE && to > pc && to - pc <= sizeof code && read_memory(pc, code, to - pc) && rs_decode(&in, code, to - pc) && in.length == to - pc && calls(&in);
+}
+
 /* The agent's first instruction is about to run: where the program goes on behind it, and its stack pointer there. 0: not known. */
 static uint64_t way_out(const struct stepping *s, const greg_t *g, uint64_t *rsp)
 {
 	uint64_t to, next = rs_hook_next(g);
 	*rsp = (uint64_t)g[REG_RSP] + (next ? 0 : 8);
 	if (next)
-		return next;
+		return s->soft ? rs_hook_exit() : next; /* next lies in a trampoline, which may show the same memory as others */
 	if (!read_memory((uint64_t)g[REG_RSP], &to, sizeof to))
 		return 0;
 	/* A call that was seen pushed it; ld.so may have run since. */
 	for (uint32_t i = 1; i <= s->n && i <= RS_GUARD_STEPS; i++) {
 		const struct rs_guard_step *k = &s->step[(s->n - i) % RS_GUARD_STEPS];
-		struct rs_instruction in;
-		uint8_t code[15];
-		uint64_t pc = k->gregs[REG_RIP];
-		if (k->what != RS_GUARD_STEP_ONE || k->gregs[REG_RSP] != (uint64_t)g[REG_RSP] + 8 || to <= pc || to - pc > sizeof code || !read_memory(pc, code, to - pc))
-			continue;
-		if (rs_decode(&in, code, to - pc) && in.length == to - pc && in.map == 0 && (in.op == 0xe8 || (in.op == 0xff && (in.reg & 7) == 2)))
+		if (k->gregs[REG_RSP] == (uint64_t)g[REG_RSP] + 8 && called(k, to))
 			return to;
 	}
 	return 0;
@@ -266,12 +339,33 @@ static int32_t out_of_the_way(long fd)
 	return high < 0 ? -1 : (int32_t)high;
 }
 
+/* A thread has no way to text but by a descriptor, which the program would see. The coordinator looks once in a millisecond; woken, sooner. What it has set stays: the next one is often there. */
+static void ask_for_back(struct stepping *s, uint64_t to)
+{
+	s->back_at = to;
+	s->back = 0;
+	if (rs_guard_break_is(RETURN, to))
+		return;
+	uint32_t asked = __atomic_add_fetch(&s->asked, 1, __ATOMIC_SEQ_CST), served;
+	RS_SYS3(SYS_futex, &rs_guard_world()->ended, FUTEX_WAKE_PRIVATE, 1);
+	for (int i = 0; (served = __atomic_load_n(&s->served, __ATOMIC_ACQUIRE)) != asked && s->armed && i < SERVED_TIMES; i++) {
+		struct timespec ts = {0, SERVED_MS * 1000000};
+		RS_SYS4(SYS_futex, &s->served, FUTEX_WAIT_PRIVATE, served, &ts);
+	}
+	if (served != asked || !s->granted)
+		s->back = -1;
+}
+
 /* No steps from here to there. */
 static void pass(struct stepping *s, const greg_t *g, uint64_t to, uint64_t rsp)
 {
-	long fd = to ? breakpoint(s->tid, EXECUTE, to, 1, RETURN) : -1;
-	s->back = fd < 0 ? -1 : out_of_the_way(fd);
 	s->back_rsp = rsp;
+	if (s->soft && to) {
+		ask_for_back(s, to);
+	} else {
+		long fd = to ? breakpoint(s->tid, EXECUTE, to, 1, RETURN) : -1;
+		s->back = fd < 0 ? -1 : out_of_the_way(fd);
+	}
 	keep(s, g, s->back < 0 ? RS_GUARD_STEP_BREAK : RS_GUARD_STEP_CALL);
 }
 
@@ -281,8 +375,8 @@ static bool other_call(const struct stepping *s, uint32_t word)
 	if (word == 0)
 		return true;
 	for (uint32_t k = 0; k < s->anchors; k++)
-		if (s->anchor[k].type == WRITE && s->anchor[k].address == s->word[word])
-			return !__atomic_load_n(&s->anchor[k].met, __ATOMIC_ACQUIRE);
+		if (s->anchor[k].type == WRITE && s->anchor[k].address == s->word[word].at)
+			return (!s->soft || s->anchor[k].set) && !__atomic_load_n(&s->anchor[k].met, __ATOMIC_ACQUIRE);
 	return false;
 }
 
@@ -295,12 +389,31 @@ static void look_at_call(struct stepping *s, const greg_t *g)
 	if (s->n < 2 || s->step[(s->n - 2) % RS_GUARD_STEPS].gregs[REG_RSP] != rsp + 8)
 		return;
 	for (uint32_t i = 0; i < s->words && !s->call_back; i++)
-		if (rsp == s->word[i] && other_call(s, i) && read_memory(rsp, &s->call_back, sizeof s->call_back)) {
-			s->call_back = rs_guard_step_behind_call(s->call_back) ? s->call_back : 0;
+		if (rsp == s->word[i].at && other_call(s, i) && read_memory(rsp, &s->call_back, sizeof s->call_back)) {
+			bool call = s->soft ? called(&s->step[(s->n - 2) % RS_GUARD_STEPS], s->call_back) : rs_guard_step_behind_call(s->call_back);
+			s->call_back = call ? s->call_back : 0;
 			s->call_rsp = rsp + 8;
 			s->call = s->n - 1;
 			s->call_word = i;
 		}
+}
+
+/* Where it goes on behind what is done from here, with which stack pointer: a call, or a function, if this is its beginning. */
+static bool comes_back(const struct stepping *s, const greg_t *g, uint64_t *to, uint64_t *rsp)
+{
+	struct rs_instruction in;
+	uint8_t code[15];
+	uint64_t pc = (uint64_t)g[REG_RIP];
+	size_t n = RS_PAGE - pc % RS_PAGE < sizeof code ? RS_PAGE - pc % RS_PAGE : sizeof code;
+	*rsp = (uint64_t)g[REG_RSP] + 8;
+	if (s->place)
+		return false;
+	if (s->soft && read_memory(pc, code, n) && rs_decode(&in, code, n) && calls(&in)) {
+		*to = pc + in.length;
+		*rsp = (uint64_t)g[REG_RSP];
+		return true;
+	}
+	return read_memory((uint64_t)g[REG_RSP], to, sizeof *to) && (s->soft ? call_before(rs_thread_tls, *to, true) != 0 : rs_guard_step_behind_call(*to));
 }
 
 /* Before an instruction, of a breakpoint or a step. first: the instruction's last time but one. */
@@ -321,10 +434,10 @@ static void step(struct stepping *s, greg_t *g, bool first)
 	s->left--;
 	/* All that is wanted, if it is the last time: if it is a function's beginning, that comes back otherwise; before a write's last time comes an anchor. */
 	if (s->inner && !first && same_place((const uint64_t *)g, s->end)) {
-		uint64_t to;
-		bool known = !s->place && read_memory((uint64_t)g[REG_RSP], &to, sizeof to) && rs_guard_step_behind_call(to);
+		uint64_t to, rsp;
+		bool known = comes_back(s, g, &to, &rsp);
 		s->call_back = 0;
-		pass(s, g, known ? to : 0, (uint64_t)g[REG_RSP] + 8);
+		pass(s, g, known ? to : 0, rsp);
 		return;
 	}
 	look_at_call(s, g);
@@ -341,7 +454,16 @@ static void step(struct stepping *s, greg_t *g, bool first)
 	g[REG_EFL] |= TF;
 }
 
-static void anchor(struct stepping *s, struct anchor *a, greg_t *g)
+/* The crash itself meets the instruction, too. In software steps may begin there: the first thing to ask is what it used. */
+static uint64_t period(const struct stepping *s, const struct anchor *a)
+{
+	if (s->phase == COUNT)
+		return s->place ? 1 : HOT;
+	return a->hot ? 0 : a->count - (a->type == EXECUTE && a->count > s->soft);
+}
+
+/* call: in software, the registers before the call that wrote there. */
+static void anchor(struct stepping *s, struct anchor *a, greg_t *g, const greg_t *call)
 {
 	__atomic_store_n(&a->met, 1, __ATOMIC_RELEASE);
 	s->left = MOST;
@@ -349,8 +471,10 @@ static void anchor(struct stepping *s, struct anchor *a, greg_t *g)
 		return;
 	if (!s->running && s->n)
 		keep(s, g, RS_GUARD_STEP_BREAK);
+	if (!s->running && call)
+		keep(s, call, RS_GUARD_STEP_ONE);
 	close_back(s);
-	step(s, g, s->place && a->type == EXECUTE);
+	step(s, g, s->place && a->type == EXECUTE && period(s, a) < a->count);
 }
 
 /* Of a crash the kernel counts, up to the end; of a write it is done here, up to the last time that it was made. */
@@ -366,6 +490,87 @@ static void count(struct stepping *s, uint32_t k, const greg_t *g)
 	}
 }
 
+/* --- in software, on any thread ---------------------------------------------------------------------------------------------------------------- */
+
+/* Steps have ended here, before this very instruction. */
+static bool passed(const struct stepping *s, const greg_t *g)
+{
+	const struct rs_guard_step *last = s->n && !s->running ? &s->step[(s->n - 1) % RS_GUARD_STEPS] : NULL;
+	return last && last->what != RS_GUARD_STEP_ONE && rs_os_equal(last->gregs, g, sizeof last->gregs);
+}
+
+/* Breakpoint k, as the processor would tell it: before the instruction, or (a call, the hook's exit) behind it. True: there was a step. */
+static bool tell(struct stepping *s, uint32_t k, uint64_t at, greg_t *g, const greg_t *call)
+{
+	if (k < ANCHORS) {
+		struct anchor *a = &s->anchor[k];
+		a->now++;
+		if (s->armed == COUNT && a->now >= HOT) {
+			__atomic_store_n(&a->hot, 1, __ATOMIC_RELEASE);
+		} else if (s->armed == STEP && a->now == period(s, a) && passed(s, call ? call : g)) {
+			__atomic_store_n(&a->met, 1, __ATOMIC_RELEASE); /* the processor's signal would be lost in the step's, too */
+		} else if (s->armed == STEP && a->now == period(s, a)) {
+			anchor(s, a, g, call);
+			return true;
+		}
+	} else if (k == STORE) {
+		if (same_place((const uint64_t *)g, s->end) && rs_pointer_stores((const uint64_t *)g) == s->place)
+			for (uint32_t i = 0; i < s->anchors; i++)
+				s->anchor[i].count = s->anchor[i].now;
+	} else if (s->back >= 0 && (uint64_t)g[REG_RSP] == s->back_rsp && at == s->back_at) {
+		close_back(s);
+		step(s, g, false);
+		return true;
+	}
+	return false;
+}
+
+static void met(struct stepping *s, const struct rs_guard_break *b, greg_t *g)
+{
+	greg_t before[17];
+	uint64_t at = (uint64_t)g[REG_RIP];
+	uint32_t there = rs_guard_break_there(b), behind = BREAKS;
+	for (uint32_t k = 0; k < BREAKS; k++) {
+		bool call = k < ANCHORS && s->anchor[k].type == WRITE;
+		if (!(there & 1u << k))
+			continue;
+		if (!call && !(k == RETURN && ours(at)))
+			tell(s, k, at, g, NULL);
+		else if (!call || (uint64_t)g[REG_RSP] == s->anchor[k].address + 8)
+			behind = k;
+	}
+	rs_os_copy(before, g, sizeof before);
+	if (!rs_guard_break_past(b, g))
+		return;
+	if ((behind == BREAKS || !tell(s, behind, at, g, behind < ANCHORS ? before : NULL)) && g[REG_EFL] & TF)
+		step(s, g, false);
+}
+
+/* Threads that only come by cost time, too. */
+static void count_others(struct stepping *s, uint32_t there)
+{
+	for (uint32_t k = 0; k < ANCHORS; k++)
+		if (there & 1u << k && __atomic_add_fetch(&s->anchor[k].others, 1, __ATOMIC_RELAXED) >= 4 * (uint64_t)HOT)
+			__atomic_store_n(&s->anchor[k].hot, 1, __ATOMIC_RELEASE);
+}
+
+bool rs_guard_step_int3(ucontext_t *uc)
+{
+	struct stepping *s = stepping;
+	greg_t *g = uc->uc_mcontext.gregs;
+	const struct rs_guard_break *b = s ? rs_guard_break_hit(g) : NULL;
+	uint32_t there = b ? rs_guard_break_there(b) : 0;
+	if (!there)
+		return b != NULL;
+	if (s->armed && s->tid == rs_os_tid()) {
+		met(s, b, g);
+	} else {
+		count_others(s, there);
+		rs_guard_break_past(b, g);
+	}
+	return true;
+}
+
 bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
 {
 	struct stepping *s = stepping;
@@ -376,7 +581,10 @@ bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
 	if (info->si_code == TRAP_TRACE) {
 		if (s->tid != rs_os_tid() || !(g[REG_EFL] & TF) || !s->armed)
 			return false;
+		uint64_t copy = rs_guard_break_show(g), pc = (uint64_t)g[REG_RIP];
 		step(s, g, false);
+		if (copy && (uint64_t)g[REG_RIP] == pc)
+			g[REG_RIP] = (greg_t)copy;
 		return true;
 	}
 	if (*(const uint32_t *)((const char *)info + TYPE_AT) != TYPE_BREAKPOINT || data >> 32 != MAGIC)
@@ -388,7 +596,7 @@ bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
 	if (s->armed == COUNT) {
 		count(s, k, g);
 	} else if (k != RETURN) {
-		anchor(s, &s->anchor[k], g);
+		anchor(s, &s->anchor[k], g, NULL);
 	} else if (s->back >= 0 && (uint64_t)g[REG_RSP] == s->back_rsp) {
 		close_back(s);
 		step(s, g, false);
@@ -404,8 +612,12 @@ long rs_guard_step_begin(void)
 	if (!s)
 		return -ENOMEM;
 	s->back = s->write.fd = -1;
+	uint64_t word;
+	struct iovec to = {&word, sizeof word}, from = {s, sizeof word};
+	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &to, 1, &from, 1, 0);
+	s->blind = r < 0 ? (int32_t)r : 0;
 	stepping = s;
-	return 0;
+	return rs_guard_breaks_begin();
 }
 
 bool rs_guard_step_wanted(void) { return stepping && stepping->phase != NOTHING; }
@@ -417,12 +629,42 @@ static void close_anchor(struct anchor *a)
 	a->fd = -1;
 }
 
-/* The crash itself meets the instruction, too. */
-static uint64_t period(const struct stepping *s, const struct anchor *a)
+static long arm_registers(struct stepping *s)
 {
-	if (s->phase == COUNT)
-		return s->place ? 1 : HOT;
-	return a->hot ? 0 : a->count - (a->type == EXECUTE && a->count > 0);
+	for (uint32_t i = 0; i < s->anchors; i++) {
+		struct anchor *a = &s->anchor[i];
+		uint64_t p = period(s, a);
+		long fd = p ? breakpoint(s->tid, a->type, a->address, p, i) : -1;
+		/* An address that no breakpoint can have: the crash may have been a jump there. */
+		if (p && fd < 0 && fd != -EINVAL) {
+			for (uint32_t k = 0; k < i; k++)
+				close_anchor(&s->anchor[k]);
+			return fd;
+		}
+		a->fd = fd < 0 ? -1 : (int32_t)fd;
+	}
+	if (s->place && s->phase == COUNT) {
+		long fd = breakpoint(s->tid, WRITE, s->place & -8ull, 1, RETURN);
+		s->write.fd = fd < 0 ? -1 : (int32_t)fd;
+	}
+	return 0;
+}
+
+/* Where there can be none it is done without, as of an address that no breakpoint can have. From here on int3 may be met where the agent has signals blocked. */
+static long arm_breaks(struct stepping *s)
+{
+	long r = 0;
+	rs_os_open = 1ull << (SIGTRAP - 1);
+	for (uint32_t i = 0; i < s->anchors && r >= 0; i++) {
+		struct anchor *a = &s->anchor[i];
+		uint64_t at = a->type == WRITE ? a->call : a->address;
+		r = at && period(s, a) ? rs_guard_break_set(i, at) : -EINVAL;
+		a->set = r == 0;
+		r = r == -EINVAL ? 0 : r;
+	}
+	if (r == 0 && s->place && s->phase == COUNT)
+		r = rs_guard_break_set(STORE, s->end[REG_RIP]);
+	return r == -EINVAL ? 0 : r;
 }
 
 long rs_guard_step_arm(void)
@@ -433,31 +675,40 @@ long rs_guard_step_arm(void)
 	s->call_back = 0;
 	s->back = -1;
 	for (uint32_t i = 0; i < s->anchors; i++)
-		s->anchor[i].fd = -1, s->anchor[i].met = 0, s->anchor[i].now = 0;
+		s->anchor[i].fd = -1, s->anchor[i].met = 0, s->anchor[i].now = s->anchor[i].others = 0;
 	s->write.fd = -1;
-	for (uint32_t i = 0; i < s->anchors; i++) {
-		struct anchor *a = &s->anchor[i];
-		uint64_t p = period(s, a);
-		long fd = p ? breakpoint(s->tid, a->type, a->address, p, i) : -1;
-		/* An address that no breakpoint can have: the crash may have been a jump there. */
-		if (p && fd < 0 && fd != -EINVAL) {
-			rs_guard_step_disarm();
-			s->phase = NOTHING;
-			return fd;
-		}
-		a->fd = fd < 0 ? -1 : (int32_t)fd;
-	}
-	if (s->place && s->phase == COUNT) {
-		long fd = breakpoint(s->tid, WRITE, s->place & -8ull, 1, RETURN);
-		s->write.fd = fd < 0 ? -1 : (int32_t)fd;
+	s->soft = !rs_guard_registers_hit();
+	long r = s->soft ? 0 : arm_registers(s);
+	s->soft = s->soft || r < 0;
+	if (s->soft && (r = arm_breaks(s)) < 0) {
+		rs_guard_step_disarm();
+		s->phase = NOTHING;
+		return r;
 	}
 	__atomic_store_n(&s->armed, s->phase, __ATOMIC_SEQ_CST);
 	return 0;
 }
 
+static void poll_breaks(struct stepping *s)
+{
+	uint32_t asked = __atomic_load_n(&s->asked, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < s->anchors; i++)
+		if (__atomic_load_n(&s->anchor[i].hot, __ATOMIC_ACQUIRE))
+			rs_guard_break_clear(i);
+	if (asked != s->served) {
+		s->granted = rs_guard_break_set(RETURN, s->back_at) == 0;
+		__atomic_store_n(&s->served, asked, __ATOMIC_RELEASE);
+		RS_SYS3(SYS_futex, &s->served, FUTEX_WAKE_PRIVATE, 1);
+	}
+}
+
 void rs_guard_step_poll(void)
 {
 	struct stepping *s = stepping;
+	if (s && s->armed && s->soft) {
+		poll_breaks(s);
+		return;
+	}
 	for (uint32_t i = 0; s && s->armed && i < s->anchors; i++) {
 		struct anchor *a = &s->anchor[i];
 		uint64_t n = 0;
@@ -476,11 +727,17 @@ void rs_guard_step_disarm(void)
 	for (uint32_t i = 0; i < s->anchors; i++) {
 		struct anchor *a = &s->anchor[i];
 		uint64_t n = 0;
-		if (s->armed == COUNT && !s->place)
+		if (s->armed == COUNT && s->soft && !s->place)
+			a->count = a->now;
+		else if (s->armed == COUNT && !s->place)
 			a->count = a->fd >= 0 && RS_SYS3(SYS_read, a->fd, &n, 8) == 8 ? n : 0;
 		close_anchor(a);
 	}
 	close_anchor(&s->write);
+	if (s->soft) {
+		rs_guard_breaks_clear();
+		rs_guard_debug_again();
+	}
 	__atomic_store_n(&s->armed, NOTHING, __ATOMIC_SEQ_CST);
 }
 
@@ -510,7 +767,7 @@ bool rs_guard_step_more(void)
 	s->phase = NOTHING;
 	if (was == COUNT) {
 		for (uint32_t i = 0; i < s->anchors; i++)
-			if (!s->anchor[i].hot && s->anchor[i].count > (s->anchor[i].type == EXECUTE))
+			if (!s->anchor[i].hot && s->anchor[i].count > (s->anchor[i].type == EXECUTE && !s->soft))
 				s->phase = STEP;
 		if (s->phase == NOTHING && choose(s))
 			s->phase = COUNT;

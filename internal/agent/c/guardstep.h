@@ -10,6 +10,9 @@
 
 enum { RS_GUARD_STEPS = 16384, RS_GUARD_STEP_WORDS = 8 };
 
+/* A word of the stack in which a return address lies; call: the instruction that wrote it, if that is certain; else 0. */
+struct rs_guard_step_word { uint64_t at, call; };
+
 struct rs_guard_step {
 	uint64_t gregs[17]; /* before the instruction; as in a ucontext, up to RIP */
 	uint64_t what;      /* RS_GUARD_STEP_… */
@@ -29,9 +32,9 @@ int rs_guard_step_signal(void) RS_HIDDEN;
 extern bool (*rs_guard_stepped)(void) RS_HIDDEN;
 
 /* On the coordinator, between two re-executions: now the steps of this thread to its last write to `place` behind which its registers were these; pc: the instruction's. word: rs_guard_step_words of it. -ENOENT: nothing to begin at is known. */
-long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const uint64_t *word, unsigned words) RS_HIDDEN;
-/* Where on the stack the return addresses are that a walk found (pcs, the first is no return address); the first is the one of the function's last call. If it found none, whatever could be one. How many, RS_GUARD_STEP_WORDS at most. */
-unsigned rs_guard_step_words(uint64_t rsp, const uint64_t *pcs, unsigned n, uint64_t *word) RS_HIDDEN;
+long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const struct rs_guard_step_word *word, unsigned words) RS_HIDDEN;
+/* Where on the stack the return addresses are that a walk found (pcs, the first is no return address); the first is the one of the function's last call. If it found none, whatever could be one. How many, RS_GUARD_STEP_WORDS at most. t may be NULL: then less is certain. */
+unsigned rs_guard_step_words(struct rs_thread *t, uint64_t rsp, const uint64_t *pcs, unsigned n, struct rs_guard_step_word *word) RS_HIDDEN;
 
 /* Does a call end there? */
 bool rs_guard_step_behind_call(uint64_t to) RS_HIDDEN;
@@ -41,7 +44,7 @@ bool rs_guard_step_behind_call(uint64_t to) RS_HIDDEN;
 /* Before the first checkpoint. -ENOMEM. */
 long rs_guard_step_begin(void) RS_HIDDEN;
 bool rs_guard_step_wanted(void) RS_HIDDEN;
-/* The next re-execution's breakpoints. Negative errno: the kernel's. */
+/* The next re-execution's breakpoints: the processor's, or where those are refused, or never hit, int3 (guardbreak.h). Negative errno: the kernel's. */
 long rs_guard_step_arm(void) RS_HIDDEN;
 /* While it runs, now and then. */
 void rs_guard_step_poll(void) RS_HIDDEN;
@@ -55,4 +58,6 @@ void rs_guard_step_over(void) RS_HIDDEN;
 
 /* SIGTRAP, of a breakpoint or a step: true: it was ours. */
 bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
+/* Of an int3. */
+bool rs_guard_step_int3(ucontext_t *uc) RS_HIDDEN;
 #endif

@@ -7,6 +7,7 @@
 #include "mutexquick.h"
 #include "sync.h"
 #include "guardlog.h"
+#include "guardrace.h"
 #include "guardsync.h"
 #include "alloc.h"
 #include <time.h>
@@ -70,10 +71,13 @@ struct taking {
 	bool interrupted;             /* a handler ends the wait */
 };
 
-static int take(struct rs_guard_log *t, const struct taking *k)
+static int try_read(uintptr_t rw) { return REAL(pthread_rwlock_tryrdlock)((pthread_rwlock_t *)rw); }
+
+static int take_it(struct rs_guard_log *t, const struct taking *k)
 {
 	/* Of a semaphore several may be posted before one that was woken could say so. */
 	const bool counted = k->kind == RS_GUARD_SEM;
+	long over = 0; /* how its wait ended, while a handler was to run first */
 	for (struct rs_guard_slot *s = NULL;;) {
 		struct rs_guard_event was;
 		bool again = rs_guard_before(t, k->object, k->kind, &was) && was.what;
@@ -84,6 +88,10 @@ static int take(struct rs_guard_log *t, const struct taking *k)
 		if (s && !counted)
 			__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST); /* there may be others yet */
 		int r = k->try(k->object);
+		if (r == EBUSY && over && !again) {
+			rs_guard_after(t, k->object, k->kind, (int)-over, false);
+			return (int)-over;
+		}
 		if (r == EBUSY && k->op == RS_GUARD_TIMED && !again && !rs_valid_timeout(k->abstime))
 			r = EINVAL;
 		if (r != EBUSY || (k->op == RS_GUARD_TRY && !again)) {
@@ -107,7 +115,12 @@ static int take(struct rs_guard_log *t, const struct taking *k)
 		if (counted)
 			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
 		if (r == EBUSY) {
-			if (!(e == -ETIMEDOUT || (e == -EINTR && k->interrupted)) || !rs_guard_begin_act(t))
+			bool ends = e == -ETIMEDOUT || (e == -EINTR && k->interrupted);
+			if (ends && __atomic_load_n(&t->signals, __ATOMIC_ACQUIRE)) {
+				over = e;
+				continue;
+			}
+			if (!ends || !rs_guard_begin_act(t))
 				continue;
 			r = k->try(k->object);
 			r = r == EBUSY ? (int)-e : r;
@@ -115,6 +128,14 @@ static int take(struct rs_guard_log *t, const struct taking *k)
 		rs_guard_after(t, k->object, k->kind, r, r == 0);
 		return r;
 	}
+}
+
+static int take(struct rs_guard_log *t, const struct taking *k)
+{
+	int r = take_it(t, k);
+	if (r == 0 && k->kind != RS_GUARD_ORDER)
+		RS_GUARD_TAKES(k->object, k->try == try_read);
+	return r;
 }
 
 /* --- quick acts -------------------------------------------------------------------------------------------------------------- */
@@ -126,7 +147,7 @@ bool rs_guard_mutex_quick(pthread_mutex_t *m)
 	const struct rs_thread *t = rs_thread_tls;
 	const struct rs_guard_world *w = rs_guard_view.world;
 	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(!g || !t || !rs_quick || !QUICK(kind)))
+	if (RS_UNLIKELY(!g || !t || !rs_quick || !QUICK(kind) || g->signals))
 		return false;
 	if (RS_UNLIKELY(__atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || g->tid != t->tid))
 		return false;
@@ -138,15 +159,22 @@ bool rs_guard_mutex_quick(pthread_mutex_t *m)
 	__atomic_store_n(&g->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
 	RS_BARRIER();
 	uint32_t at = g->at;
-	bool done = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD && !__atomic_load_n(&w->ending, __ATOMIC_ACQUIRE) && at < RS_GUARD_NEARLY_EVENTS && quick_take(m, t->tid);
+	bool done = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD && !__atomic_load_n(&w->ending, __ATOMIC_ACQUIRE) && at < g->quick && quick_take(m, t->tid);
 	if (RS_LIKELY(done)) {
 		if (QUICK_RECURSIVE(kind))
 			m->__data.__count = 1;
 		struct rs_guard_object *o = &rs_guard_view.objects[i];
 		uint32_t ticket = __atomic_load_n(&o->ticket, __ATOMIC_RELAXED);
 		__atomic_store_n(&o->ticket, ticket + 1, __ATOMIC_RELAXED);
-		g->event[at] = (struct rs_guard_event){RS_GUARD_WHAT(m, RS_GUARD_MUTEX), ticket, 0};
-		__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
+		struct rs_guard_event *last = &g->event[at - (at > 0)];
+		uint32_t more = (uint32_t)-last->result;
+		/* at 0: what lies there is the last epoch's. */
+		if (at > 0 && last->what == RS_GUARD_WHAT(m, RS_GUARD_MUTEX) && more < RS_GUARD_RUN && last->ticket + more + 1 == ticket)
+			last->result = -(int32_t)(more + 1);
+		else {
+			g->event[at] = (struct rs_guard_event){RS_GUARD_WHAT(m, RS_GUARD_MUTEX), ticket, 0};
+			__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
+		}
 	}
 	RS_BARRIER();
 	__atomic_store_n(&g->inner, 0, __ATOMIC_RELEASE);
@@ -159,6 +187,7 @@ int rs_guard_mutex_quick_unlock(pthread_mutex_t *m)
 	int kind = m->__data.__kind;
 	if (RS_UNLIKELY(!t || !rs_quick || !QUICK(kind) || (uint32_t)m->__data.__owner != t->tid))
 		return 0;
+	RS_GUARD_GIVES((uintptr_t)m, false);
 	if (kind) {
 		if (quick_back(m, t->tid))
 			return 1;
@@ -183,7 +212,6 @@ void rs_guard_sync_begin(void)
 }
 
 static int try_mutex(uintptr_t m) { return REAL(pthread_mutex_trylock)((pthread_mutex_t *)m); }
-static int try_read(uintptr_t rw) { return REAL(pthread_rwlock_tryrdlock)((pthread_rwlock_t *)rw); }
 static int try_write(uintptr_t rw) { return REAL(pthread_rwlock_trywrlock)((pthread_rwlock_t *)rw); }
 
 static int try_sem(uintptr_t sem)
@@ -224,6 +252,7 @@ int rs_guard_mutex_unlock(pthread_mutex_t *m)
 {
 	if (!fits(m))
 		return RS_GUARD_PASS;
+	RS_GUARD_GIVES((uintptr_t)m, false);
 	int r = REAL(pthread_mutex_unlock)(m);
 	if (r == 0)
 		wake((uintptr_t)m, 1);
@@ -245,6 +274,7 @@ int rs_guard_rwlock_unlock(pthread_rwlock_t *rw)
 {
 	if (rw->__data.__shared)
 		return RS_GUARD_PASS;
+	RS_GUARD_GIVES((uintptr_t)rw, !rw->__data.__cur_writer);
 	int r = REAL(pthread_rwlock_unlock)(rw);
 	wake((uintptr_t)rw, INT32_MAX);
 	return r;
@@ -278,6 +308,7 @@ int rs_guard_sem_post(sem_t *sem, uintptr_t sp)
 	if (!t)
 		return RS_GUARD_PASS;
 	rs_guard_before(t, (uintptr_t)sem, RS_GUARD_SEM_POST, NULL);
+	RS_GUARD_GIVES((uintptr_t)sem, false);
 	rs_guard_after(t, (uintptr_t)sem, RS_GUARD_SEM_POST, 0, true);
 	int r = REAL(sem_post)(sem);
 	struct rs_guard_slot *s = waited_for((uintptr_t)sem);
@@ -314,6 +345,8 @@ int rs_guard_spin_lock(pthread_spinlock_t *l, bool try, uintptr_t sp)
 		int r = again && was.result != 0 ? was.result : REAL(pthread_spin_trylock)(l);
 		if (r == 0 || (again && was.result != 0) || (try && !again)) {
 			rs_guard_after(t, (uintptr_t)l, RS_GUARD_SPIN, r, r == 0);
+			if (r == 0)
+				RS_GUARD_TAKES((uintptr_t)l, false);
 			return r;
 		}
 		rs_guard_no_act(t);
@@ -410,6 +443,7 @@ int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const s
 	unlock_slot(s);
 	rs_guard_mutex_unlock(m);
 	bool late = wait_signal(t, s, c, m, clock, abstime);
+	RS_GUARD_TAKES((uintptr_t)c, false);
 	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false});
 	return late ? ETIMEDOUT : 0;
 }
@@ -424,6 +458,7 @@ int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp)
 	if (!s || flags >> WAITERS)
 		return RS_GUARD_PASS;
 	rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND_SIGNAL, NULL);
+	RS_GUARD_GIVES((uintptr_t)c, false);
 	lock_slot(s);
 	uint16_t first = s->head;
 	if (all || !first)
@@ -457,6 +492,7 @@ int rs_guard_barrier_wait(pthread_barrier_t *barrier, uintptr_t sp)
 	if (!s)
 		return RS_GUARD_PASS;
 	rs_guard_before(t, (uintptr_t)b, RS_GUARD_BARRIER, NULL);
+	RS_GUARD_GIVES((uintptr_t)b, false);
 	lock_slot(s);
 	uint32_t end = b->current_round + b->count;
 	bool full = ++b->in == end;
@@ -480,9 +516,91 @@ int rs_guard_barrier_wait(pthread_barrier_t *barrier, uintptr_t sp)
 	}
 	rs_guard_before(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, NULL);
 	rs_guard_after(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, 0, false);
+	RS_GUARD_TAKES((uintptr_t)b, false);
 	__atomic_fetch_add(&b->out, 1, __ATOMIC_RELEASE);
 	return full ? PTHREAD_BARRIER_SERIAL_THREAD : 0;
 }
+
+/* --- what is made once ------------------------------------------------------------------------------------------------------------------ */
+
+/* An event is only who makes it. That it is made already, programs see without a call (a guard's first byte), so in a re-execution who is to find it made waits until it is. */
+enum { MADE, FREE, MAKING };
+enum { ONCE_MAKING = 1, ONCE_MADE = 2, STATIC_MADE = 0xff, STATIC_MAKING = 0xff00 };
+static int made(uintptr_t object, int of)
+{
+	uint32_t now = __atomic_load_n((const uint32_t *)object, __ATOMIC_ACQUIRE);
+	if (of == RS_GUARD_OF_ONCE)
+		return now & ONCE_MADE ? MADE : now & ONCE_MAKING ? MAKING : FREE;
+	return now & STATIC_MADE ? MADE : now & STATIC_MAKING ? MAKING : FREE;
+}
+
+/* Threads without a log do not wake us, and an initialiser that was left is taken back by the library behind us: so waits end by themselves, too. */
+static void wait_made(struct rs_guard_log *t, struct rs_guard_slot *s, uintptr_t object, int of)
+{
+	enum { SLICE_NS = 50000000, SECOND = 1000000000 };
+	struct timespec until = {0};
+	uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST);
+	int now = made(object, of);
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
+	until.tv_nsec += SLICE_NS;
+	until.tv_sec += until.tv_nsec / SECOND;
+	until.tv_nsec %= SECOND;
+	if (now != MADE)
+		rs_guard_sleep(t, &s->seq, seq, CLOCK_MONOTONIC, &until);
+}
+
+/* Takes the slot, if nobody makes the object. */
+static bool begin_make(struct rs_guard_slot *s, uintptr_t object, int of)
+{
+	if (made(object, of) != FREE || __atomic_exchange_n(&s->lock, 1, __ATOMIC_ACQUIRE))
+		return false;
+	if (made(object, of) == FREE)
+		return true;
+	unlock_slot(s);
+	return false;
+}
+
+int rs_guard_make(uintptr_t object, int of, uintptr_t sp)
+{
+	const uint64_t what = RS_GUARD_WHAT(object, RS_GUARD_MAKES);
+	struct rs_guard_log *t = self(sp);
+	struct rs_guard_slot *s = t ? rs_guard_slot(object, true) : NULL;
+	if (!s)
+		return RS_GUARD_PASS;
+	for (;;) {
+		bool replay = rs_guard_mode() == RS_GUARD_REPLAY;
+		bool last = replay && t->at == t->end && t->pending_end == what, mine = replay && rs_guard_next(t) == what;
+		if (!last && made(object, of) == MADE)
+			return RS_GUARD_MADE;
+		if (made(object, of) == MAKING && s->head == t->index + 1)
+			return RS_GUARD_PASS;
+		if ((!replay || last || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE)) && rs_guard_pause(t, object, RS_GUARD_MAKES))
+			continue;
+		if (t->at >= RS_GUARD_NEARLY_EVENTS && rs_guard_full(t, object, RS_GUARD_MAKES))
+			continue;
+		if (mine ? rs_guard_before(t, object, RS_GUARD_MAKES, NULL) : !replay && rs_guard_begin_act(t)) {
+			if (begin_make(s, object, of)) {
+				s->head = (uint16_t)(t->index + 1);
+				rs_guard_after(t, object, RS_GUARD_MAKES, 0, true);
+				return RS_GUARD_TO_MAKE;
+			}
+		}
+		rs_guard_no_act(t);
+		wait_made(t, s, object, of);
+	}
+}
+
+void rs_guard_make_began(uintptr_t object)
+{
+	struct rs_guard_slot *s = rs_guard_slot(object, false);
+	if (s)
+		unlock_slot(s);
+}
+
+void rs_guard_make_over(uintptr_t object) { wake(object, INT32_MAX); }
+
+bool rs_guard_follows(void) { return rs_guard_mode() == RS_GUARD_REPLAY; }
 
 /* --- the agent's heap -------------------------------------------------------------------------------------------------------------------- */
 

@@ -32,6 +32,15 @@ int rs_guard_barrier_wait(pthread_barrier_t *b, uintptr_t sp) __attribute__((vis
 int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_post(sem_t *sem, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_value(sem_t *sem, int *value, uintptr_t sp) __attribute__((visibility("hidden")));
+/* What is made once (a pthread_once_t; a guard of C++): waits until it is made, or nobody makes it. RS_GUARD_MADE; RS_GUARD_TO_MAKE: the caller is to call the library's function, which does not wait; _began when the object says
+ * itself that it is being made, or the caller came to nothing; RS_GUARD_PASS: also where the thread itself makes it already. _over behind the library's end of it. */
+enum { RS_GUARD_MADE, RS_GUARD_TO_MAKE };
+enum { RS_GUARD_OF_ONCE, RS_GUARD_OF_STATIC };
+int rs_guard_make(uintptr_t object, int of, uintptr_t sp) __attribute__((visibility("hidden")));
+void rs_guard_make_began(uintptr_t object) __attribute__((visibility("hidden")));
+void rs_guard_make_over(uintptr_t object) __attribute__((visibility("hidden")));
+/* A re-execution: what is made already may be what the recording ended before. */
+bool rs_guard_follows(void) __attribute__((visibility("hidden")));
 /* A lock of guard's own, in the program's memory. False: it was not to be had until then (CLOCK_MONOTONIC). */
 struct rs_guard_log;
 bool rs_guard_order_lock(struct rs_guard_log *t, uint32_t *lock, const struct timespec *until) __attribute__((visibility("hidden")));

@@ -5,10 +5,14 @@
  * be, of which there are few; an epoch ends before something that was read in it is overwritten.
  *
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
+#include "guardrace.h"
 #include "guardsys.h"
 #include "called.h"
+#include "guardpage.h"
+#include "guardsignal.h"
 #include "guardthread.h"
 #include "guardwatch.h"
+#include "world.h"
 #include "zz_guardclass.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -39,10 +43,10 @@ static struct sys {
 struct noted {
 	uint64_t check;            /* hash of the arguments */
 	uint64_t data;             /* of what the call read from memory, or what it read from a file */
-	uint64_t offset;           /* REVOCABLE; or a ticket (of_map) */
+	uint64_t offset;           /* REVOCABLE; or a ticket (of_map); or by order: a ticket, and in the upper half how many there were afterwards */
 	uint16_t file;             /* 0: none */
 	uint8_t class;
-	uint8_t spare;
+	uint8_t order;             /* RS_GUARD_GIVES, RS_GUARD_TAKES */
 	uint32_t pieces;
 };
 struct piece { uint64_t at, bytes; }; /* and the bytes, padded to eight */
@@ -308,6 +312,47 @@ static long between_epochs(struct rs_call *c)
 enum { MAP = SYS_mmap };
 static bool of_map(unsigned number) { return number == SYS_mmap || number == SYS_munmap || number == SYS_mremap; }
 
+/* What one thread gives another takes: what is written, a signal, a descriptor's end. Their order is an object of calls, too: who gives takes a ticket before it does, who takes notes behind it how many there were, and in a re-execution
+ * comes behind as many. Nothing is locked, and those who take do not wait for each other. One order for all: which descriptors belong together is not known here, nor what another process answers to whom. */
+enum { WAKES = RS_GUARD_SIGNALS_ORDER }; /* handlers have a ticket of it, too (guardsignal.c) */
+
+/* With a ticket. A call in which the epoch may end must have none: it would be in no log. */
+static bool gives(const struct rs_call *c, unsigned class)
+{
+	unsigned order = rs_guard_rows[c->number].order;
+	if (!(order & RS_GUARD_GIVES) || (class != RS_GUARD_RECORDABLE && class != RS_GUARD_DEFERRABLE) || may_wait(c, class))
+		return false;
+	const struct fd *f = order & RS_GUARD_NOT_FILES ? of((int32_t)c->arg[0]) : NULL;
+	return !f || f->kind == OTHER;
+}
+
+static uint64_t order_of(const struct rs_call *c, uint8_t class, uint8_t *order)
+{
+	unsigned has = class == RS_GUARD_RECORDABLE || class == RS_GUARD_DEFERRABLE ? rs_guard_rows[c->number].order : 0;
+	/* Before which the epoch ended: so did all that it is to be seen of. */
+	bool gave = has & RS_GUARD_GIVES && c->guard_offset >> 32 == sys->epoch;
+	*order = (uint8_t)((has & RS_GUARD_TAKES) | (gave ? RS_GUARD_GIVES : 0));
+	return (gave ? (uint32_t)c->guard_offset : 0) | (has & RS_GUARD_TAKES ? (uint64_t)rs_guard_tickets(WAKES) << 32 : 0);
+}
+
+/* REPLAY. False: its turn does not come. */
+static bool in_order(struct rs_guard_log *t, const struct noted *e)
+{
+	uint32_t ticket = (uint32_t)e->offset;
+	if (e->order & RS_GUARD_GIVES) {
+		if (!rs_guard_turn(t, WAKES, ticket))
+			return false;
+		RS_GUARD_GIVES(WAKES, false);
+		rs_guard_next_turn(WAKES, ticket);
+	}
+	if (!(e->order & RS_GUARD_TAKES))
+		return true;
+	if (!rs_guard_behind(t, WAKES, (uint32_t)(e->offset >> 32)))
+		return false;
+	RS_GUARD_TAKES(WAKES, false);
+	return true;
+}
+
 static bool onto_itself(const struct rs_call *c) { return c->number == SYS_dup2 && (int32_t)c->arg[0] == (int32_t)c->arg[1]; }
 
 static long record(struct rs_guard_log *t, struct rs_call *c)
@@ -328,12 +373,17 @@ static long record(struct rs_guard_log *t, struct rs_call *c)
 	c->guard_file = 0;
 	if (class == RS_GUARD_REVOCABLE)
 		class = reading(c);
+	else if (gives(c, class))
+		c->guard_offset = (uint64_t)sys->epoch << 32 | rs_guard_ticket(WAKES);
+	else
+		c->guard_offset = 0;
 	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS))
 		c->guard_file = file_of((int32_t)c->arg[4]);
 	if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 		c->arg[2] = MADV_DONTNEED;
 	if (c->number == SYS_munmap)
 		c->guard_offset = (uint64_t)sys->epoch << 32 | rs_guard_ticket(MAP);
+	c->guard_again = 0;
 	c->guard_class = (uint8_t)class;
 	c->guard_state = RS_GUARD_CALL_NOTED;
 	return 1;
@@ -386,6 +436,7 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 	struct room r = {0};
 	if (e.class == RS_GUARD_RECORDABLE || e.class == RS_GUARD_DEFERRABLE) {
 		e.data = data_of(c, c->result);
+		e.offset = order_of(c, e.class, &e.order);
 		rs_kernel_pieces(n, a, c->result, c->guard_room, measure, &r);
 	}
 	e.pieces = r.pieces;
@@ -439,28 +490,40 @@ static bool give(const struct rs_call *c, const struct noted *e, uint32_t bytes)
 	return true;
 }
 
-/* A read of the recording once more. True: it gave the same. */
-static bool read_again(const struct rs_call *c, const struct noted *e, long result, long *got, uint64_t *hash)
+/* A read of the recording once more. How much came. */
+static long get_again(const struct rs_call *c, const struct noted *e, long result)
 {
 	const uint64_t *a = c->arg;
 	int32_t fd = sys->file[e->file].fd;
+	long got = 0;
+	if (c->number != SYS_read && c->number != SYS_pread64)
+		return result > 0 ? RS_SYS5(SYS_preadv, fd, a[1], a[2], e->offset, 0) : 0;
+	while (got < result) {
+		long r = RS_SYS4(SYS_pread64, fd, a[1] + (uint64_t)got, result - got, e->offset + (uint64_t)got);
+		if (r == -EINTR)
+			continue;
+		if (r <= 0)
+			break;
+		got += r;
+	}
+	return got;
+}
+
+/* True: it gave the same. */
+static bool read_again(const struct rs_call *c, const struct noted *e, long result, long *got, uint64_t *hash)
+{
+	const long *a = (const long *)c->arg;
+	bool one = c->number == SYS_read || c->number == SYS_pread64;
+	uintptr_t to = one ? c->arg[1] : 0;
+	size_t room = result <= 0 ? 0 : one ? (size_t)result : 1ul << 47;
 	*hash = 0;
-	*got = 0;
-	if (c->number == SYS_read || c->number == SYS_pread64)
-		while (*got < result) {
-			long r = RS_SYS4(SYS_pread64, fd, a[1] + (uint64_t)*got, result - *got, e->offset + (uint64_t)*got);
-			if (r == -EINTR)
-				continue;
-			if (r <= 0)
-				return false;
-			*got += r;
-		}
-	else if (result > 0)
-		*got = RS_SYS5(SYS_preadv, fd, a[1], a[2], e->offset, 0);
+	rs_guard_page_call(to, room);
+	*got = get_again(c, e, result);
+	rs_guard_page_called(to, room, false);
 	if (*got != result)
 		return false;
-	rs_kernel_pieces((unsigned)c->number, (const long *)a, result, 0, hash_piece, hash);
-	rs_kernel_pieces((unsigned)c->number, (const long *)a, result, 0, wrote, (void *)c);
+	rs_kernel_pieces((unsigned)c->number, a, result, 0, hash_piece, hash);
+	rs_kernel_pieces((unsigned)c->number, a, result, 0, wrote, (void *)c);
 	return *hash == e->data;
 }
 
@@ -509,10 +572,14 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 			c->arg[2] = MADV_DONTNEED;
 		c->guard_offset = (uint64_t)result;
 		c->guard_state = RS_GUARD_CALL_AGAIN;
+		rs_guard_page_before(c);
 		return 1;
 	} else if (e->class == RS_GUARD_REVOCABLE) {
 		if (!read_again(c, e, result, &got, &hash))
 			rs_guard_diverged(t, got == result ? RS_GUARD_CALL_BYTES : RS_GUARD_CALL_RESULT, got == result ? e->data : (uint64_t)result, got == result ? hash : (uint64_t)got);
+	} else if (!in_order(t, e)) {
+		rs_guard_replay_end(t, (uint16_t)c->number);
+		return -1;
 	} else if ((hash = data_of(c, result)) != e->data || !give(c, e, bytes)) {
 		rs_guard_diverged(t, RS_GUARD_CALL_BYTES, e->data, hash);
 	}
@@ -551,10 +618,28 @@ static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mod
 	return 0;
 }
 
+/* A handler has run in it, and it is over. */
+static long interrupted(struct rs_guard_log *t, struct rs_call *c)
+{
+	rs_guard_call_begin(t, (uint16_t)c->number, false);
+	if (!t->inner)
+		return -1;
+	c->guard_check = check(c);
+	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
+	c->guard_file = 0;
+	c->guard_offset = 0;
+	c->guard_class = RS_GUARD_RECORDABLE;
+	c->result = -EINTR;
+	write_down(t, c);
+	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
+	return 0;
+}
+
 /* sp: the program's stack pointer. */
 static long begun(struct rs_call *c, uintptr_t sp)
 {
 	const bool of_thread = c->number == SYS_clone3 || c->number == SYS_exit;
+	const bool waits = waits_for_futex(c), eintr = c->see == 1 && c->guard_state == RS_GUARD_CALL_INTERRUPTED;
 	c->guard_state = RS_GUARD_CALL_UNSEEN;
 	if (!sys)
 		return of_thread ? RS_GUARD_MAKE_PASS : 1;
@@ -563,6 +648,9 @@ static long begun(struct rs_call *c, uintptr_t sp)
 		if (t)
 			t->sp = sp;
 		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
+		/* Other calls about futexes are nowhere in the log. */
+		if (mode != RS_GUARD_OFF && !t->outside && (waits || c->number >= RS_GUARD_NUMBERS || rs_guard_rows[c->number].class != RS_GUARD_LOOSE) && rs_guard_signals(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL)))
+			continue;
 		if (of_thread) {
 			long how = begun_thread(t, c, mode);
 			if (how < 0)
@@ -575,13 +663,18 @@ static long begun(struct rs_call *c, uintptr_t sp)
 			rs_guard_off();
 			return 1;
 		}
-		if (waits_for_futex(c)) {
+		if (waits && eintr) {
+			c->result = -EINTR;
+			return 0;
+		}
+		if (waits) {
+			c->guard_again = 0;
 			t->pending = RS_GUARD_WHAT(c->number, RS_GUARD_CALL);
 			__atomic_store_n(&t->state, RS_GUARD_IN_CALL, __ATOMIC_RELEASE);
 			c->guard_state = RS_GUARD_CALL_WAIT;
 			return 1;
 		}
-		long made = mode == RS_GUARD_RECORD ? record(t, c) : follow(t, c);
+		long made = mode != RS_GUARD_RECORD ? follow(t, c) : eintr ? interrupted(t, c) : record(t, c);
 		if (made >= 0)
 			return made;
 	}
@@ -592,14 +685,36 @@ static void leave_frame(struct rs_call *c)
 {
 	c->start = c->see = c->ticks = c->spare = c->guard_check = c->guard_offset = 0;
 	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
+	c->guard_again = 0;
+}
+
+/* What came while the call was made: before it returns. */
+static void signals_behind(struct rs_call *c)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	while (t && rs_guard_mode() != RS_GUARD_OFF && !t->outside) {
+		t->sp = (uintptr_t)c + RS_CALL_FRAME;
+		if (!rs_guard_signals(t, RS_GUARD_BEHIND(c->number)))
+			break;
+	}
 }
 
 long rs_guard_sys_before(struct rs_call *c)
 {
 	long made = begun(c, (uintptr_t)c + RS_CALL_FRAME);
-	if (!made)
+	if (!made) {
 		leave_frame(c);
+		signals_behind(c);
+	}
 	return made;
+}
+
+/* glibc blocks all signals in pthread_kill and the like, and the thread may come to stand before its next call. */
+static void open_ours(const struct rs_call *c)
+{
+	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
+	if (c->number == SYS_rt_sigprocmask && c->result == 0 && c->arg[1] && c->arg[0] != SIG_UNBLOCK && *(const uint64_t *)c->arg[1] & stops)
+		RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
 }
 
 static void over(struct rs_call *c)
@@ -619,6 +734,7 @@ static void over(struct rs_call *c)
 		t->pending = 0;
 		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_AGAIN) {
+		rs_guard_page_after(c);
 		/* A thread that stood before its first calls at the checkpoint has its area still. glibc wrote there that it has none, and the kernel says otherwise only of one that is new to it. */
 		if (c->number == RSEQ && c->result == -EBUSY) {
 			RS_SYS4(RSEQ, c->arg[0], c->arg[1], 1 /* unregister */, c->arg[3]);
@@ -640,6 +756,7 @@ static void over(struct rs_call *c)
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
 		rs_guard_call_over(t);
 		write_down(t, c);
+		open_ours(c);
 		closed(c);
 		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_OFF) {
@@ -658,8 +775,11 @@ static void over(struct rs_call *c)
 
 void rs_guard_sys_after(struct rs_call *c)
 {
+	bool seen = c->guard_state != RS_GUARD_CALL_UNSEEN && c->guard_state != RS_GUARD_CALL_WAIT;
 	over(c);
 	leave_frame(c);
+	if (seen)
+		signals_behind(c);
 }
 
 /* --- the vdso ---------------------------------------------------------------------------------------------------------------------------------------------- */

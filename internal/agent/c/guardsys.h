@@ -11,12 +11,14 @@ void rs_guard_sys_epoch(void) RS_HIDDEN;
 /* For guardfile.c: the recording's offsets stay, as reads are made again at theirs. */
 bool rs_guard_sys_follows(void) RS_HIDDEN;
 
-/* c->guard_state: NOTED: begun in RECORD, rs_guard_sys_after writes it down. AGAIN: made again, the result is compared. BETWEEN: it is in no epoch. WAIT: of a futex; nothing is written down. BIRTH: it made a thread. */
-enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_CALL_BETWEEN, RS_GUARD_CALL_WAIT, RS_GUARD_CALL_BIRTH };
+/* c->guard_state: NOTED: begun in RECORD, rs_guard_sys_after writes it down. AGAIN: made again, the result is compared. BETWEEN: it is in no epoch. WAIT: of a futex; nothing is written down. BIRTH: it made a thread. INTERRUPTED: by a signal whose handler is to run before EINTR is returned. */
+enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_CALL_BETWEEN, RS_GUARD_CALL_WAIT, RS_GUARD_CALL_BIRTH, RS_GUARD_CALL_INTERRUPTED };
 
 /* Around rs_call_before and _after (calls.c), general registers only. before: 0: the call is not made, and c->result is what is returned. */
 long rs_guard_sys_before(struct rs_call *c) RS_HIDDEN;
 void rs_guard_sys_after(struct rs_call *c) RS_HIDDEN;
+/* In place of it: true: a handler is to run, and the call is to be looked at again from its beginning. */
+bool rs_guard_sys_again(struct rs_call *c) RS_HIDDEN;
 /* A call that was begun in the epoch before, and was waiting at the checkpoint: in a re-execution it is not made again. g: the registers of a thread that is put back; if it stands at the hook's
  * syscall instruction, it goes on behind it, as if it had been made; rs_guard_sys_after gives it the recording's result. (syshook.c) */
 bool rs_hook_skip(greg_t *g) RS_HIDDEN;
@@ -24,6 +26,8 @@ bool rs_hook_skip(greg_t *g) RS_HIDDEN;
 bool rs_hook_at_call(uintptr_t pc) RS_HIDDEN;
 /* At the hook's first instruction: where its caller goes on behind the system call. 0: it is elsewhere. */
 uint64_t rs_hook_next(const greg_t *g) RS_HIDDEN;
+/* The hook's last instruction, a jump to there, with the caller's stack pointer. */
+uint64_t rs_hook_exit(void) RS_HIDDEN;
 
 /* From rs_vdso_hook: function is the vdso's, row its count's. */
 long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;

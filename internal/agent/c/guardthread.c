@@ -245,7 +245,7 @@ static bool no_robust(void)
 static __attribute__((noreturn, used)) void keep(struct rs_guard_log *t)
 {
 	static const stack_t none = {.ss_flags = SS_DISABLE};
-	const uint64_t mask = ~(1ull << (RS_WORLD_SIGNAL - 1));
+	const uint64_t mask = ~(1ull << (RS_WORLD_SIGNAL - 1)) & ~rs_os_open;
 	struct rs_guard_world *w = rs_guard_world();
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
 	RS_SYS2(SYS_sigaltstack, &none, NULL);

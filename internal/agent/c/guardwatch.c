@@ -1,9 +1,13 @@
-/* guardwatch.c: hardware breakpoints in a re-execution, by perf, and what they tell. See guardwatch.h. General registers only.
+/* guardwatch.c: hardware breakpoints in a re-execution, by perf or by debug registers that Go sets, or pages in their place (guardpage.c), and what they tell. See guardwatch.h. General registers only.
  *
  * SIGTRAP is a signal that queues once: two breakpoints of one instruction would be one signal. So what is watched at once lies farther apart than any instruction writes, and the kernel's own counts are compared with
- * what was told. A blocked SIGTRAP would come later, at another instruction (and says so: late); in a re-execution it is open on all threads. */
+ * what was told. A blocked SIGTRAP would come later, at another instruction (and says so: late); in a re-execution it is open on all threads.
+ * A trap of a debug register does not say which one it was: then one unit is watched at once. */
 #include "guardwatch.h"
+#include "checkpoint.h"
+#include "guarddebug.h"
 #include "guardlog.h"
+#include "guardpage.h"
 #include "guardstep.h"
 #include "patch.h"
 #include "world.h"
@@ -29,17 +33,26 @@ static struct watch {
 	long answer;               /* of rs_guard_watch */
 	uint32_t run;              /* of the breakpoints: a signal of an earlier one is known by it */
 	uint32_t order;
-	uint32_t chosen, unit[REGISTERS];
-	uint64_t told[REGISTERS];
+	uint32_t chosen, unit[RS_GUARD_UNITS];
+	uint64_t told[RS_GUARD_UNITS];
 	uint32_t failed;           /* tries of this round that diverged */
 	uint32_t room;             /* as many at once */
+	int32_t refusal;           /* why the last excursion had no breakpoints: 0, or a negative errno */
+	int32_t given_up;          /* likewise, of some of its units */
+	uint32_t registers;        /* UNTRIED, HIT, DEAD */
+	bool debug;                /* the kernel has refused breakpoints by perf: those of Go's are used */
+	bool pages;                /* no breakpoint is ever hit */
 	uint32_t threads;
 	struct thread thread[RS_WORLD_THREADS];
 } *watch;
 
+enum { UNTRIED, HIT, DEAD }; /* of breakpoints */
+
 bool (*rs_guard_watch_told)(const struct rs_guard_watched *of);
 
 const struct rs_guard_watched *rs_guard_watched(void) { return watch && watch->over ? &watch->last : NULL; }
+
+int32_t rs_guard_watch_refusal(void) { return !watch ? 0 : watch->refusal ? watch->refusal : watch->given_up; }
 
 bool rs_guard_watch_answered(void) { return watch && watch->over && watch->last.request == watch->of.request; }
 
@@ -50,7 +63,10 @@ long rs_guard_watch_begin(void)
 		return -ENOMEM;
 	w->room = REGISTERS;
 	watch = w;
-	return rs_guard_step_begin();
+	long r = rs_guard_debug_begin();
+	if (r == 0)
+		r = rs_guard_pages_begin();
+	return r < 0 ? r : rs_guard_step_begin();
 }
 
 /* --- what is asked for ---------------------------------------------------------------------------------------------------------------- */
@@ -67,6 +83,8 @@ long rs_guard_watch_next(const struct rs_guard_watch *asked, unsigned n)
 	struct watch *w = watch;
 	rs_os_clear(&w->of, sizeof w->of);
 	w->room = REGISTERS;
+	w->debug = w->pages = false;
+	w->given_up = 0;
 	w->failed = 0;
 	w->asked = 0;
 	w->of.request = ++w->requests;
@@ -94,17 +112,26 @@ long rs_guard_watch_next(const struct rs_guard_watch *asked, unsigned n)
 	return w->answer = 0;
 }
 
+static struct rs_guard_unit *unit(uint32_t k) { return &watch->of.unit[watch->unit[k]]; }
+
 /* --- on threads of the program -------------------------------------------------------------------------------------------------------------- */
 
-/* The memory may be gone by now. */
+/* The memory may be gone by now: false. Where that cannot be asked it is taken for there: this thread, or a call of its, has just written it. */
+static bool read_unit(const struct rs_guard_unit *u, uint64_t *v)
+{
+	struct iovec to = {v, u->bytes}, from = {(void *)u->address, u->bytes};
+	long r = rs_sandboxed ? -EPERM : RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &to, 1, &from, 1, 0);
+	if (r == -EPERM || r == -ENOSYS || r == -EACCES) {
+		rs_os_copy(v, (const void *)u->address, u->bytes);
+		return true;
+	}
+	return r == (long)u->bytes;
+}
+
 static uint64_t value_of(const struct rs_guard_unit *u)
 {
 	uint64_t v = 0;
-	struct iovec to = {&v, u->bytes}, from = {(void *)u->address, u->bytes};
-	if (rs_sandboxed)
-		rs_os_copy(&v, (const void *)u->address, u->bytes);
-	else
-		RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &to, 1, &from, 1, 0);
+	read_unit(u, &v);
 	return v;
 }
 
@@ -157,21 +184,14 @@ static void end_hit(struct rs_guard_hit *h)
 	__atomic_store_n(&h->order, __atomic_add_fetch(&watch->order, 1, __ATOMIC_ACQ_REL), __ATOMIC_RELEASE);
 }
 
-bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc)
+static void hit(uint32_t k, bool late, ucontext_t *uc)
 {
-	uint64_t data = *(const uint64_t *)((const char *)info + DATA_AT);
-	if (*(const uint32_t *)((const char *)info + TYPE_AT) != TYPE_BREAKPOINT || data >> 32 != MAGIC)
-		return false;
-	struct watch *w = watch;
-	uint32_t k = (uint32_t)data % REGISTERS;
-	if (!w || !w->armed || (uint32_t)data / REGISTERS != w->run || k >= w->chosen)
-		return true;
-	struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+	struct rs_guard_unit *u = unit(k);
 	struct thread *t = self();
-	__atomic_fetch_add(&w->told[k], 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&watch->told[k], 1, __ATOMIC_RELAXED);
 	if (t && t->quiet) {
 		__atomic_fetch_add(&u->quiet, 1, __ATOMIC_RELAXED);
-		return true;
+		return;
 	}
 	struct rs_guard_hit *h = begin_hit(u);
 	const greg_t *g = uc->uc_mcontext.gregs;
@@ -179,7 +199,7 @@ bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc)
 			     .gregs = (const uint64_t *)g};
 	h->call = -1;
 	h->pc = f.pc;
-	h->late = *(const uint32_t *)((const char *)info + FLAGS_AT) & FLAG_ASYNC;
+	h->late = late;
 	for (unsigned i = 0; i < sizeof h->gregs / 8; i++)
 		h->gregs[i] = (uint64_t)g[i];
 	h->frames = walk(t, &f, true, h->frame, RS_GUARD_HIT_FRAMES);
@@ -187,8 +207,29 @@ bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc)
 		h->frame[0] = rs_patch_pc(h->pc);
 		h->frames = 1;
 	}
-	h->words = rs_guard_watch_told ? rs_guard_step_words((uint64_t)g[REG_RSP], h->frame, h->frames, h->word) : 0;
+	h->words = rs_guard_watch_told ? rs_guard_step_words(rs_thread_tls, (uint64_t)g[REG_RSP], h->frame, h->frames, h->word) : 0;
 	end_hit(h);
+}
+
+bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc)
+{
+	uint64_t data = *(const uint64_t *)((const char *)info + DATA_AT);
+	if (*(const uint32_t *)((const char *)info + TYPE_AT) != TYPE_BREAKPOINT || data >> 32 != MAGIC)
+		return false;
+	struct watch *w = watch;
+	uint32_t k = (uint32_t)data % REGISTERS;
+	if (w && w->armed && (uint32_t)data / REGISTERS == w->run && k < w->chosen)
+		hit(k, *(const uint32_t *)((const char *)info + FLAGS_AT) & FLAG_ASYNC, uc);
+	return true;
+}
+
+bool rs_guard_watch_debug(const siginfo_t *info, ucontext_t *uc)
+{
+	bool now;
+	if (!rs_guard_debug_trap(info, &now))
+		return false;
+	if (now && watch->armed && watch->debug && !watch->pages && watch->chosen)
+		hit(0, false, uc);
 	return true;
 }
 
@@ -197,9 +238,41 @@ static bool meets(const struct rs_guard_unit *u, uintptr_t p, size_t n) { return
 static bool meets_any(const void *p, size_t n)
 {
 	for (uint32_t k = 0; k < watch->chosen; k++)
-		if (meets(&watch->of.unit[watch->unit[k]], (uintptr_t)p, n))
+		if (meets(unit(k), (uintptr_t)p, n))
 			return true;
 	return false;
+}
+
+void rs_guard_watch_stored(uint64_t at, size_t n, ucontext_t *uc)
+{
+	for (uint32_t k = 0; k < watch->chosen; k++)
+		if (meets(unit(k), at, n))
+			hit(k, false, uc);
+}
+
+bool rs_guard_watch_meets(uint64_t at, size_t n) { return meets_any((const void *)at, n); }
+
+uint64_t rs_guard_watch_next_unit(uint64_t at)
+{
+	uint64_t next = UINT64_MAX;
+	for (uint32_t k = 0; k < watch->chosen; k++) {
+		const struct rs_guard_unit *u = unit(k);
+		if (u->address + u->bytes > at && u->address < next)
+			next = u->address;
+	}
+	return next;
+}
+
+void rs_guard_watch_unseen(uint64_t at, size_t n, bool fresh)
+{
+	for (uint32_t k = 0; k < watch->chosen; k++) {
+		struct rs_guard_unit *u = unit(k);
+		uint64_t is = 0;
+		if (!meets(u, at, n) || !rs_guard_page_there(u->address) || !read_unit(u, &is))
+			continue;
+		if (__atomic_exchange_n(&u->last, is, __ATOMIC_ACQ_REL) != is && !fresh)
+			__atomic_fetch_add(&u->lost, 1, __ATOMIC_RELAXED);
+	}
 }
 
 /* The program's, which the hook's own frame (rs_hook_c) keeps: the last one below c. */
@@ -217,7 +290,7 @@ void rs_guard_watch_wrote(const struct rs_call *c, const void *p, size_t n)
 	if (RS_LIKELY(!w || !w->armed) || !meets_any(p, n))
 		return;
 	for (uint32_t k = 0; k < w->chosen; k++) {
-		struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+		struct rs_guard_unit *u = unit(k);
 		if (!meets(u, (uintptr_t)p, n))
 			continue;
 		/* A function of the vdso has no frame of the hook's: from here then, and the first is ours. */
@@ -245,6 +318,10 @@ void rs_guard_watch_put(const struct rs_call *c, void *to, const void *from, siz
 {
 	struct watch *w = watch;
 	struct thread *t = RS_LIKELY(!w || !w->armed) || !meets_any(to, n) ? NULL : self();
+	if (rs_guard_page_put(to, from, n)) {
+		rs_guard_watch_wrote(c, to, n);
+		return;
+	}
 	if (t)
 		t->quiet = 1;
 	RS_BARRIER();
@@ -297,6 +374,34 @@ static long open_one(uint32_t tid, const struct rs_guard_unit *u, unsigned k)
 	return RS_SYS5(SYS_perf_event_open, &a, tid, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
+/* One that only counts, of this task: no signal. */
+static uint32_t try_registers(void)
+{
+	uint64_t word = 0, n = 0;
+	struct perf_event_attr a;
+	rs_os_clear(&a, sizeof a);
+	a.type = PERF_TYPE_BREAKPOINT;
+	a.size = sizeof a;
+	a.bp_type = 2; /* HW_BREAKPOINT_W */
+	a.bp_addr = (uintptr_t)&word;
+	a.bp_len = sizeof word;
+	a.exclude_kernel = a.exclude_hv = 1;
+	long fd = RS_SYS5(SYS_perf_event_open, &a, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+	if (fd < 0)
+		return fd == -ENOENT ? DEAD : UNTRIED;
+	*(volatile uint64_t *)&word = 1;
+	long r = RS_SYS3(SYS_read, fd, &n, sizeof n);
+	RS_SYS1(SYS_close, fd);
+	return r != sizeof n ? UNTRIED : n ? HIT : DEAD;
+}
+
+bool rs_guard_registers_hit(void)
+{
+	if (watch->registers == UNTRIED && !rs_sandboxed)
+		watch->registers = try_registers();
+	return watch->registers != DEAD;
+}
+
 /* told: by unit; or NULL. */
 static void close_all(uint64_t counted[REGISTERS])
 {
@@ -321,15 +426,16 @@ static void choose(void)
 {
 	struct watch *w = watch;
 	w->chosen = 0;
-	for (uint32_t i = 0; i < w->of.units && w->chosen < w->room; i++) {
+	for (uint32_t i = 0; i < w->of.units && w->chosen < (w->pages ? RS_GUARD_UNITS : w->debug ? 1 : w->room); i++) {
 		bool near = w->of.unit[i].state != RS_GUARD_UNIT_WANTED;
-		for (uint32_t k = 0; k < w->chosen; k++)
+		for (uint32_t k = 0; k < w->chosen && !w->pages; k++)
 			near = near || distance(w->of.unit[i].address, w->of.unit[w->unit[k]].address) < APART;
 		if (!near)
 			w->unit[w->chosen++] = i;
 	}
 }
 
+/* Those of Go's are set last, when nothing of the threads is to be made any more. */
 static long open_all(void)
 {
 	struct watch *w = watch;
@@ -343,8 +449,8 @@ static long open_all(void)
 		for (uint32_t k = 0; k < REGISTERS; k++)
 			own->fd[k] = -1;
 		w->threads = i + 1;
-		for (uint32_t k = 0; t->tid && k < w->chosen; k++) {
-			long fd = open_one(t->tid, &w->of.unit[w->unit[k]], k);
+		for (uint32_t k = 0; t->tid && k < w->chosen && !w->debug && !w->pages; k++) {
+			long fd = open_one(t->tid, unit(k), k);
 			if (fd < 0)
 				return fd;
 			own->fd[k] = (int32_t)fd;
@@ -352,12 +458,24 @@ static long open_all(void)
 		if (t->tid && !own->stack && !((own->stack = rs_guard_map(STACK)) && (own->cache = rs_guard_map(rs_walk_cache_bytes))))
 			return -ENOMEM;
 	}
-	return 0;
+	const struct rs_guard_unit *u = &w->of.unit[w->unit[0]];
+	return w->debug && w->chosen ? rs_guard_debug_set(u->address, u->bytes) : 0;
+}
+
+/* At the checkpoint. */
+static uint64_t first_value(const struct rs_guard_unit *u)
+{
+	char page[RS_PAGE];
+	uint64_t v = 0, at = u->address & (RS_PAGE - 1);
+	if (rs_checkpoint_read(page, u->address - at) == 0)
+		rs_os_copy(&v, page + at, u->bytes);
+	return v;
 }
 
 static void refused(long error)
 {
 	struct rs_guard_watched *of = &watch->of;
+	watch->refusal = (int32_t)error;
 	of->error = (int32_t)error;
 	of->refused = error == -EPERM || error == -EACCES ? RS_GUARD_WATCH_DENIED :
 		error == -ENOSPC || error == -EBUSY ? RS_GUARD_WATCH_NO_REGISTER :
@@ -376,6 +494,15 @@ static bool wanted(void)
 	return false;
 }
 
+static void arm_pages(void)
+{
+	uint64_t address[RS_GUARD_UNITS];
+	for (uint32_t k = 0; k < watch->chosen; k++)
+		address[k] = unit(k)->address;
+	rs_guard_pages_arm(address, watch->chosen);
+	rs_guard_debug_again();
+}
+
 /* SIGTRAP of the threads that go on now: open, and on a stack of ours. */
 static void set_stacks(void)
 {
@@ -387,17 +514,19 @@ static void set_stacks(void)
 		ucontext_t *uc = &t->out->uc;
 		own->alternate = uc->uc_stack;
 		uc->uc_stack = (stack_t){.ss_sp = own->stack, .ss_size = STACK};
-		uc->uc_sigmask.__val[0] &= ~(1ul << (SIGTRAP - 1));
+		uc->uc_sigmask.__val[0] &= ~(1ul << (SIGTRAP - 1) | rs_guard_pages_signals());
 	}
 }
 
 void rs_guard_watch_arm(void)
 {
 	struct watch *w = watch;
-	long r;
+	long r, perf = 0;
 	bool steps = rs_guard_step_wanted();
 	if (!wanted() && !steps)
 		return;
+	w->refusal = 0;
+	w->pages = !steps && (w->pages || !rs_guard_registers_hit());
 	for (;;) {
 		choose();
 		if (steps)
@@ -406,24 +535,31 @@ void rs_guard_watch_arm(void)
 			break;
 		close_all(NULL);
 		/* Some registers may be free, or some descriptors. */
-		if ((r != -ENOSPC && r != -EMFILE && r != -ENFILE && r != -ENOMEM) || w->room == 1 || steps) {
+		if ((r == -ENOSPC || r == -EMFILE || r == -ENFILE || r == -ENOMEM) && w->room > 1 && !steps && !w->debug) {
+			w->room /= 2;
+		} else if (r != -ENOSPC && !steps && !w->debug && !rs_sandboxed) {
+			w->debug = true;
+			perf = r;
+		} else {
 			rs_guard_step_over();
-			refused(r);
+			refused(w->debug && perf ? perf : r);
 			return;
 		}
-		w->room /= 2;
 	}
 	for (uint32_t k = 0; k < w->chosen; k++) {
-		struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+		struct rs_guard_unit *u = unit(k);
 		u->count = u->lost = u->quiet = 0;
 		rs_os_clear(u->hit, sizeof u->hit);
-		u->last = value_of(u);
+		u->last = first_value(u);
 		w->told[k] = 0;
 	}
 	w->order = 0;
 	w->of.tries++;
+	w->of.pages = w->pages;
 	if (w->chosen > w->of.at_once)
 		w->of.at_once = w->chosen;
+	if (w->pages)
+		arm_pages();
 	set_stacks();
 	__atomic_store_n(&w->armed, 1, __ATOMIC_SEQ_CST);
 }
@@ -439,6 +575,17 @@ static void give_stacks_back(void)
 	}
 }
 
+/* Where perf is refused nobody could try before: somebody wrote, and no register was hit. */
+static void look_whether_dead(void)
+{
+	for (uint32_t k = 0; watch->debug && k < watch->chosen; k++) {
+		const struct rs_guard_unit *u = unit(k);
+		uint64_t is = 0;
+		if (u->count == 0 && u->quiet == 0 && read_unit(u, &is) && is != u->last)
+			watch->registers = DEAD;
+	}
+}
+
 void rs_guard_watch_disarm(bool stopped)
 {
 	struct watch *w = watch;
@@ -446,14 +593,29 @@ void rs_guard_watch_disarm(bool stopped)
 	if (!w || !w->armed)
 		return;
 	close_all(counted);
+	if (w->pages && stopped)
+		for (uint32_t k = 0; k < w->chosen; k++)
+			rs_guard_watch_unseen(unit(k)->address, unit(k)->bytes, false);
+	else if (!w->pages && stopped)
+		look_whether_dead();
+	rs_guard_pages_disarm();
+	rs_guard_debug_clear();
+	rs_guard_debug_again();
 	rs_guard_step_disarm();
 	if (stopped)
 		give_stacks_back();
-	for (uint32_t k = 0; k < w->chosen; k++) {
-		struct rs_guard_unit *u = &w->of.unit[w->unit[k]];
+	for (uint32_t k = 0; k < w->chosen && !w->pages; k++) {
+		struct rs_guard_unit *u = unit(k);
 		u->lost = counted[k] > w->told[k] ? counted[k] - w->told[k] : 0;
 	}
 	__atomic_store_n(&w->armed, 0, __ATOMIC_SEQ_CST);
+}
+
+static void give_up(struct rs_guard_unit *u, int32_t error)
+{
+	watch->given_up = watch->of.error = error;
+	watch->of.refused = error == -ETIME ? RS_GUARD_WATCH_HOT : RS_GUARD_WATCH_OTHER;
+	u->state = RS_GUARD_UNIT_REFUSED;
 }
 
 bool rs_guard_watch_more(bool identical)
@@ -463,12 +625,22 @@ bool rs_guard_watch_more(bool identical)
 		return rs_guard_step_more() || wanted();
 	if (!wanted())
 		return false;
-	w->failed = identical ? 0 : w->failed + 1;
+	if (!w->pages && w->chosen && w->registers == DEAD)
+		return true;
+	bool whole = identical;
 	w->of.rounds += identical;
-	for (uint32_t k = 0; identical && k < w->chosen; k++) {
-		w->of.unit[w->unit[k]].round = w->of.rounds;
-		w->of.unit[w->unit[k]].state = RS_GUARD_UNIT_WATCHED;
+	for (uint32_t k = 0; k < w->chosen; k++) {
+		struct rs_guard_unit *u = unit(k);
+		if (w->pages && rs_guard_page_state(u->address) != RS_GUARD_PAGE_WATCHED) {
+			give_up(u, rs_guard_page_state(u->address) == RS_GUARD_PAGE_HOT ? -ETIME : -EADDRINUSE);
+		} else if (w->pages && u->lost) {
+			whole = false;
+		} else if (identical) {
+			u->round = w->of.rounds;
+			u->state = RS_GUARD_UNIT_WATCHED;
+		}
 	}
+	w->failed = whole ? 0 : w->failed + 1;
 	for (uint32_t i = 0; w->failed == TRIES && i < w->of.units; i++)
 		if (w->of.unit[i].state == RS_GUARD_UNIT_WANTED)
 			w->of.unit[i].state = RS_GUARD_UNIT_DIVERGED;

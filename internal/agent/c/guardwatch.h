@@ -4,6 +4,8 @@
  * thread before the threads go on; what is left is watched in further re-executions of the same epoch (*rounds*). A write is told by a synchronous SIGTRAP (trap.c), behind the instruction. What the kernel wrote for the recording is copied by
  * guardsys.c, which says so by rs_guard_watch_put and _wrote: no breakpoint sees the kernel.
  *
+ * Where breakpoints are never hit the pages of the units are made read-only instead, and each store to one is a fault (guardpage.h): all units at once.
+ *
  * A re-execution leaves no trace of the watch in the program's memory: hits lie in the arena, and SIGTRAP is taken on a stack there. */
 #ifndef RS_GUARDWATCH_H
 #define RS_GUARDWATCH_H
@@ -28,7 +30,7 @@ struct rs_guard_hit {
 	uint64_t frame[RS_GUARD_HIT_FRAMES]; /* the first is pc, where the program would see it; the others as rs_walk gives them. Without a session's tables there is but one */
 	uint64_t gregs[17];        /* of an instruction, behind it: as in a ucontext, up to RIP */
 	uint32_t words;            /* if rs_guard_watch_told is set: rs_guard_step_words */
-	uint64_t word[RS_GUARD_STEP_WORDS];
+	struct rs_guard_step_word word[RS_GUARD_STEP_WORDS];
 };
 
 /* What came of one unit. */
@@ -38,7 +40,7 @@ struct rs_guard_unit {
 	uint32_t state;            /* RS_GUARD_UNIT_… */
 	uint32_t round;            /* from 1 on */
 	uint64_t count;            /* hits, of which the last RS_GUARD_HITS are kept: the k-th at hit[k % RS_GUARD_HITS] */
-	uint64_t lost;             /* hits that the kernel counted and nobody told */
+	uint64_t lost;             /* hits that the kernel counted and nobody told; of pages: values that nobody was seen to write */
 	uint64_t last;             /* its bytes */
 	uint64_t quiet;            /* hits of the agent's own copies */
 	struct rs_guard_hit hit[RS_GUARD_HITS];
@@ -48,7 +50,7 @@ enum { RS_GUARD_UNIT_WANTED, RS_GUARD_UNIT_WATCHED, RS_GUARD_UNIT_DIVERGED, RS_G
 
 /* Why there are no breakpoints. */
 enum { RS_GUARD_WATCH_DENIED = 1 /* perf_event_paranoid, a security module, seccomp */, RS_GUARD_WATCH_NO_REGISTER /* all are in use: a debugger's */, RS_GUARD_WATCH_NO_DEVICE /* no such thing here */,
-	RS_GUARD_WATCH_NO_DESCRIPTOR /* RLIMIT_NOFILE, or the system's */, RS_GUARD_WATCH_OTHER };
+	RS_GUARD_WATCH_NO_DESCRIPTOR /* RLIMIT_NOFILE, or the system's */, RS_GUARD_WATCH_OTHER, RS_GUARD_WATCH_HOT /* beside it there was written too often */ };
 
 struct rs_guard_watched {
 	uint32_t request;          /* which one it was, from 1 */
@@ -57,6 +59,7 @@ struct rs_guard_watched {
 	uint32_t refused;          /* RS_GUARD_WATCH_…; 0: no */
 	int32_t error;             /* the kernel's, negative */
 	uint32_t at_once;          /* as many units as were watched at once at most */
+	uint32_t pages;            /* 1: by their pages, as no breakpoint is ever hit (guardpage.h) */
 	struct rs_guard_unit unit[RS_GUARD_UNITS];
 };
 
@@ -72,10 +75,16 @@ const struct rs_guard_watched *rs_guard_watched(void) RS_HIDDEN;
 /* Is that of the one that was asked for last? Not so if the epoch came to its end otherwise. */
 bool rs_guard_watch_answered(void) RS_HIDDEN;
 
+/* Why the last excursion that was to have breakpoints had none, or not for all that it was asked for: a negative errno; 0: it had. */
+int32_t rs_guard_watch_refusal(void) RS_HIDDEN;
+
 /* --- for the coordinator --------------------------------------------------------------------------------------------------------------- */
 
 /* Before the first checkpoint. -ENOMEM. */
 long rs_guard_watch_begin(void) RS_HIDDEN;
+/* Are breakpoints ever hit? False: the kernel has none, or opens them, and a write goes by unseen (a virtual machine whose host keeps the debug registers to itself): found out once. True also where that cannot be told, as none can be opened now: who opens
+ * one is told why. */
+bool rs_guard_registers_hit(void) RS_HIDDEN;
 /* World stopped, all threads to go back to the checkpoint: opens breakpoints, if any are wanted. */
 void rs_guard_watch_arm(void) RS_HIDDEN;
 /* The re-execution is over, and (stopped) the world is, too: closes them, and the threads' frames have the program's stacks for signals again. They are to go on from copies of their frames (rs_world_back). */
@@ -89,6 +98,8 @@ void rs_guard_watch_over(void) RS_HIDDEN;
 
 /* SIGTRAP of perf: true: it is ours. */
 bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
+/* SIGTRAP of a debug register: likewise. */
+bool rs_guard_watch_debug(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
 /* The call's result is copied to the program's memory, or the kernel wrote it there. */
 void rs_guard_watch_put(const struct rs_call *c, void *to, const void *from, size_t n) RS_HIDDEN;
 void rs_guard_watch_wrote(const struct rs_call *c, const void *p, size_t n) RS_HIDDEN;

@@ -17,6 +17,7 @@
 #include "evidence.h"
 #include "heap.h"
 #include "os.h"
+#include "race.h"
 #include <emmintrin.h>
 #include <errno.h>
 #include <gnu/libc-version.h>
@@ -273,12 +274,14 @@ static inline bool got_quickly(void *p, size_t n, uintptr_t pc, void *fp)
 	enum { LEAST = sizeof(pthread_spinlock_t) };
 	struct rs_thread *t = rs_thread_tls;
 	if (RS_UNLIKELY(rs_alloc.extra)) {
+		if (RS_UNLIKELY(rs_config.all))
+			return false;
 		uint32_t stack = t && blocks && n - LEAST < BIG_SIZE - LEAST ? rs_stack_again(t, pc, fp, guarded_depth()) : 0;
 		if (stack)
 			store(slot_of((uintptr_t)p), (uintptr_t)p, n, stack);
 		return stack;
 	}
-	if (RS_UNLIKELY(!t || !t->heap_recent || n - LEAST >= BIG_SIZE - LEAST))
+	if (RS_UNLIKELY(!t || !t->heap_recent || n - LEAST >= BIG_SIZE - LEAST || rs_config.all))
 		return false;
 	uint64_t key;
 	struct site *s = site_of(t->heap_recent, pc, fp, &key);
@@ -303,7 +306,7 @@ static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *allo
 {
 	enum { FEW = 4 };
 	struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(!t || !blocks || (!t->heap_recent && !rs_alloc.extra)))
+	if (RS_UNLIKELY(!t || !blocks || (!t->heap_recent && !rs_alloc.extra) || rs_config.all))
 		return false;
 	union block *b = slot_of((uintptr_t)p), was = load(b);
 	if (RS_UNLIKELY((was.addr & ~(uint64_t)B_SITE) != (uintptr_t)p || was.size >= BIG_SIZE || t->held_count > FEW || holds_in(t, (uintptr_t)p, was.size)))
@@ -516,6 +519,8 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 	bool reused = false;
 	if (t && rs_config.all) {
 		stack = rs_stack_from(t, pc, fp, rs_config.alloc_depth);
+		if (!told && rs_config.guard && known && !(was.addr & B_FREED) && was.size != UINT32_MAX)
+			rs_race_lives(t->number, (uintptr_t)p, was.size, was.stack); /* rs_config.all: in guardrace.c's re-execution */
 		if (!told)
 			RS_EMIT(t, FREE, free, (uintptr_t)p, stack, kind);
 	}
@@ -755,6 +760,11 @@ static __attribute__((noinline)) void free_guarded(void *p, uintptr_t pc, void *
 {
 	uint32_t alloc_stack, free_stack;
 	outermost(p, &pc, &fp);
+	if (RS_LIKELY(rs_alloc_has((uintptr_t)p))) {
+		/* Often none of these is in a cache: all at once, and not one after the other. */
+		__builtin_prefetch(blocks ? slot_of((uintptr_t)p) : p);
+		rs_alloc_guard_prefetch(p);
+	}
 	if (RS_LIKELY(rs_alloc_has((uintptr_t)p)) && given_quickly(p, pc, fp, &alloc_stack, &free_stack)) {
 		if (RS_LIKELY(rs_alloc_guard_free_quick(p, alloc_stack, free_stack)))
 			return;

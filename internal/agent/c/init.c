@@ -386,7 +386,7 @@ void rs_give_up(const char *what, long error)
 #define LOST_MS 30000
 
 /* An exited process, a zombie included, has no memory to read: ESRCH. Any other answer comes from a living one, or from a sandbox. */
-static bool go_dead(void)
+bool rs_go_dead(void)
 {
 	long pid = rs_ctl->go_pid;
 	char byte;
@@ -409,7 +409,7 @@ bool rs_go_gone(uint32_t *beat, uint32_t *since)
 	bool stopped = now - __atomic_exchange_n(&asked, now, __ATOMIC_RELAXED) > STOPPED_MS;
 	uint32_t stale = now - *since;
 	if (seen == *beat && *since != 0) {
-		if (stale > STALE_MS && go_dead())
+		if (stale > STALE_MS && rs_go_dead())
 			return true;
 		if (!stopped)
 			return stale > LOST_MS;

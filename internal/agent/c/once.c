@@ -5,6 +5,7 @@
  */
 #include "sync.h"
 #include "core.h"
+#include "guardsync.h"
 
 /* glibc: bit 1 of the control is set when it is done; bit 0 while somebody runs the routine. */
 enum { IN_PROGRESS = 1, DONE = 2 };
@@ -15,7 +16,7 @@ struct once_run {
 	uintptr_t obj;
 	void (*routine)(void);
 	uint32_t stack;
-	bool ran, waiting;
+	bool ran, waiting, ordered; /* ordered: guardsync.c */
 	struct rs_pending w;
 };
 
@@ -34,12 +35,29 @@ static void let_go(struct rs_thread *t, uintptr_t obj, unsigned kind, bool done)
 	RS_EMIT(t, ONCE_END, once_end, obj, (uint8_t)kind, done);
 }
 
+/* Keeps `guard` a log: true: the caller makes it, and waits for nobody. Called whatever is so, and its frame cleared: what lies below the program's stack pointer does not say whether the thread waited. */
+#define FRAME 128
+static __attribute__((noinline)) bool ordered(uintptr_t obj, int of, bool done, uintptr_t sp)
+{
+	if (done && !rs_guard_follows())
+		return false;
+	char *below = rs_guard_below;
+	if (below)
+		RS_KEEP_BELOW(below);
+	int r = rs_guard_make(obj, of, sp);
+	if (below)
+		RS_PUT_BELOW(below);
+	return r == RS_GUARD_TO_MAKE;
+}
+
 /* --- pthread_once ----------------------------------------------------------------------------------------------------------------- */
 
 static void undone(struct rs_thread *t, struct rs_guard *g)
 {
 	struct once_run *run = (struct once_run *)g;
 	rs_sync_of(t)->once = run->outer;
+	if (rs_guard_on)
+		rs_guard_make_over(run->obj); /* who is woken looks again in a while, when the library has taken it back */
 	let_go(t, run->obj, RS_OBJECT_ONCE, false);
 }
 
@@ -53,11 +71,13 @@ static void routine(void)
 		rs_want_end(t, &run->w, 0);
 	}
 	run->ran = true;
+	if (run->ordered)
+		rs_guard_make_began(run->obj);
+	else if (rs_guard_on && rs_live_threads > 1)
+		rs_guard_lost(RS_GUARD_LOST_ONCE);
 	run->g.type = RS_GUARD_ONCE;
 	run->g.undo = undone;
 	hold(t, run->obj, RS_OBJECT_ONCE, run->stack);
-	if (rs_live_threads > 1)
-		rs_guard_lost(RS_GUARD_LOST_ONCE);
 	rs_guard_push(t, &run->g);
 	rs_guarded(run->routine, 0, 0, 0, 0);
 	rs_guard_pop(t, &run->g);
@@ -67,14 +87,22 @@ static void routine(void)
 int rs_once(pthread_once_t *once, void (*program_routine)(void), struct rs_site at)
 {
 	struct rs_thread *t = rs_self();
+	bool makes = false;
+	if (rs_guard_on && t) {
+		makes = ordered((uintptr_t)once, RS_GUARD_OF_ONCE, __atomic_load_n((int *)once, __ATOMIC_ACQUIRE) & DONE, RS_SITE_SP(at));
+		RS_CLEAR_BELOW(FRAME);
+	}
 	int now = __atomic_load_n((int *)once, __ATOMIC_ACQUIRE);
 	if (!t || (now & DONE && !rs_config.all))
 		return REAL(pthread_once)(once, program_routine);
 	rs_sync_ready(t);
 	struct rs_sync_state *s = rs_sync_of(t);
-	if (!s)
+	if (!s) {
+		if (makes)
+			rs_guard_make_began((uintptr_t)once);
 		return REAL(pthread_once)(once, program_routine);
-	struct once_run run = {.outer = s->once, .obj = (uintptr_t)once, .routine = program_routine};
+	}
+	struct once_run run = {.outer = s->once, .obj = (uintptr_t)once, .routine = program_routine, .ordered = makes};
 	if (!(now & DONE))
 		run.stack = rs_site_stack(t, at);
 	/* Between this look and glibc's another thread may begin: then we wait unannounced, for as long as an initialiser takes. */
@@ -86,6 +114,10 @@ int rs_once(pthread_once_t *once, void (*program_routine)(void), struct rs_site 
 	s->once = &run;
 	int r = REAL(pthread_once)(once, routine);
 	s->once = run.outer;
+	if (makes && !run.ran)
+		rs_guard_make_began(run.obj);
+	if (rs_guard_on)
+		rs_guard_make_over(run.obj);
 	if (run.waiting)
 		rs_want_end(t, &run.w, r);
 	if (!run.ran && rs_config.all) {
@@ -141,6 +173,11 @@ RS_EXPORT int __cxa_guard_acquire(uint64_t *g)
 	if (!t)
 		return real_acquire(g);
 	rs_sync_ready(t);
+	bool makes = false;
+	if (rs_guard_on) {
+		makes = ordered((uintptr_t)g, RS_GUARD_OF_STATIC, __atomic_load_n((uint32_t *)g, __ATOMIC_ACQUIRE) & GUARD_DONE, RS_SITE_SP(RS_SITE));
+		RS_CLEAR_BELOW(FRAME);
+	}
 	uint32_t now = __atomic_load_n((uint32_t *)g, __ATOMIC_ACQUIRE);
 	uint32_t stack = now & GUARD_DONE ? 0 : rs_site_stack(t, RS_SITE);
 	bool wait = !(now & 0xff) && (now & 0xff00);
@@ -152,8 +189,10 @@ RS_EXPORT int __cxa_guard_acquire(uint64_t *g)
 	rs_leave(t);
 	if (wait)
 		rs_want_end(t, &w, 0);
+	if (makes)
+		rs_guard_make_began((uintptr_t)g);
 	if (r) {
-		if (rs_live_threads > 1)
+		if (rs_guard_on && !makes && rs_live_threads > 1)
 			rs_guard_lost(RS_GUARD_LOST_ONCE);
 		hold(t, (uintptr_t)g, RS_OBJECT_GUARD, stack);
 	} else if (rs_config.all) {
@@ -176,6 +215,8 @@ static void guard_end(uint64_t *g, bool done)
 		real(g);
 	else
 		own_end((uint32_t *)g, done ? GUARD_DONE : 0);
+	if (rs_guard_on)
+		rs_guard_make_over((uintptr_t)g);
 	if (t)
 		rs_leave(t);
 }

@@ -88,9 +88,11 @@ void rs_os_unmap(void *p, size_t bytes)
 	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
 }
 
+uint64_t rs_os_open;
+
 uint64_t rs_os_no_signals(void)
 {
-	uint64_t all = rs_share_on ? ~(1ull << (SIGSEGV - 1)) : ~0ull, old = 0; /* a fault by a key of ours may come */
+	uint64_t all = (rs_share_on ? ~(1ull << (SIGSEGV - 1)) : ~0ull) & ~rs_os_open, old = 0; /* a fault by a key of ours may come */
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old, 8);
 	return old;
 }

@@ -37,11 +37,11 @@ enum { STEP = 64 << 20, BELOW = 22, ABOVE_FROM = 18, ABOVE = 23 };
 
 static bool within(const struct area *a, uintptr_t site) { return (a->code > site ? a->code - site : site - a->code) < REACH; }
 
-static uintptr_t reserve(uintptr_t at)
+static uintptr_t reserve(uintptr_t at, size_t bytes)
 {
-	long p = RS_SYS6(SYS_mmap, at, AREA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	long p = RS_SYS6(SYS_mmap, at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 	if (p > 0 && (uintptr_t)p != at) {
-		RS_SYS2(SYS_munmap, p, AREA);
+		RS_SYS2(SYS_munmap, p, bytes);
 		return 0;
 	}
 	return p < 0 ? 0 : at;
@@ -62,14 +62,14 @@ static bool show_code(struct area *a, uintptr_t at)
 	return true;
 }
 
-static uintptr_t place_near(uintptr_t site)
+uintptr_t rs_pass_reserve(uintptr_t site, size_t bytes)
 {
 	uintptr_t page = site & -RS_PAGE, at;
 	for (uintptr_t i = 1; i <= BELOW && page > (i + 1) * STEP; i++)
-		if ((at = reserve(page - i * STEP)))
+		if ((at = reserve(page - i * STEP, bytes)))
 			return at;
 	for (uintptr_t i = ABOVE_FROM; i <= ABOVE; i++)
-		if ((at = reserve(page + i * STEP)))
+		if ((at = reserve(page + i * STEP, bytes)))
 			return at;
 	return 0;
 }
@@ -78,7 +78,7 @@ static uintptr_t place_near(uintptr_t site)
 static struct area *make(uintptr_t site)
 {
 	struct area *a = area_count < AREAS ? rs_os_map(sizeof *a) : NULL;
-	uintptr_t at = a ? place_near(site) : 0;
+	uintptr_t at = a ? rs_pass_reserve(site, AREA) : 0;
 	long p = at ? RS_SYS6(SYS_mmap, 0, AREA, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : -ENOMEM;
 	if (p > 0) {
 		a->bytes = (uint8_t *)p;
@@ -154,8 +154,7 @@ static bool holds(unsigned condition, uint64_t flags)
 	return r != (condition & 1);
 }
 
-/* A jump by a distance: its length, and where it leads in *to; 0: it is none. */
-static unsigned jump(const uint8_t *code, uintptr_t site, uint64_t flags, uintptr_t *to)
+unsigned rs_pass_jump(const uint8_t *code, uintptr_t site, uint64_t flags, uintptr_t *to)
 {
 	unsigned i = 0;
 	while (i < 4 && (code[i] == 0x2e || code[i] == 0x3e || code[i] == 0xf2)) /* hints, and MPX's that is none any more */
@@ -209,10 +208,10 @@ static uintptr_t destination(uintptr_t site, uint64_t flags)
 	uint8_t copy[RS_DISPLACED] = {0};
 	uintptr_t to = 0;
 	rs_os_copy(copy, (const void *)site, room < sizeof copy ? room : sizeof copy);
-	unsigned length = jump(copy, site, flags, &to);
+	unsigned length = rs_pass_jump(copy, site, flags, &to);
 	if (length > room) {
 		rs_os_copy(copy, (const void *)site, length);
-		length = jump(copy, site, flags, &to);
+		length = rs_pass_jump(copy, site, flags, &to);
 	}
 	return length ? to : 0;
 }

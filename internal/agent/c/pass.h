@@ -13,4 +13,9 @@ enum rs_pass rs_pass(ucontext_t *uc) RS_HIDDEN;
 /* Where a thread is for the program that is at pc in such a copy; 0: it is in none. */
 uintptr_t rs_pass_place(uintptr_t pc) RS_HIDDEN;
 void rs_pass_after_fork(void) RS_HIDDEN;
+
+/* Address space within an instruction's reach of the site, away from what the program may want; 0: there is none. */
+uintptr_t rs_pass_reserve(uintptr_t site, size_t bytes) RS_HIDDEN;
+/* A jump by a distance that lies at the site: its length, and where it leads in *to; 0: it is none. */
+unsigned rs_pass_jump(const uint8_t *code, uintptr_t site, uint64_t flags, uintptr_t *to) RS_HIDDEN;
 #endif

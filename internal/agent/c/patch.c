@@ -7,6 +7,7 @@
 #include "patch.h"
 #include "access.h"
 #include "calls.h"
+#include "guardrace.h"
 #include "pass.h"
 #include "share.h"
 #include <cpuid.h>
@@ -186,6 +187,7 @@ void rs_patch_open(int sock)
 	describe_xsave(q);
 	q->function[RS_PATCH_FUNC_SYSCALL_HOOK] = (uintptr_t)rs_syscall_hook;
 	q->function[RS_PATCH_FUNC_VDSO_HOOK] = (uintptr_t)rs_vdso_hook;
+	q->function[RS_PATCH_FUNC_LOCK_HOOK] = (uintptr_t)rs_lock_hook;
 	q->function[RS_PATCH_FUNC_RUNS] = (uintptr_t)rs_patch_runs;
 	q->function[RS_PATCH_FUNC_ACCESS] = (uintptr_t)rs_access;
 	page = q;
@@ -341,6 +343,10 @@ static long unmap_run(uintptr_t at, size_t bytes)
 	return RS_SYS2(SYS_munmap, at, bytes);
 }
 
+/* Where the coordinator of `guard` has memory for tables: no place that the program was given in the recording. */
+#define STANDING_PLACE 0x380000000000ul
+static bool standing;
+
 static long do_op(struct rs_patch_op *op)
 {
 	switch (op->kind) {
@@ -372,7 +378,7 @@ static long do_op(struct rs_patch_op *op)
 		rs_os_copy((void *)(uintptr_t)op->address, page->bytes + op->arg, op->value);
 		return 0;
 	case RS_PATCH_DO_RESERVE: {
-		long p = RS_SYS6(SYS_mmap, 0, op->value, op->arg ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		long p = RS_SYS6(SYS_mmap, standing ? STANDING_PLACE : 0, op->value, op->arg ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (p < 0)
 			return p;
 		op->address = (uint64_t)p;
@@ -385,6 +391,8 @@ static long do_op(struct rs_patch_op *op)
 		return 0;
 	case RS_PATCH_DO_HEAP:
 		return rs_vm_move_heap(op->address, op->value);
+	case RS_PATCH_DO_PRISTINE:
+		return rs_guard_race_pristine(op->address, op->value);
 	case RS_PATCH_DO_FREED:
 		__atomic_add_fetch(&generation, 1, __ATOMIC_SEQ_CST);
 		return 0;
@@ -496,6 +504,21 @@ static long ask(unsigned request, uintptr_t at, const uint64_t *own)
 
 long rs_patch_ask(unsigned request, uintptr_t at) { return ask(request, at, NULL); }
 
+/* Its own mask blocks all signals. A thread that stands with the lock asks for what it cannot get while an epoch may be executed again. */
+long rs_patch_standing(unsigned request)
+{
+	if (!page || !rs_active || rs_sandboxed)
+		return -ESRCH;
+	if (!rs_lock_try(&lock))
+		return -EBUSY;
+	program_mask = ~0ull;
+	standing = true;
+	long r = converse(request, 0);
+	standing = false;
+	rs_unlock(&lock);
+	return r;
+}
+
 void rs_patch_start(uint64_t mask)
 {
 	if (!page)
@@ -600,6 +623,28 @@ uintptr_t rs_patch_pc(uintptr_t pc)
 	end_read();
 	uintptr_t place = s ? 0 : rs_pass_place(pc);
 	return place ? place : pc;
+}
+
+bool rs_patch_near(uintptr_t pc)
+{
+	enum { LONGEST = 15 };
+	bool near = false;
+	begin_read();
+	for (int i = 0; i < RS_PATCH_RUNS && rs_patching; i++) {
+		const struct rs_trampoline_run *run = __atomic_load_n(&rs_patch_runs[i], __ATOMIC_SEQ_CST);
+		if (!run)
+			continue;
+		const struct rs_trampoline *list = (const void *)(run + 1);
+		for (uint64_t k = 0; k < run->count && !near; k++) {
+			const struct rs_trampoline_state *s = (const void *)((const char *)run + list[k].states);
+			for (unsigned n = 0; n < list[k].count; n++) {
+				near = near || pc - (list[k].at + (uintptr_t)(intptr_t)s->pc) < LONGEST;
+				s = (const void *)((const struct rs_trampoline_move *)(s + 1) + s->moves);
+			}
+		}
+	}
+	end_read();
+	return near;
 }
 
 uint32_t rs_patch_missing(void) { return rs_patching && page ? page->unpatched : UINT32_MAX; }

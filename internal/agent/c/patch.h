@@ -25,6 +25,8 @@ void rs_patch_open(int sock) RS_HIDDEN;
  * RS_PATCH_ASK_SITE waits for the patch; RS_PATCH_ASK_SOON for microseconds at most, but when it is asked again, or every so often, and then what others have asked for is put in place, too: 0: it is patched;
  * -EINPROGRESS, -EAGAIN (nobody heard of it), -ETIMEDOUT: not yet; else it stays as it is. Who does not get 0 goes on without. */
 long rs_patch_ask(unsigned request, uintptr_t at) RS_HIDDEN;
+/* The coordinator of `guard`, while all others stand: as rs_patch_ask. */
+long rs_patch_standing(unsigned request) RS_HIDDEN;
 /* At the start of the process, with the mask that it is to have, and when modules have come or gone. */
 void rs_patch_start(uint64_t mask) RS_HIDDEN;
 /* Later, with the program's signal mask, which is in force again. */
@@ -36,6 +38,8 @@ void rs_patch_after_fork(void) RS_HIDDEN;
 
 /* The program's instruction for a pc in a trampoline; else pc itself. */
 uintptr_t rs_patch_pc(uintptr_t pc) RS_HIDDEN;
+/* An instruction that lies in the 15 bytes up to pc has a trampoline, so text there may be changed: a jump, which uses the bytes of what follows it, or int3. */
+bool rs_patch_near(uintptr_t pc) RS_HIDDEN;
 /* pc is in code of ours, and not where one of the program's instructions begins that was not shown yet: no step that a program makes which steps itself. */
 bool rs_patch_midway(uintptr_t pc) RS_HIDDEN;
 

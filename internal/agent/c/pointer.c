@@ -4,6 +4,7 @@
  * Ground rules that bite here: on the coordinator, after a crash: all memory is read by the kernel, nothing is taken for granted. An instruction that is not known, and that left the register as it was, is taken to have not written it. */
 #include "pointer.h"
 #include "decode.h"
+#include "guardbreak.h"
 #include "guardstep.h"
 #include "os.h"
 #include <sys/uio.h>
@@ -16,7 +17,10 @@ static size_t read_some(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
 	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
-	return r < 0 ? 0 : (size_t)r;
+	if (r <= 0)
+		return 0;
+	rs_guard_break_hide(at, to, (size_t)r);
+	return (size_t)r;
 }
 
 static bool readable(uint64_t at)
@@ -319,6 +323,19 @@ bool rs_pointer_store(struct rs_pointer_search *q, const uint64_t *behind, uint6
 		}
 	}
 	return false;
+}
+
+uint64_t rs_pointer_stores(const uint64_t *gregs)
+{
+	struct rs_guard_step s = {.what = RS_GUARD_STEP_ONE};
+	struct decoded d;
+	uint64_t a;
+	rs_os_copy(s.gregs, gregs, sizeof s.gregs);
+	if (!decode(&s, &d) || d.in.map != 0)
+		return 0;
+	if (d.in.op >= 0x50 && d.in.op <= 0x57)
+		return reg(&s, RSP) - 8;
+	return d.in.op == 0x89 && address(&s, &d.in, &a) ? a : 0;
 }
 
 unsigned rs_pointer_addressed(const uint64_t *gregs, uint64_t *value)

@@ -22,6 +22,8 @@ struct rs_pointer_search {
 
 /* q is the search for what an instruction wrote there, of so many bytes; behind: the registers behind it; *pc: the instruction. False: it was none that stores a register. */
 bool rs_pointer_store(struct rs_pointer_search *q, const uint64_t *behind, uint64_t place, unsigned bytes, uint64_t value, uint64_t *pc) __attribute__((visibility("hidden")));
+/* Where the instruction before which the registers are these stores a register; 0: it is none that does. */
+uint64_t rs_pointer_stores(const uint64_t *gregs) __attribute__((visibility("hidden")));
 /* Of an instruction that has crashed: what its registers hold of the address that it accesses or goes to, two values at most. */
 unsigned rs_pointer_addressed(const uint64_t *gregs, uint64_t *value) __attribute__((visibility("hidden")));
 /* For the coordinator, between re-executions. False: steps that end with the first one of these may say more. */

@@ -96,6 +96,8 @@ bool rs_session_over(void);
 
 /* Does the program carry a sanitizer's runtime beside which we cannot live? */
 bool rs_sanitizer_in(int fd, const Elf64_Ehdr *h);
+/* tsan.c: this process has us for its sanitizer's runtime, and the file is its own. */
+bool rs_tsan_again(int fd) __attribute__((visibility("hidden")));
 /* Does a value of LD_PRELOAD name one? */
 bool rs_sanitizer_preloaded(const char *list);
 

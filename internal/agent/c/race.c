@@ -333,7 +333,7 @@ static struct race_thread *make(void)
 	}
 	for (uint32_t i = 0; i < all_count; i++) {
 		struct race_thread *t = all[oldest_at++ % all_count];
-		if (!t->ended || t->busy)
+		if (!t->ended || t->busy || t->put_off)
 			continue;
 		struct race_thread **e = entry(t->quick.number, false);
 		if (e && *e == t)
@@ -341,6 +341,8 @@ static struct race_thread *make(void)
 		if (rs_race_owner[t->slot] == t)
 			__atomic_store_n(&rs_race_owner[t->slot], NULL, __ATOMIC_RELEASE);
 		rs_race_drop(&t->tmp);
+		rs_race_drop(&t->fence);
+		t->read_count = 0;
 		for (uint32_t k = 0; k < SLOTS && k < rs_race_slots; k++)
 			t->v[k] = t->w[k] = 0;
 		for (uint32_t k = 0; k < SITE_CACHE; k++)
@@ -498,9 +500,10 @@ void rs_race_threads_after_fork(void)
 		struct race_thread **e = entry(t->quick.number, false);
 		t->lock = 0;
 		t->busy = 0;
+		t->put_off = false;
 		if (e && *e == t)
 			*e = NULL;
-		t->tmp = (struct race_stamp){0};
+		t->tmp = t->fence = (struct race_stamp){0};
 	}
 	/* Times go on where they were: what is left of the parent's is known to all. */
 	ended = (struct race_stamp){0};
@@ -531,8 +534,10 @@ uintptr_t rs_race_inside(const struct rs_race_thread *t) { return ((const struct
 
 void rs_race_left(struct rs_race_thread *t)
 {
-	((struct race_thread *)t)->busy = 0;
+	race_leave((struct race_thread *)t);
 	rs_race_amnesty();
 }
+
+void rs_race_put_off(struct rs_race_thread *t) { ((struct race_thread *)t)->put_off = true; }
 
 void rs_race_count(struct rs_race_counts *out) { *out = rs_race_counted; }

@@ -38,8 +38,6 @@ uint32_t rs_race_get(struct race_pool *p) RACE_HIDDEN; /* zeroed; 0: no memory *
 void rs_race_put(struct race_pool *p, uint32_t i) RACE_HIDDEN;
 static inline void *race_at(const struct race_pool *p, uint32_t i) { return p->chunk[i >> p->shift] + (size_t)(i & ((1u << p->shift) - 1)) * p->size; }
 
-/* All that anybody did up to here comes before all that anybody does from here on. Takes no lock. */
-void rs_race_amnesty(void) RACE_HIDDEN;
 extern struct rs_race_counts rs_race_counted RACE_HIDDEN;
 extern struct rs_race_config rs_race_configured RACE_HIDDEN;
 
@@ -50,13 +48,14 @@ extern struct rs_race_config rs_race_configured RACE_HIDDEN;
 struct race_stamp { uint64_t of; uint32_t buf, n, gen; bool exact; };
 
 struct race_point { uint64_t e; uint32_t site; uint8_t info; };
-enum { POINTS = 512, SITE_CACHE = 64, LAST_TAKEN = 16 };
+enum { POINTS = 512, SITE_CACHE = 64, LAST_TAKEN = 16, READS = 8 };
 struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; uint32_t next; };
 
 /* One thread, and its slot's last once it has ended. Its own thread changes it, others under lock: v, w; and epoch, by atomic additions. */
 struct race_thread {
 	struct rs_race_thread quick;
 	uintptr_t busy;            /* in the detector, since where on the stack: a handler that comes now must not */
+	bool put_off;              /* one waits for its end */
 	uint32_t lock;
 	uint32_t slot, phase;
 	bool created, started, ended;
@@ -67,6 +66,8 @@ struct race_thread {
 	uint32_t next;             /* of the recycled */
 	struct { uint64_t obj; uint32_t stack; } taken[LAST_TAKEN]; /* where it took locks, the newest at takes-1 */
 	uint32_t takes;
+	struct race_stamp fence;   /* of the last fence that released */
+	uint64_t read[READS], read_count; /* atomics that were read with NO_TAKE since the last fence that acquired */
 	struct { struct race_site key; uint32_t id; } sites[SITE_CACHE];
 	struct race_point points[POINTS + 4];
 };
@@ -84,6 +85,23 @@ static inline bool race_in(const struct race_thread *t, const uint64_t *clock, u
 /* What was done at e comes before what t does now; perhaps by movs alone. */
 static inline bool race_knows(const struct race_thread *t, uint64_t e) { return race_in(t, t->v, e); }
 static inline bool race_may_know(const struct race_thread *t, uint64_t e) { return race_in(t, t->w, e); }
+
+/* Nothing of the detector's is changed by a handler between the two. */
+static inline void race_enter(struct race_thread *t, uintptr_t sp)
+{
+	t->busy = sp;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+static inline void race_leave(struct race_thread *t)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	t->busy = 0;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	if (__builtin_expect(t->put_off, 0)) {
+		t->put_off = false;
+		rs_race_configured.due();
+	}
+}
 
 void rs_race_give(struct race_stamp *s, struct race_thread *t) RACE_HIDDEN; /* and a time of t begins */
 void rs_race_take(struct race_thread *t, const struct race_stamp *s, bool by_mov) RACE_HIDDEN;
@@ -118,6 +136,8 @@ void rs_race_object_access(struct race_thread *t, const uint64_t *w) RACE_HIDDEN
 
 /* PLACE_ATOMIC: a locked instruction accessed it. PLACE_MOV: movs raced for it; it orders in w alone. PLACE_SAME: two movs of its very bytes did. */
 enum { PLACE_ATOMIC = 1, PLACE_MOV = 2, PLACE_SAME = 4, PLACE_DEAD = 8 };
+/* To rs_race_learn alone: what the thread did up to now is not released by it. */
+enum { PLACE_QUIET = 16 };
 enum { PLACES = 16 };
 #define PLACE_CERTAIN (1u << 31)
 /* Numbers of the places with one of the flags that share a byte with [lo,hi), at most PLACES; with PLACE_CERTAIN those of atomics. */
@@ -126,6 +146,7 @@ unsigned rs_race_places(uint64_t lo, uint64_t hi, unsigned flags, uint32_t out[P
 void rs_race_learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned flags) RACE_HIDDEN;
 void rs_race_place_give(uint32_t i, struct race_thread *t) RACE_HIDDEN;
 void rs_race_place_give_slot(uint32_t i, uint32_t slot) RACE_HIDDEN;
+void rs_race_place_join(uint32_t i, const struct race_stamp *s) RACE_HIDDEN;
 void rs_race_place_take(uint32_t i, struct race_thread *t) RACE_HIDDEN;
 void rs_race_close(uint64_t lo, uint64_t hi) RACE_HIDDEN;
 /* Bytes of a cell that are in places of ATOMIC, or of any kind. */
@@ -138,6 +159,8 @@ void rs_race_places_after_fork(void) RACE_HIDDEN;
 void rs_race_alloc(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t stack) RACE_HIDDEN;
 /* The program was told that its block has so many bytes: those that it did not ask for are its as well, and nobody's before. */
 void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size) RACE_HIDDEN;
+/* If no block there is known. */
+void rs_race_adopt(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t stack) RACE_HIDDEN;
 void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t kind) RACE_HIDDEN;
 /* The bytes are other memory: blocks, history, places, objects go. */
 void rs_race_replace(uint64_t lo, uint64_t hi) RACE_HIDDEN;
@@ -192,6 +215,9 @@ void rs_race_set_freed(uint64_t lo, uint64_t hi, bool freed) RACE_HIDDEN;
 struct race_block_ref { uint64_t addr, size; uint32_t stack; };
 /* The access of a call, no mov, to few bytes. In the detector. */
 void rs_race_called(struct race_thread *t, uint64_t addr, uint64_t size, unsigned kind, uint64_t pc, uint32_t stack) RACE_HIDDEN;
+/* An access that is no atomic's to bytes of one page, which may be another page by now: what rs_race_access would come to where that needs little. site: rs_race_intern's. Returns the first point of the
+ * cell, if it is one cell, else a number; 0: not done, or in part, and so to be told. Not in the detector. */
+uint64_t rs_race_quick(struct race_thread *t, const struct race_page *page, uint64_t lo, uint64_t size, unsigned kind, uint32_t site) RACE_HIDDEN;
 void rs_race_check_free(struct race_thread *t, const struct race_block_ref *b) RACE_HIDDEN;
 void rs_race_shadow_after_fork(void) RACE_HIDDEN;
 /* What is the same in many accesses, kept once; 0 is none. */

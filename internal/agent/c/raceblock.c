@@ -155,6 +155,15 @@ static uint32_t living(uint64_t addr)
 	return i;
 }
 
+void rs_race_adopt(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t stack)
+{
+	if (!size || addr + size < addr || !rs_race_lock(&heap_lock))
+		return;
+	if (!within(addr, addr + size, false))
+		add(&(struct block){.addr = addr, .size = size, .stack = stack, .thread = t->quick.number});
+	rs_race_unlock(&heap_lock);
+}
+
 void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size)
 {
 	if (!rs_race_lock(&heap_lock)) {

@@ -4,7 +4,7 @@
  * objects do that processes share. */
 #include "race_core.h"
 
-enum what { AN_OBJECT, A_KEY, A_HANDLER, A_FUTEX, A_CHANNEL, AN_ACTION, A_THREADS_SIGNAL, A_PROCESSS_SIGNAL };
+enum what { AN_OBJECT, A_KEY, A_HANDLER, A_FUTEX, A_CHANNEL, AN_ACTION, A_THREADS_SIGNAL, A_PROCESSS_SIGNAL, OF_GUARD };
 struct object { uint64_t id; uint32_t what, kind, next, count, phase; bool shared; struct race_stamp w, r; };
 struct phase { uint32_t arrived, uses; struct race_stamp s; };
 enum { BUCKETS = 1 << 14, PAGES = 1 << 12, MAX_OBJECTS = 1 << 21, SHARED = 256 };
@@ -584,8 +584,7 @@ void rs_race_event(uint32_t number, const uint64_t *w)
 		return;
 	}
 	if (t)
-		t->busy = (uintptr_t)__builtin_frame_address(0);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+		race_enter(t, (uintptr_t)__builtin_frame_address(0));
 	if (t)
 		t->store_size = 0;
 	if (!of_process(number, w)) {
@@ -596,9 +595,42 @@ void rs_race_event(uint32_t number, const uint64_t *w)
 		} else if (number && !t && !rs_race_gone(number))
 			rs_race_amnesty(); /* more threads than there are clocks for */
 	}
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	if (t)
-		t->busy = 0;
+		race_leave(t);
+}
+
+/* The thread, in the detector; NULL: it is there already, or there is none. */
+static struct race_thread *enter(uint32_t number, void *frame)
+{
+	struct race_thread *t = rs_race_self(number);
+	if (!t || t->busy) {
+		rs_race_amnesty();
+		return NULL;
+	}
+	race_enter(t, (uintptr_t)frame);
+	return t;
+}
+
+void rs_race_order(uint32_t number, uint64_t object_id, bool gives, bool takes, bool is_shared)
+{
+	struct race_thread *t = enter(number, __builtin_frame_address(0));
+	if (!t)
+		return;
+	t->store_size = 0;
+	if (takes)
+		take(t, OF_GUARD, object_id, 0, is_shared ? RS_MODE_SHARED : RS_MODE_EXCLUSIVE);
+	if (gives)
+		give(t, OF_GUARD, object_id, 0, is_shared ? RS_MODE_SHARED : RS_MODE_EXCLUSIVE);
+	race_leave(t);
+}
+
+void rs_race_lives(uint32_t number, uintptr_t addr, uint64_t size, uint32_t stack)
+{
+	struct race_thread *t = enter(number, __builtin_frame_address(0));
+	if (!t)
+		return;
+	rs_race_adopt(t, addr, size, stack);
+	race_leave(t);
 }
 
 void rs_race_usable(struct rs_race_thread *t, uintptr_t addr, uint64_t size)
@@ -609,11 +641,9 @@ void rs_race_usable(struct rs_race_thread *t, uintptr_t addr, uint64_t size)
 		rs_race_set_freed(addr, addr + (size < 1u << 30 ? size : 1u << 30), false);
 		return;
 	}
-	self->busy = (uintptr_t)__builtin_frame_address(0);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	race_enter(self, (uintptr_t)__builtin_frame_address(0));
 	rs_race_grow(self, addr, size);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	self->busy = 0;
+	race_leave(self);
 }
 
 void rs_race_after_fork(uint32_t number)

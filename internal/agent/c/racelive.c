@@ -6,15 +6,17 @@
 enum { VALUE = 16 };
 
 /* The race that is about to be noted: what is there to be known about it now alone. */
-static void look(const struct rs_race_found *found)
+static bool look(const struct rs_race_found *found)
 {
 	struct rs_thread *t = rs_thread_tls;
 	uint64_t addr = found->addr > found->addr2 ? found->addr : found->addr2, value[2] = {0, 0};
 	unsigned known = found->size < VALUE ? (unsigned)found->size : VALUE;
 	struct rs_place in = {0, 0};
 	struct rs_frame f;
+	if (found->rule != RS_RACE_RULE_USE_AFTER_FREE && rs_library_cache(found))
+		return false;
 	if (!t || t->number != found->by || t->emit_sp || found->kind & RS_RACE_OBJECT)
-		return;
+		return true;
 	if (!rs_peek(value, found->addr, known)) /* the access may be one that faults */
 		known = 0;
 	if (rs_config.stack_depth && found->rule != RS_RACE_RULE_USE_AFTER_FREE && rs_frames_own(t, addr)) {
@@ -24,11 +26,12 @@ static void look(const struct rs_race_found *found)
 		in = rs_frames_creator(t, addr);
 	if (known || in.pc)
 		RS_EMIT(t, FRAME, frame, (uint8_t)known, found->addr, found->pc, value[0], value[1], addr, in.pc, in.cfa);
+	return true;
 }
 
 void rs_race_live_begin(void)
 {
-	const struct rs_race_config config = {.max_pages = rs_config.race_pages, .look = look};
+	const struct rs_race_config config = {.max_pages = rs_config.race_pages, .look = look, .due = rs_signal_due};
 	if (rs_config.races && !rs_race_begin(&config))
 		rs_give_up("out of memory for looking for races; it is no longer watched", 0);
 }

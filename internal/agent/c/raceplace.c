@@ -99,6 +99,15 @@ void rs_race_place_give_slot(uint32_t i, uint32_t slot)
 	}
 }
 
+void rs_race_place_join(uint32_t i, const struct race_stamp *s)
+{
+	struct place *p = locked(i);
+	if (p) {
+		rs_race_join_stamps(&p->s, s);
+		rs_race_unlock(&p->lock);
+	}
+}
+
 void rs_race_place_take(uint32_t i, struct race_thread *t)
 {
 	struct place *p = locked(i);
@@ -155,11 +164,12 @@ static void kill(uint32_t i, uint32_t forward)
 }
 
 /* Movs of these bytes that were seen before they proved atomic. */
-static void learn_atomic(struct race_thread *by, struct place *n, uint32_t self)
+static void learn_atomic(struct race_thread *by, struct place *n, uint32_t self, bool quiet)
 {
 	uint32_t slots[PLACES], at[PLACES];
 	unsigned count = 0, movs = rs_race_places(n->lo, n->hi, PLACE_MOV, at);
-	rs_race_give(&n->s, by);
+	if (!quiet)
+		rs_race_give(&n->s, by);
 	for (uint64_t cell = n->lo >> 3; cell <= (n->hi - 1) >> 3; cell++) {
 		count = rs_race_mark(by, cell, race_mask(cell, n->lo, n->hi), slots, PLACES);
 		for (unsigned i = 0; i < count; i++)
@@ -191,7 +201,7 @@ static void learn_atomic(struct race_thread *by, struct place *n, uint32_t self)
 	}
 }
 
-static void learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned flags)
+static void learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned flags, bool quiet)
 {
 	uint32_t at[PLACES];
 	unsigned kind = flags & PLACE_ATOMIC ? PLACE_ATOMIC : PLACE_MOV, count = rs_race_places(lo, hi, kind, at);
@@ -238,7 +248,7 @@ static void learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned fla
 	for (unsigned k = 0; k < count; k++)
 		kill(at[k] & ~PLACE_CERTAIN, i);
 	if (kind == PLACE_ATOMIC)
-		learn_atomic(by, n, i);
+		learn_atomic(by, n, i, quiet);
 	else
 		for (uint64_t cell = from >> 3; cell <= (to - 1) >> 3; cell++)
 			rs_race_mark(by, cell, race_mask(cell, from, to), NULL, 0);
@@ -248,6 +258,8 @@ static void learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned fla
 void rs_race_learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned flags)
 {
 	uint32_t at[PLACES];
+	bool quiet = flags & PLACE_QUIET;
+	flags &= ~(unsigned)PLACE_QUIET;
 	unsigned n = rs_race_places(lo, hi, flags & PLACE_ATOMIC ? PLACE_ATOMIC : PLACE_MOV, at);
 	if (n == 1) {
 		const struct place *p = race_at(&places, at[0] & ~PLACE_CERTAIN);
@@ -258,7 +270,7 @@ void rs_race_learn(struct race_thread *by, uint64_t lo, uint64_t hi, unsigned fl
 		rs_race_amnesty();
 		return;
 	}
-	learn(by, lo, hi, flags);
+	learn(by, lo, hi, flags, quiet);
 	rs_race_unlock(&learn_lock);
 }
 

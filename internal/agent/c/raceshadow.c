@@ -321,8 +321,8 @@ static bool freed_here(const struct race_page *g, uint64_t cell, uint8_t mask)
 /* Notes a race of x, an access that was not made yet. */
 static void note(const struct access *x, const struct rs_race_found *f, unsigned rests)
 {
-	if (rs_race_configured.look && f->pc && rs_race_is_new(f))
-		rs_race_configured.look(f);
+	if (rs_race_configured.look && f->pc && rs_race_is_new(f) && !rs_race_configured.look(f))
+		return;
 	rs_race_found(f, x->lo, x->hi, rests, x->began);
 }
 
@@ -381,9 +381,9 @@ static void tell(struct access *x)
 static inline bool fits(uint64_t lo, uint64_t size) { return size != 0 && size <= 64 && lo + size > lo; }
 
 /* Bytes that a locked instruction accesses, or a plain store before a fence. */
-static void atomic_now(struct race_thread *t, uint64_t lo, uint64_t size)
+static void atomic_now(struct race_thread *t, uint64_t lo, uint64_t size, bool quiet)
 {
-	rs_race_learn(t, lo, lo + size, PLACE_ATOMIC);
+	rs_race_learn(t, lo, lo + size, PLACE_ATOMIC | (quiet ? PLACE_QUIET : 0));
 }
 
 static void done(struct race_thread *t, uint64_t lo, uint64_t size)
@@ -393,19 +393,32 @@ static void done(struct race_thread *t, uint64_t lo, uint64_t size)
 		rs_race_place_take(at[i], t);
 }
 
+/* The atomic at lo was read, and what that follows is acquired by the next fence alone. Of more than READS the oldest is taken now: too much order is never wrong. */
+static void take_later(struct race_thread *t, uint64_t lo)
+{
+	for (unsigned i = 0; i < READS && i < t->read_count; i++)
+		if (t->read[i] == lo)
+			return;
+	uint64_t *at = &t->read[t->read_count++ % READS];
+	if (t->read_count > READS)
+		done(t, *at, 1);
+	*at = lo;
+}
+
 static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned kind, uint64_t pc, uint32_t stack)
 {
 	struct access x;
 	uint32_t at[PLACES];
 	unsigned places = 0;
 	if (kind & RS_RACE_FENCED && fits(lo, size))
-		atomic_now(t, lo, size);
-	kind &= ~(unsigned)RS_RACE_FENCED;
+		atomic_now(t, lo, size, false);
+	unsigned order = kind & (RS_RACE_NO_TAKE | RS_RACE_NO_GIVE);
+	kind &= ~(unsigned)(RS_RACE_FENCED | RS_RACE_NO_TAKE | RS_RACE_NO_GIVE);
 	bool mov = is_mov(lo, size, kind);
 	bool locked = kind & RS_RACE_ATOMIC && fits(lo, size);
 	if (kind & RS_RACE_FENCE) {
 		if (t->store_size)
-			atomic_now(t, t->store, t->store_size);
+			atomic_now(t, t->store, t->store_size, false);
 		t->store_size = 0;
 		return;
 	}
@@ -432,13 +445,15 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 	x.found_count = x.movs_count = 0;
 	x.began = rs_race_moment();
 	if (locked)
-		atomic_now(t, lo, size);
+		atomic_now(t, lo, size, order & RS_RACE_NO_GIVE);
 	if (locked || mov) {
 		struct race_page *g = race_page_at(lo >> 3 >> 9);
 		if (locked || (g && __atomic_load_n(&g->cell[lo >> 3 & (CELLS - 1)].places, __ATOMIC_ACQUIRE)) || (!g && rs_race_page_has_places(lo >> 12)))
 			places = rs_race_places(lo, lo + size, PLACE_ATOMIC | PLACE_MOV, at);
 	}
-	if (kind & RS_RACE_READ)
+	if (kind & RS_RACE_READ && order & RS_RACE_NO_TAKE)
+		take_later(t, lo);
+	else if (kind & RS_RACE_READ)
 		for (unsigned i = 0; i < places; i++)
 			if (at[i] & PLACE_CERTAIN) /* of atomics: it orders for certain */
 				rs_race_place_take(at[i], t);
@@ -468,8 +483,161 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 	if (x.found_count)
 		tell(&x);
 	if (kind & RS_RACE_WRITE)
-		for (unsigned i = 0; i < places; i++)
-			rs_race_place_give(at[i], t);
+		for (unsigned i = 0; i < places; i++) {
+			if (!(order & RS_RACE_NO_GIVE))
+				rs_race_place_give(at[i], t);
+			else if (t->fence.of)
+				rs_race_place_join(at[i], &t->fence);
+		}
+}
+
+/* What an access leaves of a point that it must come after, of bytes that it has; and what kind the point then is. ~0: it is not to be done at once. */
+static inline uint64_t left_at_once(const struct race_thread *t, uint64_t p, uint8_t *info, uint64_t e, uint8_t mask, bool write, bool mov)
+{
+	uint64_t shared = p & (uint64_t)mask << MASK_BITS;
+	unsigned was = race_kind(*info);
+	if (!shared)
+		return p;
+	bool mine = (p & EPOCH) == e, known = race_knows(t, p);
+	if (was == POINT_LAST_MOV && !(mov && !known))
+		return write && mov ? p & ~shared : p;
+	if ((was != POINT_WRITE && was != POINT_READ) || (!known && (write || was == POINT_WRITE)) || /* a race, or an order by movs */
+	    (mine && (!write || (was == POINT_WRITE && (!mov || *info & INFO_MOV)))))                /* nothing new, in part */
+		return ~0ull;
+	if (write && !mov && was == POINT_WRITE && *info & INFO_MOV && !(race_time(p) <= rs_race_common && race_slot(p) == 0)) {
+		if (p >> MASK_BITS != shared >> MASK_BITS)
+			return ~0ull;
+		*info = (uint8_t)((*info & 15) | POINT_LAST_MOV << INFO_KIND | INFO_MOV);
+		return p;
+	}
+	return write || (known && was == POINT_READ) ? p & ~shared : p;
+}
+
+static inline void put_point(struct race_cell *c, unsigned k, uint64_t e, uint32_t site, uint8_t info) /* as store_points */
+{
+	__atomic_store_n(&c->e[k], e, __ATOMIC_RELEASE);
+	c->site[k] = site;
+	__atomic_store_n(&c->info[k], info, __ATOMIC_RELEASE);
+}
+
+/* put_at_once where there are more than two points, or will be; the cell is locked. */
+static __attribute__((noinline)) uint64_t put_more(struct race_thread *t, struct race_cell *c, uint64_t cell, uint64_t e, uint64_t lo, uint64_t size, uint8_t mask, uint8_t info, uint32_t site)
+{
+	struct race_point *p = t->points;
+	unsigned n = load_points(t, cell, c), kind = race_kind(info), same = n, last_movs = 0;
+	bool write = kind == POINT_WRITE;
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t left = left_at_once(t, p[i].e, &p[i].info, e, mask, write, info & INFO_MOV);
+		if (left == ~0ull)
+			return 0;
+		if (left == p[i].e && (left & EPOCH) == e && bytes(&p[i]) && !(bytes(&p[i]) & mask) && p[i].site == site && site && race_kind(p[i].info) == kind && !(p[i].info & INFO_BEFORE))
+			same = i;
+		p[i].e = left;
+		last_movs += race_kind(p[i].info) == POINT_LAST_MOV && left >> MASK_BITS;
+	}
+	if (n + 1 >= POINTS || (last_movs > 1 && write)) /* of two the older one goes */
+		return 0;
+	if (same < n && aligned(lo, size))
+		p[same].e |= (uint64_t)mask << MASK_BITS;
+	else
+		p[same = n++] = (struct race_point){e | (uint64_t)mask << MASK_BITS, site, info};
+	make_first(p, same);
+	uint64_t first = p[0].e;
+	store_points(t, cell, c, n);
+	return first;
+}
+
+/* A plain access to the bytes of a cell that mask has, if nothing there races with it, and no mov may order it: what access() would come to, at once. Returns the cell's first point; 0: nothing was
+ * done. */
+static inline uint64_t put_at_once(struct race_thread *t, struct race_page *g, uint64_t cell, uint64_t lo, uint64_t size, uint8_t mask, bool write, bool mov, uint32_t site)
+{
+	struct race_cell *c = &g->cell[cell % CELLS];
+	uint64_t e = race_load(&t->quick.epoch), first = 0;
+	if (__atomic_load_n(&c->lock, __ATOMIC_RELAXED) || c->places || __atomic_exchange_n(&c->lock, 1, __ATOMIC_ACQUIRE))
+		return 0;
+	uint64_t was[2] = {c->e[0], c->e[1]}, left[2];
+	uint8_t kind = (write ? POINT_WRITE : POINT_READ) << INFO_KIND, info = (uint8_t)((lo < cell * 8 ? INFO_BEFORE : lo & 7) | kind | (mov ? INFO_MOV : 0)), its[2] = {c->info[0], c->info[1]};
+	if (__atomic_load_n(&g->number, __ATOMIC_ACQUIRE) != cell / CELLS || c->places || freed_here(g, cell, mask))
+		goto out;
+	if (RACE_UNLIKELY(c->more)) {
+		first = put_more(t, c, cell, e, lo, size, mask, info, site);
+		goto out;
+	}
+	left[0] = left_at_once(t, was[0], &its[0], e, mask, write, mov);
+	left[1] = left_at_once(t, was[1], &its[1], e, mask, write, mov);
+	if (left[0] == ~0ull || left[1] == ~0ull)
+		goto out;
+	for (unsigned k = 0; k < 2 && site && aligned(lo, size); k++) /* one point with others of its site */
+		if (left[k] == was[k] && (was[k] & EPOCH) == e && !(was[k] & (uint64_t)mask << MASK_BITS) && was[k] >> MASK_BITS && c->site[k] == site && (its[k] & (INFO_BEFORE | 7 << INFO_KIND)) == kind) {
+			first = was[k] | (uint64_t)mask << MASK_BITS;
+			if (k == 1)
+				put_point(c, 1, left[0] >> MASK_BITS ? left[0] : 0, c->site[0], its[0]);
+			else
+				put_point(c, 1, left[1] >> MASK_BITS ? left[1] : 0, c->site[1], its[1]);
+			put_point(c, 0, first, site, its[k]);
+			goto out;
+		}
+	if (left[0] >> MASK_BITS) {
+		if (left[1] >> MASK_BITS) {
+			first = put_more(t, c, cell, e, lo, size, mask, info, site);
+			goto out;
+		}
+		put_point(c, 1, left[0], c->site[0], its[0]);
+	} else if (left[1] != was[1] || its[1] != c->info[1])
+		put_point(c, 1, left[1] >> MASK_BITS ? left[1] : 0, c->site[1], its[1]);
+	first = e | (uint64_t)mask << MASK_BITS;
+	put_point(c, 0, first, site, info);
+out:
+	race_unlock_cell(c);
+	if (first && g->touched != rs_race_made_pages) /* it lies where all threads read */
+		g->touched = rs_race_made_pages;
+	return first;
+}
+
+static bool at_once(struct race_thread *t, uint64_t lo, uint64_t size, unsigned kind, uint64_t pc, uint32_t stack)
+{
+	uint64_t cell = lo >> 3;
+	struct race_page *g = race_page_at(cell / CELLS);
+	bool mov = is_mov(lo, size, kind);
+	if (!g || size == 0 || size > 8 - (lo & 7) ||
+	    !put_at_once(t, g, cell, lo, size, race_mask(cell, lo, lo + size), kind & RS_RACE_WRITE, mov, rs_race_intern(t, pc, size, stack, kind)))
+		return false;
+	t->store = lo;
+	t->store_size = mov && kind & RS_RACE_WRITE ? size : 0;
+	return true;
+}
+
+/* All of the bytes are in the cell's first point, which is of the thread and its time, and of a kind that counts. */
+static inline bool in_first(uint64_t e, const struct race_page *g, uint64_t cell, uint8_t mask, bool write)
+{
+	const struct race_cell *c = &g->cell[cell % CELLS];
+	unsigned kind = race_kind(__atomic_load_n(&c->info[0], __ATOMIC_ACQUIRE));
+	uint64_t first = race_load(&c->e[0]);
+	return (first & EPOCH) == e && !(mask & ~(first >> MASK_BITS)) && (kind == POINT_WRITE || (kind == POINT_READ && !write)) && !__atomic_load_n(&c->places, __ATOMIC_RELAXED) &&
+		!__atomic_load_n(&c->lock, __ATOMIC_ACQUIRE) && __atomic_load_n(&g->number, __ATOMIC_ACQUIRE) == cell / CELLS;
+}
+
+uint64_t rs_race_quick(struct race_thread *t, const struct race_page *page, uint64_t lo, uint64_t size, unsigned kind, uint32_t site)
+{
+	struct race_page *g = (struct race_page *)page;
+	bool write = kind & RS_RACE_WRITE, mov = is_mov(lo, size, kind);
+	uint64_t first = 0, cell = lo >> 3, last = (lo + size - 1) >> 3;
+	race_enter(t, (uintptr_t)__builtin_frame_address(0));
+	if (cell == last)
+		first = put_at_once(t, g, cell, lo, size, race_mask(cell, lo, lo + size), write, mov, site);
+	else
+		for (; cell <= last; cell++) {
+			uint8_t mask = race_mask(cell, lo, lo + size);
+			first = in_first(race_load(&t->quick.epoch), g, cell, mask, write) ? 1 : put_at_once(t, g, cell, lo, size, mask, write, mov, site);
+			if (!first)
+				break;
+		}
+	if (first) {
+		t->store = lo;
+		t->store_size = mov && write ? size : 0;
+	}
+	race_leave(t);
+	return first;
 }
 
 void rs_race_access(struct rs_race_thread *quick, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
@@ -479,15 +647,30 @@ void rs_race_access(struct rs_race_thread *quick, uintptr_t addr, uint64_t size,
 		rs_race_amnesty();
 		return;
 	}
-	t->busy = (uintptr_t)__builtin_frame_address(0);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	race_enter(t, (uintptr_t)__builtin_frame_address(0));
 	if (kind & RS_RACE_DONE) {
 		if (fits(addr, size))
 			done(t, addr, size);
-	} else
+	} else if (kind & ~(unsigned)(RS_RACE_READ | RS_RACE_WRITE | RS_RACE_REPEATED | RS_RACE_CALLED) || !at_once(t, addr, size, kind, pc, stack))
 		access(t, addr, size, kind, pc, stack);
-	__atomic_signal_fence(__ATOMIC_SEQ_CST);
-	t->busy = 0;
+	race_leave(t);
+}
+
+void rs_race_fence(struct rs_race_thread *quick, bool acquires, bool releases)
+{
+	struct race_thread *t = (struct race_thread *)quick;
+	if (t->busy) {
+		rs_race_amnesty();
+		return;
+	}
+	race_enter(t, (uintptr_t)__builtin_frame_address(0));
+	for (unsigned i = 0; acquires && i < READS && i < t->read_count; i++)
+		done(t, t->read[i], 1);
+	if (acquires)
+		t->read_count = 0;
+	if (releases)
+		rs_race_give(&t->fence, t);
+	race_leave(t);
 }
 
 void rs_race_called(struct race_thread *t, uint64_t addr, uint64_t size, unsigned kind, uint64_t pc, uint32_t stack)

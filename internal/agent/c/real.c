@@ -32,8 +32,7 @@ void rs_real_init(void)
 	state = 2;
 }
 
-/* Before there is a second thread. What a miss allocates comes from the early area meanwhile: nothing of ours is the first in the program's heap, which may still be moved (vm.c). */
-void rs_real_init_maybe(void)
+void rs_real_quietly(void (*find)(void))
 {
 	__typeof__(rs_real.malloc) malloc = rs_real.malloc;
 	__typeof__(rs_real.calloc) calloc = rs_real.calloc;
@@ -41,14 +40,21 @@ void rs_real_init_maybe(void)
 	rs_real.malloc = NULL;
 	rs_real.calloc = NULL;
 	rs_real.realloc = NULL;
-#define R_AS(ret, member, name, version, args) rs_real.member = (ret(*) args)rs_real_find(#name, version);
-	RS_REAL_MAYBE
-#undef R_AS
-	dlerror(); /* a miss must not be the program's first dlerror() */
+	find();
 	rs_real.malloc = malloc;
 	rs_real.calloc = calloc;
 	rs_real.realloc = realloc;
 }
+
+static void find_maybe(void)
+{
+#define R_AS(ret, member, name, version, args) rs_real.member = (ret(*) args)rs_real_find(#name, version);
+	RS_REAL_MAYBE
+#undef R_AS
+	dlerror(); /* a miss must not be the program's first dlerror() */
+}
+
+void rs_real_init_maybe(void) { rs_real_quietly(find_maybe); }
 
 void *rs_real_meant(const char *name, const char *version)
 {

@@ -18,6 +18,8 @@ extern struct rs_real_table rs_real __attribute__((visibility("hidden")));
 void rs_real_init(void);
 /* The rest of rs_real, which the program may lack. Called by the constructor; these are NULL before. */
 void rs_real_init_maybe(void) __attribute__((visibility("hidden")));
+/* Looks names up before there is a second thread. What a miss allocates comes from the early area meanwhile: nothing of ours is the first in the program's heap, which may still be moved (vm.c). */
+void rs_real_quietly(void (*find)(void)) __attribute__((visibility("hidden")));
 /* The next definition of name after ours, of that version ("" for the default); NULL if there is none. Async-signal-unsafe. */
 void *rs_real_find(const char *name, const char *version) __attribute__((visibility("hidden")));
 /* What the program and its libraries mean by that name, which may be a copy in the executable; NULL: there is none, and that is no error. */

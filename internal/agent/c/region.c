@@ -303,6 +303,14 @@ struct rs_thread *rs_region_claim(int sock, long *why)
 	return t;
 }
 
+void rs_region_each(void (*f)(struct rs_thread *t))
+{
+	for (uint32_t i = 0; i < __atomic_load_n(&home_count, __ATOMIC_ACQUIRE); i++)
+		for (unsigned k = 0; k < homes[i]->slots; k++)
+			if (__atomic_load_n(&homes[i]->claimed, __ATOMIC_ACQUIRE) >> k & 1 && homes[i]->threads[k].number)
+				f(&homes[i]->threads[k]);
+}
+
 void rs_region_unclaim(struct rs_thread *t)
 {
 	__atomic_fetch_and(&t->home->claimed, ~(1ull << t->index), __ATOMIC_RELEASE);

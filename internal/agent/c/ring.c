@@ -2,6 +2,7 @@
  * the thread's own memory, unless there is no room. Everything here may run in a signal handler. */
 #include "core.h"
 #include "guardlog.h"
+#include "guardrace.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -163,7 +164,9 @@ uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
 	if (RS_UNLIKELY(rs_config.races | rs_config.guard)) {
 		/* What is executed again was told when it was recorded. */
 		if (rs_config.guard && rs_guard_mode() == RS_GUARD_REPLAY)
-			return NULL;
+			return rs_config.races ? rs_guard_race_room(t, id, words) : NULL;
+		if (rs_guard_race_untold && *rs_guard_race_untold && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
+			rs_guard_race_tell(t);
 		if (rs_config.races && id != RS_EV_RACE && id != RS_EV_FRAME && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
 			rs_race_live_say(t, id);
 	}
@@ -176,6 +179,10 @@ void rs_commit_record(struct rs_thread *t)
 {
 	if (RS_UNLIKELY(!t->emit_sp))
 		return; /* a forked child went on in the middle of an emission of its parent's: see rs_region_after_fork */
+	if (RS_UNLIKELY(rs_config.races && rs_config.guard)) {
+		rs_guard_race_commit(t);
+		return;
+	}
 	unsigned lane = t->nested;
 	struct rs_lane *l = &t->slot->lane[lane];
 	if (RS_UNLIKELY(rs_config.races))

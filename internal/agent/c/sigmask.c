@@ -47,7 +47,7 @@ static void changed(struct rs_thread *t, int how, uint64_t set, uint64_t old)
 /* Where SIGTRAP is ours (trap.c). */
 static int trapping_mask(int how, const sigset_t *set, sigset_t *old, int (*real)(int, const sigset_t *, sigset_t *))
 {
-	sigset_t room, own = {{0}}, *o = old ? old : &own;
+	sigset_t room = {{0}}, own = {{0}}, *o = old ? old : &own;
 	bool was = rs_trap_blocked(), named = set && set->__val[0] & bit(SIGTRAP);
 	uint64_t asked = set ? set->__val[0] : 0;
 	int r = real(how, rs_trap_filter(set, &room), o);
@@ -182,7 +182,7 @@ void rs_mask_wait_end(const struct rs_mask_wait *w)
 
 RS_EXPORT int sigsuspend(const sigset_t *set)
 {
-	sigset_t room;
+	sigset_t room = {{0}};
 	set = rs_trap_filter(set, &room);
 	if (RS_LIKELY(!rs_config.all))
 		return RS_REAL(sigsuspend)(set);

@@ -8,7 +8,10 @@
 #include "proc.h"
 #include "patch.h"
 #include "calls.h"
+#include "guardsignal.h"
+#include "race.h"
 #include "share.h"
+#include "world.h"
 #include <errno.h>
 #include <time.h>
 
@@ -49,11 +52,45 @@ static void patched_handler(int sig, siginfo_t *info, ucontext_t *uc, uintptr_t 
 	}
 }
 
+/* What a handler does in the middle of the detector's work could not be judged. So the signal is sent to the thread once more, as it is, and waits, with all others, until that is done. False: the handler is to run
+ * now: a fault's signal, a handler that was set for one signal, signals that queue while more of them wait (they would change places), no room in the queue, a program that shut itself in. */
+static bool put_off(int sig, siginfo_t *info, ucontext_t *uc, uint32_t stub)
+{
+	enum { FAULTS = 1 << (SIGILL - 1) | 1 << (SIGTRAP - 1) | 1 << (SIGBUS - 1) | 1 << (SIGFPE - 1) | 1 << (SIGSEGV - 1) | 1 << (SIGSYS - 1), FIRST_QUEUED = 32 };
+	struct rs_thread *t = rs_thread_tls;
+	struct rs_race_thread *r = t ? t->race : NULL;
+	uintptr_t inside = r && r->number == t->number ? rs_race_inside(r) : 0;
+	if (!inside || inside < (uintptr_t)uc->uc_mcontext.gregs[REG_RSP] || !(handlers[stub] & HAS_INFO) || rs_sandboxed)
+		return false;
+	if (sig < FIRST_QUEUED && FAULTS >> (sig - 1) & 1)
+		return false;
+	struct rs_kernel_action now;
+	if (RS_SYS4(SYS_rt_sigaction, sig, NULL, &now, 8) != 0 || now.handler != (uintptr_t)rs_signal_stubs + stub * STUB_BYTES)
+		return false;
+	uint64_t all = ~((uint64_t)FAULTS | 1ull << (RS_WORLD_SIGNAL - 1)), mask, waiting = 0;
+	if (RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &all, &mask, 8) != 0)
+		return false;
+	bool behind = sig >= FIRST_QUEUED && (RS_SYS2(SYS_rt_sigpending, &waiting, 8) != 0 || waiting >> (sig - 1) & 1);
+	if (behind || RS_SYS4(SYS_rt_tgsigqueueinfo, rs_os_pid(), rs_os_tid(), sig, info) != 0) {
+		RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
+		return false;
+	}
+	t->put_off_mask = uc->uc_sigmask.__val[0];
+	uc->uc_sigmask.__val[0] |= all;
+	rs_race_put_off(r);
+	return true;
+}
+
+void rs_signal_due(void) { RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &rs_thread_tls->put_off_mask, NULL, 8); }
+
 void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
 	if (rs_share_on)
 		share_set_rights(rs_share_closed());
-	rs_guard_lost(RS_GUARD_LOST_SIGNAL);
+	if (RS_UNLIKELY(rs_guard_on) && rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, handlers[stub] & HAS_INFO))
+		return;
+	if (rs_config.races && !rs_guard_on && put_off(sig, info, context, stub))
+		return;
 	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
 	if (t) {
 		int code = handlers[stub] & HAS_INFO ? info->si_code : 0;
@@ -67,6 +104,8 @@ void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 	t = rs_config.all ? rs_self() : NULL;
 	if (t)
 		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
+	if (RS_UNLIKELY(rs_guard_on))
+		rs_guard_signal_over(context);
 }
 
 /* The stub for a handler; the handler itself when there are no more. Lock-free: this may run in a signal handler. */
@@ -89,6 +128,8 @@ RS_GENERAL static uintptr_t behind_stub(uintptr_t p)
 	uintptr_t at = p - (uintptr_t)rs_signal_stubs;
 	return at < STUBS * STUB_BYTES ? handlers[at / STUB_BYTES] : 0;
 }
+
+bool rs_signal_at_stub(uintptr_t pc) { return pc - (uintptr_t)rs_signal_stubs < STUBS * STUB_BYTES; }
 
 static void unstub(struct sigaction *sa)
 {

@@ -1,4 +1,5 @@
 /* spin.c: POSIX spin locks. A word without an owner: 1 free, less taken (glibc on x86-64); what a thread holds, only its held list says. */
+#include "guardrace.h"
 #include "sync.h"
 
 /* Tries, each after a pause, before a wait is announced: some tens of microseconds, as long as a fair critical section might take. */
@@ -93,6 +94,8 @@ RS_EXPORT int pthread_spin_unlock(pthread_spinlock_t *l)
 	} else if (rs_config.misuse) {
 		check_unlock(t, l, RS_SITE);
 	}
+	if (RS_UNLIKELY(rs_guard_on))
+		RS_GUARD_GIVES((uintptr_t)l, false);
 	return REAL(pthread_spin_unlock)(l);
 }
 

@@ -471,23 +471,48 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 	return id;
 }
 
-/* The stack that is remembered of there; 0: none is. */
-static inline uint32_t again(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+/* The stack that is remembered of there; 0: none is. *as: where. */
+static inline uint32_t again_at(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const struct remembered **as)
 {
 	struct memory *m = t->stack_memory;
 	if (RS_UNLIKELY(!m || rsp < t->stack_lo || rsp >= t->stack_hi))
 		return 0;
 	uint64_t writes = m->writes, room = t->stack_hi - rsp;
 	RS_BARRIER();
-	struct remembered *r = set_of(m, frame_hash(pc, rsp), rsp, room);
+	const struct remembered *r = set_of(m, frame_hash(pc, rsp), rsp, room);
 	for (unsigned i = 0; i < WAYS; i++)
 		if (as_before(&r[i], pc, rsp, rbp, depth, room)) {
 			uint32_t id = r[i].id;
+			*as = &r[i];
 			RS_BARRIER();
 			if (RS_LIKELY(m->writes == writes && id != 0))
 				return id;
 		}
 	return 0;
+}
+
+static inline uint32_t again(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+{
+	const struct remembered *as;
+	return again_at(t, pc, rsp, rbp, depth, &as);
+}
+
+uint32_t rs_stack_remembered(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as)
+{
+	return again_at(t, pc + 1, rsp, rbp, depth, (const struct remembered **)as);
+}
+
+bool rs_stack_same(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+{
+	const struct remembered *r = as;
+	const struct memory *m = t->stack_memory;
+	if (RS_UNLIKELY(!m || rsp < t->stack_lo || rsp >= t->stack_hi))
+		return false;
+	uint64_t writes = m->writes;
+	RS_BARRIER();
+	bool same = as_before(r, pc + 1, rsp, rbp, depth, t->stack_hi - rsp) && r->id == id;
+	RS_BARRIER();
+	return same && m->writes == writes;
 }
 
 static inline uint32_t from(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)

@@ -6,7 +6,7 @@
  *
  * Ground rules: nothing is held across the real call, no stream is locked, nothing of it is read but the descriptor; errno is the real call's. A stream of memory or of a program's own functions has no descriptor.
  *
- * Not seen: what perror, psignal, error, warn and syslog write, and a read that has stdout written because it waits for a terminal.
+ * messages.c has what writes messages. Not seen: a read that has stdout written because it waits for a terminal.
  */
 #include "called.h"
 #include "fd.h"
@@ -194,7 +194,8 @@ PRINTS(wchar_t, wprintf, vwprintf, fwprintf, vfwprintf, __wprintf_chk, __vwprint
 	static const struct rs_called_real *const real_at_##name __attribute__((section("rs_called_reals"), used)) = &real_row_##name; \
 	RS_TOLD ret rs_##name params __asm__(#name); \
 	RS_TOLD ret rs_##name params
-#define SCAN(name, by, params, last, args, f) \
+/* of: the function that takes a va_list, or one that is as good where libc has no such name, which only dlsym can ask for then. */
+#define SCAN(name, by, params, last, args, f, of) \
 	RS_TOLD int rs_##name params __asm__(#name); \
 	RS_TOLD int rs_##name params \
 	{ \
@@ -202,17 +203,17 @@ PRINTS(wchar_t, wprintf, vwprintf, fwprintf, vfwprintf, __wprintf_chk, __vwprint
 		va_list v; \
 		va_start(v, last); \
 		rs_watch_changes(); \
-		int r = real_##by args; \
+		int r = (real_##by ? real_##by : of) args; \
 		rs_stream_reads(f); \
 		va_end(v); \
 		return r; \
 	}
-#define SCANS(type, scan, vscan, fscan, vfscan) \
+#define SCANS(type, scan, vscan, fscan, vfscan, old_vscan, old_vfscan) \
 	NAMED(int, vfscan, (FILE * f, const type *s, va_list v)) \
 	{ \
 		RS_NEED(vfscan); \
 		rs_watch_changes(); \
-		int r = real_##vfscan(f, s, v); \
+		int r = (real_##vfscan ? real_##vfscan : real_##old_vfscan)(f, s, v); \
 		rs_stream_reads(f); \
 		return r; \
 	} \
@@ -220,16 +221,18 @@ PRINTS(wchar_t, wprintf, vwprintf, fwprintf, vfwprintf, __wprintf_chk, __vwprint
 	{ \
 		RS_NEED(vscan); \
 		rs_watch_changes(); \
-		int r = real_##vscan(s, v); \
+		int r = (real_##vscan ? real_##vscan : real_##old_vscan)(s, v); \
 		rs_stream_reads(stdin); \
 		return r; \
 	} \
-	SCAN(fscan, vfscan, (FILE * f, const type *s, ...), s, (f, s, v), f) \
-	SCAN(scan, vscan, (const type *s, ...), s, (s, v), stdin)
-SCANS(char, scanf, vscanf, fscanf, vfscanf)
-SCANS(char, __isoc99_scanf, __isoc99_vscanf, __isoc99_fscanf, __isoc99_vfscanf)
-SCANS(wchar_t, wscanf, vwscanf, fwscanf, vfwscanf)
-SCANS(wchar_t, __isoc99_wscanf, __isoc99_vwscanf, __isoc99_fwscanf, __isoc99_vfwscanf)
+	SCAN(fscan, vfscan, (FILE * f, const type *s, ...), s, (f, s, v), f, real_##old_vfscan) \
+	SCAN(scan, vscan, (const type *s, ...), s, (s, v), stdin, real_##old_vscan)
+SCANS(char, scanf, vscanf, fscanf, vfscanf, vscanf, vfscanf)
+SCANS(char, __isoc99_scanf, __isoc99_vscanf, __isoc99_fscanf, __isoc99_vfscanf, vscanf, vfscanf)
+SCANS(char, __isoc23_scanf, __isoc23_vscanf, __isoc23_fscanf, __isoc23_vfscanf, __isoc99_vscanf, __isoc99_vfscanf)
+SCANS(wchar_t, wscanf, vwscanf, fwscanf, vfwscanf, vwscanf, vfwscanf)
+SCANS(wchar_t, __isoc99_wscanf, __isoc99_vwscanf, __isoc99_fwscanf, __isoc99_vfwscanf, vwscanf, vfwscanf)
+SCANS(wchar_t, __isoc23_wscanf, __isoc23_vwscanf, __isoc23_fwscanf, __isoc23_vfwscanf, __isoc99_vwscanf, __isoc99_vfwscanf)
 
 RS_TELLS(int, vdprintf, (int fd, const char *s, va_list v))
 {

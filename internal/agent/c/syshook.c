@@ -6,7 +6,9 @@
  * call is made with rsp - RS_CALL_FRAME, which no system call looks at but those that are left to the trampoline. */
 #include "calls.h"
 #include "core.h"
+#include "guardsignal.h"
 #include "guardsys.h"
+#include <errno.h>
 
 #define STR(x) #x
 #define XSTR(x) STR(x)
@@ -133,6 +135,8 @@ __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.ty
 	"	jmp 3b\n"
 	"8:\n"
 	CALL_C(rs_call_after)
+	"	testq %rax, %rax\n"
+	"	jnz 7f\n"
 	FORGET_C
 	"	movq " RDI "(%rsp), %rdi\n	movq " RSI "(%rsp), %rsi\n	movq " R10 "(%rsp), %r10\n	movq " R8 "(%rsp), %r8\n	movq " R9 "(%rsp), %r9\n"
 	"	jmp 3b\n"
@@ -308,6 +312,8 @@ static uintptr_t next_of(uintptr_t at)
 
 uint64_t rs_hook_next(const greg_t *g) { return (uintptr_t)g[REG_RIP] == (uintptr_t)rs_syscall_hook ? (uint64_t)g[REG_RCX] + 2 : 0; }
 
+uint64_t rs_hook_exit(void) { return (uintptr_t)rs_hook_leaving; }
+
 bool rs_hook_frame(uintptr_t *pc, uintptr_t *rsp)
 {
 	if (!within(*pc, rs_hook_number, rs_syscall_hook_end) || within(*pc, rs_hook_left, rs_hook_gone) || within(*pc, rs_hook_passed, rs_hook_pass_gone))
@@ -398,10 +404,14 @@ bool rs_hook_skip(greg_t *g)
 {
 	uintptr_t pc = (uintptr_t)g[REG_RIP];
 	const struct rs_call *c = (const struct rs_call *)g[REG_RSP];
-	if (pc + 2 != (uintptr_t)rs_hook_made || c->see != 1 || c->guard_state != RS_GUARD_CALL_NOTED)
+	if (pc + 2 != (uintptr_t)rs_hook_made || c->see != 1 || (c->guard_state != RS_GUARD_CALL_NOTED && c->guard_state != RS_GUARD_CALL_WAIT))
+		return false;
+	struct rs_guard_log *t = rs_guard_self();
+	bool handles = t && rs_guard_signal_next(t);
+	if (c->guard_state == RS_GUARD_CALL_WAIT && !handles)
 		return false;
 	g[REG_RIP] = (greg_t)(uintptr_t)rs_hook_made;
-	g[REG_RAX] = 0;
+	g[REG_RAX] = handles ? -EINTR : 0;
 	return true;
 }
 

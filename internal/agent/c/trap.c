@@ -5,6 +5,7 @@
  * then the byte in the text says whose the trap is. */
 #include "patch.h"
 #include "calls.h"
+#include "guardpage.h"
 #include "guardstep.h"
 #include "guardwatch.h"
 #include "share.h"
@@ -151,9 +152,15 @@ static void handler(int sig, siginfo_t *info, void *context)
 	uintptr_t to = info->si_code == SI_KERNEL ? destination((uintptr_t)g[REG_RIP] - 1) : 0;
 	if (to)
 		g[REG_RIP] = (greg_t)to;
+	else if (info->si_code == SI_KERNEL && rs_guard_step_int3(uc))
+		return;
 	else if (info->si_code == TRAP_PERF && rs_guard_watch_hit(info, uc))
 		return;
+	else if (info->si_code == TRAP_TRACE && rs_guard_page_stepped(uc))
+		return;
 	else if ((info->si_code == TRAP_PERF || info->si_code == TRAP_TRACE) && rs_guard_step_trap(info, uc))
+		return;
+	else if (rs_guard_watch_debug(info, uc))
 		return;
 	else if (rs_share_on && rs_share_stepped(info, uc))
 		return;
@@ -225,7 +232,7 @@ int rs_trap_action(const struct sigaction *act, struct sigaction *old)
 
 RS_GENERAL long rs_trap_raw(const struct rs_kernel_action *act, struct rs_kernel_action *old)
 {
-	uint64_t all = ~(uint64_t)TRAP_BIT, mask = 0;
+	uint64_t all = ~(uint64_t)TRAP_BIT & ~rs_os_open, mask = 0;
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, 8);
 	rs_lock(&lock);
 	old->handler = (uintptr_t)own.sa_handler;

@@ -170,6 +170,13 @@ static bool same_function(struct rs_thread *t, uintptr_t a, uintptr_t b)
 	return x == y && x != 0;
 }
 
+uintptr_t rs_walk_beginning(struct rs_thread *t, uintptr_t pc)
+{
+	const struct rs_module *m = module_of(t, pc);
+	uint32_t row = m && __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) == RS_TABLE_HAS ? row_of(m, pc) : 0;
+	return row ? m->rows_base + m->rows[row - 1].pc : 0;
+}
+
 static inline struct rs_unwind_rule rule_of(struct rs_thread *t, struct walk *k, uint64_t generation, uintptr_t pc)
 {
 	struct cache *c = k->cache;

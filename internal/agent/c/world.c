@@ -4,6 +4,7 @@
  * handler changes to a stack of ours and waits there. Whoever runs in the handler has all signals blocked. The list of threads is the kernel's (/proc/self/task), read again until nobody new is in it: a
  * thread that is being made appears there before its maker comes to its stop. */
 #include "world.h"
+#include "guardsignal.h"
 #include "guardsys.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -52,7 +53,7 @@ extern char rs_world_handler[] RS_HIDDEN, rs_world_restorer[] RS_HIDDEN;
 __asm__(".text\n.p2align 4\n.globl rs_world_handler\n.hidden rs_world_handler\n.type rs_world_handler, @function\n"
 	"rs_world_handler:\n"
 	"	movq %rsp, %r12\n	movq %rsi, %r13\n	movq %rdx, %rbx\n"
-	"	movq %rsi, %rdi\n"
+	"	movq %rsi, %rdi\n	movq %rdx, %rsi\n"
 	"	subq $8, %rsp\n"
 	"	call rs_world_arrive\n"
 	"	testq %rax, %rax\n"
@@ -80,15 +81,19 @@ static void nothing(void) {}
 uintptr_t rs_world_chain RS_HIDDEN = (uintptr_t)nothing;
 
 struct arrival { char *stack; struct rs_world_thread *t; };
-struct arrival rs_world_arrive(const siginfo_t *info) RS_HIDDEN;
+struct arrival rs_world_arrive(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
 void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc) RS_HIDDEN;
 
-struct arrival rs_world_arrive(const siginfo_t *info)
+struct arrival rs_world_arrive(const siginfo_t *info, ucontext_t *uc)
 {
 	struct arrival none = {NULL, NULL}, late = {NULL, (struct rs_world_thread *)1};
 	struct world *w = world;
 	if (!w || info->si_code != SI_QUEUE || (uint32_t)info->si_pid != w->pid)
 		return none;
+	if (info->si_value.sival_int == RS_GUARD_SIGNAL_LATE) {
+		rs_guard_signals_at_once(rs_os_tid(), uc);
+		return late;
+	}
 	uint32_t tid = rs_os_tid(), wanted = (uint32_t)info->si_value.sival_int << 2 | RS_WORLD_WANTED, n = __atomic_load_n(&w->count, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < n; i++) {
 		struct rs_world_thread *t = w->thread[i];
@@ -111,6 +116,19 @@ static __attribute__((noreturn)) void end_thread(void)
 	RS_SYS2(SYS_set_robust_list, &no_robust, 24);
 	RS_SYS1(SYS_exit, 0);
 	__builtin_unreachable();
+}
+
+/* A thread that did not come at once was called again. Its frame would come where the program goes on, on the program's stack, in the next epoch, whose re-execution has none. */
+static void drop_again(uint32_t number)
+{
+	const uint64_t set = 1ull << (RS_WORLD_SIGNAL - 1);
+	const struct timespec now = {0};
+	siginfo_t info;
+	while (!rs_sandboxed && RS_SYS4(SYS_rt_sigtimedwait, &set, &info, &now, 8) == RS_WORLD_SIGNAL)
+		if (info.si_code != SI_QUEUE || (uint32_t)info.si_pid != world->pid || (uint32_t)info.si_value.sival_int != number) {
+			RS_SYS4(SYS_rt_tgsigqueueinfo, world->pid, rs_os_tid(), RS_WORLD_SIGNAL, &info);
+			return;
+		}
 }
 
 /* rsp for rt_sigreturn: behind the first word of the frame from which the thread returns, which is where uc is. */
@@ -145,6 +163,7 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 			RS_SYS4(SYS_RSEQ, t->rseq, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
 		t->restore = false;
 	}
+	drop_again(number);
 	rs_guard_call_again(&t->call, uc);
 	if (t->order == RS_WORLD_BACK && rs_guard_mode() == RS_GUARD_REPLAY)
 		rs_hook_skip(uc->uc_mcontext.gregs);
@@ -290,7 +309,7 @@ static void wait_arrival(uint32_t seen)
 }
 
 /* glibc sets its own action when the program makes its first thread. */
-static long own_action(void)
+long rs_world_own_action(void)
 {
 	struct action now, ours = {(uintptr_t)rs_world_handler, SA_SIGINFO | SA_RESTART | SA_ONSTACK | SA_RESTORER, (uintptr_t)rs_world_restorer, ~0ull};
 	long r = RS_SYS4(SYS_rt_sigaction, RS_WORLD_SIGNAL, NULL, &now, 8);
@@ -321,7 +340,7 @@ static long gather(uint64_t until)
 			if (now - looked > 5000000) {
 				looked = now;
 				/* glibc's handler may have been put over ours in between, and taken the signal. */
-				r = own_action();
+				r = rs_world_own_action();
 				if (r == 0 && missing(true) && now > until)
 					r = -EBUSY;
 				for (uint32_t i = 0; r == 0 && i < world->count; i++)
@@ -341,7 +360,7 @@ static long gather(uint64_t until)
 long rs_world_stop(uint32_t ms)
 {
 	world->number = (world->number + 1) & (UINT32_MAX >> 2);
-	long r = own_action();
+	long r = rs_world_own_action();
 	uint64_t begun = now_ns();
 	if (r == 0)
 		r = gather(begun + ms * 1000000ull);

@@ -44,6 +44,8 @@ struct rs_world_thread {
  * Stops all threads but the caller. 0, or a negative errno with all threads let go: -EBUSY: a thread does not come (it waits for a vfork child, or has the signal blocked) within ms; -EAGAIN: no
  * signal can be queued (RLIMIT_SIGPENDING); -ENOMEM, -EMFILE: entries; others: /proc. */
 long rs_world_stop(uint32_t ms) RS_HIDDEN;
+/* Our signal comes to our handler from here on, until glibc takes it. Negative errno. */
+long rs_world_own_action(void) RS_HIDDEN;
 /* All stopped threads do what their order says. */
 void rs_world_go(void) RS_HIDDEN;
 /* While the world is stopped: the threads whose order is RS_WORLD_EXIT do that, and are gone when this returns. */

@@ -188,6 +188,7 @@ enum {
 	RS_NOTICE_HEAP_UNCHECKED = 16,
 	RS_NOTICE_KERNEL_REQUESTS = 17,
 	RS_NOTICE_STACKS_SHORT = 18,
+	RS_NOTICE_NO_WATCH = 19,
 };
 
 /* what is wrong with the bytes at or behind a heap block */
@@ -242,6 +243,14 @@ enum {
 	RS_BLOCK_STATE_STALE = 4,
 };
 
+/* what came of executing the last epoch again for a crash */
+enum {
+	RS_AGAIN_REPRODUCED = 1,
+	RS_AGAIN_OTHER = 2,
+	RS_AGAIN_BUSY = 3,
+	RS_AGAIN_LOST = 4,
+};
+
 /* how it is known who wrote */
 enum {
 	RS_WRITER_WATCHPOINT = 1,
@@ -267,6 +276,8 @@ enum {
 	RS_PATCH_ASK_TEST = 4,
 	RS_PATCH_ASK_MORE = 5,
 	RS_PATCH_ASK_SOON = 6,
+	RS_PATCH_ASK_SURVEY = 7,
+	RS_PATCH_ASK_WHOLE = 8,
 };
 
 /* what it is told to do */
@@ -284,6 +295,7 @@ enum {
 	RS_PATCH_DO_DEBUGGER = 11,
 	RS_PATCH_DO_STORE = 12,
 	RS_PATCH_DO_HEAP = 13,
+	RS_PATCH_DO_PRISTINE = 14,
 };
 
 /* functions and data of the agent that trampolines use */
@@ -295,6 +307,7 @@ enum {
 	RS_PATCH_FUNC_ACCESS = 4,
 	RS_PATCH_FUNC_SHARE_TABLE = 5,
 	RS_PATCH_FUNC_SHARE_STRING = 6,
+	RS_PATCH_FUNC_LOCK_HOOK = 7,
 };
 
 /* whose malloc a process has */
@@ -337,6 +350,13 @@ enum {
 	RS_GUARD_VERDICT_STACK = 11,
 	RS_GUARD_VERDICT_FAULT = 12,
 	RS_GUARD_VERDICT_FAILED = 15,
+};
+
+/* what came of a re-execution with all accesses judged: refused: the code could not be looked at; whole: it came to its end; astray: it went another way, and what was found is of before */
+enum {
+	RS_GUARD_JUDGED_REFUSED = 0,
+	RS_GUARD_JUDGED_WHOLE = 1,
+	RS_GUARD_JUDGED_ASTRAY = 2,
 };
 
 /* what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again */
@@ -1321,6 +1341,20 @@ static inline uint64_t rs_get_crash_source_size(const uint64_t *w) { return (uin
 static inline uint32_t rs_get_crash_source_alloc_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 0); }
 static inline uint32_t rs_get_crash_source_free_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 32); }
 
+/* [guard] What came of executing the last epoch again for the `crash` that comes next. reproduced: re-execution number `tries` was the first to come to the same signal at the same instruction of the same thread, with all events the same; verdict says whether memory was the same, too. other: none of `made` was; verdict is the last one's. busy: not all threads came to the epoch's end in time, so there was none. lost: nor could there be, for that reason. made counts re-executions that looked into it, too. */
+#define RS_EV_CRASH_AGAIN 89
+#define RS_CRASH_AGAIN_WORDS 2
+static inline void rs_put_crash_again(uint64_t *w, uint8_t again, uint8_t verdict, uint8_t lost, uint8_t tries, uint32_t made)
+{
+	(void)w;
+	w[1] = (uint64_t)again | (uint64_t)verdict << 8 | (uint64_t)lost << 16 | (uint64_t)tries << 24 | (uint64_t)made << 32;
+}
+static inline uint8_t rs_get_crash_again_again(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
+static inline uint8_t rs_get_crash_again_verdict(const uint64_t *w) { return (uint8_t)(w[1] >> 8); }
+static inline uint8_t rs_get_crash_again_lost(const uint64_t *w) { return (uint8_t)(w[1] >> 16); }
+static inline uint8_t rs_get_crash_again_tries(const uint64_t *w) { return (uint8_t)(w[1] >> 24); }
+static inline uint32_t rs_get_crash_again_made(const uint64_t *w) { return (uint32_t)(w[1] >> 32); }
+
 /* [all] About to write, send, close or shut down, by stdio as well if accesses are told. channel: identity of the kernel object (device and inode folded, direction in bit 63). fd: -1 for System V queues and semaphores, and for what inotify may tell of. */
 #define RS_EV_CHANNEL_RELEASE 96
 #define RS_CHANNEL_RELEASE_WORDS 3
@@ -1487,7 +1521,7 @@ struct rs_config {
 	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys */
 	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
 	uint32_t allocator; /* low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB */
-	uint32_t guard; /* bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual */
+	uint32_t guard; /* bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual */
 	uint32_t lines; /* 1: what recipes tell of accesses is counted by cache lines, and sent as `line` */
 	uint8_t end_padding[4];
 };
@@ -1584,6 +1618,23 @@ _Static_assert(offsetof(struct rs_slot, lane) == 48, "Slot.Lane");
 _Static_assert(offsetof(struct rs_slot, held) == 304, "Slot.Held");
 _Static_assert(offsetof(struct rs_slot, locks_taken) == 1296, "Slot.LocksTaken");
 
+/* How the coordinator has Go set the debug registers of all threads but its own, which stand, where the kernel refuses it breakpoints. It writes what is to be in them, then Word, and rings the doorbell; Go takes the question up, does it, writes Result, then Word, and wakes it. A question that was not taken up is withdrawn by 0. */
+struct rs_guard_debug {
+	uint32_t word; /* futex: number of the question << 2 | 1: asked, 2: taken up, 3: answered; 0: none */
+	int32_t result; /* of the last answer: 0, or a negative errno; then registers of some threads may have been set */
+	uint32_t except; /* the coordinator's thread id, as the process itself sees it */
+	uint32_t padding; /*  */
+	uint64_t address[4]; /* of registers 0 to 3 */
+	uint64_t control; /* of register 7; 0: none is on */
+};
+_Static_assert(sizeof(struct rs_guard_debug) == 56, "GuardDebug");
+_Static_assert(offsetof(struct rs_guard_debug, word) == 0, "GuardDebug.Word");
+_Static_assert(offsetof(struct rs_guard_debug, result) == 4, "GuardDebug.Result");
+_Static_assert(offsetof(struct rs_guard_debug, except) == 8, "GuardDebug.Except");
+_Static_assert(offsetof(struct rs_guard_debug, padding) == 12, "GuardDebug.Padding");
+_Static_assert(offsetof(struct rs_guard_debug, address) == 16, "GuardDebug.Address");
+_Static_assert(offsetof(struct rs_guard_debug, control) == 48, "GuardDebug.Control");
+
 /* How Go asks the coordinator of a process's epochs. Go writes Ask, then sets Request if that is 0, and wakes it; the coordinator writes what came of it, then Answered, and wakes that. One question at a time. */
 struct rs_guard_outside {
 	uint32_t request; /* futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own */
@@ -1599,8 +1650,9 @@ struct rs_guard_outside {
 	uint64_t log_bytes; /* likewise: of the logs of all threads */
 	uint64_t differs[5]; /* likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread */
 	uint64_t begun_ns; /* CLOCK_MONOTONIC when the present epoch began */
+	struct rs_guard_debug debug[1]; /*  */
 };
-_Static_assert(sizeof(struct rs_guard_outside) == 104, "GuardOutside");
+_Static_assert(sizeof(struct rs_guard_outside) == 160, "GuardOutside");
 _Static_assert(offsetof(struct rs_guard_outside, request) == 0, "GuardOutside.Request");
 _Static_assert(offsetof(struct rs_guard_outside, ask) == 4, "GuardOutside.Ask");
 _Static_assert(offsetof(struct rs_guard_outside, answered) == 8, "GuardOutside.Answered");
@@ -1614,6 +1666,7 @@ _Static_assert(offsetof(struct rs_guard_outside, events) == 40, "GuardOutside.Ev
 _Static_assert(offsetof(struct rs_guard_outside, log_bytes) == 48, "GuardOutside.LogBytes");
 _Static_assert(offsetof(struct rs_guard_outside, differs) == 56, "GuardOutside.Differs");
 _Static_assert(offsetof(struct rs_guard_outside, begun_ns) == 96, "GuardOutside.BegunNs");
+_Static_assert(offsetof(struct rs_guard_outside, debug) == 104, "GuardOutside.Debug");
 
 /* Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent. */
 struct rs_region {
@@ -1642,8 +1695,10 @@ struct rs_region {
 	uint64_t guard_lost[16]; /* likewise: epochs that cannot be executed again, by enum GuardLost */
 	uint64_t guard_verdicts[16]; /* likewise: epochs that were executed again, by enum GuardVerdict */
 	uint64_t guard_differs[6]; /* of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread */
+	uint64_t guard_tries[16]; /* likewise: crashes by the re-execution that was the first to come to it; 0: none was */
+	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3528];
+	uint8_t end_padding[3312];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1671,7 +1726,9 @@ _Static_assert(offsetof(struct rs_region, guard_stop_ns) == 152, "Region.GuardSt
 _Static_assert(offsetof(struct rs_region, guard_lost) == 160, "Region.GuardLost");
 _Static_assert(offsetof(struct rs_region, guard_verdicts) == 288, "Region.GuardVerdicts");
 _Static_assert(offsetof(struct rs_region, guard_differs) == 416, "Region.GuardDiffers");
-_Static_assert(offsetof(struct rs_region, guard) == 464, "Region.Guard");
+_Static_assert(offsetof(struct rs_region, guard_tries) == 464, "Region.GuardTries");
+_Static_assert(offsetof(struct rs_region, guard_judged) == 592, "Region.GuardJudged");
+_Static_assert(offsetof(struct rs_region, guard) == 624, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
@@ -1790,7 +1847,7 @@ struct rs_patch_page {
 	uint64_t frames; /* pages of the fd behind this structure that the process has mapped, for op frame; 0: it could not */
 	uint32_t forks; /* counter: forks of the process, before they are made; a child goes on in the same frames */
 	uint32_t turn; /* of the request: 1: the asker waits no longer; 2: Go changes the text without another word, so that the asker waits to the end. Whoever is first */
-	uint32_t unpatched; /* sites that the engine's client asked for, and that are not patched; by Go */
+	uint32_t unpatched; /* sites that the engine's client asked for, and that are not patched, but those without which it can do; by Go */
 	uint32_t spare2; /*  */
 	uint64_t xsave_mask; /* components of the processor's state that a call of a function may change; 0: not known */
 	uint32_t xsave_size; /* bytes of an area for them */

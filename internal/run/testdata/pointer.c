@@ -194,6 +194,34 @@ static void *other(void *arg)
 }
 FUNCTION void use_thread(struct thing *t) { use_locked(t); }
 
+// In functions that other threads call all the while, directly and by a pointer: what is there for the thread that crashes they meet, too.
+FUNCTION void spoil_crowd(void) { thing->data = (int *)0x1264; }
+FUNCTION int crowd3(const int *p, int k) { return k + *p; }
+static int (*volatile by_pointer)(const int *, int) = crowd3;
+FUNCTION int crowd2(const int *p, int k) { return by_pointer(p, k + 1) + 1; }
+FUNCTION int crowd1(const struct thing *t, int k) { return crowd2(t->data, k) + 1; }
+static pthread_barrier_t together;
+FUNCTION long crowd(int n, const struct thing *last)
+{
+	pthread_mutex_t own = PTHREAD_MUTEX_INITIALIZER;
+	int one = 1;
+	struct thing good = {.data = &one};
+	long sum = 0;
+	pthread_barrier_wait(&together);
+	for (int i = 0; i < n; i++) {
+		pthread_mutex_lock(&own);
+		sum += crowd1(last && i == n - 1 ? last : &good, i);
+		pthread_mutex_unlock(&own);
+	}
+	return sum;
+}
+static void *in_crowd(void *arg)
+{
+	(void)arg;
+	return (void *)crowd(2000, NULL);
+}
+FUNCTION void use_crowd(struct thing *t) { sink = crowd(500, t); }
+
 // Read from a block that was freed.
 FUNCTION void spoil_freed(void)
 {
@@ -259,7 +287,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 
@@ -287,6 +315,11 @@ int main(int argc, char **argv)
 		pthread_t t;
 		pthread_create(&t, NULL, other, thing);
 		pthread_join(t, NULL);
+	}
+	pthread_barrier_init(&together, NULL, 4);
+	for (int i = 0; i < 3 && !strcmp(name, "crowd"); i++) {
+		pthread_t t;
+		pthread_create(&t, NULL, in_crowd, NULL);
 	}
 	for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
 		if (!strcmp(name, kinds[i].name)) {

@@ -52,7 +52,7 @@ func TestDocsNeedMarkers(t *testing.T) {
 
 // layouts has the Go struct of every layout.
 var layouts = map[string]any{
-	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Moment": wire.Moment{}, "Slot": wire.Slot{}, "Region": wire.Region{}, "GuardOutside": wire.GuardOutside{},
+	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Moment": wire.Moment{}, "Slot": wire.Slot{}, "Region": wire.Region{}, "GuardDebug": wire.GuardDebug{}, "GuardOutside": wire.GuardOutside{},
 	"Hello": wire.Hello{}, "Welcome": wire.Welcome{}, "ModuleRequest": wire.ModuleRequest{}, "Tables": wire.Tables{},
 	"UnwindHeader": wire.UnwindHeader{}, "UnwindRow": wire.UnwindRow{}, "UnwindRule": wire.UnwindRule{},
 	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{},

@@ -613,7 +613,7 @@ static void input(void)
 }
 
 static void plain(void) { everything("plain"); }
-static void forks_few(void) { forks(1000); }
+static void forks_few(void) { forks(300); }
 static void forks_many(void) { forks(10000); }
 static void churn_few(void) { churn(5); }
 static void churn_many(void) { churn(50); }

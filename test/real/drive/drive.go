@@ -49,13 +49,14 @@ type Job struct {
 	Mode    Mode
 	Size    Size
 	Ripstop string        // the binary; not needed natively
-	Flags   []string      // further flags of ripstop run, guard, record or count
+	Flags   []string      // further flags of ripstop run, guard, record or count; {findings} stands for Findings(), as a program may be run twice, in two directories
+	Env     []string      // more of the environment of what is under test
 	Shared  string        // directory for inputs that all runs of a program share, kept between runs
 	Dir     string        // directory of this run, empty at the beginning; also the program's TMPDIR
 	Limit   time.Duration // after which everything is killed and the run has failed
 }
 
-// Findings is the JSON report of a run in mode Run or Again.
+// Findings is the JSON report of a run in mode Run or Again; of Guard if it is asked for.
 func (j *Job) Findings() string { return filepath.Join(j.Dir, "findings.json") }
 
 // Trace is the trace directory of a run in mode Record.
@@ -122,7 +123,7 @@ func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.C
 	argv := append([]string{path}, args...)
 	switch j.Mode {
 	case Guard:
-		argv = append(append([]string{j.Ripstop, "guard"}, append(j.Flags, "--")...), argv...)
+		argv = append(append([]string{j.Ripstop, "guard"}, append(j.named(), "--")...), argv...)
 	case Again:
 		argv = append([]string{j.Ripstop, j.again(), "run"}, argv...)
 	case Run:
@@ -132,7 +133,17 @@ func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.C
 	case Record:
 		argv = append(append([]string{j.Ripstop, "record", "-o", j.Trace()}, append(j.Flags, "--")...), argv...)
 	}
-	return j.plain(ctx, argv[0], argv[1:]...), nil
+	cmd := j.plain(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(cmd.Env, j.Env...)
+	return cmd, nil
+}
+
+// named is the flags with the report's name in them.
+func (j *Job) named() (flags []string) {
+	for _, f := range j.Flags {
+		flags = append(flags, strings.ReplaceAll(f, "{findings}", j.Findings()))
+	}
+	return flags
 }
 
 // again is what the runner is told: epochs of 50 ms at most, so that there are some in a second.

@@ -72,7 +72,7 @@ func TestOwnHeap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := asRun
 			config.Allocator = word
-			for _, argv := range [][]string{{model, "4", "2", "10000"}, {forms}, {operators}} {
+			for _, argv := range [][]string{{model, "4", "2", "3000"}, {forms}, {operators}} {
 				if m := misuses(same(t, config, argv...)); len(m) > 0 {
 					t.Errorf("%v: misuse in a right program: %+v", argv, m)
 				}

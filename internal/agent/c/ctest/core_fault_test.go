@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -181,6 +182,65 @@ func TestGoKilled(t *testing.T) {
 		if time.Since(began) > 20*time.Second {
 			t.Errorf("rings of %s: ended %v after the kill", bytes, time.Since(began))
 		}
+	}
+}
+
+// killer is killed when it is asked for patches.
+type killer struct{}
+
+func (killer) Attach(uint64, int) ([2]int, error) {
+	syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
+}
+func (killer) Gone(uint64) {}
+
+// A program that was executed as ripstop was killed said on its standard error that no epochs are recorded (TestKillGoSideOfGuard, one kill in some hundreds): what had failed was to be patched, since nobody was there any more to do it. It is silent then, and says so where ripstop lives.
+func TestGoKilledBeforePatches(t *testing.T) {
+	config := all
+	config.Patch, config.Calls, config.Guard, config.Allocator = 1, 1, 1, uint32(wire.AllocatorFreer)
+	if os.Getenv("CTEST_SERVE") != "" {
+		lib, err := library()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := agent.New(agent.Options{Config: config, Handler: &log{ended: map[uint64]bool{}}, Library: lib, Patcher: killer{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		for _, e := range s.Environ([]string{"PATH=" + os.Getenv("PATH")}) {
+			fmt.Println(e)
+		}
+		fmt.Println("ready")
+		select {}
+	}
+	prog := compile(t, "core_small.c")
+	want := native(t, os.Environ(), prog)
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestGoKilledBeforePatches$")
+	cmd.Env = append(os.Environ(), "CTEST_SERVE=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var env []string
+	for sc := bufio.NewScanner(out); sc.Scan() && sc.Text() != "ready"; {
+		env = append(env, sc.Text())
+	}
+	got := native(t, env, prog)
+	cmd.Process.Signal(syscall.SIGTERM) // if it was not asked
+	cmd.Wait()
+	if ws := cmd.ProcessState.Sys().(syscall.WaitStatus); ws.Signal() != syscall.SIGKILL {
+		t.Errorf("the Go side ended with %v", cmd.ProcessState)
+	}
+	if got != want {
+		t.Errorf("%+v, natively %+v", got, want)
+	}
+	got = native(t, session(t, config).Environ(os.Environ()), prog)
+	if strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, "guard: no epochs are recorded") || got.stdout != want.stdout || got.state != want.state {
+		t.Errorf("with nobody who patches: %+v", got)
 	}
 }
 

@@ -66,6 +66,46 @@ APART static int guards()
 	return value;
 }
 
+// Stores that are movs by the function that made the atomic, which it finds by rsp or rbp: only debug information tells them from others, and it was not asked there.
+APART static int moves()
+{
+	std::atomic<int> state{0};
+	std::atomic<bool> ready{false};
+	int value = 0, more = 0;
+	std::thread t([&] {
+		while (state.load(std::memory_order_acquire) != 1)
+			sched_yield();
+		value++;
+		while (!ready.load(std::memory_order_acquire))
+			sched_yield();
+		more++;
+	});
+	value = 5;
+	state.store(1, std::memory_order_release);
+	more = 7;
+	ready.store(true, std::memory_order_release);
+	t.join();
+	return value + more;
+}
+
+// What it does behind such a store is not ordered by it.
+static volatile int behind;
+APART static int moves_late()
+{
+	std::atomic<int> state{0};
+	std::thread t([&] {
+		while (state.load(std::memory_order_acquire) != 1)
+			sched_yield();
+		unseen_wait();
+		use(behind); // race-mov late
+	});
+	state.store(1, std::memory_order_release);
+	behind = 5; // race-mov late
+	unseen_done();
+	t.join();
+	return behind;
+}
+
 // Another atomic orders nothing.
 APART static int beside()
 {
@@ -85,6 +125,10 @@ APART static int beside()
 
 int main()
 {
+	int sum = hands_over() + counts() + guards() + moves();
 	unseen_begin();
-	printf("%d %d %d %d\n", hands_over(), counts(), guards(), beside());
+	sum += beside();
+	unseen_begin();
+	sum += moves_late();
+	printf("%d\n", sum);
 }

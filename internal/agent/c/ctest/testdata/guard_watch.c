@@ -20,8 +20,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { CLEAN, BYTE, WIDE, VECTOR, STRCPY, MEMSET, REP, READ_PIPE, READ_FILE, KINDS };
-static const char *const kinds[KINDS] = {"clean", "byte", "wide", "vector", "strcpy", "memset", "rep", "pipe", "file"};
+enum { CLEAN, BYTE, WIDE, VECTOR, STRCPY, MEMSET, REP, HOT, READ_PIPE, READ_FILE, KINDS };
+static const char *const kinds[KINDS] = {"clean", "byte", "wide", "vector", "strcpy", "memset", "rep", "hot", "pipe", "file"};
+enum { OFTEN = 1000000 };
 enum { THREADS = 4, QUOTA = 60, OBJECT = 40, BEYOND = 152 };
 struct block { char object[OBJECT], beyond[BEYOND]; };
 static struct block *block;
@@ -124,6 +125,8 @@ static void *thread(void *arg)
 		}
 		pthread_mutex_lock(&lock);
 		right(rand_r(&seed) & 127);
+		for (int i = 0; what == HOT && turn % QUOTA == 0 && i < OFTEN; i++)
+			byte_store(block->object, i);
 		for (int i = 0; i < 3; i++)
 			if (wrong[i] % THREADS == (unsigned)(intptr_t)arg && wrong[i] / THREADS % QUOTA == turn % QUOTA)
 				wrongly(1 + (rand_r(&seed) & 63));
@@ -277,7 +280,7 @@ int main(int argc, char **argv)
 		fputs(shared->line[e], stdout);
 		more += shared->more[e];
 	}
-	printf("units %u rounds %u more tries %u at once %u refused %u error %d\n", shared->w.units, shared->w.rounds, more, shared->w.at_once, shared->w.refused, shared->w.error);
+	printf("units %u rounds %u more tries %u at once %u refused %u error %d pages %u\n", shared->w.units, shared->w.rounds, more, shared->w.at_once, shared->w.refused, shared->w.error, shared->w.pages);
 	struct rs_guard_unit *u = &shared->w.unit[0];
 	struct rs_guard_hit *h = &u->hit[u->count ? (u->count - 1) % RS_GUARD_HITS : 0];
 	printf("hit base %lu pc %lu address %lu bytes %u regs", (unsigned long)__executable_start, (unsigned long)h->pc, (unsigned long)h->address, u->bytes);

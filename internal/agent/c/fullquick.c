@@ -1,0 +1,93 @@
+/* fullquick.c: most accesses that are new in a thread's time: nothing waits to be told before them, they are made from a stack that was walked before, and the cell has room and nothing that races. What
+ * full.c and the detector would come to for such a one in several steps is done here in one: the stack is compared with the one that this instruction had last, and its site had with it.
+ *
+ * Ground rules: as access.c's. Whatever is not so goes to full.c, with nothing done that full.c would not do again. */
+#include "full.h"
+#include "share.h"
+
+enum { RSP = 4, RBP = 5, MOST_DEPTH = 40 };
+
+static inline struct rs_full_site *place_of(struct rs_full *m, uintptr_t pc, uintptr_t rsp, uint64_t obj)
+{
+	return &m->site[((pc ^ rsp << 20 ^ obj << 7) * 0x9e3779b97f4a7c15ull >> 40) % RS_FULL_SITES];
+}
+
+static inline bool same_held(const struct rs_thread *t, const struct rs_full_site *s)
+{
+	for (uint32_t i = 0; i < s->held; i++)
+		if (t->held[i].obj != s->obj[i] || t->held[i].info != s->info[i])
+			return false;
+	return true;
+}
+
+static __attribute__((noinline)) uint32_t site_anew(struct rs_thread *t, struct race_thread *r, struct rs_full_site *s, const struct rs_access_context *c, uint64_t size, unsigned kind)
+{
+	const void *walk;
+	uint32_t walked = rs_stack_remembered(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth, &walk), held = t->held_count;
+	if (!walked)
+		return 0;
+	s->pc = 0; /* a handler may come in between */
+	RS_BARRIER();
+	for (uint32_t i = 0; i < held; i++) {
+		s->obj[i] = t->held[i].obj;
+		s->info[i] = t->held[i].info;
+	}
+	uint32_t stack = rs_stack_holding(t, walked), id;
+	race_enter(r, (uintptr_t)__builtin_frame_address(0));
+	id = rs_race_intern(r, c->site, size, stack, kind);
+	race_leave(r);
+	s->walk = walk;
+	s->walked = walked;
+	s->stack = stack;
+	s->id = id;
+	s->held = held;
+	RS_BARRIER();
+	s->pc = id ? c->site : 0;
+	return id;
+}
+
+bool rs_full_quick(const struct rs_access_context *c, uintptr_t ret)
+{
+	struct rs_thread *t = rs_thread_tls;
+	unsigned shape = rs_tell_shape(ret), kind = shape & (READ | WRITE);
+	uint64_t size = 1ull << (shape >> RS_SHAPE_SIZE), first;
+	uintptr_t addr = c->addr[0];
+	if (RS_UNLIKELY(!t || t->inside || !rs_active || rs_share_on || shape & (RS_SHAPE_ATOMIC | RS_SHAPE_FENCED) || rs_config.stack_depth - 1u >= MOST_DEPTH || t->held_count > RS_FULL_HELD))
+		return false;
+	struct rs_full *m = t->accesses;
+	struct race_thread *r = t->race;
+	if (RS_UNLIKELY(!m || !r || m->number != t->number || r->quick.number != t->number || m->busy || r->busy || m->waits.kind || m->epoch != &r->quick.epoch))
+		return false;
+	const struct rs_full_last *last = m->last;
+	if (race_load(&last->cell->e[0]) != last->e || __atomic_load_n(&last->cell->places, __ATOMIC_RELAXED) || (addr & 4095) + size > 4096)
+		return false;
+	const struct race_page *g = race_page_at(addr >> 12);
+	if (!g)
+		return false;
+	rs_full_keep_page(m, addr >> 12, g);
+	m->last = &m->force; /* what a handler accesses comes to rs_full_take */
+	m->busy = (uintptr_t)__builtin_frame_address(0);
+	RS_BARRIER();
+	struct rs_full_site *s = place_of(m, c->site, c->gpr[RSP], t->held_count ? t->held[t->held_count - 1].obj : 0);
+	uint32_t site = s->pc == c->site && s->held == t->held_count && same_held(t, s) && rs_stack_same(t, s->walk, s->walked, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth)
+				? s->id : site_anew(t, r, s, c, size, kind);
+	first = site ? rs_race_quick(r, g, addr, size, kind, site) : 0;
+	if (first) {
+		m->store.kind = 0;
+		if (size > 8 || addr & (size - 1) || kind == (READ | WRITE)) /* no mov that an atomic could be accessed by */
+			last = &m->none;
+		else if (kind == READ) {
+			rs_full_walked(m, addr, ret, s->stack);
+			m->read = (struct rs_full_last){&g->cell[addr >> 3 & (CELLS - 1)], first, addr, ret};
+			last = &m->read;
+		} else {
+			m->write.addr = addr;
+			m->write.ret = ret;
+			last = &m->write;
+		}
+	}
+	RS_BARRIER();
+	m->busy = 0;
+	m->last = last;
+	return first != 0;
+}

@@ -1,0 +1,34 @@
+/* guardsignal.h: the program's signal handlers in an epoch of `guard`, at recorded points. guardsignal.c; docs/decisions.md, 50. */
+#ifndef RS_GUARDSIGNAL_H
+#define RS_GUARDSIGNAL_H
+#include "guardlog.h"
+
+/* Where no call has its number: an event of a handler is written down as one of a call. */
+enum { RS_GUARD_SIGNAL_NUMBER = 0x8000 };
+/* What a handler runs behind, in place of before: a call's result. */
+#define RS_GUARD_BEHIND(number) RS_GUARD_WHAT((uint64_t)(number) | 1ull << 32, RS_GUARD_CALL)
+
+/* Before other threads. -ENOMEM. */
+long rs_guard_signals_begin(void) RS_HIDDEN;
+
+/* signal.c, when the kernel has delivered a signal to the stub at `entry`: true: the handler is not to run now. has_info: the kernel has written *info. */
+bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info) RS_HIDDEN;
+/* signal.c: a stub begins there, or goes on to its handler. */
+bool rs_signal_at_stub(uintptr_t pc) RS_HIDDEN;
+/* When it has returned. */
+void rs_guard_signal_over(ucontext_t *uc) RS_HIDDEN;
+
+/* On the thread, outside of acts, t->sp set: it stands before the event `what` (or behind a call). RECORD: runs a handler that waits for that; REPLAY: that is the thread's next event. True: look at everything again. */
+bool rs_guard_signals(struct rs_guard_log *t, uint64_t what) RS_HIDDEN;
+/* REPLAY: a handler's is the thread's next event. */
+bool rs_guard_signal_next(const struct rs_guard_log *t) RS_HIDDEN;
+
+/* The order of signals sent, handled and waited for: an object as of rs_guard_ticket. */
+#define RS_GUARD_SIGNALS_ORDER 62 /* kill */
+
+/* Coordinator: handlers do not wait for longer than this. Sends what ends that; when it is to be called again, in ns of CLOCK_MONOTONIC (0: when somebody asks). */
+uint64_t rs_guard_signals_late(uint64_t now) RS_HIDDEN;
+/* world.c: on the thread, in the handler of our signal with this value. */
+enum { RS_GUARD_SIGNAL_LATE = -1 };
+void rs_guard_signals_at_once(uint32_t tid, ucontext_t *uc) RS_HIDDEN;
+#endif

@@ -1,0 +1,446 @@
+/* guardtry.c: waits, the cut at a crash, and delays of a re-execution. See guardtry.h. General registers only.
+ *
+ * What is waited for here did come before in the recording, or is a guess (delays); a thread of a re-execution that goes another way may never do it. So every wait ends when nobody moves any more, and none of them is a difference. */
+#include "guardtry.h"
+#include "guardsync.h"
+#include <errno.h>
+#include <linux/futex.h>
+
+enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 14, NOBODY = UINT32_MAX };
+enum { SLICE_NS = 1000000, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */ };
+enum { FINDING = 3 /* re-executions, where nothing crashed */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
+
+/* A wait's beginning or end, by the processor's time; event: the log's. */
+struct stamp { uint64_t ticks; uint32_t event, over; };
+struct line {
+	struct stamp *stamp;
+	uint32_t stamps, at;       /* at: REPLAY: those that are behind it */
+	uint32_t held;             /* stands before its next event, for the cut */
+	uint64_t chance;
+};
+/* Where all threads were when this one was behind `at` events; inside: in the event that comes next. */
+struct cut { uint32_t who, at, other[LOGS]; uint8_t inside[LOGS]; };
+
+/* What a try does. free: the crash's thread does not wait for the others behind its last event. meet: the others wait, `back` events before the cut, until it is there: what they do next races with what it does next. slept: waits take as long as they took.
+ * hold: the others wait so many events before where they were at the difference until the thread that differed is past it. late: that one waits, `back` events before it, until they are past where they were. chance: delays as they come, around the difference. */
+static const struct way { bool free, meet, slept, hold, late, chance; uint8_t back; } ways[RS_GUARD_TRIES] = {
+	{0},
+	{.free = true, .meet = true, .hold = true, .back = 1},
+	{.free = true, .slept = true},
+	{.late = true, .slept = true},
+	{.free = true, .meet = true, .chance = true, .back = 1},
+	{.free = true, .meet = true, .hold = true, .back = 2},
+	{.slept = true, .chance = true},
+	{.free = true, .meet = true, .chance = true, .back = 1},
+};
+
+static struct tries {
+	uint32_t crasher, sig;     /* its log's index, or NOBODY */
+	uint64_t pc, ticks;
+	uint32_t crossed;          /* REPLAY: it has crashed */
+	uint32_t blocked;          /* some of what the others did up to the cut they did behind its last event: it does not wait for them there */
+	uint32_t ordered;          /* REPLAY: waits and cut count */
+	uint32_t way, failed, gave_up;
+	uint32_t moved;            /* futex */
+	uint64_t begun, from, again; /* ticks: the epoch; its last SLEPT_MS; and those in the re-execution, 0: they have not begun */
+	uint64_t excursion_ms;
+	struct rs_guard_came came;
+	struct cut crash, differs;
+	struct line line[LOGS];
+} *tries;
+
+#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
+#define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
+
+static uint64_t ticks(void)
+{
+	uint32_t lo, hi;
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi) : : "memory");
+	return (uint64_t)hi << 32 | lo;
+}
+
+static struct timespec now(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return ts;
+}
+
+static uint64_t now_ms(void)
+{
+	struct timespec ts = now();
+	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
+}
+
+const struct rs_guard_came *rs_guard_came(void) { return &tries->came; }
+
+/* --- recording ---------------------------------------------------------------------------------------------------------------------------- */
+
+void rs_guard_try_wait(struct rs_guard_log *t, bool over)
+{
+	struct line *l = tries ? &tries->line[t->index] : NULL;
+	if (!l || l->stamps >= STAMPS)
+		return;
+	l->stamp[l->stamps] = (struct stamp){ticks(), t->at, over};
+	STORE(l->stamps, l->stamps + 1);
+}
+
+static void cut(struct cut *c, const struct rs_guard_log *who)
+{
+	c->who = NOBODY;
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		c->other[i] = LOAD(t->at);
+		c->inside[i] = LOAD(t->state) != RS_GUARD_RUNS;
+	}
+	c->at = who->at;
+	STORE(c->who, who->index);
+}
+
+bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
+{
+	struct tries *s = tries;
+	if (!s || !t)
+		return false;
+	if (rs_guard_mode() == RS_GUARD_REPLAY) {
+		if (t->index != s->crasher || (uint32_t)sig != s->sig || pc != s->pc || t->at != s->crash.at)
+			return false;
+		STORE(s->crossed, 1);
+		return true;
+	}
+	uint32_t nobody = NOBODY;
+	if (!__atomic_compare_exchange_n(&s->crasher, &nobody, t->index, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return false;
+	s->ticks = ticks();
+	s->sig = (uint32_t)sig;
+	s->pc = pc;
+	cut(&s->crash, t);
+	return true;
+}
+
+/* --- re-execution: waiting for others -------------------------------------------------------------------------------------------------------- */
+
+static bool stands(const struct rs_guard_log *t)
+{
+	uint32_t state = LOAD(t->state);
+	return !t->tid || state == RS_GUARD_ENDED || state == RS_GUARD_KEPT;
+}
+
+/* How far all are; *run: somebody does. */
+static uint64_t progress(const struct rs_guard_log *but, bool *run)
+{
+	uint64_t sum = 0;
+	*run = false;
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		sum += t->at + LOAD(tries->line[i].at);
+		*run = *run || (t->tid && LOAD(t->state) == RS_GUARD_RUNS && t != but);
+	}
+	return sum;
+}
+
+static void woken(void)
+{
+	__atomic_fetch_add(&tries->moved, 1, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, &tries->moved, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+static void slice(struct rs_guard_log *t, uint32_t seen)
+{
+	struct timespec ts = now();
+	ts.tv_nsec += SLICE_NS;
+	if (ts.tv_nsec >= 1000000000)
+		ts.tv_nsec -= 1000000000, ts.tv_sec++;
+	rs_guard_sleep(t, &tries->moved, seen, CLOCK_MONOTONIC, &ts);
+}
+
+/* Until it holds, nobody moves any more, or the re-execution ends. */
+static void wait_for(struct rs_guard_log *t, bool (*holds)(const struct rs_guard_log *t, uint64_t of), uint64_t of, uint64_t most_ms)
+{
+	uint64_t begun = now_ms(), moved = begun, sum = 0;
+	for (;;) {
+		uint32_t seen = LOAD(tries->moved);
+		bool run;
+		if (holds(t, of) || rs_guard_mode() != RS_GUARD_REPLAY || LOAD(rs_guard_world()->ending))
+			return;
+		uint64_t is = progress(t, &run), at = now_ms();
+		if (is != sum)
+			sum = is, moved = at;
+		uint64_t times = 1 + rs_guard_world()->slower;
+		if ((at - begun) / times > most_ms || (at - moved) / times > (run ? MOST_MS : IDLE_MS))
+			return;
+		slice(t, seen);
+	}
+}
+
+/* --- waits in the kernel ------------------------------------------------------------------------------------------------------------------------ */
+
+static bool earlier_are_over(const struct rs_guard_log *t, uint64_t than)
+{
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct line *l = &tries->line[i];
+		uint32_t at = LOAD(l->at);
+		if (i != t->index && at < l->stamps && l->stamp[at].ticks < than && !stands(rs_guard_log(i)))
+			return false;
+	}
+	return tries->crasher == NOBODY || tries->crasher == t->index || than < tries->ticks || LOAD(tries->crossed) || stands(rs_guard_log(tries->crasher));
+}
+
+static bool as_late(const struct rs_guard_log *t, uint64_t ended)
+{
+	(void)t;
+	return ticks() - LOAD(tries->again) >= ended - tries->from;
+}
+
+/* As late as it was, if that is in the last part of the epoch, which begins with the first wait there. */
+static void sleep_as_long(struct rs_guard_log *t, uint64_t ended)
+{
+	uint64_t none = 0;
+	if (ended <= tries->from)
+		return;
+	__atomic_compare_exchange_n(&tries->again, &none, ticks(), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	wait_for(t, as_late, ended, SLEPT_MS);
+}
+
+static void pass(struct line *l, uint32_t to)
+{
+	STORE(l->at, to);
+	woken();
+}
+
+void rs_guard_try_waited(struct rs_guard_log *t)
+{
+	struct line *l = tries && tries->ordered ? &tries->line[t->index] : NULL;
+	uint32_t i = l ? l->at : 0;
+	if (!l)
+		return;
+	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && !l->stamp[i].over)))
+		i++;
+	if (i != l->at)
+		pass(l, i);
+	if (i == l->stamps || l->stamp[i].event != t->at)
+		return;
+	if (ways[tries->way].slept)
+		sleep_as_long(t, l->stamp[i].ticks);
+	wait_for(t, earlier_are_over, l->stamp[i].ticks, MOST_MS);
+	pass(l, i + 1);
+}
+
+/* --- cuts ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+static bool has_crashed(const struct rs_guard_log *t, uint64_t of)
+{
+	(void)t, (void)of;
+	return LOAD(tries->crossed) || stands(rs_guard_log(tries->crasher));
+}
+
+static bool is_in_its_last(const struct rs_guard_log *t, uint64_t of)
+{
+	(void)t, (void)of;
+	return LOAD(rs_guard_log(tries->crasher)->at) >= tries->crash.at;
+}
+
+static bool is_past(const struct rs_guard_log *t, uint64_t of)
+{
+	const struct rs_guard_log *who = rs_guard_log(tries->differs.who);
+	(void)t, (void)of;
+	return LOAD(who->at) > tries->differs.at || stands(who);
+}
+
+/* Of the others; more: events further than in the cut. */
+static bool are_there(const struct rs_guard_log *t, const struct cut *c, uint32_t more)
+{
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *o = rs_guard_log(i);
+		uint32_t at = LOAD(o->at), state = LOAD(o->state), to = c->other[i] + more;
+		bool before = at < to || (at == to && (state == RS_GUARD_UNBORN || (c->inside[i] && state == RS_GUARD_RUNS && !LOAD(tries->line[i].held))));
+		if (i != t->index && before && !stands(o) && (more == 0 || at < o->end))
+			return false;
+	}
+	return true;
+}
+
+static bool crash_may_come(const struct rs_guard_log *t, uint64_t of)
+{
+	(void)of;
+	return are_there(t, &tries->crash, 0);
+}
+
+static bool others_are_past(const struct rs_guard_log *t, uint64_t of)
+{
+	(void)of;
+	return are_there(t, &tries->differs, 1);
+}
+
+static bool never(const struct rs_guard_log *t, uint64_t of)
+{
+	(void)t, (void)of;
+	return false;
+}
+
+static void by_chance(struct rs_guard_log *t)
+{
+	const struct cut *c = &tries->differs;
+	struct line *l = &tries->line[t->index];
+	uint32_t place = t->index == c->who ? c->at : c->other[t->index];
+	if (c->who != NOBODY && t->at + NEAR - place > 2 * NEAR)
+		return;
+	l->chance ^= l->chance << 13, l->chance ^= l->chance >> 7, l->chance ^= l->chance << 17;
+	if (l->chance % 4 == 0)
+		wait_for(t, never, 0, l->chance / 4 % 3);
+}
+
+/* What is between two events is often short. */
+static void spin(struct rs_guard_log *t)
+{
+	uint64_t begun = ticks(), most = tries->line[t->index].chance % SPIN;
+	while (ticks() - begun < most)
+		__asm__ volatile("pause");
+}
+
+void rs_guard_try_before(struct rs_guard_log *t)
+{
+	struct tries *s = tries;
+	if (!s || !s->ordered)
+		return;
+	struct line *l = &s->line[t->index];
+	const struct way *w = &ways[s->way];
+	bool other = s->crasher != NOBODY && t->index != s->crasher;
+	if (other && w->meet && t->at + w->back == s->crash.other[t->index])
+		wait_for(t, is_in_its_last, 0, UINT64_MAX);
+	if (other && t->at == s->crash.other[t->index]) {
+		STORE(l->held, 1);
+		woken();
+		wait_for(t, has_crashed, 0, UINT64_MAX);
+		STORE(l->held, 0);
+	}
+	if (w->hold && s->crasher == NOBODY && s->differs.who != NOBODY && t->index != s->differs.who && t->at + w->back == s->differs.other[t->index])
+		wait_for(t, is_past, 0, MOST_MS);
+	if (w->chance)
+		by_chance(t);
+}
+
+void rs_guard_try_behind(struct rs_guard_log *t)
+{
+	struct tries *s = tries;
+	if (!s || !s->ordered)
+		return;
+	const struct way *w = &ways[s->way];
+	if (t->index == s->crasher && t->at == s->crash.at && !s->blocked && !w->free)
+		wait_for(t, crash_may_come, 0, UINT64_MAX);
+	if (w->late && t->index == s->differs.who && t->at + w->back == s->differs.at)
+		wait_for(t, others_are_past, 0, LATE_MS);
+	if (w->chance && s->differs.who != NOBODY && t->at == (t->index == s->differs.who ? s->differs.at : s->differs.other[t->index]))
+		spin(t);
+}
+
+void rs_guard_try_diverged(const struct rs_guard_log *t)
+{
+	if (tries && t)
+		cut(&tries->differs, t);
+}
+
+/* --- the coordinator ------------------------------------------------------------------------------------------------------------------------------------ */
+
+long rs_guard_try_begin(void)
+{
+	struct tries *s = rs_guard_map(sizeof *s);
+	struct stamp *stamps = rs_guard_map((size_t)LOGS * STAMPS * sizeof *stamps);
+	if (!s || !stamps)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < LOGS; i++)
+		s->line[i].stamp = stamps + (size_t)i * STAMPS;
+	s->crasher = s->differs.who = NOBODY;
+	tries = s;
+	return 0;
+}
+
+void rs_guard_try_new(void)
+{
+	if (!tries)
+		return;
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
+		tries->line[i].stamps = 0;
+	tries->crasher = NOBODY;
+	tries->ordered = 0;
+	tries->begun = ticks();
+}
+
+/* Has another thread taken what the crash's had taken by its last event? It gave it back behind that. */
+static bool blocks(void)
+{
+	const struct tries *s = tries;
+	const struct rs_guard_log *t = rs_guard_log(s->crasher);
+	const struct rs_guard_event *last = s->crash.at ? &t->event[s->crash.at - 1] : NULL;
+	if (!last || last->ticket == RS_GUARD_UNORDERED || last->what >> 56 == RS_GUARD_CALL)
+		return false;
+	uint64_t object = RS_GUARD_WHAT(last->what, 0);
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
+		for (uint32_t k = 0; i != s->crasher && k < s->crash.other[i]; k++) {
+			const struct rs_guard_event *e = &rs_guard_log(i)->event[k];
+			if (RS_GUARD_WHAT(e->what, 0) == object && e->what >> 56 != RS_GUARD_CALL && e->ticket != RS_GUARD_UNORDERED && e->ticket > last->ticket)
+				return true;
+		}
+	return false;
+}
+
+void rs_guard_try_excursion(void)
+{
+	struct tries *s = tries;
+	if (!s)
+		return;
+	s->way = s->failed = s->gave_up = 0;
+	s->differs.who = NOBODY;
+	s->came = (struct rs_guard_came){.crash = s->crasher != NOBODY};
+	s->excursion_ms = now_ms();
+	uint64_t end = s->crasher == NOBODY ? ticks() : s->ticks, ms = s->excursion_ms - rs_guard_world()->begun_ms;
+	uint64_t last = (ticks() - s->begun) / (ms ? ms : 1) * SLEPT_MS;
+	s->from = end - s->begun > last ? end - last : s->begun;
+	s->blocked = s->crasher != NOBODY && blocks();
+}
+
+void rs_guard_try_back(void)
+{
+	const struct rs_guard_world *w = rs_guard_world();
+	struct tries *s = tries;
+	if (!s)
+		return;
+	for (uint32_t i = 0; i < w->logs; i++) {
+		s->line[i].at = s->line[i].held = 0;
+		s->line[i].chance = (i + 1 + (uint64_t)w->tries * LOGS) * 0x9e3779b97f4a7c15ull;
+	}
+	s->crossed = 0;
+	s->ordered = w->session && (!w->every || s->crasher != NOBODY);
+	s->again = s->from == s->begun ? ticks() : 0;
+}
+
+bool rs_guard_try_came(uint32_t why)
+{
+	if (!tries || tries->crasher == NOBODY)
+		return why == RS_GUARD_IDENTICAL || why == RS_GUARD_STACK;
+	/* A race may leave other bytes, too, that matter to nobody. */
+	return tries->crossed && (why == RS_GUARD_IDENTICAL || why == RS_GUARD_STACK || why == RS_GUARD_MEMORY);
+}
+
+bool rs_guard_try_more(uint32_t why, uint32_t made)
+{
+	struct tries *s = tries;
+	if (!s || !s->ordered)
+		return false;
+	bool came = rs_guard_try_came(why);
+	s->came.made = made;
+	if (!s->came.tries)
+		s->came.why = why;
+	if (came) {
+		if (!s->came.tries)
+			s->came.tries = made;
+		s->failed = 0;
+		return false;
+	}
+	s->failed++;
+	s->gave_up = s->failed >= (s->crasher == NOBODY ? FINDING : RS_GUARD_TRIES) || now_ms() - s->excursion_ms > PATIENCE_MS;
+	s->way = (s->way + 1) % RS_GUARD_TRIES;
+	return !s->gave_up;
+}
+
+bool rs_guard_try_gave_up(void) { return tries && tries->gave_up; }

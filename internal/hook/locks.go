@@ -1,0 +1,333 @@
+package hook
+
+import (
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// glibc's functions for who finds one of its own locks taken, and for who gives back one that somebody may wait for.
+const waiter, waker = "__lll_lock_wait_private", "__lll_lock_wake_private"
+
+// mostBefore is how many instructions may lie before the call of one of them, for its argument and what is kept over it, and between an exchange and the jump.
+const mostBefore = 4
+
+// Locks gives the instructions by which libc takes and gives back its own low-level locks (of streams, random numbers, time zones, the environment), whose word is 0, 1, or 2 if somebody may wait: a lock cmpxchg
+// behind which who found it taken calls waiter, and an xchg behind which who finds that it was 2 calls waker. Tries, which have no such call, are not among them, nor are mutexes: their words may be shared
+// between processes, and they wait elsewhere.
+func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
+	hook := p.Func(wire.PatchFuncLockHook)
+	if m.Kind != engine.Libc || hook == 0 {
+		return nil
+	}
+	f := finder{m: m, names: map[uint64]string{}}
+	look := func(at uint64) bool {
+		in, ok := m.Instruction(at)
+		if !ok || len(in.Inst.Args()) != 2 || len(in.Inst.Mems()) != 1 {
+			return false
+		}
+		l := lock{at: at, next: at + uint64(in.Inst.Len), mem: in.Inst.Mems()[0]}
+		for _, a := range in.Inst.Args() {
+			if a.Kind == x86.ArgReg {
+				l.reg = a.Reg
+			}
+		}
+		if l.mem.Size != 4 || l.mem.Seg != x86.NoReg || l.reg < x86.EAX || l.reg >= x86.EAX+16 || l.reg.Num() == x86.RSP.Num() || !plain(l.mem.Base) && l.mem.Base != x86.RIP || !plain(l.mem.Index) {
+			return false
+		}
+		if l.mem.Base == x86.RIP {
+			l.mem = x86.Abs(l.next+uint64(l.mem.Disp), 4)
+		}
+		switch {
+		case in.Inst.Op == "cmpxchg" && in.Inst.Lock && f.takes(&l):
+			sites = append(sites, patch.Site{At: at, Recipe: &taking{l, hook}})
+		case in.Inst.Op == "xchg" && f.gives(&l):
+			sites = append(sites, patch.Site{At: at, Recipe: &giving{l, p.SaveOffset()}})
+		default:
+			return false
+		}
+		return true
+	}
+	const name = "locks"
+	if b, ok := kept(m, name); ok {
+		if places, err := parsePlaces(b); err == nil {
+			for _, at := range places {
+				look(at + m.Bias)
+			}
+			return sites
+		}
+	}
+	for _, s := range m.Image.Segments() {
+		if s.Flags&elf.PF_X == 0 {
+			continue
+		}
+		for i, b := range m.Image.Bytes(s.Addr, s.FileSize) {
+			at := s.Addr + m.Bias + uint64(i)
+			if b == lockPrefix || b == opXchg && !look(at-1) /* REX */ {
+				look(at)
+			}
+		}
+	}
+	sites = slices.CompactFunc(sites, func(a, b patch.Site) bool { return a.At == b.At }) // xchg %eax, n(%rdi) has the byte twice
+	places := make([]uint64, len(sites))
+	for i, s := range sites {
+		places[i] = s.At - m.Bias
+	}
+	m.Keep(name, appendPlaces(nil, places))
+	return sites
+}
+
+const lockPrefix, opXchg = 0xf0, 0x87
+
+// A lock is an instruction that takes one, or gives one back.
+type lock struct {
+	at, next uint64
+	mem      x86.Mem
+	reg      x86.Reg // with what is stored
+}
+
+// A finder looks at a module.
+type finder struct {
+	m     *engine.Module
+	names map[uint64]string // of functions
+}
+
+// takes says whether who finds another value than that in eax waits.
+func (f *finder) takes(l *lock) bool {
+	jump, ok := f.m.Instruction(l.next)
+	to, _ := jump.Inst.Target(l.next)
+	switch {
+	case !ok:
+		return false
+	case jump.Inst.Op == "je":
+		to = l.next + uint64(jump.Inst.Len)
+	case jump.Inst.Op != "jne":
+		return false
+	}
+	return f.calls(to, waiter)
+}
+
+// gives says whether who finds a value of more than 1 wakes.
+func (f *finder) gives(l *lock) bool {
+	at := l.next
+	for range mostBefore {
+		in, ok := f.m.Instruction(at)
+		next := at + uint64(in.Inst.Len)
+		to, _ := in.Inst.Target(at)
+		switch {
+		case !ok:
+			return false
+		case in.Inst.Op == "jg":
+			return f.calls(to, waker)
+		case in.Inst.Op == "jle":
+			return f.calls(next, waker)
+		case in.Inst.Flow != x86.FlowNone:
+			return false
+		}
+		at = next
+	}
+	return false
+}
+
+func plain(r x86.Reg) bool { return r == x86.NoReg || r >= x86.RAX && r < x86.RAX+16 }
+
+// calls says whether a function is called at an address, or behind what gives it its argument.
+func (f *finder) calls(at uint64, name string) bool {
+	for range mostBefore + 1 {
+		in, ok := f.m.Instruction(at)
+		if !ok {
+			return false
+		}
+		switch in.Inst.Flow {
+		case x86.FlowNone:
+		case x86.FlowCall, x86.FlowJump:
+			to, _ := in.Inst.Target(at)
+			return f.name(to) == name
+		default:
+			return false
+		}
+		at += uint64(in.Inst.Len)
+	}
+	return false
+}
+
+// name gives the name of the function that begins at an address, "" if there is none.
+func (f *finder) name(at uint64) string {
+	name, known := f.names[at]
+	if !known {
+		if s, ok := f.m.Image.Symbol(at - f.m.Bias); ok && s.Addr == at-f.m.Bias {
+			name = s.Name
+		}
+		f.names[at] = name
+	}
+	return name
+}
+
+// Replaces says that the site's own instruction is not copied.
+func (*lock) Replaces() bool { return true }
+
+// Spare says that the process is well without it.
+func (*lock) Spare() {}
+
+// taking calls the agent's hook (internal/agent/c/guardlock.c) with the word's address in rdi and, on the stack, rdi and what is to be stored. The hook leaves rax and the flags as the instruction does.
+type taking struct {
+	lock
+	hook uint64
+}
+
+// redZone lies below the stack pointer and is the function's.
+const redZone = 128
+
+// Size is the most bytes that Append appends: two lea of rsp, two pushes, the address, the call, a pop.
+func (*taking) Size() int { return 5 + 2 + 1 + 9 + 5 + 1 + 8 }
+
+// Append appends the code as it is to lie at an address: see patch.Recipe.
+func (r *taking) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
+	c := x86.Code{At: at}
+	var states []patch.State
+	stack := func(n int64) x86.Mem { return x86.Mem{Base: x86.RSP, Scale: 1, Disp: n, Size: 8} }
+	state := func(down int, moves ...patch.Move) {
+		s := patch.State{Off: len(c.Bytes), For: r.at, Resume: patch.Restart, Moves: moves}
+		if down > 0 {
+			s.Moves = append(s.Moves, patch.Move{Reg: uint8(x86.RSP.Num()), From: patch.FromSum, N: int32(down)})
+		}
+		states = append(states, s)
+	}
+	kept := patch.Move{Reg: uint8(x86.RDI.Num()), From: patch.FromStack}
+	state(0)
+	c.Lea(x86.RSP, stack(-redZone))
+	state(redZone)
+	c.Push(x86.RAX + (r.reg - x86.EAX))
+	state(redZone + 8)
+	c.Push(x86.RDI)
+	state(redZone + 16)
+	mem := r.mem
+	if mem.Base == x86.RSP {
+		mem.Disp += redZone + 16
+	}
+	c.Lea(x86.RDI, mem)
+	state(redZone+16, kept)
+	if !reaches(c.PC()+5, r.hook) {
+		return dst, nil, errors.New("the agent is out of reach")
+	}
+	c.Call(r.hook)
+	state(redZone+16, kept)
+	states[len(states)-1].For = r.next
+	c.Pop(x86.RDI)
+	state(redZone + 8)
+	states[len(states)-1].For = r.next
+	c.Lea(x86.RSP, stack(redZone+8))
+	return append(dst, c.Bytes...), states, c.Err()
+}
+
+// giving wakes by itself who waits, and leaves 1 where 2 was: what libc's own call of waker leaves below the stack pointer would say whether somebody waited, which is not the same in a re-execution. Flags are dead.
+type giving struct {
+	lock
+	save int32 // wire.PatchPage.SaveOffset
+}
+
+// Size is the most bytes that Append appends: the exchange, a comparison, a jump, six registers to slots and back, the address, three numbers, a call, a number.
+func (*giving) Size() int { return 9 + 4 + 6 + 2*6*9 + 9 + 3*5 + 2 + 6 }
+
+// Append appends the code as it is to lie at an address: see patch.Recipe.
+func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
+	const futex, wakePrivate = 202, 1 | 128
+	saved := [...]x86.Reg{x86.RDI, x86.RSI, x86.RDX, x86.RAX, x86.RCX, x86.R11}
+	c := x86.Code{At: at}
+	slot := func(n int) x86.Mem {
+		return x86.Mem{Seg: x86.FS, Scale: 1, Disp: int64(r.save) + 8*int64(n), Size: 8}
+	}
+	states := []patch.State{{For: r.at, Resume: patch.Restart}}
+	// Of the saved registers those from lo up to hi are not in place.
+	state := func(lo, hi int) {
+		s := patch.State{Off: len(c.Bytes), For: r.next, Resume: patch.Restart}
+		for n := lo; n < hi; n++ {
+			s.Moves = append(s.Moves, patch.Move{Reg: uint8(saved[n].Num()), From: patch.FromSlot, N: int32(n)})
+		}
+		states = append(states, s)
+	}
+	var over x86.Label
+	c.Xchg(r.mem, r.reg)
+	state(0, 0)
+	c.ArithImm(x86.Cmp, r.reg, 2)
+	c.JccTo(x86.CondNE, &over)
+	for n, reg := range saved {
+		c.Store(slot(n), reg)
+	}
+	c.Lea(x86.RDI, r.mem)
+	state(0, 1)
+	c.MovImm(x86.EAX+6, wakePrivate)
+	state(0, 2)
+	c.MovImm(x86.EAX+2, 1)
+	state(0, 3)
+	c.MovImm(x86.EAX, futex)
+	state(0, 4)
+	c.Bytes = append(c.Bytes, 0x0f, 0x05)
+	state(0, len(saved))
+	for n, reg := range saved {
+		c.Load(reg, slot(n))
+		state(n+1, len(saved))
+	}
+	c.MovImm(r.reg, 1)
+	state(0, 0)
+	c.Bind(&over)
+	return append(dst, c.Bytes...), states, c.Err()
+}
+
+func reaches(from, to uint64) bool { d := int64(to - from); return d == int64(int32(d)) }
+
+// A Locking has libc's locks patched besides, and tells of those that are not. It is an engine's client.
+type Locking struct {
+	Client
+	Left func(text string) // may be called by several goroutines
+
+	mu    sync.Mutex
+	taken map[*engine.Module][]uint64
+}
+
+// Sites gives the sites of a module.
+func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
+	sites, locks := c.Client.Sites(p, m), Locks(p, m)
+	var taken []uint64
+	for _, s := range locks {
+		if _, takes := s.Recipe.(*taking); takes {
+			taken = append(taken, s.At)
+		}
+	}
+	if len(taken) > 0 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.taken == nil {
+			c.taken = map[*engine.Module][]uint64{}
+		}
+		c.taken[m] = taken
+	}
+	sites = append(sites, locks...)
+	slices.SortFunc(sites, func(a, b patch.Site) int { return cmp.Compare(a.At, b.At) })
+	return sites
+}
+
+// Patched tells of locks that are left.
+func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *patch.Patch) {
+	c.mu.Lock()
+	taken := c.taken[m]
+	delete(c.taken, m)
+	c.mu.Unlock()
+	left := 0
+	for _, a := range taken {
+		if at(a) == nil {
+			left++
+		}
+	}
+	if left > 0 {
+		c.Left(fmt.Sprintf("process %d: %s takes its own locks in %d places, of which %d could not be patched: their order is not recorded", p.PID, m.Path, len(taken), left))
+	}
+}
