@@ -113,7 +113,8 @@ static void sleeps(int flags)
 		int e = r % 3 == 0 ? nanosleep(&t, &left) : r % 3 == 1 ? poll(&none, 1, 5000) : select(0, NULL, NULL, NULL, &v);
 		MUST(e < 0 && errno == EINTR && ran > was);
 		enough();
-		MUST(r % 3 || (left.tv_sec == 4 && left.tv_nsec > 0));
+		/* What is left is all of it, and the timer's slack of 50 us, where the signal came as the sleep began (natively seen: 5.000049 s). */
+		MUST(r % 3 || (left.tv_sec == 4 && left.tv_nsec > 0) || (left.tv_sec == 5 && left.tv_nsec < 1000000));
 	}
 }
 
