@@ -52,9 +52,9 @@ func TestCallsFail(t *testing.T) {
 		args []string
 		most int // k-th calls tried outside of a soak, spread evenly; the sites are tried all
 	}{
-		{"single", []string{program("work"), "single", "1000"}, 200},
+		{"single", []string{program("work"), "single", "1000"}, 100},
 		{"threads", []string{program("work"), "threads", "100", "20"}, 25},
-		{"forks", []string{program("work"), "forks"}, 100},
+		{"forks", []string{program("work"), "forks"}, 50},
 	} {
 		for _, name := range []string{"run", "record"} {
 			if name == "record" && p.name != "single" && !soak {

@@ -60,7 +60,7 @@ var guarded = []struct {
 
 // Killed at whatever moment, in the middle of a re-execution too, with the threads' debug registers set or not, the Go side takes nothing from a program that is guarded: it comes to its normal end.
 func TestKillGoSideOfGuard(t *testing.T) {
-	kills := 64
+	kills := 32
 	if soak {
 		kills = 2000
 	}

@@ -28,7 +28,7 @@ func usualRuns() int {
 	case testing.Short():
 		return 1
 	}
-	return 3
+	return 2
 }
 
 // ripstop copies bin/ripstop, so that a build beside the test changes nothing.
