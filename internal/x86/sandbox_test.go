@@ -331,6 +331,7 @@ func (s *sandbox) random(rnd *rand.Rand) *state {
 	le.PutUint32(st.x[24:], 0x1f80|rnd.Uint32()&0xe040) // MXCSR: rounding, flush and denormals any
 	bv := le.Uint64(st.x[xstateHeader:])
 	le.PutUint64(st.x[xstateHeader:], bv|s.components)
+	clear(st.x[s.xsize:]) // what the processor does not have is 0 before and after
 	return st
 }
 

@@ -41,9 +41,11 @@ int main(void) {
 		".pushsection .data\n .balign 64\n stack_top: .skip 256\n target: .quad 1b\n .popsection\n" ::: "rax", "memory");
 	asm volatile("vmovdqa indices(%%rip), %%ymm1; vmovdqa lanes(%%rip), %%ymm2\n" AT("at_gather") "vpgatherdd %%ymm2, (%0,%%ymm1,4), %%ymm0" ::"r"(b) : "xmm0", "xmm1", "xmm2");
 	asm volatile("vmovdqa lanes(%%rip), %%ymm2\n" AT("at_masked") "vpmaskmovd %%ymm0, %%ymm2, (%0)" ::"r"(a) : "xmm0", "xmm2", "memory");
-	asm volatile("movl $0x0ff1, %%eax; kmovd %%eax, %%k1\n" AT("at_mask_load") "vmovdqu8 (%0), %%ymm16%{%%k1%}%{z%}" ::"r"(b) : "rax", "xmm0");
-	asm volatile(AT("at_compress") "vpcompressd %%zmm0, (%0)%{%%k1%}" ::"r"(a) : "memory");
-	asm volatile("kxorq %%k2, %%k2, %%k2\n" AT("at_mask_none") "vmovdqu32 %%zmm0, (%0)%{%%k2%}" ::"r"(a) : "memory");
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+		asm volatile("movl $0x0ff1, %%eax; kmovd %%eax, %%k1\n" AT("at_mask_load") "vmovdqu8 (%0), %%ymm16%{%%k1%}%{z%}" ::"r"(b) : "rax", "xmm0");
+		asm volatile(AT("at_compress") "vpcompressd %%zmm0, (%0)%{%%k1%}" ::"r"(a) : "memory");
+		asm volatile("kxorq %%k2, %%k2, %%k2\n" AT("at_mask_none") "vmovdqu32 %%zmm0, (%0)%{%%k2%}" ::"r"(a) : "memory");
+	}
 	uint64_t flags;
 	asm volatile("subq $128, %%rsp\n" AT("at_pushf") "pushfq; popq %0; addq $128, %%rsp" : "=r"(flags));
 	asm volatile("movl $39, %%eax; syscall; movq %%r11, %0" : "=r"(c)::"rax", "rcx", "r11");

@@ -1,5 +1,5 @@
 // Instructions whose bytes registers or memory decide: each races with a mov to a byte that it accesses, and not with movs to those beside it and to those that a mask leaves out or that come behind
-// the end of a string. Where the processor has no such instruction nothing runs but a plain one in its place.
+// the end of a string. Where the processor has no such instruction nothing runs but a plain inc in its place (a mov would be told as one).
 #include "../run.h"
 
 enum { MIDDLE = 6144 };
@@ -7,7 +7,7 @@ enum { MIDDLE = 6144 };
 // A function that makes the accesses to its own `place`, with another that it races with; then one that it does not race with.
 #define FORM(name, feature, hit, instead, ...) \
 	static char name##_at[12288] __attribute__((aligned(4096))); \
-	static void *name(void *p) { char *place = name##_at + MIDDLE; if (__builtin_cpu_supports(feature)) __VA_ARGS__ else *(volatile instead *)(place + hit) = 1; return p; } \
+	static void *name(void *p) { char *place = name##_at + MIDDLE; if (__builtin_cpu_supports(feature)) __VA_ARGS__ else __asm__ volatile("inc%z0 %0" : "+m"(*(instead *)(place + hit))); return p; } \
 	static void *name##_hit(void *p) { ((volatile char *)name##_at)[MIDDLE + hit] = 1; return p; }
 #define BESIDE(name, ...) \
 	static void *name##_beside(void *p) { static const int at[] = {__VA_ARGS__}; for (unsigned i = 0; i < sizeof at / sizeof *at; i++) ((volatile char *)name##_at)[MIDDLE + at[i]] = 1; return p; }
