@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -82,7 +83,12 @@ set width 0
 handle SIGUSR2 stop print nopass
 set var go = 1
 continue
-printf "walked %%lx\n", (long)walked
+break walked
+break frame
+break pushes
+break leaf
+delete
+printf "walked %%lx frame %%lx pushes %%lx leaf %%lx\n", (long)walked, (long)frame, (long)pushes, (long)leaf
 set $n = 0
 while $n < %d
   echo step\n
@@ -96,7 +102,8 @@ kill
 
 var (
 	frameLine = regexp.MustCompile(`^#\d+ +(?:0x[0-9a-f]+ in )?(.*?)(?: at .*| from .*)?$`)
-	address   = regexp.MustCompile(`0x[0-9a-f]+|\d{9,}`) // also as what an argument is before it is stored
+	address   = regexp.MustCompile(`0x[0-9a-f]+`)
+	body      = regexp.MustCompile(`(?m)^Breakpoint \d+ at 0x([0-9a-f]+)`)
 )
 
 // stepped attaches gdb to a program that waits for it, and steps it through its function walked: what gdb shows of the stack at each place, places that are the same as the
@@ -138,10 +145,19 @@ func stepped(t *testing.T, prog string, steps int, o *engine.Options) (places []
 	}
 	text := string(said)
 	head, text, _ := strings.Cut(text, "step\n")
-	var walked uint64
-	if _, err := fmt.Sscanf(head[strings.LastIndex(head, "walked"):], "walked %x", &walked); err != nil {
+	// Before the end of a function's prologue what gdb shows of its arguments is what happens to lie where they will be stored: ours or the program's.
+	var starts, ends [4]uint64
+	if _, err := fmt.Sscanf(head[strings.LastIndex(head, "walked "):], "walked %x frame %x pushes %x leaf %x", &starts[0], &starts[1], &starts[2], &starts[3]); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
+	bodies := body.FindAllStringSubmatch(head, -1)
+	if len(bodies) != len(ends) {
+		t.Fatalf("%d breakpoints\n%s", len(bodies), said)
+	}
+	for i, m := range bodies {
+		ends[i], _ = strconv.ParseUint(m[1], 16, 64)
+	}
+	walked := starts[0]
 	for step := range strings.SplitSeq(text, "step\n") {
 		var frames, pcs []string
 		trampoline := false
@@ -149,6 +165,11 @@ func stepped(t *testing.T, prog string, steps int, o *engine.Options) (places []
 			line = strings.TrimSpace(line)
 			var pc uint64
 			if _, err := fmt.Sscanf(line, "pc %x", &pc); err == nil {
+				for i := range starts {
+					if last := len(pcs); last < len(frames) && pc >= starts[i] && pc < ends[i] {
+						frames[last], _, _ = strings.Cut(frames[last], " (")
+					}
+				}
 				pcs = append(pcs, fmt.Sprintf("%+#x", int64(pc-walked)))
 			} else if m := frameLine.FindStringSubmatch(line); m != nil {
 				frames = append(frames, address.ReplaceAllString(m[1], "…"))

@@ -305,6 +305,10 @@ func TestOracleFindsWrongFacts(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", x.code, err)
 		}
+		if code[0] == 0x62 && !s.evex() {
+			t.Logf("%s not tried: this processor has no AVX-512", x.code)
+			continue
+		}
 		for _, right := range []bool{true, false} {
 			v := &verdicts{missing: map[string]int{}, skipped: map[string]int{}, wrong: map[string]int{}, example: map[string]string{}, unproved: map[string]int{}}
 			sub := subject{in: in, code: code}

@@ -11,6 +11,7 @@ type prepared struct {
 	subject
 	st    *state
 	fixed RegSet
+	has   uint64 // components of the extended state
 }
 
 // place sets registers, or the displacement in the code, so that access i goes to addr. It may end some bytes off, or not succeed.
@@ -168,7 +169,7 @@ func (st *state) fillVec(s *sandbox, r Reg, b byte) {
 
 // prepare makes a state for the subject. Its accesses go to the addresses, where given, else somewhere into the pages; all says that masks let all through.
 func (s *sandbox) prepare(sub subject, rnd *rand.Rand, addrs map[int]uint64, all bool) *prepared {
-	p := &prepared{subject: sub, st: s.random(rnd)}
+	p := &prepared{subject: sub, st: s.random(rnd), has: s.components}
 	p.code = append([]byte(nil), sub.code...)
 	p.st.rip = sub.rip
 	in := &p.in
@@ -267,6 +268,7 @@ func (s *sandbox) prepare(sub subject, rnd *rand.Rand, addrs map[int]uint64, all
 			fix(p, p.st.address(in, m))
 		}
 	}
+	clear(p.st.x[s.xsize:]) // as in random
 	return p
 }
 
@@ -300,7 +302,7 @@ var presets = map[string]func(p *prepared, set func(Reg, uint64)){
 }
 
 // ownState asks for no more of the state than the process may have.
-func ownState(p *prepared, set func(Reg, uint64)) { p.st.gpr[0] &= xstateComponents }
+func ownState(p *prepared, set func(Reg, uint64)) { p.st.gpr[0] &= p.has }
 
 // divisible makes quotients fit.
 func divisible(p *prepared, set func(Reg, uint64)) {
@@ -333,7 +335,7 @@ func image(p *prepared, a uint64) {
 	for k := uint64(0); k < 64; k += 8 {
 		p.st.put(a+xstateHeader+k, 8, 0)
 	}
-	p.st.put(a+xstateHeader, 8, word(rand.New(rand.NewPCG(a, 2)))&xstateComponents)
+	p.st.put(a+xstateHeader, 8, word(rand.New(rand.NewPCG(a, 2)))&p.has)
 }
 
 func mxcsr(off uint64) func(p *prepared, a uint64) {

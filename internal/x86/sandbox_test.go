@@ -273,6 +273,9 @@ func (s *sandbox) run(tb testing.TB, st *state, steps int, done func(rip uint64)
 	return out, sig
 }
 
+// evex says whether the processor has AVX-512, by whose opmasks' place in the state it is known.
+func (s *sandbox) evex() bool { return s.components>>5&1 != 0 }
+
 // xstateComponents are those that states are made of: x87, SSE, AVX and AVX-512.
 const xstateComponents = 0xe7
 
