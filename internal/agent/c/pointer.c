@@ -234,7 +234,9 @@ static struct origin used(uint32_t *i, unsigned *bytes, unsigned *as, bool *part
 		return plain && (d.in.op == 0xaa || d.in.op == 0xab || d.in.op == 0xae || d.in.op == 0xaf) ? moved(RDI) : unknown();
 	}
 	/* There is no code there: who went there? */
-	if (!(s = rs_guard_step_back(1)) || s->what != RS_GUARD_STEP_ONE || !decode(s, &d) || d.in.map != 0)
+	if (!(s = rs_guard_step_back(1)) || s->what == RS_GUARD_STEP_BREAK) /* the processor told of the write of the return address when the call had been made */
+		return (struct origin){.what = EARLIER};
+	if (s->what != RS_GUARD_STEP_ONE || !decode(s, &d) || d.in.map != 0)
 		return unknown();
 	*i = 1;
 	if (d.in.op == 0xc3) {
