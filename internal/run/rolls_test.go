@@ -52,6 +52,7 @@ func rolls(t *testing.T, kinds string, threads, epochs int) (same, stack, lost i
 // (docs/status.md, too) is not among them.
 //
 // What it found: of mutexes and semaphores there was one epoch in all of a run of two seconds. Its end was due by a time that the coordinator had not seen yet when it went to sleep.
+// Of the heap of 13 and more threads most epochs were said to differ in memory: where a mapping has more than 512 runs of written pages, the kernel's scan says that it has come less far than it has, and what it had told was told twice; at the end of one of the two executions only.
 func TestRolls(t *testing.T) {
 	epochs := 12
 	if os.Getenv("RIPSTOP_SOAK") != "" {
@@ -70,7 +71,7 @@ func TestRolls(t *testing.T) {
 		{name: "sockets", kinds: "k", most: 16},
 		{name: "once", kinds: "o", most: 16},
 		{name: "signals", kinds: "g", most: 16},
-		{name: "heap", kinds: "h", most: 4},
+		{name: "heap", kinds: "h", most: 16},
 		{name: "streams", kinds: "i", most: 16},
 		{name: "libc's locks", kinds: "l", most: 16},
 		{name: "churn", kinds: "t", most: 16, births: true},

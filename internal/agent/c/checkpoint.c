@@ -197,9 +197,11 @@ static long walk_scan(const struct range *r, bool protect, long (*f)(const struc
 				return e;
 			done = g->end;
 		}
-		if (s.walk_end <= at)
+		/* What the kernel says of where it has come to is where its buffer of 512 regions was full last (do_pagemap_scan, Linux 6.7 to 6.18): what is behind that was told as well, and must not be told twice. */
+		uint64_t to = s.walk_end > done ? s.walk_end : done;
+		if (to <= at)
 			break;
-		at = s.walk_end;
+		at = to;
 	}
 	return done < r->hi ? f(r, done, r->hi, 0) : 0;
 }
