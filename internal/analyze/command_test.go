@@ -149,6 +149,9 @@ func TestDamaged(t *testing.T) {
 			}
 		})
 	}
+	if testing.Short() { // the same code once more
+		return
+	}
 	// Where the events end, locks are no longer seen: what was accessed from there on made races of what is none.
 	clean := filepath.Join(t.TempDir(), "clean")
 	if err := os.CopyFS(clean, os.DirFS(races(t, true))); err != nil {

@@ -21,7 +21,10 @@ func TestDropped(t *testing.T) {
 		}
 		return all
 	}
-	rnd := rand.New(rand.NewPCG(1, 1))
+	rnd, rounds := rand.New(rand.NewPCG(1, 1)), 6
+	if testing.Short() {
+		rounds = 2
+	}
 	for _, memory := range []Memory{Assumed, Proved} {
 		before := recovered(memory, nil)
 		var cells []uint64
@@ -34,7 +37,7 @@ func TestDropped(t *testing.T) {
 			t.Fatalf("memory %d: %d cells are believed", memory, len(cells))
 		}
 		changed := 0
-		for range 6 {
+		for range rounds {
 			var drop []Range
 			dropped := map[uint64]bool{}
 			for range 1 + rnd.IntN(4) {

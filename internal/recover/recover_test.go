@@ -363,7 +363,11 @@ func TestWorkers(t *testing.T) {
 		}
 	}
 	// Passes leave out what they would find as before, which they can tell at more places or at fewer, and it does not matter where.
-	for _, o := range []Options{{}, {Memory: Assumed}, {Memory: None}, {Reach: ForwardOnly}} {
+	options := []Options{{}, {Memory: Assumed}, {Memory: None}, {Reach: ForwardOnly}}
+	if testing.Short() {
+		options = options[:1]
+	}
+	for _, o := range options {
 		all, often := NewRecoverer(in.Images, o), NewRecoverer(in.Images, o)
 		all.r.every, often.r.every = 1<<40, 1
 		for i, s := range in.Shards {

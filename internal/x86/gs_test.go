@@ -112,7 +112,7 @@ func TestWithGSAgainstProcessor(t *testing.T) {
 		}
 	}
 	t.Logf("%d run: %v", ran, kinds)
-	if ran < 2000 {
+	if ran < s.least(2000) {
 		t.Errorf("only %d run", ran)
 	}
 	for _, k := range []string{"locked", "string", "stack", "gather", "masked", "nontemporal", "broadcast", "bit", "state", "some only"} {

@@ -276,6 +276,14 @@ func (s *sandbox) run(tb testing.TB, st *state, steps int, done func(rip uint64)
 // evex says whether the processor has AVX-512, by whose opmasks' place in the state it is known.
 func (s *sandbox) evex() bool { return s.components>>5&1 != 0 }
 
+// least is how many instructions a test must run at the least, n where all kinds of them are tried that there are: half of that without AVX-512, if time is short.
+func (s *sandbox) least(n int) int {
+	if testing.Short() && !s.evex() {
+		return n / 2
+	}
+	return n
+}
+
 // xstateComponents are those that states are made of: x87, SSE, AVX and AVX-512.
 const xstateComponents = 0xe7
 

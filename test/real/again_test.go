@@ -24,7 +24,7 @@ type expected struct {
 var anyWay = []string{"event", "result", "more", "stalled", "memory", "map", "call-number", "call-argument", "call-result", "call-bytes", "fault"}
 
 var whatIsTrue = map[string]expected{
-	"x264":             {15, []string{"memory", "event", "call-number", "stalled", "more"}},
+	"x264":             {15, []string{"memory", "map", "event", "call-number", "stalled", "more"}},
 	"sqlite-threads":   {0, anyWay},
 	"python-threading": {0, anyWay},
 	"python-futures":   {0, anyWay},
