@@ -44,16 +44,23 @@ static bool to_be_made(const greg_t *g)
 	return rs_hook_at_call(pc + 2) || (rs_hook_at_call(pc) && g[REG_RAX] == -EINTR);
 }
 
+/* The registers of a thread that has stopped; NULL: it has ended, or is not born, and what it had as a frame is memory that may be gone. */
+static const greg_t *stopped_at(const struct rs_world_thread *w)
+{
+	bool there = w->tid && !__atomic_load_n(&w->unborn, __ATOMIC_ACQUIRE) && (__atomic_load_n(&w->state, __ATOMIC_ACQUIRE) & 3) == RS_WORLD_STOPPED;
+	return there ? w->uc->uc_mcontext.gregs : NULL;
+}
+
 bool rs_guard_between(void)
 {
 	struct rs_world_thread *w;
 	for (uint32_t i = 0; (w = rs_world_thread(i)); i++) {
 		const struct rs_guard_log *t = w->tid ? log_of(w->tid) : NULL;
 		uint32_t inner = t ? __atomic_load_n(&t->inner, __ATOMIC_ACQUIRE) : 0;
-		const greg_t *g = w->uc->uc_mcontext.gregs;
 		if (inner == RS_GUARD_INNER && state_of(t) == RS_GUARD_RUNS)
 			return false;
-		if (inner == RS_GUARD_AT_CALL && !to_be_made(g))
+		const greg_t *g = stopped_at(w);
+		if (g && (rs_guard_signal_arrives(g) || (inner == RS_GUARD_AT_CALL && !to_be_made(g))))
 			return false;
 	}
 	return true;
@@ -97,7 +104,11 @@ static bool all_stand(void)
 		const struct rs_guard_log *t = log_of(w->tid);
 		if (!t || !stands(t) || t->inner == RS_GUARD_INNER)
 			return false;
-		const greg_t *g = w->uc->uc_mcontext.gregs;
+		const greg_t *g = stopped_at(w);
+		if (!g)
+			continue;
+		if (rs_guard_signal_arrives(g))
+			return false;
 		if (state_of(t) == RS_GUARD_IN_CALL && !(w->call.in && ((uint64_t)g[REG_RIP] == w->call.pc - 2 || ((uint64_t)g[REG_RIP] == w->call.pc && g[REG_RAX] == -EINTR))))
 			return false;
 		/* The same call of the same thread, if there are more of them with nothing between. */

@@ -53,6 +53,7 @@ static struct waiting {
 	struct taken signal[MOST];
 } *waiting;
 static uint32_t *asked;            /* the coordinator looks after who waits */
+static struct rs_guard_world *world; /* with waiting */
 extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 
 static struct waiting *of(const struct rs_guard_log *t) { return &waiting[t->index]; }
@@ -342,21 +343,22 @@ static void poke(void)
 		RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
 }
 
-bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info)
+/* All signals are blocked; mask: as it was. */
+static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info, uint64_t mask)
 {
-	struct rs_guard_world *world = rs_guard_world();
-	struct rs_guard_log *t = waiting && rs_guard_mode() ? rs_guard_self() : NULL;
+	struct rs_guard_log *t = rs_guard_self();
 	if (!t || rs_os_tid() != t->tid) {
 		rs_guard_lost(RS_GUARD_LOST_SIGNAL);
+		set_mask(mask);
 		return false;
 	}
 	struct waiting *w = of(t);
 	if (w->entered == (uint64_t)uc) {
 		w->entered = 0;
 		STORE(t->inner, 0);
+		set_mask(mask);
 		return false;
 	}
-	uint64_t mask = set_mask(~0ull);
 	bool later = false;
 	if (rs_guard_mode() == RS_GUARD_REPLAY) {
 		/* It was opened for a moment, and is for when the process goes on. */
@@ -395,6 +397,25 @@ bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t e
 	}
 	set_mask(mask);
 	return false;
+}
+
+/* No function is called before the signals are blocked: their code is not among what rs_guard_signal_arrives knows. */
+RS_GUARD_ARRIVES bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info)
+{
+	uint64_t mask = 0, all = ~rs_os_open;
+	if (!waiting || !LOAD(world->mode)) {
+		rs_guard_lost(RS_GUARD_LOST_SIGNAL);
+		return false;
+	}
+	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, 8);
+	return arrived(sig, info, uc, entry, has_info, mask);
+}
+
+bool rs_guard_signal_arrives(const greg_t *g)
+{
+	extern const char __start_rs_arrives[] RS_HIDDEN, __stop_rs_arrives[] RS_HIDDEN;
+	uintptr_t pc = (uintptr_t)g[REG_RIP];
+	return rs_signal_at_stub(pc) || pc - (uintptr_t)__start_rs_arrives < (uintptr_t)__stop_rs_arrives - (uintptr_t)__start_rs_arrives;
 }
 
 void rs_guard_signal_over(ucontext_t *uc)
@@ -450,8 +471,7 @@ static bool is_late(const struct rs_guard_log *t, const ucontext_t *uc) { return
 
 void rs_guard_signals_at_once(uint32_t tid, ucontext_t *uc)
 {
-	struct rs_guard_world *world = rs_guard_world();
-	for (uint32_t i = 0; waiting && world && LOAD(world->mode) == RS_GUARD_RECORD && i < world->logs; i++) {
+	for (uint32_t i = 0; waiting && LOAD(world->mode) == RS_GUARD_RECORD && i < world->logs; i++) {
 		struct rs_guard_log *t = rs_guard_log(i);
 		if (t->tid != tid || !t->signals || wake(t, uc) || LOAD(t->inner) == RS_GUARD_INNER || !is_late(t, uc))
 			continue;
@@ -461,7 +481,6 @@ void rs_guard_signals_at_once(uint32_t tid, ucontext_t *uc)
 
 uint64_t rs_guard_signals_late(uint64_t now)
 {
-	struct rs_guard_world *world = rs_guard_world();
 	uint64_t next = 0;
 	if (!waiting || !LOAD(*asked))
 		return 0;
@@ -496,6 +515,7 @@ long rs_guard_signals_begin(void)
 	asked = rs_guard_map(sizeof *asked);
 	if (!w || !asked)
 		return -ENOMEM;
+	world = rs_guard_world();
 	waiting = w;
 	return 0;
 }

@@ -15,6 +15,10 @@ long rs_guard_signals_begin(void) RS_HIDDEN;
 bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info) RS_HIDDEN;
 /* signal.c: a stub begins there, or goes on to its handler. */
 bool rs_signal_at_stub(uintptr_t pc) RS_HIDDEN;
+/* What runs between a stub and the moment at which all signals are blocked. A checkpoint that finds a thread there would keep a frame of a signal of which the log of the new epoch has nothing: a re-execution would take it for one more. */
+#define RS_GUARD_ARRIVES __attribute__((section("rs_arrives")))
+/* Coordinator, world stopped: a signal has come to the thread with these registers, and nobody has noted it. */
+bool rs_guard_signal_arrives(const greg_t *g) RS_HIDDEN;
 /* When it has returned. */
 void rs_guard_signal_over(ucontext_t *uc) RS_HIDDEN;
 

@@ -83,12 +83,8 @@ static bool put_off(int sig, siginfo_t *info, ucontext_t *uc, uint32_t stub)
 
 void rs_signal_due(void) { RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &rs_thread_tls->put_off_mask, NULL, 8); }
 
-void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
+static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
-	if (rs_share_on)
-		share_set_rights(rs_share_closed());
-	if (RS_UNLIKELY(rs_guard_on) && rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, handlers[stub] & HAS_INFO))
-		return;
 	if (rs_config.races && !rs_guard_on && put_off(sig, info, context, stub))
 		return;
 	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
@@ -106,6 +102,15 @@ void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_signal_over(context);
+}
+
+RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
+{
+	if (rs_share_on)
+		share_set_rights(rs_share_closed());
+	if (RS_UNLIKELY(rs_guard_on) && rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, handlers[stub] & HAS_INFO))
+		return;
+	handle(sig, info, context, stub);
 }
 
 /* The stub for a handler; the handler itself when there are no more. Lock-free: this may run in a signal handler. */
