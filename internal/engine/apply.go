@@ -188,12 +188,8 @@ func (p *Process) prepare(list []*change, alone bool) error {
 
 // trapping gives the edits at which there is an int3 while they are made or afterwards.
 func trapping(tx *patch.Transaction, alone bool) (list []int) {
-	across := map[uint64]bool{}
-	for _, e := range acrossPages(tx.Edits) {
-		across[e.At] = true
-	}
 	for i := range tx.Edits {
-		if e := &tx.Edits[i]; !alone || e.New[0] == opTrap || across[e.At] {
+		if !alone || tx.Edits[i].New[0] == opTrap {
 			list = append(list, i)
 		}
 	}
@@ -300,14 +296,13 @@ func (w *writer) flush(p *Process) error {
 	return err
 }
 
-// rewrite changes a text while only the thread that asks is there to run it. Each page is written at once; where a jump may lie on two pages its head is int3 until both are,
-// so that the text is right at all times: we may be killed.
+// rewrite changes a text while only the thread that asks is there to run it. We may be killed, and the program then runs what is there, perhaps where it has all signals blocked: the text is right at all times, and not by int3. Each page is written
+// at once, but for jumps that may lie on two: they come last, written by the thread that asks, which does all that it has been told, whoever lives.
 func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 	across := acrossPages(edits)
-	for _, e := range across {
-		if err := p.write(e.At, []byte{opTrap}); err != nil {
-			return err
-		}
+	was := make([][]byte, len(across))
+	for i, e := range across {
+		was[i] = slices.Clone(t.live[e.At-t.at:][:len(e.New)])
 	}
 	for i := range edits {
 		copy(t.live[edits[i].At-t.at:], edits[i].New)
@@ -319,18 +314,41 @@ func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 			hi = edits[i].At + uint64(len(edits[i].New))
 		}
 		b := slices.Clone(t.live[lo-t.at : hi-t.at])
-		for _, e := range across {
+		for k, e := range across {
 			if e.At >= lo && e.At < hi {
-				b[e.At-lo] = opTrap
+				copy(b[e.At-lo:], was[k])
 			}
 		}
 		if err := p.write(lo, b); err != nil {
 			return err
 		}
 	}
-	// A jump is made of heads behind it.
-	for _, e := range slices.Backward(across) {
-		if err := p.write(e.At, e.New[:1]); err != nil {
+	var last []patch.Write
+	for i := 0; i < len(across); {
+		lo, hi := across[i].At, uint64(0)
+		for first := i; i == first || i < len(across) && across[i].At <= hi; i++ {
+			hi = across[i].At + uint64(len(across[i].New))
+		}
+		last = append(last, patch.Write{At: lo, Bytes: t.live[lo-t.at : hi-t.at]})
+	}
+	return p.writeThere(last)
+}
+
+// writeThere has the thread that asks write. Few enough of them, so that they fit into the page, are all written or none, should we be killed.
+func (p *Process) writeThere(list []patch.Write) error {
+	for len(list) > 0 {
+		var ops []wire.PatchOp
+		used := p.stored // operations that wait for the end have bytes there
+		for len(list) > 0 && len(ops) < wire.PatchOps && used+len(list[0].Bytes) <= len(p.page.Bytes) {
+			o := op(wire.PatchDoWrite, list[0].At, uint64(len(list[0].Bytes)))
+			o.Arg = uint32(used)
+			used += copy(p.page.Bytes[used:], list[0].Bytes)
+			ops, list = append(ops, o), list[1:]
+		}
+		if len(ops) == 0 && p.stored == 0 {
+			return fmt.Errorf("BUG: a write of %d bytes", len(list[0].Bytes))
+		}
+		if err := p.do(ops...); err != nil {
 			return err
 		}
 	}
