@@ -334,21 +334,35 @@ func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 	return p.writeThere(last)
 }
 
-// writeThere has the thread that asks write. Few enough of them, so that they fit into the page, are all written or none, should we be killed.
+// writeThere has the thread that asks write. Few enough of them, so that they fit into the page, are all written or none, should we be killed. What it cannot write, as where there is no /proc any more (chroot), we do.
 func (p *Process) writeThere(list []patch.Write) error {
 	for len(list) > 0 {
 		var ops []wire.PatchOp
 		used := p.stored // operations that wait for the end have bytes there
-		for len(list) > 0 && len(ops) < wire.PatchOps && used+len(list[0].Bytes) <= len(p.page.Bytes) {
-			o := op(wire.PatchDoWrite, list[0].At, uint64(len(list[0].Bytes)))
+		for _, w := range list {
+			if len(ops) == wire.PatchOps || used+len(w.Bytes) > len(p.page.Bytes) {
+				break
+			}
+			o := op(wire.PatchDoWrite, w.At, uint64(len(w.Bytes)))
 			o.Arg = uint32(used)
-			used += copy(p.page.Bytes[used:], list[0].Bytes)
-			ops, list = append(ops, o), list[1:]
+			used += copy(p.page.Bytes[used:], w.Bytes)
+			ops = append(ops, o)
 		}
 		if len(ops) == 0 && p.stored == 0 {
 			return fmt.Errorf("BUG: a write of %d bytes", len(list[0].Bytes))
 		}
-		if err := p.do(ops...); err != nil {
+		err := p.do(ops...)
+		var refused *opError
+		if errors.As(err, &refused) && p.mem != nil {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		list = list[len(ops):]
+	}
+	for _, w := range list {
+		if err := p.write(w.At, w.Bytes); err != nil {
 			return err
 		}
 	}
