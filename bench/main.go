@@ -26,8 +26,9 @@ type bench struct {
 	budget  time.Duration
 	rounds  int
 	only    *regexp.Regexp
-	modes   []drive.Mode // of programs; native is the first
-	beside  bool         // modes of a program run at the same time
+	rows    *regexp.Regexp // of guard
+	modes   []drive.Mode   // of programs; native is the first
+	beside  bool           // modes of a program run at the same time
 	missed  int
 }
 
@@ -36,17 +37,18 @@ func main() {
 	budget := flag.Duration("budget", 9*time.Minute, "about how long to measure")
 	rounds := flag.Int("rounds", 5, "at most so many rounds")
 	only := flag.String("only", "", "measure only what matches this regular expression")
+	programs := flag.String("programs", "", "for guard: only the rows that match this regular expression")
 	record := flag.Bool("record", true, "measure programs under record, too")
 	beside := flag.Bool("beside", false, "run the modes of a program at the same time: neighbours of the machine take the same of each, so that CPU time tells half a percent and elapsed time of what computes nothing; the median is of CPU time then, and of elapsed time where a program mostly sleeps or spins")
 	stepped := flag.String("stepped", "", "for pt: a recording of --sample=step --period=1000 --filter=all to measure on; none: one is made, which takes minutes")
 	flag.Parse()
-	if err := run(*ripstop, *budget, *rounds, *only, *record, *beside, *stepped); err != nil {
+	if err := run(*ripstop, *budget, *rounds, *only, *programs, *record, *beside, *stepped); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ripstop string, budget time.Duration, rounds int, only string, record, beside bool, stepped string) error {
+func run(ripstop string, budget time.Duration, rounds int, only, rows string, record, beside bool, stepped string) error {
 	path, err := filepath.Abs(ripstop)
 	if err != nil {
 		return err
@@ -58,6 +60,10 @@ func run(ripstop string, budget time.Duration, rounds int, only string, record, 
 	if err != nil {
 		return err
 	}
+	reRows, err := regexp.Compile(rows)
+	if err != nil {
+		return err
+	}
 	shared, err := os.MkdirTemp("/tmp", "rsbench")
 	if err != nil {
 		return err
@@ -66,7 +72,7 @@ func run(ripstop string, budget time.Duration, rounds int, only string, record, 
 	if err := os.Chmod(shared, 0o755); err != nil {
 		return err
 	}
-	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, stepped: stepped, beside: beside, modes: []drive.Mode{drive.Native, drive.Run}}
+	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, rows: reRows, stepped: stepped, beside: beside, modes: []drive.Mode{drive.Native, drive.Run}}
 	if record {
 		b.modes = append(b.modes, drive.Record)
 	}

@@ -55,6 +55,9 @@ are as without ripstop; when something was found the exit status is 66.`,
 			if o.epochRaces == "on" && o.epochs == 0 {
 				return errors.New("--races=on looks at epochs that are executed again, and none are recorded: give --epochs, too")
 			}
+			if o.guardBytes == 0 && o.quarantine != 0 {
+				return errors.New("--guard-bytes 0 looks at no block, and freed ones are kept back to be looked at: give --quarantine 0, too")
+			}
 			o.program, o.report.Command = args, args
 			return exit(jobs.guard(o))
 		},
@@ -62,7 +65,7 @@ are as without ripstop; when something was found the exit status is 66.`,
 	takesProgram(cmd)
 	fs := flagsOf(cmd)
 	fs.under("The heap")
-	fs.number(&o.guardBytes, "guard-bytes", run.DefaultGuardBytes, run.DefaultGuardBytes, run.MaxGuardBytes, "`N` bytes, at least, behind each block that nobody may write")
+	fs.number(&o.guardBytes, "guard-bytes", run.DefaultGuardBytes, 0, run.MaxGuardBytes, "`N` bytes, at least, behind each block that nobody may write; 0, with a quarantine of 0: blocks are not looked at")
 	fs.size(&o.quarantine, "quarantine", run.DefaultQuarantine, run.MaxQuarantine, "keep back freed blocks of `SIZE` in all for each thread, before they are used again: 512K, 16M; 0 keeps none")
 	fs.long(&o.epochs, "epochs", "record epochs of at most `LONG` (1s, 10s), so that the last one can be executed again to find who wrote; 0 records none")
 	fs.oneOf(&o.epochRaces, "races", "off", []string{"off", "on"}, "with --epochs: what is executed again is so once more with every memory access looked at, for data races and reads of freed blocks")

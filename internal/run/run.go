@@ -49,9 +49,9 @@ const (
 	OwnHeap  Heap = "own"
 )
 
-// Guard is how the heap is guarded.
+// Guard is how the heap is guarded. With neither nothing is looked at, and it costs no more than `run`'s heap: for who wants crashes and what is recorded alone.
 type Guard struct {
-	Bytes      int // behind each block at least
+	Bytes      int // behind each block at least; with a quarantine never less than DefaultGuardBytes
 	Quarantine int // KiB of freed blocks that each heap keeps back; a thread has one
 }
 
@@ -69,6 +69,9 @@ const (
 // word is Config.Allocator.
 func (g *Guard) word() uint32 {
 	up := func(n, unit, most int) uint32 { return uint32(min((max(n, 0)+unit-1)/unit, most)) }
+	if g.Bytes <= 0 && g.Quarantine <= 0 {
+		return uint32(wire.AllocatorFreer)
+	}
 	return uint32(wire.AllocatorFreer) | up(max(g.Bytes, DefaultGuardBytes), guardUnit, 1<<8-1)<<8 | up(g.Quarantine, quarantineUnit, 1<<16-1)<<16
 }
 

@@ -252,7 +252,7 @@ static void start(char **envp)
 		rs_active = 1;
 		rs_begin_process(t);
 		rs_heap_begun(t);
-		if (rs_config.allocator >> 8)
+		if ((rs_config.allocator & 0xff) == RS_ALLOCATOR_FREER)
 			rs_crash_begin();
 		rs_patch_start(mask);
 		if (rs_alloc.on)
