@@ -44,10 +44,7 @@ func TestAgain(t *testing.T) {
 	if os.Getenv("RIPSTOP_REAL") == "" {
 		t.Skip("real programs run by make test-real (RIPSTOP_REAL=1)")
 	}
-	runner := filepath.Join(directory(t), "runner")
-	if out, err := exec.Command("go", "build", "-ldflags", "-E ripstop_entry", "-o", runner, root+"/internal/run/testdata/runner").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	runner := againRunner(t)
 	kernels, err := filepath.Abs(root + "/bench/testdata/kernels.c")
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +99,43 @@ func TestAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestJudged: the same programs, each epoch once more with every access looked at, as `guard --races=on` does with the last. Output, status and results are as natively. What is told of races is shown: it is held against docs/findings.md by hand.
+func TestJudged(t *testing.T) {
+	if os.Getenv("RIPSTOP_REAL") == "" || os.Getenv("RIPSTOP_SOAK") == "" {
+		t.Skip("minutes: RIPSTOP_REAL=1 RIPSTOP_SOAK=1")
+	}
+	runner, shared := againRunner(t), directory(t)
+	for _, p := range append(drive.Programs(), drive.Alone()...) {
+		t.Run(p.Name, func(t *testing.T) {
+			native := once(t, p, drive.Job{Mode: drive.Native, Size: drive.Small, Shared: shared})
+			job := drive.Job{Mode: drive.Judged, Size: drive.Small, Shared: shared, Ripstop: runner, Dir: directory(t)}
+			got := once(t, p, job)
+			t.Logf("time %.2f, CPU %.2f of native", got.Time.Seconds()/native.Time.Seconds(), got.CPU.Seconds()/native.CPU.Seconds())
+			same(t, native, got)
+			t.Log(epochsOf(t, &job))
+			for _, f := range findings(t, &job) {
+				t.Logf("%s: %s", f.Rule, f.Message)
+				for _, part := range f.Parts {
+					t.Logf("\t%s", part.Text)
+					for _, s := range part.Stack[:min(6, len(part.Stack))] {
+						t.Logf("\t\t%s %s+%s", s.Function, s.Module, s.Offset)
+					}
+				}
+			}
+		})
+	}
+}
+
+// againRunner builds the runner that Again and Judged are run by.
+func againRunner(t *testing.T) string {
+	t.Helper()
+	runner := filepath.Join(directory(t), "runner")
+	if out, err := exec.Command("go", "build", "-ldflags", "-E ripstop_entry", "-o", runner, root+"/internal/run/testdata/runner").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return runner
 }
 
 // epochsOf gives what --stats says of the epochs of all the job's runs: verdicts by their names, "epochs", "lost: …".

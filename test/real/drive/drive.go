@@ -25,11 +25,12 @@ const (
 	Record
 	Count
 	Guard
-	Again // guard, each epoch executed again and compared; Job.Ripstop is the runner of package run's tests
+	Again  // guard, each epoch executed again and compared; Job.Ripstop is the runner of package run's tests
+	Judged // and once more, with every memory access looked at
 )
 
 func (m Mode) String() string {
-	return [...]string{"native", "run", "record", "count", "guard", "again"}[m]
+	return [...]string{"native", "run", "record", "count", "guard", "again", "judged"}[m]
 }
 
 // Size is how much work a program gets.
@@ -56,7 +57,7 @@ type Job struct {
 	Limit   time.Duration // after which everything is killed and the run has failed
 }
 
-// Findings is the JSON report of a run in mode Run or Again; of Guard if it is asked for.
+// Findings is the JSON report of a run in mode Run, Again or Judged; of Guard if it is asked for.
 func (j *Job) Findings() string { return filepath.Join(j.Dir, "findings.json") }
 
 // Trace is the trace directory of a run in mode Record.
@@ -124,7 +125,7 @@ func (j *Job) command(ctx context.Context, name string, args ...string) (*exec.C
 	switch j.Mode {
 	case Guard:
 		argv = append(append([]string{j.Ripstop, "guard"}, append(j.named(), "--")...), argv...)
-	case Again:
+	case Again, Judged:
 		argv = append([]string{j.Ripstop, j.again(), "run"}, argv...)
 	case Run:
 		argv = append(append([]string{j.Ripstop, "run", "--format", "json=" + j.Findings()}, append(j.Flags, "--")...), argv...)
@@ -146,10 +147,14 @@ func (j *Job) named() (flags []string) {
 	return flags
 }
 
-// again is what the runner is told: epochs of 50 ms at most, so that there are some in a second.
+// again is what the runner is told: epochs of 50 ms at most, so that there are some in a second; of those that are judged, each of which takes seconds, of a second.
 func (j *Job) again() string {
-	return fmt.Sprintf(`{"Stats": true, "ExitCode": 0, "Report": {"Formats": [%q]}, "Guard": {"Bytes": 16, "Quarantine": 1024}, "Epochs": {"On": true, "Every": true, "Most": %d}}`,
-		"json="+j.Findings(), 50*time.Millisecond)
+	most := 50 * time.Millisecond
+	if j.Mode == Judged {
+		most = time.Second
+	}
+	return fmt.Sprintf(`{"Stats": true, "ExitCode": 0, "Report": {"Formats": [%q]}, "Guard": {"Bytes": 16, "Quarantine": 1024}, "Epochs": {"On": true, "Every": true, "Most": %d, "Races": %t}}`,
+		"json="+j.Findings(), most, j.Mode == Judged)
 }
 
 // plain is a command that is not under test: a load generator, an installer.
