@@ -4,9 +4,9 @@
  * is to wait for, and the bytes of the program's objects do not depend on who waited how long: a lock has no mark of waiters, a condition is not touched at all. Conditions and barriers are therefore ours altogether.
  *
  * Not followed: objects shared between processes, robust mutexes and those with a protocol; a writer that waits for an rwlock keeps no reader out; a cancelled thread is not cancelled in a wait, but at the next place. */
-#include "mutexquick.h"
 #include "sync.h"
 #include "guardlog.h"
+#include "guardquick.h"
 #include "guardrace.h"
 #include "guardsync.h"
 #include "alloc.h"
@@ -44,18 +44,9 @@ static void wake_slot(struct rs_guard_slot *s, int most)
 	RS_SYS3(SYS_futex, &s->seq, 1 | 128 /* FUTEX_WAKE_PRIVATE */, most);
 }
 
-/* Behind a locked instruction that let go a mutex or an rwlock. Who was woken says again that somebody may wait, before it tries: until then nobody calls the kernel in vain. most: who is not woken must be woken by
- * those who are, when they let go. */
-static inline struct rs_guard_slot *waited_for(uintptr_t object)
-{
-	uint32_t i = rs_guard_find(rs_guard_view.objects, object);
-	struct rs_guard_slot *s = &rs_guard_view.slots[i];
-	return i != RS_GUARD_OBJECTS && RS_UNLIKELY(__atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST)) ? s : NULL;
-}
-
 static void wake(uintptr_t object, int most)
 {
-	struct rs_guard_slot *s = waited_for(object);
+	struct rs_guard_slot *s = rs_guard_waited_for(object);
 	if (s && __atomic_exchange_n(&s->waiters, 0, __ATOMIC_SEQ_CST))
 		wake_slot(s, most);
 }
@@ -140,63 +131,8 @@ static int take(struct rs_guard_log *t, const struct taking *k)
 
 /* --- quick acts -------------------------------------------------------------------------------------------------------------- */
 
-/* Of the event that `take` makes of it. Its ticket needs no locked instruction: whoever raises it holds the mutex. */
-bool rs_guard_mutex_quick(pthread_mutex_t *m)
-{
-	struct rs_guard_log *g = rs_guard_mine;
-	const struct rs_thread *t = rs_thread_tls;
-	const struct rs_guard_world *w = rs_guard_view.world;
-	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(!g || !t || !rs_quick || !QUICK(kind) || g->signals))
-		return false;
-	if (RS_UNLIKELY(__atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || g->tid != t->tid))
-		return false;
-	if (kind && quick_again(m, t->tid))
-		return true;
-	uint32_t i = rs_guard_find(rs_guard_view.objects, (uintptr_t)m);
-	if (RS_UNLIKELY(i == RS_GUARD_OBJECTS))
-		return false;
-	__atomic_store_n(&g->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
-	RS_BARRIER();
-	uint32_t at = g->at;
-	bool done = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD && !__atomic_load_n(&w->ending, __ATOMIC_ACQUIRE) && at < g->quick && quick_take(m, t->tid);
-	if (RS_LIKELY(done)) {
-		if (QUICK_RECURSIVE(kind))
-			m->__data.__count = 1;
-		struct rs_guard_object *o = &rs_guard_view.objects[i];
-		uint32_t ticket = __atomic_load_n(&o->ticket, __ATOMIC_RELAXED);
-		__atomic_store_n(&o->ticket, ticket + 1, __ATOMIC_RELAXED);
-		struct rs_guard_event *last = &g->event[at - (at > 0)];
-		uint32_t more = (uint32_t)-last->result;
-		/* at 0: what lies there is the last epoch's. */
-		if (at > 0 && last->what == RS_GUARD_WHAT(m, RS_GUARD_MUTEX) && more < RS_GUARD_RUN && last->ticket + more + 1 == ticket)
-			last->result = -(int32_t)(more + 1);
-		else {
-			g->event[at] = (struct rs_guard_event){RS_GUARD_WHAT(m, RS_GUARD_MUTEX), ticket, 0};
-			__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
-		}
-	}
-	RS_BARRIER();
-	__atomic_store_n(&g->inner, 0, __ATOMIC_RELEASE);
-	return done;
-}
-
-int rs_guard_mutex_quick_unlock(pthread_mutex_t *m)
-{
-	const struct rs_thread *t = rs_thread_tls;
-	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(!t || !rs_quick || !QUICK(kind) || (uint32_t)m->__data.__owner != t->tid))
-		return 0;
-	RS_GUARD_GIVES((uintptr_t)m, false);
-	if (kind) {
-		if (quick_back(m, t->tid))
-			return 1;
-		if (QUICK_RECURSIVE(kind))
-			m->__data.__count = 0;
-	}
-	quick_give(m);
-	return waited_for((uintptr_t)m) ? 2 : 1;
-}
+bool rs_guard_mutex_quick(pthread_mutex_t *m) { return rs_guard_takes_quickly(m); }
+int rs_guard_mutex_quick_unlock(pthread_mutex_t *m) { return rs_guard_gives_quickly(m); }
 
 int rs_guard_mutex_wake(pthread_mutex_t *m)
 {
@@ -311,7 +247,7 @@ int rs_guard_sem_post(sem_t *sem, uintptr_t sp)
 	RS_GUARD_GIVES((uintptr_t)sem, false);
 	rs_guard_after(t, (uintptr_t)sem, RS_GUARD_SEM_POST, 0, true);
 	int r = REAL(sem_post)(sem);
-	struct rs_guard_slot *s = waited_for((uintptr_t)sem);
+	struct rs_guard_slot *s = rs_guard_waited_for((uintptr_t)sem);
 	if (s)
 		wake_slot(s, 1);
 	return r;

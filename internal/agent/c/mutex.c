@@ -12,6 +12,8 @@
  * alone.) Another's tid proves little by itself — it may be another process's, or be from before a fork — so a misuse that names
  * another owner also needs that thread's held list to agree (rs_sync_holder).
  */
+#include "guardquick.h"
+#include "guardsync.h"
 #include "mutexquick.h"
 #include "sync.h"
 
@@ -492,12 +494,31 @@ int rs_mutex_destroy(pthread_mutex_t *m, struct rs_site at)
 static APART int lock_any(pthread_mutex_t *m) { return lock(m, RS_SITE); }
 static APART int lock_noting(pthread_mutex_t *m) { return quick_taken(rs_thread_tls, m, RS_HOW_BLOCK, RS_SITE); }
 static APART int unlock_any(pthread_mutex_t *m) { return unlock(m, RS_SITE); }
+/* While `guard` keeps a log. Their frames are small, and nothing is called but in what puts back what is below. */
+static APART int lock_guarded(pthread_mutex_t *m)
+{
+	if (RS_LIKELY(rs_guard_takes_quickly(m)))
+		return 0;
+	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_LOCK, -1, NULL, RS_SITE_SP(RS_SITE)));
+	JUMP lock_any(m);
+}
+static APART int unlock_guarded(pthread_mutex_t *m)
+{
+	int quick = rs_guard_gives_quickly(m);
+	if (RS_LIKELY(quick == 1))
+		return 0;
+	RS_GUARDED(quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
+	JUMP unlock_any(m);
+}
 
 RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
 {
 	struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(t == NULL || t->quick != 0 || m->__data.__kind != 0))
+	if (RS_UNLIKELY(t == NULL || t->quick != 0 || m->__data.__kind != 0)) {
+		if (rs_guard_on)
+			JUMP lock_guarded(m);
 		JUMP lock_any(m);
+	}
 	if (RS_LIKELY(rs_config.stack_depth)) {
 		if (RS_LIKELY(quick_take(m, t->tid)))
 			JUMP lock_noting(m);
@@ -513,8 +534,11 @@ RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
 RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m)
 {
 	struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(t == NULL || t->quick != RS_QUICK_ONE || m->__data.__kind != 0 || (uint32_t)m->__data.__owner != t->tid || t->held->obj != (uintptr_t)m))
+	if (RS_UNLIKELY(t == NULL || t->quick != RS_QUICK_ONE || m->__data.__kind != 0 || (uint32_t)m->__data.__owner != t->tid || t->held->obj != (uintptr_t)m)) {
+		if (rs_guard_on)
+			JUMP unlock_guarded(m);
 		JUMP unlock_any(m);
+	}
 	uint64_t info = t->held->info;
 	if (RS_STACK_LATER == RS_INFO_STACK(info) ? RS_UNLIKELY(rs_moment_strays(&rs_sync_of(t)->moment[0], (uintptr_t)__builtin_dwarf_cfa())) : (info & RS_INFO_TRIAL) != 0)
 		JUMP unlock_any(m);
