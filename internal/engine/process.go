@@ -199,7 +199,7 @@ func (p *Process) serve() {
 		case ask == wire.PatchAskSoon && started:
 			err = p.accept(p.page.Address)
 		case ask == wire.PatchAskSurvey && started:
-			err = p.lookAhead()
+			err = p.lookAhead(p.page.Address)
 		case ask == wire.PatchAskWhole && started:
 			err = p.whole()
 		case ask == wire.PatchAskTest && started:

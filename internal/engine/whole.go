@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -27,13 +28,28 @@ const (
 	wholeTime = 20 * time.Second
 )
 
-// lookAhead notes what is mapped where the re-execution will come to: trampolines must not lie there.
-func (p *Process) lookAhead() error {
+// mostPlaces is how many the agent notes (PLACES of guardrace.c): 255 pairs of words behind their number.
+const mostPlaces = 255
+
+// lookAhead notes what is mapped where the re-execution will come to, and what it maps on the way, which may be gone by then (a list of the agent's at `places`; 0: none): trampolines must not lie there.
+func (p *Process) lookAhead(places uint64) error {
 	maps, err := tracee.Maps(p.PID)
 	if err != nil {
 		return err
 	}
 	p.avoid = p.avoid[:0]
+	if places != 0 {
+		list := make([]byte, 8+16*mostPlaces)
+		if err := p.read(places, list); err != nil {
+			return err
+		}
+		n := min(binary.LittleEndian.Uint64(list), mostPlaces)
+		for b := list[8 : 8+16*n]; len(b) > 0; b = b[16:] {
+			if lo, hi := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]); lo < hi && hi <= 1<<47 {
+				p.avoid = append(p.avoid, patch.Range{Lo: lo, Hi: hi})
+			}
+		}
+	}
 	for i := range maps {
 		p.avoid = append(p.avoid, patch.Range{Lo: uint64(maps[i].Start), Hi: uint64(maps[i].End)})
 	}

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-enum { TEXTS = 1024, RACES = 64, STACKS = 4096, FRAMES = 32, WORDS = 520, WAIT_PAGES = 1 << 14 /* of the program, whose history is kept: 280 MB */ };
+enum { TEXTS = 1024, RACES = 64, STACKS = 4096, FRAMES = 32, WORDS = 520, PLACES = 255, WAIT_PAGES = 1 << 14 /* of the program, whose history is kept: 280 MB */ };
 
 /* In the arena. */
 static struct races {
@@ -18,6 +18,7 @@ static struct races {
 	uint32_t dropped;          /* there was no room */
 	uint32_t astray;
 	struct { uint32_t count; struct { uintptr_t lo; size_t bytes; } at[TEXTS]; } pristine;
+	struct { uint64_t count; struct { uint64_t lo, hi; } at[PLACES]; } places; /* that re-executions map (engine/whole.go reads it) */
 	struct rs_race_found race[RACES];
 	struct { uint32_t n; uint64_t pc[FRAMES]; } where[RACES][2]; /* n 0: the stack has its number for good */
 	struct stack { uint32_t id, n; uint64_t pc[FRAMES]; } stack[STACKS]; /* that got their numbers in the re-execution */
@@ -165,7 +166,25 @@ long rs_guard_race_begin(void)
 
 bool rs_guard_race_wanted(void) { return found && !rs_guard_limited(); }
 
-void rs_guard_race_ahead(void) { rs_patch_standing(RS_PATCH_ASK_SURVEY); }
+void rs_guard_race_place(uint64_t lo, uint64_t bytes)
+{
+	if (!found || rs_config.races || lo + bytes < lo)
+		return;
+	uint64_t hi = (lo + bytes + RS_PAGE - 1) & -(uint64_t)RS_PAGE, n = LOAD(found->places.count);
+	for (uint64_t i = 0; i < n && i < PLACES; i++)
+		if (lo >= found->places.at[i].lo && hi <= found->places.at[i].hi)
+			return;
+	if (n >= PLACES || (n = __atomic_fetch_add(&found->places.count, 1, __ATOMIC_ACQ_REL)) >= PLACES)
+		return; /* whatever needs it goes astray, if that is where trampolines come to lie */
+	found->places.at[n].lo = lo;
+	found->places.at[n].hi = hi;
+}
+
+void rs_guard_race_ahead(void)
+{
+	rs_patch_standing(RS_PATCH_ASK_SURVEY, (uintptr_t)&found->places);
+	STORE(found->places.count, 0);
+}
 
 void rs_guard_race_astray(void)
 {
@@ -183,7 +202,7 @@ bool rs_guard_race_on(void)
 	STORE(found->astray, 0);
 	for (uint32_t i = 0; i < STACKS; i++)
 		found->stack[i].id = found->stack[i].n = 0;
-	if (rs_patch_standing(RS_PATCH_ASK_WHOLE) < 0 || !rs_race_begin(&config)) {
+	if (rs_patch_standing(RS_PATCH_ASK_WHOLE, 0) < 0 || !rs_race_begin(&config)) {
 		count(RS_GUARD_JUDGED_REFUSED);
 		return false;
 	}

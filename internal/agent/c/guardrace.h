@@ -33,6 +33,8 @@ void rs_guard_race_astray(void) __attribute__((visibility("hidden")));
 /* Before the first checkpoint. -ENOMEM. */
 long rs_guard_race_begin(void) __attribute__((visibility("hidden")));
 bool rs_guard_race_wanted(void) __attribute__((visibility("hidden")));
+/* In a re-execution: something is mapped there. */
+void rs_guard_race_place(uint64_t lo, uint64_t bytes) __attribute__((visibility("hidden")));
 /* World stopped: before the rollback; behind it: false: it cannot be, which is said; when the re-execution is over. Whatever came of it rs_guard_race_back before going forward: a negative errno: the text is not the program's. */
 void rs_guard_race_ahead(void) __attribute__((visibility("hidden")));
 bool rs_guard_race_on(void) __attribute__((visibility("hidden")));

@@ -542,6 +542,8 @@ static void same_place(struct rs_call *c, const struct noted *e, long result)
 {
 	if (result < 0 && result > -4096)
 		return;
+	if (c->number == SYS_mmap || c->number == SYS_mremap)
+		rs_guard_race_place((uint64_t)result, c->number == SYS_mmap ? c->arg[1] : c->arg[2]);
 	if (c->number == SYS_mmap) {
 		c->arg[0] = (uint64_t)result;
 		if (!(c->arg[3] & (MAP_FIXED | 0x100000 /* MAP_FIXED_NOREPLACE */)))

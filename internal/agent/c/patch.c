@@ -345,6 +345,7 @@ static long unmap_run(uintptr_t at, size_t bytes)
 
 /* Where the coordinator of `guard` has memory for tables: no place that the program was given in the recording. */
 #define STANDING_PLACE 0x380000000000ul
+static uint64_t standing_bytes;
 static bool standing;
 
 static long do_op(struct rs_patch_op *op)
@@ -378,7 +379,10 @@ static long do_op(struct rs_patch_op *op)
 		rs_os_copy((void *)(uintptr_t)op->address, page->bytes + op->arg, op->value);
 		return 0;
 	case RS_PATCH_DO_RESERVE: {
-		long p = RS_SYS6(SYS_mmap, standing ? STANDING_PLACE : 0, op->value, op->arg ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		/* Each its own: the kernel puts what finds its place taken where the program's next would come to be. */
+		uintptr_t wish = standing ? STANDING_PLACE + standing_bytes : 0;
+		standing_bytes += (op->value + RS_PAGE - 1) & -(uint64_t)RS_PAGE;
+		long p = RS_SYS6(SYS_mmap, wish, op->value, op->arg ? PROT_READ | PROT_WRITE : PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		if (p < 0)
 			return p;
 		op->address = (uint64_t)p;
@@ -505,7 +509,7 @@ static long ask(unsigned request, uintptr_t at, const uint64_t *own)
 long rs_patch_ask(unsigned request, uintptr_t at) { return ask(request, at, NULL); }
 
 /* Its own mask blocks all signals. A thread that stands with the lock asks for what it cannot get while an epoch may be executed again. */
-long rs_patch_standing(unsigned request)
+long rs_patch_standing(unsigned request, uintptr_t at)
 {
 	if (!page || !rs_active || rs_sandboxed)
 		return -ESRCH;
@@ -513,7 +517,8 @@ long rs_patch_standing(unsigned request)
 		return -EBUSY;
 	program_mask = ~0ull;
 	standing = true;
-	long r = converse(request, 0);
+	standing_bytes = 0;
+	long r = converse(request, at);
 	standing = false;
 	rs_unlock(&lock);
 	return r;

@@ -26,7 +26,7 @@ void rs_patch_open(int sock) RS_HIDDEN;
  * -EINPROGRESS, -EAGAIN (nobody heard of it), -ETIMEDOUT: not yet; else it stays as it is. Who does not get 0 goes on without. */
 long rs_patch_ask(unsigned request, uintptr_t at) RS_HIDDEN;
 /* The coordinator of `guard`, while all others stand: as rs_patch_ask. */
-long rs_patch_standing(unsigned request) RS_HIDDEN;
+long rs_patch_standing(unsigned request, uintptr_t at) RS_HIDDEN;
 /* At the start of the process, with the mask that it is to have, and when modules have come or gone. */
 void rs_patch_start(uint64_t mask) RS_HIDDEN;
 /* Later, with the program's signal mask, which is in force again. */
