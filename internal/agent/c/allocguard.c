@@ -21,7 +21,8 @@ __thread struct rs_alloc_giving rs_alloc_giving;
 static uint8_t byte_of(uint64_t word, uintptr_t at) { return (uint8_t)(word >> (at & 7) * 8); }
 
 typedef uint64_t any_word __attribute__((may_alias, aligned(1)));
-typedef long long two __attribute__((vector_size(16), may_alias));
+typedef unsigned long long two __attribute__((vector_size(16), may_alias));
+typedef two any_two __attribute__((aligned(1)));
 
 /* The pattern's eight bytes from `at` on. */
 static inline uint64_t turned(uint64_t word, uintptr_t at)
@@ -29,6 +30,8 @@ static inline uint64_t turned(uint64_t word, uintptr_t at)
 	unsigned by = (at & 7) * 8;
 	return word >> by | word << (-by & 63);
 }
+
+static inline two both(uint64_t word) { return (two){word, word}; }
 
 /* Ends overlap, so that there are no odd bytes but in less than a word. */
 static inline void fill(uintptr_t from, uintptr_t to, uint64_t word)
@@ -38,14 +41,16 @@ static inline void fill(uintptr_t from, uintptr_t to, uint64_t word)
 			*(volatile uint8_t *)from = byte_of(word, from);
 		return;
 	}
-	*(volatile any_word *)from = turned(word, from);
-	*(volatile any_word *)(to - 8) = turned(word, to);
-	for (from = (from + 7) & ~(uintptr_t)7; to - from >= 16; from += 16) {
-		*(volatile any_word *)from = word;
-		*(volatile any_word *)(from + 8) = word;
+	uint64_t first = turned(word, from), last = turned(word, to);
+	if (to - from < 16) {
+		*(volatile any_word *)from = first;
+		*(volatile any_word *)(to - 8) = last;
+		return;
 	}
-	if (to - from >= 8)
-		*(volatile any_word *)from = word;
+	*(volatile any_two *)from = both(first);
+	*(volatile any_two *)(to - 16) = both(last);
+	for (from = (from + 15) & ~(uintptr_t)15; to - from >= 16; from += 16)
+		*(volatile two *)from = both(word);
 }
 
 static inline bool is_filled(uintptr_t from, uintptr_t to, uint64_t word)
@@ -56,10 +61,18 @@ static inline bool is_filled(uintptr_t from, uintptr_t to, uint64_t word)
 				return false;
 		return true;
 	}
-	uint64_t wrong = (*(volatile const any_word *)from ^ turned(word, from)) | (*(volatile const any_word *)(to - 8) ^ turned(word, to));
-	for (from = (from + 7) & ~(uintptr_t)7; to - from >= 8; from += 8)
-		wrong |= *(volatile const any_word *)from ^ word;
-	return wrong == 0;
+	uint64_t first = turned(word, from), last = turned(word, to);
+	if (to - from < 16)
+		return ((*(volatile const any_word *)from ^ first) | (*(volatile const any_word *)(to - 8) ^ last)) == 0;
+	two wrong = (*(volatile const any_two *)from ^ both(first)) | (*(volatile const any_two *)(to - 16) ^ both(last)), other = {0, 0};
+	for (from = (from + 15) & ~(uintptr_t)15; to - from >= 32; from += 32) {
+		wrong |= *(volatile const two *)from ^ both(word);
+		other |= *(volatile const two *)(from + 16) ^ both(word);
+	}
+	if (to - from >= 16)
+		wrong |= *(volatile const two *)from ^ both(word);
+	wrong |= other;
+	return (wrong[0] | wrong[1]) == 0;
 }
 
 /* The first byte of [from, to) that is not of the pattern; to: none. */

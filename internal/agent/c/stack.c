@@ -360,14 +360,15 @@ _Static_assert(SITES == 1 << (64 - 54) && SETS == 1 << (64 - SHIFT) && FEW_SETS 
 /* rsp lies on the thread's stack, of which `room` bytes are from there on. */
 static inline struct remembered *set_of(struct memory *m, uint64_t h, uintptr_t rsp, uint64_t room)
 {
+	static const uint64_t factor[HINTS] = {0xff51afd7ed558ccdull, 0xc2b2ae3d27d4eb4full, 0x9e3779b185ebca87ull};
 	const struct frame_site *s = frame_site(m, h);
 	if (RS_LIKELY(s->tag == h))
 		for (unsigned i = 0; i < HINTS; i++) {
 			uint64_t offset = 8ull * s->word[i];
 			if (RS_LIKELY(offset + 8 <= room))
-				h = (h ^ h >> 29 ^ *(const uint64_t *)(rsp + offset)) * 0xd1342543de82ef95ull;
+				h += *(const uint64_t *)(rsp + offset) * factor[i]; /* no product waits for another */
 		}
-	return m->way[h >> m->shift];
+	return m->way[((h ^ h >> 32) * 0xd1342543de82ef95ull) >> m->shift];
 }
 
 static inline bool as_before(const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, uint64_t room)
