@@ -32,6 +32,8 @@ not every program can be executed again (the report then says no more than witho
 With --races=on they are executed once more, with every memory access looked at as by
 'ripstop run --full': the report then also has the data races of those moments, and
 accesses to freed blocks, reads too (marked reproduced). All threads wait meanwhile.
+With --guard-bytes 0 --quarantine 0 blocks are not looked at, and cost what they cost
+under 'ripstop run': what is left are crashes and, with --epochs, who wrote what they used.
 Under a limit on memory (ulimit -v, -d) nothing is recorded: it would take from the
 program what the limit leaves it.
 
@@ -50,7 +52,8 @@ lock-order inversions, misuse. The program's input, output, signals and exit sta
 are as without ripstop; when something was found the exit status is 66.`,
 		Example: `  ripstop guard -- ./server -p 8080
   ripstop guard --guard-bytes 64 --quarantine 16M -- ./unit-test
-  ripstop guard --epochs 10s -- ./unit-test`,
+  ripstop guard --epochs 10s -- ./unit-test
+  ripstop guard --epochs 10s --guard-bytes 0 --quarantine 0 -- ./server`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if o.epochRaces == "on" && o.epochs == 0 {
 				return errors.New("--races=on looks at epochs that are executed again, and none are recorded: give --epochs, too")

@@ -52,6 +52,35 @@ func TestPointerWithoutPerf(t *testing.T) {
 	}
 }
 
+// With `--guard-bytes 0 --quarantine 0` blocks have no guard bytes and their stacks are those of their call sites; crashes are reported, and followed, all the same. Blocks are not looked at: what `written` writes behind one is not told, and it ends natively.
+func TestRecordedAlone(t *testing.T) {
+	options := map[string]any{"ExitCode": 66, "Stats": true, "Guard": map[string]any{}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}
+	prog := pointerProgram(t, "-O2")
+	for _, k := range pointerKinds {
+		switch k.name {
+		case "null", "text", "copied", "thread":
+			t.Run(k.name, func(t *testing.T) { k.check(t, finish(t, command(t, options, prog, k.name))) })
+		}
+	}
+	t.Run("crash", func(t *testing.T) {
+		delete(options, "Epochs")
+		if r := finish(t, command(t, options, prog, "null")); r.code != 66 || !strings.Contains(r.stderr, "SUMMARY: ripstop: crash ") {
+			t.Errorf("%+v", r)
+		}
+	})
+	t.Run("written", func(t *testing.T) {
+		native := finish(t, exec.Command(path("written")))
+		options := map[string]any{"ExitCode": 66, "Guard": map[string]any{}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}
+		if r := finish(t, command(t, options, path("written"))); r != native {
+			t.Errorf("%+v, natively %+v", r, native)
+		}
+		options["Guard"] = map[string]any{"Bytes": 16}
+		if r := finish(t, command(t, options, path("written"))); !strings.Contains(r.stderr, "SUMMARY: ripstop: heap-") {
+			t.Errorf("with guard bytes: %+v", r)
+		}
+	})
+}
+
 var pointerOptions = map[string]any{"ExitCode": 66, "Stats": true, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}
 
 type pointerKind struct{ name, says string }
