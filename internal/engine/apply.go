@@ -17,7 +17,7 @@ import (
 // A change is a transaction of one text.
 type change struct {
 	t      *text
-	m      *Module // of applySome
+	m      *Module // where some is set
 	add    []patch.Site
 	remove []uint64
 	some   bool // as many of add as can be, and nothing is to be removed

@@ -375,7 +375,83 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestMain is ripstop itself for TestKilled and TestGone.
+// opened patches a library that is opened while a thread runs it, and is killed before the given operation by which all processors see what was changed.
+type opened struct {
+	everywhere
+	dies, syncs int
+	begun       bool
+}
+
+func (c *opened) Start(p *engine.Process) error {
+	p.Hook(func(o wire.PatchOp) unix.Errno {
+		if c.begun && wire.PatchDo(o.Kind) == wire.PatchDoSync {
+			if c.syncs++; c.syncs == c.dies {
+				unix.Kill(os.Getpid(), unix.SIGKILL)
+			}
+		}
+		return 0
+	})
+	return nil
+}
+
+func (c *opened) Patched(*engine.Process, *engine.Module, func(uint64) *patch.Patch) {}
+
+func (c *opened) Sites(_ *engine.Process, m *engine.Module) (list []patch.Site) {
+	if filepath.Base(m.Path) == "opened_lib" {
+		c.begun = true
+		m.Instructions(func(in *engine.Insn) bool {
+			if len(in.Inst.Mems()) > 0 {
+				list = append(list, patch.Site{At: in.At, Recipe: padding(3)})
+			}
+			return true
+		})
+	}
+	return list
+}
+
+// Killed between any two steps of a change that other threads run already, by a library's constructor, ripstop leaves int3 in it. A thread that has all signals blocked goes on from there all the same, as nobody but libc (where there is none: TestNoTrapsMeanwhile) can
+// block SIGTRAP.
+func TestKilledWhileOpened(t *testing.T) {
+	prog := compile(t, "opens.c", "-O1", "-ldl")
+	lib := compile(t, "opened_lib.c", "-O1", "-shared", "-fPIC")
+	if _, err := library(); err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for dies := range 6 {
+		var out bytes.Buffer
+		ours, theirs, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ripstop := exec.Command(os.Args[0])
+		ripstop.Env = append(os.Environ(), "RIPSTOP_TEST_TARGET="+prog, "RIPSTOP_TEST_OPENS="+lib, "RIPSTOP_TEST_OPENED="+strconv.Itoa(dies+1))
+		ripstop.Stdout, ripstop.Stderr = theirs, os.Stderr
+		ripstop.ExtraFiles = []*os.File{theirs}
+		if err := ripstop.Start(); err != nil {
+			t.Fatal(err)
+		}
+		theirs.Close()
+		io.Copy(&out, ours) // the program has the other end until it ends
+		ours.Close()
+		ripstop.Wait()
+		status := ripstop.ProcessState.Sys().(syscall.WaitStatus)
+		bad, traps := -1, 0
+		fmt.Sscanf(out.String(), "1 libraries, %d, int3 %d\n", &bad, &traps)
+		t.Logf("killed at step %d (%v): int3 %d", dies+1, status.Signaled(), traps)
+		if bad != 0 {
+			t.Errorf("killed at step %d, the program says %q", dies+1, out.String())
+		}
+		if status.Signaled() && traps > 1000 {
+			left++
+		}
+	}
+	if left < 2 {
+		t.Errorf("only %d kills left int3: nothing is tested", left)
+	}
+}
+
+// TestMain is ripstop itself for TestKilled, TestGone and TestKilledWhileOpened.
 func TestMain(m *testing.M) {
 	prog := os.Getenv("RIPSTOP_TEST_TARGET")
 	if prog == "" {
@@ -392,6 +468,9 @@ func TestMain(m *testing.M) {
 	argv := []string{"2", "3", "say"}
 	if n, _ := strconv.Atoi(os.Getenv("RIPSTOP_TEST_ASKED")); n > 0 {
 		c, argv = &asked{dies: n}, []string{"2", "300"}
+	}
+	if n, _ := strconv.Atoi(os.Getenv("RIPSTOP_TEST_OPENED")); n > 0 {
+		c, argv = &opened{dies: n}, []string{os.Getenv("RIPSTOP_TEST_OPENS")}
 	}
 	s, err := agent.New(agent.Options{Config: wire.Config{Follow: 1}, Handler: deaf{}, Library: lib, Patcher: engine.New(engine.Options{Client: c})})
 	if err != nil {

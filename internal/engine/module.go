@@ -288,6 +288,7 @@ func (m *Module) learn() {
 		}
 		t.planner = patch.NewPlanner(t.plan, m.space)
 		t.planner.Calls = m.calls
+		t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
 		t.live = present.Clone(t.code)
 	}
 	m.hash = m.hashOf(list, keep, entered)

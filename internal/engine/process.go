@@ -559,9 +559,6 @@ func (p *Process) install(m *Module, sites []patch.Site) error {
 			m.why[s.At] = WhyUnknown
 		}
 	}
-	if m.Kind == Libc || m.Kind == Loader {
-		return p.withoutTraps(m, sites)
-	}
 	return nil
 }
 
@@ -579,44 +576,52 @@ func check(t *text, s *patch.Site) Why {
 	return WhyMoved
 }
 
+// whyLeft says why PlanSome has left out a site.
+func whyLeft(err error) Why {
+	switch {
+	case errors.Is(err, patch.ErrTrap):
+		return WhyTrap
+	case errors.Is(err, patch.ErrSpace), errors.Is(err, x86.ErrReach):
+		return WhySpace
+	}
+	return WhyRecipe
+}
+
 // try applies a change without the sites that cannot be planned.
 func (p *Process) try(m *Module, c *change) error {
-	c.some = true
-	if err := p.apply([]*change{c}); err != nil {
+	c.m, c.some = m, true
+	if err := p.applyRest([]*change{c}); err != nil {
 		return err
 	}
 	for _, bad := range c.tx.Left {
-		m.why[bad.At] = WhyRecipe
-		if errors.Is(bad, patch.ErrSpace) || errors.Is(bad, x86.ErrReach) {
-			m.why[bad.At] = WhySpace
-		}
+		m.why[bad.At] = whyLeft(bad)
 	}
 	return nil
 }
 
-// withoutTraps takes sites away again that got int3, where code runs with all signals blocked: then their neighbours are planned anew, and may get int3 in turn.
-func (p *Process) withoutTraps(m *Module, sites []patch.Site) error {
-	for _, t := range m.texts {
-		for {
-			c := &change{t: t}
-			for _, s := range sites {
-				if s.At < t.at || s.At >= t.end() {
-					continue
-				}
-				if x := t.planner.At(s.At); x != nil && x.Tier == patch.TierTrap {
-					c.remove = append(c.remove, s.At)
-					m.why[s.At] = WhyTrap
-				}
-			}
-			if len(c.remove) == 0 {
-				break
-			}
-			if err := p.apply([]*change{c}); err != nil {
+// applyRest is apply where sites that cannot be planned are left out, and those, too, that would leave nothing but int3 to one that was there before, where there may be none.
+func (p *Process) applyRest(list []*change) error {
+	for {
+		err := p.apply(list)
+		var bad *patch.SiteError
+		if !errors.Is(err, patch.ErrTrap) || !errors.As(err, &bad) {
+			return err
+		}
+		for near, left := uint64(64), false; !left; near *= 2 { // patches lean on each other in chains
+			if near == 0 {
 				return err
+			}
+			for _, c := range list {
+				c.add = slices.DeleteFunc(c.add, func(s patch.Site) bool {
+					if max(s.At, bad.At)-min(s.At, bad.At) > near {
+						return false
+					}
+					c.m.why[s.At], left = WhyTrap, true
+					return true
+				})
 			}
 		}
 	}
-	return nil
 }
 
 // site patches one instruction.

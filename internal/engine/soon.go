@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ripstop/ripstop/internal/patch"
-	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // An accepted is an instruction that a thread asked to have patched, and did not wait for (PatchAskSoon). Only a thread of the process can map memory, tell of trampolines, and have processors see
@@ -129,18 +128,16 @@ func (p *Process) applySome(list []*change) error {
 		slices.SortFunc(c.add, func(a, b patch.Site) int { return int(int64(a.At - b.At)) })
 		c.m.sites += uint64(len(c.add))
 	}
-	if err := p.apply(list); err != nil {
+	if err := p.applyRest(list); err != nil {
 		return err
 	}
 	var again []*change
 	for _, c := range list {
 		var cramped []patch.Site
 		for _, bad := range c.tx.Left {
-			if !errors.Is(bad, patch.ErrSpace) && !errors.Is(bad, x86.ErrReach) {
-				c.m.why[bad.At] = WhyRecipe
+			if c.m.why[bad.At] = whyLeft(bad); c.m.why[bad.At] != WhySpace {
 				continue
 			}
-			c.m.why[bad.At] = WhySpace
 			i := slices.IndexFunc(c.add, func(s patch.Site) bool { return s.At == bad.At })
 			cramped = append(cramped, c.add[i])
 		}
@@ -149,7 +146,7 @@ func (p *Process) applySome(list []*change) error {
 		}
 	}
 	if len(again) > 0 && p.buried > 0 && time.Since(p.reclaimed) > reclaimAgain && p.reclaim() == nil {
-		if err := p.apply(again); err != nil {
+		if err := p.applyRest(again); err != nil {
 			return err
 		}
 		for _, c := range again {
@@ -157,13 +154,6 @@ func (p *Process) applySome(list []*change) error {
 				if c.m.patch(s.At) != nil {
 					delete(c.m.why, s.At)
 				}
-			}
-		}
-	}
-	for _, c := range list {
-		if c.m.Kind == Libc || c.m.Kind == Loader {
-			if err := p.withoutTraps(c.m, c.add); err != nil {
-				return err
 			}
 		}
 	}

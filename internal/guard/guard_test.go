@@ -67,9 +67,9 @@ func TestOrders(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	file := func(int32, Test) bool { return true }
+	file := func(_ int32, want Test) bool { return want != Writer }
 	other := func(int32, Test) bool { return false }
-	writer := func(_ int32, want Test) bool { return want != Reader }
+	writer := func(int32, Test) bool { return true }
 	for _, c := range []struct {
 		n    int
 		args [6]uint64

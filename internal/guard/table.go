@@ -92,11 +92,11 @@ var single = []Row{
 	{"readv", Recordable, []Rule{{0, File, 0, 0, Revocable}}, "as read"},
 	{"preadv", Recordable, []Rule{{0, File, 0, 0, Revocable}}, "as read"},
 	{"preadv2", Recordable, []Rule{{0, File, 0, 0, Revocable}}, "as read"},
-	{"close", Recordable, []Rule{{0, Reader, 0, 0, Deferrable}, {0, Writer, 0, 0, Recordable}, {0, File, 0, 0, Irrevocable}},
+	{"close", Recordable, []Rule{{0, Writer, 0, 0, Recordable}, {0, File, 0, 0, Deferrable}},
 		"a file that was open for reading is kept until the epoch's end, as its reads are made again. One that was open for writing must be closed at once: others may wait for that (inotify, ETXTBSY); " +
-			"where it could be read too, the epoch ends. Pipes and sockets are closed at once: their other end sees it"},
-	{"dup2", Recordable, []Rule{{1, Reader, 0, 0, Deferrable}, {1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Irrevocable}}, "it closes its second argument"},
-	{"dup3", Recordable, []Rule{{1, Reader, 0, 0, Deferrable}, {1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Irrevocable}}, "it closes its second argument"},
+			"where it could be read too, and was, the epoch ends first. Pipes and sockets are closed at once: their other end sees it"},
+	{"dup2", Recordable, []Rule{{1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Deferrable}}, "it closes its second argument"},
+	{"dup3", Recordable, []Rule{{1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Deferrable}}, "it closes its second argument"},
 	{"mmap", Irrevocable, []Rule{{3, AnyBit, unix.MAP_SHARED, 0, Irrevocable}, {3, AnyBit, unix.MAP_ANONYMOUS, 0, Repeatable}, {4, File, 0, 0, Repeatable}}, "private, of files whose content stays: a rollback puts the map back, and the recording's address is asked for again. MAP_SHARED_VALIDATE has the bit too"},
 	{"mremap", Repeatable, []Rule{{3, AnyBit, unix.MREMAP_DONTUNMAP, 0, Irrevocable}}, "as mmap"},
 	{"madvise", Irrevocable, append(

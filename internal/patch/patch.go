@@ -20,6 +20,7 @@ import (
 var (
 	ErrNoInstruction = errors.New("no known instruction begins here")
 	ErrShared        = errors.New("other code runs through the bytes of the instruction: a patch would change it")
+	ErrTrap          = errors.New("nothing but int3 would lead to its trampoline") // where there may be none: NoTraps
 	ErrSpace         = errors.New("no free memory for a trampoline within reach")
 	ErrSite          = errors.New("there is a site already")
 	ErrNoSite        = errors.New("there is no site")
@@ -109,6 +110,8 @@ type Part struct {
 type Planner struct {
 	// Calls says what becomes of a site that is a call: refused, or moved with its return address kept. Calls that are no sites always stay in place.
 	Calls x86.Calls
+	// NoTraps says that no site is given int3, as threads may run the text with SIGTRAP blocked.
+	NoTraps bool
 
 	text    *Text
 	space   *Space

@@ -131,6 +131,9 @@ func (p *Planner) trap(at uint64, _ int) (bool, error) {
 	if !ok {
 		return false, ErrSpace
 	}
+	if p.NoTraps {
+		return false, ErrTrap
+	}
 	x := p.make(at, TierTrap, l, a)
 	if x == nil {
 		_, err := p.build(l, a)

@@ -235,3 +235,27 @@ func TestEpochsJudgeNoLocks(t *testing.T) {
 		t.Errorf("status %d, %q, %s", r.code, r.stdout, r.stderr)
 	}
 }
+
+// A file that was read and closed in an epoch was kept open by a duplicate until that was over. When that was closed, the POSIX locks went that the process had taken on the file since; and a flock, or a lock of the open file, that natively goes with the program's close
+// stayed until then: the program could not take it again, and one that waited for it waited for itself.
+func TestEpochsOfLockedFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, most := range []time.Duration{5 * time.Millisecond, 50 * time.Millisecond} {
+		native := finish(t, exec.Command(path("locked"), file))
+		r, counts := epochsOf(t, most, path("locked"), file)
+		if r != native || native.code != 3 {
+			t.Errorf("%+v\nnatively %+v", r, native)
+		}
+		if counts["executed again: identical"] < 3 {
+			t.Errorf("%v", counts)
+		}
+	}
+	// As it is used: no epoch is executed again, and its end may be too dear.
+	native := finish(t, exec.Command(path("locked"), file))
+	if r, _ := epochsBy(t, map[string]any{"On": true, "Most": 20 * time.Millisecond}, path("locked"), file); r != native {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+}

@@ -263,6 +263,7 @@ static long end(bool execute_again)
 	count(&rs_counters->guard_stop_ns, cost);
 	w->begun_ms = now / 1000000;
 	guard->soonest = now + (w->every && r != -EBUSY ? 0 : cost * TIMES);
+	__atomic_store_n(&w->soonest_ns, guard->soonest, __ATOMIC_RELEASE);
 	guard->due = now + guard->epoch_ms * 1000000ull;
 	uint64_t least = w->every || r == -EBUSY ? guard->soonest : now + cost * TIMES_BY_TIME;
 	if (guard->due < least)

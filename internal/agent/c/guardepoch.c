@@ -138,6 +138,17 @@ bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 
 void rs_guard_epoch_end(struct rs_guard_log *t, uintptr_t object, unsigned kind) { come(t, RS_GUARD_ASK_END, object, kind); }
 
+bool rs_guard_end_before(struct rs_guard_log *t, uintptr_t object, unsigned kind)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	struct timespec now = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+	if (!w->session || LOAD(w->lost) || (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < LOAD(w->soonest_ns))
+		return false;
+	come(t, RS_GUARD_ASK_END, object, kind);
+	return true;
+}
+
 /* Tests look at the last epoch, too. */
 void rs_guard_exit(void)
 {

@@ -65,6 +65,7 @@ struct rs_guard_log {
 	char *end_stack;
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
 	uint32_t ready;            /* so many events have their pages present */
+	uint32_t reads;            /* guardsys.c */
 	uint32_t quick;            /* up to here quick acts append them */
 	struct rs_guard_event *event;
 	char *bytes;
@@ -127,6 +128,8 @@ void rs_guard_out_before(uint32_t why, uintptr_t object, unsigned kind) RS_HIDDE
 bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
 /* The epoch ends before this event. */
 void rs_guard_epoch_end(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
+/* Likewise, if it is not lost already and its end does not cost too much. False: it goes on. */
+bool rs_guard_end_before(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
 /* It ends when that does not cost too much; who asks does not wait. */
 void rs_guard_poke_soon(void) RS_HIDDEN;
 /* In the constructor, before there are other threads, with rs_config.guard: begins the first epoch. */
@@ -206,6 +209,7 @@ struct rs_guard_world {
 	bool session, every;       /* by wire's Config.Guard */
 	uint32_t holding, stopping; /* a thread is about to become another program, which a signal of ours would kill: no stop begins; one has begun */
 	uint64_t begun_ms;         /* the epoch */
+	uint64_t soonest_ns;       /* before this time it does not end, but where it must */
 	bool unordered, swap;      /* for tests: turns are not waited for; two tickets are exchanged */
 	/* The first difference. */
 	uint32_t why, tid, event, found;

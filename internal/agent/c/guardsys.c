@@ -1,13 +1,14 @@
 /* guardsys.c: the program's system calls in an epoch: what they gave is written down, and given back in a re-execution. Classes: internal/guard. See guardsys.h.
  *
  * In a nutshell. What the recording did outside of private memory stays done, and descriptors stay as it left them. So a re-execution makes no call again but those on memory, masks and actions, which a rollback puts back,
- * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open by a descriptor as high as there may
- * be, of which there are few; an epoch ends before something that was read in it is overwritten.
+ * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open (guardkept.c). An epoch ends before
+ * something that was read in it is overwritten, and the call is the next one's first: nothing was read in that. What is read of such a file from then on is recorded, as far as the log has room, so that it can be overwritten.
  *
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
 #include "guardrace.h"
 #include "guardsys.h"
 #include "called.h"
+#include "guardkept.h"
 #include "guardpage.h"
 #include "guardsignal.h"
 #include "guardthread.h"
@@ -18,22 +19,25 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/uio.h>
 
-enum { FDS = 1 << 16, FILES = 1 << 10, KEPT = 64, RSEQ = 334 };
+enum { FDS = 1 << 16, FILES = 1 << 10, CHANGING = 64, RSEQ = 334 };
+/* What is recorded of a file that changes: reads of so many bytes, while the thread's log has so many. Often overwritten are small pieces; for the rest the epoch ends, as for what is read the first time. */
+enum { RECORDED = 64 << 10, RECORDED_LOG = 1 << 20 };
+enum { ENDS = 4 }; /* for one call: others may read again meanwhile what it is to overwrite */
 enum { UNKNOWN, OTHER, READER, WRITER, READ_WRITE };
 
-struct fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append; };
+struct fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append, changes; };
 /* Read in this epoch, up to hi, through a descriptor that is now `fd`. */
 struct file { uint64_t device, inode, hi; int32_t fd; };
 static struct sys {
 	uint32_t epoch;
 	uint32_t files;            /* from 1 on */
-	uint32_t kept, drop;       /* descriptors: of this epoch; and those of the one before that are still to be closed */
-	int32_t keep[KEPT], dropping[KEPT];
+	uint32_t reads;            /* raised when more of a file counts as read, before it is */
+	uint32_t changing_at;      /* the next to be forgotten */
+	struct { uint64_t device, inode; } changing[CHANGING]; /* files that were overwritten in the epoch in which they were read */
 	struct file file[FILES];
 	struct fd fd[FDS];
 	struct rs_guard_sys_verdict stats;
@@ -101,6 +105,14 @@ static uint64_t data_of(const struct rs_call *c, long result)
 
 /* --- descriptors ------------------------------------------------------------------------------------------------------------------------------ */
 
+static bool changes(const struct stat *st)
+{
+	for (uint32_t i = 0; i < CHANGING; i++)
+		if (sys->changing[i].inode == st->st_ino && sys->changing[i].device == st->st_dev)
+			return true;
+	return false;
+}
+
 static void look(int32_t fd, struct fd *f)
 {
 	struct stat st;
@@ -108,11 +120,14 @@ static void look(int32_t fd, struct fd *f)
 	long flags = RS_SYS2(SYS_fcntl, fd, F_GETFL);
 	f->kind = OTHER;
 	f->file = 0;
+	f->changes = false;
 	f->append = flags >= 0 && flags & O_APPEND;
 	if (flags >= 0 && !(flags & O_PATH) && RS_SYS2(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && RS_SYS2(SYS_fstatfs, fd, &fs) == 0)
 		for (unsigned i = 0; i < sizeof rs_guard_file_systems / sizeof *rs_guard_file_systems; i++)
 			if ((uint32_t)fs.f_type == rs_guard_file_systems[i])
 				f->kind = (flags & O_ACCMODE) == O_RDONLY ? READER : (flags & O_ACCMODE) == O_WRONLY ? WRITER : READ_WRITE;
+	if (f->kind > OTHER)
+		f->changes = changes(&st);
 	f->epoch = flags < 0 ? 0 : sys->epoch; /* what is not open is looked at again */
 }
 
@@ -147,30 +162,35 @@ static uint16_t file_of(int32_t fd)
 	return f->file = (uint16_t)i;
 }
 
+/* Before it is read: who overwrites looks at `reads` before and behind (overwritten). */
 static void read_to(uint16_t file, uint64_t hi)
 {
-	struct file *f = &sys->file[file];
-	if (hi > f->hi)
-		f->hi = hi;
+	uint64_t *at = &sys->file[file].hi, was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	while (hi > was)
+		if (__atomic_compare_exchange_n(at, &was, hi, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+			__atomic_fetch_add(&sys->reads, 1, __ATOMIC_SEQ_CST);
+			break;
+		}
 }
 
 /* Something of the file from `from` on was read in this epoch. */
 static bool was_read(const struct stat *st, uint64_t from)
 {
-	uint32_t n = sys->files < FILES ? sys->files : FILES;
+	uint32_t n = __atomic_load_n(&sys->files, __ATOMIC_SEQ_CST);
+	n = n < FILES ? n : FILES;
 	for (uint32_t i = 1; i < n; i++)
-		if (sys->file[i].inode == st->st_ino && sys->file[i].device == st->st_dev && from < sys->file[i].hi)
+		if (sys->file[i].inode == st->st_ino && sys->file[i].device == st->st_dev && from < __atomic_load_n(&sys->file[i].hi, __ATOMIC_RELAXED))
 			return true;
 	return false;
 }
 
-static bool overwrites(const struct rs_call *c)
+/* Is about to overwrite what was read; or over: has written so many bytes there, or what its result says. st: the file, if so. */
+static bool overwrites(const struct rs_call *c, bool over, struct stat *st)
 {
-	struct stat st;
 	int32_t fd = -1, at = AT_FDCWD;
 	const void *path = NULL;
 	uint64_t from = 0;
-	if (sys->files <= 1)
+	if (__atomic_load_n(&sys->files, __ATOMIC_SEQ_CST) <= 1)
 		return false;
 	switch (c->number) {
 	case SYS_write:
@@ -189,49 +209,48 @@ static bool overwrites(const struct rs_call *c)
 	case SYS_openat: path = c->arg[2] & O_TRUNC ? (const void *)c->arg[1] : NULL, at = (int32_t)c->arg[0]; break;
 	}
 	if (path)
-		return RS_SYS4(SYS_newfstatat, at, path, &st, 0) == 0 && was_read(&st, 0);
+		return RS_SYS4(SYS_newfstatat, at, path, st, 0) == 0 && was_read(st, 0);
 	struct fd *f = fd < 0 ? NULL : of(fd);
-	if (!f || f->kind == OTHER || RS_SYS2(SYS_fstat, fd, &st) < 0 || !was_read(&st, 0))
+	if (!f || f->kind == OTHER || RS_SYS2(SYS_fstat, fd, st) < 0 || !was_read(st, 0))
 		return false;
 	if (f->append || from == UINT64_MAX) {
-		long now = f->append ? st.st_size : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
+		long now = f->append ? st->st_size : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
+		if (over && c->result > 0)
+			now -= c->result;
 		from = now < 0 ? 0 : (uint64_t)now;
 	}
-	return was_read(&st, from);
+	return was_read(st, from);
 }
 
-/* The file that is about to be closed is open for this epoch's reads still. */
+/* Others may have read between the look and the write what that was to overwrite; which of the two came first nobody knows. */
+static void overwritten(const struct rs_guard_log *t, const struct rs_call *c)
+{
+	struct stat st;
+	if (t->reads != __atomic_load_n(&sys->reads, __ATOMIC_SEQ_CST) && overwrites(c, true, &st))
+		rs_guard_lost(RS_GUARD_LOST_CALL);
+}
+
+/* What is read of it from now on is recorded. */
+static void note_change(const struct stat *st)
+{
+	if (changes(st))
+		return;
+	uint32_t i = __atomic_fetch_add(&sys->changing_at, 1, __ATOMIC_RELAXED) % CHANGING;
+	sys->changing[i].device = st->st_dev, sys->changing[i].inode = st->st_ino;
+}
+
+/* The file that is about to be closed is open for this epoch's reads still. One that could be written, too, is closed at once: somebody may wait for that. */
 static bool keep(int32_t fd)
 {
 	struct fd *f = of(fd);
-	struct rlimit limit;
 	if (!f || !f->file)
 		return true;
-	if (RS_SYS2(SYS_getrlimit, RLIMIT_NOFILE, &limit) < 0)
-		return false;
-	uint64_t most = limit.rlim_cur < FDS ? limit.rlim_cur : FDS;
-	long own = most <= 2 * KEPT ? -EMFILE : RS_SYS3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, most - KEPT);
+	long own = f->kind == READER ? rs_guard_kept_add(fd) : -EBUSY;
 	if (own < 0)
 		return false;
-	uint32_t i = __atomic_load_n(&sys->kept, __ATOMIC_RELAXED);
-	while (i < KEPT && !__atomic_compare_exchange_n(&sys->kept, &i, i + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-		;
-	if (i >= KEPT) {
-		RS_SYS1(SYS_close, own);
-		return false;
-	}
-	sys->keep[i] = (int32_t)own;
 	sys->file[f->file].fd = (int32_t)own;
 	sys->stats.kept++;
 	return true;
-}
-
-static void drop_kept(void)
-{
-	uint32_t n;
-	while ((n = __atomic_load_n(&sys->drop, __ATOMIC_ACQUIRE)) > 0)
-		if (__atomic_compare_exchange_n(&sys->drop, &n, n - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			RS_SYS1(SYS_close, sys->dropping[n - 1]);
 }
 
 /* --- classes ------------------------------------------------------------------------------------------------------------------------------------- */
@@ -244,7 +263,7 @@ static bool holds(const struct rs_guard_rule *r, uint64_t a)
 		return (a & r->mask) != 0;
 	const struct fd *f = of((int32_t)a);
 	unsigned kind = f ? f->kind : OTHER;
-	return r->test == RS_GUARD_IF_FILE ? kind > OTHER : kind == (r->test == RS_GUARD_IF_READER ? READER : WRITER);
+	return r->test == RS_GUARD_IF_FILE ? kind > OTHER : kind == WRITER;
 }
 
 static unsigned class_of(const struct rs_call *c)
@@ -298,20 +317,28 @@ static bool may_wait(const struct rs_call *c, unsigned class)
 static bool at_offset(const struct rs_call *c) { return c->number == SYS_pread64 || c->number == SYS_preadv || c->number == SYS_preadv2; }
 
 /* Reads whose offset cannot be told are recorded. */
-static unsigned reading(struct rs_call *c)
+static unsigned reading(const struct rs_guard_log *t, struct rs_call *c)
 {
 	int32_t fd = (int32_t)c->arg[0];
+	const bool one = c->number == SYS_read || c->number == SYS_pread64;
+	const struct fd *f = of(fd);
+	c->guard_offset = 0;
+	if (one && f && f->changes && c->arg[2] <= RECORDED && t->bytes_at < RECORDED_LOG)
+		return RS_GUARD_RECORDABLE;
 	c->guard_file = file_of(fd);
 	long at = at_offset(c) ? (long)c->arg[3] : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
 	c->guard_offset = (uint64_t)at;
-	return c->guard_file && at >= 0 ? RS_GUARD_REVOCABLE : RS_GUARD_RECORDABLE;
+	if (!c->guard_file || at < 0)
+		return RS_GUARD_RECORDABLE;
+	read_to(c->guard_file, one && c->arg[2] < UINT64_MAX / 2 ? (uint64_t)at + c->arg[2] : UINT64_MAX);
+	return RS_GUARD_REVOCABLE;
 }
 
 static long between_epochs(struct rs_call *c)
 {
 	sys->stats.ended++;
 	rs_guard_out_before(RS_GUARD_LOST_CALL, c->number, RS_GUARD_CALL);
-	drop_kept();
+	rs_guard_kept_drop_all();
 	if (c->number == SYS_execve || c->number == SYS_execveat)
 		rs_guard_hold();
 	c->guard_state = RS_GUARD_CALL_BETWEEN;
@@ -365,30 +392,45 @@ static bool in_order(struct rs_guard_log *t, const struct noted *e)
 
 static bool onto_itself(const struct rs_call *c) { return c->number == SYS_dup2 && (int32_t)c->arg[0] == (int32_t)c->arg[1]; }
 
-static long record(struct rs_guard_log *t, struct rs_call *c)
+/* The call cannot be made in an epoch that has read what it has: -1: that one is over, look again. It is lost where its end would cost too much, or where others read the same again and again. */
+static long end_first(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 {
-	drop_kept();
-	unsigned class = overwrites(c) ? RS_GUARD_IRREVOCABLE : c->number == RSEQ && t->young ? RS_GUARD_REPEATABLE : class_of(c);
+	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
+	return (*ends)++ < ENDS && rs_guard_end_before(t, c->number, RS_GUARD_CALL) ? -1 : between_epochs(c);
+}
+
+static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
+{
+	rs_guard_kept_drop();
+	unsigned class = c->number == RSEQ && t->young ? RS_GUARD_REPEATABLE : class_of(c);
 	if (class == RS_GUARD_LOOSE)
 		return 1;
-	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !keep((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
-		class = RS_GUARD_IRREVOCABLE;
 	if (class == RS_GUARD_IRREVOCABLE)
 		return between_epochs(c);
+	if (rs_guard_kept_matters(c) && rs_guard_kept_has((int32_t)c->arg[0]))
+		return end_first(t, c, ends);
 	rs_guard_call_begin(t, (uint16_t)c->number, may_wait(c, class));
 	if (!t->inner)
 		return -1;
+	struct stat st;
+	t->reads = __atomic_load_n(&sys->reads, __ATOMIC_SEQ_CST);
+	if (overwrites(c, false, &st)) {
+		note_change(&st);
+		return end_first(t, c, ends);
+	}
+	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !keep((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
+		return end_first(t, c, ends);
 	c->guard_check = check(c);
 	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
 	c->guard_file = 0;
 	if (class == RS_GUARD_REVOCABLE)
-		class = reading(c);
+		class = reading(t, c);
 	else if (gives(c, class))
 		c->guard_offset = (uint64_t)sys->epoch << 32 | rs_guard_ticket(WAKES);
 	else
 		c->guard_offset = 0;
-	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS))
-		c->guard_file = file_of((int32_t)c->arg[4]);
+	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS) && (c->guard_file = file_of((int32_t)c->arg[4])))
+		read_to(c->guard_file, UINT64_MAX);
 	if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 		c->arg[2] = MADV_DONTNEED;
 	if (c->number == SYS_munmap)
@@ -441,8 +483,6 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 	/* A munmap before which the epoch ended has a ticket of that one. */
 	if (of_map(n))
 		e.offset = n == SYS_munmap && e.offset >> 32 == sys->epoch ? (uint32_t)e.offset : rs_guard_ticket(MAP);
-	if (n == SYS_mmap && e.file)
-		read_to(e.file, UINT64_MAX);
 	struct room r = {0};
 	if (e.class == RS_GUARD_RECORDABLE || e.class == RS_GUARD_DEFERRABLE) {
 		e.data = data_of(c, c->result);
@@ -651,10 +691,12 @@ static long interrupted(struct rs_guard_log *t, struct rs_call *c)
 static long begun(struct rs_call *c, uintptr_t sp)
 {
 	const bool of_thread = c->number == SYS_clone3 || c->number == SYS_exit;
+	unsigned ends = 0;
 	const bool waits = waits_for_futex(c), eintr = c->see == 1 && c->guard_state == RS_GUARD_CALL_INTERRUPTED;
 	c->guard_state = RS_GUARD_CALL_UNSEEN;
 	if (!sys)
 		return of_thread ? RS_GUARD_MAKE_PASS : 1;
+	rs_guard_kept_sees(c);
 	for (;;) {
 		struct rs_guard_log *t = rs_guard_self();
 		if (t)
@@ -669,8 +711,11 @@ static long begun(struct rs_call *c, uintptr_t sp)
 				continue;
 			return how;
 		}
-		if (mode == RS_GUARD_OFF || t->outside)
+		if (mode == RS_GUARD_OFF || t->outside) {
+			if (t && rs_guard_kept_matters(c) && t->tid == rs_os_tid())
+				rs_guard_kept_drop_all();
 			return 1;
+		}
 		if (mode == RS_GUARD_RECORD && shuts_in(c) && rs_guard_world()->session) {
 			rs_guard_off();
 			return 1;
@@ -686,7 +731,7 @@ static long begun(struct rs_call *c, uintptr_t sp)
 			c->guard_state = RS_GUARD_CALL_WAIT;
 			return 1;
 		}
-		long made = mode != RS_GUARD_RECORD ? follow(t, c) : eintr ? interrupted(t, c) : record(t, c);
+		long made = mode != RS_GUARD_RECORD ? follow(t, c) : eintr ? interrupted(t, c) : record(t, c, &ends);
 		if (made >= 0)
 			return made;
 	}
@@ -767,6 +812,7 @@ static void over(struct rs_call *c)
 		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
 		rs_guard_call_over(t);
+		overwritten(t, c);
 		write_down(t, c);
 		open_ours(c);
 		closed(c);
@@ -822,9 +868,7 @@ void rs_guard_sys_epoch(void)
 		return;
 	sys->epoch++;
 	sys->files = 1;
-	/* The hook closes them. What it has not closed for a whole epoch, as nobody made a call, stays where it is. */
-	for (; sys->kept && sys->drop < KEPT; sys->kept--)
-		sys->dropping[sys->drop++] = sys->keep[sys->kept - 1];
+	rs_guard_kept_epoch();
 }
 
 bool rs_guard_sys_follows(void) { return sys != NULL; }
@@ -848,7 +892,7 @@ long rs_guard_sys_begin(void)
 	/* They come back on another stack, with another fs, or not at all. */
 	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
 	struct sys *s = rs_guard_map(sizeof *s);
-	if (!s)
+	if (!s || rs_guard_kept_begin() < 0)
 		return -ENOMEM;
 	s->epoch = s->files = 1;
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum { RS_GUARD_IRREVOCABLE, RS_GUARD_REPEATABLE, RS_GUARD_LOOSE, RS_GUARD_RECORDABLE, RS_GUARD_REVOCABLE, RS_GUARD_DEFERRABLE, };
-enum { RS_GUARD_IF_MASKED, RS_GUARD_IF_ANY_BIT, RS_GUARD_IF_FILE, RS_GUARD_IF_READER, RS_GUARD_IF_WRITER };
+enum { RS_GUARD_IF_MASKED, RS_GUARD_IF_ANY_BIT, RS_GUARD_IF_FILE, RS_GUARD_IF_WRITER };
 enum { RS_GUARD_NUMBERS = 512 };
 struct rs_guard_rule { uint64_t mask, value; uint8_t arg, test, class; };
 enum { RS_GUARD_GIVES = 1, RS_GUARD_TAKES = 2, RS_GUARD_NOT_FILES = 4 }; /* order */
@@ -18,15 +18,12 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0x0, 0x0, 0, 2, RS_GUARD_REVOCABLE}, /* readv */
 	{0x0, 0x0, 0, 2, RS_GUARD_REVOCABLE}, /* preadv */
 	{0x0, 0x0, 0, 2, RS_GUARD_REVOCABLE}, /* preadv2 */
-	{0x0, 0x0, 0, 3, RS_GUARD_DEFERRABLE}, /* close */
-	{0x0, 0x0, 0, 4, RS_GUARD_RECORDABLE}, /* close */
-	{0x0, 0x0, 0, 2, RS_GUARD_IRREVOCABLE}, /* close */
-	{0x0, 0x0, 1, 3, RS_GUARD_DEFERRABLE}, /* dup2 */
-	{0x0, 0x0, 1, 4, RS_GUARD_RECORDABLE}, /* dup2 */
-	{0x0, 0x0, 1, 2, RS_GUARD_IRREVOCABLE}, /* dup2 */
-	{0x0, 0x0, 1, 3, RS_GUARD_DEFERRABLE}, /* dup3 */
-	{0x0, 0x0, 1, 4, RS_GUARD_RECORDABLE}, /* dup3 */
-	{0x0, 0x0, 1, 2, RS_GUARD_IRREVOCABLE}, /* dup3 */
+	{0x0, 0x0, 0, 3, RS_GUARD_RECORDABLE}, /* close */
+	{0x0, 0x0, 0, 2, RS_GUARD_DEFERRABLE}, /* close */
+	{0x0, 0x0, 1, 3, RS_GUARD_RECORDABLE}, /* dup2 */
+	{0x0, 0x0, 1, 2, RS_GUARD_DEFERRABLE}, /* dup2 */
+	{0x0, 0x0, 1, 3, RS_GUARD_RECORDABLE}, /* dup3 */
+	{0x0, 0x0, 1, 2, RS_GUARD_DEFERRABLE}, /* dup3 */
 	{0x1, 0x0, 3, 1, RS_GUARD_IRREVOCABLE}, /* mmap */
 	{0x20, 0x0, 3, 1, RS_GUARD_REPEATABLE}, /* mmap */
 	{0x0, 0x0, 4, 2, RS_GUARD_REPEATABLE}, /* mmap */
@@ -111,20 +108,20 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[0] = {RS_GUARD_RECORDABLE, 3, 1, 2, 0}, /* read */
 	[1] = {RS_GUARD_RECORDABLE, 3, 0, 7, 0}, /* write */
 	[2] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* open */
-	[3] = {RS_GUARD_RECORDABLE, 1, 3, 7, 5}, /* close */
+	[3] = {RS_GUARD_RECORDABLE, 1, 2, 7, 5}, /* close */
 	[4] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* stat */
 	[5] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* fstat */
 	[6] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* lstat */
 	[7] = {RS_GUARD_RECORDABLE, 3, 0, 2, 0}, /* poll */
 	[8] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* lseek */
-	[9] = {RS_GUARD_IRREVOCABLE, 6, 3, 0, 14}, /* mmap */
+	[9] = {RS_GUARD_IRREVOCABLE, 6, 3, 0, 11}, /* mmap */
 	[10] = {RS_GUARD_REPEATABLE, 3, 0, 0, 0}, /* mprotect */
 	[11] = {RS_GUARD_REPEATABLE, 2, 0, 0, 0}, /* munmap */
 	[12] = {RS_GUARD_REPEATABLE, 1, 0, 0, 0}, /* brk */
 	[13] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigaction */
 	[14] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigprocmask */
 	[15] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* rt_sigreturn */
-	[16] = {RS_GUARD_IRREVOCABLE, 3, 14, 2, 63}, /* ioctl */
+	[16] = {RS_GUARD_IRREVOCABLE, 3, 14, 2, 60}, /* ioctl */
 	[17] = {RS_GUARD_RECORDABLE, 4, 1, 0, 1}, /* pread64 */
 	[18] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* pwrite64 */
 	[19] = {RS_GUARD_RECORDABLE, 3, 1, 2, 2}, /* readv */
@@ -133,15 +130,15 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[22] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* pipe */
 	[23] = {RS_GUARD_RECORDABLE, 5, 0, 2, 0}, /* select */
 	[24] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* sched_yield */
-	[25] = {RS_GUARD_REPEATABLE, 5, 1, 0, 17}, /* mremap */
+	[25] = {RS_GUARD_REPEATABLE, 5, 1, 0, 14}, /* mremap */
 	[26] = {RS_GUARD_REPEATABLE, 3, 0, 0, 0}, /* msync */
 	[27] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* mincore */
-	[28] = {RS_GUARD_IRREVOCABLE, 3, 21, 0, 18}, /* madvise */
+	[28] = {RS_GUARD_IRREVOCABLE, 3, 21, 0, 15}, /* madvise */
 	[29] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* shmget */
 	[30] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* shmat */
 	[31] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* shmctl */
 	[32] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* dup */
-	[33] = {RS_GUARD_RECORDABLE, 2, 3, 3, 8}, /* dup2 */
+	[33] = {RS_GUARD_RECORDABLE, 2, 2, 3, 7}, /* dup2 */
 	[34] = {RS_GUARD_RECORDABLE, 0, 0, 2, 0}, /* pause */
 	[35] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* nanosleep */
 	[36] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* getitimer */
@@ -164,23 +161,23 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[53] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* socketpair */
 	[54] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* setsockopt */
 	[55] = {RS_GUARD_RECORDABLE, 5, 0, 2, 0}, /* getsockopt */
-	[56] = {RS_GUARD_IRREVOCABLE, 5, 1, 0, 39}, /* clone */
+	[56] = {RS_GUARD_IRREVOCABLE, 5, 1, 0, 36}, /* clone */
 	[57] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* fork */
 	[58] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* vfork */
 	[59] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* execve */
-	[60] = {RS_GUARD_DEFERRABLE, 1, 0, 0, 40}, /* exit */
+	[60] = {RS_GUARD_DEFERRABLE, 1, 0, 0, 37}, /* exit */
 	[61] = {RS_GUARD_RECORDABLE, 4, 0, 2, 0}, /* wait4 */
 	[62] = {RS_GUARD_RECORDABLE, 2, 0, 1, 0}, /* kill */
 	[63] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* uname */
 	[64] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semget */
 	[65] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semop */
-	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 85}, /* semctl */
+	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 82}, /* semctl */
 	[67] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* shmdt */
 	[68] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* msgget */
 	[69] = {RS_GUARD_RECORDABLE, 4, 0, 1, 0}, /* msgsnd */
 	[70] = {RS_GUARD_IRREVOCABLE, 5, 0, 0, 0}, /* msgrcv */
-	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 91}, /* msgctl */
-	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 43}, /* fcntl */
+	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 88}, /* msgctl */
+	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 40}, /* fcntl */
 	[73] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* flock */
 	[74] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fsync */
 	[75] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fdatasync */
@@ -243,7 +240,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[132] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* utime */
 	[133] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* mknod */
 	[134] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* uselib */
-	[135] = {RS_GUARD_IRREVOCABLE, 1, 1, 0, 40}, /* personality */
+	[135] = {RS_GUARD_IRREVOCABLE, 1, 1, 0, 37}, /* personality */
 	[136] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* ustat */
 	[137] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* statfs */
 	[138] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* fstatfs */
@@ -265,8 +262,8 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[154] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* modify_ldt */
 	[155] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* pivot_root */
 	[156] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* _sysctl */
-	[157] = {RS_GUARD_IRREVOCABLE, 5, 8, 0, 77}, /* prctl */
-	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 41}, /* arch_prctl */
+	[157] = {RS_GUARD_IRREVOCABLE, 5, 8, 0, 74}, /* prctl */
+	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 38}, /* arch_prctl */
 	[159] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* adjtimex */
 	[160] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* setrlimit */
 	[161] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* chroot */
@@ -400,7 +397,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[289] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* signalfd4 */
 	[290] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* eventfd2 */
 	[291] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* epoll_create1 */
-	[292] = {RS_GUARD_RECORDABLE, 3, 3, 3, 11}, /* dup3 */
+	[292] = {RS_GUARD_RECORDABLE, 3, 2, 3, 9}, /* dup3 */
 	[293] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* pipe2 */
 	[294] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* inotify_init1 */
 	[295] = {RS_GUARD_RECORDABLE, 5, 1, 0, 3}, /* preadv */

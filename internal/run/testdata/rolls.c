@@ -209,8 +209,9 @@ static void stdio(struct thread *t, int r)
 	mix(&t->hash, (uint64_t)atoi(line));
 }
 
-// f: a file of each thread's, written and read again, and one that all append to.
-static int appended, opened[MOST], directory;
+// f: a file of each thread's, written and read again, one that all append to, one that all read and write.
+static int appended, opened[MOST], directory, common;
+static pthread_mutex_t common_lock = PTHREAD_MUTEX_INITIALIZER;
 static void files(struct thread *t, int r)
 {
 	char name[32], text[100];
@@ -224,6 +225,13 @@ static void files(struct thread *t, int r)
 		struct stat st;
 		MUST(fstat(appended, &st) == 0);
 		mix(&t->hash, (uint64_t)st.st_size);
+		uint64_t word = 0;
+		pthread_mutex_lock(&common_lock);
+		MUST(pread(common, &word, 8, i * 8) >= 0);
+		mix(&t->hash, word);
+		mix(&word, (uint64_t)t->me);
+		MUST(pwrite(common, &word, 8, i * 8) == 8);
+		pthread_mutex_unlock(&common_lock);
 	}
 	int fd = openat(directory, name, O_CREAT | O_RDWR | O_TRUNC, 0600);
 	MUST(fd >= 0 && write(fd, name, sizeof name) == sizeof name && close(fd) == 0 && unlinkat(directory, name, 0) == 0);
@@ -400,6 +408,7 @@ int main(int argc, char **argv)
 	snprintf(dir, sizeof dir, "%s/rolls-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	if (strpbrk(kinds, "f")) {
 		MUST(mkdtemp(dir) && (directory = open(dir, O_RDONLY | O_DIRECTORY)) >= 0 && (appended = openat(directory, "all", O_CREAT | O_WRONLY | O_APPEND, 0600)) >= 0 && unlinkat(directory, "all", 0) == 0);
+		MUST((common = openat(directory, "common", O_CREAT | O_RDWR, 0600)) >= 0 && unlinkat(directory, "common", 0) == 0);
 		for (int i = 0; i < threads; i++)
 			MUST((opened[i] = openat(directory, "one", O_CREAT | O_RDWR, 0600)) >= 0 && unlinkat(directory, "one", 0) == 0);
 	}
