@@ -76,6 +76,7 @@ func TestRolls(t *testing.T) {
 		{name: "libc's locks", kinds: "l", most: 16},
 		{name: "churn", kinds: "t", most: 16, births: true},
 		{name: "together", kinds: "mrcbso", most: 16},
+		{name: "together with signals", kinds: "gmrcbso", most: 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if testing.Short() && c.name != "together" {
