@@ -10,13 +10,15 @@ import (
 
 // Handlers within an epoch cost it its re-execution: of threads that send each other signals (TestRolls, g) 7 of 8 epochs were lost. They run at recorded points now, and what a program can tell of when, where and with what they run is native (testdata/handlers.c
 // says MUST of each), in recording as in re-execution: epochs are identical, but for words of stacks. Handlers that cannot wait for a recorded point lose their epoch as before, and are right all the same.
+//
+// One that came within a function of the vdso (clocks) was run behind it in the recording, and nowhere in the re-execution: of programs with signals and timed waits one epoch in 20 to 50 went another way.
 func TestHandlers(t *testing.T) {
 	for _, k := range []struct {
 		kind string
 		lost bool // some handlers cannot wait: by the kind's sense
 	}{
 		{"sleeps", false}, {"sleeps-restart", false}, {"reads", false}, {"reads-restart", false}, {"semaphores", false}, {"semaphores-restart", false}, {"waits", false}, {"selves", false}, {"jumps", false},
-		{"stacks", false}, {"values", false}, {"timers", false}, {"computes", true}, {"once", true}, {"suspends", true}, {"faults", true},
+		{"stacks", false}, {"values", false}, {"timers", false}, {"clocks", false}, {"computes", true}, {"once", true}, {"suspends", true}, {"faults", true},
 	} {
 		t.Run(k.kind, func(t *testing.T) {
 			rounds := 1

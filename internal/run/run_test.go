@@ -43,9 +43,11 @@ func TestMain(m *testing.M) {
 	}
 	// As the Makefile builds ripstop.
 	build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-Wno-use-after-free", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
+	build("gcc", "-g", "-Wall", "-Werror", "-fPIC", "-shared", "-DLIBRARY", "-o", path("libbound.so"), "testdata/bound.c")
+	build("gcc", "-g", "-Wall", "-Werror", "-Wl,-z,lazy", "-Wl,--allow-shlib-undefined", "-Wl,-rpath,$ORIGIN", "-o", path("bound"), "testdata/bound.c", path("libbound.so"))
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()

@@ -195,6 +195,7 @@ void rs_guard_session(void)
 	if (!(word & 1))
 		return;
 	rs_guard_sync_begin();
+	rs_guard_bind();
 	rs_os_place(PLACE);
 	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS));
 }

@@ -14,7 +14,8 @@ extern __thread char *rs_guard_below __attribute__((tls_model("initial-exec"), v
 bool rs_guard_mutex_quick(pthread_mutex_t *m) __attribute__((visibility("hidden")));
 int rs_guard_mutex_quick_unlock(pthread_mutex_t *m) __attribute__((visibility("hidden")));
 int rs_guard_mutex_wake(pthread_mutex_t *m) __attribute__((visibility("hidden")));
-/* Before the first epoch of a session, on its first thread. */
+/* Before the first epoch of a session, on its first thread. _bind: guardbind.c. */
+void rs_guard_bind(void) __attribute__((visibility("hidden")));
 void rs_guard_sync_begin(void) __attribute__((visibility("hidden")));
 
 /* As the function of that name, with its result (errno set where it sets it), or RS_GUARD_PASS: this object or thread is not followed, do as without us (the epoch is then lost, if that is to matter).

@@ -746,11 +746,11 @@ static void leave_frame(struct rs_call *c)
 }
 
 /* What came while the call was made: before it returns. */
-static void signals_behind(struct rs_call *c)
+static void signals_behind(const struct rs_call *c, uintptr_t sp)
 {
 	struct rs_guard_log *t = rs_guard_self();
 	while (t && rs_guard_mode() != RS_GUARD_OFF && !t->outside) {
-		t->sp = (uintptr_t)c + RS_CALL_FRAME;
+		t->sp = sp;
 		if (!rs_guard_signals(t, RS_GUARD_BEHIND(c->number)))
 			break;
 	}
@@ -758,10 +758,11 @@ static void signals_behind(struct rs_call *c)
 
 long rs_guard_sys_before(struct rs_call *c)
 {
-	long made = begun(c, (uintptr_t)c + RS_CALL_FRAME);
+	const uintptr_t sp = (uintptr_t)c + RS_CALL_FRAME;
+	long made = begun(c, sp);
 	if (!made) {
 		leave_frame(c);
-		signals_behind(c);
+		signals_behind(c, sp);
 	}
 	return made;
 }
@@ -831,14 +832,16 @@ static void over(struct rs_call *c)
 	}
 }
 
-void rs_guard_sys_after(struct rs_call *c)
+static void after(struct rs_call *c, uintptr_t sp)
 {
 	bool seen = c->guard_state != RS_GUARD_CALL_UNSEEN && c->guard_state != RS_GUARD_CALL_WAIT;
 	over(c);
 	leave_frame(c);
 	if (seen)
-		signals_behind(c);
+		signals_behind(c, sp);
 }
+
+void rs_guard_sys_after(struct rs_call *c) { after(c, (uintptr_t)c + RS_CALL_FRAME); }
 
 /* --- the vdso ---------------------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -852,11 +855,14 @@ long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offs
 	uint64_t row = offset / sizeof(struct rs_call_count) - (RS_CALL_ROWS - 8);
 	unsigned n = row < 8 ? numbers[row] : 0;
 	struct rs_call call = {.number = n, .row = n, .arg = {(uint64_t)a, (uint64_t)b, (uint64_t)c, (uint64_t)d, (uint64_t)e, (uint64_t)f}};
-	if (n == 0 || begun(&call, (uintptr_t)__builtin_frame_address(0) + 48) != 0) {
+	const uintptr_t sp = (uintptr_t)__builtin_frame_address(0) + 48;
+	if (n == 0)
+		return real(a, b, c, d, e, f);
+	if (begun(&call, sp) != 0) {
 		call.result = real(a, b, c, d, e, f);
-		if (n)
-			rs_guard_sys_after(&call);
-	}
+		after(&call, sp);
+	} else
+		signals_behind(&call, sp);
 	return call.result;
 }
 

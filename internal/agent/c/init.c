@@ -5,6 +5,7 @@
 #include "core.h"
 #include "crash.h"
 #include "guardlog.h"
+#include "guardthread.h"
 #include "heap.h"
 #include "race.h"
 #include "patch.h"
@@ -284,6 +285,7 @@ static __attribute__((constructor)) void constructor(int argc, char **argv, char
 	rs_init();
 	rs_real_init_maybe();
 	start(envp);
+	RS_GUARD_FORGET();
 }
 
 /* All that can be done before the constructor: nothing is known of a session yet. */

@@ -150,6 +150,7 @@ static int guarded_join(struct join *j, pthread_t handle, void **value, int op, 
 	if (r != 0)
 		return r;
 	rs_guard_threads_lock(sp);
+	RS_GUARD_FORGET();
 	r = rs_real.pthread_tryjoin_np(handle, value);
 	rs_guard_threads_unlock();
 	return r;
@@ -325,6 +326,7 @@ static __attribute__((noinline)) int detach(pthread_t handle, struct rs_site at)
 	uint32_t stack = rs_site_stack(t, at);
 	struct target g = detach_begin(t, handle, stack);
 	rs_guard_threads_lock(RS_SITE_SP(at));
+	RS_GUARD_FORGET();
 	int r = rs_real.pthread_detach(handle);
 	rs_guard_threads_unlock();
 	detach_end(t, &g, stack, r);
@@ -346,6 +348,7 @@ static __attribute__((noinline)) int detach_c11(thrd_t handle, struct rs_site at
 	uint32_t stack = rs_site_stack(t, at);
 	struct target g = detach_begin(t, handle, stack);
 	rs_guard_threads_lock(RS_SITE_SP(at));
+	RS_GUARD_FORGET();
 	int r = rs_real.thrd_detach(handle);
 	rs_guard_threads_unlock();
 	detach_end(t, &g, stack, r == thrd_success ? 0 : EINVAL);

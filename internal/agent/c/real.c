@@ -58,7 +58,7 @@ void rs_real_init_maybe(void) { rs_real_quietly(find_maybe); }
 
 void *rs_real_meant(const char *name, const char *version)
 {
-	void *at = dlvsym(RTLD_DEFAULT, name, version);
+	void *at = version[0] ? dlvsym(RTLD_DEFAULT, name, version) : dlsym(RTLD_DEFAULT, name);
 	if (!at)
 		dlerror();
 	return at;

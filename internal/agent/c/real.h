@@ -22,7 +22,7 @@ void rs_real_init_maybe(void) __attribute__((visibility("hidden")));
 void rs_real_quietly(void (*find)(void)) __attribute__((visibility("hidden")));
 /* The next definition of name after ours, of that version ("" for the default); NULL if there is none. Async-signal-unsafe. */
 void *rs_real_find(const char *name, const char *version) __attribute__((visibility("hidden")));
-/* What the program and its libraries mean by that name, which may be a copy in the executable; NULL: there is none, and that is no error. */
+/* What the program and its libraries mean by that name, of that version ("": the default), which may be a copy in the executable; NULL: there is none, and that is no error. */
 void *rs_real_meant(const char *name, const char *version) __attribute__((visibility("hidden")));
 
 /* Exports `function`, under no other name, as an older version of name, besides the one that today's programs are linked with. */

@@ -9,6 +9,7 @@
 #include "patch.h"
 #include "calls.h"
 #include "guardsignal.h"
+#include "guardthread.h"
 #include "race.h"
 #include "share.h"
 #include "world.h"
@@ -153,8 +154,10 @@ static bool settable(int sig) { return sig >= 1 && sig <= 64 && sig != SIGKILL &
 /* Before the action is in force, so that it is older than the first delivery. */
 static void tell(struct rs_thread *t, int sig, int flags, rs_sighandler h)
 {
-	if (t && settable(sig))
+	if (t && settable(sig)) {
 		RS_EMIT(t, SIGACTION, sigaction, (uint32_t)sig, (uint32_t)flags, (uintptr_t)h);
+		RS_GUARD_FORGET(); /* a re-execution tells nothing */
+	}
 }
 
 /* Handlers are entered by stubs. */

@@ -51,6 +51,9 @@ uint8_t rs_call_class[RS_CALL_ROWS];
 #define CLEAR "	cmpl $0, rs_guard_on(%rip)\n	je 19f\n	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(CLEAR_BYTES) " / 8, %ecx\n	leaq -" XSTR(CLEAR_BYTES) "(%rsp), %rdi\n	rep stosq\n	movq %r11, %rax\n19:\n"
 /* The same of what rs_hook_c left: where it was called from, and the flags. */
 #define FORGET_C "	movq $0, -8(%rsp)\n	movq $0, -24(%rsp)\n"
+/* What is left of the frame, below rsp again: registers that the call does not take have what functions before it left there. Keeps the flags. */
+#define FORGET(o) "	movq $0, " o " - " FRAME "(%rsp)\n"
+#define FORGET_FRAME FORGET(RDX) FORGET(R11) FORGET(RDI) FORGET(RSI) FORGET(R10) FORGET(R8) FORGET(R9) FORGET(ARG0) FORGET(ARG1) FORGET(ARG2) FORGET(ARG3) FORGET(ARG4) FORGET(ARG5)
 #define CALL_C(f) "	leaq " #f "(%rip), %r11\n	call rs_hook_c\n"
 
 __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.type rs_syscall_hook, @function\n"
@@ -125,6 +128,7 @@ __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.ty
 	".cfi_def_cfa_offset 0\n"
 	".cfi_register %rip, %rcx\n"
 	"rs_hook_left:\n"
+	FORGET_FRAME
 	"	leaq 2(%rcx), %rcx\n"
 	"rs_hook_leaving:\n"
 	"	jmp *%rcx\n"

@@ -294,6 +294,7 @@ static void end_round(void *value)
 		real_setspecific(end_key, value);
 	else
 		end(t, (uintptr_t)__builtin_frame_address(0) + 16);
+	RS_GUARD_FORGET();
 }
 
 void rs_thread_after_fork(struct rs_thread *t)
@@ -353,8 +354,8 @@ static uint64_t default_stack_size(void)
 	return n;
 }
 
-/* Everything the new thread needs is made ready by its creator. NULL: the thread will not be seen. */
-static struct rs_handle *prepare(struct rs_thread *t, bool detached, uint32_t stack, uintptr_t start, uint64_t stack_size)
+/* Everything the new thread needs is made ready by its creator, whose `creates` is its node then. NULL: the thread will not be seen. */
+static __attribute__((noinline)) struct rs_thread *prepare(struct rs_thread *t, bool detached, uint32_t stack, uintptr_t start, uint64_t stack_size)
 {
 	struct rs_handle *h = rs_handle_new();
 	long why = -ENOMEM;
@@ -376,12 +377,31 @@ static struct rs_handle *prepare(struct rs_thread *t, bool detached, uint32_t st
 	__atomic_store_n(&h->who, WHO(number, detached ? DETACHED : 0), __ATOMIC_RELEASE);
 	__atomic_fetch_add(&pending_starts, 1, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&rs_live_threads, 1, __ATOMIC_RELAXED);
-	return h;
+	t->creates = h;
+	return child;
+}
+
+static __attribute__((noinline)) void start_with(struct rs_thread *child, void *(*start)(void *), void *arg, bool trap_blocked, bool own_stack)
+{
+	struct rs_handle *h = child->handle;
+	h->start = start;
+	h->arg = arg;
+	h->trap_blocked = trap_blocked;
+	h->own_stack = own_stack;
+}
+
+static __attribute__((noinline)) void start_c11_with(struct rs_thread *child, thrd_start_t start, void *arg, bool trap_blocked)
+{
+	struct rs_handle *h = child->handle;
+	h->start_c11 = start;
+	h->arg = arg;
+	h->trap_blocked = trap_blocked;
 }
 
 /* After the real function: handle is what it gave, if error is 0. number: read before, since the thread may have ended and its node serve another. */
-static void created(struct rs_thread *t, struct rs_handle *h, uint32_t number, uint64_t handle, int error)
+static void created(struct rs_thread *t, uint32_t number, uint64_t handle, int error)
 {
+	struct rs_handle *h = t->creates;
 	if (error) {
 		__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 		__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_RELAXED);
@@ -409,7 +429,9 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 		rs_guard_in();
 		return unseen(r ? 0 : *handle, r);
 	}
+	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
+	RS_GUARD_FORGET();
 	int detached = PTHREAD_CREATE_JOINABLE;
 	size_t stack_size = 0;
 	bool own_stack = false;
@@ -422,26 +444,26 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 		rs_share_attributes(attr);
 	} else
 		stack_size = default_stack_size();
-	struct rs_handle *h = prepare(t, detached == PTHREAD_CREATE_DETACHED, rs_site_stack(t, at), (uintptr_t)start, stack_size);
-	if (rs_config.stack_depth && h)
-		rs_frames_origin(t, h->t, at.pc, at.fp);
+	struct rs_thread *child = prepare(t, detached == PTHREAD_CREATE_DETACHED, rs_site_stack(t, at), (uintptr_t)start, stack_size);
+	if (rs_config.stack_depth && child)
+		rs_frames_origin(t, child, at.pc, at.fp);
 	rs_sync_new_segment(t);
-	if (!h) {
+	if (!child) {
+		RS_GUARD_FORGET();
 		int r = rs_real.pthread_create(handle, attr, start, arg);
 		rs_guard_create_end(followed);
 		return unseen(r ? 0 : *handle, r);
 	}
-	uint32_t number = h->t->number;
-	h->start = start;
-	h->arg = arg;
+	uint32_t number = child->number;
 	sigset_t set;
-	h->trap_blocked = rs_trapping && rs_trap_blocked() && (!attr || pthread_attr_getsigmask_np(attr, &set) != 0);
-	h->own_stack = own_stack;
+	start_with(child, start, arg, rs_trapping && rs_trap_blocked() && (!attr || pthread_attr_getsigmask_np(attr, &set) != 0), own_stack);
 	int r;
-	do
-		r = rs_real.pthread_create(handle, attr, thread_main, h->t);
-	while (r == EAGAIN && rs_guard_create_retry(RS_SITE_SP(at)));
-	created(t, h, number, r ? 0 : *handle, r);
+	do {
+		RS_GUARD_FORGET();
+		r = rs_real.pthread_create(handle, attr, thread_main, child);
+	} while (r == EAGAIN && rs_guard_create_retry(RS_SITE_SP(at)));
+	created(t, number, r ? 0 : *handle, r);
+	t->creates = outer;
 	rs_guard_create_end(followed);
 	return r;
 }
@@ -462,25 +484,28 @@ static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t sta
 		rs_guard_in();
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
+	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
-	struct rs_handle *h = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
-	if (rs_config.stack_depth && h)
-		rs_frames_origin(t, h->t, at.pc, at.fp);
+	RS_GUARD_FORGET();
+	struct rs_thread *child = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
+	if (rs_config.stack_depth && child)
+		rs_frames_origin(t, child, at.pc, at.fp);
 	rs_sync_new_segment(t);
-	if (!h) {
+	if (!child) {
+		RS_GUARD_FORGET();
 		int r = rs_real.thrd_create(handle, start, arg);
 		rs_guard_create_end(followed);
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
-	uint32_t number = h->t->number;
-	h->start_c11 = start;
-	h->arg = arg;
-	h->trap_blocked = rs_trapping && rs_trap_blocked();
+	uint32_t number = child->number;
+	start_c11_with(child, start, arg, rs_trapping && rs_trap_blocked());
 	int r;
-	do
-		r = rs_real.thrd_create(handle, thread_main_c11, h->t);
-	while (r == thrd_error && rs_guard_create_retry(RS_SITE_SP(at)));
-	created(t, h, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
+	do {
+		RS_GUARD_FORGET();
+		r = rs_real.thrd_create(handle, thread_main_c11, child);
+	} while (r == thrd_error && rs_guard_create_retry(RS_SITE_SP(at)));
+	created(t, number, r == thrd_success ? *handle : 0, r == thrd_success ? 0 : r == thrd_nomem ? ENOMEM : EAGAIN);
+	t->creates = outer;
 	rs_guard_create_end(followed);
 	return r;
 }

@@ -433,6 +433,21 @@ static void suspends(int flags)
 	}
 }
 
+// In functions of the vdso, which are calls of their own kind.
+static void clocks(int flags)
+{
+	on(SIGUSR1, count, flags, NULL);
+	for (int r = 0; r < ROUNDS; r++) {
+		struct timespec t, before = {0, 0};
+		int was = ran;
+		for (ask(SIGUSR1); ran < was + 3; before = t) {
+			clock_gettime(CLOCK_MONOTONIC, &t);
+			MUST(t.tv_sec > before.tv_sec || (t.tv_sec == before.tv_sec && t.tv_nsec >= before.tv_nsec));
+		}
+		enough();
+	}
+}
+
 // A fault's handler that goes on elsewhere.
 static void faults(int flags)
 {
@@ -449,7 +464,7 @@ static void faults(int flags)
 static const struct kind { const char *name; void (*f)(int flags); int flags; } kinds[] = {
 	{"sleeps", sleeps, 0}, {"sleeps-restart", sleeps, SA_RESTART}, {"reads", reads, 0}, {"reads-restart", reads, SA_RESTART}, {"semaphores", semaphores, 0}, {"semaphores-restart", semaphores, SA_RESTART},
 	{"waits", waits, 0}, {"selves", selves, 0}, {"jumps", jumps, 0}, {"stacks", stacks, 0}, {"values", values, SA_RESTART}, {"computes", computes, SA_RESTART}, {"timers", timers, SA_RESTART},
-	{"once", once_only, 0}, {"suspends", suspends, 0}, {"faults", faults, 0},
+	{"once", once_only, 0}, {"suspends", suspends, 0}, {"faults", faults, 0}, {"clocks", clocks, 0},
 };
 
 int main(int argc, char **argv)
