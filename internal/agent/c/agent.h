@@ -92,7 +92,7 @@ struct rs_thread {
 	uint64_t exit_value;       /* what thread-exit will say */
 	struct rs_home *home;      /* the region's private side, and our index there */
 	struct rs_handle *handle;
-	struct rs_handle *creates; /* of the thread that it is about to create: which node that is, is not the same in a re-execution, so it is in no frame and no register while glibc runs */
+	struct rs_handle *creates; /* of the thread that it is about to create, or join: which node that is, is not the same in a re-execution, so it is in no frame and no register while glibc runs */
 	uint32_t index;
 	uint32_t end_rounds;
 };

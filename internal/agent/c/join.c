@@ -150,8 +150,14 @@ static int guarded_join(struct join *j, pthread_t handle, void **value, int op, 
 	if (r != 0)
 		return r;
 	rs_guard_threads_lock(sp);
+	struct rs_thread *t = j->t;
+	struct rs_handle *outer = t->creates;
+	t->creates = j->g.h;
+	j->g.h = NULL;
 	RS_GUARD_FORGET();
 	r = rs_real.pthread_tryjoin_np(handle, value);
+	j->g.h = t->creates;
+	t->creates = outer;
 	rs_guard_threads_unlock();
 	return r;
 }
