@@ -97,7 +97,7 @@ func TestRolls(t *testing.T) {
 				for _, n := range other {
 					differed += n
 				}
-				most := 1 + same/20
+				most := 2 + same/10 // of 12 epochs, of which up to 1% differ (files), on a machine that nobody knows
 				if differed != 0 && (!c.births || differed > 1+same/100) || stack > most {
 					t.Errorf("%d threads: %d epochs were identical, then %v, %d differed in words of stacks", threads, same, fmt.Sprint(other), stack)
 				}
