@@ -412,6 +412,9 @@ func (c *opened) Sites(_ *engine.Process, m *engine.Module) (list []patch.Site) 
 // Killed between any two steps of a change that other threads run already, by a library's constructor, ripstop leaves int3 in it. A thread that has all signals blocked goes on from there all the same, as nobody but libc (where there is none: TestNoTrapsMeanwhile) can
 // block SIGTRAP.
 func TestKilledWhileOpened(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the Go code is TestKilled's")
+	}
 	prog := compile(t, "opens.c", "-O1", "-ldl")
 	lib := compile(t, "opened_lib.c", "-O1", "-shared", "-fPIC")
 	if _, err := library(); err != nil {

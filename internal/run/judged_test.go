@@ -82,6 +82,9 @@ func TestJudgedAndClean(t *testing.T) {
 // Judged re-executions of pigz and pbzip2 went astray, nearly all: an mmap found its place taken. By tables of the patch engine's, of which all but the first came to lie where the kernel likes; and by trampolines, where something is mapped on the way
 // and is gone by the epoch's end, at which the engine looks.
 func TestJudgedPlaces(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the Go code is TestJudgedAndClean's")
+	}
 	program := path("places")
 	if out, err := exec.Command("gcc", "-O2", "-Wall", "-Werror", "-pthread", "-o", program, "testdata/places.c", "-Wl,--no-as-needed", "-lm", "-lstdc++").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -54,11 +54,14 @@ func TestPointerWithoutPerf(t *testing.T) {
 
 // With `--guard-bytes 0 --quarantine 0` blocks have no guard bytes and their stacks are those of their call sites; crashes are reported, and followed, all the same. Blocks are not looked at: what `written` writes behind one is not told, and it ends natively.
 func TestRecordedAlone(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the Go code is TestPointerOfCrash's")
+	}
 	options := map[string]any{"ExitCode": 66, "Stats": true, "Guard": map[string]any{}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}
 	prog := pointerProgram(t, "-O2")
 	for _, k := range pointerKinds {
 		switch k.name {
-		case "null", "text", "copied", "thread":
+		case "null", "thread":
 			t.Run(k.name, func(t *testing.T) { k.check(t, finish(t, command(t, options, prog, k.name))) })
 		}
 	}

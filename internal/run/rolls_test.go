@@ -125,6 +125,9 @@ func TestEpochsOfStreams(t *testing.T) {
 // What functions of ours leave below the stack pointer and in registers that nobody's caller relies on, later functions find in variables that they do not set, and save beside their own: it was the same in a recording and in its re-execution but for
 // the registers that a system call does not take (behind semaphores and barriers all epochs of this program differed in memory) and what sigaction's event left (bash: 5 of 360 epochs differed in words of a stack).
 func TestLeaves(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: the Go code is that of all epochs")
+	}
 	for _, kind := range []string{"sigactions", "mutexes", "rwlocks", "semaphores", "barriers", "clocks", "births"} {
 		t.Run(kind, func(t *testing.T) {
 			native := finish(t, exec.Command(path("leaves"), kind))
