@@ -236,8 +236,11 @@ func TestFactsAgainstProcessor(t *testing.T) {
 	s := newSandbox(t)
 	v := &verdicts{missing: map[string]int{}, skipped: map[string]int{}, wrong: map[string]int{}, example: map[string]string{}, unproved: map[string]int{}}
 	n, trials := 1, 2
-	if soak {
+	switch {
+	case soak:
 		n, trials = 3, 24
+	case testing.Short():
+		trials = 1
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := subjects(t, n)
