@@ -369,14 +369,14 @@ func (d *differential) backwards(p *prepared, op *Op, out *state, hidden bool) {
 // semantics gives all that the manual defines if all is known before. And of which only some is known, what is known afterwards is right; so is what Reverse
 // says of the state before from that after.
 func TestEmulateAgainstProcessor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: nothing here runs at once with anything")
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	d := &differential{s: newSandbox(t), rnd: rand.New(rand.NewPCG(3, 4)), missing: map[string]int{}, unrun: map[string]int{}}
 	trials, hidings, others := 4, 4, 1
-	switch {
-	case soak:
+	if soak {
 		trials, hidings, others = 100, 8, 20
-	case testing.Short():
-		trials, hidings, others = 1, 2, 0
 	}
 	inexact := map[string]int{}
 	list := programForms(t)
@@ -399,7 +399,7 @@ func TestEmulateAgainstProcessor(t *testing.T) {
 	sort.Strings(names)
 	t.Logf("%d forms in the programs, %d of them ran; %d others, %d of them ran; not run: %v; not on this processor: %v; in the programs and without semantics: %v",
 		len(list), inPrograms, len(more), d.ran-inPrograms, d.unrun, d.missing, names)
-	if !testing.Short() && (inPrograms < 1400 || d.ran < 2000) {
+	if inPrograms < 1400 || d.ran < 2000 {
 		t.Errorf("only %d forms of the programs ran, %d in all", inPrograms, d.ran)
 	}
 }

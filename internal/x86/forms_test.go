@@ -232,15 +232,15 @@ func (s *sandbox) borders(tb testing.TB, v *verdicts, sub subject, rnd *rand.Ran
 // libcrypto or python3, in testdata/facts.txt or among the generated ones runs in a process of its own from random states. Not proved is
 // that all that the facts name matters: too much is on the safe side.
 func TestFactsAgainstProcessor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: nothing here runs at once with anything")
+	}
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // states come and go by the thousand
 	s := newSandbox(t)
 	v := &verdicts{missing: map[string]int{}, skipped: map[string]int{}, wrong: map[string]int{}, example: map[string]string{}, unproved: map[string]int{}}
 	n, trials := 1, 2
-	switch {
-	case soak:
+	if soak {
 		n, trials = 3, 24
-	case testing.Short():
-		trials = 1
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := subjects(t, n)
