@@ -18,7 +18,7 @@ import (
 // programs are those whose every form of instruction the emulator is held against the processor with.
 var programs = []string{libs + "libc.so.6", libs + "libstdc++.so.6", libs + "libsqlite3.so.0", "/usr/bin/sqlite3", "/usr/sbin/mariadbd", "/usr/bin/python3"}
 
-// programForms gathers an instruction of each form that occurs in the programs; if time is short, of every fourth form.
+// programForms gathers an instruction of each form that occurs in the programs.
 func programForms(tb testing.TB) (list []subject) {
 	tb.Helper()
 	seen := map[formKey]bool{}
