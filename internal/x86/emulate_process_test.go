@@ -151,6 +151,9 @@ func contradicts(e *Emulator, r *unix.PtraceRegs) string {
 // Along what a real program did, from samples of its registers, with nothing known of memory and vectors: whatever the emulator knows on the way forwards and
 // backwards is so.
 func TestEmulateAlongProcess(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: nothing here runs at once with anything")
+	}
 	sql := []string{"/usr/bin/sqlite3", ":memory:", "create table t(a, b); insert into t values (1, 'x'), (2, 'y'); select * from t order by b desc;"}
 	if !soak {
 		along(t, 100_000, sql...)
