@@ -33,7 +33,7 @@ With --races=on they are executed once more, with every memory access looked at 
 'ripstop run --full': the report then also has the data races of those moments, and
 accesses to freed blocks, reads too (marked reproduced). All threads wait meanwhile.
 With --guard-bytes 0 --quarantine 0 blocks are not looked at, and cost what they cost
-under 'ripstop run': what is left are crashes and, with --epochs, who wrote what they used.
+under 'ripstop run'; all else stays: crashes, what 'ripstop run' reports, --epochs.
 Under a limit on memory (ulimit -v, -d) nothing is recorded: it would take from the
 program what the limit leaves it.
 

@@ -6,7 +6,6 @@
 #include "mutexquick.h"
 #include "sync.h"
 
-
 /* Behind a locked instruction that let go a mutex or an rwlock. Who was woken says again that somebody may wait, before it tries: until then nobody calls the kernel in vain. */
 static inline struct rs_guard_slot *rs_guard_waited_for(uintptr_t object)
 {

@@ -44,6 +44,7 @@ static void wake_slot(struct rs_guard_slot *s, int most)
 	RS_SYS3(SYS_futex, &s->seq, 1 | 128 /* FUTEX_WAKE_PRIVATE */, most);
 }
 
+/* most: who is not woken must be woken by those who are, when they let go. */
 static void wake(uintptr_t object, int most)
 {
 	struct rs_guard_slot *s = rs_guard_waited_for(object);
