@@ -291,7 +291,7 @@ func (b *bench) guardServer(ctx context.Context, p drive.Program, way int) (cpu,
 		return 0, 0, err
 	}
 	defer os.RemoveAll(dir)
-	job := drive.Job{Mode: []drive.Mode{drive.Native, drive.Run, drive.Guard, drive.Guard, drive.Guard}[way], Size: drive.Small, Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
+	job := drive.Job{Mode: []drive.Mode{drive.Native, drive.Run, drive.Guard, drive.Guard, drive.Guard}[way], Size: drive.Short, Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
 	if argv := guardWays[way].argv; argv != nil {
 		job.Flags = argv[1 : len(argv)-1]
 	}

@@ -17,6 +17,7 @@
 
 __thread struct rs_calls *rs_calls_tls;
 uint32_t rs_calls_on, rs_hook_on;
+static bool counted; /* rs_calls_on, and not for guard alone, which asks for no counts */
 struct rs_calls rs_calls_pending __attribute__((visibility("hidden")));
 struct rs_calls *rs_calls_shared __attribute__((visibility("hidden"))) = &rs_calls_pending; /* the process's */
 
@@ -31,7 +32,7 @@ RS_GENERAL static inline void add(struct rs_call_count *row, uint64_t calls, uin
 /* A handler may come at any instruction, and count in the same row. */
 RS_GENERAL static void count(uint32_t row, uint64_t calls, uint64_t errors, uint64_t ticks)
 {
-	if (!rs_calls_on)
+	if (!counted)
 		return;
 	bool known = __atomic_load_n(&rs_active, __ATOMIC_RELAXED);
 	struct rs_calls *own = known ? rs_calls_tls : NULL;
@@ -165,7 +166,7 @@ RS_GENERAL static long before(struct rs_call *c)
 	}
 	if (c->number == SYS_rt_sigaction && c->arg[0] == SIGCANCEL)
 		wrap_cancel(c);
-	c->start = now();
+	c->start = counted ? now() : 1;
 	return 1;
 }
 
@@ -175,7 +176,7 @@ RS_GENERAL static void after(struct rs_call *c)
 		return;
 	if (!c->start && c->result < 0)
 		classify(true); /* it was not forbidden after all */
-	if (c->start)
+	if (c->start && counted)
 		count(c->row, !becomes_another(c), failed(c->result), now() - c->start);
 }
 
@@ -224,6 +225,7 @@ RS_GENERAL long rs_call_after(struct rs_call *c)
 void rs_calls_begin(void)
 {
 	rs_calls_on = rs_hook_on = rs_config.calls;
+	counted = rs_calls_on && !rs_config.guard;
 	if (rs_calls_on)
 		classify(true);
 }

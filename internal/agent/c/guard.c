@@ -124,6 +124,8 @@ long rs_guard_do_checkpoint(void)
 		rs_guard_log_new();
 	if (rs_guard_on && r < 0)
 		rs_guard_lost(RS_GUARD_LOST_MEMORY);
+	if (rs_guard_on && rs_world_workers())
+		rs_guard_lost(RS_GUARD_LOST_CALL);
 	return guard->kept = r;
 }
 

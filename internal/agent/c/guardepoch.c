@@ -129,11 +129,28 @@ void rs_guard_in(void)
 
 bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 {
-	if (!rs_guard_world()->session || t->outside || rs_guard_mode() != RS_GUARD_RECORD)
+	struct rs_guard_world *w = rs_guard_world();
+	if (!w->session || t->outside || rs_guard_mode() != RS_GUARD_RECORD)
 		return false;
-	STORE(t->inner, 0);
-	come(t, RS_GUARD_ASK_END, object, kind);
-	return true;
+	uint32_t inner = t->inner, at = t->at, bytes = t->bytes_at;
+	if (!LOAD(w->lost)) {
+		STORE(t->inner, 0);
+		come(t, RS_GUARD_ASK_END, object, kind);
+		/* It could not end, and nobody is to wait until it can. */
+		if (t->at >= at && t->bytes_at >= bytes)
+			rs_guard_lost(RS_GUARD_LOST_LOG);
+		return true;
+	}
+	/* What nobody will execute again. In an event, so that no other epoch begins meanwhile. */
+	STORE(t->inner, RS_GUARD_INNER);
+	RS_BARRIER();
+	if (LOAD(w->lost) && rs_guard_mode() == RS_GUARD_RECORD) {
+		STORE(t->at, 0);
+		t->bytes_at = 0;
+	}
+	STORE(t->inner, inner);
+	rs_guard_poke_soon();
+	return false;
 }
 
 void rs_guard_epoch_end(struct rs_guard_log *t, uintptr_t object, unsigned kind) { come(t, RS_GUARD_ASK_END, object, kind); }

@@ -231,13 +231,15 @@ __asm__(".p2align 4\n.type rs_hook_c, @function\n"
 	"	andq $-16, %rsp\n"
 	"	cld\n"
 	"	call *%r11\n"
+	/* Not where the call is made now: behind it another of ours is called, which leaves as much. */
+	"	cmpq $1, %rax\n	je 19f\n"
 	CLEAR
 	"	movq -8(%rbp), %rdx\n"
-	"	leaq -8(%rbp), %rsp\n"
-	"	popfq\n"
-	"	popq %rbp\n"
+	"	leave\n"
 	".cfi_def_cfa %rsp, 8\n"
 	".cfi_restore %rbp\n"
+	/* Of the flags the caller gives back those of arithmetic. */
+	"	testl $0x400, %edx\n	jz 20f\n	std\n20:\n"
 	"	movq 8+" RDI "(%rsp), %rdi\n	movq 8+" RSI "(%rsp), %rsi\n	movq 8+" R10 "(%rsp), %r10\n	movq 8+" R8 "(%rsp), %r8\n	movq 8+" R9 "(%rsp), %r9\n"
 	"rs_hook_c_loaded:\n"
 	"	ret\n"

@@ -31,6 +31,7 @@ static struct world {
 	uint32_t arrived;          /* futex: raised by each thread that comes to its stop */
 	uint32_t round;
 	uint32_t pid, own;
+	bool workers;              /* the last stop saw tasks that it does not wait for */
 	bool leader_gone;          /* the first thread has ended while others live: /proc lists it as long as they do */
 	int task;                  /* /proc/self/task */
 	uint64_t stop_ns;
@@ -176,16 +177,22 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 
 struct rs_world_thread *rs_world_thread(uint32_t i) { return i < world->count ? world->thread[i] : NULL; }
 uint64_t rs_world_stop_ns(void) { return world->stop_ns; }
+bool rs_world_workers(void) { return world->workers; }
 
-static struct rs_world_thread *find(uint32_t tid)
+static struct rs_world_thread *known(uint32_t tid)
 {
-	struct rs_world_thread *free = NULL;
-	for (uint32_t i = 0; i < world->count; i++) {
+	for (uint32_t i = 0; i < world->count; i++)
 		if (world->thread[i]->tid == tid)
 			return world->thread[i];
+	return NULL;
+}
+
+static struct rs_world_thread *fresh_for(uint32_t tid)
+{
+	struct rs_world_thread *free = NULL;
+	for (uint32_t i = 0; i < world->count; i++)
 		if (!world->thread[i]->tid && !world->thread[i]->frame_bytes)
 			free = world->thread[i];
-	}
 	if (!free) {
 		if (world->count == RS_WORLD_THREADS)
 			return NULL;
@@ -233,14 +240,57 @@ static void start(struct rs_world_thread *t, uint32_t stopped)
 	RS_SYS3(SYS_futex, &t->state, FUTEX_WAKE_PRIVATE, 1);
 }
 
+/* A task's line of proc_pid_stat(5), from its state on; NULL: there is none. *gone: nor is the task. */
+static const char *stat_of(uint32_t tid, char text[static 256], bool *gone)
+{
+	char name[24], *p = rs_guard_digits(name, tid);
+	rs_os_copy(p, "/stat", 6);
+	long n = rs_guard_read(world->task, name, text, 256);
+	*gone = n == -ENOENT || n == -ESRCH;
+	for (; n > 0 && text[n - 1] != ')'; n--)
+		;
+	return n > 0 ? text + n + 1 : NULL;
+}
+
+/* A leader that has ended while others live stays in the list and takes signals, and never comes. */
+bool rs_world_ended(uint32_t tid)
+{
+	char text[256];
+	bool gone;
+	const char *p = stat_of(tid, text, &gone);
+	return gone || (p && (*p == 'Z' || *p == 'X'));
+}
+
+/* One that the kernel made for io_uring, or for another of its own ends (PF_IO_WORKER, PF_USER_WORKER of linux/sched.h): it is listed with the program's threads, never runs its code and takes no signal but SIGKILL. */
+static bool is_worker(uint32_t tid)
+{
+	enum { BEFORE_FLAGS = 6, WORKER = 0x10 | 0x4000 };
+	char text[256];
+	bool gone;
+	const char *p = stat_of(tid, text, &gone);
+	for (int i = 0; p && i < BEFORE_FLAGS; i++) {
+		while (*p && *p != ' ')
+			p++;
+		p += *p == ' ';
+	}
+	uint64_t flags = 0;
+	for (; p && *p >= '0' && *p <= '9'; p++)
+		flags = flags * 10 + (uint64_t)(*p - '0');
+	return (flags & WORKER) != 0;
+}
+
 /* /proc names a thread. */
 static long listed(void *arg, uint32_t tid)
 {
 	uint32_t *fresh = arg;
 	if (tid == world->own || (tid == world->pid && world->leader_gone))
 		return 0;
-	struct rs_world_thread *t = find(tid);
-	if (!t)
+	struct rs_world_thread *t = known(tid);
+	if (!t && is_worker(tid)) {
+		world->workers = true;
+		return 0;
+	}
+	if (!t && !(t = fresh_for(tid)))
 		return -ENOMEM;
 	t->listed = world->round;
 	uint32_t unborn = 1, state;
@@ -265,19 +315,6 @@ static long listed(void *arg, uint32_t tid)
 
 static bool wanted(const struct rs_world_thread *t) { return t->tid && (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) & 3) == RS_WORLD_WANTED; }
 
-/* A leader that has ended while others live stays in the list and takes signals, and never comes. */
-bool rs_world_ended(uint32_t tid)
-{
-	char name[24], text[256], *p;
-	p = rs_guard_digits(name, tid);
-	rs_os_copy(p, "/stat", 6);
-	long n = rs_guard_read(world->task, name, text, sizeof text);
-	if (n == -ENOENT || n == -ESRCH)
-		return true;
-	while (n > 0 && text[n - 1] != ')')
-		n--;
-	return n > 0 && (text[n + 1] == 'Z' || text[n + 1] == 'X');
-}
 
 static void forget(struct rs_world_thread *t)
 {
@@ -360,6 +397,7 @@ static long gather(uint64_t until)
 long rs_world_stop(uint32_t ms)
 {
 	world->number = (world->number + 1) & (UINT32_MAX >> 2);
+	world->workers = false;
 	long r = rs_world_own_action();
 	uint64_t begun = now_ns();
 	if (r == 0)

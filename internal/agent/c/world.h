@@ -76,4 +76,6 @@ ucontext_t *rs_world_frame_of(struct rs_world_thread *t) RS_HIDDEN;
 long rs_world_begin(int proc) RS_HIDDEN;
 /* How long the last stop took, in ns: from the first signal to the last thread's arrival. */
 uint64_t rs_world_stop_ns(void) RS_HIDDEN;
+/* The last stop saw tasks of the kernel's own (io_uring's), which no stop can hold: they write to the program's memory when they like. */
+bool rs_world_workers(void) RS_HIDDEN;
 #endif

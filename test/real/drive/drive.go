@@ -40,10 +40,11 @@ const (
 	Small Size = iota // a second or so: what tests can afford
 	Timed             // some seconds, so that starting up does not count: for the bench
 	Large             // what is too long for CI
+	Short             // a fifth of Timed, for a bench that runs each program in many ways; of what `pick` sizes
 )
 
 // pick gives the number that belongs to the size.
-func (s Size) pick(small, timed, large int) int { return [...]int{small, timed, large}[s] }
+func (s Size) pick(small, timed, large int) int { return [...]int{small, timed, large, timed / 5}[s] }
 
 // Job is one run of a program.
 type Job struct {
