@@ -259,3 +259,35 @@ func TestEpochsOfLockedFiles(t *testing.T) {
 		t.Errorf("%+v\nnatively %+v", r, native)
 	}
 }
+
+// mariadbd, whose log is written by io_uring, stood still: the kernel's worker is listed with the threads and comes to no stop, so no epoch could end; the logs were full, and each event of each thread waited for an end that came to nothing in 100 ms.
+func TestEpochsOfWorkers(t *testing.T) {
+	const rounds = "800000" // more events than a log has room for
+	native := finish(t, exec.Command(path("worker"), "locks", rounds))
+	if native.code == 77 {
+		t.Skip("this kernel has no io_uring, or forbids it")
+	}
+	r, counts := epochsBy(t, map[string]any{"On": true, "Most": time.Hour}, path("worker"), "locks", rounds)
+	if r != native || native.code != 0 {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+	if counts["epochs"] == 0 || counts["ends that were not to be had"] > 0 {
+		t.Errorf("%v", counts)
+	}
+}
+
+// Where many threads have come back from calls and wait for a processor some are in the middle of one at every moment: an end stopped and let go all of them 200 times, for a second and a half, and was then given up.
+func TestEpochsOfCrowds(t *testing.T) {
+	native := finish(t, exec.Command(path("worker"), "crowd", "1500"))
+	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 20 * time.Millisecond}}, path("worker"), "crowd", "1500"))
+	m := regexp.MustCompile(`(?s)guard, epochs +(\d+)\n.*guard, time at their ends +(\S+)\n`).FindStringSubmatch(r.stderr)
+	if r.stdout != native.stdout || r.code != native.code || native.code != 0 || m == nil {
+		t.Fatalf("%+v\nnatively %+v", r, native)
+	}
+	ends, _ := strconv.Atoi(m[1])
+	took, err := time.ParseDuration(m[2])
+	// An end is given up after 300 ms and a stop, so that no program stands longer than that.
+	if err != nil || ends == 0 || took > time.Duration(ends)*500*time.Millisecond {
+		t.Errorf("%d ends took %s", ends, m[2])
+	}
+}

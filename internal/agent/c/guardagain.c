@@ -51,6 +51,17 @@ static const greg_t *stopped_at(const struct rs_world_thread *w)
 	return there ? w->uc->uc_mcontext.gregs : NULL;
 }
 
+/* Whom rs_guard_between found in an event, and how far it was. */
+static struct { const struct rs_guard_log *log; uint32_t inner, at, state; } busy;
+
+static bool is_busy(const struct rs_guard_log *t, uint32_t inner)
+{
+	busy.log = t;
+	if (t)
+		busy.inner = inner, busy.at = __atomic_load_n(&t->at, __ATOMIC_ACQUIRE), busy.state = state_of(t);
+	return false;
+}
+
 bool rs_guard_between(void)
 {
 	struct rs_world_thread *w;
@@ -58,12 +69,24 @@ bool rs_guard_between(void)
 		const struct rs_guard_log *t = w->tid ? log_of(w->tid) : NULL;
 		uint32_t inner = t ? __atomic_load_n(&t->inner, __ATOMIC_ACQUIRE) : 0;
 		if (inner == RS_GUARD_INNER && state_of(t) == RS_GUARD_RUNS)
-			return false;
+			return is_busy(t, inner);
 		const greg_t *g = stopped_at(w);
 		if (g && (rs_guard_signal_arrives(g) || (inner == RS_GUARD_AT_CALL && !to_be_made(g))))
-			return false;
+			return is_busy(t, inner);
 	}
 	return true;
+}
+
+void rs_guard_wait_between(void)
+{
+	enum { TIMES = 100 };
+	const struct rs_guard_log *t = busy.log;
+	for (unsigned i = 0; i < TIMES; i++) {
+		struct timespec ts = {0, 20000};
+		RS_SYS2(SYS_nanosleep, &ts, NULL);
+		if (!t || __atomic_load_n(&t->inner, __ATOMIC_ACQUIRE) != busy.inner || __atomic_load_n(&t->at, __ATOMIC_ACQUIRE) != busy.at || state_of(t) != busy.state)
+			break;
+	}
 }
 
 static bool stands(const struct rs_guard_log *t)

@@ -236,6 +236,8 @@ void rs_guard_told(long r) RS_HIDDEN;
 void rs_guard_let_go(void) RS_HIDDEN;
 /* World stopped: is no thread in the middle of an event, or about to make a call that was looked at? */
 bool rs_guard_between(void) RS_HIDDEN;
+/* Behind that, all running again: until the thread that was has come further, or some milliseconds. Who has just been let go has often not run yet when the next stop comes. */
+void rs_guard_wait_between(void) RS_HIDDEN;
 /* guard.c, world stopped. */
 long rs_guard_do_checkpoint(void) RS_HIDDEN;
 long rs_guard_do_rollback(void) RS_HIDDEN;
