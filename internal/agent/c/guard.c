@@ -23,7 +23,7 @@
 enum { NOTHING = RS_GUARD_ASK_NOTHING, CHECKPOINT = RS_GUARD_ASK_CHECKPOINT, ROLLBACK = RS_GUARD_ASK_ROLLBACK, STOP = RS_GUARD_ASK_STOP, AGAIN = RS_GUARD_ASK_AGAIN, END = RS_GUARD_ASK_END, SOON = RS_GUARD_ASK_SOON };
 /* In a session a stop is given up soon, as the others stand meanwhile. Ends by time are given a hundredth of it (page faults behind a checkpoint cost about as much again), those of epochs that are lost a twentieth: until then nothing
  * could be executed again. */
-enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, SESSION_END_NS = 300000000, TIMES = 20, TIMES_BY_TIME = 100 };
+enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, SESSION_END_NS = 300000000, TIMES = 20, TIMES_BY_TIME = 100, MOST_IN_VAIN = 3 };
 
 /* What a test sees while the world is stopped, in memory that it shares with the process. The coordinator raises `said` and goes on when `go` is the same. */
 struct rs_guard_test {
@@ -48,6 +48,7 @@ static struct guard {
 	struct rs_guard_test *test;
 	uint32_t epoch_ms;
 	void *aside[RS_REGIONS_ASIDE];
+	uint32_t in_vain;          /* epochs in a row that were lost */
 	uint64_t due, soonest;     /* ns: when the epoch ends, and before when it does not */
 	struct rs_guard_outside *outside; /* NULL: no session */
 	uint32_t answered;         /* its last question */
@@ -257,6 +258,7 @@ static long end(bool execute_again)
 		return -EAGAIN;
 	}
 	uint64_t begun = now_ns();
+	guard->in_vain = w->lost ? guard->in_vain + 1 : 0;
 	long r = execute_again && !w->lost ? rs_guard_reexecute() : end_anywhere();
 	if (r == -EBUSY && execute_again)
 		end_anywhere(); /* it is over all the same: its log may be full */
@@ -266,7 +268,8 @@ static long end(bool execute_again)
 		count(&rs_counters->guard_busy, 1);
 	count(&rs_counters->guard_stop_ns, cost);
 	w->begun_ms = now / 1000000;
-	guard->soonest = now + (w->every && r != -EBUSY ? 0 : cost * TIMES);
+	/* Where each epoch is lost soon after it has begun, another is worth little. */
+	guard->soonest = now + (w->every && r != -EBUSY ? 0 : cost * (guard->in_vain > MOST_IN_VAIN ? TIMES_BY_TIME : TIMES));
 	__atomic_store_n(&w->soonest_ns, guard->soonest, __ATOMIC_RELEASE);
 	guard->due = now + guard->epoch_ms * 1000000ull;
 	uint64_t least = w->every || r == -EBUSY ? guard->soonest : now + cost * TIMES_BY_TIME;
