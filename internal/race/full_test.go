@@ -28,6 +28,9 @@ func runJudged(t testing.TB, runner, exe string, options map[string]any) (found 
 // runBeside is runJudged for a program that has another build to run natively.
 func runBeside(t testing.TB, runner, plain, exe string, options map[string]any) (found []finding.Finding) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: all of it happens in a runner that is built without the race detector")
+	}
 	native, err := exec.Command(plain).Output()
 	if err != nil {
 		t.Fatalf("natively: %v", err)

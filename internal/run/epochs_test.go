@@ -112,6 +112,7 @@ func TestEpochsOfRuns(t *testing.T) {
 // Epochs in which threads were born, ended or were joined were lost: no cause was found of what such threads wrote. They are executed again, and whatever comes of that, the program's output and status are native. That all are identical but for
 // words of stacks is so on a calm machine; on a busy one some of a thousand go another way (docs/status.md), so that is asked for with RIPSTOP_SOAK=1 alone, of all but one in a hundred.
 func TestEpochsOfThreads(t *testing.T) {
+	ofAgent(t)
 	soak := os.Getenv("RIPSTOP_SOAK") != ""
 	for _, threads := range []string{"2", "4", "16"} {
 		t.Run(threads, func(t *testing.T) {
@@ -147,6 +148,7 @@ func TestEpochsOfThreads(t *testing.T) {
 // What a program sees of threads that end is what it sees natively: their joins, signals to them, destructors, stacks, a first thread that ends before the others. A stop waited for that one for ever: the kernel lists it, and takes signals for it,
 // as long as others live.
 func TestEndsOfThreads(t *testing.T) {
+	ofAgent(t)
 	counts := asNatively(t, path("ends"))
 	if counts["executed again: identical"] < 2 {
 		t.Error("hardly an epoch was executed again")
@@ -161,6 +163,7 @@ func TestEndsOfThreads(t *testing.T) {
 // Memory that other processes see is not put back, and a re-execution writes to it again: a counter there had counted twice what was done once. And a file that was unmapped in an epoch cannot be mapped again where its name is gone, or another's: the process
 // was killed ("cannot go back to the checkpoint"), as sqlite's was that had closed a database with a write-ahead log. Such epochs are not executed again; the program is as natively.
 func TestEpochsOfMappings(t *testing.T) {
+	ofAgent(t)
 	for what, lost := range map[string]string{"shared": "lost: shared", "file": "lost: file", "named": "lost: file"} {
 		t.Run(what, func(t *testing.T) {
 			counts := asNatively(t, path("mapped"), what, t.TempDir())
@@ -239,6 +242,7 @@ func TestEpochsJudgeNoLocks(t *testing.T) {
 // A file that was read and closed in an epoch was kept open by a duplicate until that was over. When that was closed, the POSIX locks went that the process had taken on the file since; and a flock, or a lock of the open file, that natively goes with the program's close
 // stayed until then: the program could not take it again, and one that waited for it waited for itself.
 func TestEpochsOfLockedFiles(t *testing.T) {
+	ofAgent(t)
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, make([]byte, 4096), 0o600); err != nil {
 		t.Fatal(err)
@@ -278,6 +282,7 @@ func TestEpochsOfWorkers(t *testing.T) {
 
 // Where many threads have come back from calls and wait for a processor some are in the middle of one at every moment: an end stopped and let go all of them 200 times, for a second and a half, and was then given up.
 func TestEpochsOfCrowds(t *testing.T) {
+	ofAgent(t)
 	native := finish(t, exec.Command(path("worker"), "crowd", "1500"))
 	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 20 * time.Millisecond}}, path("worker"), "crowd", "1500"))
 	m := regexp.MustCompile(`(?s)guard, epochs +(\d+)\n.*guard, time at their ends +(\S+)\n`).FindStringSubmatch(r.stderr)

@@ -47,6 +47,7 @@ func notStats(stderr string) (rest string, identical bool) {
 
 // What a container, or a kernel, may refuse: the program is as natively, and its epochs are executed again as they were. Without userfaultfd a checkpoint looks at all pages; nothing needs to be said of that.
 func TestFaultsRefused(t *testing.T) {
+	ofAgent(t)
 	docker := []int{unix.SYS_USERFAULTFD, unix.SYS_PERF_EVENT_OPEN, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PTRACE, unix.SYS_BPF, unix.SYS_KEYCTL}
 	for name, narrow := range map[string]string{
 		"userfaultfd": refuse(unix.EPERM, unix.SYS_USERFAULTFD), "process_vm_readv": refuse(unix.ENOSYS, unix.SYS_PROCESS_VM_READV), "membarrier": refuse(unix.EPERM, unix.SYS_MEMBARRIER),
@@ -70,6 +71,7 @@ func TestFaultsRefused(t *testing.T) {
 
 // Where perf is refused nobody was named who wrote. ripstop sets debug registers; if it may not either that is said, once, and the rest of the report is as it was.
 func TestWrittenWithoutPerf(t *testing.T) {
+	ofAgent(t)
 	o := map[string]any{"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}
 	const said = "ripstop: not seen: "
 	for _, e := range []syscall.Errno{unix.EACCES, unix.EPERM, unix.ENOSYS} {
@@ -103,6 +105,7 @@ func TestWrittenWithoutPerf(t *testing.T) {
 
 // Under a limit on memory epochs would take from the program what natively it has (the arena grows with what it writes): none are recorded, which is said, once. Before, wide limits were used for checkpoints without a word, and of narrow ones there were up to three lines, with a number for the cause.
 func TestFaultsLimits(t *testing.T) {
+	ofAgent(t)
 	native := finish(t, exec.Command(path("epochs"), "4"))
 	for name, narrow := range map[string]string{"address space": fmt.Sprintf("r%d=%d", unix.RLIMIT_AS, 4<<30), "address space, wide": fmt.Sprintf("r%d=%d", unix.RLIMIT_AS, 64<<30),
 		"data": fmt.Sprintf("r%d=%d", unix.RLIMIT_DATA, 400<<20), "data, wide": fmt.Sprintf("r%d=%d", unix.RLIMIT_DATA, 2<<30)} {
@@ -186,6 +189,7 @@ func childOf(t *testing.T, pid int, name string) int {
 
 // A process that has nearly all mappings that it may have, and splits and joins some: nothing that natively works is refused because of ours.
 func TestFaultsMappings(t *testing.T) {
+	ofAgent(t)
 	native := finish(t, exec.Command(path("many"), "1000"))
 	for _, every := range []bool{false, true} {
 		r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Every": every, "Most": 50 * time.Millisecond}}, path("many"), "1000"))

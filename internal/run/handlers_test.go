@@ -13,6 +13,7 @@ import (
 //
 // One that came within a function of the vdso (clocks) was run behind it in the recording, and nowhere in the re-execution: of programs with signals and timed waits one epoch in 20 to 50 went another way.
 func TestHandlers(t *testing.T) {
+	ofAgent(t)
 	for _, k := range []struct {
 		kind string
 		lost bool // some handlers cannot wait: by the kind's sense

@@ -27,6 +27,7 @@ func pointerProgram(t *testing.T, level string) string {
 // A crash's report says who wrote the pointer that the instruction used (or the index, divisor, return address), the last write first: its epoch is executed again, with steps up to the crash, which say where the value was read from, and with that
 // place watched. In each kind of testdata/pointer.c it is the function spoil_KIND. Before there were steps the code before the instruction was looked at, and of -O2, loops, calls and indices nothing was said.
 func TestPointerOfCrash(t *testing.T) {
+	ofAgent(t)
 	for _, level := range []string{"-O0", "-O2"} {
 		prog := pointerProgram(t, level)
 		for _, k := range pointerKinds {
@@ -37,6 +38,7 @@ func TestPointerOfCrash(t *testing.T) {
 
 // Where perf is refused there were no steps to a crash, as they need breakpoints that count: who wrote its pointer was not told. They are done by int3; in the kind "crowd" other threads meet these, too. On a machine with breakpoints, too, this is the way without.
 func TestPointerWithoutPerf(t *testing.T) {
+	ofAgent(t)
 	errors := []syscall.Errno{unix.EACCES, unix.EPERM, unix.ENOSYS}
 	progs := []string{pointerProgram(t, "-O0"), pointerProgram(t, "-O2")}
 	for i, k := range pointerKinds {
@@ -146,6 +148,7 @@ func (k pointerKind) check(t *testing.T, r result) {
 // A pointer that was read from a block after that was freed, or from behind a block: what lies there is the guard's own, so nobody wrote it, but the block is known, and who freed it; likewise what a block held that nobody has filled in. Once the report said that the pointer was written
 // by who had filled the block in long before, with a value that was not the one that crashed.
 func TestPointerFromBlock(t *testing.T) {
+	ofAgent(t)
 	kinds := []struct{ name, message, part string }{
 		{"stale", `The (?:pointer|value) 0xd7d5d3d1dfdddbd9 that (?:it used|the address it used was computed from) was read from 0x[0-9a-f]+, at offset 24 of heap block H1 \(allocated in spoil_stale\) of size 200; nobody wrote there since the block was handed out`, `  Heap block H1 \(0x[0-9a-f]+\) of size 200 was allocated by main thread:\n    #0 spoil_stale `},
 		{"unset", `The (?:pointer|value) 0x0 that (?:it used|the address it used was computed from) was read from 0x[0-9a-f]+, at offset 24 of heap block H1 \(allocated in spoil_unset\) of size 5000; nothing was seen to write there in the last epoch`, `  Heap block H1 \(0x[0-9a-f]+\) of size 5000 was allocated by main thread:\n    #0 spoil_unset `},

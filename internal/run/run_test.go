@@ -22,6 +22,9 @@ import (
 // bin has the runner (ripstop without its command line) and the programs of testdata.
 var bin string
 
+// detected: these tests are built with the race detector.
+var detected bool
+
 func TestMain(m *testing.M) {
 	if _, err := agent.Library(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -35,14 +38,20 @@ func TestMain(m *testing.M) {
 	bin = dir
 	build := func(name string, args ...string) {
 		cmd := exec.Command(name, args...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if !detected {
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v: %v\n%s", cmd, err, out)
 			os.Exit(1)
 		}
 	}
-	// As the Makefile builds ripstop.
-	build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
+	// As the Makefile builds ripstop; under the race detector with it, or it would look at nothing but these tests.
+	if detected {
+		build("go", "build", "-race", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
+	} else {
+		build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
+	}
 	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-Wno-use-after-free", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
@@ -53,6 +62,14 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// ofAgent skips a test that is about what the agent's C does, where it is the Go around it that is looked at: -short, under the race detector.
+func ofAgent(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short: of ripstop's own code it runs what TestEpochs and others run")
+	}
 }
 
 func path(name string) string { return filepath.Join(bin, name) }

@@ -73,6 +73,7 @@ func histogram(tries map[int]int) string {
 // Now what waits in the kernel is in order, and so is what comes before a crash: of a race that is widened by sleeps, the first try reproduces at least 99.9% (RIPSTOP_SOAK=1: 10,000 runs, or as many as there are in RIPSTOP_SOAK_MINUTES; 20 in a gate,
 // all but one, as the machine may be busy). A race that is not has more tries, with delays: most crashes come again. How many, one knows: each report says so.
 func TestTries(t *testing.T) {
+	ofAgent(t)
 	runs, until := 20, time.Now().Add(time.Hour)
 	soak := os.Getenv("RIPSTOP_SOAK") != ""
 	if soak {

@@ -13,6 +13,7 @@ import (
 //
 // What it found: a thread that came to an epoch's end in pthread_kill stood there with all signals blocked, and the stop waited ten seconds for it ("looked").
 func TestEpochsOfWakes(t *testing.T) {
+	ofAgent(t)
 	rounds, runs := "250", 1
 	if os.Getenv("RIPSTOP_SOAK") != "" {
 		rounds, runs = "1000", 10
