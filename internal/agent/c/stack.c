@@ -329,33 +329,35 @@ static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact,
  * comparing some words is much cheaper than a walk. A remembered stack is exactly what a walk would find: see struct rs_trail.
  * Many callers of one wrapper are of one frame (pc and rsp), and differ in words further out: the first few return addresses of the walk that was remembered last say in
  * which words, and these choose the set. They say where to look, not what is true: all words are compared. */
-enum { FEW_SETS = 128, SETS = 512, WAYS = 2, WORTH = 32, MET = 1024, SITES = 1024, HINTS = 3 }; /* SETS: where each block has its stack (guard); it is all made present */
+enum { FEW_SETS = 128, SETS = 512, WAYS = 2, WORTH = 32, MET = 1024, SITES = 1024, HINTS = 3, HEAD = 4 }; /* SETS: where each block has its stack (guard); it is all made present */
 struct remembered {
-	uint32_t id;               /* 0: none is here */
-	uint32_t modules;          /* generation of the modules */
-	uint16_t depth;
+	uint64_t stamp;            /* what it was taken with; 0: none is here */
+	uintptr_t pc, rsp, rbp;
+	uint64_t head, sum;        /* of the first HEAD words, and of all, each times its factor */
+	uint32_t reach, id;        /* words from rsp on that hold all of these; the stack */
 	uint8_t n;
 	bool entry_rbp;
-	uint32_t reach;            /* bytes from rsp on that hold all words */
-	uintptr_t pc, rsp, rbp;
 	uint16_t offset[RS_TRAIL]; /* from rsp, in words */
-	uint64_t value[RS_TRAIL];
 };
-struct frame_site { uint64_t tag; uint16_t word[HINTS]; };
+struct frame_site { uint64_t tag; uint16_t word[HINTS], last; }; /* last: the one of this frame that was recognised last, in units of eight bytes behind `way` */
 struct memory {
 	uint64_t writes;           /* a handler has written meanwhile if it changes */
 	uint32_t next;
 	uint32_t shift;            /* leaves as many bits of a hash as choose a set */
+	uint64_t factor[RS_TRAIL];
 	uint32_t met[MET];         /* tags of frames that took a stack: what comes once is not worth remembering */
 	struct frame_site site[SITES];
 	struct remembered way[SETS][WAYS];
 };
+_Static_assert(sizeof(struct remembered) % 8 == 0 && sizeof ((struct memory *)0)->way / 8 <= 1 << 16, "frame_site.last");
 
 static inline uint64_t frame_hash(uintptr_t pc, uintptr_t rsp) { return (pc ^ rsp << 20) * 0x9e3779b97f4a7c15ull; }
 
 static inline struct frame_site *frame_site(struct memory *m, uint64_t h) { return &m->site[h >> 54]; }
 enum { FEW_SHIFT = 57, SHIFT = 55 };
 _Static_assert(SITES == 1 << (64 - 54) && SETS == 1 << (64 - SHIFT) && FEW_SETS == 1 << (64 - FEW_SHIFT) && MET == 1 << (64 - 54), "the hash's upper bits choose a place");
+
+static inline uint16_t place_in(const struct memory *m, const struct remembered *r) { return (uint16_t)(((uintptr_t)r - (uintptr_t)m->way) / 8); }
 
 /* rsp lies on the thread's stack, of which `room` bytes are from there on. */
 static inline struct remembered *set_of(struct memory *m, uint64_t h, uintptr_t rsp, uint64_t room)
@@ -371,32 +373,48 @@ static inline struct remembered *set_of(struct memory *m, uint64_t h, uintptr_t 
 	return m->way[((h ^ h >> 32) * 0xd1342543de82ef95ull) >> m->shift];
 }
 
-static inline bool as_before(const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, uint64_t room)
+/* Of modules, forks and depth: what else a walk depends on. Never 0. */
+static inline uint64_t stamp_of(uint32_t modules, unsigned depth) { return (uint64_t)modules << 32 | generation << 16 | depth; }
+static inline uint64_t stamp_now(unsigned depth) { return stamp_of(__atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE), depth); }
+_Static_assert(GENERATIONS <= 1 << 16, "the fork's part of a stamp");
+
+/* room: bytes from rsp to the end of the stack. Nothing else is read, whatever a handler makes of *r meanwhile. */
+static inline bool as_before(const struct memory *m, const struct remembered *r, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, uint64_t stamp, uint64_t room)
 {
-	if (r->pc != pc || r->rsp != rsp || r->id == 0 || r->id >> GENERATION_SHIFT != generation || r->depth != depth || (r->entry_rbp && r->rbp != rbp) ||
-	    r->modules != __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) || r->n > RS_TRAIL || r->reach > room)
+	uint32_t reach = __atomic_load_n(&r->reach, __ATOMIC_RELAXED), i = 0;
+	if (r->pc != pc || r->rsp != rsp || r->stamp != stamp || (r->entry_rbp && r->rbp != rbp) || reach > room / 8)
 		return false; /* (it may be another thread's memory, and that another thread's stack) */
-	uint64_t differ = 0;
-	for (unsigned i = 0; i < r->n; i++) {
-		uint64_t offset = 8ull * r->offset[i];
-		if (RS_UNLIKELY(offset >= r->reach)) /* a handler is writing it */
+	uint64_t sum = 0;
+	for (; i < HEAD; i++) {
+		uint32_t word = __atomic_load_n(&r->offset[i], __ATOMIC_RELAXED);
+		if (RS_UNLIKELY(word >= reach)) /* a handler is writing it */
 			return false;
-		differ |= *(const uint64_t *)(rsp + offset) ^ r->value[i];
+		sum += ((const uint64_t *)rsp)[word] * m->factor[i]; /* no product waits for another */
 	}
-	return differ == 0;
+	if (sum != r->head)
+		return false;
+	for (uint32_t n = r->n < RS_TRAIL ? r->n : RS_TRAIL; i < n; i++) {
+		uint32_t word = __atomic_load_n(&r->offset[i], __ATOMIC_RELAXED);
+		if (RS_UNLIKELY(word >= reach))
+			return false;
+		sum += ((const uint64_t *)rsp)[word] * m->factor[i];
+	}
+	return sum == r->sum;
 }
 
-static void remember(struct memory *m, uint32_t id, uint32_t modules, const struct rs_frame *f, unsigned depth, const struct rs_trail *l, uint64_t room)
+static void remember(struct memory *m, uint32_t id, uint64_t stamp, const struct rs_frame *f, const struct rs_trail *l, uint64_t room)
 {
 	uint64_t writes = m->writes, h = frame_hash(f->pc, f->rsp), reach = 0;
 	for (unsigned i = 0; i < l->n; i++) {
 		uint64_t offset = l->at[i] - f->rsp;
 		if (offset & 7 || offset / 8 > UINT16_MAX)
 			return;
-		if (offset + 8 > reach)
-			reach = offset + 8;
+		if (offset / 8 + 1 > reach)
+			reach = offset / 8 + 1;
 	}
-	if (reach > room)
+	if (reach == 0)
+		reach = 1;
+	if (reach > room / 8)
 		return;
 	struct frame_site *site = frame_site(m, h);
 	if (site->tag != h) {
@@ -412,23 +430,29 @@ static void remember(struct memory *m, uint32_t id, uint32_t modules, const stru
 		site->tag = h;
 	}
 	struct remembered *r = &set_of(m, h, f->rsp, room)[m->next++ % WAYS];
-	r->id = 0;
+	r->stamp = 0;
 	RS_BARRIER();
 	r->pc = f->pc, r->rsp = f->rsp, r->rbp = f->rbp;
-	r->modules = modules;
-	r->depth = (uint16_t)depth;
-	r->n = (uint8_t)l->n;
+	r->id = id;
 	r->entry_rbp = l->entry_rbp;
-	r->reach = (uint32_t)reach;
-	for (unsigned i = 0; i < l->n; i++) {
-		r->offset[i] = (uint16_t)((l->at[i] - f->rsp) / 8);
-		r->value[i] = l->value[i];
+	__atomic_store_n(&r->reach, (uint32_t)reach, __ATOMIC_RELAXED);
+	r->sum = 0;
+	unsigned n = 0;
+	for (; n < l->n || n < HEAD; n++) {
+		/* Those that there are not are the first once more, or what lies at rsp. */
+		uint64_t offset = n < l->n ? (l->at[n] - f->rsp) / 8 : l->n ? (l->at[0] - f->rsp) / 8 : 0, value = n < l->n ? l->value[n] : l->n ? l->value[0] : *(const uint64_t *)f->rsp;
+		__atomic_store_n(&r->offset[n], (uint16_t)offset, __ATOMIC_RELAXED);
+		r->sum += value * m->factor[n];
+		if (n == HEAD - 1)
+			r->head = r->sum;
 	}
+	r->n = (uint8_t)n;
 	RS_BARRIER();
 	if (m->writes != writes) /* a handler wrote, perhaps here: it may be of both */
 		return;
 	m->writes = writes + 1;
-	r->id = id;
+	r->stamp = stamp;
+	site->last = place_in(m, r);
 }
 
 static size_t memory_size(unsigned shift) { return offsetof(struct memory, way) + ((size_t)1 << (64 - shift)) * sizeof ((struct memory *)0)->way[0]; }
@@ -441,6 +465,9 @@ static struct memory *make_memory(struct rs_thread *t)
 	if (!m)
 		return NULL;
 	m->shift = shift;
+	uint64_t factor = 0x9e3779b97f4a7c15ull;
+	for (unsigned i = 0; i < RS_TRAIL; i++, factor *= 0xd1342543de82ef95ull)
+		m->factor[i] = factor;
 	rs_vectors_kept(make_present, m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
 	return t->stack_memory = m;
 }
@@ -458,7 +485,8 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 			return take(t, f, false, depth, NULL);
 		}
 	}
-	uint32_t modules = __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE), id = take(t, f, false, depth, &trail);
+	uint64_t stamp = stamp_now(depth);
+	uint32_t id = take(t, f, false, depth, &trail);
 	if (RS_UNLIKELY(!m)) {
 		if (t->stacks_by != t->number) {
 			t->stacks_by = t->number;
@@ -468,28 +496,51 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 			m = make_memory(t);
 	}
 	if (m && id != 0 && !trail.unfit && first.rsp >= t->stack_lo && first.rsp < t->stack_hi)
-		remember(m, id, modules, &first, depth, &trail, t->stack_hi - first.rsp);
+		remember(m, id, stamp, &first, &trail, t->stack_hi - first.rsp);
 	return id;
 }
 
-/* The stack that is remembered of there; 0: none is. *as: where. */
-static inline uint32_t again_at(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const struct remembered **as)
+/* Not the one of this frame that was recognised last: that is another now. */
+static __attribute__((noinline)) uint32_t again_elsewhere(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const struct remembered **as)
 {
 	struct memory *m = t->stack_memory;
-	if (RS_UNLIKELY(!m || rsp < t->stack_lo || rsp >= t->stack_hi))
-		return 0;
-	uint64_t writes = m->writes, room = t->stack_hi - rsp;
+	uint64_t writes = m->writes, room = t->stack_hi - rsp, h = frame_hash(pc, rsp), stamp = stamp_now(depth);
 	RS_BARRIER();
-	const struct remembered *r = set_of(m, frame_hash(pc, rsp), rsp, room);
+	const struct remembered *r = set_of(m, h, rsp, room);
 	for (unsigned i = 0; i < WAYS; i++)
-		if (as_before(&r[i], pc, rsp, rbp, depth, room)) {
+		if (as_before(m, &r[i], pc, rsp, rbp, stamp, room)) {
 			uint32_t id = r[i].id;
 			*as = &r[i];
 			RS_BARRIER();
-			if (RS_LIKELY(m->writes == writes && id != 0))
+			if (RS_LIKELY(m->writes == writes)) {
+				struct frame_site *s = frame_site(m, h);
+				if (s->tag == h)
+					s->last = place_in(m, &r[i]);
 				return id;
+			}
 		}
 	return 0;
+}
+
+/* The stack that is remembered of there; 0: none is. *as: where. */
+static inline __attribute__((always_inline)) uint32_t again_at(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const struct remembered **as)
+{
+	const struct memory *m = t->stack_memory;
+	if (RS_UNLIKELY(!m || rsp < t->stack_lo || rsp >= t->stack_hi))
+		return 0;
+	uint64_t writes = m->writes, h = frame_hash(pc, rsp);
+	RS_BARRIER();
+	const struct frame_site *s = &m->site[h >> 54];
+	const struct remembered *r = (const struct remembered *)((const char *)m->way + 8ull * s->last);
+	if (RS_LIKELY(s->tag == h && as_before(m, r, pc, rsp, rbp, stamp_now(depth), t->stack_hi - rsp))) {
+		uint32_t id = r->id;
+		RS_BARRIER();
+		if (RS_LIKELY(m->writes == writes)) {
+			*as = r;
+			return id;
+		}
+	}
+	return again_elsewhere(t, pc, rsp, rbp, depth, as);
 }
 
 static inline uint32_t again(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
@@ -511,7 +562,7 @@ bool rs_stack_same(const struct rs_thread *t, const void *as, uint32_t id, uintp
 		return false;
 	uint64_t writes = m->writes;
 	RS_BARRIER();
-	bool same = as_before(r, pc + 1, rsp, rbp, depth, t->stack_hi - rsp) && r->id == id;
+	bool same = as_before(m, r, pc + 1, rsp, rbp, stamp_now(depth), t->stack_hi - rsp) && r->id == id;
 	RS_BARRIER();
 	return same && m->writes == writes;
 }
