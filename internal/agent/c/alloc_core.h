@@ -121,7 +121,8 @@ void rs_alloc_go(void) RS_HIDDEN;
 
 /* allocguard.c: in place of rs_plain_alloc and rs_plain_free where V.extra. */
 enum { RS_QUARANTINED = 1 << 14 };
-struct rs_kept { uintptr_t block; size_t n; uint32_t alloc_stack, free_stack, alloc_thread, free_thread; };
+/* word: the block's last one; class: of its unit. n: what is kept is no longer than quarantine_bytes, which are less than 4 GiB. */
+struct rs_kept { uintptr_t block; uint64_t word; uint32_t n, alloc_stack, free_stack; uint16_t free_thread; uint8_t class; };
 struct rs_quarantine {
 	size_t bytes;
 	uint32_t first, end; /* counted, of kept by RS_QUARANTINED; one store each makes a block be in or out */
@@ -131,8 +132,6 @@ struct rs_alloc_wrongs { unsigned n; struct rs_alloc_wrong e[4]; }; /* more are 
 void rs_alloc_guard_begin(uint32_t word) RS_HIDDEN;
 void *rs_alloc_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero) RS_HIDDEN;
 void rs_alloc_guard_free(struct rs_alloc_heap *h, void *p, unsigned when, struct rs_alloc_wrongs *out) RS_HIDDEN;
-/* The same without a lock, where nothing is unusual, and nothing wrong; NULL: not so. */
-void *rs_alloc_guard_quick(size_t n, bool zero) RS_HIDDEN;
 bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, struct rs_alloc_wrongs *out) RS_HIDDEN;
 size_t rs_alloc_guard_usable(uintptr_t p) RS_HIDDEN;
 /* What a block's last word says; NONE: nothing. */
@@ -142,6 +141,7 @@ size_t rs_guard_whole(uintptr_t p) RS_HIDDEN; /* 0: no block */
 /* Something is wrong with a block that is out, or kept. */
 bool rs_guard_look(uintptr_t p, struct rs_alloc_wrong *w) RS_HIDDEN;
 bool rs_guard_look_freed(const struct rs_kept *k, struct rs_alloc_wrong *w) RS_HIDDEN;
+uint32_t rs_kept_alloc_thread(const struct rs_kept *k) RS_HIDDEN;
 /* In a forked child; torn: its parent had other threads. */
 void rs_alloc_guard_fork(bool torn) RS_HIDDEN;
 /* Those that are kept stay so for ever. */

@@ -167,7 +167,7 @@ bool rs_alloc_at(uintptr_t p, struct rs_alloc_wrong *w)
 	case RS_GUARD_GONE:
 		if (!kept_at(block, &k))
 			return false;
-		*w = (struct rs_alloc_wrong){.block = block, .size = k.n, .known = true, .freed = true, .alloc_thread = k.alloc_thread, .free_thread = k.free_thread, .alloc_stack = k.alloc_stack, .free_stack = k.free_stack};
+		*w = (struct rs_alloc_wrong){.block = block, .size = k.n, .known = true, .freed = true, .alloc_thread = rs_kept_alloc_thread(&k), .free_thread = k.free_thread, .alloc_stack = k.alloc_stack, .free_stack = k.free_stack};
 		return true;
 	default:
 		return false;

@@ -115,10 +115,11 @@ static inline uint64_t word_of(uintptr_t p, uint32_t slack, uint32_t who, enum r
 	return ((body ^ key >> CHECK_BITS) | check >> (64 - CHECK_BITS) << (64 - CHECK_BITS)) ^ STATE_BITS(state);
 }
 
+static inline uint64_t body_of(uintptr_t p, uint64_t w) { return (w ^ (p >> 4) * 0x9e3779b97f4a7c15ull >> CHECK_BITS) & ((1ull << BODY_BITS) - 1); }
+
 static inline enum rs_guard_state read_word(uintptr_t p, size_t size, size_t *n, uint32_t *who)
 {
-	uint64_t w = *(volatile uint64_t *)last_word(p, size), key = (p >> 4) * 0x9e3779b97f4a7c15ull;
-	uint64_t body = (w ^ key >> CHECK_BITS) & ((1ull << BODY_BITS) - 1);
+	uint64_t w = *(volatile uint64_t *)last_word(p, size), body = body_of(p, w);
 	uint32_t slack = (uint32_t)body & ((1u << SLACK_BITS) - 1);
 	*who = (uint32_t)(body >> SLACK_BITS);
 	*n = size - slack;
@@ -152,9 +153,9 @@ static uintptr_t next_of(uintptr_t p)
 	return (next - unit_address(unit)) / T.size[class] < (uintptr_t)s->total - s->fresh ? next : 0;
 }
 
-static uintptr_t pattern_end(uintptr_t p, size_t size, size_t n) { return size - 8 - n < PATTERN ? p + size - 8 : p + n + PATTERN; }
+static inline uintptr_t pattern_end(uintptr_t p, size_t size, size_t n) { return size - 8 - n < PATTERN ? p + size - 8 : p + n + PATTERN; }
 
-static void place(uintptr_t p, size_t size, size_t n, uint32_t who, enum rs_guard_state state)
+static inline void place(uintptr_t p, size_t size, size_t n, uint32_t who, enum rs_guard_state state)
 {
 	fill(p + n, pattern_end(p, size, n), RS_GUARD_WORD);
 	RS_BARRIER();
@@ -170,6 +171,7 @@ static uint32_t self(void)
 enum { GENERATIONS = 1 << GENERATION_BITS }; /* in the last one all is taken as torn */
 static uint32_t who_now(void) { return self() | (uint32_t)V.generation << THREAD_BITS; }
 static uint32_t thread_of(uint32_t who) { return who & ((1u << THREAD_BITS) - 1); }
+uint32_t rs_kept_alloc_thread(const struct rs_kept *k) { return thread_of((uint32_t)(body_of(k->block, k->word) >> SLACK_BITS)); }
 /* Older than a fork, in a child of several threads. */
 static bool is_torn(uint32_t who) { return V.torn && (who >> THREAD_BITS != V.generation || V.generation == GENERATIONS - 1); }
 
@@ -219,14 +221,14 @@ bool rs_guard_look(uintptr_t p, struct rs_alloc_wrong *w)
 bool rs_guard_look_freed(const struct rs_kept *k, struct rs_alloc_wrong *w)
 {
 	uintptr_t p = k->block, content = p + (k->n < FREED ? k->n : FREED);
-	size_t size = rs_guard_whole(p), n;
+	size_t size = rs_guard_whole(p);
 	if (!size)
 		return false;
 	uintptr_t end = pattern_end(p, size, k->n);
-	bool ended = rs_guard_state(p, size, &n) != RS_GUARD_GONE;
+	bool ended = *(volatile const uint64_t *)last_word(p, size) != k->word;
 	if (RS_LIKELY(!ended && first_wrong(p, content, RS_FREED_WORD) == content && first_wrong(p + k->n, end, RS_GUARD_WORD) == end))
 		return false;
-	*w = (struct rs_alloc_wrong){.block = p, .size = k->n, .known = true, .freed = true, .alloc_thread = k->alloc_thread, .free_thread = k->free_thread, .alloc_stack = k->alloc_stack,
+	*w = (struct rs_alloc_wrong){.block = p, .size = k->n, .known = true, .freed = true, .alloc_thread = rs_kept_alloc_thread(k), .free_thread = k->free_thread, .alloc_stack = k->alloc_stack,
 		.free_stack = k->free_stack, .when = RS_NOTICED_QUARANTINE};
 	note(w, p, content, RS_FREED_WORD);
 	note(w, p + k->n, end, RS_GUARD_WORD);
@@ -306,7 +308,7 @@ void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, st
 		return;
 	}
 	const struct rs_alloc_giving *g = rs_alloc_giving.block == p ? &rs_alloc_giving : NULL;
-	struct rs_kept k = {.block = p, .alloc_stack = g ? g->alloc_stack : 0, .free_stack = g ? g->free_stack : 0, .free_thread = self()};
+	struct rs_kept k = {.block = p, .alloc_stack = g ? g->alloc_stack : 0, .free_stack = g ? g->free_stack : 0, .free_thread = (uint16_t)self()};
 	uint32_t who;
 	enum rs_guard_state state = read_word(p, size, &n, &who);
 	if (state == RS_GUARD_GONE)
@@ -315,7 +317,6 @@ void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, st
 		n = size - V.guard;
 		who = 0;
 	}
-	k.alloc_thread = thread_of(who);
 	struct rs_alloc_wrong w;
 	if (RS_UNLIKELY(rs_guard_look(p, &w))) {
 		w.alloc_stack = k.alloc_stack;
@@ -331,13 +332,15 @@ void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, st
 		*(volatile uint64_t *)last_word(p, size) = word_of(p, (uint32_t)(size - n), who, RS_GUARD_GONE);
 	}
 	RS_BARRIER();
-	k.n = n;
 	if (h && quarantine_bytes && !h->quarantine)
 		h->quarantine = rs_os_map(sizeof *h->quarantine);
 	if (!h || !h->quarantine || size > quarantine_bytes) {
 		rs_plain_free(h, block);
 		return;
 	}
+	k.n = (uint32_t)n;
+	k.word = *(volatile uint64_t *)last_word(p, size);
+	k.class = (uint8_t)V.unit[unit_index(p)];
 	fill(p, p + (n < FREED ? n : FREED), RS_FREED_WORD);
 	enter_quarantine(h, h->quarantine, &k, size, out);
 }
@@ -381,13 +384,12 @@ static inline bool make_room(struct rs_alloc_heap *h, struct rs_quarantine *q, s
 	while (q->end - q->first == RS_QUARANTINED || (q->end != q->first && q->bytes + size > quarantine_bytes)) {
 		const struct rs_kept *k = &q->kept[q->first % RS_QUARANTINED];
 		uintptr_t p = k->block;
-		unsigned class = (V.unit[unit_index(p)] & 0xff) - 1u;
+		unsigned class = k->class - 1u;
 		if (RS_UNLIKELY(class >= RS_ALLOC_PAGED))
 			return false;
 		struct rs_alloc_bin *b = &h->bin[class];
-		size_t whole = T.size[class], n;
-		uint32_t who;
-		if (RS_UNLIKELY(b->top == b->limit || read_word(p, whole, &n, &who) != RS_GUARD_GONE || !is_filled(p, p + (k->n < FREED ? k->n : FREED), RS_FREED_WORD) ||
+		size_t whole = T.size[class];
+		if (RS_UNLIKELY(b->top == b->limit || *(volatile uint64_t *)last_word(p, whole) != k->word || !is_filled(p, p + (k->n < FREED ? k->n : FREED), RS_FREED_WORD) ||
 				!is_filled(p + k->n, pattern_end(p, whole, k->n), RS_GUARD_WORD)))
 			return false;
 		RS_BARRIER();
@@ -429,10 +431,11 @@ bool rs_alloc_guard_free_quick(void *block, uint32_t alloc_stack, uint32_t free_
 	begin(h);
 	bool room = make_room(h, q, size);
 	if (RS_LIKELY(room)) {
-		*(volatile uint64_t *)last_word(p, size) ^= STATE_BITS(RS_GUARD_LIVE) ^ STATE_BITS(RS_GUARD_GONE);
+		uint64_t word = *(volatile uint64_t *)last_word(p, size) ^ STATE_BITS(RS_GUARD_LIVE) ^ STATE_BITS(RS_GUARD_GONE);
+		*(volatile uint64_t *)last_word(p, size) = word;
 		RS_BARRIER();
 		fill(p, p + (n < FREED ? n : FREED), RS_FREED_WORD);
-		q->kept[q->end % RS_QUARANTINED] = (struct rs_kept){.block = p, .n = n, .alloc_stack = alloc_stack, .free_stack = free_stack, .alloc_thread = thread_of(who), .free_thread = self()};
+		q->kept[q->end % RS_QUARANTINED] = (struct rs_kept){.block = p, .word = word, .n = (uint32_t)n, .alloc_stack = alloc_stack, .free_stack = free_stack, .free_thread = (uint16_t)self(), .class = (uint8_t)(class + 1)};
 		q->bytes += size;
 		RS_BARRIER();
 		q->end++;

@@ -267,21 +267,28 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum wal
 	return s->stack = stack;
 }
 
+enum { QUICK_LEAST = sizeof(pthread_spinlock_t) };
+
+/* got_quickly with guard bytes. */
+static inline bool got_guarded(void *p, size_t n, uintptr_t pc, void *fp)
+{
+	const struct rs_thread *t = rs_thread_tls;
+	if (RS_UNLIKELY(rs_config.all || !t || !blocks || n - QUICK_LEAST >= BIG_SIZE - QUICK_LEAST))
+		return false;
+	uint32_t stack = rs_stack_again(t, pc, fp, guarded_depth());
+	if (RS_LIKELY(stack))
+		store(slot_of((uintptr_t)p), (uintptr_t)p, n, stack);
+	return stack;
+}
+
 /* Nearly all allocations under `run` end here: nothing but this thread's and the block's own memory is touched. False: not this one. No rs_self: the block
  * is handed out, whoever looks on. */
 static inline bool got_quickly(void *p, size_t n, uintptr_t pc, void *fp)
 {
-	enum { LEAST = sizeof(pthread_spinlock_t) };
 	struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(rs_alloc.extra)) {
-		if (RS_UNLIKELY(rs_config.all))
-			return false;
-		uint32_t stack = t && blocks && n - LEAST < BIG_SIZE - LEAST ? rs_stack_again(t, pc, fp, guarded_depth()) : 0;
-		if (stack)
-			store(slot_of((uintptr_t)p), (uintptr_t)p, n, stack);
-		return stack;
-	}
-	if (RS_UNLIKELY(!t || !t->heap_recent || n - LEAST >= BIG_SIZE - LEAST || rs_config.all))
+	if (RS_UNLIKELY(rs_alloc.extra))
+		return got_guarded(p, n, pc, fp);
+	if (RS_UNLIKELY(!t || !t->heap_recent || n - QUICK_LEAST >= BIG_SIZE - QUICK_LEAST || rs_config.all))
 		return false;
 	uint64_t key;
 	struct site *s = site_of(t->heap_recent, pc, fp, &key);
@@ -301,25 +308,22 @@ static inline bool holds_in(const struct rs_thread *t, uintptr_t p, size_t n)
 	return false;
 }
 
-/* The same of a block that is known and lives, in which no sync object was ever seen, nor is one that this thread holds. */
-static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *alloc_stack, uint32_t *free_stack)
+/* Of a block with entry `was`: it is known and lives, no sync object was ever seen in it, nor is one that this thread holds. */
+static inline bool is_plain(const struct rs_thread *t, union block was, uintptr_t p)
 {
 	enum { FEW = 4 };
+	return (was.addr & ~(uint64_t)B_SITE) == p && was.size < BIG_SIZE && t->held_count <= FEW && !holds_in(t, p, was.size);
+}
+
+/* The same of a block that is plain. */
+static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *alloc_stack, uint32_t *free_stack)
+{
 	struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(!t || !blocks || (!t->heap_recent && !rs_alloc.extra) || rs_config.all))
+	if (RS_UNLIKELY(!t || !blocks || !t->heap_recent || rs_config.all))
 		return false;
 	union block *b = slot_of((uintptr_t)p), was = load(b);
-	if (RS_UNLIKELY((was.addr & ~(uint64_t)B_SITE) != (uintptr_t)p || was.size >= BIG_SIZE || t->held_count > FEW || holds_in(t, (uintptr_t)p, was.size)))
+	if (RS_UNLIKELY(!is_plain(t, was, (uintptr_t)p)))
 		return false;
-	if (rs_alloc.extra) {
-		uint32_t stack = rs_config.misuse ? rs_stack_again(t, pc, fp, guarded_depth()) : 0;
-		if (!stack)
-			return false;
-		*alloc_stack = was.stack;
-		*free_stack = stack;
-		store(b, (uintptr_t)p | B_FREED, was.size, stack);
-		return true;
-	}
 	uint64_t key;
 	struct site *s = site_of(t->heap_recent, pc, fp, &key);
 	if (RS_UNLIKELY(s->key != key || !s->left))
@@ -328,6 +332,24 @@ static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *allo
 	*alloc_stack = was.stack;
 	*free_stack = s->stack;
 	store(b, (uintptr_t)p | B_FREED | B_SITE, was.size, s->stack);
+	return true;
+}
+
+/* With guard bytes. */
+static inline bool given_guarded(void *p, uintptr_t pc, void *fp, uint32_t *alloc_stack, uint32_t *free_stack)
+{
+	const struct rs_thread *t = rs_thread_tls;
+	if (RS_UNLIKELY(!t || !blocks || rs_config.all || !rs_config.misuse))
+		return false;
+	union block *b = slot_of((uintptr_t)p), was = load(b);
+	if (RS_UNLIKELY(!is_plain(t, was, (uintptr_t)p)))
+		return false;
+	uint32_t stack = rs_stack_again(t, pc, fp, guarded_depth());
+	if (RS_UNLIKELY(!stack))
+		return false;
+	*alloc_stack = was.stack;
+	*free_stack = stack;
+	store(b, (uintptr_t)p | B_FREED, was.size, stack);
 	return true;
 }
 
@@ -676,10 +698,25 @@ void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t 
 	return rs_alloc_memalign(align, n);
 }
 
+static __attribute__((noinline)) void *malloc_guarded(size_t n, uintptr_t pc, void *fp)
+{
+	void *p = rs_alloc.on ? rs_alloc_guard_quick(n, false) : NULL;
+	if (RS_UNLIKELY(!p))
+		p = real_malloc(n);
+	if (RS_UNLIKELY(!got_guarded(p, n, pc, fp)))
+		rs_heap_got(p, n, RS_ALLOC_MALLOC, pc, fp);
+	return p;
+}
+
 RS_EXPORT void *malloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.malloc))
 		return rs_heap_early(16, n);
+	if (RS_UNLIKELY(rs_alloc.extra)) {
+		void *guarded = malloc_guarded(n, RS_CALLER(), __builtin_frame_address(0));
+		__asm__ volatile("" ::: "memory"); /* no tail call: our frame is looked at */
+		return guarded;
+	}
 	void *p = real_malloc(n);
 	if (RS_UNLIKELY(!got_quickly(p, n, RS_CALLER(), __builtin_frame_address(0))))
 		RS_HEAP_GOT(p, n, MALLOC);
@@ -765,7 +802,7 @@ static __attribute__((noinline)) void free_guarded(void *p, uintptr_t pc, void *
 		__builtin_prefetch(blocks ? slot_of((uintptr_t)p) : p);
 		rs_alloc_guard_prefetch(p);
 	}
-	if (RS_LIKELY(rs_alloc_has((uintptr_t)p)) && given_quickly(p, pc, fp, &alloc_stack, &free_stack)) {
+	if (RS_LIKELY(rs_alloc_has((uintptr_t)p)) && given_guarded(p, pc, fp, &alloc_stack, &free_stack)) {
 		if (RS_LIKELY(rs_alloc_guard_free_quick(p, alloc_stack, free_stack)))
 			return;
 		rs_alloc_giving = (struct rs_alloc_giving){.block = (uintptr_t)p, .pc = pc, .fp = fp, .alloc_stack = alloc_stack, .free_stack = free_stack};

@@ -385,6 +385,7 @@ static inline bool as_before(const struct memory *m, const struct remembered *r,
 	if (r->pc != pc || r->rsp != rsp || r->stamp != stamp || (r->entry_rbp && r->rbp != rbp) || reach > room / 8)
 		return false; /* (it may be another thread's memory, and that another thread's stack) */
 	uint64_t sum = 0;
+#pragma GCC unroll 4
 	for (; i < HEAD; i++) {
 		uint32_t word = __atomic_load_n(&r->offset[i], __ATOMIC_RELAXED);
 		if (RS_UNLIKELY(word >= reach)) /* a handler is writing it */
