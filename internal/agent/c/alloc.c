@@ -486,9 +486,10 @@ void *rs_alloc_realloc(void *old, size_t n)
 		/* A little less than there is stays; libc's gives back what is more than 32 bytes too many, but has less to choose from. */
 		if (was <= RS_ALLOC_LARGEST && n <= was && (n >= was - was / 8 || class_of(n) == class_of(was)))
 			return old;
-		struct rs_alloc_heap *h = was > RS_ALLOC_LARGEST && n > RS_ALLOC_LARGEST ? rs_alloc_enter() : NULL;
+		bool huge = was > RS_ALLOC_LARGEST && n > RS_ALLOC_LARGEST, longer = n > was && n <= RS_ALLOC_LARGEST && class_of(was) >= RS_ALLOC_WHOLE;
+		struct rs_alloc_heap *h = huge || longer ? rs_alloc_enter() : NULL;
 		if (h) {
-			uintptr_t to = rs_huge_resize(h, p, n);
+			uintptr_t to = huge ? rs_huge_resize(h, p, n) : rs_slab_extend(h, p, class_of(n)) ? p : 0;
 			rs_alloc_leave(h);
 			if (to)
 				return (void *)to;

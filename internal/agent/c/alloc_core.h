@@ -91,6 +91,8 @@ void rs_alloc_abort(const char *what) RS_HIDDEN __attribute__((noreturn));
 uintptr_t rs_slab_refill(struct rs_alloc_heap *h, unsigned class) RS_HIDDEN;
 /* Makes room on the stack of a class; all: empties it. */
 void rs_slab_flush(struct rs_alloc_heap *h, unsigned class, bool all) RS_HIDDEN;
+/* Of p, a block of RS_ALLOC_WHOLE or a larger class, is made one of `class`, larger still, where it lies; false: what is behind it is in use. */
+bool rs_slab_extend(struct rs_alloc_heap *h, uintptr_t p, unsigned class) RS_HIDDEN;
 /* p goes back to its heap, which is not h. */
 void rs_slab_remote(uintptr_t p) RS_HIDDEN;
 void rs_slab_collect(struct rs_alloc_heap *h) RS_HIDDEN;

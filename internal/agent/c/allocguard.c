@@ -452,8 +452,10 @@ bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, 
 	if (n > (size_t)PTRDIFF_MAX - V.guard)
 		return false;
 	bool huge = (V.unit[unit_index(p)] & 0xff) == RS_ALLOC_HUGE && n + V.guard > RS_ALLOC_LARGEST;
-	bool same = size <= RS_ALLOC_LARGEST && n + V.guard <= RS_ALLOC_LARGEST && T.size[class_of(n + V.guard)] == size;
-	if ((!huge && !same) || rs_guard_state(p, size, &was) == RS_GUARD_GONE)
+	unsigned class = size <= RS_ALLOC_LARGEST && n + V.guard <= RS_ALLOC_LARGEST ? class_of(n + V.guard) : RS_ALLOC_CLASSES;
+	bool same = class < RS_ALLOC_CLASSES && T.size[class] == size;
+	bool longer = class < RS_ALLOC_CLASSES && T.size[class] > size && class_of(size) >= RS_ALLOC_WHOLE;
+	if ((!huge && !same && !longer) || rs_guard_state(p, size, &was) == RS_GUARD_GONE)
 		return false;
 	struct rs_alloc_wrong w;
 	if (RS_UNLIKELY(rs_guard_look(p, &w))) {
@@ -466,7 +468,9 @@ bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, 
 	}
 	uint64_t *last = last_word(p, size), kept = *last;
 	*(volatile uint64_t *)last = word_of(p, 0, 0, RS_GUARD_NONE);
-	if (huge && (p = rs_huge_resize(h, p, n + V.guard)) == 0) {
+	if (huge)
+		p = rs_huge_resize(h, p, n + V.guard);
+	if (p == 0 || (longer && !rs_slab_extend(h, p, class))) {
 		*(volatile uint64_t *)last = kept;
 		out->n = 0; /* the free that follows says it */
 		return false;

@@ -194,6 +194,28 @@ static void drop_span(struct rs_alloc_heap *h, unsigned class, uint32_t unit)
 	rs_run_give(index, 1, h->id, c->dirty[0] | c->dirty[1] | c->dirty[2] | c->dirty[3]);
 }
 
+bool rs_slab_extend(struct rs_alloc_heap *h, uintptr_t p, unsigned class)
+{
+	uint32_t unit = unit_index(p), index = unit / UNITS, owner = V.owner[index];
+	unsigned at = unit % UNITS, had = span_at(unit)->units, u = T.units[class];
+	if (owner != h->id && !V.foreign)
+		return false;
+	struct rs_alloc_heap *home = T.heap[owner];
+	struct chunk *c = chunk_at(index);
+	rs_alloc_lock(&home->lock, owner);
+	uint64_t more = at + u <= UNITS ? mask_of(at, u) & ~mask_of(at, had) : 0;
+	bool free = more && (c->unit_free & more) == more;
+	if (free) {
+		c->unit_free &= ~more;
+		relist_chunk(home, index);
+		span_at(unit)->units = (uint8_t)u;
+		for (unsigned i = 0; i < u; i++)
+			__atomic_store_n(&V.unit[unit + i], (uint16_t)((class + 1) | i << 8), __ATOMIC_RELAXED);
+	}
+	rs_alloc_unlock(&home->lock);
+	return free;
+}
+
 /* --- from spans to stacks ----------------------------------------------------------------------------------------------------- */
 
 /* Up to `want` blocks of a span, from the lowest. */

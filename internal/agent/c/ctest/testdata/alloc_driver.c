@@ -237,10 +237,47 @@ static void no_memory(void)
 	free(moved);
 }
 
-/* --- resize: huge blocks grow in place, move, and are copied where they cannot be moved. */
+/* --- resize: large blocks grow in place as long as nothing follows; huge ones, too, or they move, and are copied where they cannot be moved. */
+
+static void *grows(void *p) { return rs_alloc_realloc(p, 150000); }
+
+static void resize_large(void)
+{
+	unsigned char *p = rs_alloc_malloc(60000);
+	uintptr_t was = (uintptr_t)p, block;
+	size_t size;
+	memset(p, 7, 60000);
+	p = rs_alloc_realloc(p, 120000);
+	CHECK((uintptr_t)p == was && rs_alloc_block_of(was + 119999, &block, &size) && block == was && size >= 120000 && rs_alloc_usable_size(p) == size);
+	memset(p + 60000, 7, 60000);
+	unsigned char *other = rs_alloc_malloc(60000); /* in the units behind it, the lowest that are free */
+	CHECK(!((uintptr_t)other - was < size) && (uintptr_t)other - was < RS_CHUNK);
+	memset(other, 9, 60000);
+	pthread_t t;
+	void *moved;
+	CHECK(pthread_create(&t, NULL, grows, p) == 0 && pthread_join(t, &moved) == 0);
+	p = moved;
+	CHECK((uintptr_t)p != was);
+	for (int i = 0; i < 120000; i++)
+		CHECK(p[i] == 7);
+	for (int i = 0; i < 60000; i++)
+		CHECK(other[i] == 9);
+	put((uintptr_t)p);
+	put((uintptr_t)other);
+	for (int k = 0; k < 20; k++) {
+		unsigned char *q = rs_alloc_calloc(1, 48000 + 16000 * (size_t)k);
+		for (int i = 0; i < 48000 + 16000 * k; i++)
+			CHECK(q[i] == 0);
+		memset(q, 3, 48000 + 16000 * (size_t)k);
+		q = rs_alloc_realloc(q, 80000 + 16000 * (size_t)k);
+		memset(q, 3, 80000 + 16000 * (size_t)k);
+		put((uintptr_t)q);
+	}
+}
 
 static void resize(void)
 {
+	resize_large();
 	for (int round = 0; round < 2; round++) {
 		unsigned char *p = rs_alloc_malloc(600000);
 		uintptr_t was = (uintptr_t)p;
@@ -337,6 +374,17 @@ static void guard(void)
 	wrong_block = 0;
 	put(p);
 	CHECK(wrong_block == p && !wrong_freed && wrong_n == 77);
+	/* Lengthened where it lies: what is behind it now is looked at, and not what was. */
+	p = got(40000);
+	CHECK((uintptr_t)rs_alloc_realloc((void *)p, 90000) == p && rs_alloc_usable_size((void *)p) == 90000);
+	memset((void *)p, 0x5a, 90000);
+	CHECK(rs_alloc_check(SIZE_MAX, wrong, NULL) == 0);
+	((unsigned char *)p)[90000] ^= 1;
+	CHECK(rs_alloc_check(SIZE_MAX, wrong, NULL) == 1 && wrong_block == p && !wrong_freed && wrong_n == 90000 && wrong_at == p + 90000);
+	wrong_block = 0;
+	CHECK((uintptr_t)rs_alloc_realloc((void *)p, 120000) == p && wrong_block == p && wrong_n == 90000);
+	put(p);
+	CHECK(rs_alloc_check(SIZE_MAX, wrong, NULL) == 0);
 	p = (uintptr_t)rs_alloc_realloc((void *)keep[5], 3000);
 	CHECK(((unsigned char *)p)[999] == 0x5a && rs_alloc_usable_size((void *)p) == 3000);
 }
