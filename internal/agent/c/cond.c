@@ -7,6 +7,7 @@
  * processes. A waiter may have been signalled and not have left yet; then destroying is allowed, and so is another mutex. How many
  * were *not* signalled is what is left in group 1 plus the size of group 2 (glibc's own reckoning before it switches groups).
  */
+#include "guardquick.h"
 #include "sync.h"
 
 enum { SHARED = 1, DESTROYED = 4, WAITERS = 3 /* shift */ };
@@ -257,8 +258,37 @@ int rs_cond_destroy(pthread_cond_t *c, struct rs_site at)
 
 RS_EXPORT int pthread_cond_init(pthread_cond_t *c, const pthread_condattr_t *attr) { return rs_cond_init(c, attr, 0, RS_SITE); }
 RS_EXPORT int pthread_cond_destroy(pthread_cond_t *c) { return rs_cond_destroy(c, RS_SITE); }
-RS_EXPORT int pthread_cond_signal(pthread_cond_t *c) { return rs_cond_signal(c, false, RS_SITE); }
-RS_EXPORT int pthread_cond_broadcast(pthread_cond_t *c) { return rs_cond_signal(c, true, RS_SITE); }
+static APART int signal_any(pthread_cond_t *c) { return rs_cond_signal(c, false, RS_SITE); }
+static APART int broadcast_any(pthread_cond_t *c) { return rs_cond_signal(c, true, RS_SITE); }
+/* While `guard` keeps a log. */
+static APART int signal_kept(pthread_cond_t *c, uintptr_t sp) { return rs_guard_cond_signal(c, false, sp); }
+static APART int broadcast_kept(pthread_cond_t *c, uintptr_t sp) { return rs_guard_cond_signal(c, true, sp); }
+RS_GUARD_SLOWLY(pthread_cond_t, rs_cond_signal_slowly, signal_kept, signal_any);
+RS_GUARD_SLOWLY(pthread_cond_t, rs_cond_broadcast_slowly, broadcast_kept, broadcast_any);
+static APART int signal_guarded(pthread_cond_t *c)
+{
+	if (RS_LIKELY(rs_guard_signals_quickly(c, false)))
+		return 0;
+	JUMP rs_cond_signal_slowly(c);
+}
+static APART int broadcast_guarded(pthread_cond_t *c)
+{
+	if (RS_LIKELY(rs_guard_signals_quickly(c, true)))
+		return 0;
+	JUMP rs_cond_broadcast_slowly(c);
+}
+RS_EXPORT int pthread_cond_signal(pthread_cond_t *c)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP signal_guarded(c);
+	JUMP signal_any(c);
+}
+RS_EXPORT int pthread_cond_broadcast(pthread_cond_t *c)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP broadcast_guarded(c);
+	JUMP broadcast_any(c);
+}
 RS_EXPORT int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) { return rs_cond_wait(c, m, -1, NULL, RS_SITE); }
 
 RS_EXPORT int pthread_cond_timedwait(pthread_cond_t *c, pthread_mutex_t *m, const struct timespec *abstime)

@@ -17,10 +17,8 @@ enum { SLOW, DONE, NATIVE };
 unsigned rs_guard_lock_quick(uint32_t *word) RS_HIDDEN;
 unsigned rs_guard_lock_slow(uint32_t *word, uintptr_t sp) RS_HIDDEN;
 
-#define STR(x) #x
-#define XSTR(x) STR(x)
-#define BELOW 1024
-_Static_assert(BELOW == RS_GUARD_BELOW, "rs_guard_below");
+#define XSTR(x) RS_STRING(x)
+#define BELOW RS_GUARD_BELOW_BYTES
 
 /* From a site's trampoline: rdi is the word's address. On the stack: where it goes on, rdi, what is to be stored, the red zone. Keeps all registers; rax and the flags are as behind the instruction. */
 __asm__(".text\n.p2align 4\n.globl rs_lock_hook\n.hidden rs_lock_hook\n.type rs_lock_hook, @function\n"
@@ -101,15 +99,15 @@ unsigned rs_guard_lock_quick(uint32_t *word)
 	uint32_t mode = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE);
 	if (RS_UNLIKELY(mode != RS_GUARD_RECORD))
 		return mode == RS_GUARD_OFF ? NATIVE : SLOW;
-	uint32_t i = rs_guard_find(rs_guard_view.objects, rs_guard_libc_key((uintptr_t)word));
-	if (RS_UNLIKELY(i == RS_GUARD_OBJECTS))
+	struct rs_guard_object *o = rs_guard_object(rs_guard_libc_key((uintptr_t)word));
+	if (RS_UNLIKELY(!o))
 		return SLOW;
 	__atomic_store_n(&t->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
 	RS_BARRIER();
 	uint32_t at = t->at;
 	bool done = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD && !__atomic_load_n(&w->ending, __ATOMIC_ACQUIRE) && at < RS_GUARD_NEARLY_EVENTS && take(word, 1);
 	if (RS_LIKELY(done)) {
-		uint32_t ticket = __atomic_fetch_add(&rs_guard_view.objects[i].ticket, 1, __ATOMIC_ACQ_REL);
+		uint32_t ticket = __atomic_fetch_add(&o->ticket, 1, __ATOMIC_ACQ_REL);
 		t->event[at] = (struct rs_guard_event){RS_GUARD_WHAT(word, RS_GUARD_LIBC), ticket, 0};
 		__atomic_store_n(&t->at, at + 1, __ATOMIC_RELEASE);
 	}

@@ -11,7 +11,7 @@
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
+enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
 
 static struct rs_guard_world *world;
 static struct rs_guard_log *logs;
@@ -83,14 +83,13 @@ struct rs_guard_log *rs_guard_self(void)
 /* Its index; OBJECTS: there is none. Keys stay: what a rollback undoes of an object is its slot. */
 static uint32_t index_of(uint64_t key, bool make)
 {
-	uint32_t i = rs_guard_find(objects, key);
-	if (i != OBJECTS || !make)
-		return i;
-	for (i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (OBJECTS - 1);; i = (i + 1) & (OBJECTS - 1)) {
+	for (uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (OBJECTS - 1);; i = (i + 1) & (OBJECTS - 1)) {
 		uint64_t k = __atomic_load_n(&objects[i].key, __ATOMIC_RELAXED);
 		if (k == key)
 			return i;
 		if (k == 0) {
+			if (!make)
+				return OBJECTS;
 			if (__atomic_load_n(&world->objects, __ATOMIC_RELAXED) >= OBJECTS / 4 * 3) {
 				rs_guard_lost(RS_GUARD_LOST_OBJECTS);
 				return OBJECTS;
@@ -293,17 +292,20 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 	}
 }
 
-/* Twice as many as there were, up to some: a fault for each page costs as much as all the events on it. */
+/* Twice as many as there were, up to some: a fault for each page costs as much as all the events on it. Who has written that many is given huge pages. */
 static __attribute__((noinline)) void make_ready(struct rs_guard_log *t)
 {
-	enum { FIRST = RS_PAGE / sizeof(struct rs_guard_event), MOST = 64 * FIRST };
-	uint32_t more = t->ready == 0 ? FIRST : t->ready < MOST ? t->ready : MOST;
+	enum { FIRST = RS_PAGE / sizeof(struct rs_guard_event), MOST = 64 * FIRST, HUGE = HUGE_BYTES / sizeof(struct rs_guard_event) };
+	bool huge = t->ready && t->ready % HUGE == 0;
+	uint32_t more = t->ready == 0 ? FIRST : huge ? HUGE : t->ready < MOST ? t->ready : MOST;
+	if (huge)
+		RS_SYS3(SYS_madvise, t->event + t->ready, HUGE_BYTES, 14 /* MADV_HUGEPAGE */);
 	if (t->ready)
 		RS_SYS3(SYS_madvise, t->event + t->ready, more * sizeof(struct rs_guard_event), 23 /* MADV_POPULATE_WRITE */);
 	t->ready += more;
-	t->quick = t->ready < NEARLY_EVENTS ? t->ready : NEARLY_EVENTS;
+	t->quick = !rs_quick ? 0 : t->ready < NEARLY_EVENTS ? t->ready : NEARLY_EVENTS;
 }
-_Static_assert(EVENTS % (64 * RS_PAGE / sizeof(struct rs_guard_event)) == 0, "the last step ends at the log's end");
+_Static_assert(EVENTS * sizeof(struct rs_guard_event) % HUGE_BYTES == 0, "the last step ends at the log's end");
 
 static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32_t result)
 {
@@ -467,12 +469,13 @@ long rs_guard_log_begin(void)
 	logs = rs_guard_map(LOGS * sizeof *logs);
 	objects = rs_guard_map(OBJECTS * sizeof *objects);
 	used = rs_guard_map(OBJECTS * sizeof *used);
-	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event)), *bytes = rs_guard_map((size_t)LOGS * BYTES);
+	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + HUGE_BYTES + RS_PAGE), *bytes = rs_guard_map((size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
 	if (w)
 		w->skip = rs_guard_map(RS_GUARD_SKIPS * 16);
 	if (!w || !w->skip || !logs || !objects || !used || !events || !bytes || !own)
 		return -ENOMEM;
+	events = (char *)(((uintptr_t)events + RS_PAGE + HUGE_BYTES - 1) & -(uintptr_t)HUGE_BYTES);
 	for (uint32_t i = 0; i < LOGS; i++) {
 		logs[i].index = i;
 		logs[i].event = (struct rs_guard_event *)(events + (size_t)i * EVENTS * sizeof(struct rs_guard_event));
@@ -482,6 +485,7 @@ long rs_guard_log_begin(void)
 	find_data(__ehdr_start, w->agent);
 	dl_iterate_phdr(find_tls, w->tls);
 	w->mode = RS_GUARD_RECORD;
+	_Static_assert(offsetof(struct rs_guard_world, mode) == 0 && offsetof(struct rs_guard_world, ending) == 4, "rs_guard_plainly");
 	rs_guard_view = (struct rs_guard_view){w, objects, own->slot};
 	STORE(world, w);
 	STORE(rs_guard_on, 1);
@@ -495,6 +499,7 @@ static void reset(bool new)
 		o->turn = o->sleepers = 0;
 		if (new)
 			o->ticket = 0;
+		o->waits = !new || own->slot[used[k]].waiters != 0;
 	}
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];

@@ -40,36 +40,36 @@ enum { RS_GUARD_CREATES = 1, RS_GUARD_ENDS = 2, RS_GUARD_ORDERED = 4 /* has the 
 
 enum { RS_GUARD_INNER = 1, RS_GUARD_AT_CALL };
 
-/* One thread's, in the arena. Only its thread writes it, but for the coordinator while that one stands. */
+/* One thread's, in the arena. Only its thread writes it, but for the coordinator while that one stands: a line of memory is no other thread's, too. What quick acts look at is in the first. */
 struct rs_guard_log {
 	uint32_t tid;              /* 0: nobody's */
-	uint32_t index;
 	uint32_t at;               /* events written, or in a re-execution done again */
+	uint32_t quick;            /* up to here quick acts append them */
+	uint32_t inner;            /* RS_GUARD_INNER: between before and after, awake: no checkpoint now. RS_GUARD_AT_CALL: between the look at a system call and its result: none but where the call is (to be) made */
+	uint32_t signals;          /* handlers that wait to run: guardsignal.c */
+	uint32_t index;
+	struct rs_guard_event *event; /* one before the first can be read */
+	uint64_t sp;               /* the program's stack pointer where it called what does the event: below it is nothing of the program's */
 	uint32_t end;              /* REPLAY: events there are */
 	uint32_t run;              /* REPLAY: how much of the event at `at` was done again, if it is several */
 	uint32_t state;            /* RS_GUARD_RUNS … */
 	uint32_t bytes_at, bytes_end;
-	uint32_t inner;            /* RS_GUARD_INNER: between before and after, awake: no checkpoint now. RS_GUARD_AT_CALL: between the look at a system call and its result: none but where the call is (to be) made */
 	uint32_t outside;          /* > 0: in something that no epoch can follow: its calls are not looked at, and each epoch meanwhile is lost */
 	uint32_t outside_why;
 	uint64_t stack_hi;         /* of the thread's stack; 0: not known */
 	uint64_t tp;               /* its thread pointer */
-	uint64_t sp;               /* the program's stack pointer where it called what does the event: below it is nothing of the program's */
 	uint64_t pending, pending_end; /* the event before which it stands, or 0; and where the recording ended */
 	uint32_t *wait;            /* WAITS: the futex */
 	uint64_t handle, stack_lo; /* stack_lo: 0: not known, or the program's own memory */
 	uint32_t *word;            /* that the kernel clears at its end, for joiners; NULL: not known, its end is not followed */
 	uint32_t doing;            /* RS_GUARD_CREATES … */
-	uint32_t signals;          /* handlers that wait to run: guardsignal.c */
 	uint32_t young;            /* its first steps are glibc's */
 	char *end_stack;
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
 	uint32_t ready;            /* so many events have their pages present */
 	uint32_t reads;            /* guardsys.c */
-	uint32_t quick;            /* up to here quick acts append them */
-	struct rs_guard_event *event;
 	char *bytes;
-};
+} __attribute__((aligned(64)));
 
 /* The calling thread's log; NULL: there is none (guard is off, a vfork child, the coordinator, or there are too many threads). */
 struct rs_guard_log *rs_guard_self(void) RS_HIDDEN;
@@ -145,22 +145,25 @@ struct rs_guard_slot {
 	uint16_t head, tail;       /* a condition's queue: 1 + index of a log. head: who makes it, the same */
 };
 /* An object's order, in the arena: a line each, as neighbours may be other threads'. */
-struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers; } __attribute__((aligned(64)));
+struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers, waits /* its slot may have waiters; set behind them */; } __attribute__((aligned(64)));
 enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 19, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7, RS_GUARD_RUN = 255 /* taken once more, at most */ };
 /* What quick acts look at, set once. objects: as slots. */
 extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
 extern __thread struct rs_guard_log *rs_guard_mine __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* or NULL: ask rs_guard_self */
-/* The index of an object that has one; RS_GUARD_OBJECTS: it has none. Keys stay. */
-static inline uint32_t rs_guard_find(const struct rs_guard_object *objects, uint64_t key)
+/* The object of that key, if there is one. Keys stay. */
+static inline struct rs_guard_object *rs_guard_object(uint64_t key)
 {
 	for (uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (RS_GUARD_OBJECTS - 1);; i = (i + 1) & (RS_GUARD_OBJECTS - 1)) {
-		uint64_t k = __atomic_load_n(&objects[i].key, __ATOMIC_RELAXED);
-		if (k == key)
-			return i;
+		struct rs_guard_object *o = &rs_guard_view.objects[i];
+		uint64_t k = __atomic_load_n(&o->key, __ATOMIC_RELAXED);
+		if (RS_LIKELY(k == key))
+			return o;
 		if (k == 0)
-			return RS_GUARD_OBJECTS;
+			return NULL;
 	}
 }
+/* Who lets go looks at `waits` behind a locked instruction, and then at the slot. */
+static inline void rs_guard_will_wait(const struct rs_guard_slot *s) { __atomic_store_n(&rs_guard_view.objects[s - rs_guard_view.slots].waits, 1, __ATOMIC_SEQ_CST); }
 /* The object of a lock of libc's own. Streams come and go, and keys stay: so many locks have one, no address, and its tickets are raised by locked instructions. Who holds one lock has a lower ticket than who takes it then,
  * whatever others of the object do in between. */
 enum { RS_GUARD_LIBC_OBJECTS = 1 << 11 };
@@ -199,7 +202,7 @@ void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uin
 
 enum { RS_GUARD_SKIPS = 4096 };
 struct rs_guard_world {
-	uint32_t mode, ending;     /* ending: every thread stops at its next event */
+	uint32_t mode, ending;     /* ending: every thread stops at its next event. The first two: rs_guard_plainly */
 	uint32_t gate;             /* futex: changed when those who stand may go on */
 	uint32_t ended;            /* futex: raised when somebody comes to a stand */
 	uint32_t logs;
@@ -225,6 +228,12 @@ struct rs_guard_world {
 	struct { uint32_t why, tid, event, lost, threads, events; uint64_t was, is, at; } last;
 };
 struct rs_guard_world *rs_guard_world(void) RS_HIDDEN;
+/* A recording, and no end of it is asked for. */
+static inline bool rs_guard_plainly(const struct rs_guard_world *w)
+{
+	typedef uint64_t both __attribute__((may_alias));
+	return __atomic_load_n((const both *)w, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD;
+}
 struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
 /* Before the coordinator begins. Negative errno. */
 long rs_guard_log_begin(void) RS_HIDDEN;

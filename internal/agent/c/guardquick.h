@@ -1,75 +1,182 @@
-/* guardquick.h: mutexes while `guard` keeps a log, as most are taken and given back: without a call, and without more below the stack pointer than their caller's frame, pushed at its beginning. See guardsync.h. */
+/* guardquick.h: what programs do with objects of synchronisation while `guard` keeps a log, where nobody waits: without a call, and without anything below the stack pointer but what the function that this is in pushes at its beginning. See guardsync.h.
+ *
+ * Short is what counts: behind a locked instruction, and behind a branch that was not foreseen, nothing is fetched ahead. */
 #ifndef RS_GUARDQUICK_H
 #define RS_GUARDQUICK_H
 #include "guardlog.h"
-#include "guardrace.h"
 #include "mutexquick.h"
+#include "rwlockquick.h"
+#include "semquick.h"
 #include "sync.h"
 
-/* Behind a locked instruction that let go a mutex or an rwlock. Who was woken says again that somebody may wait, before it tries: until then nobody calls the kernel in vain. */
-static inline struct rs_guard_slot *rs_guard_waited_for(uintptr_t object)
+/* Opens what is between before and after, for an act of a recording that one more event of g's is to be appended for; false: it is another's to do. A forked child's logs are zeros. */
+static inline __attribute__((always_inline)) bool rs_guard_begin_quickly(struct rs_guard_log *g)
 {
-	uint32_t i = rs_guard_find(rs_guard_view.objects, object);
-	struct rs_guard_slot *s = &rs_guard_view.slots[i];
-	return i != RS_GUARD_OBJECTS && RS_UNLIKELY(__atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST)) ? s : NULL;
-}
-
-/* The event that `take` of guardsync.c makes of it. Its ticket needs no locked instruction: whoever raises it holds the mutex. */
-static inline bool rs_guard_takes_quickly(pthread_mutex_t *m)
-{
-	struct rs_guard_log *g = rs_guard_mine;
-	const struct rs_thread *t = rs_thread_tls;
-	const struct rs_guard_world *w = rs_guard_view.world;
-	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(!g || !t || !rs_quick || !QUICK(kind) || g->signals))
-		return false;
-	if (RS_UNLIKELY(__atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || g->tid != t->tid))
-		return false;
-	if (RS_UNLIKELY(kind) && quick_again(m, t->tid))
-		return true;
-	uint32_t i = rs_guard_find(rs_guard_view.objects, (uintptr_t)m);
-	if (RS_UNLIKELY(i == RS_GUARD_OBJECTS))
-		return false;
 	__atomic_store_n(&g->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
 	RS_BARRIER();
-	uint32_t at = g->at;
-	bool done = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD && !__atomic_load_n(&w->ending, __ATOMIC_ACQUIRE) && at < g->quick && quick_take(m, t->tid);
-	if (RS_LIKELY(done)) {
-		if (RS_UNLIKELY(QUICK_RECURSIVE(kind)))
-			m->__data.__count = 1;
-		struct rs_guard_object *o = &rs_guard_view.objects[i];
-		uint32_t ticket = __atomic_load_n(&o->ticket, __ATOMIC_RELAXED);
-		__atomic_store_n(&o->ticket, ticket + 1, __ATOMIC_RELAXED);
-		struct rs_guard_event *last = &g->event[at - (at > 0)];
-		uint32_t more = (uint32_t)-last->result;
-		/* at 0: what lies there is the last epoch's. */
-		if (at > 0 && last->what == RS_GUARD_WHAT(m, RS_GUARD_MUTEX) && more < RS_GUARD_RUN && last->ticket + more + 1 == ticket)
-			last->result = -(int32_t)(more + 1);
-		else {
-			g->event[at] = (struct rs_guard_event){RS_GUARD_WHAT(m, RS_GUARD_MUTEX), ticket, 0};
-			__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
-		}
-	}
+	if (RS_LIKELY(rs_guard_plainly(rs_guard_view.world) && g->at < g->quick && !g->signals))
+		return true;
+	__atomic_store_n(&g->inner, 0, __ATOMIC_RELEASE);
+	return false;
+}
+static inline void rs_guard_end_quickly(struct rs_guard_log *g)
+{
 	RS_BARRIER();
 	__atomic_store_n(&g->inner, 0, __ATOMIC_RELEASE);
+}
+static inline void rs_guard_append_quickly(struct rs_guard_log *g, uint64_t what, uint32_t ticket, int32_t result)
+{
+	uint32_t at = g->at;
+	g->event[at] = (struct rs_guard_event){what, ticket, result};
+	__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
+}
+/* Whoever raises it has the object to itself. */
+static inline uint32_t rs_guard_ticket_alone(struct rs_guard_object *o)
+{
+	uint32_t ticket = __atomic_load_n(&o->ticket, __ATOMIC_RELAXED);
+	__atomic_store_n(&o->ticket, ticket + 1, __ATOMIC_RELAXED);
+	return ticket;
+}
+/* Others may have it, too. */
+static inline uint32_t rs_guard_ticket_shared(struct rs_guard_object *o) { return __atomic_fetch_add(&o->ticket, 1, __ATOMIC_ACQ_REL); }
+/* Behind a locked instruction. */
+static inline bool rs_guard_waited_for(const struct rs_guard_object *o) { return o && RS_UNLIKELY(__atomic_load_n(&o->waits, __ATOMIC_SEQ_CST)); }
+/* No address of the program's has a bit where the kind is. */
+static inline uint64_t rs_guard_what_of(const void *object, unsigned kind) { return (uintptr_t)object | (uint64_t)kind << 56; }
+
+/* The event that `take` of guardsync.c makes of it. */
+static inline __attribute__((always_inline)) bool rs_guard_takes_quickly(pthread_mutex_t *m)
+{
+	struct rs_guard_log *g = rs_guard_mine;
+	int kind = m->__data.__kind;
+	if (RS_UNLIKELY(!g || (kind && !QUICK(kind))))
+		return false;
+	struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
+	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))
+		return false;
+	if (RS_UNLIKELY(kind) && quick_again(m, g->tid)) {
+		rs_guard_end_quickly(g);
+		return true;
+	}
+	bool done = quick_take(m, g->tid);
+	if (RS_LIKELY(done)) {
+		const uint64_t what = rs_guard_what_of(m, RS_GUARD_MUTEX);
+		if (RS_UNLIKELY(QUICK_RECURSIVE(kind)))
+			m->__data.__count = 1;
+		uint32_t ticket = rs_guard_ticket_alone(o), at = g->at;
+		struct rs_guard_event *last = &g->event[at] - 1;
+		uint32_t more = (uint32_t)-last->result;
+		/* at 0: what lies there is another's. */
+		if (last->what == what && at > 0 && more < RS_GUARD_RUN && last->ticket + more + 1 == ticket)
+			last->result = -(int32_t)(more + 1);
+		else
+			rs_guard_append_quickly(g, what, ticket, 0);
+	}
+	rs_guard_end_quickly(g);
 	return done;
 }
 
-/* 1: given back. 2: and rs_guard_mutex_wake is to be called. 0: nothing was done. */
-static inline int rs_guard_gives_quickly(pthread_mutex_t *m)
+static inline __attribute__((always_inline)) int rs_guard_gives_quickly(pthread_mutex_t *m)
 {
-	const struct rs_thread *t = rs_thread_tls;
+	const struct rs_guard_log *g = rs_guard_mine;
 	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(!t || !rs_quick || !QUICK(kind) || (uint32_t)m->__data.__owner != t->tid))
-		return 0;
-	RS_GUARD_GIVES((uintptr_t)m, false);
+	if (RS_UNLIKELY(!g || (kind && !QUICK(kind)) || !rs_quick || __atomic_load_n(&rs_guard_view.world->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || (uint32_t)m->__data.__owner != g->tid))
+		return RS_GUARD_NOT_GIVEN;
 	if (RS_UNLIKELY(kind)) {
-		if (quick_back(m, t->tid))
-			return 1;
+		if (quick_back(m, g->tid))
+			return RS_GUARD_GIVEN;
 		if (QUICK_RECURSIVE(kind))
 			m->__data.__count = 0;
 	}
-	quick_give(m);
-	return rs_guard_waited_for((uintptr_t)m) ? 2 : 1;
+	/* Before the mutex is another's, perhaps gone. */
+	const struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
+	if (RS_UNLIKELY(quick_let_go(m)))
+		return RS_GUARD_GIVEN_WAKE_ALL;
+	return rs_guard_waited_for(o) ? RS_GUARD_GIVEN_WAKE : RS_GUARD_GIVEN;
+}
+
+/* --- rwlocks ----------------------------------------------------------------------------------------------------------------------- */
+
+static inline __attribute__((always_inline)) bool rs_guard_rwlock_quickly(pthread_rwlock_t *rw, bool write)
+{
+	struct rs_guard_log *g = rs_guard_mine;
+	if (RS_UNLIKELY(!g || !rs_rwlock_quick || rw->__data.__shared))
+		return false;
+	struct rs_guard_object *o = rs_guard_object((uintptr_t)rw);
+	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))
+		return false;
+	bool done = write ? quick_write(rw, g->tid) : quick_read(rw);
+	if (RS_LIKELY(done))
+		rs_guard_append_quickly(g, rs_guard_what_of(rw, RS_GUARD_RWLOCK), write ? rs_guard_ticket_alone(o) : rs_guard_ticket_shared(o), 0);
+	rs_guard_end_quickly(g);
+	return done;
+}
+
+static inline __attribute__((always_inline)) int rs_guard_rwlock_back_quickly(pthread_rwlock_t *rw)
+{
+	const struct rs_guard_log *g = rs_guard_mine;
+	if (RS_UNLIKELY(!g || !rs_rwlock_quick || rw->__data.__shared || __atomic_load_n(&rs_guard_view.world->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD))
+		return RS_GUARD_NOT_GIVEN;
+	const struct rs_guard_object *o = rs_guard_object((uintptr_t)rw);
+	uint32_t writer = (uint32_t)rw->__data.__cur_writer;
+	if (RS_UNLIKELY(!(writer == 0 ? quick_read_back(rw) : writer == g->tid && quick_write_back(rw))))
+		return RS_GUARD_NOT_GIVEN;
+	return rs_guard_waited_for(o) ? RS_GUARD_GIVEN_WAKE : RS_GUARD_GIVEN;
+}
+
+/* --- semaphores -------------------------------------------------------------------------------------------------------------------- */
+
+static inline __attribute__((always_inline)) bool rs_guard_sem_quickly(sem_t *sem)
+{
+	struct rs_guard_log *g = rs_guard_mine;
+	if (RS_UNLIKELY(!g || !rs_sem_quick || !quick_sem_private(sem)))
+		return false;
+	struct rs_guard_object *o = rs_guard_object((uintptr_t)sem);
+	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))
+		return false;
+	bool done = quick_sem_take(sem);
+	if (RS_LIKELY(done))
+		rs_guard_append_quickly(g, rs_guard_what_of(sem, RS_GUARD_SEM), rs_guard_ticket_shared(o), 0);
+	rs_guard_end_quickly(g);
+	return done;
+}
+
+/* The ticket before the act: whoever gets what is posted has a later one. */
+static inline __attribute__((always_inline)) int rs_guard_sem_post_quickly(sem_t *sem)
+{
+	struct rs_guard_log *g = rs_guard_mine;
+	if (RS_UNLIKELY(!g || !rs_sem_quick || !quick_sem_private(sem) || !quick_sem_open(sem)))
+		return RS_GUARD_NOT_GIVEN;
+	struct rs_guard_object *o = rs_guard_object((uintptr_t)sem);
+	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))
+		return RS_GUARD_NOT_GIVEN;
+	rs_guard_append_quickly(g, rs_guard_what_of(sem, RS_GUARD_SEM_POST), rs_guard_ticket_shared(o), 0);
+	bool all = quick_sem_post(sem);
+	rs_guard_end_quickly(g);
+	return RS_UNLIKELY(all) ? RS_GUARD_GIVEN_WAKE_ALL : rs_guard_waited_for(o) ? RS_GUARD_GIVEN_WAKE : RS_GUARD_GIVEN;
+}
+
+/* --- conditions -------------------------------------------------------------------------------------------------------------------- */
+
+/* A signal for which nobody waits. Whoever raises a condition's ticket has its slot. */
+static inline __attribute__((always_inline)) bool rs_guard_signals_quickly(pthread_cond_t *c, bool all)
+{
+	enum { SHARED_OR_WAITED = ~2u /* of __wrefs: but for the clock */ };
+	struct rs_guard_log *g = rs_guard_mine;
+	if (RS_UNLIKELY(!g || __atomic_load_n(&c->__data.__wrefs, __ATOMIC_RELAXED) & SHARED_OR_WAITED))
+		return false;
+	struct rs_guard_object *o = rs_guard_object((uintptr_t)c);
+	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))
+		return false;
+	struct rs_guard_slot *s = &rs_guard_view.slots[o - rs_guard_view.objects];
+	bool done = false;
+	if (RS_LIKELY(!__atomic_exchange_n(&s->lock, 1, __ATOMIC_ACQUIRE))) {
+		done = !s->head;
+		if (RS_LIKELY(done))
+			rs_guard_append_quickly(g, rs_guard_what_of(c, RS_GUARD_COND_SIGNAL), rs_guard_ticket_alone(o), all);
+		__atomic_store_n(&s->lock, 0, __ATOMIC_RELEASE);
+	}
+	rs_guard_end_quickly(g);
+	return done;
 }
 #endif

@@ -44,11 +44,26 @@ static void wake_slot(struct rs_guard_slot *s, int most)
 	RS_SYS3(SYS_futex, &s->seq, 1 | 128 /* FUTEX_WAKE_PRIVATE */, most);
 }
 
-/* most: who is not woken must be woken by those who are, when they let go. */
+static struct rs_guard_slot *waited_for(uintptr_t object)
+{
+	const struct rs_guard_object *o = rs_guard_object(object);
+	return o && __atomic_load_n(&o->waits, __ATOMIC_SEQ_CST) ? &rs_guard_view.slots[o - rs_guard_view.objects] : NULL;
+}
+
+static void some_wait(struct rs_guard_slot *s)
+{
+	__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST);
+	rs_guard_will_wait(s);
+}
+
+/* Who was woken says again that somebody may wait, before it tries: until then nobody calls the kernel in vain. most: who is not woken must be woken by those who are, when they let go. */
 static void wake(uintptr_t object, int most)
 {
-	struct rs_guard_slot *s = rs_guard_waited_for(object);
-	if (s && __atomic_exchange_n(&s->waiters, 0, __ATOMIC_SEQ_CST))
+	struct rs_guard_slot *s = waited_for(object);
+	if (!s)
+		return;
+	__atomic_store_n(&rs_guard_view.objects[s - rs_guard_view.slots].waits, 0, __ATOMIC_RELAXED);
+	if (__atomic_exchange_n(&s->waiters, 0, __ATOMIC_SEQ_CST))
 		wake_slot(s, most);
 }
 
@@ -78,7 +93,7 @@ static int take_it(struct rs_guard_log *t, const struct taking *k)
 			return was.result;
 		}
 		if (s && !counted)
-			__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST); /* there may be others yet */
+			some_wait(s); /* there may be others yet */
 		int r = k->try(k->object);
 		if (r == EBUSY && over && !again) {
 			rs_guard_after(t, k->object, k->kind, (int)-over, false);
@@ -99,9 +114,10 @@ static int take_it(struct rs_guard_log *t, const struct taking *k)
 		uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
 		if (counted) {
 			__atomic_fetch_add(&s->waiters, 1, __ATOMIC_SEQ_CST);
+			rs_guard_will_wait(s);
 			seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
 		} else
-			__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST);
+			some_wait(s);
 		r = k->try(k->object);
 		long e = r == EBUSY ? rs_guard_sleep(t, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime) : 0;
 		if (counted)
@@ -141,11 +157,22 @@ int rs_guard_mutex_wake(pthread_mutex_t *m)
 	return 0;
 }
 
+int rs_guard_mutex_wake_all(pthread_mutex_t *m)
+{
+	quick_wake(m);
+	return rs_guard_mutex_wake(m);
+}
+
+uint32_t rs_rwlock_quick, rs_sem_quick;
+
 void rs_guard_sync_begin(void)
 {
 	struct rs_thread *t = rs_self();
-	if (t)
-		rs_sync_ready(t); /* looks whether rs_quick holds */
+	if (!t)
+		return;
+	rs_sync_ready(t); /* looks whether rs_quick holds */
+	rs_rwlock_quick = rs_rwlock_verify(t);
+	rs_sem_quick = rs_sem_verify();
 }
 
 static int try_mutex(uintptr_t m) { return REAL(pthread_mutex_trylock)((pthread_mutex_t *)m); }
@@ -217,12 +244,15 @@ int rs_guard_rwlock_unlock(pthread_rwlock_t *rw)
 	return r;
 }
 
-/* glibc's struct new_sem: value and waiters, then 0 for private ones. */
-static bool private_sem(const sem_t *sem) { return ((const int *)sem)[2] == 0; }
+int rs_guard_rwlock_wake(pthread_rwlock_t *rw)
+{
+	wake((uintptr_t)rw, INT32_MAX);
+	return 0;
+}
 
 int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abstime, uintptr_t sp)
 {
-	if (!private_sem(sem))
+	if (!quick_sem_private(sem))
 		return pass();
 	struct rs_guard_log *t = self(sp);
 	if (!t || (op == RS_GUARD_TIMED && (!rs_valid_timeout(abstime) || !rs_valid_clock(clock))))
@@ -239,7 +269,7 @@ int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abst
 /* The ticket before the act: whoever gets what is posted has a later one. */
 int rs_guard_sem_post(sem_t *sem, uintptr_t sp)
 {
-	if (!private_sem(sem))
+	if (!quick_sem_private(sem))
 		return pass();
 	struct rs_guard_log *t = self(sp);
 	if (!t)
@@ -248,10 +278,22 @@ int rs_guard_sem_post(sem_t *sem, uintptr_t sp)
 	RS_GUARD_GIVES((uintptr_t)sem, false);
 	rs_guard_after(t, (uintptr_t)sem, RS_GUARD_SEM_POST, 0, true);
 	int r = REAL(sem_post)(sem);
-	struct rs_guard_slot *s = rs_guard_waited_for((uintptr_t)sem);
-	if (s)
-		wake_slot(s, 1);
+	rs_guard_sem_wake(sem);
 	return r;
+}
+
+int rs_guard_sem_wake(sem_t *sem)
+{
+	struct rs_guard_slot *s = waited_for((uintptr_t)sem);
+	if (s && __atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST))
+		wake_slot(s, 1);
+	return 0;
+}
+
+int rs_guard_sem_wake_all(sem_t *sem)
+{
+	RS_PROGRAM3(SYS_futex, sem, 1 | 128 /* FUTEX_WAKE_PRIVATE */, 1);
+	return rs_guard_sem_wake(sem);
 }
 
 int rs_guard_sem_value(sem_t *sem, int *value, uintptr_t sp)
@@ -477,7 +519,7 @@ static void wait_made(struct rs_guard_log *t, struct rs_guard_slot *s, uintptr_t
 	enum { SLICE_NS = 50000000, SECOND = 1000000000 };
 	struct timespec until = {0};
 	uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&s->waiters, 1, __ATOMIC_SEQ_CST);
+	some_wait(s);
 	int now = made(object, of);
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
 	until.tv_nsec += SLICE_NS;

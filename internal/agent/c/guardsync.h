@@ -4,16 +4,26 @@
 #include "agent.h"
 
 extern uint32_t rs_guard_on __attribute__((visibility("hidden")));
+/* 1: what the quick paths of mutexes rely on holds. Set by rs_sync_prepare. */
+extern uint32_t rs_quick __attribute__((visibility("hidden")));
+/* Likewise, of others; 0: no log is kept. */
+extern uint32_t rs_rwlock_quick __attribute__((visibility("hidden"))), rs_sem_quick __attribute__((visibility("hidden")));
 
 /* Room of the calling thread's, for what is below its stack pointer while a function of ours runs; NULL: none yet. Not compared, and goes back with the threads. */
-enum { RS_GUARD_BELOW = 1024 };
+#define RS_GUARD_BELOW_BYTES 1152
+#define RS_STRING_(x) #x
+#define RS_STRING(x) RS_STRING_(x)
+enum { RS_GUARD_BELOW = RS_GUARD_BELOW_BYTES };
 extern __thread char *rs_guard_below __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* A free mutex of the usual kinds is taken, in a recording; one is given back. False, 0: nothing was done, the others below are to. 2: given back, and rs_guard_mutex_wake is to be called. They leave the same below
- * the stack pointer, whatever they do: no frame but what is pushed at their beginning. */
+/* A free mutex of the usual kinds is taken, in a recording; one is given back. False, RS_GUARD_NOT_GIVEN: nothing was done, the others below are to. RS_GUARD_GIVEN_WAKE: rs_guard_mutex_wake is to be called; _ALL: that one, as glibc has waiters, too: those of before us. They leave the same
+ * below the stack pointer, whatever they do: no frame but what is pushed at their beginning. */
+enum { RS_GUARD_NOT_GIVEN, RS_GUARD_GIVEN, RS_GUARD_GIVEN_WAKE, RS_GUARD_GIVEN_WAKE_ALL };
 bool rs_guard_mutex_quick(pthread_mutex_t *m) __attribute__((visibility("hidden")));
 int rs_guard_mutex_quick_unlock(pthread_mutex_t *m) __attribute__((visibility("hidden")));
+/* 0. */
 int rs_guard_mutex_wake(pthread_mutex_t *m) __attribute__((visibility("hidden")));
+int rs_guard_mutex_wake_all(pthread_mutex_t *m) __attribute__((visibility("hidden")));
 /* Before the first epoch of a session, on its first thread. _bind: guardbind.c. */
 void rs_guard_bind(void) __attribute__((visibility("hidden")));
 void rs_guard_sync_begin(void) __attribute__((visibility("hidden")));
@@ -27,11 +37,14 @@ int rs_guard_mutex_unlock(pthread_mutex_t *m) __attribute__((visibility("hidden"
 int rs_guard_spin_lock(pthread_spinlock_t *l, bool try, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_rwlock_lock(pthread_rwlock_t *rw, bool write, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_rwlock_unlock(pthread_rwlock_t *rw) __attribute__((visibility("hidden")));
+int rs_guard_rwlock_wake(pthread_rwlock_t *rw) __attribute__((visibility("hidden")));
 int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_barrier_wait(pthread_barrier_t *b, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_post(sem_t *sem, uintptr_t sp) __attribute__((visibility("hidden")));
+int rs_guard_sem_wake(sem_t *sem) __attribute__((visibility("hidden")));
+int rs_guard_sem_wake_all(sem_t *sem) __attribute__((visibility("hidden")));
 int rs_guard_sem_value(sem_t *sem, int *value, uintptr_t sp) __attribute__((visibility("hidden")));
 /* What is made once (a pthread_once_t; a guard of C++): waits until it is made, or nobody makes it. RS_GUARD_MADE; RS_GUARD_TO_MAKE: the caller is to call the library's function, which does not wait; _began when the object says
  * itself that it is being made, or the caller came to nothing; RS_GUARD_PASS: also where the thread itself makes it already. _over behind the library's end of it. */

@@ -372,6 +372,7 @@ RS_EXPORT int thrd_detach(thrd_t handle)
 RS_EXPORT int pthread_cancel(pthread_t handle)
 {
 	rs_guard_lost(RS_GUARD_LOST_THREAD);
+	rs_sem_quick = 0; /* its waits look for a cancellation */
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_cancel(handle);

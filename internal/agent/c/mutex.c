@@ -333,9 +333,9 @@ int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abs
 static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 {
 	int quick = rs_guard_on ? rs_guard_mutex_quick_unlock(m) : 0;
-	if (quick == 1)
+	if (quick == RS_GUARD_GIVEN)
 		return 0;
-	RS_GUARDED(quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
+	RS_GUARDED(quick == RS_GUARD_GIVEN_WAKE_ALL ? rs_guard_mutex_wake_all(m) : quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_unlock)(m);
@@ -482,33 +482,33 @@ int rs_mutex_destroy(pthread_mutex_t *m, struct rs_site at)
 
 /* --- interposed ------------------------------------------------------------------------------------------------------------------------------------------ */
 
-/* The first lock of a thread and the giving back of its only one are most of all; these two have no frame. The others are reached by a jump, so
- * that they too have the program for their caller: compilers must know nothing of their results, or they would rather call them. */
-#if __has_attribute(musttail)
-#define JUMP __attribute__((musttail)) return
-#define APART __attribute__((noinline))
-#else
-#define JUMP return
-#define APART __attribute__((noipa))
-#endif
+/* The first lock of a thread and the giving back of its only one are most of all; these two have no frame. The others are reached by a jump. */
 static APART int lock_any(pthread_mutex_t *m) { return lock(m, RS_SITE); }
 static APART int lock_noting(pthread_mutex_t *m) { return quick_taken(rs_thread_tls, m, RS_HOW_BLOCK, RS_SITE); }
 static APART int unlock_any(pthread_mutex_t *m) { return unlock(m, RS_SITE); }
-/* While `guard` keeps a log. Their frames are small, and nothing is called but in what puts back what is below. */
+/* While `guard` keeps a log. */
+static APART int lock_kept(pthread_mutex_t *m, uintptr_t sp) { return rs_guard_mutex_lock(m, RS_GUARD_LOCK, -1, NULL, sp); }
+static APART int unlock_kept(pthread_mutex_t *m) { return rs_guard_mutex_unlock(m); }
+RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_lock_slowly, lock_kept, lock_any);
+RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_unlock_slowly, unlock_kept, unlock_any);
+RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_slowly, rs_guard_mutex_wake, unlock_any);
+RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_all_slowly, rs_guard_mutex_wake_all, unlock_any);
 static APART int lock_guarded(pthread_mutex_t *m)
 {
 	if (RS_LIKELY(rs_guard_takes_quickly(m)))
 		return 0;
-	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_LOCK, -1, NULL, RS_SITE_SP(RS_SITE)));
-	JUMP lock_any(m);
+	JUMP rs_mutex_lock_slowly(m);
 }
 static APART int unlock_guarded(pthread_mutex_t *m)
 {
 	int quick = rs_guard_gives_quickly(m);
-	if (RS_LIKELY(quick == 1))
+	if (RS_LIKELY(quick == RS_GUARD_GIVEN))
 		return 0;
-	RS_GUARDED(quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
-	JUMP unlock_any(m);
+	if (quick == RS_GUARD_GIVEN_WAKE)
+		JUMP rs_mutex_wake_slowly(m);
+	if (quick == RS_GUARD_GIVEN_WAKE_ALL)
+		JUMP rs_mutex_wake_all_slowly(m);
+	JUMP rs_mutex_unlock_slowly(m);
 }
 
 RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)

@@ -29,15 +29,24 @@ static inline bool quick_take(pthread_mutex_t *m, uint32_t tid)
 	return true;
 }
 
-static inline void quick_give(pthread_mutex_t *m)
+/* True: quick_wake is to be called. */
+static inline bool quick_let_go(pthread_mutex_t *m)
 {
 	m->__data.__owner = 0;
 	m->__data.__nusers--;
-	if (__libc_single_threaded)
-		*(volatile int *)&m->__data.__lock = 0;
-	else if (__atomic_exchange_n(&m->__data.__lock, 0, __ATOMIC_RELEASE) > 1)
-		/* As in glibc the memory may be gone by now; then the wake-up goes nowhere or is spurious. */
-		RS_PROGRAM3(SYS_futex, &m->__data.__lock, 1 /* FUTEX_WAKE */ | 128 /* PRIVATE */, 1);
+	if (!__libc_single_threaded)
+		return __atomic_exchange_n(&m->__data.__lock, 0, __ATOMIC_RELEASE) > 1;
+	*(volatile int *)&m->__data.__lock = 0;
+	return false;
+}
+
+/* As in glibc the memory may be gone by now; then the wake-up goes nowhere or is spurious. */
+static inline void quick_wake(pthread_mutex_t *m) { RS_PROGRAM3(SYS_futex, &m->__data.__lock, 1 /* FUTEX_WAKE */ | 128 /* PRIVATE */, 1); }
+
+static inline void quick_give(pthread_mutex_t *m)
+{
+	if (quick_let_go(m))
+		quick_wake(m);
 }
 
 /* A recursive mutex that this thread holds, taken once more or given back so that it is still held; false: it is not that, or its count is full. */

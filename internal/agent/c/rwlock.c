@@ -3,6 +3,9 @@
  * Read holds are counted in the thread's held list, because the object only counts all readers together. glibc keeps in
  * __cur_writer the tid of who holds it for writing, and in __readers>>3 how many hold it for reading or wait for that.
  */
+#include "guardquick.h"
+#include "guardsync.h"
+#include "rwlockquick.h"
 #include "sync.h"
 
 enum { WRLOCKED = 2, READERS = 3 /* shift */ };
@@ -24,6 +27,45 @@ uint32_t rs_rwlock_preference(uintptr_t obj)
 {
 	unsigned f = ((const pthread_rwlock_t *)obj)->__data.__flags;
 	return f == PTHREAD_RWLOCK_PREFER_WRITER_NP ? 1 : f == PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP ? 2 : 0;
+}
+
+/* --- the quick path ----------------------------------------------------------------------------------------------------------------- */
+
+static bool same(const pthread_rwlock_t *a, const pthread_rwlock_t *b)
+{
+	for (size_t i = 0; i < sizeof *a; i++)
+		if (((const char *)a)[i] != ((const char *)b)[i])
+			return false;
+	return true;
+}
+
+/* The same done with two, by glibc's functions and by ours in turn: they are the same all the time. */
+static bool verify(struct rs_thread *t, pthread_rwlock_t *rw, pthread_rwlock_t *quick)
+{
+	bool good = same(rw, quick);
+	for (unsigned round = 0; round < 16 && good; round++) {
+		bool write = round & 1, block = round & 2, mixed = round & 4; /* mixed: each gives back what the other took */
+		good = (write ? block ? REAL(pthread_rwlock_wrlock)(rw) : REAL(pthread_rwlock_trywrlock)(rw) : block ? REAL(pthread_rwlock_rdlock)(rw) : REAL(pthread_rwlock_tryrdlock)(rw)) == 0;
+		good = good && (write ? quick_write(quick, t->tid) : quick_read(quick)) && same(rw, quick);
+		if (good && write) {
+			good = (uint32_t)rw->__data.__cur_writer == t->tid && REAL(pthread_rwlock_tryrdlock)(quick) == EBUSY && !quick_read(rw) && !quick_write(rw, t->tid);
+		} else if (good) {
+			good = REAL(pthread_rwlock_trywrlock)(quick) == EBUSY && !quick_write(rw, t->tid);
+			good = good && REAL(pthread_rwlock_rdlock)(rw) == 0 && quick_read(quick) && same(rw, quick);
+			good = good && REAL(pthread_rwlock_unlock)(mixed ? quick : rw) == 0 && quick_read_back(mixed ? rw : quick) && same(rw, quick);
+		}
+		pthread_rwlock_t *by_glibc = mixed ? quick : rw, *by_us = mixed ? rw : quick;
+		good = good && REAL(pthread_rwlock_unlock)(by_glibc) == 0 && (write ? quick_write_back(by_us) : quick_read_back(by_us)) && same(rw, quick);
+	}
+	return good;
+}
+
+bool rs_rwlock_verify(struct rs_thread *t)
+{
+	/* Nobody else sees them: the caller runs once. */
+	static pthread_rwlock_t readers[2] = {PTHREAD_RWLOCK_INITIALIZER, PTHREAD_RWLOCK_INITIALIZER},
+				writers[2] = {PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP, PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP};
+	return verify(t, &readers[0], &readers[1]) && verify(t, &writers[0], &writers[1]);
 }
 
 /* --- misuse --------------------------------------------------------------------------------------------------------------------- */
@@ -137,8 +179,37 @@ static int take_try(pthread_rwlock_t *rw, bool write, struct rs_site at)
 
 /* --- interposed ------------------------------------------------------------------------------------------------------------------------ */
 
-RS_EXPORT int pthread_rwlock_rdlock(pthread_rwlock_t *rw) { return take(rw, false, LOCK, -1, NULL, RS_SITE); }
-RS_EXPORT int pthread_rwlock_wrlock(pthread_rwlock_t *rw) { return take(rw, true, LOCK, -1, NULL, RS_SITE); }
+static APART int rdlock_any(pthread_rwlock_t *rw) { return take(rw, false, LOCK, -1, NULL, RS_SITE); }
+static APART int wrlock_any(pthread_rwlock_t *rw) { return take(rw, true, LOCK, -1, NULL, RS_SITE); }
+/* While `guard` keeps a log. */
+static APART int rdlock_kept(pthread_rwlock_t *rw, uintptr_t sp) { return rs_guard_rwlock_lock(rw, false, RS_GUARD_LOCK, -1, NULL, sp); }
+static APART int wrlock_kept(pthread_rwlock_t *rw, uintptr_t sp) { return rs_guard_rwlock_lock(rw, true, RS_GUARD_LOCK, -1, NULL, sp); }
+RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_read_slowly, rdlock_kept, rdlock_any);
+RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_write_slowly, wrlock_kept, wrlock_any);
+static APART int rdlock_guarded(pthread_rwlock_t *rw)
+{
+	if (RS_LIKELY(rs_guard_rwlock_quickly(rw, false)))
+		return 0;
+	JUMP rs_rwlock_read_slowly(rw);
+}
+static APART int wrlock_guarded(pthread_rwlock_t *rw)
+{
+	if (RS_LIKELY(rs_guard_rwlock_quickly(rw, true)))
+		return 0;
+	JUMP rs_rwlock_write_slowly(rw);
+}
+RS_EXPORT int pthread_rwlock_rdlock(pthread_rwlock_t *rw)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP rdlock_guarded(rw);
+	JUMP rdlock_any(rw);
+}
+RS_EXPORT int pthread_rwlock_wrlock(pthread_rwlock_t *rw)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP wrlock_guarded(rw);
+	JUMP wrlock_any(rw);
+}
 RS_EXPORT int pthread_rwlock_tryrdlock(pthread_rwlock_t *rw) { return take_try(rw, false, RS_SITE); }
 RS_EXPORT int pthread_rwlock_trywrlock(pthread_rwlock_t *rw) { return take_try(rw, true, RS_SITE); }
 RS_EXPORT int pthread_rwlock_timedrdlock(pthread_rwlock_t *rw, const struct timespec *abstime) { return take(rw, false, TIMED, -1, abstime, RS_SITE); }
@@ -154,9 +225,8 @@ RS_EXPORT int pthread_rwlock_clockwrlock(pthread_rwlock_t *rw, clockid_t clock, 
 	return clock < 0 ? REAL(pthread_rwlock_clockwrlock)(rw, clock, abstime) : take(rw, true, CLOCK, clock, abstime, RS_SITE);
 }
 
-RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
+static APART int unlock_any(pthread_rwlock_t *rw)
 {
-	RS_GUARDED(rs_guard_rwlock_unlock(rw));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_unlock)(rw);
@@ -174,6 +244,25 @@ RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
 	else if (i >= 0)
 		rs_held_give(t, i, RS_SITE); /* before the fact: it cannot fail, and afterwards the memory may be another object's */
 	return REAL(pthread_rwlock_unlock)(rw);
+}
+
+static APART int unlock_kept(pthread_rwlock_t *rw) { return rs_guard_rwlock_unlock(rw); }
+RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_unlock_slowly, unlock_kept, unlock_any);
+RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_wake_slowly, rs_guard_rwlock_wake, unlock_any);
+static APART int unlock_guarded(pthread_rwlock_t *rw)
+{
+	int quick = rs_guard_rwlock_back_quickly(rw);
+	if (RS_LIKELY(quick == RS_GUARD_GIVEN))
+		return 0;
+	if (quick == RS_GUARD_GIVEN_WAKE)
+		JUMP rs_rwlock_wake_slowly(rw);
+	JUMP rs_rwlock_unlock_slowly(rw);
+}
+RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP unlock_guarded(rw);
+	JUMP unlock_any(rw);
 }
 
 RS_EXPORT int pthread_rwlock_init(pthread_rwlock_t *rw, const pthread_rwlockattr_t *attr)

@@ -7,6 +7,9 @@
  * a semaphore can be the gate of a lock order, and nothing else.)
  */
 #include "core.h"
+#include "guardquick.h"
+#include "guardsync.h"
+#include "semquick.h"
 #include "sync.h"
 #include <fcntl.h>
 #include <stdarg.h>
@@ -48,6 +51,27 @@ static void waited(struct rs_thread *t, sem_t *sem, unsigned how, struct rs_site
 	} else if (lock) {
 		rs_acquired(t, (uintptr_t)sem, RS_OBJECT_SEM, RS_MODE_EXCLUSIVE, how, stack);
 	}
+}
+
+/* --- the quick path ----------------------------------------------------------------------------------------------------------------- */
+
+bool rs_sem_verify(void)
+{
+	sem_t sem = {{0}}, quick = {{0}};
+	const rs_sem_word *a = (const rs_sem_word *)&sem, *b = (const rs_sem_word *)&quick;
+	int kept = errno;
+	bool good = sizeof sem >= 16 && REAL(sem_init)(&sem, 0, 1) == 0 && REAL(sem_init)(&quick, 0, 1) == 0;
+	for (unsigned round = 0; round < 8 && good; round++) {
+		bool mixed = round & 1;
+		sem_t *by_glibc = mixed ? &quick : &sem, *by_us = mixed ? &sem : &quick;
+		good = quick_sem_private(by_us) && quick_sem_open(by_us) && (uint32_t)a[0] == 1 + round / 4;
+		good = good && (round & 2 ? REAL(sem_wait)(by_glibc) : REAL(sem_trywait)(by_glibc)) == 0 && quick_sem_take(by_us) && a[0] == b[0] && (uint32_t)a[1] == (uint32_t)b[1];
+		good = good && (round >= 4 || (REAL(sem_trywait)(by_us) == -1 && !quick_sem_take(by_glibc)));
+		for (unsigned posts = 0; posts < 1 + (round == 3) && good; posts++)
+			good = REAL(sem_post)(by_us) == 0 && !quick_sem_post(by_glibc) && a[0] == b[0];
+	}
+	errno = kept;
+	return good;
 }
 
 /* --- waiting ------------------------------------------------------------------------------------------------------------------------ */
@@ -94,13 +118,27 @@ static int wait_for(sem_t *sem, int op, clockid_t clock, const struct timespec *
 	return r;
 }
 
-RS_EXPORT int sem_wait(sem_t *sem) { return wait_for(sem, WAIT, 0, NULL, RS_SITE); }
+static APART int wait_any(sem_t *sem) { return wait_for(sem, WAIT, 0, NULL, RS_SITE); }
+/* While `guard` keeps a log. */
+static APART int wait_kept(sem_t *sem, uintptr_t sp) { return rs_guard_sem_wait(sem, RS_GUARD_LOCK, -1, NULL, sp); }
+RS_GUARD_SLOWLY(sem_t, rs_sem_wait_slowly, wait_kept, wait_any);
+static APART int wait_guarded(sem_t *sem)
+{
+	if (RS_LIKELY(rs_guard_sem_quickly(sem)))
+		return 0;
+	JUMP rs_sem_wait_slowly(sem);
+}
+RS_EXPORT int sem_wait(sem_t *sem)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP wait_guarded(sem);
+	JUMP wait_any(sem);
+}
 RS_EXPORT int sem_timedwait(sem_t *sem, const struct timespec *abstime) { return wait_for(sem, TIMED, 0, abstime, RS_SITE); }
 RS_EXPORT int sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *abstime) { return wait_for(sem, CLOCK, clock, abstime, RS_SITE); }
 
-RS_EXPORT int sem_trywait(sem_t *sem)
+static APART int try_any(sem_t *sem)
 {
-	RS_GUARDED(rs_guard_sem_wait(sem, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -110,6 +148,21 @@ RS_EXPORT int sem_trywait(sem_t *sem)
 	if (t && r == 0)
 		waited(t, sem, RS_HOW_TRY, RS_SITE, 0);
 	return r;
+}
+
+static APART int try_kept(sem_t *sem, uintptr_t sp) { return rs_guard_sem_wait(sem, RS_GUARD_TRY, -1, NULL, sp); }
+RS_GUARD_SLOWLY(sem_t, rs_sem_try_slowly, try_kept, try_any);
+static APART int try_guarded(sem_t *sem)
+{
+	if (RS_LIKELY(rs_guard_sem_quickly(sem)))
+		return 0;
+	JUMP rs_sem_try_slowly(sem);
+}
+RS_EXPORT int sem_trywait(sem_t *sem)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP try_guarded(sem);
+	JUMP try_any(sem);
 }
 
 /* --- posting --------------------------------------------------------------------------------------------------------------------------- */
@@ -135,9 +188,8 @@ static void posting(struct rs_thread *t, sem_t *sem, struct rs_site at)
 	}
 }
 
-RS_EXPORT int sem_post(sem_t *sem)
+static APART int post_any(sem_t *sem)
 {
-	RS_GUARDED(rs_guard_sem_post(sem, RS_SITE_SP(RS_SITE)));
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -148,6 +200,27 @@ RS_EXPORT int sem_post(sem_t *sem)
 	if (t && r != 0 && errno == EOVERFLOW) /* its count was at SEM_VALUE_MAX: the semaphore is still there */
 		rs_misuse(t, (uintptr_t)sem, RS_OBJECT_SEM, RS_MISUSE_SEM_BAD_COUNT, EOVERFLOW, rs_site_stack(t, RS_SITE), 0, count_of(sem), 0);
 	return r;
+}
+
+RS_GUARD_SLOWLY(sem_t, rs_sem_post_slowly, rs_guard_sem_post, post_any);
+RS_GUARD_SLOWLY(sem_t, rs_sem_wake_slowly, rs_guard_sem_wake, post_any);
+RS_GUARD_SLOWLY(sem_t, rs_sem_wake_all_slowly, rs_guard_sem_wake_all, post_any);
+static APART int post_guarded(sem_t *sem)
+{
+	int quick = rs_guard_sem_post_quickly(sem);
+	if (RS_LIKELY(quick == RS_GUARD_GIVEN))
+		return 0;
+	if (quick == RS_GUARD_GIVEN_WAKE)
+		JUMP rs_sem_wake_slowly(sem);
+	if (quick == RS_GUARD_GIVEN_WAKE_ALL)
+		JUMP rs_sem_wake_all_slowly(sem);
+	JUMP rs_sem_post_slowly(sem);
+}
+RS_EXPORT int sem_post(sem_t *sem)
+{
+	if (RS_UNLIKELY(rs_guard_on))
+		JUMP post_guarded(sem);
+	JUMP post_any(sem);
 }
 
 RS_EXPORT int sem_getvalue(sem_t *sem, int *value)

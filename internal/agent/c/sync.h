@@ -48,6 +48,26 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 #define RS_PUT_BELOW(from) do { \
 	void *to_, *from_ = (from); unsigned long n_ = RS_GUARD_BELOW / 8; \
 	__asm__ volatile("leaq -%c3(%%rsp), %0\n\tcld\n\trep movsq" : "=&D"(to_), "+S"(from_), "+c"(n_) : "i"(RS_GUARD_BELOW) : "memory", "cc"); } while (0)
+/* Functions that have the program for their caller however they are reached: by a jump. Compilers must know nothing of their results, or they would rather call them. */
+#if __has_attribute(musttail)
+#define JUMP __attribute__((musttail)) return
+#define APART __attribute__((noinline, used))
+#else
+#define JUMP return
+#define APART __attribute__((noipa, used))
+#endif
+/* int name(type *object): RS_GUARDED of `int kept(type *object, uintptr_t sp)`, where nothing was pushed yet: who could do without, and jumps here or not, leaves the same below the stack pointer. Behind RS_GUARD_PASS `any(object)`. In
+ * assembler, as a compiler would push what it likes before it keeps anything. */
+#define RS_GUARD_SLOWLY(type, name, kept, any) \
+	int name(type *object) __attribute__((visibility("hidden"))); \
+	__asm__(".pushsection .text\n\t.p2align 4\n\t.type " #name ", @function\n\t.globl " #name "\n\t.hidden " #name "\n" #name ":\n\t.cfi_startproc\n\t" \
+		"movq rs_guard_below@gottpoff(%rip), %rdx\n\tmovq %fs:(%rdx), %rdx\n\ttestq %rdx, %rdx\n\tje 1f\n\t" \
+		"movq %rdi, %r8\n\tmovq %rdx, %rdi\n\tleaq -" RS_STRING(RS_GUARD_BELOW_BYTES) "(%rsp), %rsi\n\tmovl $" RS_STRING(RS_GUARD_BELOW_BYTES) " / 8, %ecx\n\tcld\n\trep movsq\n\tmovq %r8, %rdi\n" \
+		"1:\tleaq 8(%rsp), %rsi\n\tpushq %rdx\n\t.cfi_adjust_cfa_offset 8\n\tpushq %rdi\n\t.cfi_adjust_cfa_offset 8\n\tsubq $8, %rsp\n\t.cfi_adjust_cfa_offset 8\n\t" \
+		"call " #kept "\n\taddq $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\tpopq %r8\n\t.cfi_adjust_cfa_offset -8\n\tpopq %rsi\n\t.cfi_adjust_cfa_offset -8\n\t" \
+		"testq %rsi, %rsi\n\tje 2f\n\tleaq -" RS_STRING(RS_GUARD_BELOW_BYTES) "(%rsp), %rdi\n\tmovl $" RS_STRING(RS_GUARD_BELOW_BYTES) " / 8, %ecx\n\tcld\n\trep movsq\n" \
+		"2:\tcmpl $-2, %eax\n\tje 3f\n\tret\n3:\tmovq %r8, %rdi\n\tjmp " #any "\n\t.cfi_endproc\n\t.size " #name ", .-" #name "\n\t.popsection")
+_Static_assert(RS_GUARD_PASS == -2, "RS_GUARD_SLOWLY");
 /* Where there is no such room: zeros. */
 #define RS_CLEAR_BELOW(bytes) do { \
 	void *at_; unsigned long n_ = (bytes) / 8; \
@@ -331,13 +351,13 @@ static inline bool rs_on_own_stack(const struct rs_thread *t, uintptr_t p) { ret
 /* Emits misuse if rs_config.misuse. */
 void rs_misuse(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned what, int result, uint32_t stack, uint32_t stack2, uint64_t aux, uint32_t other);
 
-/* 1: what the quick paths rely on holds. Set by rs_sync_prepare. */
-extern uint32_t rs_quick __attribute__((visibility("hidden")));
-
 /* --- nouns ------------------------------------------------------------------------------------------------------------------ */
 
 /* mutex.c: does glibc lay out and keep mutexes as the quick path does? */
 bool rs_mutex_verify(struct rs_thread *t);
+/* rwlock.c, sem.c: likewise, of those. */
+bool rs_rwlock_verify(struct rs_thread *t);
+bool rs_sem_verify(void);
 unsigned rs_mutex_flags(uintptr_t m);
 unsigned rs_rwlock_flags(uintptr_t rw);
 uint32_t rs_rwlock_preference(uintptr_t rw);
