@@ -93,6 +93,18 @@ func TestTries(t *testing.T) {
 			t.Errorf("%d of %d crashes were reproduced in the first try", tries[1], crashes)
 		}
 	})
+	// A thread that waits for nothing had no place among the other's waits: of its crashes nearly none came again in the first try.
+	t.Run("looks", func(t *testing.T) {
+		tries := triesOf(t, "looks", runs, until)
+		t.Log(histogram(tries))
+		crashes := 0
+		for k, n := range tries {
+			crashes += n * min(1, k+1)
+		}
+		if crashes*2 < runs && !soak || tries[1]*4 < crashes*3 {
+			t.Errorf("%d of %d crashes were reproduced in the first try", tries[1], crashes)
+		}
+	})
 	t.Run("computes", func(t *testing.T) {
 		tries := triesOf(t, "computes", runs/2, until)
 		t.Log(histogram(tries))

@@ -118,6 +118,7 @@ static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int
 	t->wait = word;
 	STORE(t->state, RS_GUARD_WAITS);
 	long r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | (clock == CLOCK_REALTIME ? FUTEX_CLOCK_REALTIME : 0), value, abstime, 0, bits);
+	STORE(t->looked, LOAD(world->round));
 	STORE(t->state, RS_GUARD_RUNS);
 	return r;
 }
@@ -415,13 +416,13 @@ void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait)
 	}
 }
 
-void rs_guard_call_over(struct rs_guard_log *t)
+bool rs_guard_call_over(struct rs_guard_log *t)
 {
+	bool waited = t->state == RS_GUARD_IN_CALL;
 	STORE(t->inner, RS_GUARD_INNER); /* until what the call gave is written down */
-	if (t->state == RS_GUARD_IN_CALL)
-		rs_guard_try_wait(t, true);
 	STORE(t->state, RS_GUARD_RUNS);
 	t->pending = 0;
+	return waited;
 }
 
 void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) { stand(t, RS_GUARD_WHAT(object, kind), gate); }

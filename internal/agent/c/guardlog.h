@@ -68,6 +68,7 @@ struct rs_guard_log {
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
 	uint32_t ready;            /* so many events have their pages present */
 	uint32_t reads;            /* guardsys.c */
+	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
 	char *bytes;
 } __attribute__((aligned(64)));
 
@@ -90,9 +91,9 @@ void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result,
 const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t *result, uint32_t *bytes) RS_HIDDEN;
 /* Parks the thread until the re-execution, or the end of the epoch, is over. Look at the mode again. number: the call before which it stands. */
 void rs_guard_replay_end(struct rs_guard_log *t, uint16_t number) RS_HIDDEN;
-/* Before a call is made, in RECORD: waits out an end of epoch that is asked for. may_wait: the call does nothing before it returns (waits): the epoch may end while the thread is in it. Then rs_guard_call_over behind it. */
+/* Before a call is made, in RECORD: waits out an end of epoch that is asked for. may_wait: the call does nothing before it returns (waits): the epoch may end while the thread is in it. Then rs_guard_call_over behind it: did it? */
 void rs_guard_call_begin(struct rs_guard_log *t, uint16_t number, bool may_wait) RS_HIDDEN;
-void rs_guard_call_over(struct rs_guard_log *t) RS_HIDDEN;
+bool rs_guard_call_over(struct rs_guard_log *t) RS_HIDDEN;
 
 /* The order of calls that are made again, where it is theirs and not an event's: of an object that is no address. RECORD: its next ticket: taken before what makes room for others, and after what takes room. */
 uint32_t rs_guard_ticket(uintptr_t object) RS_HIDDEN;
@@ -222,6 +223,7 @@ struct rs_guard_world {
 	uint64_t tls[2];           /* [lo,hi) from a thread's pointer: our own thread-local variables */
 	uint64_t loader[2];        /* [lo,hi): what the dynamic linker writes to of its own file: it counts look-ups there (_dl_num_relocations) without a lock, so that threads that bind at once lose some */
 	uint32_t slower;           /* 0, or how many times the usual time threads are given: they are looked at */
+	uint32_t round;            /* raised by who wakes all: who has not looked since has not been given a processor */
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
 	uint32_t tries;            /* how often the last epoch was executed again */

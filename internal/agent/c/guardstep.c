@@ -15,6 +15,7 @@
 #include "patch.h"
 #include "pointer.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/perf_event.h>
 #include <sys/uio.h>
@@ -37,7 +38,7 @@ static struct stepping {
 	uint32_t tid, tries;
 	bool soft;                 /* breakpoints of this re-execution are int3 */
 	int32_t blind;             /* memory cannot be read as it should: a negative errno */
-	uint64_t begun_ms;
+	uint64_t begun_ms, descriptors; /* descriptors: that there is room for; 0: not known */
 	int32_t sig;
 	uint32_t run;
 	int32_t back;              /* the thread's descriptor of the breakpoint behind what is not stepped (in software: 0); -1: none */
@@ -326,14 +327,17 @@ static uint64_t way_out(const struct stepping *s, const greg_t *g, uint64_t *rsp
 	return 0;
 }
 
-/* As if it had never been among the program's descriptors, but for a moment. */
-static int32_t out_of_the_way(long fd)
+/* As if it had never been among the program's descriptors, but for a moment. Not beyond the table that the kernel has for them: where threads share it, another table comes with a grace period of RCU, which on a busy machine took
+ * three seconds, in which the thread stood and the others gave up waiting for it. */
+static int32_t out_of_the_way(const struct stepping *s, long fd)
 {
 	enum { HIGH = 8, USUAL = 1024 };
 	uint64_t limit[2] = {0};
 	RS_SYS4(SYS_prlimit64, 0, 7 /* RLIMIT_NOFILE */, NULL, limit);
 	if (limit[0] > USUAL)
 		limit[0] = USUAL; /* the kernel's table grows with the number */
+	if (limit[0] > s->descriptors && s->descriptors)
+		limit[0] = s->descriptors;
 	long high = limit[0] > HIGH ? RS_SYS3(SYS_fcntl, fd, 1030 /* F_DUPFD_CLOEXEC */, limit[0] - HIGH) : -EMFILE;
 	RS_SYS1(SYS_close, fd);
 	return high < 0 ? -1 : (int32_t)high;
@@ -364,7 +368,7 @@ static void pass(struct stepping *s, const greg_t *g, uint64_t to, uint64_t rsp)
 		ask_for_back(s, to);
 	} else {
 		long fd = to ? breakpoint(s->tid, EXECUTE, to, 1, RETURN) : -1;
-		s->back = fd < 0 ? -1 : out_of_the_way(fd);
+		s->back = fd < 0 ? -1 : out_of_the_way(s, fd);
 	}
 	keep(s, g, s->back < 0 ? RS_GUARD_STEP_BREAK : RS_GUARD_STEP_CALL);
 }
@@ -667,9 +671,23 @@ static long arm_breaks(struct stepping *s)
 	return r == -EINVAL ? 0 : r;
 }
 
+/* The size of the kernel's table for the program's: the coordinator has one of its own. */
+static uint64_t descriptors(void)
+{
+	char text[1024];
+	uint64_t n = 0;
+	const char *p = rs_guard_read(AT_FDCWD, "/proc/self/status", text, sizeof text) > 0 ? text : "";
+	while (*p && !(p[0] == '\n' && p[1] == 'F' && p[2] == 'D' && p[3] == 'S'))
+		p++;
+	for (p += *p != 0; *p && *p != '\n'; p++)
+		n = *p >= '0' && *p <= '9' ? n * 10 + (uint64_t)(*p - '0') : n;
+	return n;
+}
+
 long rs_guard_step_arm(void)
 {
 	struct stepping *s = stepping;
+	s->descriptors = descriptors();
 	s->run = (s->run + 1) & (UINT32_MAX / (2 * (RETURN + 1)));
 	s->n = s->peak = s->left = s->running = 0;
 	s->call_back = 0;

@@ -12,6 +12,7 @@
 #include "guardpage.h"
 #include "guardsignal.h"
 #include "guardthread.h"
+#include "guardtry.h"
 #include "guardwatch.h"
 #include "world.h"
 #include "zz_guardclass.h"
@@ -812,11 +813,14 @@ static void over(struct rs_call *c)
 			write_down(t, c);
 		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
-		rs_guard_call_over(t);
+		bool waited = rs_guard_call_over(t);
 		overwritten(t, c);
 		write_down(t, c);
 		open_ours(c);
 		closed(c);
+		/* As late as can be: what the program does behind it comes right behind it. */
+		if (waited)
+			rs_guard_try_wait(t, true);
 		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_OFF) {
 		rs_guard_call_over(t);

@@ -6,20 +6,27 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 14, NOBODY = UINT32_MAX };
-enum { SLICE_NS = 1000000, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */ };
+enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 14, MARKS = 1 << 21, FEW = 8 /* threads that are looked at before each wait, too */, NOBODY = UINT32_MAX };
+enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */ };
 enum { FINDING = 3 /* re-executions, where nothing crashed */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
+enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10 };
 
-/* A wait's beginning or end, by the processor's time; event: the log's. */
-struct stamp { uint64_t ticks; uint32_t event, over; };
+/* A wait's beginning or end, by the processor's time; event: the log's; logs: so many marks, from first on. */
+struct stamp { uint64_t ticks; uint32_t event, over : 1, logs : 9, first : 22; };
+/* Where another thread was then, as place() gives it. done: not later than that. begun: not earlier than when all of the stamp's `done` had been read, so that none of these can have needed what this thread did next. */
+struct mark { uint32_t done, begun; };
 struct line {
 	struct stamp *stamp;
 	uint32_t stamps, at;       /* at: REPLAY: those that are behind it */
 	uint32_t held;             /* stands before its next event, for the cut */
+	uint32_t arrived;          /* REPLAY: the last act before which it was: its place then, with its lowest bit set */
+	uint32_t awaited;          /* REPLAY: somebody waits until it is there: a place, with its lowest bit set; 0: nobody */
+	uint32_t fresh;            /* REPLAY: has a wait behind it, and perhaps not yet what the program did then */
+	uint64_t cpu, base;        /* ns: its own at the last wait's end; REPLAY: another's, for whom it waits */
 	uint64_t chance;
 };
-/* Where all threads were when this one was behind `at` events; inside: in the event that comes next. */
-struct cut { uint32_t who, at, other[LOGS]; uint8_t inside[LOGS]; };
+/* Where all threads were when this one was behind `at` events; inside: in the event that comes next; run: how often the event before that had been done, if more of it came. */
+struct cut { uint32_t who, at, other[LOGS]; uint16_t run[LOGS]; uint8_t inside[LOGS]; };
 
 /* What a try does. free: the crash's thread does not wait for the others behind its last event. meet: the others wait, `back` events before the cut, until it is there: what they do next races with what it does next. slept: waits take as long as they took.
  * hold: the others wait so many events before where they were at the difference until the thread that differed is past it. late: that one waits, `back` events before it, until they are past where they were. chance: delays as they come, around the difference. */
@@ -44,6 +51,8 @@ static struct tries {
 	uint32_t moved;            /* futex */
 	uint64_t begun, from, again; /* ticks: the epoch; its last SLEPT_MS; and those in the re-execution, 0: they have not begun */
 	uint64_t excursion_ms;
+	uint32_t marks;
+	struct mark *mark;
 	struct rs_guard_came came;
 	struct cut crash, differs;
 	struct line line[LOGS];
@@ -72,16 +81,65 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
 }
 
+/* ns of the processor's time. 0: nobody knows. */
+static uint64_t cpu_of(uint32_t tid)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, (int)(~tid << 3 | 6 /* CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED */), &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* How many acts a thread has done, in the order in which it does them: alike in recording and re-execution, in which runs have their final length. An even number. */
+static uint32_t place(const struct rs_guard_log *t)
+{
+	uint32_t at = LOAD(t->at), run = LOAD(t->run);
+	if (run)
+		return at << 10 | run << 1;
+	if (at == 0)
+		return 0;
+	const struct rs_guard_event *e = &t->event[at - 1];
+	return (at - 1) << 10 | (e->what >> 56 == RS_GUARD_MUTEX && e->result < 0 ? (uint32_t)-e->result + 1 : 1) << 1;
+}
+_Static_assert(RS_GUARD_RUN + 1 < 1 << 9 && RS_GUARD_EVENTS <= 1 << 22, "a place fits");
+
+/* 1: in its next act, or about to be. */
+static uint32_t within(const struct rs_guard_log *t) { return LOAD(t->state) != RS_GUARD_RUNS || LOAD(t->inner); }
+
 const struct rs_guard_came *rs_guard_came(void) { return &tries->came; }
 
 /* --- recording ---------------------------------------------------------------------------------------------------------------------------- */
+
+static void mark_others(struct stamp *p, uint32_t me)
+{
+	const struct rs_guard_world *w = rs_guard_world();
+	uint32_t logs = w->logs < LOGS ? w->logs : LOGS, first = logs > 1 && LOAD(tries->marks) < MARKS ? __atomic_fetch_add(&tries->marks, logs, __ATOMIC_RELAXED) : MARKS;
+	if (first + logs > MARKS)
+		return;
+	struct mark *m = tries->mark + first;
+	for (uint32_t i = 0; i < logs; i++) {
+		uint32_t in = within(rs_guard_log(i));
+		m[i].done = i == me ? 0 : place(rs_guard_log(i)) | in;
+	}
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (uint32_t i = 0; i < logs; i++) {
+		uint32_t in = within(rs_guard_log(i));
+		m[i].begun = i == me ? 0 : place(rs_guard_log(i)) | in;
+	}
+	p->first = first, p->logs = logs;
+}
 
 void rs_guard_try_wait(struct rs_guard_log *t, bool over)
 {
 	struct line *l = tries ? &tries->line[t->index] : NULL;
 	if (!l || l->stamps >= STAMPS)
 		return;
-	l->stamp[l->stamps] = (struct stamp){ticks(), t->at, over};
+	struct stamp *p = &l->stamp[l->stamps];
+	/* The time is before the marks: what another thread does behind them is later than it. */
+	*p = (struct stamp){.ticks = ticks(), .event = t->at - over, .over = over};
+	if (over ? !l->stamps || p->ticks - p[-1].ticks > BRIEF : rs_guard_world()->logs <= FEW)
+		mark_others(p, t->index);
+	if (p->logs && over)
+		l->cpu = cpu_of(t->tid);
 	STORE(l->stamps, l->stamps + 1);
 }
 
@@ -90,11 +148,39 @@ static void cut(struct cut *c, const struct rs_guard_log *who)
 	c->who = NOBODY;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		c->other[i] = LOAD(t->at);
-		c->inside[i] = LOAD(t->state) != RS_GUARD_RUNS;
+		c->inside[i] = (uint8_t)within(t);
+		uint32_t at = place(t);
+		c->other[i] = at ? (at >> 10) + 1 : 0;
+		c->run[i] = (uint16_t)(at >> 1 & 0x1ff);
 	}
 	c->at = who->at;
 	STORE(c->who, who->index);
+}
+
+/* When it was that the fault came of which a handler hears now. The kernel lets others run before it calls the handler, and hardly ever in the few instructions between a wait's end and a fault. */
+static uint64_t fault_ticks(const struct rs_guard_log *t)
+{
+	const struct line *l = &tries->line[t->index];
+	const struct stamp *last = l->stamps ? &l->stamp[l->stamps - 1] : NULL;
+	uint64_t now = ticks() - FAULT;
+	bool behind_it = last && last->over && last->logs && last->event + 1 == t->at;
+	return last && (now < last->ticks || (behind_it && cpu_of(t->tid) - l->cpu < SHORT_NS)) ? last->ticks : now;
+}
+
+/* What others have waited for until after that came behind it. */
+static void cut_back(struct cut *c, uint64_t than)
+{
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct line *l = &tries->line[i];
+		uint32_t n = LOAD(l->stamps);
+		while (n && l->stamp[n - 1].ticks > than)
+			n--;
+		if (i == c->who || n == LOAD(l->stamps) || l->stamp[n].event >= c->other[i] + c->inside[i])
+			continue;
+		c->other[i] = l->stamp[n].event;
+		c->run[i] = 0;
+		c->inside[i] = 1;
+	}
 }
 
 bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
@@ -111,10 +197,11 @@ bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
 	uint32_t nobody = NOBODY;
 	if (!__atomic_compare_exchange_n(&s->crasher, &nobody, t->index, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return false;
-	s->ticks = ticks();
 	s->sig = (uint32_t)sig;
 	s->pc = pc;
 	cut(&s->crash, t);
+	s->ticks = fault_ticks(t);
+	cut_back(&s->crash, s->ticks);
 	return true;
 }
 
@@ -126,15 +213,17 @@ static bool stands(const struct rs_guard_log *t)
 	return !t->tid || state == RS_GUARD_ENDED || state == RS_GUARD_KEPT;
 }
 
-/* How far all are; *run: somebody does. */
-static uint64_t progress(const struct rs_guard_log *but, bool *run)
+/* How far all are; *run: somebody does, or has not looked in that round. */
+static uint64_t progress(const struct rs_guard_log *but, uint32_t round, bool *run)
 {
 	uint64_t sum = 0;
 	*run = false;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		sum += t->at + LOAD(tries->line[i].at);
-		*run = *run || (t->tid && LOAD(t->state) == RS_GUARD_RUNS && t != but);
+		sum += place(t) + LOAD(tries->line[i].at);
+		/* Who was woken, and is not given a processor, is no different from who runs. */
+		uint32_t state = LOAD(t->state);
+		*run = *run || (t->tid && t != but && (state == RS_GUARD_RUNS || (state == RS_GUARD_WAITS && (int32_t)(LOAD(t->looked) - round) < 0)));
 	}
 	return sum;
 }
@@ -145,42 +234,140 @@ static void woken(void)
 	RS_SYS3(SYS_futex, &tries->moved, FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
 
-static void slice(struct rs_guard_log *t, uint32_t seen)
+static void slice(struct rs_guard_log *t, uint32_t seen, bool quick)
 {
 	struct timespec ts = now();
-	ts.tv_nsec += SLICE_NS;
+	ts.tv_nsec += quick ? QUICK_NS : SLICE_NS;
 	if (ts.tv_nsec >= 1000000000)
 		ts.tv_nsec -= 1000000000, ts.tv_sec++;
 	rs_guard_sleep(t, &tries->moved, seen, CLOCK_MONOTONIC, &ts);
 }
 
-/* Until it holds, nobody moves any more, or the re-execution ends. */
+/* Until it holds, nobody moves any more, or the re-execution ends. Time in which this thread itself was not let run counts as little. */
 static void wait_for(struct rs_guard_log *t, bool (*holds)(const struct rs_guard_log *t, uint64_t of), uint64_t of, uint64_t most_ms)
 {
-	uint64_t begun = now_ms(), moved = begun, sum = 0;
-	for (;;) {
+	uint64_t last = now_ms(), still = 0, all = 0, sum = 0;
+	uint32_t round = LOAD(rs_guard_world()->round);
+	bool asked = false;
+	for (unsigned slices = 0;; slices++) {
 		uint32_t seen = LOAD(tries->moved);
 		bool run;
 		if (holds(t, of) || rs_guard_mode() != RS_GUARD_REPLAY || LOAD(rs_guard_world()->ending))
 			return;
-		uint64_t is = progress(t, &run), at = now_ms();
+		uint64_t is = progress(t, round, &run), at = now_ms(), times = 1 + rs_guard_world()->slower, passed = at - last < STEP_MS ? at - last : STEP_MS;
+		last = at;
+		all += passed, still += passed;
 		if (is != sum)
-			sum = is, moved = at;
-		uint64_t times = 1 + rs_guard_world()->slower;
-		if ((at - begun) / times > most_ms || (at - moved) / times > (run ? MOST_MS : IDLE_MS))
+			sum = is, still = 0, asked = false;
+		if (all / times > most_ms || still / times > (run ? MOST_MS : IDLE_MS))
 			return;
-		slice(t, seen);
+		if (!asked && still > IDLE_MS / 2) {
+			round = __atomic_add_fetch(&rs_guard_world()->round, 1, __ATOMIC_SEQ_CST);
+			rs_guard_kick();
+			asked = true;
+		}
+		slice(t, seen, slices < QUICK);
 	}
 }
 
 /* --- waits in the kernel ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Has a wait behind it, and may not have done what the program does then: it is nowhere since, and has hardly had the processor. */
+static bool is_fresh(uint32_t i)
+{
+	struct line *l = &tries->line[i];
+	const struct rs_guard_log *o = rs_guard_log(i);
+	if (!LOAD(l->fresh))
+		return false;
+	if (LOAD(o->state) == RS_GUARD_RUNS && cpu_of(o->tid) - l->cpu < SHORT_AGAIN_NS)
+		return true;
+	STORE(l->fresh, 0);
+	return false;
+}
+
+/* Is what the thread does next behind what is marked? */
+static bool is_behind(const struct rs_guard_log *t, const struct stamp *p)
+{
+	if (t->index >= p->logs)
+		return false;
+	uint32_t at = place(t), begun = tries->mark[p->first + t->index].begun;
+	return at > begun || at == begun;
+}
+
+/* Waits of others that were at an end, or begun, before what it does next. */
+static bool may_go_on(const struct rs_guard_log *t, uint64_t of)
+{
+	(void)of;
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct line *l = &tries->line[i];
+		uint32_t at = LOAD(l->at);
+		if (i == t->index || stands(rs_guard_log(i)))
+			continue;
+		if ((at < l->stamps && is_behind(t, &l->stamp[at])) || (at && LOAD(l->fresh) && is_behind(t, &l->stamp[at - 1]) && is_fresh(i)))
+			return false;
+	}
+	return true;
+}
+
+static void await(uint32_t i, uint32_t until)
+{
+	uint32_t is = LOAD(tries->line[i].awaited);
+	if (!is || is > (until | 1))
+		STORE(tries->line[i].awaited, until | 1);
+}
+
+/* Others have done what they had when the wait was over. */
+static bool others_have_come(const struct rs_guard_log *t, uint64_t stamp)
+{
+	const struct stamp *p = &tries->line[t->index].stamp[stamp];
+	for (uint32_t i = 0; i < p->logs; i++) {
+		const struct rs_guard_log *o = rs_guard_log(i);
+		uint32_t to = tries->mark[p->first + i].done, state = LOAD(o->state), at = place(o);
+		if (i == t->index || stands(o))
+			continue;
+		bool there = at > to || (at == (to & ~1u) && (!(to & 1) || state != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == to));
+		if (!there || state == RS_GUARD_UNBORN) {
+			await(i, to);
+			return false;
+		}
+	}
+	return true;
+}
+
+/* of: a place, and above that a log's index. */
+static bool has_moved_on(const struct rs_guard_log *t, uint64_t of)
+{
+	uint32_t i = (uint32_t)(of >> 32);
+	const struct rs_guard_log *o = rs_guard_log(i);
+	if (place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == ((uint32_t)of | 1))
+		return true;
+	await(i, (uint32_t)of);
+	return cpu_of(o->tid) - tries->line[t->index].base >= SHORT_AGAIN_NS;
+}
+
+/* When the wait was over they were somewhere between that and their next events: mostly behind what the program does there, which is short. */
+static void let_move_on(struct rs_guard_log *t, const struct stamp *p)
+{
+	/* Of the wait before this one: those whom that let move on need not again. */
+	const struct stamp *last = p - tries->line[t->index].stamp < 2 ? NULL : p - 2;
+	for (uint32_t i = 0; i < p->logs; i++) {
+		uint32_t to = tries->mark[p->first + i].done;
+		bool had = last && last->over && i < last->logs && tries->mark[last->first + i].done == to;
+		if (i == t->index || to & 1 || had || place(rs_guard_log(i)) != to)
+			continue;
+		tries->line[t->index].base = cpu_of(rs_guard_log(i)->tid);
+		wait_for(t, has_moved_on, (uint64_t)i << 32 | to, LATE_MS);
+	}
+}
 
 static bool earlier_are_over(const struct rs_guard_log *t, uint64_t than)
 {
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct line *l = &tries->line[i];
 		uint32_t at = LOAD(l->at);
-		if (i != t->index && at < l->stamps && l->stamp[at].ticks < than && !stands(rs_guard_log(i)))
+		if (i == t->index || stands(rs_guard_log(i)))
+			continue;
+		if ((at < l->stamps && l->stamp[at].ticks < than) || (at && LOAD(l->fresh) && l->stamp[at - 1].ticks < than && is_fresh(i)))
 			return false;
 	}
 	return tries->crasher == NOBODY || tries->crasher == t->index || than < tries->ticks || LOAD(tries->crossed) || stands(rs_guard_log(tries->crasher));
@@ -208,21 +395,37 @@ static void pass(struct line *l, uint32_t to)
 	woken();
 }
 
+/* Wherever it stands before its next event: what came before that is over, so a wait that is that event has begun. */
+static void arrive(struct rs_guard_log *t)
+{
+	struct line *l = &tries->line[t->index];
+	uint32_t i = l->at, awaited = LOAD(l->awaited);
+	STORE(l->arrived, place(t) | 1);
+	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && !l->stamp[i].over)))
+		i++;
+	if (i == l->at && !LOAD(l->fresh) && (!awaited || place(t) < (awaited & ~1u)))
+		return;
+	STORE(l->fresh, 0);
+	STORE(l->awaited, 0);
+	pass(l, i);
+}
+
 void rs_guard_try_waited(struct rs_guard_log *t)
 {
 	struct line *l = tries && tries->ordered ? &tries->line[t->index] : NULL;
 	uint32_t i = l ? l->at : 0;
-	if (!l)
+	if (!l || i == l->stamps || l->stamp[i].event != t->at)
 		return;
-	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && !l->stamp[i].over)))
-		i++;
-	if (i != l->at)
-		pass(l, i);
-	if (i == l->stamps || l->stamp[i].event != t->at)
-		return;
+	const struct stamp *p = &l->stamp[i];
 	if (ways[tries->way].slept)
-		sleep_as_long(t, l->stamp[i].ticks);
-	wait_for(t, earlier_are_over, l->stamp[i].ticks, MOST_MS);
+		sleep_as_long(t, p->ticks);
+	wait_for(t, earlier_are_over, p->ticks, MOST_MS);
+	if (p->logs) {
+		wait_for(t, others_have_come, i, MOST_MS);
+		let_move_on(t, p);
+		l->cpu = cpu_of(t->tid);
+		STORE(l->fresh, 1);
+	}
 	pass(l, i + 1);
 }
 
@@ -247,13 +450,20 @@ static bool is_past(const struct rs_guard_log *t, uint64_t of)
 	return LOAD(who->at) > tries->differs.at || stands(who);
 }
 
+/* It has done as much of a run as in the cut. */
+static bool at_run(const struct rs_guard_log *t, const struct cut *c)
+{
+	uint32_t run = c->run[t->index];
+	return run && LOAD(t->at) + 1 == c->other[t->index] && LOAD(t->run) >= run;
+}
+
 /* Of the others; more: events further than in the cut. */
 static bool are_there(const struct rs_guard_log *t, const struct cut *c, uint32_t more)
 {
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *o = rs_guard_log(i);
 		uint32_t at = LOAD(o->at), state = LOAD(o->state), to = c->other[i] + more;
-		bool before = at < to || (at == to && (state == RS_GUARD_UNBORN || (c->inside[i] && state == RS_GUARD_RUNS && !LOAD(tries->line[i].held))));
+		bool before = (at < to && !(more == 0 && at_run(o, c))) || (at == to && (state == RS_GUARD_UNBORN || (c->inside[i] && state == RS_GUARD_RUNS && !LOAD(tries->line[i].held))));
 		if (i != t->index && before && !stands(o) && (more == 0 || at < o->end))
 			return false;
 	}
@@ -306,9 +516,12 @@ void rs_guard_try_before(struct rs_guard_log *t)
 	struct line *l = &s->line[t->index];
 	const struct way *w = &ways[s->way];
 	bool other = s->crasher != NOBODY && t->index != s->crasher;
+	arrive(t);
+	if (!may_go_on(t, 0))
+		wait_for(t, may_go_on, 0, MOST_MS);
 	if (other && w->meet && t->at + w->back == s->crash.other[t->index])
 		wait_for(t, is_in_its_last, 0, UINT64_MAX);
-	if (other && t->at == s->crash.other[t->index]) {
+	if (other && (t->at == s->crash.other[t->index] || at_run(t, &s->crash))) {
 		STORE(l->held, 1);
 		woken();
 		wait_for(t, has_crashed, 0, UINT64_MAX);
@@ -346,8 +559,10 @@ long rs_guard_try_begin(void)
 {
 	struct tries *s = rs_guard_map(sizeof *s);
 	struct stamp *stamps = rs_guard_map((size_t)LOGS * STAMPS * sizeof *stamps);
-	if (!s || !stamps)
+	struct mark *marks = rs_guard_map(MARKS * sizeof *marks);
+	if (!s || !stamps || !marks)
 		return -ENOMEM;
+	s->mark = marks;
 	for (uint32_t i = 0; i < LOGS; i++)
 		s->line[i].stamp = stamps + (size_t)i * STAMPS;
 	s->crasher = s->differs.who = NOBODY;
@@ -361,6 +576,7 @@ void rs_guard_try_new(void)
 		return;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
 		tries->line[i].stamps = 0;
+	tries->marks = 0;
 	tries->crasher = NOBODY;
 	tries->ordered = 0;
 	tries->begun = ticks();
@@ -406,7 +622,7 @@ void rs_guard_try_back(void)
 	if (!s)
 		return;
 	for (uint32_t i = 0; i < w->logs; i++) {
-		s->line[i].at = s->line[i].held = 0;
+		s->line[i].at = s->line[i].held = s->line[i].arrived = s->line[i].awaited = s->line[i].fresh = 0;
 		s->line[i].chance = (i + 1 + (uint64_t)w->tries * LOGS) * 0x9e3779b97f4a7c15ull;
 	}
 	s->crossed = 0;

@@ -70,6 +70,17 @@ static void user(void)
 	}
 }
 
+// One waits for nothing, and looks again and again.
+static void looking_user(void)
+{
+	pthread_barrier_wait(&begin);
+	for (int i = 0; i < 1000 * ROUNDS; i++) {
+		busy(0, 7);
+		if (!shared)
+			use();
+	}
+}
+
 // One computes, where it sees nothing of the other's; that one sleeps.
 static void computing_user(void)
 {
@@ -111,7 +122,7 @@ static void quick_user(void)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void *(*taker)(void *); void (*user)(void); } kinds[] = {{"sleeps", taker, user}, {"computes", taker, computing_user}, {"quick", quick_taker, quick_user}};
+	static const struct { const char *name; void *(*taker)(void *); void (*user)(void); } kinds[] = {{"sleeps", taker, user}, {"looks", taker, looking_user}, {"computes", taker, computing_user}, {"quick", quick_taker, quick_user}};
 	pthread_t t;
 	shared = &there;
 	pthread_barrier_init(&begin, NULL, 2);
