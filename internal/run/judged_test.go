@@ -25,6 +25,9 @@ func TestJudged(t *testing.T) {
 				{"own", `access to freed memory[^\n]*\n[^§]*  Read of size 8 [^\n]* by main thread:\n    #0 look [^§]*  Block \w+ freed \(free\) by main thread[^\n]*:\n(?:    #0 free[^\n]*\n)?    #\d give_up [^§]* was allocated by:\n(?:    #0 calloc[^\n]*\n)?    #\d make `},
 			} {
 				t.Run(c.kind+o+"/"+strconv.Itoa(threads), func(t *testing.T) {
+					if threads == 4 || o == "-O0" {
+						ofAgent(t)
+					}
 					r := finish(t, command(t, map[string]any{"ExitCode": 0, "Stats": true, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1024}, "Epochs": map[string]any{"On": true, "Races": true, "Most": 10 * time.Second}}, program, c.kind, strconv.Itoa(threads)))
 					if r.signal != syscall.SIGSEGV || r.stdout != "" {
 						t.Errorf("signal %v, %q", r.signal, r.stdout)
