@@ -59,6 +59,36 @@ func TestCallers(t *testing.T) {
 	}
 }
 
+// Of a remembered stack the words of the innermost frames are looked at first, and those of all others behind them: callers that differ in nothing but a return address eight frames out are told apart.
+func TestFarCallers(t *testing.T) {
+	const source = "testdata/far.c"
+	want := []string{"a", "b", "c", "d", "e", "f", "g", "second", "main"}
+	for _, flags := range [][]string{{"-O0"}, {"-O2"}, {"-O2", "-fno-omit-frame-pointer"}} {
+		exe := filepath.Join(bin, "far"+strings.Join(flags, ""))
+		if out, err := exec.Command("gcc", append(flags, "-g", "-w", "-o", exe, source)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, c := range []struct{ name, rule string }{{"overflow", "heap-overflow"}, {"freed", "use-after-free-write"}} {
+			t.Run(strings.Join(flags, "")+"/"+c.name, func(t *testing.T) {
+				t.Parallel()
+				k := kinds{source: source, exe: exe}
+				list, why := k.guarded(t, "exit 0", c.name)
+				if why != "" || len(list) != 1 || list[0].Rule != c.rule {
+					t.Fatalf("%s: %+v", why, list)
+				}
+				if got := functions(list[0].Objects[0].Allocated, source); !slices.Equal(got, want) {
+					t.Errorf("allocated by %v, not %v", got, want)
+				}
+				for _, p := range list[0].Parts {
+					if got := functions(p.Stack, source); strings.Contains(p.Text, "freed here") && !slices.Equal(got, want) {
+						t.Errorf("%s: %v, not %v", p.Text, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
 // A recursion that allocated (262,144 nodes of a tree, in as many ways) filled the tables of stacks: those of all later blocks were missing, and it took 57 times its native time, most of it walks of frames that said nothing
 // new. Such a place's stacks lose their outer frames now, which is said; those of the blocks before, and of other places, do not.
 func TestManyWays(t *testing.T) {

@@ -325,10 +325,11 @@ static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact,
 	return intern(t, pcs, rs_walk(t, f, exact, pcs, frames, trail), depth & LATE);
 }
 
-/* One thread's: stacks taken before, with the words of the stack that they were made of. Most locks and blocks are taken again and again on the same paths, and
- * comparing some words is much cheaper than a walk. A remembered stack is exactly what a walk would find: see struct rs_trail.
+/* One thread's: stacks taken before, with where the words lay that they were made of, and a sum of them. Most locks and blocks are taken again and again on the same paths, and
+ * adding up some words is much cheaper than a walk. A remembered stack is exactly what a walk would find (see struct rs_trail), as far as 64 bits tell: a stack itself is known by no more (hash), by a sum of the same kind. To keep the
+ * words took three times the memory, more than a processor's second cache holds.
  * Many callers of one wrapper are of one frame (pc and rsp), and differ in words further out: the first few return addresses of the walk that was remembered last say in
- * which words, and these choose the set. They say where to look, not what is true: all words are compared. */
+ * which words, and these choose the set. Before that the one of this frame that was recognised last is tried. Both say where to look, not what is true: all words count. */
 enum { FEW_SETS = 128, SETS = 512, WAYS = 2, WORTH = 32, MET = 1024, SITES = 1024, HINTS = 3, HEAD = 4 }; /* SETS: where each block has its stack (guard); it is all made present */
 struct remembered {
 	uint64_t stamp;            /* what it was taken with; 0: none is here */
