@@ -40,7 +40,7 @@ static inline uint32_t rs_guard_ticket_alone(struct rs_guard_object *o)
 /* Others may have it, too. */
 static inline uint32_t rs_guard_ticket_shared(struct rs_guard_object *o) { return __atomic_fetch_add(&o->ticket, 1, __ATOMIC_ACQ_REL); }
 /* Behind a locked instruction. */
-static inline bool rs_guard_waited_for(const struct rs_guard_object *o) { return o && RS_UNLIKELY(__atomic_load_n(&o->waits, __ATOMIC_SEQ_CST)); }
+static inline bool rs_guard_waited_for(const struct rs_guard_object *o) { return RS_UNLIKELY(__atomic_load_n(&o->waits, __ATOMIC_SEQ_CST)); }
 /* No address of the program's has a bit where the kind is. */
 static inline uint64_t rs_guard_what_of(const void *object, unsigned kind) { return (uintptr_t)object | (uint64_t)kind << 56; }
 
@@ -82,14 +82,16 @@ static inline __attribute__((always_inline)) int rs_guard_gives_quickly(pthread_
 	int kind = m->__data.__kind;
 	if (RS_UNLIKELY(!g || (kind && !QUICK(kind)) || !rs_quick || __atomic_load_n(&rs_guard_view.world->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || (uint32_t)m->__data.__owner != g->tid))
 		return RS_GUARD_NOT_GIVEN;
+	/* Before the mutex is another's, perhaps gone. One that was taken before there was a log may be no object yet, and become one of somebody's who waits right behind this look. */
+	const struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
+	if (RS_UNLIKELY(!o))
+		return RS_GUARD_NOT_GIVEN;
 	if (RS_UNLIKELY(kind)) {
 		if (quick_back(m, g->tid))
 			return RS_GUARD_GIVEN;
 		if (QUICK_RECURSIVE(kind))
 			m->__data.__count = 0;
 	}
-	/* Before the mutex is another's, perhaps gone. */
-	const struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
 	if (RS_UNLIKELY(quick_let_go(m)))
 		return RS_GUARD_GIVEN_WAKE_ALL;
 	return rs_guard_waited_for(o) ? RS_GUARD_GIVEN_WAKE : RS_GUARD_GIVEN;
@@ -119,7 +121,7 @@ static inline __attribute__((always_inline)) int rs_guard_rwlock_back_quickly(pt
 		return RS_GUARD_NOT_GIVEN;
 	const struct rs_guard_object *o = rs_guard_object((uintptr_t)rw);
 	uint32_t writer = (uint32_t)rw->__data.__cur_writer;
-	if (RS_UNLIKELY(!(writer == 0 ? quick_read_back(rw) : writer == g->tid && quick_write_back(rw))))
+	if (RS_UNLIKELY(!o || !(writer == 0 ? quick_read_back(rw) : writer == g->tid && quick_write_back(rw))))
 		return RS_GUARD_NOT_GIVEN;
 	return rs_guard_waited_for(o) ? RS_GUARD_GIVEN_WAKE : RS_GUARD_GIVEN;
 }
