@@ -291,8 +291,8 @@ func TestEpochsOfCrowds(t *testing.T) {
 	}
 	ends, _ := strconv.Atoi(m[1])
 	took, err := time.ParseDuration(m[2])
-	// An end is given up after 300 ms and a stop, so that no program stands longer than that.
-	if err != nil || ends == 0 || took > time.Duration(ends)*500*time.Millisecond {
+	// An end is given up after 300 ms and a stop; the machine may be busy.
+	if err != nil || ends == 0 || took > time.Duration(ends)*time.Second {
 		t.Errorf("%d ends took %s", ends, m[2])
 	}
 }

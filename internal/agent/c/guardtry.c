@@ -291,8 +291,7 @@ static bool is_behind(const struct rs_guard_log *t, const struct stamp *p)
 {
 	if (t->index >= p->logs)
 		return false;
-	uint32_t at = place(t), begun = tries->mark[p->first + t->index].begun;
-	return at > begun || at == begun;
+	return place(t) >= tries->mark[p->first + t->index].begun;
 }
 
 /* Waits of others that were at an end, or begun, before what it does next. */

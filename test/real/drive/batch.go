@@ -24,7 +24,7 @@ func both(ctx context.Context, j *Job, size int, name string, compress, expand [
 	if err != nil || packed.Exit != 0 && j.Mode == Native {
 		return packed, fmt.Errorf("%s: exit %d, %v\n%s", name, packed.Exit, err, tail(packed.Stderr))
 	}
-	if j.Size == Timed { // one run is what the bench times
+	if j.Size == Timed || j.Size == Short { // one run is what the bench times
 		digest(&packed)
 		return packed, nil
 	}

@@ -3,15 +3,16 @@ package drive
 import (
 	"context"
 	"os"
+	"strconv"
 )
 
 // kernels are those of bench/testdata/kernels.c, with how often each is repeated for about a second of two threads.
 var kernels = []struct {
 	name    string
-	repeats [3]string
+	repeats [3]int
 }{
-	{"nbody", [3]string{"4", "12", "60"}}, {"lu", [3]string{"4", "12", "60"}}, {"fft", [3]string{"4", "12", "60"}}, {"radix", [3]string{"20", "80", "400"}}, {"stencil", [3]string{"10", "40", "200"}},
-	{"montecarlo", [3]string{"4", "12", "60"}}, {"kmeans", [3]string{"10", "40", "200"}}, {"wordcount", [3]string{"20", "100", "500"}}, {"pipeline", [3]string{"10", "50", "200"}}, {"hashtable", [3]string{"4", "15", "60"}},
+	{"nbody", [3]int{4, 12, 60}}, {"lu", [3]int{4, 12, 60}}, {"fft", [3]int{4, 12, 60}}, {"radix", [3]int{20, 80, 400}}, {"stencil", [3]int{10, 40, 200}},
+	{"montecarlo", [3]int{4, 12, 60}}, {"kmeans", [3]int{10, 40, 200}}, {"wordcount", [3]int{20, 100, 500}}, {"pipeline", [3]int{10, 50, 200}}, {"hashtable", [3]int{4, 15, 60}},
 }
 
 // Kernels are parallel programs that compute and end, from the source that is given.
@@ -27,7 +28,7 @@ func Kernels(source string) []Program {
 			if err != nil {
 				return Outcome{}, err
 			}
-			return j.batch(ctx, "", prog, k.name, "4", k.repeats[j.Size])
+			return j.batch(ctx, "", prog, k.name, "4", strconv.Itoa(j.Size.pick(k.repeats[0], k.repeats[1], k.repeats[2])))
 		}})
 	}
 	return list
