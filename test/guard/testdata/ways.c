@@ -1,4 +1,7 @@
-/* Allocates in 8^6 ways, all by one call of malloc, as a parser or a tree does; writes behind a block of the first way, behind one of the last, and behind one of another place, as argv says. */
+/* Allocates in 8^6 ways, all by one call of malloc, as a parser or a tree does; writes behind a block of the first way, behind one of the last, and behind one of another place, as argv says.
+ * locks: makes a lock in each of them instead. */
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,8 +9,16 @@
 #define apart __attribute__((noinline))
 enum { LEVELS = 6, WAYS = 1 << 3 * LEVELS };
 
+static pthread_mutex_t mutex;
+static bool locks;
+
 static apart char *leaf(void)
 {
+	if (locks) {
+		pthread_mutex_init(&mutex, NULL);
+		pthread_mutex_destroy(&mutex);
+		return NULL;
+	}
 	char *p = malloc(24);
 	__asm__ volatile("" : : : "memory"); /* no tail call */
 	return p;
@@ -35,6 +46,7 @@ static apart char *other(void)
 
 int main(int argc, char **argv)
 {
+	locks = argc > 1 && strcmp(argv[1], "locks") == 0;
 	char *volatile first = way(0, LEVELS), *volatile last = NULL, *volatile another = NULL;
 	for (unsigned i = 1; i < WAYS; i++) {
 		free(last);
