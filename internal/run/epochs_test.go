@@ -109,6 +109,29 @@ func TestEpochsOfRuns(t *testing.T) {
 	}
 }
 
+// A process that has one thread wrote an event for each mutex that it took, though no order was to be kept: many in turn are one now, also where a handler runs between them, and the mutexes that it has when it makes its first threads are waited for.
+func TestEpochsOfOne(t *testing.T) {
+	const times = 3000000 // of testdata/alone.c
+	for _, args := range [][]string{nil, {"signals"}} {
+		t.Run(strings.Join(args, ""), func(t *testing.T) {
+			counts := asNatively(t, append([]string{path("alone")}, args...)...)
+			same := counts["executed again: identical"] + counts["executed again: stack"]
+			for name, n := range counts {
+				if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" && verdict != "stack" {
+					t.Errorf("%s: %d", name, n)
+				}
+			}
+			if same < 2 {
+				t.Errorf("%d epochs were executed again", same)
+			}
+			// A sixteenth of the mutexes are of a kind that has events of its own; what is tried in vain is one, too.
+			if events := counts["events executed again"]; events > times/2 {
+				t.Errorf("%d events for %d times", events, times)
+			}
+		})
+	}
+}
+
 // Epochs in which threads were born, ended or were joined were lost: no cause was found of what such threads wrote. They are executed again, and whatever comes of that, the program's output and status are native. That all are identical but for
 // words of stacks is so on a calm machine; on a busy one some of a thousand go another way (docs/status.md), so that is asked for with RIPSTOP_SOAK=1 alone, of all but one in a hundred.
 func TestEpochsOfThreads(t *testing.T) {

@@ -249,9 +249,7 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 	return true;
 }
 
-/* Of a run of acquisitions each gave 0. */
-static uint32_t more_of(const struct rs_guard_event *e) { return e->what >> 56 == RS_GUARD_MUTEX && e->result < 0 ? (uint32_t)-e->result : 0; }
-static int32_t result_of(const struct rs_guard_event *e) { return more_of(e) ? 0 : e->result; }
+static int32_t result_of(const struct rs_guard_event *e) { return rs_guard_more(e) ? 0 : e->result; }
 
 bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was)
 {
@@ -339,17 +337,17 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 			rs_guard_diverged(t, RS_GUARD_EVENT, e->what, what);
 		else if (result_of(e) != result)
 			rs_guard_diverged(t, RS_GUARD_RESULT, (uint64_t)(int64_t)result_of(e), (uint64_t)(int64_t)result);
-		else if (e->ticket == RS_GUARD_UNORDERED)
-			STORE(t->at, t->at + 1);
-		else if (turn(t, key_of(what), e->ticket + t->run)) {
+		else if (e->ticket == RS_GUARD_UNORDERED || turn(t, key_of(what), e->ticket + t->run)) {
 			uint32_t ticket = e->ticket + t->run;
-			if (t->run < more_of(e))
+			bool ordered_then = e->ticket != RS_GUARD_UNORDERED;
+			if (t->run < rs_guard_more(e))
 				STORE(t->run, t->run + 1);
 			else {
 				t->run = 0;
 				STORE(t->at, t->at + 1);
 			}
-			next_turn(key_of(what), ticket);
+			if (ordered_then)
+				next_turn(key_of(what), ticket);
 		}
 	}
 	RS_BARRIER();
@@ -623,7 +621,7 @@ bool rs_guard_log_swap(void)
 		for (uint32_t k = logs[i].at / 2; k < logs[i].at; k++) {
 			struct rs_guard_event *a = &logs[i].event[k], *b;
 			uint32_t whose;
-			if (a->what >> 56 != RS_GUARD_MUTEX || a->ticket == RS_GUARD_UNORDERED || more_of(a) || !(b = with_ticket(key_of(a->what), a->ticket + 1, &whose)) || whose == i || more_of(b))
+			if (a->what >> 56 != RS_GUARD_MUTEX || a->ticket == RS_GUARD_UNORDERED || rs_guard_more(a) || !(b = with_ticket(key_of(a->what), a->ticket + 1, &whose)) || whose == i || rs_guard_more(b))
 				continue;
 			b->ticket = a->ticket++;
 			return true;

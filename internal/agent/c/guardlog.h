@@ -22,13 +22,13 @@ uint32_t rs_guard_mode(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
 	uint64_t what;             /* object (56 bits), kind << 56; of a call its number */
 	uint32_t ticket;           /* RS_GUARD_UNORDERED; of a call: bytes in the log's second part, behind the result's eight */
-	int32_t result;            /* of a mutex that was taken: minus how often it was taken once more, with nothing of this thread's between and the tickets that follow */
+	int32_t result;            /* of a mutex that was taken: minus how often it was taken once more, with nothing of this thread's between and the tickets that follow. RS_GUARD_ALONE: once more, any */
 };
 #define RS_GUARD_UNORDERED UINT32_MAX
 #define RS_GUARD_WHAT(object, kind) (((uint64_t)(object) & 0xffffffffffffffull) | (uint64_t)(kind) << 56)
@@ -171,6 +171,12 @@ enum { RS_GUARD_LIBC_OBJECTS = 1 << 11 };
 static inline uint64_t rs_guard_libc_key(uint64_t word) { return 1ull << 55 | (word * 0x9e3779b97f4a7c15ull >> 32 & (RS_GUARD_LIBC_OBJECTS - 1)); }
 /* Of a thread's log, beside the slots. */
 struct rs_guard_node { uint32_t signalled /* futex */; uint16_t next; };
+/* How often an event was done once more, in a run: each gave 0. */
+static inline uint32_t rs_guard_more(const struct rs_guard_event *e)
+{
+	unsigned kind = (unsigned)(e->what >> 56);
+	return (kind == RS_GUARD_MUTEX || kind == RS_GUARD_ALONE) && e->result < 0 ? (uint32_t)-e->result : 0;
+}
 /* NULL: none yet (or with make: no room; the epoch is lost). */
 struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make) RS_HIDDEN;
 struct rs_guard_node *rs_guard_node(uint32_t index) RS_HIDDEN;

@@ -44,13 +44,38 @@ static inline bool rs_guard_waited_for(const struct rs_guard_object *o) { return
 /* No address of the program's has a bit where the kind is. */
 static inline uint64_t rs_guard_what_of(const void *object, unsigned kind) { return (uintptr_t)object | (uint64_t)kind << 56; }
 
-/* The event that `take` of guardsync.c makes of it. */
+/* A free mutex in a process that has one thread: nobody else wants it. Such takings have no object and no order, and all that the thread does in a row are one event, whichever they are. */
+static inline bool rs_guard_alone(const pthread_mutex_t *m) { return __libc_single_threaded && QUICK(m->__data.__kind) && m->__data.__lock == 0; }
+
+static inline __attribute__((always_inline)) bool rs_guard_takes_alone(struct rs_guard_log *g, pthread_mutex_t *m, int kind)
+{
+	if (RS_UNLIKELY(!rs_guard_begin_quickly(g)))
+		return false;
+	bool again = RS_UNLIKELY(kind) && quick_again(m, g->tid), done = again || quick_take_if(m, g->tid, true);
+	if (RS_LIKELY(done && !again)) {
+		const uint64_t what = rs_guard_what_of(NULL, RS_GUARD_ALONE);
+		if (RS_UNLIKELY(QUICK_RECURSIVE(kind)))
+			m->__data.__count = 1;
+		uint32_t at = g->at;
+		struct rs_guard_event *last = &g->event[at] - 1;
+		if (last->what == what && at > 0 && last->result > -RS_GUARD_RUN)
+			last->result--;
+		else
+			rs_guard_append_quickly(g, what, RS_GUARD_UNORDERED, 0);
+	}
+	rs_guard_end_quickly(g);
+	return done;
+}
+
+/* The event that rs_guard_mutex_lock makes of it. */
 static inline __attribute__((always_inline)) bool rs_guard_takes_quickly(pthread_mutex_t *m)
 {
 	struct rs_guard_log *g = rs_guard_mine;
 	int kind = m->__data.__kind;
 	if (RS_UNLIKELY(!g || (kind && !QUICK(kind))))
 		return false;
+	if (RS_UNLIKELY(__libc_single_threaded))
+		return rs_guard_takes_alone(g, m, kind);
 	struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
 	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))
 		return false;
@@ -58,7 +83,7 @@ static inline __attribute__((always_inline)) bool rs_guard_takes_quickly(pthread
 		rs_guard_end_quickly(g);
 		return true;
 	}
-	bool done = quick_take(m, g->tid);
+	bool done = quick_take_if(m, g->tid, false);
 	if (RS_LIKELY(done)) {
 		const uint64_t what = rs_guard_what_of(m, RS_GUARD_MUTEX);
 		if (RS_UNLIKELY(QUICK_RECURSIVE(kind)))
@@ -76,23 +101,36 @@ static inline __attribute__((always_inline)) bool rs_guard_takes_quickly(pthread
 	return done;
 }
 
+/* True: it is still held, and there is nothing more to do. */
+static inline __attribute__((always_inline)) bool rs_guard_still_held(pthread_mutex_t *m, int kind, uint32_t tid)
+{
+	if (RS_LIKELY(!kind))
+		return false;
+	if (quick_back(m, tid))
+		return true;
+	if (QUICK_RECURSIVE(kind))
+		m->__data.__count = 0;
+	return false;
+}
+
 static inline __attribute__((always_inline)) int rs_guard_gives_quickly(pthread_mutex_t *m)
 {
 	const struct rs_guard_log *g = rs_guard_mine;
 	int kind = m->__data.__kind;
 	if (RS_UNLIKELY(!g || (kind && !QUICK(kind)) || !rs_quick || __atomic_load_n(&rs_guard_view.world->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || (uint32_t)m->__data.__owner != g->tid))
 		return RS_GUARD_NOT_GIVEN;
+	if (RS_UNLIKELY(__libc_single_threaded)) {
+		if (!rs_guard_still_held(m, kind, g->tid))
+			quick_let_go_if(m, true);
+		return RS_GUARD_GIVEN;
+	}
 	/* Before the mutex is another's, perhaps gone. One that was taken before there was a log may be no object yet, and become one of somebody's who waits right behind this look. */
 	const struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
 	if (RS_UNLIKELY(!o))
 		return RS_GUARD_NOT_GIVEN;
-	if (RS_UNLIKELY(kind)) {
-		if (quick_back(m, g->tid))
-			return RS_GUARD_GIVEN;
-		if (QUICK_RECURSIVE(kind))
-			m->__data.__count = 0;
-	}
-	if (RS_UNLIKELY(quick_let_go(m)))
+	if (rs_guard_still_held(m, kind, g->tid))
+		return RS_GUARD_GIVEN;
+	if (RS_UNLIKELY(quick_let_go_if(m, false)))
 		return RS_GUARD_GIVEN_WAKE_ALL;
 	return rs_guard_waited_for(o) ? RS_GUARD_GIVEN_WAKE : RS_GUARD_GIVEN;
 }

@@ -198,6 +198,19 @@ void rs_guard_order_unlock(uint32_t *lock)
 	wake((uintptr_t)lock, 1);
 }
 
+/* False: a handler that ran first has it. */
+static bool take_alone(struct rs_guard_log *t, pthread_mutex_t *m)
+{
+	rs_guard_before(t, 0, RS_GUARD_ALONE, NULL);
+	if (REAL(pthread_mutex_trylock)(m) != 0) {
+		rs_guard_no_act(t);
+		return false;
+	}
+	rs_guard_after(t, 0, RS_GUARD_ALONE, 0, false);
+	RS_GUARD_TAKES((uintptr_t)m, false);
+	return true;
+}
+
 int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, uintptr_t sp)
 {
 	if (!fits(m))
@@ -209,6 +222,8 @@ int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct time
 	/* This thread's already: what comes of it, it alone knows. */
 	if ((type == PTHREAD_MUTEX_RECURSIVE || type == PTHREAD_MUTEX_ERRORCHECK) && (uint32_t)m->__data.__owner == t->tid)
 		return op == RS_GUARD_TRY ? REAL(pthread_mutex_trylock)(m) : REAL(pthread_mutex_lock)(m);
+	if (rs_guard_alone(m) && take_alone(t, m))
+		return 0;
 	return take(t, &(struct taking){(uintptr_t)m, RS_GUARD_MUTEX, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_mutex, false});
 }
 

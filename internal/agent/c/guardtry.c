@@ -98,7 +98,7 @@ static uint32_t place(const struct rs_guard_log *t)
 	if (at == 0)
 		return 0;
 	const struct rs_guard_event *e = &t->event[at - 1];
-	return (at - 1) << 10 | (e->what >> 56 == RS_GUARD_MUTEX && e->result < 0 ? (uint32_t)-e->result + 1 : 1) << 1;
+	return (at - 1) << 10 | (rs_guard_more(e) + 1) << 1;
 }
 _Static_assert(RS_GUARD_RUN + 1 < 1 << 9 && RS_GUARD_EVENTS <= 1 << 22, "a place fits");
 

@@ -13,9 +13,10 @@ enum { TYPE = 3, RECURSIVE = 1, ERRORCHECK = 2, ADAPTIVE = 3, ROBUST = 16, INHER
 #define QUICK(kind) (((kind) & ~NO_ELISION) == 0 || ((kind) & ~NO_ELISION) == RECURSIVE || ((kind) & ~NO_ELISION) == ADAPTIVE)
 #define QUICK_RECURSIVE(kind) ((kind) & RECURSIVE && !((kind) & ERRORCHECK)) /* of these */
 
-static inline bool quick_take(pthread_mutex_t *m, uint32_t tid)
+/* As glibc, without a locked instruction where there is one thread (alone: __libc_single_threaded). */
+static inline bool quick_take_if(pthread_mutex_t *m, uint32_t tid, bool alone)
 {
-	if (__libc_single_threaded) {
+	if (alone) {
 		if (RS_UNLIKELY(m->__data.__lock != 0))
 			return false;
 		m->__data.__lock = 1;
@@ -28,17 +29,19 @@ static inline bool quick_take(pthread_mutex_t *m, uint32_t tid)
 	m->__data.__nusers++;
 	return true;
 }
+static inline bool quick_take(pthread_mutex_t *m, uint32_t tid) { return quick_take_if(m, tid, __libc_single_threaded); }
 
 /* True: quick_wake is to be called. */
-static inline bool quick_let_go(pthread_mutex_t *m)
+static inline bool quick_let_go_if(pthread_mutex_t *m, bool alone)
 {
 	m->__data.__owner = 0;
 	m->__data.__nusers--;
-	if (!__libc_single_threaded)
+	if (!alone)
 		return __atomic_exchange_n(&m->__data.__lock, 0, __ATOMIC_RELEASE) > 1;
 	*(volatile int *)&m->__data.__lock = 0;
 	return false;
 }
+static inline bool quick_let_go(pthread_mutex_t *m) { return quick_let_go_if(m, __libc_single_threaded); }
 
 /* As in glibc the memory may be gone by now; then the wake-up goes nowhere or is spurious. */
 static inline void quick_wake(pthread_mutex_t *m) { RS_PROGRAM3(SYS_futex, &m->__data.__lock, 1 /* FUTEX_WAKE */ | 128 /* PRIVATE */, 1); }
