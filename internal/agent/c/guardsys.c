@@ -240,13 +240,20 @@ static void note_change(const struct stat *st)
 	sys->changing[i].device = st->st_dev, sys->changing[i].inode = st->st_ino;
 }
 
+/* A file that has no name any more, as those have that are made for a while: nobody can wait for its close who has not got it from us. */
+static bool unnamed(int32_t fd)
+{
+	struct stat st;
+	return RS_SYS2(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0;
+}
+
 /* The file that is about to be closed is open for this epoch's reads still. One that could be written, too, is closed at once: somebody may wait for that. */
 static bool keep(int32_t fd)
 {
 	struct fd *f = of(fd);
 	if (!f || !f->file)
 		return true;
-	long own = f->kind == READER ? rs_guard_kept_add(fd) : -EBUSY;
+	long own = f->kind == READER || unnamed(fd) ? rs_guard_kept_add(fd) : -EBUSY;
 	if (own < 0)
 		return false;
 	sys->file[f->file].fd = (int32_t)own;

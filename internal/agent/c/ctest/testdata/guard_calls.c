@@ -96,6 +96,13 @@ static void files(void)
 	CALL(SYS_lseek, both, 5, SEEK_SET);
 	CALL(SYS_read, both, room(7), 7);
 	CALL(SYS_read, 0, room(7), 7); // of a file, at an offset that others share
+	// One that has no name: what was read of it is there until the epoch is over.
+	long unnamed = opened("unnamed", O_RDWR | O_CREAT);
+	CALL(SYS_unlinkat, AT_FDCWD, file("unnamed"), 0);
+	CALL(SYS_write, unnamed, "for a while", 11);
+	CALL(SYS_pread64, unnamed, room(7), 7, 4);
+	CALL(SYS_close, unnamed);
+	CALL(SYS_pread64, unnamed, room(7), 7, 4);
 	CALL(SYS_getdents64, opened(".", O_RDONLY | O_DIRECTORY), room(4096), 4096);
 	CALL(SYS_readlinkat, AT_FDCWD, "/proc/self/exe", room(300), 300);
 	CALL(SYS_read, CALL(SYS_openat, AT_FDCWD, "/proc/self/stat", O_RDONLY), room(600), 600);
