@@ -11,6 +11,7 @@ extern uint32_t rs_rwlock_quick __attribute__((visibility("hidden"))), rs_sem_qu
 
 /* Room of the calling thread's, for what is below its stack pointer while a function of ours runs; NULL: none yet. Not compared, and goes back with the threads. */
 #define RS_GUARD_BELOW_BYTES 1152
+#define RS_GUARD_BELOW_ROOM 1536 /* system calls' (syshook.c) */
 #define RS_STRING_(x) #x
 #define RS_STRING(x) RS_STRING_(x)
 enum { RS_GUARD_BELOW = RS_GUARD_BELOW_BYTES };
