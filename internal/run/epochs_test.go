@@ -32,7 +32,13 @@ func judgedEpochs(t *testing.T, most time.Duration, program ...string) (result, 
 
 func epochsBy(t *testing.T, how map[string]any, program ...string) (result, map[string]int) {
 	t.Helper()
-	r := finish(t, command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": how}, program...))
+	return countsOf(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": how}, program...)
+}
+
+// countsOf gives what --stats says of epochs beside what came of the run.
+func countsOf(t *testing.T, options map[string]any, program ...string) (result, map[string]int) {
+	t.Helper()
+	r := finish(t, command(t, options, program...))
 	counts := map[string]int{}
 	var rest []string
 	for line := range strings.Lines(r.stderr) {
@@ -81,6 +87,30 @@ func TestEpochs(t *testing.T) {
 						t.Errorf("%s: %d", name, n)
 					}
 				}
+			}
+		})
+	}
+}
+
+// A program with an allocator of its own is recorded whether its blocks are looked at or not: without guard bytes it was not, and was told that its heap was libc's. That allocator's mutexes are the program's: the first thread's, which it had tried
+// before there was a log, it went on to take as if there were none, so most epochs differed in memory. (And was told of them as held for ever, which each free looked through: a third of what recording cost redis.)
+func TestEpochsOfOwnHeap(t *testing.T) {
+	for name, guard := range map[string]any{"alone": map[string]any{}, "guard bytes": map[string]any{"Bytes": 16, "Quarantine": 1 << 10}} {
+		t.Run(name, func(t *testing.T) {
+			native := finish(t, exec.Command(path("own")))
+			options := map[string]any{"Stats": true, "ExitCode": 0, "Guard": guard, "Epochs": map[string]any{"On": true, "Every": true, "Most": 10 * time.Millisecond}}
+			r, counts := countsOf(t, options, path("own"))
+			if r.stdout != native.stdout || r.code != native.code || strings.Contains(r.stderr, "libc's") {
+				t.Errorf("%+v, natively %+v", r, native)
+			}
+			same, rest := counts["executed again: identical"], 0
+			for name, n := range counts {
+				if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" || strings.HasPrefix(name, "lost: ") {
+					rest += n
+				}
+			}
+			if same < 3 || rest > 1+same/10 {
+				t.Errorf("%v", counts)
 			}
 		})
 	}

@@ -57,6 +57,8 @@ func TestMain(m *testing.M) {
 	}
 	build("gcc", "-g", "-Wall", "-Werror", "-fPIC", "-shared", "-DLIBRARY", "-o", path("libbound.so"), "testdata/bound.c")
 	build("gcc", "-g", "-Wall", "-Werror", "-Wl,-z,lazy", "-Wl,--allow-shlib-undefined", "-Wl,-rpath,$ORIGIN", "-o", path("bound"), "testdata/bound.c", path("libbound.so"))
+	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-fno-builtin", "-DLIBRARY", "-o", path("libown.so"), "testdata/own.c")
+	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-Wl,-rpath,$ORIGIN", "-o", path("own"), "testdata/own.c", path("libown.so"))
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()

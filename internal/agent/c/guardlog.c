@@ -17,7 +17,7 @@ static struct rs_guard_world *world;
 static struct rs_guard_log *logs;
 static struct rs_guard_object *objects;
 static uint32_t *used;             /* the objects in use */
-static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS]; char below[LOGS][RS_GUARD_BELOW]; } *own;
+static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS]; char below[LOGS][RS_GUARD_BELOW_ROOM]; } *own;
 uint32_t rs_guard_on;
 struct rs_guard_view rs_guard_view;
 __thread struct rs_guard_log *rs_guard_mine;
@@ -391,6 +391,20 @@ const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t 
 	STORE(t->at, t->at + 1);
 	rs_guard_try_behind(t);
 	return p + 8;
+}
+
+bool rs_guard_clock_take(struct rs_guard_log *t, uint64_t what, uint64_t *value)
+{
+	if (rs_guard_next(t) >> 56 != RS_GUARD_CLOCK)
+		return false;
+	rs_guard_try_before(t);
+	const struct rs_guard_event *e = &t->event[t->at];
+	if (e->what != what)
+		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->what, what);
+	*value = e->ticket | (uint64_t)(uint32_t)e->result << 32;
+	STORE(t->at, t->at + 1);
+	rs_guard_try_behind(t);
+	return true;
 }
 
 void rs_guard_replay_end(struct rs_guard_log *t, uint16_t number) { rs_guard_pause(t, number, RS_GUARD_CALL); }

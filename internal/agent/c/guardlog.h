@@ -22,7 +22,7 @@ uint32_t rs_guard_mode(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardsys.c) */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
@@ -89,6 +89,8 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes) RS_HIDDEN;
 /* REPLAY: the thread's next event, which must be this call: its bytes (never NULL; valid until the epoch ends). NULL: there is none (rs_guard_replay_end), or it is another (it is noted that the re-execution diverged). */
 const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t *result, uint32_t *bytes) RS_HIDDEN;
+/* The same of a clock. False: the thread's next event is none. */
+bool rs_guard_clock_take(struct rs_guard_log *t, uint64_t what, uint64_t *value) RS_HIDDEN;
 /* Parks the thread until the re-execution, or the end of the epoch, is over. Look at the mode again. number: the call before which it stands. */
 void rs_guard_replay_end(struct rs_guard_log *t, uint16_t number) RS_HIDDEN;
 /* Before a call is made, in RECORD: waits out an end of epoch that is asked for. may_wait: the call does nothing before it returns (waits): the epoch may end while the thread is in it. Then rs_guard_call_over behind it: did it? */

@@ -175,6 +175,15 @@ void rs_guard_sync_begin(void)
 	rs_sem_quick = rs_sem_verify();
 }
 
+void rs_guard_sync_begun(void)
+{
+	struct rs_thread *t = rs_self();
+	if (!t)
+		return;
+	t->slow = 1;
+	rs_held_count(t, 0);
+}
+
 static int try_mutex(uintptr_t m) { return REAL(pthread_mutex_trylock)((pthread_mutex_t *)m); }
 static int try_write(uintptr_t rw) { return REAL(pthread_rwlock_trywrlock)((pthread_rwlock_t *)rw); }
 

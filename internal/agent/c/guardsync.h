@@ -11,6 +11,7 @@ extern uint32_t rs_rwlock_quick __attribute__((visibility("hidden"))), rs_sem_qu
 
 /* Room of the calling thread's, for what is below its stack pointer while a function of ours runs; NULL: none yet. Not compared, and goes back with the threads. */
 #define RS_GUARD_BELOW_BYTES 1152
+#define RS_GUARD_BELOW_ROOM 1536 /* system calls' (syshook.c) */
 #define RS_STRING_(x) #x
 #define RS_STRING(x) RS_STRING_(x)
 enum { RS_GUARD_BELOW = RS_GUARD_BELOW_BYTES };
@@ -27,6 +28,8 @@ int rs_guard_mutex_wake_all(pthread_mutex_t *m) __attribute__((visibility("hidde
 /* Before the first epoch of a session, on its first thread. _bind: guardbind.c. */
 void rs_guard_bind(void) __attribute__((visibility("hidden")));
 void rs_guard_sync_begin(void) __attribute__((visibility("hidden")));
+/* Behind the log's beginning: what this thread has taken until now (its allocator's mutexes) it may have taken quickly, which is nowhere in the log, and nobody who gives it back now looks at the list of what is held. */
+void rs_guard_sync_begun(void) __attribute__((visibility("hidden")));
 
 /* As the function of that name, with its result (errno set where it sets it), or RS_GUARD_PASS: this object or thread is not followed, do as without us (the epoch is then lost, if that is to matter).
  * sp: the program's stack pointer at the call. clock < 0: the call's own. */

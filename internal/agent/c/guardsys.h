@@ -29,8 +29,14 @@ uint64_t rs_hook_next(const greg_t *g) RS_HIDDEN;
 /* The hook's last instruction, a jump to there, with the caller's stack pointer. */
 uint64_t rs_hook_exit(void) RS_HIDDEN;
 
-/* From rs_vdso_hook: function is the vdso's, row its count's. */
+/* From rs_vdso_hook: function is the vdso's, row its count's. Of a clock in a recording: nothing below RS_VDSO_BELOW bytes under the stack pointer with which the vdso was called is touched. All else is rs_guard_vdso_kept's, by way of
+ * rs_guard_vdso_slowly (syshook.c), which puts back what was below that; sp: the program's stack pointer. */
+#define RS_VDSO_BELOW 256
 long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;
+long rs_guard_vdso_slowly(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;
+long rs_guard_vdso_kept(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function, uintptr_t sp) RS_HIDDEN;
+/* The vdso's function of two arguments, and how many bytes of the stack it used; 512: that or more. */
+long rs_vdso_measure(long a, long b, void *function, uint64_t *bytes) RS_HIDDEN;
 
 /* Entry point for tests, found as guard.c's are. over: nothing is recorded or followed from here on, and who stood at the end of the re-execution goes on. */
 struct rs_guard_sys_verdict { uint64_t why, event, was, is, lost, events, end, class[8], replayed, kept, ended; };

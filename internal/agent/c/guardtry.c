@@ -582,19 +582,21 @@ void rs_guard_try_new(void)
 	tries->begun = ticks();
 }
 
+static bool has_ticket(const struct rs_guard_event *e) { return e->what >> 56 != RS_GUARD_CALL && e->what >> 56 != RS_GUARD_CLOCK && e->ticket != RS_GUARD_UNORDERED; }
+
 /* Has another thread taken what the crash's had taken by its last event? It gave it back behind that. */
 static bool blocks(void)
 {
 	const struct tries *s = tries;
 	const struct rs_guard_log *t = rs_guard_log(s->crasher);
 	const struct rs_guard_event *last = s->crash.at ? &t->event[s->crash.at - 1] : NULL;
-	if (!last || last->ticket == RS_GUARD_UNORDERED || last->what >> 56 == RS_GUARD_CALL)
+	if (!last || !has_ticket(last))
 		return false;
 	uint64_t object = RS_GUARD_WHAT(last->what, 0);
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
 		for (uint32_t k = 0; i != s->crasher && k < s->crash.other[i]; k++) {
 			const struct rs_guard_event *e = &rs_guard_log(i)->event[k];
-			if (RS_GUARD_WHAT(e->what, 0) == object && e->what >> 56 != RS_GUARD_CALL && e->ticket != RS_GUARD_UNORDERED && e->ticket > last->ticket)
+			if (RS_GUARD_WHAT(e->what, 0) == object && has_ticket(e) && e->ticket > last->ticket)
 				return true;
 		}
 	return false;

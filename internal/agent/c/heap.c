@@ -172,7 +172,7 @@ static bool blocks_ready(void)
 	return true;
 }
 
-static bool foreign; /* guard bytes were asked for, and the heap is another allocator's */
+static bool foreign; /* guard was asked for, with guard bytes or epochs, and the heap is another allocator's */
 
 /* Where the next allocator is not glibc's, the program may have other dealings with it. */
 void rs_heap_begin(void)
@@ -181,8 +181,8 @@ void rs_heap_begin(void)
 		return;
 	bool guard = rs_config.allocator >> 8;
 	if (dl_iterate_phdr(is_glibc, NULL) != 1) {
-		foreign = guard;
-		if (!guard)
+		foreign = guard || rs_config.guard;
+		if (!foreign)
 			rs_os_say("its heap is that of another allocator than libc's, and not the agent's own", 0);
 	} else if (rs_alloc_begin(rs_config.allocator) && guard) {
 		rs_evidence_begin();
@@ -191,9 +191,10 @@ void rs_heap_begin(void)
 
 bool rs_heap_foreign(void) { return foreign; }
 
+/* Without guard bytes no block is looked at, whoever hands it out. */
 void rs_heap_begun(struct rs_thread *t)
 {
-	if (foreign)
+	if (foreign && rs_config.allocator >> 8)
 		rs_notice(t, RS_NOTICE_FOREIGN_HEAP, 0, 0);
 }
 

@@ -7,6 +7,7 @@
 #include "calls.h"
 #include "core.h"
 #include "guardsignal.h"
+#include "guardsync.h"
 #include "guardsys.h"
 #include <errno.h>
 
@@ -49,6 +50,8 @@ uint8_t rs_call_class[RS_CALL_ROWS];
 /* What our functions leave below rsp would be what later functions find in variables that they do not set, and not the same in a recording and in its re-execution. Changes rcx, rdi, r11; with DF clear. */
 #define CLEAR_BYTES 1536
 #define CLEAR "	cmpl $0, rs_guard_on(%rip)\n	je 19f\n	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(CLEAR_BYTES) " / 8, %ecx\n	leaq -" XSTR(CLEAR_BYTES) "(%rsp), %rdi\n	rep stosq\n	movq %r11, %rax\n19:\n"
+/* The same behind the vdso: what is below that was not touched, or put back. */
+#define CLEAR_VDSO "	.set i, 8\n	.rept " XSTR(RS_VDSO_BELOW) " / 8\n	movq $0, -i(%rsp)\n	.set i, i + 8\n	.endr\n"
 /* The same of what rs_hook_c left: where it was called from, and the flags. */
 #define FORGET_C "	movq $0, -8(%rsp)\n	movq $0, -24(%rsp)\n"
 /* What is left of the frame, below rsp again: registers that the call does not take have what functions before it left there. Keeps the flags. */
@@ -280,15 +283,66 @@ __asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_ho
 	"	pushq %r10\n"
 	".cfi_adjust_cfa_offset 8\n"
 	"	call rs_guard_vdso\n"
-	"	pushfq\n	cld\n"
-	CLEAR
-	"	popfq\n"
 	"	addq $24, %rsp\n"
 	".cfi_adjust_cfa_offset -24\n"
+	CLEAR_VDSO
 	"	ret\n"
 	".cfi_endproc\n"
 	"rs_vdso_hook_end:\n"
 	".size rs_vdso_hook, .-rs_vdso_hook\n");
+
+/* Of the stack pointer with which the vdso was called 248 bytes are left for what is behind rs_vdso_hook's three words, then what is below is kept, as far as functions of ours come; where there is no room for it yet it is cleared. */
+#define KEPT_FRAME 216
+__asm__(".p2align 4\n.globl rs_guard_vdso_slowly\n.hidden rs_guard_vdso_slowly\n.type rs_guard_vdso_slowly, @function\n"
+	"rs_guard_vdso_slowly:\n"
+	".cfi_startproc\n"
+	"	subq $" XSTR(KEPT_FRAME) ", %rsp\n"
+	".cfi_adjust_cfa_offset " XSTR(KEPT_FRAME) "\n"
+	"	movq %rdi, 24(%rsp)\n	movq %rsi, 32(%rsp)\n	movq %rcx, 40(%rsp)\n"
+	"	movq 8+" XSTR(KEPT_FRAME) "(%rsp), %rax\n	movq %rax, (%rsp)\n"
+	"	movq 16+" XSTR(KEPT_FRAME) "(%rsp), %rax\n	movq %rax, 8(%rsp)\n"
+	"	leaq 40+" XSTR(KEPT_FRAME) "(%rsp), %rax\n	movq %rax, 16(%rsp)\n"
+	"	movq rs_guard_below@gottpoff(%rip), %rax\n	movq %fs:(%rax), %rax\n	movq %rax, 48(%rsp)\n"
+	"	testq %rax, %rax\n	jz 1f\n"
+	"	movq %rax, %rdi\n	leaq -" XSTR(RS_GUARD_BELOW_ROOM) "(%rsp), %rsi\n	movl $" XSTR(RS_GUARD_BELOW_ROOM) " / 8, %ecx\n	cld\n	rep movsq\n"
+	"1:	movq 24(%rsp), %rdi\n	movq 32(%rsp), %rsi\n	movq 40(%rsp), %rcx\n"
+	"	call rs_guard_vdso_kept\n"
+	"	leaq -" XSTR(RS_GUARD_BELOW_ROOM) "(%rsp), %rdi\n	movl $" XSTR(RS_GUARD_BELOW_ROOM) " / 8, %ecx\n	movq 48(%rsp), %rsi\n	cld\n"
+	"	testq %rsi, %rsi\n	jz 2f\n"
+	"	rep movsq\n"
+	"3:	addq $" XSTR(KEPT_FRAME) ", %rsp\n"
+	".cfi_adjust_cfa_offset -" XSTR(KEPT_FRAME) "\n"
+	"	ret\n"
+	".cfi_adjust_cfa_offset " XSTR(KEPT_FRAME) "\n"
+	"2:	movq %rax, %rsi\n	xorl %eax, %eax\n	rep stosq\n	movq %rsi, %rax\n	jmp 3b\n"
+	".cfi_endproc\n"
+	".size rs_guard_vdso_slowly, .-rs_guard_vdso_slowly\n");
+_Static_assert(KEPT_FRAME + 32 <= RS_VDSO_BELOW && KEPT_FRAME % 16 == 8, "what is kept is below what is cleared");
+
+#define MEASURED 512
+#define PATTERN "	movabsq $0x5b1c7e93a2d46f08, %rax\n"
+__asm__(".p2align 4\n.globl rs_vdso_measure\n.hidden rs_vdso_measure\n.type rs_vdso_measure, @function\n"
+	"rs_vdso_measure:\n"
+	".cfi_startproc\n"
+	"	pushq %rbx\n"
+	".cfi_adjust_cfa_offset 8\n"
+	".cfi_rel_offset %rbx, 0\n"
+	"	movq %rcx, %rbx\n	movq %rdi, %r8\n"
+	"	leaq -" XSTR(MEASURED) "(%rsp), %rdi\n	movl $" XSTR(MEASURED) " / 8, %ecx\n" PATTERN "	cld\n	rep stosq\n"
+	"	movq %r8, %rdi\n"
+	"	call *%rdx\n"
+	"	movq %rax, %r8\n"
+	"	leaq -" XSTR(MEASURED) "(%rsp), %rdi\n	movl $" XSTR(MEASURED) " / 8, %ecx\n" PATTERN "	repe scasq\n"
+	/* There is always one that is another: where it was called from. */
+	"	leaq 8(,%rcx,8), %rcx\n"
+	"	movq %rcx, (%rbx)\n"
+	"	movq %r8, %rax\n"
+	"	popq %rbx\n"
+	".cfi_adjust_cfa_offset -8\n"
+	".cfi_restore %rbx\n"
+	"	ret\n"
+	".cfi_endproc\n"
+	".size rs_vdso_measure, .-rs_vdso_measure\n");
 
 long rs_hooked_sys6(long n, long a, long b, long c, long d, long e, long f)
 {
