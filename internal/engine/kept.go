@@ -120,6 +120,37 @@ func (m *Module) Keep(name string, b []byte) {
 	}
 }
 
+// Hinted gives what Hint was given for a module of the same build ID and the same segments under a name, without looking at its code, which Kept does: another file may say the same of itself, so what comes is to be
+// looked at again.
+func (m *Module) Hinted(name string) ([]byte, bool) {
+	if m.BuildID == "" {
+		return nil, false
+	}
+	return m.cache.Load(m.claimed() + "." + name)
+}
+
+// Hint keeps what Hinted gives. The name is part of a file's.
+func (m *Module) Hint(name string, b []byte) {
+	if m.BuildID != "" && !m.closed.Load() {
+		m.cache.Store(m.claimed()+"."+name, b)
+	}
+}
+
+// claimed hashes what a module says it is.
+func (m *Module) claimed() string {
+	h := sha256.New()
+	h.Write(build())
+	h.Write([]byte(m.BuildID))
+	var words []byte
+	for _, s := range m.Image.Segments() {
+		for _, v := range [...]uint64{s.Addr, s.Size, s.FileSize, s.Offset, uint64(s.Flags)} {
+			words = binary.LittleEndian.AppendUint64(words, v)
+		}
+	}
+	h.Write(words)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
 // countKept adds a module to the figures.
 func (m *Module) countKept(s *Stats) {
 	if m.learnt {

@@ -85,3 +85,27 @@ func TestKept(t *testing.T) {
 		t.Error("the same for other code")
 	}
 }
+
+// What is kept by a build ID is there without a look at the code, for the same build ID alone.
+func TestHinted(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	c := cache.Open("code", cacheMost)
+	const libc = "/lib/x86_64-linux-gnu/libc.so.6"
+	hinted := func(id string) string {
+		m := moduleOf(t, libc, 0x7f0000000000, c)
+		m.BuildID = id
+		b, ok := m.Hinted("thing")
+		if m.Hint("thing", []byte(id)); m.learnt {
+			t.Error("the code was looked at")
+		}
+		if !ok {
+			return "nothing"
+		}
+		return string(b)
+	}
+	for _, x := range [][2]string{{"", "nothing"}, {"", "nothing"}, {"12", "nothing"}, {"12", "12"}, {"34", "nothing"}, {"12", "12"}} {
+		if got := hinted(x[0]); got != x[1] {
+			t.Errorf("of %q there is %q, not %q", x[0], got, x[1])
+		}
+	}
+}

@@ -284,50 +284,65 @@ func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 
 func reaches(from, to uint64) bool { d := int64(to - from); return d == int64(int32(d)) }
 
-// A Locking has libc's locks patched besides, and tells of those that are not. It is an engine's client.
+// A Locking has libc's locks patched besides, and clocks, and tells of those that are not. It is an engine's client.
 type Locking struct {
 	Client
-	Left func(text string) // may be called by several goroutines
+	Clocks bool
+	Left   func(text string) // may be called by several goroutines
 
 	mu    sync.Mutex
-	taken map[*engine.Module][]uint64
+	taken map[*engine.Module]wanted
 }
+
+// wanted is where a module takes locks, and where it reads the clock.
+type wanted struct{ locks, clocks []uint64 }
 
 // Sites gives the sites of a module.
 func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	sites, locks := c.Client.Sites(p, m), Locks(p, m)
-	var taken []uint64
+	var w wanted
 	for _, s := range locks {
 		if _, takes := s.Recipe.(*taking); takes {
-			taken = append(taken, s.At)
+			w.locks = append(w.locks, s.At)
 		}
 	}
-	if len(taken) > 0 {
+	sites = append(sites, locks...)
+	if c.Clocks {
+		clocks := Clocks(p, m)
+		for _, s := range clocks {
+			w.clocks = append(w.clocks, s.At)
+		}
+		sites = append(sites, clocks...)
+	}
+	if len(w.locks)+len(w.clocks) > 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.taken == nil {
-			c.taken = map[*engine.Module][]uint64{}
+			c.taken = map[*engine.Module]wanted{}
 		}
-		c.taken[m] = taken
+		c.taken[m] = w
 	}
-	sites = append(sites, locks...)
 	slices.SortFunc(sites, func(a, b patch.Site) int { return cmp.Compare(a.At, b.At) })
 	return sites
 }
 
-// Patched tells of locks that are left.
+// Patched tells of locks and clocks that are left.
 func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *patch.Patch) {
 	c.mu.Lock()
-	taken := c.taken[m]
+	w := c.taken[m]
 	delete(c.taken, m)
 	c.mu.Unlock()
-	left := 0
-	for _, a := range taken {
-		if at(a) == nil {
-			left++
+	tell := func(places []uint64, does, so string) {
+		left := 0
+		for _, a := range places {
+			if at(a) == nil {
+				left++
+			}
+		}
+		if left > 0 {
+			c.Left(fmt.Sprintf("process %d: %s %s in %d places, of which %d could not be patched: %s", p.PID, m.Path, does, len(places), left, so))
 		}
 	}
-	if left > 0 {
-		c.Left(fmt.Sprintf("process %d: %s takes its own locks in %d places, of which %d could not be patched: their order is not recorded", p.PID, m.Path, len(taken), left))
-	}
+	tell(w.locks, "takes its own locks", "their order is not recorded")
+	tell(w.clocks, "reads the processor's clock", "what it gives there is not recorded")
 }

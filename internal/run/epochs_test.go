@@ -230,6 +230,23 @@ func TestEpochsOfMappings(t *testing.T) {
 	}
 }
 
+// What rdtsc and rdtscp give is recorded: counters in slots that the clock chooses (as InnoDB's are) differed in every epoch. Flags, registers and the red zone are kept over them.
+func TestEpochsOfClocks(t *testing.T) {
+	for _, threads := range []string{"1", "2", "4"} {
+		t.Run(threads, func(t *testing.T) {
+			counts := asNatively(t, path("clocks"), threads)
+			for name, n := range counts {
+				if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" && verdict != "stack" {
+					t.Errorf("%s: %d", name, n)
+				}
+			}
+			if counts["executed again: identical"] < 2 {
+				t.Error("hardly an epoch was executed again")
+			}
+		})
+	}
+}
+
 // A place that one thread unmaps is given to another's next mapping: a re-execution that asked for it before the first had given it up had EEXIST ("call-result"; x264, which maps each picture, in a sixth of its epochs).
 func TestEpochsOfPlaces(t *testing.T) {
 	counts := asNatively(t, path("mapped"), "places")

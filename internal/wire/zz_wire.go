@@ -373,14 +373,16 @@ func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
 type PatchFunc uint8
 
 const (
-	PatchFuncNone        PatchFunc = 0
-	PatchFuncSyscallHook PatchFunc = 1
-	PatchFuncVdsoHook    PatchFunc = 2
-	PatchFuncRuns        PatchFunc = 3
-	PatchFuncAccess      PatchFunc = 4
-	PatchFuncShareTable  PatchFunc = 5
-	PatchFuncShareString PatchFunc = 6
-	PatchFuncLockHook    PatchFunc = 7
+	PatchFuncNone               PatchFunc = 0
+	PatchFuncSyscallHook        PatchFunc = 1
+	PatchFuncVdsoHook           PatchFunc = 2
+	PatchFuncRuns               PatchFunc = 3
+	PatchFuncAccess             PatchFunc = 4
+	PatchFuncShareTable         PatchFunc = 5
+	PatchFuncShareString        PatchFunc = 6
+	PatchFuncLockHook           PatchFunc = 7
+	PatchFuncClockHook          PatchFunc = 8
+	PatchFuncClockProcessorHook PatchFunc = 9
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }

@@ -57,6 +57,9 @@ extern char rs_syscall_hook[] __attribute__((visibility("hidden")));
 extern char rs_syscall_hook_end[] __attribute__((visibility("hidden")));
 /* Likewise where libc takes its own locks: guardlock.c. */
 extern char rs_lock_hook[] __attribute__((visibility("hidden")));
+/* In place of rdtsc, and of rdtscp: guardclock.c. */
+extern char rs_clock_hook[] __attribute__((visibility("hidden")));
+extern char rs_clock_processor_hook[] __attribute__((visibility("hidden")));
 /* With r11 = where to go on, r10 = the offset in struct rs_calls of the count that is raised. Changes rax and flags. */
 extern char rs_vdso_hook[] __attribute__((visibility("hidden")));
 

@@ -22,7 +22,7 @@ uint32_t rs_guard_mode(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardsys.c) */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardsys.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
@@ -221,6 +221,7 @@ struct rs_guard_world {
 	bool session, every;       /* by wire's Config.Guard */
 	uint32_t holding, stopping; /* a thread is about to become another program, which a signal of ours would kill: no stop begins; one has begun */
 	uint64_t begun_ms;         /* the epoch */
+	uint64_t begun_ticks;      /* the same by rdtsc */
 	uint64_t soonest_ns;       /* before this time it does not end, but where it must */
 	bool unordered, swap;      /* for tests: turns are not waited for; two tickets are exchanged */
 	/* The first difference. */

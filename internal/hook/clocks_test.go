@@ -1,0 +1,98 @@
+package hook
+
+import (
+	"bytes"
+	"debug/elf"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/image"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// In place of rdtsc the hook is called below the red zone; what it does not write is the program's.
+func TestClock(t *testing.T) {
+	m := newMachine(t, &clock{siteAt, nextAt, hookAt})
+	rsp := m.GPR[x86.RSP.Num()].Bits
+	m.before, m.after = m.State, m.State
+	rax := x86.RAX.Num()
+	m.writes = map[int]bool{rax: true}
+	called := 0
+	m.run(func(in *x86.Inst) {
+		if in.Flow != x86.FlowIndirectCall {
+			t.Fatal(in.Op)
+		}
+		called++
+		if sp := m.GPR[x86.RSP.Num()].Bits; sp > rsp-128 {
+			t.Fatalf("the stack pointer is %d below", rsp-sp)
+		}
+		if got := m.GPR[rax].Bits; got != hookAt {
+			t.Fatalf("%#x is called", got)
+		}
+		m.GPR[rax], m.GPR[x86.RDX.Num()] = x86.Exactly(rand.Uint64()), x86.Exactly(rand.Uint64())
+		m.after.GPR[rax], m.after.GPR[x86.RDX.Num()] = m.GPR[rax], m.GPR[x86.RDX.Num()]
+	})
+	if called != 1 || m.GPR != m.after.GPR {
+		t.Fatalf("%d calls, then %x, not %x", called, m.GPR, m.after.GPR)
+	}
+}
+
+// The places are objdump's, in ld.so, which has many, and the bytes in the middle of an instruction are none.
+func TestClocksBegin(t *testing.T) {
+	path, err := filepath.EvalSymlinks("/lib64/ld-linux-x86-64.so.2")
+	if err != nil {
+		t.Skip(err)
+	}
+	out, err := exec.Command("objdump", "-d", path).Output()
+	if err != nil {
+		t.Skip(err)
+	}
+	want := map[uint64]bool{}
+	for _, line := range regexp.MustCompile(`(?m)^ *([0-9a-f]+):\t[0-9a-f ]+\trdtscp? *$`).FindAllSubmatch(out, -1) {
+		at, _ := strconv.ParseUint(string(line[1]), 16, 64)
+		want[at] = true
+	}
+	img, err := image.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer img.Close()
+	m, s := &engine.Module{Image: img}, starts{}
+	places, other := 0, 0
+	for _, seg := range img.Segments() {
+		if seg.Flags&elf.PF_X == 0 {
+			continue
+		}
+		code := img.Bytes(seg.Addr, seg.FileSize)
+		eachClock(code, func(i int) {
+			if at := seg.Addr + uint64(i); s.of(m).begins(m, at) != want[at] {
+				t.Errorf("%#x: begins there: %v", at, !want[at])
+			} else if want[at] {
+				places++
+			}
+		})
+		// Other places are instructions' beginnings only where the function's own code says so.
+		for i := 0; i < len(code); i += 37 {
+			if !s.begins(m, seg.Addr+uint64(i)) {
+				other++
+			}
+		}
+	}
+	if places == 0 || places != len(want) || other == 0 {
+		t.Errorf("%d of %d places; %d others do not begin an instruction", places, len(want), other)
+	}
+}
+
+func TestEachClock(t *testing.T) {
+	code := bytes.Join([][]byte{{0x0f}, opRdtscp, opRdtsc, {0x0f, 0x01}, opRdtsc, opRdtscp, {0x0f}}, nil)
+	var got []int
+	eachClock(code, func(i int) { got = append(got, i) })
+	if want := []int{1, 4, 8, 10}; len(got) != 4 || [4]int(got) != [4]int(want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+}
