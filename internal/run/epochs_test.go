@@ -366,3 +366,35 @@ func TestEpochsOfCrowds(t *testing.T) {
 		t.Errorf("%d ends took %s", ends, m[2])
 	}
 }
+
+// Where there were more threads than logs, 256 at once or since the epoch began (python's own tests of thread-local variables come that far), those without waited in glibc, and woke who waits there: nobody who waits for them by guard's waits. So a program stood
+// still: 300 threads in turn, 2,000 one after another who post as they end, and threads that are made after the process has shut itself in. With more objects than there is room for a mutex was given back by glibc's wait for a condition, which wakes nobody
+// either.
+func TestEpochsOfSwarms(t *testing.T) {
+	ofAgent(t)
+	for _, args := range [][]string{{"threads", "300"}, {"brief", "2000"}, {"off", "20"}, {"objects", "40000"}} {
+		t.Run(args[0], func(t *testing.T) {
+			t.Parallel()
+			native := finish(t, exec.Command(path("swarm"), args...))
+			for _, every := range []bool{false, true} {
+				r, counts := epochsBy(t, map[string]any{"On": true, "Every": every, "Most": 50 * time.Millisecond}, append([]string{path("swarm")}, args...)...)
+				if native.code != 0 || r.stdout != native.stdout || r.code != 0 {
+					t.Errorf("%+v\nnatively %+v", r, native)
+				}
+				if args[0] != "off" && counts["epochs"] == 0 {
+					t.Errorf("%v", counts)
+				}
+			}
+		})
+	}
+}
+
+// Objects of synchronisation come and go, and there was no room for more than 24,576 in the life of a process: then each epoch was lost. Those for which nobody waits are forgotten where an epoch ends.
+func TestEpochsForgetObjects(t *testing.T) {
+	ofAgent(t)
+	r, counts := epochsBy(t, map[string]any{"On": true, "Every": true, "Most": 20 * time.Millisecond}, path("swarm"), "objects", "120000")
+	t.Log(counts)
+	if same := counts["executed again: identical"] + counts["executed again: stack"]; r.code != 0 || same < counts["lost: objects"] || same < 2 {
+		t.Errorf("%+v, %v", r, counts)
+	}
+}

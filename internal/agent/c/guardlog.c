@@ -11,16 +11,17 @@
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
+enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, SPARES = 1 << 15, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
 
 static struct rs_guard_world *world;
-static struct rs_guard_log *logs;
+static struct rs_guard_log *logs, *spares;
 static struct rs_guard_object *objects;
 static uint32_t *used;             /* the objects in use */
-static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS]; char below[LOGS][RS_GUARD_BELOW_ROOM]; } *own;
+static struct own { struct rs_guard_slot slot[OBJECTS]; struct rs_guard_node node[LOGS + SPARES]; char below[LOGS][RS_GUARD_BELOW_ROOM]; } *own;
 uint32_t rs_guard_on;
 struct rs_guard_view rs_guard_view;
 __thread struct rs_guard_log *rs_guard_mine;
+static __thread struct rs_guard_log *spare_mine __attribute__((tls_model("initial-exec")));
 __thread char *rs_guard_below;
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
@@ -78,12 +79,59 @@ struct rs_guard_log *rs_guard_self(void)
 	return RS_LIKELY(t && t->tid) ? t : rs_guard_on ? find_self() : NULL;
 }
 
+/* Of threads that have ended without a word. */
+static void free_spares(void)
+{
+	for (uint32_t i = 0, n = LOAD(world->spares); i < n && i < SPARES; i++) {
+		uint32_t tid = LOAD(spares[i].tid);
+		if (tid && !rs_world_lives(tid))
+			__atomic_compare_exchange_n(&spares[i].tid, &tid, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+	}
+}
+
+static struct rs_guard_log *take_spare(uint32_t tid)
+{
+	uint32_t n = LOAD(world->spares), none = 0;
+	for (uint32_t i = 0; i < n && i < SPARES; i++, none = 0)
+		if (!LOAD(spares[i].tid) && __atomic_compare_exchange_n(&spares[i].tid, &none, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			return &spares[i];
+	n = __atomic_fetch_add(&world->spares, 1, __ATOMIC_ACQ_REL);
+	if (n < SPARES) {
+		STORE(spares[n].tid, tid);
+		spares[n].index = LOGS + n;
+		return &spares[n];
+	}
+	__atomic_fetch_sub(&world->spares, 1, __ATOMIC_ACQ_REL);
+	return NULL;
+}
+
+struct rs_guard_log *rs_guard_spare(void)
+{
+	struct rs_guard_world *w = world;
+	if (!rs_guard_on || !w || !(w->session || LOAD(w->mode)))
+		return NULL; /* a forked child sees zeros */
+	struct rs_guard_log *t = spare_mine;
+	uint32_t tid = rs_os_tid();
+	if (RS_LIKELY(t && LOAD(t->tid) == tid))
+		return t;
+	if (!(t = take_spare(tid))) {
+		free_spares();
+		t = take_spare(tid);
+	}
+	if (t) {
+		/* As is_new does, for one that waits before glibc lets it take signals. */
+		const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
+		RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
+	}
+	return spare_mine = t;
+}
+
 /* --- objects ----------------------------------------------------------------------------------------------------------------- */
 
 /* Its index; OBJECTS: there is none. Keys stay: what a rollback undoes of an object is its slot. */
 static uint32_t index_of(uint64_t key, bool make)
 {
-	for (uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (OBJECTS - 1);; i = (i + 1) & (OBJECTS - 1)) {
+	for (uint32_t i = rs_guard_place(key);; i = (i + 1) & (OBJECTS - 1)) {
 		uint64_t k = __atomic_load_n(&objects[i].key, __ATOMIC_RELAXED);
 		if (k == key)
 			return i;
@@ -237,6 +285,8 @@ uint64_t rs_guard_next(const struct rs_guard_log *t)
 bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 {
 	uint64_t what = RS_GUARD_WHAT(object, kind);
+	if (RS_UNLIKELY(rs_guard_is_spare(t)))
+		return false;
 	if (rs_guard_signals(t, what))
 		return true;
 	uint32_t gate = LOAD(world->gate);
@@ -254,6 +304,10 @@ static int32_t result_of(const struct rs_guard_event *e) { return rs_guard_more(
 bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was)
 {
 	uint64_t what = RS_GUARD_WHAT(object, kind);
+	if (was)
+		*was = (struct rs_guard_event){0};
+	if (RS_UNLIKELY(rs_guard_is_spare(t)))
+		return false;
 	if (RS_UNLIKELY(LOAD(world->mode) == RS_GUARD_REPLAY))
 		rs_guard_try_before(t);
 	for (;;) {
@@ -323,6 +377,8 @@ static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32
 void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
 {
 	uint64_t what = RS_GUARD_WHAT(object, kind);
+	if (RS_UNLIKELY(rs_guard_is_spare(t)))
+		return;
 	/* A stop in here would be of an event that is half in one epoch and half in the next. */
 	STORE(t->inner, RS_GUARD_INNER);
 	RS_BARRIER();
@@ -481,13 +537,14 @@ long rs_guard_log_begin(void)
 {
 	struct rs_guard_world *w = rs_guard_map(sizeof *w);
 	logs = rs_guard_map(LOGS * sizeof *logs);
+	spares = rs_guard_map(SPARES * sizeof *spares);
 	objects = rs_guard_map(OBJECTS * sizeof *objects);
 	used = rs_guard_map(OBJECTS * sizeof *used);
 	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + HUGE_BYTES + RS_PAGE), *bytes = rs_guard_map((size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
 	if (w)
 		w->skip = rs_guard_map(RS_GUARD_SKIPS * 16);
-	if (!w || !w->skip || !logs || !objects || !used || !events || !bytes || !own)
+	if (!w || !w->skip || !logs || !spares || !objects || !used || !events || !bytes || !own)
 		return -ENOMEM;
 	events = (char *)(((uintptr_t)events + RS_PAGE + HUGE_BYTES - 1) & -(uintptr_t)HUGE_BYTES);
 	for (uint32_t i = 0; i < LOGS; i++) {
@@ -506,8 +563,45 @@ long rs_guard_log_begin(void)
 	return 0;
 }
 
+/* In whose slot does a thread sleep? The slot may not say so: who was woken does for the others, and has perhaps not run yet. */
+static void note_sleepers(const struct rs_guard_log *of, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		uintptr_t in = (uintptr_t)of[i].wait - (uintptr_t)own->slot;
+		if (of[i].tid && of[i].state == RS_GUARD_WAITS && in < sizeof own->slot)
+			objects[in / sizeof *own->slot].sleepers = 1;
+	}
+}
+
+/* Objects come and go, and their addresses are used again: where there are many, those for which nobody waits are forgotten. The others keep their places, and what leads there. */
+static void forget_objects(void)
+{
+	enum { MANY = OBJECTS / 2 };
+	const uint64_t nobody = UINT64_MAX;
+	if (world->objects < MANY)
+		return;
+	uint32_t kept = 0;
+	note_sleepers(logs, world->logs);
+	note_sleepers(spares, world->spares);
+	for (uint32_t i = 0; i < OBJECTS; i++) {
+		const struct rs_guard_slot *s = &own->slot[i];
+		bool is = objects[i].key != 0 && objects[i].key != nobody;
+		if (is && (objects[i].sleepers || s->waiters || s->lock || s->head || s->tail))
+			used[kept++] = i;
+		else if (objects[i].key)
+			objects[i] = (struct rs_guard_object){0};
+	}
+	for (uint32_t k = 0; k < kept; k++)
+		for (uint32_t i = rs_guard_place(objects[used[k]].key); i != used[k]; i = (i + 1) & (OBJECTS - 1))
+			if (!objects[i].key)
+				objects[i].key = nobody;
+	world->objects = kept;
+}
+
 static void reset(bool new)
 {
+	if (new)
+		forget_objects();
 	for (uint32_t k = 0; k < world->objects; k++) {
 		struct rs_guard_object *o = &objects[used[k]];
 		o->turn = o->sleepers = 0;
@@ -569,6 +663,10 @@ void rs_guard_log_new(void)
 		if (t->tid && t->outside)
 			lost = t->outside_why;
 	}
+	free_spares();
+	for (uint32_t i = 0; i < world->spares; i++)
+		if (spares[i].tid)
+			lost = RS_GUARD_LOST_THREADS;
 	reset(true);
 	rs_guard_threads_new();
 	rs_guard_try_new();

@@ -71,9 +71,14 @@ struct rs_guard_log {
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
 	char *bytes;
 } __attribute__((aligned(64)));
+static inline bool rs_guard_is_spare(const struct rs_guard_log *t) { return !t->event; }
 
 /* The calling thread's log; NULL: there is none (guard is off, a vfork child, the coordinator, or there are too many threads). */
 struct rs_guard_log *rs_guard_self(void) RS_HIDDEN;
+/* Of a thread that has none: something in its place, by which it waits, is waited for and wakes as all others do (a wait of glibc's own wakes, and is woken by, nobody who waits here). It has no events: while there is such a thread each
+ * epoch is lost. NULL: a forked child, where all is native; or there are tens of thousands of threads. */
+struct rs_guard_log *rs_guard_spare(void) RS_HIDDEN;
+static inline bool rs_guard_is_spare(const struct rs_guard_log *t);
 
 /* --- events ------------------------------------------------------------------------------------------------------------ */
 
@@ -153,10 +158,12 @@ enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 1
 /* What quick acts look at, set once. objects: as slots. */
 extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
 extern __thread struct rs_guard_log *rs_guard_mine __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* or NULL: ask rs_guard_self */
-/* The object of that key, if there is one. Keys stay. */
+/* Where a key's object is looked for first. */
+static inline uint32_t rs_guard_place(uint64_t key) { return (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (RS_GUARD_OBJECTS - 1); }
+/* The object of that key, if there is one. Keys stay while an epoch lasts. */
 static inline struct rs_guard_object *rs_guard_object(uint64_t key)
 {
-	for (uint32_t i = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 49) & (RS_GUARD_OBJECTS - 1);; i = (i + 1) & (RS_GUARD_OBJECTS - 1)) {
+	for (uint32_t i = rs_guard_place(key);; i = (i + 1) & (RS_GUARD_OBJECTS - 1)) {
 		struct rs_guard_object *o = &rs_guard_view.objects[i];
 		uint64_t k = __atomic_load_n(&o->key, __ATOMIC_RELAXED);
 		if (RS_LIKELY(k == key))
@@ -189,12 +196,12 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_
 /* REPLAY: what the thread's next event is; 0: none, or RECORD. */
 uint64_t rs_guard_next(const struct rs_guard_log *t) RS_HIDDEN;
 
-/* Opens what is between before and after without standing at an end of epoch; false: not in RECORD. */
+/* Opens what is between before and after without standing at an end of epoch; false: in a re-execution. */
 static inline bool rs_guard_begin_act(struct rs_guard_log *t)
 {
 	__atomic_store_n(&t->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
 	RS_BARRIER();
-	if (rs_guard_mode() == RS_GUARD_RECORD)
+	if (rs_guard_mode() != RS_GUARD_REPLAY || rs_guard_is_spare(t))
 		return true;
 	t->inner = 0;
 	return false;
@@ -214,7 +221,7 @@ struct rs_guard_world {
 	uint32_t mode, ending;     /* ending: every thread stops at its next event. The first two: rs_guard_plainly */
 	uint32_t gate;             /* futex: changed when those who stand may go on */
 	uint32_t ended;            /* futex: raised when somebody comes to a stand */
-	uint32_t logs;
+	uint32_t logs, spares;     /* so many were ever used */
 	uint32_t lost;             /* RS_GUARD_LOST_… */
 	uint32_t soon;             /* the coordinator knows that it is to end it soon */
 	uint32_t objects;

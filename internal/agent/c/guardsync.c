@@ -15,6 +15,8 @@
 static struct rs_guard_log *self(uintptr_t sp)
 {
 	struct rs_guard_log *t = rs_guard_self();
+	if (RS_UNLIKELY(!t))
+		t = rs_guard_spare();
 	if (t)
 		t->sp = sp;
 	return t;
@@ -400,7 +402,7 @@ static bool wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread
 	for (;;) {
 		if (rs_guard_pause(t, (uintptr_t)m, RS_GUARD_COND_WAKE))
 			continue;
-		bool replay = rs_guard_mode() == RS_GUARD_REPLAY;
+		bool replay = rs_guard_mode() == RS_GUARD_REPLAY && !rs_guard_is_spare(t);
 		if (replay && rs_guard_next(t) == RS_GUARD_WHAT(c, RS_GUARD_COND_TIMEOUT)) {
 			if (!rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND_TIMEOUT, NULL))
 				continue;
@@ -423,6 +425,20 @@ static bool wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread
 	}
 }
 
+/* There is no room for another object: a wait that is over soon, as all may be. glibc's own would give the mutex back without waking who waits for it here. */
+static int wait_briefly(struct rs_guard_log *t, pthread_mutex_t *m, int clock, const struct timespec *abstime)
+{
+	const struct timespec slice = {0, 1000000};
+	struct timespec now = {0};
+	rs_guard_mutex_unlock(m);
+	RS_SYS2(SYS_clock_gettime, clock, &now);
+	bool late = abstime && (now.tv_sec > abstime->tv_sec || (now.tv_sec == abstime->tv_sec && now.tv_nsec >= abstime->tv_nsec));
+	if (!late)
+		RS_SYS2(SYS_nanosleep, &slice, NULL);
+	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false});
+	return late ? ETIMEDOUT : 0;
+}
+
 int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, uintptr_t sp)
 {
 	unsigned flags = c->__data.__wrefs;
@@ -431,14 +447,16 @@ int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const s
 	if (abstime && (!rs_valid_timeout(abstime) || !rs_valid_clock(clock)))
 		return RS_GUARD_PASS;
 	struct rs_guard_log *t = self(sp);
-	struct rs_guard_slot *s = t ? rs_guard_slot((uintptr_t)c, true) : NULL;
-	if (!s)
+	if (!t)
 		return RS_GUARD_PASS;
 	if (clock < 0)
 		clock = flags & MONOTONIC ? CLOCK_MONOTONIC : CLOCK_REALTIME;
 	REAL(pthread_testcancel)();
 	if ((m->__data.__kind & TYPE) == PTHREAD_MUTEX_ERRORCHECK && (uint32_t)m->__data.__owner != t->tid)
 		return EPERM;
+	struct rs_guard_slot *s = rs_guard_slot((uintptr_t)c, true);
+	if (!s)
+		return wait_briefly(t, m, clock, abstime);
 	rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND, NULL);
 	lock_slot(s);
 	enqueue(s, t->index);
@@ -458,7 +476,7 @@ int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp)
 		return pass();
 	struct rs_guard_log *t = self(sp);
 	struct rs_guard_slot *s = t ? rs_guard_slot((uintptr_t)c, true) : NULL;
-	if (!s || flags >> WAITERS)
+	if (!s)
 		return RS_GUARD_PASS;
 	rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND_SIGNAL, NULL);
 	RS_GUARD_GIVES((uintptr_t)c, false);
@@ -477,6 +495,11 @@ int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp)
 	}
 	rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND_SIGNAL, all, true);
 	unlock_slot(s);
+	/* Some wait in glibc since before there was a log; that more wake up than were to be is nothing that a program may mind. */
+	if (RS_UNLIKELY(flags >> WAITERS)) {
+		rs_guard_lost(RS_GUARD_LOST_KIND);
+		return all ? REAL(pthread_cond_broadcast)(c) : REAL(pthread_cond_signal)(c);
+	}
 	return 0;
 }
 
