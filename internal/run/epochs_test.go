@@ -394,7 +394,9 @@ func TestEpochsForgetObjects(t *testing.T) {
 	ofAgent(t)
 	r, counts := epochsBy(t, map[string]any{"On": true, "Every": true, "Most": 20 * time.Millisecond}, path("swarm"), "objects", "120000")
 	t.Log(counts)
-	if same := counts["executed again: identical"] + counts["executed again: stack"]; r.code != 0 || same < counts["lost: objects"] || same < 2 {
+	same := counts["executed again: identical"] + counts["executed again: stack"]
+	// Where a busy machine lets an end not be had in 300 ms the next one is put off by seconds.
+	if r.code != 0 || counts["ends that were not to be had"] == 0 && (same < counts["lost: objects"] || same < 2) {
 		t.Errorf("%+v, %v", r, counts)
 	}
 }
