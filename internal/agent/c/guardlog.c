@@ -11,7 +11,7 @@
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
+enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = RS_GUARD_BYTES, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = RS_GUARD_NEARLY_BYTES };
 
 static struct rs_guard_world *world;
 static struct rs_guard_log *logs;
@@ -360,6 +360,19 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 
 /* --- calls ----------------------------------------------------------------------------------------------------------------------------- */
 
+/* Likewise of bytes, from the second page on: a log that has few is not worth a call. */
+static __attribute__((noinline)) void make_bytes_ready(struct rs_guard_log *t, uint32_t end)
+{
+	enum { MOST = 64 * RS_PAGE };
+	uint32_t from = t->bytes_ready ? t->bytes_ready : RS_PAGE, to = from;
+	while (to < end)
+		to += to < MOST ? to : MOST;
+	to = to < BYTES ? to : BYTES;
+	if (to > from)
+		RS_SYS3(SYS_madvise, t->bytes + from, to - from, 23 /* MADV_POPULATE_WRITE */);
+	t->bytes_ready = to;
+}
+
 void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes)
 {
 	uint32_t room = 8 + ((bytes + 7) & ~7u);
@@ -367,6 +380,8 @@ void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result,
 		rs_guard_lost(RS_GUARD_LOST_LOG);
 		return NULL;
 	}
+	if (RS_UNLIKELY(t->bytes_at + room > t->bytes_ready))
+		make_bytes_ready(t, t->bytes_at + room);
 	char *p = t->bytes + t->bytes_at;
 	rs_os_copy(p, &result, 8);
 	t->bytes_at += room;

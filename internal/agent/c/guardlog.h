@@ -66,7 +66,7 @@ struct rs_guard_log {
 	uint32_t young;            /* its first steps are glibc's */
 	char *end_stack;
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
-	uint32_t ready;            /* so many events have their pages present */
+	uint32_t ready, bytes_ready; /* so many events, and bytes, have their pages present */
 	uint32_t reads;            /* guardsys.c */
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
 	char *bytes;
@@ -149,7 +149,7 @@ struct rs_guard_slot {
 };
 /* An object's order, in the arena: a line each, as neighbours may be other threads'. */
 struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers, waits /* its slot may have waiters; set behind them */; } __attribute__((aligned(64)));
-enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 19, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7, RS_GUARD_RUN = 255 /* taken once more, at most */ };
+enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 19, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7, RS_GUARD_BYTES = 1 << 22, RS_GUARD_NEARLY_BYTES = RS_GUARD_BYTES / 8 * 7, RS_GUARD_RUN = 255 /* taken once more, at most */ };
 /* What quick acts look at, set once. objects: as slots. */
 extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
 extern __thread struct rs_guard_log *rs_guard_mine __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* or NULL: ask rs_guard_self */
