@@ -316,7 +316,9 @@ static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32
 		return;
 	}
 	if (RS_UNLIKELY(at >= t->ready))
-		make_ready(t);
+		make_ready(t); /* in a lost epoch, too, or no act of a new thread would be quick */
+	if (RS_UNLIKELY(rs_guard_is_lost(world)))
+		return;
 	t->event[at] = (struct rs_guard_event){what, ticket, result};
 	STORE(t->at, at + 1);
 }
@@ -376,6 +378,8 @@ static __attribute__((noinline)) void make_bytes_ready(struct rs_guard_log *t, u
 void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes)
 {
 	uint32_t room = 8 + ((bytes + 7) & ~7u);
+	if (RS_UNLIKELY(rs_guard_is_lost(world)))
+		return NULL;
 	if (bytes > BYTES || t->bytes_at + room > BYTES || t->at == EVENTS) {
 		rs_guard_lost(RS_GUARD_LOST_LOG);
 		return NULL;

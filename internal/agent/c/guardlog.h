@@ -85,7 +85,7 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 
 /* --- calls ---------------------------------------------------------------------------------------------------------------- */
 
-/* RECORD: appends a call's result, and returns room for so many bytes behind it; NULL: the log is full, the epoch cannot be re-executed (it is noted; end it). */
+/* RECORD: appends a call's result, and returns room for so many bytes behind it; NULL: the epoch is lost, perhaps now, as the log is full. */
 void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes) RS_HIDDEN;
 /* REPLAY: the thread's next event, which must be this call: its bytes (never NULL; valid until the epoch ends). NULL: there is none (rs_guard_replay_end), or it is another (it is noted that the re-execution diverged). */
 const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t *result, uint32_t *bytes) RS_HIDDEN;
@@ -238,6 +238,8 @@ static inline bool rs_guard_plainly(const struct rs_guard_world *w)
 	typedef uint64_t both __attribute__((may_alias));
 	return __atomic_load_n((const both *)w, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD;
 }
+/* The epoch will not be executed again: nobody reads what is written down of it. */
+static inline bool rs_guard_is_lost(const struct rs_guard_world *w) { return __atomic_load_n(&w->lost, __ATOMIC_RELAXED) != 0; }
 struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
 /* Before the coordinator begins. Negative errno. */
 long rs_guard_log_begin(void) RS_HIDDEN;

@@ -20,6 +20,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -475,6 +476,8 @@ static void take_piece(void *arg, const void *p, size_t n)
 
 static void write_down(struct rs_guard_log *t, struct rs_call *c)
 {
+	if (rs_guard_is_lost(rs_guard_world()))
+		return;
 	const long *a = (const long *)c->arg;
 	unsigned n = (unsigned)c->number;
 	struct noted e = {.check = c->guard_check, .offset = c->guard_offset, .file = c->guard_file, .class = c->guard_class};
@@ -858,21 +861,23 @@ void rs_guard_sys_after(struct rs_call *c) { after(c, (uintptr_t)c + RS_CALL_FRA
 /* --- quick calls ------------------------------------------------------------------------------------------------------------------------------------------ */
 
 /* Calls of which all is said here: recordable, of at most one piece of memory. What record, over and write_down do with them, without what is for others: most of what a call costs is code and tables that are in no cache, behind a kernel that has
- * used them. OTHERS: descriptor arg 0 is known to be no file that is followed. NAMELESS: arg 4 is NULL. WRITES, EVENTS: to arg 1, bytes or events as the result says. READS: likewise, from there. */
+ * used them. OTHERS: descriptor arg 0 is known to be no file that is followed. NAMELESS: arg 4 is NULL. POLLS: arg 1 is 1. WRITES, EVENTS: to arg 1, bytes or events as the result says. READS: likewise, from there. */
 enum { QUICK_CALLS = 256 };
-enum { IS_QUICK = 1, OTHERS = 2, NAMELESS = 4, MAY_WAIT = 8, WRITES_BYTES = 16, WRITES_EVENTS = 32, READS_BYTES = 64 };
+enum { IS_QUICK = 1, OTHERS = 2, NAMELESS = 4, MAY_WAIT = 8, WRITES_BYTES = 16, WRITES_EVENTS = 32, READS_BYTES = 64, POLLS_ONE = 128 };
 static const uint8_t quick_calls[QUICK_CALLS] = {
-	[SYS_read] = IS_QUICK | OTHERS | MAY_WAIT | WRITES_BYTES, [SYS_recvfrom] = IS_QUICK | NAMELESS | MAY_WAIT | WRITES_BYTES, [SYS_epoll_wait] = IS_QUICK | MAY_WAIT | WRITES_EVENTS,
+	[SYS_read] = IS_QUICK | OTHERS | MAY_WAIT | WRITES_BYTES, [SYS_recvfrom] = IS_QUICK | NAMELESS | MAY_WAIT | WRITES_BYTES, [SYS_epoll_wait] = IS_QUICK | MAY_WAIT | WRITES_EVENTS, [SYS_poll] = IS_QUICK | MAY_WAIT | POLLS_ONE,
 	[SYS_write] = IS_QUICK | OTHERS | READS_BYTES, [SYS_sendto] = IS_QUICK | READS_BYTES, [SYS_sendmsg] = IS_QUICK, [SYS_getppid] = IS_QUICK,
 };
 
 static inline unsigned quick_of(const struct rs_call *c) { return c->number < QUICK_CALLS && wakes ? quick_calls[c->number] : 0; }
 
+static inline bool fits_quick(unsigned quick, const struct rs_call *c) { return !(quick & NAMELESS && c->arg[4]) && !(quick & POLLS_ONE && (c->arg[1] != 1 || !c->arg[0])); }
+
 bool rs_guard_sys_quick(struct rs_call *c)
 {
 	struct rs_guard_log *t = rs_guard_mine;
 	unsigned quick = quick_of(c);
-	if (!quick || !t || t->outside || c->see || t->bytes_at >= RS_GUARD_NEARLY_BYTES || (quick & NAMELESS && c->arg[4]))
+	if (!quick || !t || t->outside || c->see || t->bytes_at >= RS_GUARD_NEARLY_BYTES || !fits_quick(quick, c))
 		return false;
 	if (quick & OTHERS) {
 		const struct fd *f = c->arg[0] < FDS ? &sys->fd[c->arg[0]] : NULL;
@@ -899,20 +904,9 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	return true;
 }
 
-bool rs_guard_sys_quick_over(struct rs_call *c)
+/* from, n: the piece; bytes: of the note. */
+static inline void note_quick(struct rs_guard_log *t, const struct rs_call *c, unsigned quick, uint64_t from, uint64_t n, uint32_t bytes)
 {
-	struct rs_guard_log *t = rs_guard_mine;
-	unsigned quick = quick_of(c);
-	const long *a = (const long *)c->arg;
-	uint64_t n = 0;
-	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != RS_GUARD_RECORDABLE || c->result == -EINTR || t->signals || rs_guard_mode() != RS_GUARD_RECORD || t->at >= t->quick || (quick & NAMELESS && a[4]))
-		return false;
-	if (c->result > 0 && quick & (WRITES_BYTES | WRITES_EVENTS))
-		n = quick & WRITES_EVENTS ? (uint64_t)c->result * sizeof(struct epoll_event) : c->result < a[2] ? (uint64_t)c->result : (uint64_t)a[2];
-	uint32_t bytes = (uint32_t)(sizeof(struct noted) + (n ? sizeof(struct piece) + ((n + 7) & ~7ul) : 0));
-	if (n > RS_GUARD_BYTES || t->bytes_at + 8 + bytes > t->bytes_ready)
-		return false;
-	bool waited = rs_guard_call_over(t);
 	uint64_t *to = (uint64_t *)(t->bytes + t->bytes_at);
 	struct noted *e = (struct noted *)(to + 1);
 	struct piece *p = (struct piece *)(e + 1);
@@ -926,11 +920,32 @@ bool rs_guard_sys_quick_over(struct rs_call *c)
 	e->order = order;
 	e->pieces = n != 0;
 	if (n) {
-		*p = (struct piece){(uint64_t)a[1], n};
-		rs_os_copy(p + 1, (const void *)a[1], n);
+		*p = (struct piece){from, n};
+		rs_os_copy(p + 1, (const void *)from, n);
 	}
 	t->bytes_at += 8 + bytes;
 	rs_guard_append_quickly(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL), bytes, 0);
+}
+
+bool rs_guard_sys_quick_over(struct rs_call *c)
+{
+	struct rs_guard_log *t = rs_guard_mine;
+	unsigned quick = quick_of(c);
+	const long *a = (const long *)c->arg;
+	uint64_t n = 0, from = (uint64_t)a[1];
+	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != RS_GUARD_RECORDABLE || c->result == -EINTR || t->signals || rs_guard_mode() != RS_GUARD_RECORD || t->at >= t->quick || !fits_quick(quick, c))
+		return false;
+	if (c->result > 0 && quick & (WRITES_BYTES | WRITES_EVENTS))
+		n = quick & WRITES_EVENTS ? (uint64_t)c->result * sizeof(struct epoll_event) : c->result < a[2] ? (uint64_t)c->result : (uint64_t)a[2];
+	if (c->result >= 0 && quick & POLLS_ONE)
+		from = (uint64_t)a[0] + offsetof(struct pollfd, revents), n = sizeof(short);
+	uint32_t bytes = (uint32_t)(sizeof(struct noted) + (n ? sizeof(struct piece) + ((n + 7) & ~7ul) : 0));
+	bool lost = rs_guard_is_lost(rs_guard_world());
+	if (!lost && (n > RS_GUARD_BYTES || t->bytes_at + 8 + bytes > t->bytes_ready))
+		return false;
+	bool waited = rs_guard_call_over(t);
+	if (RS_LIKELY(!lost))
+		note_quick(t, c, quick, from, n, bytes);
 	if (waited)
 		rs_guard_try_wait(t, true);
 	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
