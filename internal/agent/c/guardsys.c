@@ -699,6 +699,13 @@ static long interrupted(struct rs_guard_log *t, struct rs_call *c)
 	return 0;
 }
 
+/* What the vdso does not know it asks the kernel, by a site of its own, and it is one call. One that is left by longjmp (its argument's page is not there) is left behind. */
+static bool of_vdso(struct rs_guard_log *t, const struct rs_call *c, uintptr_t sp)
+{
+	enum { DEEPEST = 1024 };
+	return t->vdso_number && t->vdso_number == c->number && t->vdso_sp - sp < DEEPEST && t->vdso_sp != sp;
+}
+
 /* sp: the program's stack pointer. */
 static long begun(struct rs_call *c, uintptr_t sp)
 {
@@ -711,6 +718,8 @@ static long begun(struct rs_call *c, uintptr_t sp)
 	rs_guard_kept_sees(c);
 	for (;;) {
 		struct rs_guard_log *t = rs_guard_self();
+		if (t && RS_UNLIKELY(of_vdso(t, c, sp)))
+			return 1;
 		if (t)
 			t->sp = sp;
 		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
@@ -1045,7 +1054,11 @@ long rs_guard_vdso_kept(long a, long b, long c, long d, long e, long f, uint64_t
 	}
 	if (begun(&call, sp) != 0) {
 		bool measure = t && event && OWN >> clock_of(event) & 1;
+		if (t)
+			t->vdso_sp = sp, t->vdso_number = n;
 		call.result = measure ? rs_vdso_measure(a, b, function, &bytes) : real(a, b, c, d, e, f);
+		if (t)
+			t->vdso_number = 0;
 		if (measure && bytes <= VDSO_DEPTH)
 			__atomic_fetch_or(&sys->shallow[row], 1u << clock_of(event), __ATOMIC_RELAXED);
 		after(&call, sp);
