@@ -199,6 +199,8 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 	hands(c, __builtin_frame_address(0), false);
 	if (RS_LIKELY(!rs_guard_on))
 		return before(c);
+	if (RS_LIKELY(!rs_share_on) && rs_guard_sys_quick(c))
+		return 1;
 	long made = rs_guard_sys_before(c);
 	if (made != 1)
 		return made;
@@ -210,6 +212,8 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 
 RS_GENERAL long rs_call_after(struct rs_call *c)
 {
+	if (rs_guard_on && !rs_share_on && !uring_on && rs_guard_sys_quick_over(c))
+		return 0;
 	if (RS_UNLIKELY(rs_guard_on && rs_guard_sys_again(c)))
 		return 1;
 	if (RS_LIKELY(!rs_guard_on || c->guard_state != RS_GUARD_CALL_BIRTH))

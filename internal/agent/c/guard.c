@@ -112,7 +112,9 @@ long rs_guard_do_checkpoint(void)
 	struct rs_world_thread *t;
 	if (rs_guard_on)
 		rs_guard_threads_end();
-	long r = rs_checkpoint_keep();
+	/* An epoch that begins while the kernel has workers is lost: nobody goes back to its beginning, and what is written counts as written since the last one that was kept. */
+	bool workers = rs_guard_on && guard->kept != -ENOENT /* the first */ && rs_world_workers();
+	long r = workers ? -EBUSY : rs_checkpoint_keep();
 	for (uint32_t i = 0; r == 0 && (t = rs_world_thread(i)); i++) {
 		t->frame_bytes = 0;
 		if (t->tid && (r = rs_world_keep(t)) == 0)
@@ -123,10 +125,10 @@ long rs_guard_do_checkpoint(void)
 	guard->rollbacks = 0;
 	if (rs_guard_on)
 		rs_guard_log_new();
-	if (rs_guard_on && r < 0)
-		rs_guard_lost(RS_GUARD_LOST_MEMORY);
 	if (rs_guard_on && rs_world_workers())
 		rs_guard_lost(RS_GUARD_LOST_CALL);
+	if (rs_guard_on && r < 0)
+		rs_guard_lost(RS_GUARD_LOST_MEMORY);
 	return guard->kept = r;
 }
 

@@ -11,7 +11,7 @@
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = 1 << 22, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, SPARES = 1 << 15, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = BYTES / 8 * 7 };
+enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = RS_GUARD_BYTES, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, SPARES = 1 << 15, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = RS_GUARD_NEARLY_BYTES };
 
 static struct rs_guard_world *world;
 static struct rs_guard_log *logs, *spares;
@@ -369,7 +369,9 @@ static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32
 		return;
 	}
 	if (RS_UNLIKELY(at >= t->ready))
-		make_ready(t);
+		make_ready(t); /* in a lost epoch, too, or no act of a new thread would be quick */
+	if (RS_UNLIKELY(rs_guard_is_lost(world)))
+		return;
 	t->event[at] = (struct rs_guard_event){what, ticket, result};
 	STORE(t->at, at + 1);
 }
@@ -415,13 +417,30 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 
 /* --- calls ----------------------------------------------------------------------------------------------------------------------------- */
 
+/* Likewise of bytes, from the second page on: a log that has few is not worth a call. */
+static __attribute__((noinline)) void make_bytes_ready(struct rs_guard_log *t, uint32_t end)
+{
+	enum { MOST = 64 * RS_PAGE };
+	uint32_t from = t->bytes_ready ? t->bytes_ready : RS_PAGE, to = from;
+	while (to < end)
+		to += to < MOST ? to : MOST;
+	to = to < BYTES ? to : BYTES;
+	if (to > from)
+		RS_SYS3(SYS_madvise, t->bytes + from, to - from, 23 /* MADV_POPULATE_WRITE */);
+	t->bytes_ready = to;
+}
+
 void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes)
 {
 	uint32_t room = 8 + ((bytes + 7) & ~7u);
+	if (RS_UNLIKELY(rs_guard_is_lost(world)))
+		return NULL;
 	if (bytes > BYTES || t->bytes_at + room > BYTES || t->at == EVENTS) {
 		rs_guard_lost(RS_GUARD_LOST_LOG);
 		return NULL;
 	}
+	if (RS_UNLIKELY(t->bytes_at + room > t->bytes_ready))
+		make_bytes_ready(t, t->bytes_at + room);
 	char *p = t->bytes + t->bytes_at;
 	rs_os_copy(p, &result, 8);
 	t->bytes_at += room;
@@ -576,7 +595,7 @@ static void note_sleepers(const struct rs_guard_log *of, uint32_t n)
 /* Objects come and go, and their addresses are used again: where there are many, those for which nobody waits are forgotten. The others keep their places, and what leads there. */
 static void forget_objects(void)
 {
-	enum { MANY = OBJECTS / 2 };
+	enum { MANY = OBJECTS / 2, ADDRESSES = 1 << 16 /* what is below are calls and the agent's heap: few, and remembered by their object */ };
 	const uint64_t nobody = UINT64_MAX;
 	if (world->objects < MANY)
 		return;
@@ -586,7 +605,7 @@ static void forget_objects(void)
 	for (uint32_t i = 0; i < OBJECTS; i++) {
 		const struct rs_guard_slot *s = &own->slot[i];
 		bool is = objects[i].key != 0 && objects[i].key != nobody;
-		if (is && (objects[i].sleepers || s->waiters || s->lock || s->head || s->tail))
+		if (is && (objects[i].key < ADDRESSES || objects[i].sleepers || s->waiters || s->lock || s->head || s->tail))
 			used[kept++] = i;
 		else if (objects[i].key)
 			objects[i] = (struct rs_guard_object){0};

@@ -66,8 +66,10 @@ struct rs_guard_log {
 	uint32_t young;            /* its first steps are glibc's */
 	char *end_stack;
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
-	uint32_t ready;            /* so many events have their pages present */
+	uint32_t ready, bytes_ready; /* so many events, and bytes, have their pages present */
 	uint32_t reads;            /* guardsys.c */
+	uint32_t vdso_number;      /* likewise: it is in a function of the vdso that was called for this call, with the stack pointer vdso_sp; 0: it is not */
+	uint64_t vdso_sp;
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
 	char *bytes;
 } __attribute__((aligned(64)));
@@ -90,7 +92,7 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 
 /* --- calls ---------------------------------------------------------------------------------------------------------------- */
 
-/* RECORD: appends a call's result, and returns room for so many bytes behind it; NULL: the log is full, the epoch cannot be re-executed (it is noted; end it). */
+/* RECORD: appends a call's result, and returns room for so many bytes behind it; NULL: the epoch is lost, perhaps now, as the log is full. */
 void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes) RS_HIDDEN;
 /* REPLAY: the thread's next event, which must be this call: its bytes (never NULL; valid until the epoch ends). NULL: there is none (rs_guard_replay_end), or it is another (it is noted that the re-execution diverged). */
 const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t *result, uint32_t *bytes) RS_HIDDEN;
@@ -154,7 +156,7 @@ struct rs_guard_slot {
 };
 /* An object's order, in the arena: a line each, as neighbours may be other threads'. */
 struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers, waits /* its slot may have waiters; set behind them */; } __attribute__((aligned(64)));
-enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 19, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7, RS_GUARD_RUN = 255 /* taken once more, at most */ };
+enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 19, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7, RS_GUARD_BYTES = 1 << 22, RS_GUARD_NEARLY_BYTES = RS_GUARD_BYTES / 8 * 7, RS_GUARD_RUN = 255 /* taken once more, at most */ };
 /* What quick acts look at, set once. objects: as slots. */
 extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
 extern __thread struct rs_guard_log *rs_guard_mine __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* or NULL: ask rs_guard_self */
@@ -252,6 +254,8 @@ static inline bool rs_guard_plainly(const struct rs_guard_world *w)
 	typedef uint64_t both __attribute__((may_alias));
 	return __atomic_load_n((const both *)w, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD;
 }
+/* The epoch will not be executed again: nobody reads what is written down of it. */
+static inline bool rs_guard_is_lost(const struct rs_guard_world *w) { return __atomic_load_n(&w->lost, __ATOMIC_RELAXED) != 0; }
 struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
 /* Before the coordinator begins. Negative errno. */
 long rs_guard_log_begin(void) RS_HIDDEN;

@@ -27,6 +27,8 @@ static inline void rs_guard_end_quickly(struct rs_guard_log *g)
 static inline void rs_guard_append_quickly(struct rs_guard_log *g, uint64_t what, uint32_t ticket, int32_t result)
 {
 	uint32_t at = g->at;
+	if (RS_UNLIKELY(rs_guard_is_lost(rs_guard_view.world)))
+		return;
 	g->event[at] = (struct rs_guard_event){what, ticket, result};
 	__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
 }

@@ -20,6 +20,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -374,13 +376,17 @@ static bool gives(const struct rs_call *c, unsigned class)
 	return !f || f->kind == OTHER;
 }
 
+static struct rs_guard_object *wakes; /* WAKES; NULL: no call is quick */
+
+static uint32_t tickets_of_wakes(void) { return wakes ? __atomic_load_n(&wakes->ticket, __ATOMIC_ACQUIRE) : rs_guard_tickets(WAKES); }
+
 static uint64_t order_of(const struct rs_call *c, uint8_t class, uint8_t *order)
 {
 	unsigned has = class == RS_GUARD_RECORDABLE || class == RS_GUARD_DEFERRABLE ? rs_guard_rows[c->number].order : 0;
 	/* Before which the epoch ended: so did all that it is to be seen of. */
 	bool gave = has & RS_GUARD_GIVES && c->guard_offset >> 32 == sys->epoch;
 	*order = (uint8_t)((has & RS_GUARD_TAKES) | (gave ? RS_GUARD_GIVES : 0));
-	return (gave ? (uint32_t)c->guard_offset : 0) | (has & RS_GUARD_TAKES ? (uint64_t)rs_guard_tickets(WAKES) << 32 : 0);
+	return (gave ? (uint32_t)c->guard_offset : 0) | (has & RS_GUARD_TAKES ? (uint64_t)tickets_of_wakes() << 32 : 0);
 }
 
 /* REPLAY. False: its turn does not come. */
@@ -477,6 +483,8 @@ static void take_piece(void *arg, const void *p, size_t n)
 
 static void write_down(struct rs_guard_log *t, struct rs_call *c)
 {
+	if (rs_guard_is_lost(rs_guard_world()))
+		return;
 	const long *a = (const long *)c->arg;
 	unsigned n = (unsigned)c->number;
 	struct noted e = {.check = c->guard_check, .offset = c->guard_offset, .file = c->guard_file, .class = c->guard_class};
@@ -698,6 +706,13 @@ static long interrupted(struct rs_guard_log *t, struct rs_call *c)
 	return 0;
 }
 
+/* What the vdso does not know it asks the kernel, by a site of its own, and it is one call. One that is left by longjmp (its argument's page is not there) is left behind. */
+static bool of_vdso(struct rs_guard_log *t, const struct rs_call *c, uintptr_t sp)
+{
+	enum { DEEPEST = 1024 };
+	return t->vdso_number && t->vdso_number == c->number && t->vdso_sp - sp < DEEPEST && t->vdso_sp != sp;
+}
+
 /* sp: the program's stack pointer. */
 static long begun(struct rs_call *c, uintptr_t sp)
 {
@@ -710,6 +725,8 @@ static long begun(struct rs_call *c, uintptr_t sp)
 	rs_guard_kept_sees(c);
 	for (;;) {
 		struct rs_guard_log *t = rs_guard_self();
+		if (t && RS_UNLIKELY(of_vdso(t, c, sp)))
+			return 1;
 		if (t)
 			t->sp = sp;
 		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
@@ -857,6 +874,117 @@ static void after(struct rs_call *c, uintptr_t sp)
 
 void rs_guard_sys_after(struct rs_call *c) { after(c, (uintptr_t)c + RS_CALL_FRAME); }
 
+/* --- quick calls ------------------------------------------------------------------------------------------------------------------------------------------ */
+
+/* Calls of which all is said here: recordable, of at most one piece of memory. What record, over and write_down do with them, without what is for others: most of what a call costs is code and tables that are in no cache, behind a kernel that has
+ * used them. OTHERS: descriptor arg 0 is known to be no file that is followed. NAMELESS: arg 4 is NULL. POLLS: arg 1 is 1. WRITES, EVENTS: to arg 1, bytes or events as the result says. READS: likewise, from there. */
+enum { QUICK_CALLS = 256 };
+enum { IS_QUICK = 1, OTHERS = 2, NAMELESS = 4, MAY_WAIT = 8, WRITES_BYTES = 16, WRITES_EVENTS = 32, READS_BYTES = 64, POLLS_ONE = 128 };
+static const uint8_t quick_calls[QUICK_CALLS] = {
+	[SYS_read] = IS_QUICK | OTHERS | MAY_WAIT | WRITES_BYTES, [SYS_recvfrom] = IS_QUICK | NAMELESS | MAY_WAIT | WRITES_BYTES, [SYS_epoll_wait] = IS_QUICK | MAY_WAIT | WRITES_EVENTS, [SYS_poll] = IS_QUICK | MAY_WAIT | POLLS_ONE,
+	[SYS_write] = IS_QUICK | OTHERS | READS_BYTES, [SYS_sendto] = IS_QUICK | READS_BYTES, [SYS_sendmsg] = IS_QUICK, [SYS_getppid] = IS_QUICK,
+};
+
+static inline unsigned quick_of(const struct rs_call *c) { return c->number < QUICK_CALLS && wakes ? quick_calls[c->number] : 0; }
+
+static inline bool fits_quick(unsigned quick, const struct rs_call *c) { return !(quick & NAMELESS && c->arg[4]) && !(quick & POLLS_ONE && (c->arg[1] != 1 || !c->arg[0])); }
+
+bool rs_guard_sys_quick(struct rs_call *c)
+{
+	struct rs_guard_log *t = rs_guard_mine;
+	unsigned quick = quick_of(c);
+	if (!quick || !t || t->outside || c->see || t->bytes_at >= RS_GUARD_NEARLY_BYTES || !fits_quick(quick, c))
+		return false;
+	if (quick & OTHERS) {
+		const struct fd *f = c->arg[0] < FDS ? &sys->fd[c->arg[0]] : NULL;
+		if (!f || f->epoch != sys->epoch || f->kind != OTHER)
+			return false;
+	}
+	if (!rs_guard_begin_quickly(t))
+		return false;
+	__atomic_store_n(&t->inner, RS_GUARD_AT_CALL, __ATOMIC_RELEASE);
+	rs_guard_kept_drop();
+	t->sp = (uintptr_t)c + RS_CALL_FRAME;
+	c->start = 1;
+	c->guard_check = check(c);
+	c->guard_room = c->guard_file = 0;
+	c->guard_offset = rs_guard_rows[c->number].order & RS_GUARD_GIVES ? (uint64_t)sys->epoch << 32 | rs_guard_ticket_shared(wakes) : 0;
+	c->guard_again = 0;
+	c->guard_class = RS_GUARD_RECORDABLE;
+	c->guard_state = RS_GUARD_CALL_NOTED;
+	if (quick & MAY_WAIT) {
+		rs_guard_try_wait(t, false);
+		t->pending = RS_GUARD_WHAT(c->number, RS_GUARD_CALL);
+		__atomic_store_n(&t->state, RS_GUARD_IN_CALL, __ATOMIC_RELEASE);
+	}
+	return true;
+}
+
+/* from, n: the piece; bytes: of the note. */
+static inline void note_quick(struct rs_guard_log *t, const struct rs_call *c, unsigned quick, uint64_t from, uint64_t n, uint32_t bytes)
+{
+	uint64_t *to = (uint64_t *)(t->bytes + t->bytes_at);
+	struct noted *e = (struct noted *)(to + 1);
+	struct piece *p = (struct piece *)(e + 1);
+	uint8_t order;
+	*to = (uint64_t)c->result;
+	e->check = c->guard_check;
+	e->data = quick & READS_BYTES ? data_of(c, c->result) : 0;
+	e->offset = order_of(c, RS_GUARD_RECORDABLE, &order);
+	e->file = 0;
+	e->class = RS_GUARD_RECORDABLE;
+	e->order = order;
+	e->pieces = n != 0;
+	if (n) {
+		*p = (struct piece){from, n};
+		rs_os_copy(p + 1, (const void *)from, n);
+	}
+	t->bytes_at += 8 + bytes;
+	rs_guard_append_quickly(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL), bytes, 0);
+}
+
+bool rs_guard_sys_quick_over(struct rs_call *c)
+{
+	struct rs_guard_log *t = rs_guard_mine;
+	unsigned quick = quick_of(c);
+	const long *a = (const long *)c->arg;
+	uint64_t n = 0, from = (uint64_t)a[1];
+	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != RS_GUARD_RECORDABLE || c->result == -EINTR || t->signals || rs_guard_mode() != RS_GUARD_RECORD || t->at >= t->quick || !fits_quick(quick, c))
+		return false;
+	if (c->result > 0 && quick & (WRITES_BYTES | WRITES_EVENTS))
+		n = quick & WRITES_EVENTS ? (uint64_t)c->result * sizeof(struct epoll_event) : c->result < a[2] ? (uint64_t)c->result : (uint64_t)a[2];
+	if (c->result >= 0 && quick & POLLS_ONE)
+		from = (uint64_t)a[0] + offsetof(struct pollfd, revents), n = sizeof(short);
+	uint32_t bytes = (uint32_t)(sizeof(struct noted) + (n ? sizeof(struct piece) + ((n + 7) & ~7ul) : 0));
+	bool lost = rs_guard_is_lost(rs_guard_world());
+	if (!lost && (n > RS_GUARD_BYTES || t->bytes_at + 8 + bytes > t->bytes_ready))
+		return false;
+	bool waited = rs_guard_call_over(t);
+	if (RS_LIKELY(!lost))
+		note_quick(t, c, quick, from, n, bytes);
+	if (waited)
+		rs_guard_try_wait(t, true);
+	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
+	leave_frame(c);
+	if (RS_UNLIKELY(t->signals))
+		signals_behind(c, (uintptr_t)c + RS_CALL_FRAME);
+	return true;
+}
+
+/* The tables say the same of them. */
+static void quick_begin(void)
+{
+	for (unsigned i = 0; i < QUICK_CALLS; i++) {
+		const struct rs_guard_row *r = &rs_guard_rows[i];
+		const struct rs_call c = {.number = i};
+		bool gives = r->order & RS_GUARD_GIVES, files = r->rules || r->order & RS_GUARD_NOT_FILES;
+		if (quick_calls[i] && (r->class != RS_GUARD_RECORDABLE || (files && !(quick_calls[i] & OTHERS)) || may_wait(&c, RS_GUARD_RECORDABLE) != !!(quick_calls[i] & MAY_WAIT) || (gives && quick_calls[i] & MAY_WAIT)))
+			return;
+	}
+	rs_guard_ticket(WAKES); /* so that there is the object; the first epoch counts anew */
+	wakes = rs_guard_object(WAKES);
+}
+
 /* --- the vdso ---------------------------------------------------------------------------------------------------------------------------------------------- */
 
 enum { CLOCK = RS_CALL_ROW_VDSO_CLOCK_GETTIME, TIMEOFDAY = RS_CALL_ROW_VDSO_GETTIMEOFDAY, TIME = RS_CALL_ROW_VDSO_TIME, FRACTION = 30 /* bits of ns */ };
@@ -933,7 +1061,11 @@ long rs_guard_vdso_kept(long a, long b, long c, long d, long e, long f, uint64_t
 	}
 	if (begun(&call, sp) != 0) {
 		bool measure = t && event && OWN >> clock_of(event) & 1;
+		if (t)
+			t->vdso_sp = sp, t->vdso_number = n;
 		call.result = measure ? rs_vdso_measure(a, b, function, &bytes) : real(a, b, c, d, e, f);
+		if (t)
+			t->vdso_number = 0;
 		if (measure && bytes <= VDSO_DEPTH)
 			__atomic_fetch_or(&sys->shallow[row], 1u << clock_of(event), __ATOMIC_RELAXED);
 		after(&call, sp);
@@ -982,6 +1114,7 @@ long rs_guard_sys_begin(void)
 	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)
 		rs_call_class[pass[i]] = RS_CALL_PASS;
 	sys = s;
+	quick_begin();
 	rs_hook_on = 1;
 	return 0;
 }

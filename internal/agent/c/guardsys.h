@@ -17,6 +17,9 @@ enum { RS_GUARD_CALL_UNSEEN, RS_GUARD_CALL_NOTED, RS_GUARD_CALL_AGAIN, RS_GUARD_
 /* Around rs_call_before and _after (calls.c), general registers only. before: 0: the call is not made, and c->result is what is returned. */
 long rs_guard_sys_before(struct rs_call *c) RS_HIDDEN;
 void rs_guard_sys_after(struct rs_call *c) RS_HIDDEN;
+/* What is most of servers' calls, in a recording where nothing is unusual: true: it is to be made; it is noted. False: nothing was done, the others are to. */
+bool rs_guard_sys_quick(struct rs_call *c) RS_HIDDEN;
+bool rs_guard_sys_quick_over(struct rs_call *c) RS_HIDDEN;
 /* In place of it: true: a handler is to run, and the call is to be looked at again from its beginning. */
 bool rs_guard_sys_again(struct rs_call *c) RS_HIDDEN;
 /* A call that was begun in the epoch before, and was waiting at the checkpoint: in a re-execution it is not made again. g: the registers of a thread that is put back; if it stands at the hook's

@@ -131,7 +131,7 @@ static void mark_others(struct stamp *p, uint32_t me)
 void rs_guard_try_wait(struct rs_guard_log *t, bool over)
 {
 	struct line *l = tries ? &tries->line[t->index] : NULL;
-	if (!l || l->stamps >= STAMPS)
+	if (!l || l->stamps >= STAMPS || rs_guard_is_lost(rs_guard_world()))
 		return;
 	struct stamp *p = &l->stamp[l->stamps];
 	/* The time is before the marks: what another thread does behind them is later than it. */

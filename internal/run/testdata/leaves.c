@@ -1,5 +1,7 @@
-// What functions leave below the stack pointer, which later ones find in variables that they do not set: leaves KIND. It is hashed behind each call of the kind, so what is not the same in a re-execution is another hash.
+// What functions leave below the stack pointer, which later ones find in variables that they do not set: leaves KIND. It is hashed behind each call of the kind, and so is what clocks and calls give, so what is not the same in a re-execution is another hash.
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -7,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,10 +74,64 @@ static void barriers(void)
 	look();
 }
 
+static void also(uint64_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15ull + 1; }
+
+/* What they say, too. */
 static void clocks(void)
 {
+	static const clockid_t ids[] = {CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_REALTIME_COARSE, CLOCK_THREAD_CPUTIME_ID};
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	struct timeval v;
+	struct timezone z;
+	time_t s;
+	for (unsigned i = 0; i < sizeof ids / sizeof *ids; i++) {
+		clock_gettime(ids[i], &t);
+		look();
+		also((uint64_t)t.tv_sec << 32 ^ (uint64_t)t.tv_nsec);
+	}
+	gettimeofday(&v, NULL);
+	look();
+	also((uint64_t)v.tv_sec << 32 ^ (uint64_t)v.tv_usec);
+	gettimeofday(&v, (void *)&z);
+	look();
+	also((uint64_t)v.tv_usec);
+	also((uint64_t)time(NULL));
+	look();
+	also((uint64_t)time(&s) ^ (uint64_t)s);
+	look();
+}
+
+/* Of which most are noted by functions of their own, and some are not: more than one descriptor, a file's, a call that fails. */
+static void calls(void)
+{
+	static __thread int ends[2], queue, file;
+	char text[80] = "what one end gives the other one takes, here of some length and there of another";
+	if (!ends[1]) {
+		struct epoll_event e = {.events = EPOLLIN, .data.u64 = 0x1234567890};
+		if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) || (queue = epoll_create1(0)) < 0 || epoll_ctl(queue, EPOLL_CTL_ADD, ends[0], &e) || (file = open("/dev/zero", O_RDONLY)) < 0)
+			exit(3);
+	}
+	struct pollfd fds[2] = {{ends[0], POLLIN, 0}, {ends[1], POLLIN, 0}};
+	struct epoll_event e = {0};
+	struct iovec v = {text, 33};
+	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+	also((uint64_t)send(ends[1], text, 17, 0) << 32 ^ (uint64_t)write(ends[1], text, 80));
+	look();
+	also((uint64_t)sendmsg(ends[1], &m, 0) ^ (uint64_t)getppid());
+	look();
+	also((uint64_t)poll(fds, 1, 1000) ^ (uint64_t)fds[0].revents << 8);
+	look();
+	also((uint64_t)poll(fds, 2, 0) ^ (uint64_t)fds[1].revents << 8);
+	look();
+	also((uint64_t)epoll_wait(queue, &e, 1, 1000) ^ e.data.u64);
+	look();
+	also((uint64_t)read(ends[0], text, 50));
+	look();
+	also((uint64_t)recv(ends[0], text, 80, 0) ^ (uint64_t)text[79]);
+	look();
+	also((uint64_t)recv(ends[0], text, 80, MSG_DONTWAIT) ^ (uint64_t)recv(ends[0], text, 80, MSG_DONTWAIT));
+	look();
+	also((uint64_t)read(file, text, 64) ^ (uint64_t)read(-1, text, 64));
 	look();
 }
 
@@ -86,7 +145,7 @@ static void births(void)
 	look();
 }
 
-static const struct kind { const char *name; void (*f)(void); } kinds[] = {{"sigactions", sigactions}, {"mutexes", mutexes}, {"rwlocks", rwlocks}, {"semaphores", semaphores}, {"barriers", barriers}, {"clocks", clocks}, {"births", births}};
+static const struct kind { const char *name; void (*f)(void); } kinds[] = {{"sigactions", sigactions}, {"mutexes", mutexes}, {"rwlocks", rwlocks}, {"semaphores", semaphores}, {"barriers", barriers}, {"clocks", clocks}, {"calls", calls}, {"births", births}};
 static void (*f)(void);
 
 static void *work(void *arg)
