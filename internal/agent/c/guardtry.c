@@ -9,7 +9,7 @@
 enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 14, MARKS = 1 << 21, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
 enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 2000 /* the same, of an epoch in which nothing was found */ };
 enum { NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
-enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10 };
+enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000 };
 
 /* A wait's beginning or end, by the processor's time; event: the log's; logs: so many marks, from first on. */
 struct stamp { uint64_t ticks; uint32_t event, over : 1, logs : 9, first : 22; };
@@ -31,13 +31,13 @@ struct cut { uint32_t who, at, other[LOGS]; uint16_t run[LOGS]; uint8_t inside[L
 
 /* What a try does. free: the crash's thread does not wait for the others behind its last event. meet: the others wait, `back` events before the cut, until it is there: what they do next races with what it does next. slept: waits take as long as they took.
  * hold: the others wait so many events before where they were at the difference until the thread that differed is past it. late: that one waits, `back` events before it, until they are past where they were. chance: delays as they come, around the difference; of memory, behind waits. */
-static const struct way { bool free, meet, slept, hold, late, chance; uint8_t back; } ways[RS_GUARD_TRIES] = {
+static const struct way { bool free, meet, slept, hold, late, chance, far, near; uint8_t back; } ways[RS_GUARD_TRIES] = {
 	{0},
-	{.free = true, .meet = true, .hold = true, .back = 1},
-	{.free = true, .slept = true},
-	{.late = true, .slept = true},
+	{.free = true, .meet = true, .hold = true, .far = true, .back = 1},
+	{.free = true, .slept = true, .near = true},
+	{.late = true, .slept = true, .far = true},
 	{.free = true, .meet = true, .chance = true, .back = 1},
-	{.free = true, .meet = true, .hold = true, .back = 2},
+	{.free = true, .meet = true, .hold = true, .far = true, .back = 2},
 	{.slept = true, .chance = true},
 	{.free = true, .meet = true, .chance = true, .back = 1},
 };
@@ -364,7 +364,9 @@ static bool has_moved_on(const struct rs_guard_log *t, uint64_t of)
 	if (place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == ((uint32_t)of | 1))
 		return true;
 	await(i, (uint32_t)of);
-	return cpu_of(o->tid) - tries->line[t->index].base >= SHORT_AGAIN_NS;
+	const struct way *w = &ways[tries->way];
+	bool memory = tries->crasher == NOBODY && tries->differs.who == NOBODY;
+	return cpu_of(o->tid) - tries->line[t->index].base >= (memory && w->near ? 0 : memory && w->far ? FAR_NS : SHORT_AGAIN_NS);
 }
 
 /* When the wait was over they were somewhere between that and their next events: mostly behind what the program does there, which is short. */
