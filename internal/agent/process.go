@@ -175,6 +175,7 @@ type GuardStats struct {
 	Epochs, Events, Busy, StopNs uint64
 	Lost, Verdicts               [16]uint64 // by wire.GuardLost, wire.GuardVerdict
 	Tries                        [16]uint64 // crashes by the re-execution that came to them; 0: none did
+	Same                         [16]uint64 // epochs that came out the same by the re-execution that did; 0: none did
 	Judged                       [4]uint64  // re-executions with all accesses judged, by wire.GuardJudged
 	Differs                      [6]uint64  // of one process
 }
@@ -188,6 +189,7 @@ func (st *GuardStats) add(h *wire.Region) {
 		st.Lost[i] += atomic.LoadUint64(&h.GuardLost[i])
 		st.Verdicts[i] += atomic.LoadUint64(&h.GuardVerdicts[i])
 		st.Tries[i] += atomic.LoadUint64(&h.GuardTries[i])
+		st.Same[i] += atomic.LoadUint64(&h.GuardSame[i])
 	}
 	for i := range st.Judged {
 		st.Judged[i] += atomic.LoadUint64(&h.GuardJudged[i])

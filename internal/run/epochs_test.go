@@ -247,6 +247,27 @@ func TestEpochsOfClocks(t *testing.T) {
 	}
 }
 
+// A look at another thread's memory without a lock comes out in a re-execution as it did only if waits last as long as others needed: those in the kernel, and ours. Of each epoch that differed there is another re-execution, which says so.
+func TestEpochsTriedAgain(t *testing.T) {
+	for _, kind := range []string{"sleep", "timed"} {
+		t.Run(kind, func(t *testing.T) {
+			counts := asNatively(t, path("glances"), kind)
+			all, again := 0, 0
+			for name, n := range counts {
+				if strings.HasPrefix(name, "executed again: ") {
+					all += n
+				}
+				if strings.HasPrefix(name, "the same in try ") {
+					again += n
+				}
+			}
+			if same := counts["executed again: identical"] + counts["executed again: stack"]; same*4 < all*3 || again < 1 {
+				t.Errorf("%d of %d epochs came out the same, %d behind the first try", same, all, again)
+			}
+		})
+	}
+}
+
 // A place that one thread unmaps is given to another's next mapping: a re-execution that asked for it before the first had given it up had EEXIST ("call-result"; x264, which maps each picture, in a sixth of its epochs).
 func TestEpochsOfPlaces(t *testing.T) {
 	counts := asNatively(t, path("mapped"), "places")

@@ -90,6 +90,11 @@ func epochStats(g agent.GuardStats) (list []report.Stat) {
 			add(fmt.Sprintf("crashes reproduced in try %d", i), n)
 		}
 	}
+	for i, n := range g.Same {
+		if n > 0 && i > 1 {
+			add(fmt.Sprintf("the same in try %d", i), n)
+		}
+	}
 	for i, n := range g.Judged {
 		if n > 0 {
 			add("looked at for races: "+wire.GuardJudged(i).String(), n)

@@ -168,6 +168,7 @@ var Layouts = []Layout{
 		{"GuardVerdicts", "u64", 16, "likewise: epochs that were executed again, by enum GuardVerdict"},
 		{"GuardDiffers", "u64", 6, "of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread"},
 		{"GuardTries", "u64", 16, "likewise: crashes by the re-execution that was the first to come to it; 0: none was"},
+		{"GuardSame", "u64", 16, "likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was"},
 		{"GuardJudged", "u64", 4, "likewise: re-executions with all accesses judged, by enum GuardJudged"},
 		{"Guard", "GuardOutside", 1, "of the process's first region"},
 	}, Align: 4096},

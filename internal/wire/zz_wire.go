@@ -2880,9 +2880,10 @@ type Region struct {
 	GuardVerdicts [16]uint64      // likewise: epochs that were executed again, by enum GuardVerdict
 	GuardDiffers  [6]uint64       // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread
 	GuardTries    [16]uint64      // likewise: crashes by the re-execution that was the first to come to it; 0: none was
+	GuardSame     [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged   [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
 	Guard         [1]GuardOutside // of the process's first region
-	_             [3312]byte
+	_             [3184]byte
 }
 
 // SizeRegion is the size of Region in bytes.

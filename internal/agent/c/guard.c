@@ -217,8 +217,10 @@ void rs_guard_told(long r)
 	count(&rs_counters->guard_events, w->last.events);
 	if (r == -ENOTSUP && w->last.lost)
 		count_lost(w->last.lost);
-	else
+	else {
 		count(&rs_counters->guard_verdicts[r < 0 ? RS_GUARD_VERDICT_FAILED : r & 15], 1);
+		count(&rs_counters->guard_same[r == RS_GUARD_IDENTICAL || r == RS_GUARD_STACK ? w->tries & 15 : 0], 1);
+	}
 	uint64_t *d = rs_counters->guard_differs;
 	/* Words of stacks do not take the place of what is worse. */
 	if (r != 0 && !w->last.lost && (r != RS_GUARD_STACK || d[0] == 0 || d[0] == RS_GUARD_STACK)) {

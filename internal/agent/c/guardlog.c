@@ -173,7 +173,13 @@ static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int
 
 long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime)
 {
-	return sleep_on(t, word, value, clock, abstime, ~0u);
+	bool record = LOAD(world->mode) == RS_GUARD_RECORD && !rs_guard_is_spare(t);
+	if (record)
+		rs_guard_try_sleep(t, false);
+	long r = sleep_on(t, word, value, clock, abstime, ~0u);
+	if (record && LOAD(world->mode) == RS_GUARD_RECORD)
+		rs_guard_try_sleep(t, true);
+	return r;
 }
 
 /* gate: as it was before the thread saw that it is to stand. */
@@ -338,6 +344,9 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 			rs_guard_diverged(t, RS_GUARD_EVENT, e->what, what);
 			continue;
 		}
+		/* Before its turn: others may have had theirs between the wait and that. */
+		if (kind != RS_GUARD_HEAP)
+			rs_guard_try_waited(t);
 		if (e->ticket != RS_GUARD_UNORDERED && !turn(t, key_of(what), e->ticket + t->run))
 			continue;
 		if (was)

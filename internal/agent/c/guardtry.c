@@ -7,9 +7,9 @@
 #include <linux/futex.h>
 
 enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 14, MARKS = 1 << 21, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
-enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */ };
-enum { FINDING = 3 /* re-executions, where nothing crashed */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
-enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10 };
+enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 2000 /* the same, of an epoch in which nothing was found */ };
+enum { NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
+enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000 };
 
 /* A wait's beginning or end, by the processor's time; event: the log's; logs: so many marks, from first on. */
 struct stamp { uint64_t ticks; uint32_t event, over : 1, logs : 9, first : 22; };
@@ -22,6 +22,7 @@ struct line {
 	uint32_t arrived;          /* REPLAY: the last act before which it was: its place then, with its lowest bit set */
 	uint32_t awaited;          /* REPLAY: somebody waits until it is there: a place, with its lowest bit set; 0: nobody */
 	uint32_t fresh;            /* REPLAY: has a wait behind it, and perhaps not yet what the program did then */
+	bool slept;                /* its last stamp is of a wait of ours */
 	uint64_t cpu, base;        /* ns: its own at the last wait's end; REPLAY: another's, for whom it waits */
 	uint64_t chance;
 };
@@ -29,14 +30,14 @@ struct line {
 struct cut { uint32_t who, at, other[LOGS]; uint16_t run[LOGS]; uint8_t inside[LOGS]; };
 
 /* What a try does. free: the crash's thread does not wait for the others behind its last event. meet: the others wait, `back` events before the cut, until it is there: what they do next races with what it does next. slept: waits take as long as they took.
- * hold: the others wait so many events before where they were at the difference until the thread that differed is past it. late: that one waits, `back` events before it, until they are past where they were. chance: delays as they come, around the difference. */
-static const struct way { bool free, meet, slept, hold, late, chance; uint8_t back; } ways[RS_GUARD_TRIES] = {
+ * hold: the others wait so many events before where they were at the difference until the thread that differed is past it. late: that one waits, `back` events before it, until they are past where they were. chance: delays as they come, around the difference; of memory, behind waits. */
+static const struct way { bool free, meet, slept, hold, late, chance, far, near; uint8_t back; } ways[RS_GUARD_TRIES] = {
 	{0},
-	{.free = true, .meet = true, .hold = true, .back = 1},
-	{.free = true, .slept = true},
-	{.late = true, .slept = true},
+	{.free = true, .meet = true, .hold = true, .far = true, .back = 1},
+	{.free = true, .slept = true, .near = true},
+	{.late = true, .slept = true, .far = true},
 	{.free = true, .meet = true, .chance = true, .back = 1},
-	{.free = true, .meet = true, .hold = true, .back = 2},
+	{.free = true, .meet = true, .hold = true, .far = true, .back = 2},
 	{.slept = true, .chance = true},
 	{.free = true, .meet = true, .chance = true, .back = 1},
 };
@@ -128,20 +129,41 @@ static void mark_others(struct stamp *p, uint32_t me)
 	p->first = first, p->logs = logs;
 }
 
-void rs_guard_try_wait(struct rs_guard_log *t, bool over)
+static void stamp(struct rs_guard_log *t, bool over, uint32_t event)
 {
 	struct line *l = tries ? &tries->line[t->index] : NULL;
 	if (!l || l->stamps >= STAMPS || rs_guard_is_lost(rs_guard_world()))
 		return;
 	struct stamp *p = &l->stamp[l->stamps];
 	/* The time is before the marks: what another thread does behind them is later than it. */
-	*p = (struct stamp){.ticks = ticks(), .event = t->at - over, .over = over};
+	*p = (struct stamp){.ticks = ticks(), .event = event, .over = over};
 	/* Of more threads each wait would look at as many lines that others write. */
 	if (rs_guard_world()->logs <= FEW && (!over || !l->stamps || p->ticks - p[-1].ticks > BRIEF))
 		mark_others(p, t->index);
 	if (p->logs && over)
 		l->cpu = cpu_of(t->tid);
 	STORE(l->stamps, l->stamps + 1);
+}
+
+void rs_guard_try_wait(struct rs_guard_log *t, bool over)
+{
+	stamp(t, over, t->at - over);
+	if (tries)
+		tries->line[t->index].slept = false;
+}
+
+void rs_guard_try_sleep(struct rs_guard_log *t, bool over)
+{
+	struct line *l = tries ? &tries->line[t->index] : NULL;
+	/* Again before the same event: the first beginning and the last end count. */
+	if (l && l->stamps && l->stamp[l->stamps - 1].over && l->stamp[l->stamps - 1].event == t->at && l->slept) {
+		if (!over)
+			return;
+		l->stamps--;
+	}
+	stamp(t, over, t->at);
+	if (l)
+		l->slept = over;
 }
 
 static void cut(struct cut *c, const struct rs_guard_log *who)
@@ -342,7 +364,9 @@ static bool has_moved_on(const struct rs_guard_log *t, uint64_t of)
 	if (place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == ((uint32_t)of | 1))
 		return true;
 	await(i, (uint32_t)of);
-	return cpu_of(o->tid) - tries->line[t->index].base >= SHORT_AGAIN_NS;
+	const struct way *w = &ways[tries->way];
+	bool memory = tries->crasher == NOBODY && tries->differs.who == NOBODY;
+	return cpu_of(o->tid) - tries->line[t->index].base >= (memory && w->near ? 0 : memory && w->far ? FAR_NS : SHORT_AGAIN_NS);
 }
 
 /* When the wait was over they were somewhere between that and their next events: mostly behind what the program does there, which is short. */
@@ -410,12 +434,35 @@ static void arrive(struct rs_guard_log *t)
 	pass(l, i);
 }
 
+void rs_guard_try_arrive(struct rs_guard_log *t)
+{
+	if (tries && tries->ordered)
+		arrive(t);
+}
+
+static uint64_t throw(struct line *l)
+{
+	l->chance ^= l->chance << 13, l->chance ^= l->chance >> 7, l->chance ^= l->chance << 17;
+	return l->chance;
+}
+
+/* What is between two events is often short. */
+static void spin(struct rs_guard_log *t)
+{
+	uint64_t begun = ticks(), most = tries->line[t->index].chance % SPIN;
+	while (ticks() - begun < most)
+		__asm__ volatile("pause");
+}
+
 void rs_guard_try_waited(struct rs_guard_log *t)
 {
 	struct line *l = tries && tries->ordered ? &tries->line[t->index] : NULL;
 	uint32_t i = l ? l->at : 0;
 	if (!l || i == l->stamps || l->stamp[i].event != t->at)
 		return;
+	/* Of a call's beginning and end, the end; of waits of ours, too. */
+	while (i + 1 < l->stamps && l->stamp[i + 1].event == t->at)
+		i++;
 	const struct stamp *p = &l->stamp[i];
 	if (ways[tries->way].slept)
 		sleep_as_long(t, p->ticks);
@@ -423,6 +470,9 @@ void rs_guard_try_waited(struct rs_guard_log *t)
 	if (p->logs) {
 		wait_for(t, others_have_come, i, MOST_MS);
 		let_move_on(t, p);
+		/* Memory differs, and nobody knows where that began. */
+		if (ways[tries->way].chance && tries->crasher == NOBODY && tries->differs.who == NOBODY && throw(l) % 4 == 0)
+			spin(t);
 		l->cpu = cpu_of(t->tid);
 		STORE(l->fresh, 1);
 	}
@@ -493,19 +543,10 @@ static void by_chance(struct rs_guard_log *t)
 	const struct cut *c = &tries->differs;
 	struct line *l = &tries->line[t->index];
 	uint32_t place = t->index == c->who ? c->at : c->other[t->index];
-	if (c->who != NOBODY && t->at + NEAR - place > 2 * NEAR)
+	if (c->who == NOBODY || t->at + NEAR - place > 2 * NEAR)
 		return;
-	l->chance ^= l->chance << 13, l->chance ^= l->chance >> 7, l->chance ^= l->chance << 17;
-	if (l->chance % 4 == 0)
+	if (throw(l) % 4 == 0)
 		wait_for(t, never, 0, l->chance / 4 % 3);
-}
-
-/* What is between two events is often short. */
-static void spin(struct rs_guard_log *t)
-{
-	uint64_t begun = ticks(), most = tries->line[t->index].chance % SPIN;
-	while (ticks() - begun < most)
-		__asm__ volatile("pause");
 }
 
 void rs_guard_try_before(struct rs_guard_log *t)
@@ -628,7 +669,8 @@ void rs_guard_try_back(void)
 		s->line[i].chance = (i + 1 + (uint64_t)w->tries * LOGS) * 0x9e3779b97f4a7c15ull;
 	}
 	s->crossed = 0;
-	s->ordered = w->session && (!w->every || s->crasher != NOBODY);
+	/* Of all epochs most are the same without. */
+	s->ordered = w->session && (!w->every || s->crasher != NOBODY || w->tries > 1);
 	s->again = s->from == s->begun ? ticks() : 0;
 }
 
@@ -643,7 +685,7 @@ bool rs_guard_try_came(uint32_t why)
 bool rs_guard_try_more(uint32_t why, uint32_t made)
 {
 	struct tries *s = tries;
-	if (!s || !s->ordered)
+	if (!s || !rs_guard_world()->session)
 		return false;
 	bool came = rs_guard_try_came(why);
 	s->came.made = made;
@@ -656,8 +698,8 @@ bool rs_guard_try_more(uint32_t why, uint32_t made)
 		return false;
 	}
 	s->failed++;
-	s->gave_up = s->failed >= (s->crasher == NOBODY ? FINDING : RS_GUARD_TRIES) || now_ms() - s->excursion_ms > PATIENCE_MS;
-	s->way = (s->way + 1) % RS_GUARD_TRIES;
+	s->gave_up = s->failed >= RS_GUARD_TRIES || now_ms() - s->excursion_ms > (rs_guard_world()->every && s->crasher == NOBODY ? EVERY_MS : PATIENCE_MS);
+	s->way = s->ordered ? (s->way + 1) % RS_GUARD_TRIES : 0;
 	return !s->gave_up;
 }
 

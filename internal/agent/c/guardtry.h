@@ -9,7 +9,7 @@
 #define RS_GUARDTRY_H
 #include "guardlog.h"
 
-enum { RS_GUARD_TRIES = 8 /* of one re-execution of a crash */ };
+enum { RS_GUARD_TRIES = 8 /* of one re-execution */ };
 
 /* What came of the last excursion. */
 struct rs_guard_came {
@@ -24,8 +24,12 @@ const struct rs_guard_came *rs_guard_came(void) RS_HIDDEN;
 
 /* RECORD: the call that is the thread's next event may wait, and is about to be made; it is over. */
 void rs_guard_try_wait(struct rs_guard_log *t, bool over) RS_HIDDEN;
+/* RECORD: likewise of a wait of ours before that event. */
+void rs_guard_try_sleep(struct rs_guard_log *t, bool over) RS_HIDDEN;
 /* RECORD: the process is about to die of this. REPLAY: true: of that. */
 bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc) RS_HIDDEN;
+/* REPLAY: the thread waits for what its next event needs. */
+void rs_guard_try_arrive(struct rs_guard_log *t) RS_HIDDEN;
 /* REPLAY: before the thread's next event; in the call that is that event, when its result is to be given; and behind an event. */
 void rs_guard_try_before(struct rs_guard_log *t) RS_HIDDEN;
 void rs_guard_try_waited(struct rs_guard_log *t) RS_HIDDEN;

@@ -56,7 +56,11 @@ static void *work(void *arg)
 				pthread_mutex_unlock(&lock);
 			}
 		}
-		struct timespec ts = {0, 2000000};
+		/* The vdso asks the kernel for this one: a call within a call. */
+		struct timespec ts;
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+		s->sum += (uint64_t)ts.tv_nsec;
+		ts = (struct timespec){0, 2000000};
 		nanosleep(&ts, NULL);
 	}
 	return NULL;
