@@ -173,14 +173,19 @@ static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int
 
 long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime)
 {
-	bool record = LOAD(world->mode) == RS_GUARD_RECORD && !rs_guard_is_spare(t);
-	if (record)
+	/* A spare has no line of stamps. */
+	const uint32_t mode = rs_guard_is_spare(t) ? RS_GUARD_OFF : LOAD(world->mode);
+	if (mode == RS_GUARD_RECORD)
 		rs_guard_try_sleep(t, false);
+	else if (mode == RS_GUARD_REPLAY)
+		rs_guard_try_arrive(t);
 	long r = sleep_on(t, word, value, clock, abstime, ~0u);
-	if (record && LOAD(world->mode) == RS_GUARD_RECORD)
+	if (mode == RS_GUARD_RECORD && LOAD(world->mode) == RS_GUARD_RECORD)
 		rs_guard_try_sleep(t, true);
 	return r;
 }
+
+long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u); }
 
 /* gate: as it was before the thread saw that it is to stand. */
 static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)

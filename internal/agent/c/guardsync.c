@@ -9,7 +9,6 @@
 #include "guardquick.h"
 #include "guardrace.h"
 #include "guardsync.h"
-#include "guardtry.h"
 #include "alloc.h"
 #include <time.h>
 
@@ -410,8 +409,6 @@ static bool wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread
 		} else if (__atomic_load_n(&n->signalled, __ATOMIC_ACQUIRE))
 			return false;
 		else if (replay || !expired) {
-			if (replay)
-				rs_guard_try_arrive(t);
 			expired = rs_guard_sleep(t, &n->signalled, 0, clock, replay ? NULL : abstime) == -ETIMEDOUT;
 			continue;
 		} else if (!rs_guard_begin_act(t))

@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 14, MARKS = 1 << 21, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
+enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 16, MARKS = 1 << 22, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
 enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 2000 /* the same, of an epoch in which nothing was found */ };
-enum { NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
+enum { OTHERWISE = 3 /* re-executions, where events differ and nothing crashed: more have not helped */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
 enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000 };
 
 /* A wait's beginning or end, by the processor's time; event: the log's; logs: so many marks, from first on. */
@@ -263,7 +263,7 @@ static void slice(struct rs_guard_log *t, uint32_t seen, bool quick)
 	ts.tv_nsec += quick ? QUICK_NS : SLICE_NS;
 	if (ts.tv_nsec >= 1000000000)
 		ts.tv_nsec -= 1000000000, ts.tv_sec++;
-	rs_guard_sleep(t, &tries->moved, seen, CLOCK_MONOTONIC, &ts);
+	rs_guard_sleep_in_try(t, &tries->moved, seen, &ts);
 }
 
 /* Until it holds, nobody moves any more, or the re-execution ends. Time in which this thread itself was not let run counts as little. */
@@ -698,7 +698,8 @@ bool rs_guard_try_more(uint32_t why, uint32_t made)
 		return false;
 	}
 	s->failed++;
-	s->gave_up = s->failed >= RS_GUARD_TRIES || now_ms() - s->excursion_ms > (rs_guard_world()->every && s->crasher == NOBODY ? EVERY_MS : PATIENCE_MS);
+	bool likely = s->crasher != NOBODY || why == RS_GUARD_MEMORY;
+	s->gave_up = s->failed >= (likely ? RS_GUARD_TRIES : OTHERWISE) || now_ms() - s->excursion_ms > (rs_guard_world()->every && s->crasher == NOBODY ? EVERY_MS : PATIENCE_MS);
 	s->way = s->ordered ? (s->way + 1) % RS_GUARD_TRIES : 0;
 	return !s->gave_up;
 }
