@@ -6,6 +6,7 @@
  * The program sees SIG_DFL wherever it looks (signal.c), except by system calls of its own. What it sets takes our handler away. */
 #include "crash.h"
 #include "alloc.h"
+#include "calls.h"
 #include "core.h"
 #include "crashtext.h"
 #include "evidence.h"
@@ -72,11 +73,23 @@ static void tell_freed(struct rs_thread *t, const greg_t *g)
 	}
 }
 
+/* A ucontext_t up to its general registers, which is what others read of it. */
+struct shown { char before[offsetof(ucontext_t, uc_mcontext.gregs)]; gregset_t g; };
+
+/* The context as the program's own: who aborts is in a call, and in the hook of calls where these are seen. */
+static const greg_t *shown(struct shown *like, const ucontext_t *uc)
+{
+	gregset_t was, seen;
+	rs_os_copy(like, uc, sizeof *like);
+	rs_hook_view(like->g, was, seen);
+	return like->g;
+}
+
 /* Where it crashed; where there is no code, who called it there. */
-static uint32_t stack_of(struct rs_thread *t, const ucontext_t *uc)
+static uint32_t stack_of(struct rs_thread *t, const struct shown *uc)
 {
 	enum { DEPTH = 64 };
-	const greg_t *g = uc->uc_mcontext.gregs;
+	const greg_t *g = uc->g;
 	unsigned depth = rs_config.stack_depth < DEPTH ? rs_config.stack_depth : DEPTH;
 	uint64_t pcs[DEPTH], caller;
 	uint8_t code;
@@ -96,13 +109,15 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
 	bool known = rs_crash_cause && sig != SIGABRT && fault && rs_crash_cause(t, sig, g, !rs_evidence_count());
+	struct shown like;
+	const greg_t *own = shown(&like, uc);
 	if (sig == SIGABRT)
-		rs_crashtext_tell(t, uc);
+		rs_crashtext_tell(t, &like);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
 	if (!known && flags & RS_CRASH_FLAG_FREED)
 		tell_freed(t, g);
-	uint32_t stack = stack_of(t, uc);
-	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)g[REG_RIP], stack);
+	uint32_t stack = stack_of(t, &like);
+	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)own[REG_RIP], stack);
 	if (sig == SIGABRT)
 		rs_emit_end(t, RS_END_ABORT, 0);
 }
