@@ -31,7 +31,6 @@ enum { FDS = 1 << 16, FILES = 1 << 10, CHANGING = 64, RSEQ = 334 };
 /* What is recorded of a file that changes: reads of so many bytes, while the thread's log has so many. Often overwritten are small pieces; for the rest the epoch ends, as for what is read the first time. */
 enum { RECORDED = 64 << 10, RECORDED_LOG = 1 << 20 };
 enum { ENDS = 4 }; /* for one call: others may read again meanwhile what it is to overwrite */
-enum { TIME_ROWS = RS_CALL_ROW_VDSO_TIME + 1 };
 enum { UNKNOWN, OTHER, READER, WRITER, READ_WRITE };
 
 struct fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append, changes; };
@@ -45,7 +44,6 @@ static struct sys {
 	struct { uint64_t device, inode; } changing[CHANGING]; /* files that were overwritten in the epoch in which they were read */
 	struct file file[FILES];
 	struct fd fd[FDS];
-	uint32_t shallow[TIME_ROWS]; /* clocks of the vdso, by row, that are known to use little of the stack */
 	struct rs_guard_sys_verdict stats;
 } *sys;
 
@@ -714,7 +712,7 @@ static bool of_vdso(struct rs_guard_log *t, const struct rs_call *c, uintptr_t s
 }
 
 /* sp: the program's stack pointer. */
-static long begun(struct rs_call *c, uintptr_t sp)
+long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 {
 	const bool of_thread = c->number == SYS_clone3 || c->number == SYS_exit;
 	unsigned ends = 0;
@@ -774,7 +772,7 @@ static void leave_frame(struct rs_call *c)
 }
 
 /* What came while the call was made: before it returns. */
-static void signals_behind(const struct rs_call *c, uintptr_t sp)
+void rs_guard_sys_signals(const struct rs_call *c, uintptr_t sp)
 {
 	struct rs_guard_log *t = rs_guard_self();
 	while (t && rs_guard_mode() != RS_GUARD_OFF && !t->outside) {
@@ -787,10 +785,10 @@ static void signals_behind(const struct rs_call *c, uintptr_t sp)
 long rs_guard_sys_before(struct rs_call *c)
 {
 	const uintptr_t sp = (uintptr_t)c + RS_CALL_FRAME;
-	long made = begun(c, sp);
+	long made = rs_guard_sys_begun(c, sp);
 	if (!made) {
 		leave_frame(c);
-		signals_behind(c, sp);
+		rs_guard_sys_signals(c, sp);
 	}
 	return made;
 }
@@ -863,16 +861,16 @@ static void over(struct rs_call *c)
 	}
 }
 
-static void after(struct rs_call *c, uintptr_t sp)
+void rs_guard_sys_ended(struct rs_call *c, uintptr_t sp)
 {
 	bool seen = c->guard_state != RS_GUARD_CALL_UNSEEN && c->guard_state != RS_GUARD_CALL_WAIT;
 	over(c);
 	leave_frame(c);
 	if (seen)
-		signals_behind(c, sp);
+		rs_guard_sys_signals(c, sp);
 }
 
-void rs_guard_sys_after(struct rs_call *c) { after(c, (uintptr_t)c + RS_CALL_FRAME); }
+void rs_guard_sys_after(struct rs_call *c) { rs_guard_sys_ended(c, (uintptr_t)c + RS_CALL_FRAME); }
 
 /* --- quick calls ------------------------------------------------------------------------------------------------------------------------------------------ */
 
@@ -967,7 +965,7 @@ bool rs_guard_sys_quick_over(struct rs_call *c)
 	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	leave_frame(c);
 	if (RS_UNLIKELY(t->signals))
-		signals_behind(c, (uintptr_t)c + RS_CALL_FRAME);
+		rs_guard_sys_signals(c, (uintptr_t)c + RS_CALL_FRAME);
 	return true;
 }
 
@@ -985,95 +983,6 @@ static void quick_begin(void)
 	wakes = rs_guard_object(WAKES);
 }
 
-/* --- the vdso ---------------------------------------------------------------------------------------------------------------------------------------------- */
-
-enum { CLOCK = RS_CALL_ROW_VDSO_CLOCK_GETTIME, TIMEOFDAY = RS_CALL_ROW_VDSO_GETTIMEOFDAY, TIME = RS_CALL_ROW_VDSO_TIME, FRACTION = 30 /* bits of ns */ };
-/* Of the stack that a clock of the vdso may use: the hook and rs_guard_vdso have the rest. */
-enum { VDSO_DEPTH = 104 };
-
-static unsigned vdso_row(uint64_t offset) { return (unsigned)(offset / sizeof(struct rs_call_count)) - (RS_CALL_ROWS - 8); }
-
-/* A clock's event; 0: it is to be recorded as calls are. */
-static inline uint64_t clock_event(unsigned row, uint64_t a, uint64_t b)
-{
-	uint64_t clock = row == CLOCK ? a : 0, to = row == CLOCK ? b : a;
-	bool is = clock < 16 && to >> 48 == 0 && (row == TIME || (row <= TIMEOFDAY && to && (row == CLOCK || b == 0)));
-	return is ? to | clock << 48 | (uint64_t)row << 52 | (uint64_t)RS_GUARD_CLOCK << 56 : 0;
-}
-_Static_assert(CLOCK == 0 && TIMEOFDAY == 1 && TIME == 2, "bits of clock_event");
-static unsigned clock_of(uint64_t event) { return event >> 48 & 15; }
-
-long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function)
-{
-	long (*real)(long, long) = (long (*)(long, long))function;
-	struct rs_guard_log *g = rs_guard_mine;
-	unsigned row = vdso_row(offset);
-	uint64_t event = clock_event(row, (uint64_t)a, (uint64_t)b);
-	if (RS_UNLIKELY(!g || !event || !sys || !(sys->shallow[row] >> clock_of(event) & 1) || !rs_guard_begin_quickly(g)))
-		return rs_guard_vdso_slowly(a, b, c, d, e, f, offset, function);
-	long result = real(a, b);
-	uint64_t value = (uint64_t)result;
-	if (row != TIME) {
-		const uint64_t *to = (const uint64_t *)(row == CLOCK ? b : a);
-		value = to[0] << FRACTION | to[1];
-		if (RS_UNLIKELY(result != 0 || to[0] >> (64 - FRACTION) || to[1] >> FRACTION))
-			rs_guard_lost(RS_GUARD_LOST_CALL);
-	}
-	rs_guard_append_quickly(g, event, (uint32_t)value, (int32_t)(value >> 32));
-	rs_guard_end_quickly(g);
-	return result;
-}
-
-/* REPLAY: what rs_guard_vdso wrote down. */
-static bool clock_again(struct rs_guard_log *t, struct rs_call *c, uint64_t event)
-{
-	uint64_t value;
-	if (!event || !rs_guard_clock_take(t, event, &value))
-		return false;
-	const uint64_t time[2] = {value >> FRACTION, value & ((1u << FRACTION) - 1)};
-	sys->stats.replayed++;
-	if (c->number != SYS_time)
-		rs_guard_watch_put(c, (void *)c->arg[c->number == SYS_clock_gettime], time, sizeof time);
-	else if (c->arg[0])
-		rs_guard_watch_put(c, (void *)c->arg[0], &value, sizeof value);
-	c->result = c->number == SYS_time ? (long)value : 0;
-	return true;
-}
-
-long rs_guard_vdso_kept(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function, uintptr_t sp)
-{
-	static const uint16_t numbers[8] = {
-		[CLOCK] = SYS_clock_gettime, [TIMEOFDAY] = SYS_gettimeofday, [TIME] = SYS_time, [RS_CALL_ROW_VDSO_GETCPU] = SYS_getcpu, [RS_CALL_ROW_VDSO_CLOCK_GETRES] = SYS_clock_getres,
-	};
-	/* Clocks that the vdso reads by itself; others are calls of the kernel's, as long as these may take. */
-	enum { OWN = 1 << CLOCK_REALTIME | 1 << CLOCK_MONOTONIC | 1 << CLOCK_MONOTONIC_RAW | 1 << CLOCK_REALTIME_COARSE | 1 << CLOCK_MONOTONIC_COARSE | 1 << CLOCK_BOOTTIME | 1 << CLOCK_TAI };
-	long (*real)(long, long, long, long, long, long) = (long (*)(long, long, long, long, long, long))function;
-	unsigned row = vdso_row(offset), n = row < 8 ? numbers[row] : 0;
-	struct rs_call call = {.number = n, .row = n, .arg = {(uint64_t)a, (uint64_t)b, (uint64_t)c, (uint64_t)d, (uint64_t)e, (uint64_t)f}};
-	if (n == 0)
-		return real(a, b, c, d, e, f);
-	struct rs_guard_log *t = sys ? rs_guard_self() : NULL;
-	uint64_t event = clock_event(row, (uint64_t)a, (uint64_t)b), bytes = 0;
-	if (t && rs_guard_mode() == RS_GUARD_REPLAY) {
-		t->sp = sp;
-		if (clock_again(t, &call, event))
-			return call.result;
-	}
-	if (begun(&call, sp) != 0) {
-		bool measure = t && event && OWN >> clock_of(event) & 1;
-		if (t)
-			t->vdso_sp = sp, t->vdso_number = n;
-		call.result = measure ? rs_vdso_measure(a, b, function, &bytes) : real(a, b, c, d, e, f);
-		if (t)
-			t->vdso_number = 0;
-		if (measure && bytes <= VDSO_DEPTH)
-			__atomic_fetch_or(&sys->shallow[row], 1u << clock_of(event), __ATOMIC_RELAXED);
-		after(&call, sp);
-	} else
-		signals_behind(&call, sp);
-	return call.result;
-}
-
 /* --- begin ----------------------------------------------------------------------------------------------------------------------------------------------------- */
 
 void rs_guard_sys_epoch(void)
@@ -1086,6 +995,8 @@ void rs_guard_sys_epoch(void)
 }
 
 bool rs_guard_sys_follows(void) { return sys != NULL; }
+
+void rs_guard_sys_replayed(void) { sys->stats.replayed++; }
 
 void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over)
 {
@@ -1106,7 +1017,7 @@ long rs_guard_sys_begin(void)
 	/* They come back on another stack, with another fs, or not at all. */
 	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
 	struct sys *s = rs_guard_map(sizeof *s);
-	if (!s || rs_guard_kept_begin() < 0)
+	if (!s || rs_guard_kept_begin() < 0 || rs_guard_vdso_begin() < 0)
 		return -ENOMEM;
 	s->epoch = s->files = 1;
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)

@@ -38,8 +38,16 @@ uint64_t rs_hook_exit(void) RS_HIDDEN;
 long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;
 long rs_guard_vdso_slowly(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) RS_HIDDEN;
 long rs_guard_vdso_kept(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function, uintptr_t sp) RS_HIDDEN;
+/* Before the first epoch. Negative errno. */
+long rs_guard_vdso_begin(void) RS_HIDDEN;
 /* The vdso's function of two arguments, and how many bytes of the stack it used; 512: that or more. */
 long rs_vdso_measure(long a, long b, void *function, uint64_t *bytes) RS_HIDDEN;
+
+/* For guardvdso.c, by a call that no trampoline makes; sp: the program's stack pointer. _begun: 0: it is not to be made, and c->result is what is returned, behind _signals; else _ended is called when it was. */
+long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp) RS_HIDDEN;
+void rs_guard_sys_ended(struct rs_call *c, uintptr_t sp) RS_HIDDEN;
+void rs_guard_sys_signals(const struct rs_call *c, uintptr_t sp) RS_HIDDEN;
+void rs_guard_sys_replayed(void) RS_HIDDEN;
 
 /* Entry point for tests, found as guard.c's are. over: nothing is recorded or followed from here on, and who stood at the end of the re-execution goes on. */
 struct rs_guard_sys_verdict { uint64_t why, event, was, is, lost, events, end, class[8], replayed, kept, ended; };
