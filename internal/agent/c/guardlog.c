@@ -597,11 +597,11 @@ long rs_guard_log_begin(void)
 }
 
 /* In whose slot does a thread sleep? The slot may not say so: who was woken does for the others, and has perhaps not run yet. */
-static void note_sleepers(const struct rs_guard_log *of, uint32_t n)
+static void note_sleepers(void)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		uintptr_t in = (uintptr_t)of[i].wait - (uintptr_t)own->slot;
-		if (of[i].tid && of[i].state == RS_GUARD_WAITS && in < sizeof own->slot)
+	for (uint32_t i = 0; i < world->logs; i++) {
+		uintptr_t in = (uintptr_t)logs[i].wait - (uintptr_t)own->slot;
+		if (logs[i].tid && logs[i].state == RS_GUARD_WAITS && in < sizeof own->slot)
 			objects[in / sizeof *own->slot].sleepers = 1;
 	}
 }
@@ -614,8 +614,7 @@ static void forget_objects(void)
 	if (world->objects < MANY)
 		return;
 	uint32_t kept = 0;
-	note_sleepers(logs, world->logs);
-	note_sleepers(spares, world->spares);
+	note_sleepers();
 	for (uint32_t i = 0; i < OBJECTS; i++) {
 		const struct rs_guard_slot *s = &own->slot[i];
 		bool is = objects[i].key != 0 && objects[i].key != nobody;
@@ -633,8 +632,6 @@ static void forget_objects(void)
 
 static void reset(bool new)
 {
-	if (new)
-		forget_objects();
 	for (uint32_t k = 0; k < world->objects; k++) {
 		struct rs_guard_object *o = &objects[used[k]];
 		o->turn = o->sleepers = 0;
@@ -697,9 +694,14 @@ void rs_guard_log_new(void)
 			lost = t->outside_why;
 	}
 	free_spares();
+	bool all_have_logs = true;
 	for (uint32_t i = 0; i < world->spares; i++)
-		if (spares[i].tid)
-			lost = RS_GUARD_LOST_THREADS;
+		all_have_logs &= !spares[i].tid;
+	/* Who has none is stopped anywhere, also between its look for an object and its wait for it. */
+	if (all_have_logs)
+		forget_objects();
+	else
+		lost = RS_GUARD_LOST_THREADS;
 	reset(true);
 	rs_guard_threads_new();
 	rs_guard_try_new();
