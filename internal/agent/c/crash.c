@@ -81,6 +81,7 @@ static const greg_t *shown(struct shown *like, const ucontext_t *uc)
 {
 	gregset_t was, seen;
 	rs_os_copy(like, uc, sizeof *like);
+	/* cppcheck-suppress uninitvar ; it writes them */
 	rs_hook_view(like->g, was, seen);
 	return like->g;
 }
