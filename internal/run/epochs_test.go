@@ -71,6 +71,16 @@ func asNatively(t *testing.T, program ...string) map[string]int {
 	return counts
 }
 
+// noOther wants no epoch to have come out otherwise than it was, but for words of stacks (docs/status.md).
+func noOther(t *testing.T, counts map[string]int) {
+	t.Helper()
+	for name, n := range counts {
+		if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" && verdict != "stack" {
+			t.Errorf("%s: %d", name, n)
+		}
+	}
+}
+
 // Epochs of a session, each executed again in place: the program's output and status are native, and what it did is done once. A correct program's re-executions are identical, but for words of stacks (docs/status.md).
 func TestEpochs(t *testing.T) {
 	for _, threads := range []string{"1", "2", "4"} {
@@ -124,11 +134,7 @@ func TestEpochsOfRuns(t *testing.T) {
 		t.Run(threads, func(t *testing.T) {
 			counts := asNatively(t, path("taken"), threads)
 			same := counts["executed again: identical"] + counts["executed again: stack"]
-			for name, n := range counts {
-				if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" && verdict != "stack" {
-					t.Errorf("%s: %d", name, n)
-				}
-			}
+			noOther(t, counts)
 			if same < 2 {
 				t.Errorf("%d epochs were executed again", same)
 			}
@@ -146,11 +152,7 @@ func TestEpochsOfOne(t *testing.T) {
 		t.Run(strings.Join(args, ""), func(t *testing.T) {
 			counts := asNatively(t, append([]string{path("alone")}, args...)...)
 			same := counts["executed again: identical"] + counts["executed again: stack"]
-			for name, n := range counts {
-				if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" && verdict != "stack" {
-					t.Errorf("%s: %d", name, n)
-				}
-			}
+			noOther(t, counts)
 			if same < 2 {
 				t.Errorf("%d epochs were executed again", same)
 			}
@@ -235,11 +237,7 @@ func TestEpochsOfClocks(t *testing.T) {
 	for _, threads := range []string{"1", "2", "4"} {
 		t.Run(threads, func(t *testing.T) {
 			counts := asNatively(t, path("clocks"), threads)
-			for name, n := range counts {
-				if verdict, executed := strings.CutPrefix(name, "executed again: "); executed && verdict != "identical" && verdict != "stack" {
-					t.Errorf("%s: %d", name, n)
-				}
-			}
+			noOther(t, counts)
 			if counts["executed again: identical"] < 2 {
 				t.Error("hardly an epoch was executed again")
 			}

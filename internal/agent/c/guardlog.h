@@ -22,7 +22,7 @@ uint32_t rs_guard_mode(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardsys.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardvdso.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
@@ -80,7 +80,6 @@ struct rs_guard_log *rs_guard_self(void) RS_HIDDEN;
 /* Of a thread that has none: something in its place, by which it waits, is waited for and wakes as all others do (a wait of glibc's own wakes, and is woken by, nobody who waits here). It has no events: while there is such a thread each
  * epoch is lost. NULL: a forked child, where all is native; or there are tens of thousands of threads. */
 struct rs_guard_log *rs_guard_spare(void) RS_HIDDEN;
-static inline bool rs_guard_is_spare(const struct rs_guard_log *t);
 
 /* --- events ------------------------------------------------------------------------------------------------------------ */
 
