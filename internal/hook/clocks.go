@@ -104,10 +104,15 @@ func (s *starts) of(m *engine.Module) *starts {
 	if s.read {
 		return s
 	}
-	s.read = true
-	const version, sdata4, udata4, datarel, pcrel = 1, 0x0b, 0x03, 0x30, 0x10
 	addr, size, _ := m.Image.Program(elf.PT_GNU_EH_FRAME)
-	b := m.Image.Bytes(addr, size)
+	*s = parseStarts(addr, m.Image.Bytes(addr, size))
+	return s
+}
+
+// parseStarts takes any bytes, which lie at a link-time address.
+func parseStarts(addr uint64, b []byte) starts {
+	s := starts{read: true}
+	const version, sdata4, udata4, datarel, pcrel = 1, 0x0b, 0x03, 0x30, 0x10
 	if len(b) < 12 || b[0] != version || b[1] != pcrel|sdata4 || b[2] != udata4 || b[3] != datarel|sdata4 {
 		return s
 	}
@@ -122,14 +127,23 @@ func (s *starts) at(i int) uint64 {
 	return s.base + uint64(int64(int32(binary.LittleEndian.Uint32(s.table[i*startSize:]))))
 }
 
-// begins says whether an instruction of the function that a link-time address lies in begins there, read from the function's beginning.
-func (s *starts) begins(m *engine.Module, at uint64) bool {
+// function gives the beginning of the function that an address lies in; false: none is known, or it is far away.
+func (s *starts) function(at uint64) (uint64, bool) {
 	const longest = 64 << 10 // what is longer are tables, or many functions of an assembler's
 	i := sort.Search(len(s.table)/startSize, func(i int) bool { return s.at(i) > at }) - 1
 	if i < 0 || at-s.at(i) > longest {
+		return 0, false
+	}
+	return s.at(i), true
+}
+
+// begins says whether an instruction of the function that a link-time address lies in begins there, read from the function's beginning.
+func (s *starts) begins(m *engine.Module, at uint64) bool {
+	begin, ok := s.function(at)
+	if !ok {
 		return false
 	}
-	code := m.Image.Bytes(s.at(i), at-s.at(i))
+	code := m.Image.Bytes(begin, at-begin)
 	for len(code) > 0 {
 		in, err := x86.Decode(code)
 		if err != nil {

@@ -96,3 +96,14 @@ func TestEachClock(t *testing.T) {
 		t.Errorf("%v, not %v", got, want)
 	}
 }
+
+func FuzzStarts(f *testing.F) {
+	f.Add(uint64(0x1000), []byte{1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 1, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0}, uint64(0x1018))
+	f.Add(uint64(0), []byte{1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 255, 255, 255, 255}, uint64(0))
+	f.Fuzz(func(t *testing.T, addr uint64, b []byte, at uint64) {
+		s := parseStarts(addr, b)
+		if begin, ok := s.function(at); ok && (begin > at || len(s.table) > len(b)) {
+			t.Errorf("%#x begins at %#x", at, begin)
+		}
+	})
+}
