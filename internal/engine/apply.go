@@ -302,10 +302,10 @@ func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 	across := acrossPages(edits)
 	was := make([][]byte, len(across))
 	for i, e := range across {
-		was[i] = slices.Clone(t.live[e.At-t.at:][:len(e.New)])
+		was[i] = t.live.Copy(e.At-t.at, e.At-t.at+uint64(len(e.New)))
 	}
 	for i := range edits {
-		copy(t.live[edits[i].At-t.at:], edits[i].New)
+		t.live.Set(edits[i].At-t.at, edits[i].New)
 	}
 	for i := 0; i < len(edits); {
 		lo, page := edits[i].At, edits[i].At/patch.PageSize
@@ -313,7 +313,7 @@ func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 		for ; i < len(edits) && edits[i].At/patch.PageSize == page; i++ {
 			hi = edits[i].At + uint64(len(edits[i].New))
 		}
-		b := slices.Clone(t.live[lo-t.at : hi-t.at])
+		b := t.live.Copy(lo-t.at, hi-t.at)
 		for k, e := range across {
 			if e.At >= lo && e.At < hi {
 				copy(b[e.At-lo:], was[k])
@@ -329,7 +329,7 @@ func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 		for first := i; i == first || i < len(across) && across[i].At <= hi; i++ {
 			hi = across[i].At + uint64(len(across[i].New))
 		}
-		last = append(last, patch.Write{At: lo, Bytes: t.live[lo-t.at : hi-t.at]})
+		last = append(last, patch.Write{At: lo, Bytes: t.live.Copy(lo-t.at, hi-t.at)})
 	}
 	return p.writeThere(last)
 }
@@ -417,9 +417,9 @@ func (p *Process) step(t *text, step []patch.Write) error {
 		lo, hi := step[i].At, step[i].At
 		for ; i < len(step) && step[i].At < hi+near && step[i].At/patch.PageSize == lo/patch.PageSize; i++ {
 			hi = step[i].At + uint64(len(step[i].Bytes))
-			copy(t.live[step[i].At-t.at:], step[i].Bytes)
+			t.live.Set(step[i].At-t.at, step[i].Bytes)
 		}
-		if err := p.write(lo, t.live[lo-t.at:hi-t.at]); err != nil {
+		if err := p.write(lo, t.live.Copy(lo-t.at, hi-t.at)); err != nil {
 			return err
 		}
 	}

@@ -42,22 +42,19 @@ var build = sync.OnceValue(func() []byte {
 	return b
 })
 
-// hashOf hashes what knowledge of a module's code is made from: the code, where functions are said to lie, what must not move, and where the loader enters. Addresses are link-time ones.
-func (m *Module) hashOf(functions, keep [][2]uint64, entered []uint64) string {
+// hashCode hashes what knowledge of a module's code is made from but for where functions are said to lie: the code, what must not move, and where the loader enters. Addresses are link-time ones.
+func (m *Module) hashCode(keep [][2]uint64, entered []uint64) []byte {
 	h := sha256.New()
 	h.Write(build())
-	var words []byte
+	words := make([]byte, 0, 8*(5+2*len(keep)+len(entered)+2*len(m.texts)))
 	add := func(v ...uint64) {
 		for _, x := range v {
 			words = binary.LittleEndian.AppendUint64(words, x)
 		}
 	}
-	words = make([]byte, 0, 8*(6+2*len(functions)+2*len(keep)+len(entered)+2*len(m.texts)))
-	add(uint64(len(m.texts)), uint64(len(functions)), uint64(len(keep)), uint64(len(entered)), m.Base-m.Bias, m.End-m.Bias)
-	for _, list := range [][][2]uint64{functions, keep} {
-		for _, r := range list {
-			add(r[0], r[1])
-		}
+	add(uint64(len(m.texts)), uint64(len(keep)), uint64(len(entered)), m.Base-m.Bias, m.End-m.Bias)
+	for _, r := range keep {
+		add(r[0], r[1])
 	}
 	add(entered...)
 	for _, t := range m.texts {
@@ -67,7 +64,51 @@ func (m *Module) hashOf(functions, keep [][2]uint64, entered []uint64) string {
 	for _, t := range m.texts {
 		h.Write(t.code)
 	}
+	return h.Sum(nil)
+}
+
+// hashFunctions adds where functions lie, which is the module's hash then.
+func hashFunctions(code []byte, functions [][2]uint64) string {
+	h := sha256.New()
+	h.Write(code)
+	words := make([]byte, 0, 16*len(functions))
+	for _, r := range functions {
+		words = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(words, r[0]), r[1])
+	}
+	h.Write(words)
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// To list a module's functions takes ten times as long as to hash the tables that they are read from. So a module's hash is kept, too, by that of its code and these tables.
+
+// hashTables adds the tables to the hash of the code. "": they cannot be read.
+func (m *Module) hashTables(code []byte) string {
+	h := sha256.New()
+	h.Write(code)
+	if !m.Image.Tables(h) {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil)) + ".hash"
+}
+
+// hashed knows the module's hash if it was kept.
+func (m *Module) hashed(tables string) bool {
+	if tables == "" {
+		return false
+	}
+	b, ok := m.cache.Load(tables)
+	if ok = ok && len(b) == 2*sha256.Size; ok {
+		m.hash = string(b)
+		m.hashKept = true
+	}
+	return ok
+}
+
+// keepHash keeps the module's hash where it was not kept.
+func (m *Module) keepHash(tables string) {
+	if tables != "" && !m.hashKept {
+		m.cache.Store(tables, []byte(m.hash))
+	}
 }
 
 // A file of what is known: how many bytes were not understood, then for each text the length of its part and the part (patch.Text.AppendKnown).

@@ -2,9 +2,13 @@ package engine
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -54,20 +58,23 @@ func TestKept(t *testing.T) {
 	if !bytes.Equal(know(0x7f1234567000, c, false), anew) || !bytes.Equal(know(0x7f1111111000, c, true), anew) {
 		t.Error("something else is known")
 	}
+	// One file of where instructions begin, and one that says which that is by the tables that functions are read from.
 	files, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "ripstop/code/????????????????*"))
-	if err != nil || len(files) != 1 {
+	if err != nil || len(files) != 2 {
 		t.Fatalf("%v %v", files, err)
 	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	b[len(b)/2] ^= 0x10
-	if err := os.WriteFile(files[0], b, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(know(0x7f1234567000, c, false), anew) || !bytes.Equal(know(0x7f1111111000, c, true), anew) {
-		t.Error("something else is known after a bad file")
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)/2] ^= 0x10
+		if err := os.WriteFile(f, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(know(0x7f1234567000, c, strings.HasSuffix(f, ".hash")), anew) || !bytes.Equal(know(0x7f1111111000, c, true), anew) {
+			t.Errorf("something else is known after %s was damaged", f)
+		}
 	}
 	// What a client keeps.
 	m := moduleOf(t, libc, 0x7f0000000000, c)
@@ -83,6 +90,54 @@ func TestKept(t *testing.T) {
 	other.texts[0].code[1000] ^= 1
 	if _, ok := other.Kept("test"); ok || other.fromCache {
 		t.Error("the same for other code")
+	}
+}
+
+// By the tables alone it is known where functions lie: of a file that differs in any byte, so that other functions are found, the tables differ.
+func TestTablesTellFunctions(t *testing.T) {
+	file, err := os.ReadFile("/bin/true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(b []byte) (functions [][2]uint64, tables string) {
+		img, err := image.FromMemory("true", b)
+		if err != nil {
+			return nil, err.Error()
+		}
+		defer img.Close()
+		m := &Module{Image: img}
+		h := sha256.New()
+		if !img.Tables(h) {
+			return nil, "none"
+		}
+		return m.functions(), string(h.Sum(nil))
+	}
+	want, tables := look(file)
+	if len(want) < 10 {
+		t.Fatalf("%d functions", len(want))
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	others := 0
+	for range 4000 {
+		b := bytes.Clone(file)
+		// Most of what matters is small: the head, the end with its section headers, and the frames.
+		at := r.IntN(len(b))
+		switch r.IntN(4) {
+		case 0:
+			at = r.IntN(1024)
+		case 1:
+			at = len(b) - 1 - r.IntN(2048)
+		}
+		b[at] ^= byte(1 + r.IntN(255))
+		got, other := look(b)
+		if !slices.Equal(got, want) {
+			if others++; other == tables {
+				t.Fatalf("with another byte at %#x other functions are found, and the tables are the same", at)
+			}
+		}
+	}
+	if others < 100 {
+		t.Errorf("only %d files have other functions", others)
 	}
 }
 

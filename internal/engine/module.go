@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"debug/elf"
 	"fmt"
 	"os"
@@ -49,6 +50,7 @@ type Module struct {
 	learnt    bool
 	cache     *cache.Dir
 	hash      string       // of its code and what is said of it; "" as long as nothing is known
+	hashKept  bool         // the hash was found on disk
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
 	fetch     func(*text) bool
@@ -66,9 +68,9 @@ type text struct {
 	code     []byte // as it was when the module came; nil: it was not read yet (Unasked)
 	plan     *patch.Text
 	planner  *patch.Planner
-	live     []byte // as it is now
-	traps    bitmap // where the agent was ever told of an int3, from at on
-	broken   error  // a change of it failed in the middle: it stays as it is
+	live     *patch.Overlay // as it is now
+	traps    bitmap         // where the agent was ever told of an int3, from at on
+	broken   error          // a change of it failed in the middle: it stays as it is
 }
 
 func (t *text) end() uint64 { return t.at + t.size }
@@ -266,20 +268,6 @@ func (m *Module) learn() {
 	}
 	m.learnt = true
 	m.texts = slices.DeleteFunc(m.texts, func(t *text) bool { return t.code == nil && !m.fetch(t) })
-	list := m.Image.Functions()
-	more, _ := unwind.Ranges(m.Image)
-	list = append(list, more...)
-	slices.SortFunc(list, func(a, b [2]uint64) int {
-		switch {
-		case a[0] < b[0]:
-			return -1
-		case a[0] > b[0]:
-			return 1
-		case a[1] > b[1]: // the longer one first
-			return -1
-		}
-		return 1
-	})
 	keep, entered := restartable(m.Image), roots(m.Image)
 	for _, t := range m.texts {
 		t.plan = patch.NewText(t.at, t.code)
@@ -289,18 +277,40 @@ func (m *Module) learn() {
 		t.planner = patch.NewPlanner(t.plan, m.space)
 		t.planner.Calls = m.calls
 		t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
-		t.live = present.Clone(t.code)
+		t.live = patch.NewOverlay(t.code)
 	}
-	m.hash = m.hashOf(list, keep, entered)
+	code := m.hashCode(keep, entered)
+	tables := m.hashTables(code)
+	var list [][2]uint64
+	if !m.hashed(tables) {
+		list = m.functions()
+		m.hash = hashFunctions(code, list)
+	}
 	if m.fromCache = m.known(); m.fromCache {
+		m.keepHash(tables)
 		return
+	}
+	if list == nil {
+		list = m.functions()
 	}
 	for _, t := range m.texts {
 		m.decode(t, list, entered)
 	}
 	if !m.closed.Load() { // it may have ended early
 		m.keep()
+		m.keepHash(tables)
 	}
+}
+
+// functions gives where symbols and frames say that functions lie, by address, of those that begin at one the longer first: link-time addresses.
+func (m *Module) functions() [][2]uint64 {
+	list := m.Image.Functions()
+	more, _ := unwind.Ranges(m.Image)
+	list = append(list, more...)
+	slices.SortFunc(list, func(a, b [2]uint64) int {
+		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(b[1], a[1]))
+	})
+	return list
 }
 
 // decode makes known the instructions of a text.

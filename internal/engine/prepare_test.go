@@ -247,5 +247,5 @@ type nobody struct{ Client }
 type textOf struct{ text text }
 
 func text1(at uint64, code []byte, plan *patch.Text, space *patch.Space) *textOf {
-	return &textOf{text{at: at, size: uint64(len(code)), code: code, plan: plan, planner: patch.NewPlanner(plan, space), live: bytes.Clone(code)}}
+	return &textOf{text{at: at, size: uint64(len(code)), code: code, plan: plan, planner: patch.NewPlanner(plan, space), live: patch.NewOverlay(code)}}
 }

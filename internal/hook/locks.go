@@ -29,7 +29,8 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 		return nil
 	}
 	f := finder{m: m, names: map[uint64]string{}}
-	look := func(at uint64) bool {
+	// Of a place that is kept it is known who is called behind it: no names are read for it.
+	look := func(at uint64, known bool) bool {
 		in, ok := m.Instruction(at)
 		if !ok || len(in.Inst.Args()) != 2 || len(in.Inst.Mems()) != 1 {
 			return false
@@ -47,9 +48,9 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 			l.mem = x86.Abs(l.next+uint64(l.mem.Disp), 4)
 		}
 		switch {
-		case in.Inst.Op == "cmpxchg" && in.Inst.Lock && f.takes(&l):
+		case in.Inst.Op == "cmpxchg" && in.Inst.Lock && (known || f.takes(&l)):
 			sites = append(sites, patch.Site{At: at, Recipe: &taking{l, hook}})
-		case in.Inst.Op == "xchg" && f.gives(&l):
+		case in.Inst.Op == "xchg" && (known || f.gives(&l)):
 			sites = append(sites, patch.Site{At: at, Recipe: &giving{l, p.SaveOffset()}})
 		default:
 			return false
@@ -60,7 +61,7 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	if b, ok := kept(m, name); ok {
 		if places, err := parsePlaces(b); err == nil {
 			for _, at := range places {
-				look(at + m.Bias)
+				look(at+m.Bias, true)
 			}
 			return sites
 		}
@@ -71,8 +72,8 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 		}
 		for i, b := range m.Image.Bytes(s.Addr, s.FileSize) {
 			at := s.Addr + m.Bias + uint64(i)
-			if b == lockPrefix || b == opXchg && !look(at-1) /* REX */ {
-				look(at)
+			if b == lockPrefix || b == opXchg && !look(at-1, false) /* REX */ {
+				look(at, false)
 			}
 		}
 	}
@@ -191,15 +192,16 @@ func (*taking) Size() int { return 5 + 2 + 1 + 9 + 5 + 1 + 8 }
 
 // Append appends the code as it is to lie at an address: see patch.Recipe.
 func (r *taking) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
-	c := x86.Code{At: at}
-	var states []patch.State
+	c, start := appending(dst, at)
+	states, moves := make([]patch.State, 0, 8), make([]patch.Move, 0, 8)
 	stack := func(n int64) x86.Mem { return x86.Mem{Base: x86.RSP, Scale: 1, Disp: n, Size: 8} }
-	state := func(down int, moves ...patch.Move) {
-		s := patch.State{Off: len(c.Bytes), For: r.at, Resume: patch.Restart, Moves: moves}
+	state := func(down int, more ...patch.Move) {
+		n := len(moves)
+		moves = append(moves, more...)
 		if down > 0 {
-			s.Moves = append(s.Moves, patch.Move{Reg: uint8(x86.RSP.Num()), From: patch.FromSum, N: int32(down)})
+			moves = append(moves, patch.Move{Reg: uint8(x86.RSP.Num()), From: patch.FromSum, N: int32(down)})
 		}
-		states = append(states, s)
+		states = append(states, patch.State{Off: len(c.Bytes) - start, For: r.at, Resume: patch.Restart, Moves: moves[n:len(moves):len(moves)]})
 	}
 	kept := patch.Move{Reg: uint8(x86.RDI.Num()), From: patch.FromStack}
 	state(0)
@@ -225,7 +227,12 @@ func (r *taking) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	state(redZone + 8)
 	states[len(states)-1].For = r.next
 	c.Lea(x86.RSP, stack(redZone+8))
-	return append(dst, c.Bytes...), states, c.Err()
+	return c.Bytes, states, c.Err()
+}
+
+// appending gives code that goes on behind dst, whose next byte is to lie at an address, and how long it is already.
+func appending(dst []byte, at uint64) (c x86.Code, start int) {
+	return x86.Code{At: at - uint64(len(dst)), Bytes: dst}, len(dst)
 }
 
 // giving wakes by itself who waits, and leaves 1 where 2 was: what libc's own call of waker leaves below the stack pointer would say whether somebody waited, which is not the same in a re-execution. Flags are dead.
@@ -241,18 +248,18 @@ func (*giving) Size() int { return 9 + 4 + 6 + 2*6*9 + 9 + 3*5 + 2 + 6 }
 func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	const futex, wakePrivate = 202, 1 | 128
 	saved := [...]x86.Reg{x86.RDI, x86.RSI, x86.RDX, x86.RAX, x86.RCX, x86.R11}
-	c := x86.Code{At: at}
+	c, start := appending(dst, at)
 	slot := func(n int) x86.Mem {
 		return x86.Mem{Seg: x86.FS, Scale: 1, Disp: int64(r.save) + 8*int64(n), Size: 8}
 	}
-	states := []patch.State{{For: r.at, Resume: patch.Restart}}
+	states := append(make([]patch.State, 0, 16), patch.State{For: r.at, Resume: patch.Restart})
+	var moves [len(saved)]patch.Move
+	for n, reg := range saved {
+		moves[n] = patch.Move{Reg: uint8(reg.Num()), From: patch.FromSlot, N: int32(n)}
+	}
 	// Of the saved registers those from lo up to hi are not in place.
 	state := func(lo, hi int) {
-		s := patch.State{Off: len(c.Bytes), For: r.next, Resume: patch.Restart}
-		for n := lo; n < hi; n++ {
-			s.Moves = append(s.Moves, patch.Move{Reg: uint8(saved[n].Num()), From: patch.FromSlot, N: int32(n)})
-		}
-		states = append(states, s)
+		states = append(states, patch.State{Off: len(c.Bytes) - start, For: r.next, Resume: patch.Restart, Moves: moves[lo:hi:hi]})
 	}
 	var over x86.Label
 	c.Xchg(r.mem, r.reg)
@@ -279,7 +286,7 @@ func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	c.MovImm(r.reg, 1)
 	state(0, 0)
 	c.Bind(&over)
-	return append(dst, c.Bytes...), states, c.Err()
+	return c.Bytes, states, c.Err()
 }
 
 func reaches(from, to uint64) bool { d := int64(to - from); return d == int64(int32(d)) }

@@ -2,6 +2,9 @@ package image
 
 import (
 	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"io"
 	"slices"
 	"sort"
 	"strings"
@@ -505,6 +508,66 @@ func cString(b []byte, limit int) string {
 		}
 	}
 	return string(b[:min(len(b), limit)])
+}
+
+// Tables writes all that Functions and readers of .eh_frame read of the file and of its debug file: where it is the same, so is what they give. It is far less work than to read it. False: it cannot be told,
+// since there are no section headers or a section cannot be read.
+func (m *Image) Tables(w io.Writer) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	err := m.guard(func() error {
+		m.findDebugFiles()
+		err := m.writeTables(w)
+		for _, x := range []*Image{m.dbg, m.mini} {
+			if err == nil && x != nil {
+				err = x.guard(func() error { return x.writeTables(w) })
+			}
+		}
+		return err
+	})
+	return err == nil
+}
+
+var errNoSections = errors.New("no section headers")
+
+func (m *Image) writeTables(w io.Writer) error {
+	if len(m.file.Sections) == 0 {
+		return errNoSections
+	}
+	var head []byte
+	for _, p := range m.file.Progs {
+		for _, v := range [...]uint64{uint64(p.Type), uint64(p.Flags), p.Off, p.Vaddr, p.Filesz, p.Memsz} {
+			head = binary.LittleEndian.AppendUint64(head, v)
+		}
+	}
+	for _, s := range m.file.Sections {
+		for _, v := range [...]uint64{uint64(s.Type), uint64(s.Flags), s.Addr, s.Offset, s.FileSize, s.Entsize, uint64(s.Link), uint64(len(s.Name))} {
+			head = binary.LittleEndian.AppendUint64(head, v)
+		}
+		head = append(head, s.Name...)
+	}
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	for _, s := range m.file.Sections {
+		switch {
+		case s.Type == elf.SHT_SYMTAB, s.Type == elf.SHT_DYNSYM, s.Type == elf.SHT_STRTAB, s.Type == elf.SHT_RELA, s.Type == elf.SHT_DYNAMIC:
+		case strings.HasPrefix(s.Name, ".eh_frame"), strings.HasPrefix(s.Name, ".plt"):
+		default:
+			continue
+		}
+		d, err := m.sectionData(s)
+		if err == nil {
+			_, err = w.Write(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Functions lists the functions of the symbol tables that have a size, in order of address: their first bytes and the bytes behind them, link-time addresses. Several may

@@ -58,7 +58,7 @@ func TestBack(t *testing.T) {
 				b.takeBack(t, tx, k, rnd, add, remove)
 			}
 		}
-		if !bytes.Equal(text.now, text.orig) && round%2 == 0 || b.records.count() > 0 && round%2 == 0 {
+		if !bytes.Equal(text.planned(), text.orig) && round%2 == 0 || b.records.count() > 0 && round%2 == 0 {
 			t.Fatalf("round %d: after all sites are gone %d records are left", round, b.records.count())
 		}
 		if now := b.space.total(); now != whole && round%2 == 0 {
@@ -86,7 +86,7 @@ func (b *bench) takeBack(t *testing.T, tx *Transaction, k int, rnd *rand.Rand, a
 			b.via[x.Via] = x.At
 		}
 	}
-	before, text := bytes.Clone(b.img.now), bytes.Clone(b.text.now)
+	before, text := bytes.Clone(b.img.now), bytes.Clone(b.text.planned())
 	for _, e := range tx.Edits {
 		copy(text[e.At-b.text.at:], e.Old)
 		b.img.traps[e.At] = e.To
@@ -123,7 +123,7 @@ func (b *bench) takeBack(t *testing.T, tx *Transaction, k int, rnd *rand.Rand, a
 	for _, x := range tx.New {
 		b.space.Free(x.Trampoline.At, x.Trampoline.Len())
 	}
-	if !bytes.Equal(b.img.now, before) || !bytes.Equal(b.text.now, text) {
+	if !bytes.Equal(b.img.now, before) || !bytes.Equal(b.text.planned(), text) {
 		t.Fatalf("taken back from step %d on the text is not as it was", k-1)
 	}
 	if err := b.check(nil); err != nil {

@@ -76,8 +76,8 @@ func TestLockPrefix(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.apply(t, tx, add, nil)
-		if keeps := bytes.Equal(text.now[1:5], text.orig[1:5]); keeps != x.keeps {
-			t.Errorf("%s: % x of % x", x.name, text.now, text.orig)
+		if keeps := bytes.Equal(text.planned()[1:5], text.orig[1:5]); keeps != x.keeps {
+			t.Errorf("%s: % x of % x", x.name, text.planned(), text.orig)
 		}
 	}
 }
@@ -96,8 +96,8 @@ func TestShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.apply(t, tx, add, nil)
-	if !bytes.Equal(text.now[2:], text.orig[2:]) {
-		t.Errorf("% x", text.now)
+	if !bytes.Equal(text.planned()[2:], text.orig[2:]) {
+		t.Errorf("% x", text.planned())
 	}
 }
 
@@ -121,7 +121,7 @@ func TestPlanErrors(t *testing.T) {
 		{at, 0, ErrSite}, {0, at + 10, ErrNoSite}, {at + 1, 0, ErrNoInstruction}, {at + 1<<20, 0, ErrNoInstruction}, {at - 1, 0, ErrNoInstruction},
 		{at + 3, 0, x86.ErrCall}, {at + 8, 0, x86.ErrCall}, {0, at + 1<<40, ErrNoSite},
 	} {
-		before := bytes.Clone(text.now)
+		before := bytes.Clone(text.planned())
 		add := []Site{{at + 10, mark{at + 10, 0}}} // a good one with the bad one
 		var remove []uint64
 		if x.add != 0 {
@@ -132,7 +132,7 @@ func TestPlanErrors(t *testing.T) {
 		if _, err := b.Plan(add, remove); !errors.Is(err, x.want) {
 			t.Errorf("%#x, %#x: %v, want %v", x.add, x.remove, err, x.want)
 		}
-		if b.recipe(at) == nil || b.recipe(at+10) != nil || !bytes.Equal(before, text.now) || b.pending != nil {
+		if b.recipe(at) == nil || b.recipe(at+10) != nil || !bytes.Equal(before, text.planned()) || b.pending != nil {
 			t.Fatalf("%#x, %#x: something has changed", x.add, x.remove)
 		}
 	}
@@ -165,8 +165,8 @@ func TestStaysInPlace(t *testing.T) {
 		}
 		b.apply(t, tx, add, nil)
 		x := tx.New[0]
-		if x.Tier != TierPun && x.Tier != TierPadded || !bytes.Equal(text.now[3:], text.orig[3:]) || x.Trampoline.Parts[len(x.Trampoline.Parts)-1].For != edgeAt+3 {
-			t.Errorf("%s: %v, % x, %v", next, x.Tier, text.now, x.Trampoline.Parts)
+		if x.Tier != TierPun && x.Tier != TierPadded || !bytes.Equal(text.planned()[3:], text.orig[3:]) || x.Trampoline.Parts[len(x.Trampoline.Parts)-1].For != edgeAt+3 {
+			t.Errorf("%s: %v, % x, %v", next, x.Tier, text.planned(), x.Trampoline.Parts)
 		}
 	}
 }
@@ -277,8 +277,8 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 			}
 		}
 		if err != nil {
-			if n == 4 || !bytes.Equal(text.now, p.img.now) {
-				t.Fatalf("%v; the text has changed: %v", err, !bytes.Equal(text.now, p.img.now))
+			if n == 4 || !bytes.Equal(text.planned(), p.img.now) {
+				t.Fatalf("%v; the text has changed: %v", err, !bytes.Equal(text.planned(), p.img.now))
 			}
 			continue
 		}
@@ -286,7 +286,7 @@ func fuzzPlan(t *testing.T, b []byte, seed uint64) {
 		p.Commit(tx)
 		p.Free(tx)
 	}
-	if !bytes.Equal(text.now, text.orig) || p.space.InUse() > 0 {
+	if !bytes.Equal(text.planned(), text.orig) || p.space.InUse() > 0 {
 		t.Fatal("something is left")
 	}
 }

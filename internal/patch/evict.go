@@ -291,9 +291,9 @@ func (p *Planner) meet(at uint64, h *host, c *pair) bool {
 	// The bytes of the inner jump belong to the patch of the instruction that they lie in.
 	inner := (&Patch{At: x.op, Trampoline: here.Trampoline})
 	p.jump(inner, 0, int(room-x.op), nil)
-	whole := append([]byte(nil), p.text.Bytes(v, room)...)
+	whole := p.text.Bytes(v, room)
 	copy(whole[x.op-v:], inner.Bytes)
-	copy(p.text.Bytes(v, room), whole) // for jump to compare with
+	p.text.set(v, whole) // for jump to compare with
 	p.jump(there, 0, min(h.room, int(x.op-v)), nil)
 	copy(whole, there.Bytes)
 	there.Bytes = whole[:max(len(there.Bytes), int(x.op-v)+len(inner.Bytes), min(h.room, jumpLen))]

@@ -11,7 +11,6 @@ package patch
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -149,7 +148,7 @@ func (p *Planner) Patches(f func(*Patch)) {
 // view gives what a record says of a patch.
 func (p *Planner) view(r *record) *Patch {
 	at := p.text.at + uint64(r.off)
-	x := &Patch{At: at, Tier: r.tier, Bytes: slices.Clone(p.text.Bytes(at, at+uint64(r.bytes)))}
+	x := &Patch{At: at, Tier: r.tier, Bytes: p.text.Bytes(at, at+uint64(r.bytes))}
 	x.Trampoline.At, x.Trampoline.size = p.trampoline(r), int(r.size)
 	if r.before != 0 {
 		x.For = at - uint64(r.before)

@@ -50,7 +50,7 @@ func (k *known) unset(a uint64)       { k.is[a-k.at] = false }
 // text makes the bytes in [lo, hi) known as they are planned.
 func (k *known) text(t *Text, lo, hi uint64) {
 	for a := lo; a < min(hi, t.end()); a++ {
-		k.set(a, t.now[a-t.at])
+		k.set(a, t.now.At(a-t.at))
 	}
 }
 
@@ -162,7 +162,7 @@ func (p *Planner) jump(x *Patch, pads, room int, prefixes []byte) {
 	b := append(append(p.slabs.bytes(pads + jumpLen)[:0], prefixes...), opJump)
 	b = binary.LittleEndian.AppendUint32(b, uint32(x.Trampoline.At-end))
 	for i := room; i < len(b); i++ {
-		if p.text.now[x.At+uint64(i)-p.text.at] != b[i] {
+		if p.text.now.At(x.At+uint64(i)-p.text.at) != b[i] {
 			panic(fmt.Sprintf("BUG: patch: the jump at %#x changes bytes behind its instruction", x.At))
 		}
 	}
@@ -171,7 +171,7 @@ func (p *Planner) jump(x *Patch, pads, room int, prefixes []byte) {
 
 // install makes the patch part of the plan. Its jump ends so far behind its instruction's beginning.
 func (p *Planner) install(x *Patch, l *layout, end int) *record {
-	copy(p.text.Bytes(x.At, x.At+uint64(len(x.Bytes))), x.Bytes)
+	p.text.set(x.At, x.Bytes)
 	r := p.records.add(uint32(x.At - p.text.at))
 	r.tier, r.bytes, r.end, r.size, r.copies = x.Tier, uint8(len(x.Bytes)), uint8(end), uint16(x.Trampoline.Len()), uint16(l.back-x.At)
 	r.before, r.evicts, r.via = 0, 0, 0
@@ -193,7 +193,7 @@ func (p *Planner) reinstall(r, old *record, bytes []byte) {
 	*r = *old
 	r.recipe, r.marked = recipe, false
 	at := p.text.at + uint64(r.off)
-	copy(p.text.Bytes(at, at+uint64(r.bytes)), bytes)
+	p.text.set(at, bytes[:r.bytes])
 	p.records.patched++
 }
 

@@ -141,7 +141,7 @@ func (b *bench) apply(tb testing.TB, tx *Transaction, add []Site, remove []uint6
 			delete(b.img.traps, e.At)
 		}
 	}
-	if !bytes.Equal(b.img.now, b.text.now) {
+	if !bytes.Equal(b.img.now, b.text.planned()) {
 		tb.Fatal("the steps do not make what was planned")
 	}
 	if err := b.check(nil); err != nil {
@@ -220,11 +220,11 @@ func TestTransactions(t *testing.T) {
 					add = append(add, Site{a, mark{a, rnd.IntN(3) * rnd.IntN(60)}})
 				}
 			}
-			before := bytes.Clone(text.now)
+			before := bytes.Clone(text.planned())
 			tx, err := b.Plan(add, remove)
 			if err != nil {
 				if round%3 == 1 { // and no half of it
-					if !bytes.Equal(before, text.now) {
+					if !bytes.Equal(before, text.planned()) {
 						t.Fatal("a plan that failed has changed the text")
 					}
 					continue
@@ -233,7 +233,7 @@ func TestTransactions(t *testing.T) {
 			}
 			if n < 13 && rnd.IntN(4) == 0 {
 				b.Abort(tx)
-				if !bytes.Equal(before, text.now) {
+				if !bytes.Equal(before, text.planned()) {
 					t.Fatal("an aborted plan has changed the text")
 				}
 				continue
@@ -247,8 +247,8 @@ func TestTransactions(t *testing.T) {
 				}
 			}
 		}
-		if !bytes.Equal(text.now, text.orig) || b.records.count() > 0 {
-			t.Fatalf("round %d: after all sites are gone %d records are left; text unchanged: %v", round, b.records.count(), bytes.Equal(text.now, text.orig))
+		if !bytes.Equal(text.planned(), text.orig) || b.records.count() > 0 {
+			t.Fatalf("round %d: after all sites are gone %d records are left; text unchanged: %v", round, b.records.count(), bytes.Equal(text.planned(), text.orig))
 		}
 		if now := b.space.total(); now != whole || b.space.InUse() > 0 {
 			t.Fatalf("round %d: of %d free bytes %d are left", round, whole, now)
@@ -466,7 +466,7 @@ func TestShares(t *testing.T) {
 				b.img.traps[x.At] = x.Trampoline.At
 			}
 		}
-		b.img.now = text.now
+		b.img.now = text.planned()
 		if err := b.check(nil); err != nil {
 			t.Error(err)
 		}

@@ -12,14 +12,15 @@ import (
 // A Text is executable memory of one module: its bytes and where instructions are known to begin. Bytes that are in no known instruction are never changed. It is not for
 // several goroutines at once.
 type Text struct {
-	at        uint64
-	orig, now []byte
-	lens      []uint64 // four bits for each address: the length of the instruction that is known to begin there, 0 if none is
-	targets   []uint64 // a bit for each address that a known branch leads to, or that Enter or Complete has marked
-	complete  bool     // no instruction is entered inside but at targets
-	loops     []uint64 // likewise, for each that lies in a loop: between a known branch back and its target
-	kept      []Range
-	recent    *[recent]decoded // nil: they are not kept
+	at       uint64
+	orig     []byte
+	now      *Overlay // as planned so far
+	lens     []uint64 // four bits for each address: the length of the instruction that is known to begin there, 0 if none is
+	targets  []uint64 // a bit for each address that a known branch leads to, or that Enter or Complete has marked
+	complete bool     // no instruction is entered inside but at targets
+	loops    []uint64 // likewise, for each that lies in a loop: between a known branch back and its target
+	kept     []Range
+	recent   *[recent]decoded // nil: they are not kept
 }
 
 // decoded is an instruction that was looked at lately. Planning goes from behind to the front, and comes to each several times.
@@ -33,7 +34,7 @@ const recent = 128
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
-	return &Text{at: at, orig: code, now: present.Clone(code), lens: present.Words(len(code)/16 + 1), targets: present.Words(len(code)/64 + 1), loops: present.Words(len(code)/64 + 1)}
+	return &Text{at: at, orig: code, now: NewOverlay(code), lens: present.Words(len(code)/16 + 1), targets: present.Words(len(code)/64 + 1), loops: present.Words(len(code)/64 + 1)}
 }
 
 // Keep says that nothing in [lo, hi) may be changed, nor run elsewhere, though instructions are known there: a restartable sequence, which the kernel aborts only if
@@ -265,8 +266,11 @@ func (t *Text) shared(addr uint64) bool {
 	return false
 }
 
-// Bytes gives the bytes at [lo, hi) as planned so far. They are part of the text, not a copy.
-func (t *Text) Bytes(lo, hi uint64) []byte { return t.now[lo-t.at : hi-t.at] }
+// Bytes gives a copy of the bytes at [lo, hi) as planned so far.
+func (t *Text) Bytes(lo, hi uint64) []byte { return t.now.Copy(lo-t.at, hi-t.at) }
+
+// set plans bytes from an address on.
+func (t *Text) set(at uint64, b []byte) { t.now.Set(at-t.at, b) }
 
 // restore makes the bytes at [lo, hi) the original ones.
-func (t *Text) restore(lo, hi uint64) { copy(t.Bytes(lo, hi), t.orig[lo-t.at:hi-t.at]) }
+func (t *Text) restore(lo, hi uint64) { t.set(lo, t.orig[lo-t.at:hi-t.at]) }

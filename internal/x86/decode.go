@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/arch/x86/x86asm"
 )
@@ -134,7 +135,7 @@ func (l *layout) operation(in *Inst, code []byte) *row {
 	if !ok || int(x.Op) >= len(operations) {
 		return nil
 	}
-	o := &operations[x.Op]
+	o := operationOf(x.Op)
 	in.Op = o.name
 	if !l.convert(in, &x, o) || l.form != formLegacy && l.vvvv != 0 && !l.names(in) {
 		return nil
@@ -250,42 +251,44 @@ type operation struct {
 	gprByW   bool
 }
 
-// The tables are made when they are first needed: that takes some ten milliseconds, and few commands decode.
+// The tables are made when they are first needed, and rows of them are read then: few commands decode, and those that do meet few operations.
 var (
 	tables      sync.Once
-	facts       map[string]*row
-	xopOnly     map[string]bool
-	operations  [3000]operation // x86asm's, by number
+	facts       map[string]factsLine
+	operations  [3000]atomic.Pointer[operation] // x86asm's, by number: those that were met
 	movRow      *row
 	encodingAt  [int(formEVEX) * opmaps << 8]uint16 // see encodingRows
 	encodings   [][]encoding
+	fmaRow      = parseRow([]string{"", "xrr", "", "", ""})
 	plainVector = parseRow([]string{"", "wrrrr", "", "", ""}) // the facts of most vector operations: the first operand is written, the others are read
 )
 
 func makeTables() {
-	xopOnly = xopOperations()
-	facts = factsRows()
-	fillOperations()
+	facts = factsLines()
 	movRow = rowOf("mov", 2)
-	encodingAt, encodings = encodingRows(strings.TrimSpace(integerTable) + gapTable)
+	encodings = encodingRows(strings.TrimSpace(integerTable)+gapTable, &encodingAt)
 }
 
-func fillOperations() {
-	for op := range operations {
-		o := &operations[op]
-		name, known := opNames[x86asm.Op(op)]
-		if !known {
-			name = strings.TrimSuffix(strings.ToLower(x86asm.Op(op).String()), "_c5")
-			if strings.HasPrefix(name, "vpcmp") {
-				name = strings.TrimSuffix(name, "64")
-			}
-		}
-		o.name = name
-		o.signs = strings.HasSuffix(name, "movmskps") || strings.HasSuffix(name, "movmskpd") || strings.HasSuffix(name, "pmovmskb")
-		o.fromMask = strings.HasPrefix(name, "vpmovm2") || strings.HasPrefix(name, "vpbroadcastm")
-		o.gprByW = gprByW(name)
-		for n := range o.rows {
-			o.rows[n] = rowOf(name, n)
+// operationOf gives what we know of an operation of x86asm's. Who meets it first makes it; that two do at once does no harm.
+func operationOf(op x86asm.Op) *operation {
+	if o := operations[op].Load(); o != nil {
+		return o
+	}
+	name, known := opNames[op]
+	if !known {
+		name = strings.TrimSuffix(strings.ToLower(op.String()), "_c5") // x86asm has second names
+		if strings.HasPrefix(name, "vpcmp") {
+			name = strings.TrimSuffix(name, "64")
 		}
 	}
+	o := &operation{
+		name: name, gprByW: gprByW(name),
+		signs:    strings.HasSuffix(name, "movmskps") || strings.HasSuffix(name, "movmskpd") || strings.HasSuffix(name, "pmovmskb"),
+		fromMask: strings.HasPrefix(name, "vpmovm2") || strings.HasPrefix(name, "vpbroadcastm"),
+	}
+	for n := range o.rows {
+		o.rows[n] = rowOf(name, n)
+	}
+	operations[op].Store(o)
+	return o
 }

@@ -41,7 +41,7 @@ const opmaps = 16
 
 func encodingKey(f form, opmap, op uint8) int { return (int(f)*opmaps+int(opmap))<<8 | int(op) }
 
-// encodingRows lists encodings by opcode: lists[at[encodingKey(…)]]. It reads a table of encodings, one a line: mandatory prefix (np: none of 66, f2, f3; any), opcode, and behind it a whole ModRM byte or
+// encodingRows lists encodings by opcode: lists[at[encodingKey(…)]], for which it fills at. It reads a table of encodings, one a line: mandatory prefix (np: none of 66, f2, f3; any), opcode, and behind it a whole ModRM byte or
 // /reg and m or r for memory or register; then the mnemonic and its operands. XOP encodings name their map. Of several mnemonics with | between them,
 // the first has the opcode or /reg that is written, the others those that follow, by the step behind the + of the opcode, or the /reg by one.
 //
@@ -50,8 +50,8 @@ func encodingKey(f form, opmap, op uint8) int { return (int(f)*opmaps+int(opmap)
 // x (a vector, or 16 bytes), a number (bytes), a (address size). V, H, W: vector by ModRM.reg, by vvvv, by ModRM.rm or memory. P and Q: an mmx register by
 // ModRM.reg, by ModRM.rm or memory. Hy: a general register by vvvv. Ib, Iw, Id: immediates; S: those that are signed; J: a branch's distance; N: the implied 1; C: cl. X: the W of two operands that XOP.W or VEX.W
 // swaps; with a vector by the immediate's high half, L; Z is its low half.
-func encodingRows(table string) (at [int(formEVEX) * opmaps << 8]uint16, lists [][]encoding) {
-	lists = [][]encoding{nil}
+func encodingRows(table string, at *[int(formEVEX) * opmaps << 8]uint16) [][]encoding {
+	lists := [][]encoding{nil}
 	for _, line := range strings.Split(strings.TrimSpace(table), "\n") {
 		enc, does, ok := strings.Cut(line, " = ")
 		if !ok {
@@ -124,7 +124,7 @@ func encodingRows(table string) (at [int(formEVEX) * opmaps << 8]uint16, lists [
 			lists[*k] = append(lists[*k], e)
 		}
 	}
-	return at, lists
+	return lists
 }
 
 // resolve finds the facts of the operation.

@@ -3,8 +3,6 @@ package x86
 import (
 	"strconv"
 	"strings"
-
-	"golang.org/x/arch/x86/x86asm"
 )
 
 // A row is a line of factsTable, read.
@@ -53,94 +51,77 @@ var quirks = map[string]quirk{
 	"vpxor": quirkZeroes, "jrcxz": quirkJecxz,
 }
 
-// rowOf gives the facts of an operation with a number of operands, nil if there are none.
+// rowOf gives the facts of an operation with a number of operands, nil if there are none. Vector operations that the table does not name have those that most have.
 func rowOf(name string, args int) *row {
-	if r := facts[name+"/"+strconv.Itoa(args)]; r != nil {
-		return r
+	if l, ok := facts[name+"/"+strconv.Itoa(args)]; ok {
+		return l.row(name)
 	}
-	if r := facts[name]; r != nil {
-		return r
+	if l, ok := facts[name]; ok {
+		return l.row(name)
 	}
-	if xopOnly[name] {
-		return plainVector
+	if name[0] != 'v' && name[0] != 'k' {
+		return nil
 	}
-	return nil
+	if strings.HasPrefix(name, "vf") && (strings.Contains(name, "132") || strings.Contains(name, "213") || strings.Contains(name, "231")) {
+		return fmaRow
+	}
+	return plainVector
 }
 
-// xopOperations are vector operations that x86asm does not know: no row is made of its list for them.
-func xopOperations() map[string]bool {
-	set := map[string]bool{}
-	for _, line := range strings.Split(strings.TrimSpace(gapTable), "\n") {
-		_, does, _ := strings.Cut(line, " = ")
-		if does[0] == 'v' {
-			set[strings.Fields(does)[0]] = true
-		}
+// A factsLine is a line of factsTable, in its columns.
+type factsLine [5]string
+
+// row reads the line for one of its operations, whose name is without the number of operands.
+func (l factsLine) row(name string) *row {
+	r := parseRow(l[:])
+	if r.str != "" {
+		r.unit = map[byte]uint16{'b': 1, 'w': 2, 'd': 4, 'q': 8}[name[len(name)-1]]
 	}
-	return set
+	if strings.HasPrefix(name, "push") || strings.HasPrefix(name, "pop") {
+		r.lock = false
+	}
+	r.quirk = quirks[name]
+	return r
 }
 
-func factsRows() map[string]*row {
-	rows := map[string]*row{}
-	add := func(name string, r *row) {
-		if rows[name] != nil {
+// factsLines gives the table's lines by the names that they are for.
+func factsLines() map[string]factsLine {
+	lines := make(map[string]factsLine, 1024)
+	add := func(name string, l factsLine) {
+		if _, twice := lines[name]; twice {
 			panic("BUG: x86: two rows for " + name)
 		}
-		rows[name] = r
+		lines[name] = l
 	}
-	for _, line := range strings.Split(strings.TrimSpace(factsTable), "\n") {
-		f := append(strings.Split(line, "|"), "", "", "", "")
-		for _, name := range strings.Fields(f[0]) {
-			r := parseRow(f)
-			if r.str != "" {
-				r.unit = map[byte]uint16{'b': 1, 'w': 2, 'd': 4, 'q': 8}[name[len(name)-1]]
-			}
-			if strings.HasPrefix(name, "push") || strings.HasPrefix(name, "pop") {
-				r.lock = false
-			}
-			r.quirk = quirks[strings.SplitN(name, "/", 2)[0]]
-			add(name, r)
+	for line := range strings.SplitSeq(strings.TrimSpace(factsTable), "\n") {
+		var l factsLine
+		copy(l[:], strings.Split(line, "|"))
+		for name := range strings.FieldsSeq(l[0]) {
+			add(name, l)
 		}
 	}
 	for cc, flags := range conditions {
-		add("j"+cc, parseRow([]string{"", "-", "r:" + flags, "", "cond"}))
-		add("set"+cc, parseRow([]string{"", "w", "r:" + flags, "", ""}))
-		add("cmov"+cc, parseRow([]string{"", "xr", "r:" + flags, "", ""}))
+		add("j"+cc, factsLine{"", "-", "r:" + flags, "", "cond"})
+		add("set"+cc, factsLine{"", "w", "r:" + flags, "", ""})
+		add("cmov"+cc, factsLine{"", "xr", "r:" + flags, "", ""})
 	}
-	fma := parseRow([]string{"", "xrr", "", "", ""})
-	for op := x86asm.Op(1); ; op++ {
-		name := strings.ToLower(op.String())
-		if strings.HasPrefix(name, "op(") {
-			if op > 3000 {
-				break
-			}
-			continue
-		}
-		if rows[name] != nil || name[0] != 'v' && name[0] != 'k' {
-			continue
-		}
-		if strings.HasSuffix(name, "_c5") || strings.HasPrefix(name, "vpcmp") && strings.HasSuffix(name, "64") {
-			continue // x86asm's second names
-		}
-		fused := strings.Contains(name, "132") || strings.Contains(name, "213") || strings.Contains(name, "231")
-		if fused && strings.HasPrefix(name, "vf") {
-			rows[name] = fma
-		} else {
-			rows[name] = plainVector
-		}
-	}
-	return rows
+	return lines
 }
 
 func parseFlags(s string) (f Flags) {
-	letters := map[rune]Flags{'o': OF, 's': SF, 'z': ZF, 'a': AF, 'p': PF, 'c': CF, 'd': DF, 'i': IF, 't': TF, 'l': AC, '*': FlagsArith}
 	for _, c := range s {
-		if letters[c] == 0 {
+		if flagLetters[c] == 0 {
 			panic("BUG: x86: flags " + s)
 		}
-		f |= letters[c]
+		f |= flagLetters[c]
 	}
 	return f
 }
+
+var (
+	flagLetters   = map[rune]Flags{'o': OF, 's': SF, 'z': ZF, 'a': AF, 'p': PF, 'c': CF, 'd': DF, 'i': IF, 't': TF, 'l': AC, '*': FlagsArith}
+	accessLetters = map[rune]Access{'-': None, 'r': Read, 'w': Write, 'x': ReadWrite}
+)
 
 var unitNames = map[string]RegSet{
 	"x87": SetX87, "mxcsr": SetMXCSR, "seg": SetSeg, "pkru": SetPKRU, "ssp": SetSSP, "sys": SetSys, "vec": SetVec,
@@ -162,7 +143,7 @@ var kindNames = map[string]MemKind{
 func parseRow(f []string) *row {
 	r := &row{size: -1}
 	for _, c := range strings.TrimSpace(f[1]) {
-		a, ok := map[rune]Access{'-': None, 'r': Read, 'w': Write, 'x': ReadWrite}[c]
+		a, ok := accessLetters[c]
 		if !ok {
 			panic("BUG: x86: operands " + f[1])
 		}
