@@ -1,4 +1,5 @@
 /* barrier.c: POSIX barriers. Each arrival and each departure is an event; a wait is announced unless this is the thread that fills it. */
+#include "guardsync.h"
 #include "sync.h"
 
 /* glibc's struct pthread_barrier; pthread.h only has its size. */
@@ -65,6 +66,8 @@ RS_EXPORT int pthread_barrier_wait(pthread_barrier_t *b)
 
 RS_EXPORT int pthread_barrier_destroy(pthread_barrier_t *b)
 {
+	if (RS_UNLIKELY(rs_guard_on))
+		rs_guard_barrier_settle(b, RS_SITE_SP(RS_SITE));
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_barrier_destroy)(b);

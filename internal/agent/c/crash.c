@@ -58,7 +58,7 @@ static unsigned patterns(const greg_t *g)
 static bool read_memory(greg_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)(uintptr_t)at, n};
-	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
 /* What was read from a freed block often was by way of a register that still points there. In those that calls need not keep our own free may have left it. */

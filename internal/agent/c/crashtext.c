@@ -34,7 +34,7 @@ void rs_crashtext_abort(void) { __atomic_store_n(&aborts, rs_os_tid(), __ATOMIC_
 static bool fetch(uintptr_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
-	return RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+	return RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
 static bool word(uintptr_t at, uint64_t *w) { return fetch(at, w, sizeof *w); }

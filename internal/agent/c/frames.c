@@ -29,7 +29,7 @@ static unsigned frames_of(struct rs_thread *t, struct rs_frame f, struct rs_plac
 bool rs_peek(void *to, uintptr_t from, size_t n)
 {
 	struct iovec here = {to, n}, there = {(void *)from, n};
-	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_process.pid, &here, 1, &there, 1, 0) == (long)n;
+	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &here, 1, &there, 1, 0) == (long)n;
 }
 
 /* The frames of a thread's creator when it made it. */

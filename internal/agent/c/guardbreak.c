@@ -32,7 +32,7 @@ static struct breaks {
 static size_t read_some(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
-	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
+	long r = RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0);
 	return r < 0 ? 0 : (size_t)r;
 }
 

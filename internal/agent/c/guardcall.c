@@ -59,7 +59,7 @@ static uint64_t now_ns(void)
 static bool fetch(void *to, uint64_t from, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)from, n};
-	return RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+	return RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
 /* In ns; UINT64_MAX: none that is relative. */

@@ -47,6 +47,7 @@ static struct rs_guard_log *is_new(struct rs_guard_log *t)
 	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
 	t->young = 1;
+	t->cancelled = 0;
 	return is_mine(t);
 }
 
@@ -97,8 +98,8 @@ static struct rs_guard_log *take_spare(uint32_t tid)
 			return &spares[i];
 	n = __atomic_fetch_add(&world->spares, 1, __ATOMIC_ACQ_REL);
 	if (n < SPARES) {
-		STORE(spares[n].tid, tid);
 		spares[n].index = LOGS + n;
+		STORE(spares[n].tid, tid);
 		return &spares[n];
 	}
 	__atomic_fetch_sub(&world->spares, 1, __ATOMIC_ACQ_REL);
@@ -119,11 +120,39 @@ struct rs_guard_log *rs_guard_spare(void)
 		t = take_spare(tid);
 	}
 	if (t) {
+		__asm__("mov %%fs:0, %0" : "=r"(t->tp));
+		t->cancelled = 0;
 		/* As is_new does, for one that waits before glibc lets it take signals. */
 		const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
 		RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
 	}
 	return spare_mine = t;
+}
+
+static void cancel(struct rs_guard_log *t)
+{
+	__atomic_store_n(&t->cancelled, 1, __ATOMIC_SEQ_CST);
+	uint32_t *word = __atomic_load_n(&t->cancel_wait, __ATOMIC_SEQ_CST), none = 0;
+	if (!word)
+		return;
+	if (word == &rs_guard_node(t->index)->signalled)
+		__atomic_compare_exchange_n(word, &none, RS_GUARD_TO_LOOK, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	else
+		__atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX);
+}
+
+void rs_guard_cancel(uint64_t tp)
+{
+	struct rs_guard_world *w = world;
+	if (!rs_guard_on || !w || !(w->session || LOAD(w->mode)))
+		return;
+	for (uint32_t i = 0, n = LOAD(w->logs); i < n && i < LOGS; i++)
+		if (LOAD(logs[i].tid) && logs[i].tp == tp)
+			cancel(&logs[i]);
+	for (uint32_t i = 0, n = LOAD(w->spares); i < n && i < SPARES; i++)
+		if (LOAD(spares[i].tid) && spares[i].tp == tp)
+			cancel(&spares[i]);
 }
 
 /* --- objects ----------------------------------------------------------------------------------------------------------------- */
@@ -162,6 +191,8 @@ struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make)
 
 static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime, uint32_t bits)
 {
+	if (abstime && abstime->tv_sec < 0) /* long over; the kernel would refuse it */
+		return -ETIMEDOUT;
 	STORE(t->inner, 0);
 	t->wait = word;
 	STORE(t->state, RS_GUARD_WAITS);

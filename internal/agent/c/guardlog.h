@@ -71,6 +71,8 @@ struct rs_guard_log {
 	uint32_t vdso_number;      /* likewise: it is in a function of the vdso that was called for this call, with the stack pointer vdso_sp; 0: it is not */
 	uint64_t vdso_sp;
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
+	uint32_t cancelled;        /* pthread_cancel was called for it: its waits look whether that counts */
+	uint32_t *cancel_wait;     /* in one of them: the word that is changed then */
 	char *bytes;
 } __attribute__((aligned(64)));
 static inline bool rs_guard_is_spare(const struct rs_guard_log *t) { return !t->event; }
@@ -88,6 +90,9 @@ struct rs_guard_log *rs_guard_spare(void) RS_HIDDEN;
 bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN;
 /* After the act, or in place of one that failed. ordered: takes a ticket of the object (while it is held, or before what lets others go on). REPLAY: compares the result, and lets the next go on. */
 void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
+
+/* The thread with this thread pointer is cancelled, the kernel and glibc know: a wait of ours that it is in, and that is a cancellation point, ends. */
+void rs_guard_cancel(uint64_t tp) RS_HIDDEN;
 
 /* --- calls ---------------------------------------------------------------------------------------------------------------- */
 
@@ -180,7 +185,8 @@ static inline void rs_guard_will_wait(const struct rs_guard_slot *s) { __atomic_
 enum { RS_GUARD_LIBC_OBJECTS = 1 << 11 };
 static inline uint64_t rs_guard_libc_key(uint64_t word) { return 1ull << 55 | (word * 0x9e3779b97f4a7c15ull >> 32 & (RS_GUARD_LIBC_OBJECTS - 1)); }
 /* Of a thread's log, beside the slots. */
-struct rs_guard_node { uint32_t signalled /* futex */; uint16_t next; };
+struct rs_guard_node { uint32_t signalled /* futex: RS_GUARD_SIGNALLED … */; uint16_t next; };
+enum { RS_GUARD_SIGNALLED = 1, RS_GUARD_TO_LOOK /* it was cancelled */ };
 /* How often an event was done once more, in a run: each gave 0. */
 static inline uint32_t rs_guard_more(const struct rs_guard_event *e)
 {

@@ -126,7 +126,7 @@ static void close_pages(void)
 static bool by_vm(long call, uint64_t at, const void *p, size_t n)
 {
 	struct iovec local = {(void *)(uintptr_t)p, n}, remote = {(void *)at, n};
-	return RS_SYS6(call, rs_os_pid(), &local, 1, &remote, 1, 0) == (long)n;
+	return RS_SYS6(call, rs_os_tid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
 /* The lock is ours. What cannot be written is not: it never faults. */
@@ -149,7 +149,7 @@ static void write_there(uint64_t to, const void *from, size_t n)
 static size_t read_there(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
-	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
+	long r = RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0);
 	if (r == -EPERM || r == -ENOSYS || r == -EACCES) {
 		uint64_t left = RS_PAGE - at % RS_PAGE;
 		r = (long)(n < left ? n : left);

@@ -70,7 +70,7 @@ static bool ours(uint64_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t
 static bool read_memory(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
-	if (RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0) != (long)n)
+	if (RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) != (long)n)
 		return false;
 	rs_guard_break_hide(at, to, n);
 	return true;
@@ -169,7 +169,7 @@ static bool word_at(struct words *w, uint64_t at, uint64_t *word)
 {
 	if (w->n == 0 || at - w->from >= 8 * w->n) {
 		struct iovec local = {w->word, sizeof w->word}, remote = {(void *)at, sizeof w->word};
-		long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
+		long r = RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0);
 		w->from = at;
 		w->n = r < 8 ? 0 : (uint64_t)r / 8;
 		if (!w->n)
@@ -618,7 +618,7 @@ long rs_guard_step_begin(void)
 	s->back = s->write.fd = -1;
 	uint64_t word;
 	struct iovec to = {&word, sizeof word}, from = {s, sizeof word};
-	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &to, 1, &from, 1, 0);
+	long r = RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &to, 1, &from, 1, 0);
 	s->blind = r < 0 ? (int32_t)r : 0;
 	stepping = s;
 	return rs_guard_breaks_begin();

@@ -3,7 +3,7 @@
  * An object is taken by its real function that cannot block, and who must wait does so in waits of ours (slots, by the object's address): glibc never blocks here. So a thread that a rollback finds waiting looks again at what it
  * is to wait for, and the bytes of the program's objects do not depend on who waited how long: a lock has no mark of waiters, a condition is not touched at all. Conditions and barriers are therefore ours altogether.
  *
- * Not followed: objects shared between processes, robust mutexes and those with a protocol; a writer that waits for an rwlock keeps no reader out; a cancelled thread is not cancelled in a wait, but at the next place. */
+ * Not followed: objects shared between processes, robust mutexes and those with a protocol; a writer that waits for an rwlock keeps no reader out; an epoch in which a thread is cancelled. */
 #include "sync.h"
 #include "guardlog.h"
 #include "guardquick.h"
@@ -69,6 +69,24 @@ static void wake(uintptr_t object, int most)
 		wake_slot(s, most);
 }
 
+/* Whether a wait is to end because the thread is cancelled, and that counts now. */
+static bool cancelled(struct rs_guard_log *t)
+{
+	if (RS_LIKELY(!__atomic_load_n(&t->cancelled, __ATOMIC_SEQ_CST)) || rs_guard_mode() == RS_GUARD_REPLAY)
+		return false;
+	int state, ours;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	pthread_setcancelstate(state, &ours);
+	return state == PTHREAD_CANCEL_ENABLE;
+}
+
+/* It does not return, but in a thread that is on its way out already. */
+static void be_cancelled(struct rs_guard_log *t)
+{
+	__atomic_store_n(&t->cancelled, 0, __ATOMIC_RELAXED);
+	REAL(pthread_testcancel)();
+}
+
 /* --- what is taken: mutexes, rwlocks, semaphores ---------------------------------------------------------------------------- */
 
 struct taking {
@@ -77,7 +95,7 @@ struct taking {
 	int op, clock;
 	const struct timespec *abstime;
 	int (*try)(uintptr_t object); /* 0: taken; EBUSY: wait; else the result */
-	bool interrupted;             /* a handler ends the wait */
+	bool interrupted;             /* a handler ends the wait, and so does a cancellation: the result is ECANCELED */
 };
 
 static int try_read(uintptr_t rw) { return REAL(pthread_rwlock_tryrdlock)((pthread_rwlock_t *)rw); }
@@ -115,17 +133,19 @@ static int take_it(struct rs_guard_log *t, const struct taking *k)
 		}
 		uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
 		if (counted) {
+			if (k->interrupted)
+				__atomic_store_n(&t->cancel_wait, &s->seq, __ATOMIC_SEQ_CST);
 			__atomic_fetch_add(&s->waiters, 1, __ATOMIC_SEQ_CST);
 			rs_guard_will_wait(s);
 			seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
 		} else
 			some_wait(s);
 		r = k->try(k->object);
-		long e = r == EBUSY ? rs_guard_sleep(t, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime) : 0;
+		long e = r != EBUSY ? 0 : k->interrupted && cancelled(t) ? -ECANCELED : rs_guard_sleep(t, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime);
 		if (counted)
 			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
 		if (r == EBUSY) {
-			bool ends = e == -ETIMEDOUT || (e == -EINTR && k->interrupted);
+			bool ends = e == -ETIMEDOUT || e == -ECANCELED || (e == -EINTR && k->interrupted);
 			if (ends && __atomic_load_n(&t->signals, __ATOMIC_ACQUIRE)) {
 				over = e;
 				continue;
@@ -285,7 +305,9 @@ int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abst
 		return RS_GUARD_PASS;
 	if (op != RS_GUARD_TRY)
 		REAL(pthread_testcancel)();
-	int r = take(t, &(struct taking){(uintptr_t)sem, RS_GUARD_SEM, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_sem, op != RS_GUARD_TRY});
+	int r;
+	while ((r = take(t, &(struct taking){(uintptr_t)sem, RS_GUARD_SEM, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_sem, op != RS_GUARD_TRY})) == ECANCELED)
+		be_cancelled(t);
 	if (r == 0)
 		return 0;
 	errno = r == EBUSY ? EAGAIN : r;
@@ -394,34 +416,42 @@ static void dequeue(struct rs_guard_slot *s, uint32_t index)
 		}
 }
 
-/* The thread is no longer in the queue: false: signalled; true: its time was over. */
-static bool wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime)
+/* The thread is no longer in the queue: 0: signalled; ETIMEDOUT: its time was over; ECANCELED. */
+static int wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime)
 {
 	struct rs_guard_node *n = rs_guard_node(t->index);
-	bool expired = false;
+	int expired = 0;
+	__atomic_store_n(&t->cancel_wait, &n->signalled, __ATOMIC_SEQ_CST);
 	for (;;) {
 		if (rs_guard_pause(t, (uintptr_t)m, RS_GUARD_COND_WAKE))
 			continue;
 		bool replay = rs_guard_mode() == RS_GUARD_REPLAY && !rs_guard_is_spare(t);
 		if (replay && rs_guard_next(t) == RS_GUARD_WHAT(c, RS_GUARD_COND_TIMEOUT)) {
-			if (!rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND_TIMEOUT, NULL))
+			struct rs_guard_event was;
+			if (!rs_guard_before(t, (uintptr_t)c, RS_GUARD_COND_TIMEOUT, &was))
 				continue;
-		} else if (__atomic_load_n(&n->signalled, __ATOMIC_ACQUIRE))
-			return false;
+			expired = was.what && was.result ? was.result : ETIMEDOUT;
+		} else if (__atomic_load_n(&n->signalled, __ATOMIC_ACQUIRE) == RS_GUARD_SIGNALLED)
+			return 0;
 		else if (replay || !expired) {
-			expired = rs_guard_sleep(t, &n->signalled, 0, clock, replay ? NULL : abstime) == -ETIMEDOUT;
+			uint32_t look = RS_GUARD_TO_LOOK;
+			__atomic_compare_exchange_n(&n->signalled, &look, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+			if (cancelled(t))
+				expired = ECANCELED;
+			else if (rs_guard_sleep(t, &n->signalled, 0, clock, replay ? NULL : abstime) == -ETIMEDOUT)
+				expired = ETIMEDOUT;
 			continue;
 		} else if (!rs_guard_begin_act(t))
 			continue;
 		lock_slot(s);
-		bool late = n->signalled;
+		bool late = n->signalled == RS_GUARD_SIGNALLED;
 		if (!late) {
 			dequeue(s, t->index);
-			rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND_TIMEOUT, 0, true);
+			rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND_TIMEOUT, expired == ECANCELED ? ECANCELED : 0, true);
 		}
 		unlock_slot(s);
 		rs_guard_no_act(t);
-		return !late;
+		return late ? 0 : expired;
 	}
 }
 
@@ -463,10 +493,14 @@ int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const s
 	rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND, 0, true);
 	unlock_slot(s);
 	rs_guard_mutex_unlock(m);
-	bool late = wait_signal(t, s, c, m, clock, abstime);
+	int how = wait_signal(t, s, c, m, clock, abstime);
 	RS_GUARD_TAKES((uintptr_t)c, false);
 	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false});
-	return late ? ETIMEDOUT : 0;
+	if (how == ECANCELED) {
+		be_cancelled(t);
+		return 0;
+	}
+	return how;
 }
 
 int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp)
@@ -490,7 +524,7 @@ int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp)
 	for (uint16_t i = first, next; i; i = all ? next : 0) {
 		struct rs_guard_node *n = rs_guard_node(i - 1);
 		next = n->next;
-		__atomic_store_n(&n->signalled, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&n->signalled, RS_GUARD_SIGNALLED, __ATOMIC_RELEASE);
 		RS_SYS3(SYS_futex, &n->signalled, 1 | 128, 1);
 	}
 	rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND_SIGNAL, all, true);
@@ -543,8 +577,33 @@ int rs_guard_barrier_wait(pthread_barrier_t *barrier, uintptr_t sp)
 	rs_guard_before(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, NULL);
 	rs_guard_after(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, 0, false);
 	RS_GUARD_TAKES((uintptr_t)b, false);
-	__atomic_fetch_add(&b->out, 1, __ATOMIC_RELEASE);
+	/* When the last one has left, the barrier may be destroyed, and gone. */
+	uint32_t in = __atomic_load_n(&b->in, __ATOMIC_RELAXED);
+	if (__atomic_add_fetch(&b->out, 1, __ATOMIC_SEQ_CST) == in && __atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST))
+		wake_slot(s, INT32_MAX);
 	return full ? PTHREAD_BARRIER_SERIAL_THREAD : 0;
+}
+
+/* glibc's destroy waits until who leaves last sets the barrier back, which is done here by nobody. */
+void rs_guard_barrier_settle(pthread_barrier_t *barrier, uintptr_t sp)
+{
+	const struct barrier *b = (const struct barrier *)barrier;
+	struct rs_guard_log *t = b->shared ? NULL : self(sp);
+	struct rs_guard_slot *s = t ? rs_guard_slot((uintptr_t)b, true) : NULL;
+	if (!s)
+		return;
+	for (bool over = false; !over;) {
+		if (rs_guard_pause(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE))
+			continue;
+		__atomic_fetch_add(&s->waiters, 1, __ATOMIC_SEQ_CST);
+		uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
+		over = __atomic_load_n(&b->out, __ATOMIC_SEQ_CST) == __atomic_load_n(&b->in, __ATOMIC_SEQ_CST);
+		if (!over)
+			rs_guard_sleep(t, &s->seq, seq, CLOCK_MONOTONIC, NULL);
+		__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
+	}
+	rs_guard_before(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, NULL);
+	rs_guard_after(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, 0, false);
 }
 
 /* --- what is made once ------------------------------------------------------------------------------------------------------------------ */

@@ -44,6 +44,8 @@ int rs_guard_rwlock_wake(pthread_rwlock_t *rw) __attribute__((visibility("hidden
 int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_cond_signal(pthread_cond_t *c, bool all, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_barrier_wait(pthread_barrier_t *b, uintptr_t sp) __attribute__((visibility("hidden")));
+/* Before a barrier is destroyed: waits until all have left it. */
+void rs_guard_barrier_settle(pthread_barrier_t *b, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abstime, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_post(sem_t *sem, uintptr_t sp) __attribute__((visibility("hidden")));
 int rs_guard_sem_wake(sem_t *sem) __attribute__((visibility("hidden")));

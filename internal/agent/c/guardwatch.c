@@ -120,7 +120,7 @@ static struct rs_guard_unit *unit(uint32_t k) { return &watch->of.unit[watch->un
 static bool read_unit(const struct rs_guard_unit *u, uint64_t *v)
 {
 	struct iovec to = {v, u->bytes}, from = {(void *)u->address, u->bytes};
-	long r = rs_sandboxed ? -EPERM : RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &to, 1, &from, 1, 0);
+	long r = rs_sandboxed ? -EPERM : RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &to, 1, &from, 1, 0);
 	if (r == -EPERM || r == -ENOSYS || r == -EACCES) {
 		rs_os_copy(v, (const void *)u->address, u->bytes);
 		return true;

@@ -1,6 +1,7 @@
 /* join.c: joining, detaching, cancelling and naming threads. The handles that a program passes may be of threads that are long gone: what is
  * known of them comes from our own table, never from the memory that a pthread_t points to. */
 #include "core.h"
+#include "guardlog.h"
 #include "guardsync.h"
 #include "guardthread.h"
 #include "patch.h"
@@ -374,13 +375,19 @@ RS_EXPORT int pthread_cancel(pthread_t handle)
 	rs_guard_lost(RS_GUARD_LOST_THREAD);
 	rs_sem_quick = 0; /* its waits look for a cancellation */
 	struct rs_thread *t = rs_self();
-	if (!t)
-		return rs_real.pthread_cancel(handle);
+	if (!t) {
+		int r = rs_real.pthread_cancel(handle);
+		if (r == 0)
+			rs_guard_cancel((uint64_t)handle);
+		return r;
+	}
 	rs_cancel_prepare();
 	uint32_t stack = RS_STACK(t), number = rs_thread_of(handle);
 	RS_EMIT(t, THREAD_CANCEL, thread_cancel, number, 0, stack);
 	int r = rs_real.pthread_cancel(handle);
-	if (r != 0)
+	if (r == 0)
+		rs_guard_cancel((uint64_t)handle);
+	else
 		RS_EMIT(t, THREAD_CANCEL, thread_cancel, number, (uint32_t)r, stack);
 	return r;
 }

@@ -158,7 +158,7 @@ size_t rs_kernel_peek(void *to, uintptr_t p, size_t n)
 	struct iovec mine = {to, n}, there = {(void *)p, n};
 	if (rs_sandboxed)
 		return 0;
-	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &mine, 1, &there, 1, 0);
+	long r = RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &mine, 1, &there, 1, 0);
 	return r < 0 ? 0 : (size_t)r;
 }
 

@@ -16,7 +16,7 @@ enum { DEPTH = 64, NONE = 16, LOCAL = 1 << 20 /* of a stack, from its pointer's 
 static size_t read_some(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
-	long r = RS_SYS6(SYS_process_vm_readv, rs_os_pid(), &local, 1, &remote, 1, 0);
+	long r = RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0);
 	if (r <= 0)
 		return 0;
 	rs_guard_break_hide(at, to, (size_t)r);

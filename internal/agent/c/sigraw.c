@@ -16,7 +16,7 @@ enum { SIGSET = 8, TRAP_BIT = 1 << (SIGTRAP - 1) };
 RS_GENERAL static bool copy(long call, void *ours, const void *theirs, size_t n)
 {
 	struct iovec o = {ours, n}, t = {(void *)(uintptr_t)theirs, n};
-	return RS_SYS6(call, rs_os_pid(), &o, 1, &t, 1, 0) == (long)n;
+	return RS_SYS6(call, rs_os_tid(), &o, 1, &t, 1, 0) == (long)n;
 }
 #define FETCH(to, from) copy(SYS_process_vm_readv, &(to), from, sizeof(to))
 #define STORE(to, from) copy(SYS_process_vm_writev, &(from), to, sizeof(from))

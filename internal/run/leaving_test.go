@@ -1,0 +1,33 @@
+package run
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+)
+
+// Found by glibc's own tests of its threads (nptl/tst-abstime, tst-barrier4, tst-cancel13 and others, tst-exit2), natively and under `guard --epochs`, where each of these stood still or said something else:
+// a wait until a time before 1970, which the kernel refuses, was made again and again; glibc's destroy of a barrier that others are still leaving waits for a mark that guard's wait did not set; who was cancelled in a wait for a condition or a semaphore slept on, since
+// glibc knows of no wait and sends no signal; and once the first thread has ended nobody can read the process's memory by its number, so that calls which a stop had interrupted were not recognised, and returned EINTR.
+func TestEpochsOfLeaving(t *testing.T) {
+	ofAgent(t)
+	for _, kind := range []string{"past", "barriers", "cancels", "ends"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			native := finish(t, exec.Command(path("leaving"), kind))
+			for _, how := range []map[string]any{{"On": true, "Most": 5 * time.Millisecond}, {"On": true, "Every": true, "Most": 20 * time.Millisecond}} {
+				r, counts := epochsBy(t, how, path("leaving"), kind)
+				if native.code != 4 || r != native {
+					t.Errorf("%+v\nnatively %+v", r, native)
+				}
+				t.Log(counts)
+				if counts["epochs"] == 0 {
+					t.Errorf("%v", counts)
+				}
+				if kind == "barriers" && how["Every"] != nil && counts["executed again: identical"]+counts["executed again: stack"] == 0 {
+					t.Errorf("no epoch was executed again: %v", counts)
+				}
+			}
+		})
+	}
+}
