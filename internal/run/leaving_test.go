@@ -6,12 +6,13 @@ import (
 	"time"
 )
 
-// Found by glibc's own tests of its threads (nptl/tst-abstime, tst-barrier4, tst-cancel13 and others, tst-exit2), natively and under `guard --epochs`, where each of these stood still or said something else:
+// Found by glibc's own tests of its threads (nptl/tst-abstime, tst-barrier4, tst-cancel13 and others, tst-exit2, tst-rwlock15, rt/tst-mqueue5), natively and under `guard --epochs`, where each of these stood still or said something else:
 // a wait until a time before 1970, which the kernel refuses, was made again and again; glibc's destroy of a barrier that others are still leaving waits for a mark that guard's wait did not set; who was cancelled in a wait for a condition or a semaphore slept on, since
-// glibc knows of no wait and sends no signal; and once the first thread has ended nobody can read the process's memory by its number, so that calls which a stop had interrupted were not recognised, and returned EINTR.
+// glibc knows of no wait and sends no signal; and once the first thread has ended nobody can read the process's memory by its number, so that calls which a stop had interrupted were not recognised, and returned EINTR. A writer for whom readers are to wait was not waited for; and a message queue forgot
+// whom it was to notify, since the coordinator closed a descriptor of it where an epoch began.
 func TestEpochsOfLeaving(t *testing.T) {
 	ofAgent(t)
-	for _, kind := range []string{"past", "barriers", "cancels", "ends"} {
+	for _, kind := range []string{"past", "barriers", "cancels", "ends", "writer", "queue"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			native := finish(t, exec.Command(path("leaving"), kind))

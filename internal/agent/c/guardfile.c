@@ -1,7 +1,8 @@
 /* guardfile.c: what the kernel keeps for the program beside memory and registers: offsets of its open files, actions of its signals. Coordinator only. See guard.h.
  *
  * The coordinator has a table of descriptors of its own; to move an offset it takes the open file itself for a moment (pidfd_getfd), which shares it. Descriptors 0 to 2 are left alone, others may share their offset, and so
- * are files that are written at their end. Descriptors that the epoch opened or closed are the business of the classes of system calls. */
+ * are files that are written at their end. Descriptors that the epoch opened or closed are the business of the classes of system calls. Where these
+ * are followed (in a session), so are offsets and actions, and nothing is kept here. */
 #include "guardsys.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -66,6 +67,9 @@ long rs_guard_files_keep(int proc, uint32_t tid)
 {
 	char name[40] = "../", *end;
 	kept->files = 0;
+	/* To borrow a file is to close it: a message queue then forgets whom it was to notify, some file systems write out what they have. */
+	if (rs_guard_sys_follows())
+		return 0;
 	for (int sig = 1; sig <= SIGNALS; sig++)
 		RS_SYS4(SYS_rt_sigaction, sig, NULL, &kept->action[sig], 8);
 	end = rs_guard_digits(name + 3, tid);

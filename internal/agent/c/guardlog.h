@@ -155,7 +155,7 @@ void rs_guard_session(void) RS_HIDDEN;
 struct rs_guard_slot {
 	uint32_t seq;              /* futex of those who wait for the object */
 	uint32_t waiters;          /* not 0: somebody may wait. Of a semaphore, a barrier: how many */
-	uint32_t lock;             /* of what follows, for a few instructions; of what is made once: until its own word says that somebody makes it */
+	uint32_t lock;             /* of what follows, for a few instructions; of what is made once: until its own word says that somebody makes it; of an rwlock: writers that want it */
 	uint16_t head, tail;       /* a condition's queue: 1 + index of a log. head: who makes it, the same */
 };
 /* An object's order, in the arena: a line each, as neighbours may be other threads'. */

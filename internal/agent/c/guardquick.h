@@ -142,7 +142,7 @@ static inline __attribute__((always_inline)) int rs_guard_gives_quickly(pthread_
 static inline __attribute__((always_inline)) bool rs_guard_rwlock_quickly(pthread_rwlock_t *rw, bool write)
 {
 	struct rs_guard_log *g = rs_guard_mine;
-	if (RS_UNLIKELY(!g || !rs_rwlock_quick || rw->__data.__shared))
+	if (RS_UNLIKELY(!g || !rs_rwlock_quick || rw->__data.__shared || rw->__data.__flags))
 		return false;
 	struct rs_guard_object *o = rs_guard_object((uintptr_t)rw);
 	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))

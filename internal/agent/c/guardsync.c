@@ -3,7 +3,7 @@
  * An object is taken by its real function that cannot block, and who must wait does so in waits of ours (slots, by the object's address): glibc never blocks here. So a thread that a rollback finds waiting looks again at what it
  * is to wait for, and the bytes of the program's objects do not depend on who waited how long: a lock has no mark of waiters, a condition is not touched at all. Conditions and barriers are therefore ours altogether.
  *
- * Not followed: objects shared between processes, robust mutexes and those with a protocol; a writer that waits for an rwlock keeps no reader out; an epoch in which a thread is cancelled. */
+ * Not followed: objects shared between processes, robust mutexes and those with a protocol; an epoch in which a thread is cancelled. */
 #include "sync.h"
 #include "guardlog.h"
 #include "guardquick.h"
@@ -100,6 +100,13 @@ struct taking {
 
 static int try_read(uintptr_t rw) { return REAL(pthread_rwlock_tryrdlock)((pthread_rwlock_t *)rw); }
 
+/* Of an rwlock of the one kind where writers that wait keep readers out: its slot's `lock` is how many want it. A re-execution knows who came first. */
+static int try_read_last(uintptr_t rw)
+{
+	const struct rs_guard_slot *s = rs_guard_slot(rw, true);
+	return s && __atomic_load_n(&s->lock, __ATOMIC_SEQ_CST) && rs_guard_mode() != RS_GUARD_REPLAY ? EBUSY : try_read(rw);
+}
+
 static int take_it(struct rs_guard_log *t, const struct taking *k)
 {
 	/* Of a semaphore several may be posted before one that was woken could say so. */
@@ -164,7 +171,7 @@ static int take(struct rs_guard_log *t, const struct taking *k)
 {
 	int r = take_it(t, k);
 	if (r == 0 && k->kind != RS_GUARD_ORDER)
-		RS_GUARD_TAKES(k->object, k->try == try_read);
+		RS_GUARD_TAKES(k->object, k->try == try_read || k->try == try_read_last);
 	return r;
 }
 
@@ -277,7 +284,14 @@ int rs_guard_rwlock_lock(pthread_rwlock_t *rw, bool write, int op, int clock, co
 	/* Its own for writing (EDEADLK), or a timeout that is refused. */
 	if (!t || (op != RS_GUARD_TRY && (uint32_t)rw->__data.__cur_writer == t->tid) || (op == RS_GUARD_TIMED && (!rs_valid_timeout(abstime) || !rs_valid_clock(clock))))
 		return RS_GUARD_PASS;
-	return take(t, &(struct taking){(uintptr_t)rw, RS_GUARD_RWLOCK, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, write ? try_write : try_read, false});
+	bool last = rw->__data.__flags == PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP;
+	struct rs_guard_slot *s = last && write && op != RS_GUARD_TRY ? rs_guard_slot((uintptr_t)rw, true) : NULL;
+	if (s)
+		__atomic_fetch_add(&s->lock, 1, __ATOMIC_SEQ_CST);
+	int r = take(t, &(struct taking){(uintptr_t)rw, RS_GUARD_RWLOCK, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, write ? try_write : last ? try_read_last : try_read, false});
+	if (s && __atomic_sub_fetch(&s->lock, 1, __ATOMIC_SEQ_CST) == 0 && r != 0)
+		wake((uintptr_t)rw, INT32_MAX);
+	return r;
 }
 
 int rs_guard_rwlock_unlock(pthread_rwlock_t *rw)

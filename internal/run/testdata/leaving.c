@@ -1,14 +1,18 @@
 // Who leaves a wait otherwise than by being woken, and who destroys what others are just leaving. leaving KIND: p: times long past; b: barriers that the last one destroys and makes anew; c: threads that are cancelled in waits; e: the first
-// thread ends, another sleeps on.
+// thread ends, another sleeps on; w: a writer, before whom readers wait, gives up; q: a message queue is to notify, for long.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <mqueue.h>
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MUST(x) do { if (!(x)) { fprintf(stderr, "leaving.c:%d: %s\n", __LINE__, #x); abort(); } } while (0)
 enum { THREADS = 8, ROUNDS = 200, AGAIN = 6 };
@@ -159,6 +163,48 @@ static void *sleeps(void *arg)
 	exit(4);
 }
 
+// --- w
+
+static pthread_rwlock_t preferring = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP;
+
+static void *gives_up(void *arg)
+{
+	(void)arg;
+	struct timespec ts;
+	MUST(clock_gettime(CLOCK_REALTIME, &ts) == 0);
+	ts.tv_sec++;
+	printf("writer %d\n", pthread_rwlock_timedwrlock(&preferring, &ts));
+	return NULL;
+}
+
+static void *follows(void *arg)
+{
+	(void)arg;
+	int r;
+	while ((r = pthread_rwlock_tryrdlock(&preferring)) == 0)
+		MUST(pthread_rwlock_unlock(&preferring) == 0 && sched_yield() == 0);
+	MUST(r == EBUSY && pthread_rwlock_rdlock(&preferring) == 0 && pthread_rwlock_unlock(&preferring) == 0);
+	return NULL;
+}
+
+// --- q
+
+static void queue(void)
+{
+	char name[40];
+	struct sigevent none_at_all = {.sigev_notify = SIGEV_NONE};
+	snprintf(name, sizeof name, "/leaving-%d", getpid());
+	mqd_t q = mq_open(name, O_CREAT | O_EXCL | O_RDWR, 0600, NULL);
+	MUST(q != (mqd_t)-1 && mq_unlink(name) == 0);
+	MUST(mq_notify(q, &none_at_all) == 0);
+	for (int i = 0; i < 30; i++) {
+		MUST(pthread_mutex_lock(&taken) == 0 && pthread_mutex_unlock(&taken) == 0);
+		ms(10);
+	}
+	int r = mq_notify(q, &none_at_all);
+	printf("again %d\n", r < 0 ? errno : 0);
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread[THREADS];
@@ -182,6 +228,12 @@ int main(int argc, char **argv)
 		printf("%ld\n", serial);
 		break;
 	case 'c': cancels(); break;
+	case 'w':
+		MUST(pthread_rwlock_rdlock(&preferring) == 0);
+		MUST(pthread_create(&thread[0], NULL, gives_up, NULL) == 0 && pthread_create(&thread[1], NULL, follows, NULL) == 0);
+		MUST(pthread_join(thread[0], NULL) == 0 && pthread_join(thread[1], NULL) == 0);
+		break;
+	case 'q': queue(); break;
 	case 'e':
 		MUST(pthread_create(thread, NULL, sleeps, NULL) == 0);
 		pthread_exit(NULL);
