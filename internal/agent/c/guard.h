@@ -61,6 +61,8 @@ void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc) RS_HIDDEN;
 
 /* --- guardfile.c --------------------------------------------------------------------------------------------------------- */
 
+/* A descriptor of the coordinator's for one of the thread's. Negative errno. */
+long rs_guard_files_borrow(uint32_t tid, uint32_t fd) RS_HIDDEN;
 /* Offsets of the program's open regular files, actions of all signals. Negative errno. */
 long rs_guard_files_begin(void) RS_HIDDEN;
 long rs_guard_files_keep(int proc, uint32_t tid) RS_HIDDEN;
