@@ -132,7 +132,7 @@ static bool all_stand(void)
 		const greg_t *g = stopped_at(w);
 		if (!g)
 			continue;
-		if (rs_guard_signal_arrives(g))
+		if (rs_guard_signal_arrives(g) || rs_guard_call_moved(g))
 			return false;
 		if (state_of(t) == RS_GUARD_IN_CALL && !(w->call.in && ((uint64_t)g[REG_RIP] == w->call.pc - 2 || ((uint64_t)g[REG_RIP] == w->call.pc && g[REG_RAX] == -EINTR))))
 			return false;

@@ -778,7 +778,7 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 /* The frame stays below the program's stack pointer, where a recording and its re-execution must leave the same. */
 static void leave_frame(struct rs_call *c)
 {
-	c->start = c->see = c->ticks = c->spare = c->guard_check = c->guard_offset = 0;
+	c->start = c->see = c->ticks = c->spare = c->moved = c->guard_check = c->guard_offset = 0;
 	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
 	c->guard_again = 0;
 }
