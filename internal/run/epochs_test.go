@@ -353,6 +353,46 @@ func TestEpochsOfLockedFiles(t *testing.T) {
 	}
 }
 
+// What was read and closed in an epoch was kept at the highest numbers of the program's own descriptors: python's tests, which go through all numbers to find what a child has inherited, found them; and what a program put there itself was closed when the epoch was over.
+func TestEpochsOfClosedFiles(t *testing.T) {
+	ofAgent(t)
+	native := finish(t, exec.Command(path("kept"), t.TempDir()))
+	if native.code != 4 {
+		t.Fatalf("natively %+v", native)
+	}
+	r, counts := epochsOf(t, 20*time.Millisecond, path("kept"), t.TempDir())
+	if r != native {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+	// close_range, which loses its epoch, is followed by one with nothing else in it.
+	if counts["executed again: identical"] < 12 {
+		t.Errorf("%v", counts)
+	}
+	noOther(t, counts)
+	if r, _ := epochsBy(t, map[string]any{"On": true, "Most": 20 * time.Millisecond}, path("kept"), t.TempDir()); r != native {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+}
+
+// A write of four megabytes to a pipe, which natively waits until all is read, said that it had written some when the signal of an epoch's end came (python's test_io.test_interrupted_write_unbuffered); so did all calls that move bytes until a signal comes.
+func TestEpochsOfMovingBytes(t *testing.T) {
+	ofAgent(t)
+	file := filepath.Join(t.TempDir(), "file")
+	native := finish(t, exec.Command(path("moving"), file))
+	if native.code != 5 || strings.Contains(native.stdout, "others") {
+		t.Fatalf("natively %+v", native)
+	}
+	r, counts := epochsBy(t, map[string]any{"On": true, "Most": 5 * time.Millisecond}, path("moving"), file)
+	if r != native || counts["epochs"] < 3 {
+		t.Errorf("%+v\nnatively %+v\n%v", r, native, counts)
+	}
+	r, counts = epochsOf(t, 20*time.Millisecond, path("moving"), file)
+	if r != native {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+	noOther(t, counts)
+}
+
 // mariadbd, whose log is written by io_uring, stood still: the kernel's worker is listed with the threads and comes to no stop, so no epoch could end; the logs were full, and each event of each thread waited for an end that came to nothing in 100 ms.
 func TestEpochsOfWorkers(t *testing.T) {
 	const rounds = "800000" // more events than a log has room for

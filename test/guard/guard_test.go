@@ -257,6 +257,19 @@ func (s *statement) check(t *testing.T, exe string) {
 	}
 }
 
+// A block that a thread was giving back at its very end, while its process ended and all blocks were looked at, counted as one that was overwritten: a child of python's multiprocessing, whose queue's thread had just ended.
+func TestEndingThreads(t *testing.T) {
+	exe := filepath.Join(bin, "ending")
+	if out, err := exec.Command("gcc", "-g", "-O1", "-pthread", "-o", exe, "testdata/ending.c").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for range 3 {
+		if got := run(t, exec.Command(ripstop, "guard", "--", exe, "400", "6")); got.how != "exit 0" || len(got.out)+len(got.errs) != 0 {
+			t.Fatalf("it ended with %s\n%s%s", got.how, got.out, got.errs)
+		}
+	}
+}
+
 // A program that died of a signal, of which no finding could be made, was reported as if nothing had been.
 func TestDeath(t *testing.T) {
 	exe := filepath.Join(bin, "deep")

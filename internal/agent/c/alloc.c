@@ -141,7 +141,12 @@ void rs_alloc_thread_end(void)
 	RS_BARRIER();
 	if (!h->id)
 		return;
+	/* In the allocator, for who looks at blocks: what is about to go home is on no stack. */
+	__atomic_store_n(&h->seq, h->seq + 1, __ATOMIC_RELAXED);
+	RS_BARRIER();
 	rs_slab_idle(h);
+	RS_BARRIER();
+	__atomic_store_n(&h->seq, h->seq + 1, __ATOMIC_RELAXED);
 	rs_alloc_lock(&T.lock, 0);
 	h->taken = 0;
 	if (h->id < lowest_heap)

@@ -196,6 +196,7 @@ RS_GENERAL static void hands(const struct rs_call *c, const uintptr_t *fp, bool 
 
 RS_GENERAL long rs_call_before(struct rs_call *c)
 {
+	c->moved = 0;
 	hands(c, __builtin_frame_address(0), false);
 	if (RS_LIKELY(!rs_guard_on))
 		return before(c);
@@ -212,6 +213,10 @@ RS_GENERAL long rs_call_before(struct rs_call *c)
 
 RS_GENERAL long rs_call_after(struct rs_call *c)
 {
+	if (RS_UNLIKELY(c->moved)) {
+		c->result = (c->result > 0 ? c->result : 0) + (int64_t)c->moved;
+		c->moved = 0;
+	}
 	if (rs_guard_on && !rs_share_on && !uring_on && rs_guard_sys_quick_over(c))
 		return 0;
 	if (RS_UNLIKELY(rs_guard_on && rs_guard_sys_again(c)))

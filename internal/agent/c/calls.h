@@ -38,8 +38,9 @@ struct rs_call {
 	uint16_t guard_file;
 	uint8_t guard_class, guard_state;
 	uint64_t guard_again;      /* guardsignal.c: the call was not made, or interrupted, and is to be made again */
+	uint64_t moved, pad2;      /* guardcall.c: bytes that it had moved when stops interrupted it; it goes on with the rest */
 };
-#define RS_CALL_FRAME 336 /* bytes of the hook's frame, with the red zone */
+#define RS_CALL_FRAME 352 /* bytes of the hook's frame, with the red zone */
 _Static_assert(sizeof(struct rs_call) + 128 == RS_CALL_FRAME, "");
 
 /* after: 1: it was interrupted, before is called again. Both are called on the program's stack, with the program's vector state in the registers: they, and what they call, are compiled for general

@@ -4,6 +4,7 @@
 #include "guardepoch.h"
 #include "guardrace.h"
 #include "guardfault.h"
+#include "guardkept.h"
 #include "guardlog.h"
 #include "guardsignal.h"
 #include "guardsync.h"
@@ -145,6 +146,7 @@ long rs_guard_do_rollback(void)
 		if (t->tid && !t->frame_bytes && !rs_guard_threads_unborn(t->tid))
 			t->order = RS_WORLD_EXIT;
 	rs_world_end_ordered();
+	rs_guard_kept_back();
 	long r = rs_checkpoint_back();
 	if (r == 0)
 		r = rs_guard_files_back(anyone());
@@ -338,6 +340,10 @@ static void serve(uint32_t request)
 		serve_session(request);
 		return;
 	}
+	if (request == RS_GUARD_LOOK) {
+		done();
+		return;
+	}
 	if (request == AGAIN) {
 		/* Before: who is let go with its verdict may ask at once again. */
 		__atomic_store_n(rs_guard_request, NOTHING, __ATOMIC_RELEASE);
@@ -413,7 +419,11 @@ static long begin(void)
 		r = rs_checkpoint_end_begin();
 	if (r == 0)
 		r = rs_guard_files_begin();
-	return r < 0 ? r : rs_world_begin(guard->proc);
+	if (r == 0)
+		r = rs_world_begin(guard->proc);
+	if (r == 0)
+		rs_guard_kept_open(guard->proc);
+	return r;
 }
 
 static void coordinate(void *arg) __attribute__((noreturn));
@@ -431,7 +441,8 @@ static void coordinate(void *arg)
 		until = late && late < until ? late : until;
 		until = until > now ? until - now : 0;
 		struct timespec ts = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
-		uint32_t request = __atomic_load_n(rs_guard_request, __ATOMIC_ACQUIRE);
+		rs_guard_kept_answer();
+		uint32_t request = __atomic_load_n(rs_guard_request, __ATOMIC_SEQ_CST);
 		if (request != NOTHING)
 			serve(request);
 		else if (until > 0 && RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, NOTHING, &ts) != -ETIMEDOUT)

@@ -16,6 +16,8 @@
 #ifndef RS_GUARD_H
 #define RS_GUARD_H
 #include "core.h"
+#include <sys/socket.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 
 /* --- the arena ------------------------------------------------------------------------------------------------------- */
@@ -53,14 +55,24 @@ struct rs_guard_call {
 	uint64_t timeout;          /* ns from since; UINT64_MAX: none, or not a relative one */
 	struct timespec left;      /* what its argument points to when it is made again */
 };
+/* What the kernel reads where such a call goes on with the rest of its pieces. Nobody's memory but the thread's. */
+struct rs_guard_rest { struct msghdr msg; struct iovec piece[128]; };
 /* Reads what /proc says of the task, before it is interrupted. was: of its last stop. */
 void rs_guard_call_look(int task, uint32_t tid, struct rs_guard_call *c) RS_HIDDEN;
 /* A thread is about to return from the handler to uc. Where the signal of the stop interrupted a call, the call is made again, unless one of the program's own signals would have interrupted it
  * natively: then it returns EINTR. c->left is written. */
 void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc) RS_HIDDEN;
+/* A thread has come to its stop in uc: a call that returned how many bytes it had moved is about to be made, in uc, for the rest. */
+void rs_guard_call_goes_on(struct rs_guard_rest *rest, ucontext_t *uc) RS_HIDDEN;
+/* Stopped so. */
+bool rs_guard_call_moved(const greg_t *g) RS_HIDDEN;
+/* One of the program's own signals has come in uc. A call that has gone on behind a stop, and that it interrupts, returns what was moved. */
+void rs_guard_call_cut(ucontext_t *uc) RS_HIDDEN;
 
 /* --- guardfile.c --------------------------------------------------------------------------------------------------------- */
 
+/* A descriptor of the coordinator's for one of the thread's. Negative errno. */
+long rs_guard_files_borrow(uint32_t tid, uint32_t fd) RS_HIDDEN;
 /* Offsets of the program's open regular files, actions of all signals. Negative errno. */
 long rs_guard_files_begin(void) RS_HIDDEN;
 long rs_guard_files_keep(int proc, uint32_t tid) RS_HIDDEN;

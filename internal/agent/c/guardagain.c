@@ -6,6 +6,7 @@
 #include "checkpoint.h"
 #include "guarddebug.h"
 #include "guardfault.h"
+#include "guardkept.h"
 #include "guardpage.h"
 #include "guardrace.h"
 #include "guardsignal.h"
@@ -84,6 +85,7 @@ void rs_guard_wait_between(void)
 	for (unsigned i = 0; i < TIMES; i++) {
 		struct timespec ts = {0, 20000};
 		RS_SYS2(SYS_nanosleep, &ts, NULL);
+		rs_guard_kept_answer();
 		if (!t || __atomic_load_n(&t->inner, __ATOMIC_ACQUIRE) != busy.inner || __atomic_load_n(&t->at, __ATOMIC_ACQUIRE) != busy.at || state_of(t) != busy.state)
 			break;
 	}
@@ -130,7 +132,7 @@ static bool all_stand(void)
 		const greg_t *g = stopped_at(w);
 		if (!g)
 			continue;
-		if (rs_guard_signal_arrives(g))
+		if (rs_guard_signal_arrives(g) || rs_guard_call_moved(g))
 			return false;
 		if (state_of(t) == RS_GUARD_IN_CALL && !(w->call.in && ((uint64_t)g[REG_RIP] == w->call.pc - 2 || ((uint64_t)g[REG_RIP] == w->call.pc && g[REG_RAX] == -EINTR))))
 			return false;
@@ -153,6 +155,7 @@ static long gather(void)
 		uint32_t ended = __atomic_load_n(&w->ended, __ATOMIC_SEQ_CST);
 		rs_guard_kick();
 		rs_guard_step_poll();
+		rs_guard_kept_answer();
 		rs_guard_signals_late(now_ms() * 1000000u);
 		uint64_t s = progress(&all, &waiting), now = now_ms();
 		if (s != sum) {
@@ -279,6 +282,7 @@ static void forward(long stopped)
 		if (t->tid)
 			rs_world_forward(t);
 	rs_guard_debug_again();
+	rs_guard_kept_back();
 	rs_guard_log_forward();
 	rs_guard_threads_restore();
 }

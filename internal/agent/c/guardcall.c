@@ -4,6 +4,8 @@
  * poll, epoll_wait, semop, waits for signals, futex with a timeout); these are put back here. Which call it was the frame does not say, so it is read from /proc before the signal is sent, and believed
  * where the registers are the same still; a thread that came to its call in between is recognised by the `mov $number, %eax` before it, or by the hook's frame.
  *
+ * Calls that move many bytes wait until all are moved, and return after any signal how many were (a write to a pipe, a send): the thread goes on with the rest, and the hook adds what came before (rs_call.moved).
+ *
  * A relative timeout goes on from when we first saw the thread in the call: too long by at most an epoch. To be exact the call's beginning must be noted by whoever makes it. */
 #include "guard.h"
 #include "calls.h"
@@ -11,6 +13,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 
 /* The argument that holds a relative timeout, and as what. NONE: none, or absolute, or the kernel itself writes there what is left (select, ppoll, pselect). */
@@ -181,9 +185,10 @@ static bool other_waits(uint64_t mask, bool without_restart)
 	return false;
 }
 
+static const uint8_t reg[6] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+
 static void shorten(struct rs_guard_call *c, greg_t *g)
 {
-	static const uint8_t reg[6] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
 	int i = row_of(c->number);
 	if (i < 0 || c->timeout == UINT64_MAX)
 		return;
@@ -197,6 +202,111 @@ static void shorten(struct rs_guard_call *c, greg_t *g)
 		g[reg[again[i].arg]] = (greg_t)&c->left;
 	c->left.tv_sec = (time_t)(left / 1000000000u);
 	c->left.tv_nsec = (long)(left % 1000000000u);
+}
+
+/* --- calls that have moved some bytes -------------------------------------------------------------------------------------- */
+
+/* Calls that wait until all bytes are moved, and after a signal return how many were. Their arguments: a descriptor, where the bytes are, how many there are. PIECES: of struct iovec, in a struct msghdr in case of sendmsg. */
+enum { NOWHERE = 6, NO_DESCRIPTOR = 7 };
+enum { BYTES, PIECES, ALL /* only if the flags say so */ };
+static const struct { uint16_t number; uint8_t kind, fd, at, bytes; } moving[] = {
+	{SYS_write, BYTES, 0, 1, 2}, {SYS_sendto, BYTES, 0, 1, 2}, {SYS_recvfrom, ALL, 0, 1, 2}, {SYS_sendfile, BYTES, 0, NOWHERE, 3}, {SYS_splice, BYTES, 2, NOWHERE, 4},
+	{SYS_getrandom, BYTES, NO_DESCRIPTOR, 0, 1}, {SYS_writev, PIECES, 0, 1, 2}, {SYS_sendmsg, PIECES, 0, 1, NOWHERE},
+};
+
+/* Regular files do not wait: who wrote less to one has met its end, or a limit, which a second call would tell. */
+static bool waits(int32_t fd)
+{
+	struct stat st;
+	return RS_SYS2(SYS_fstat, fd, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISCHR(st.st_mode));
+}
+
+/* The pieces behind the first n bytes. How many; 0: none, or too many. */
+static uint64_t rest_of(uint64_t from, uint64_t count, uint64_t n, struct iovec *rest)
+{
+	const uint64_t room = sizeof((struct rs_guard_rest *)0)->piece / sizeof *rest;
+	uint64_t kept = 0;
+	for (struct iovec v; count; count--, from += sizeof v) {
+		if (!fetch(&v, from, sizeof v))
+			return 0;
+		if (n >= v.iov_len) {
+			n -= v.iov_len;
+			continue;
+		}
+		if (kept == room)
+			return 0;
+		rest[kept++] = (struct iovec){(char *)v.iov_base + n, v.iov_len - n};
+		n = 0;
+	}
+	return kept;
+}
+
+static bool pieces_left(uint64_t number, greg_t *g, uint64_t n, struct rs_guard_rest *rest)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)g[REG_RSI], .msg_iovlen = (size_t)g[REG_RDX]};
+	if (number == SYS_sendmsg && !fetch(&msg, (uint64_t)g[REG_RSI], sizeof msg))
+		return false;
+	uint64_t left = rest_of((uint64_t)msg.msg_iov, msg.msg_iovlen, n, rest->piece);
+	if (!left)
+		return false;
+	g[REG_RSI] = (greg_t)rest->piece;
+	if (number != SYS_sendmsg) {
+		g[REG_RDX] = (greg_t)left;
+		return true;
+	}
+	/* What goes beside the bytes went with the first. */
+	rest->msg = msg;
+	rest->msg.msg_iov = rest->piece, rest->msg.msg_iovlen = left;
+	rest->msg.msg_control = NULL, rest->msg.msg_controllen = 0;
+	g[REG_RSI] = (greg_t)&rest->msg;
+	return true;
+}
+
+/* It may have waited for more but for our signal; if not, the rest gives what the program's next call would be told, and it is not told now. */
+void rs_guard_call_goes_on(struct rs_guard_rest *rest, ucontext_t *uc)
+{
+	greg_t *g = uc->uc_mcontext.gregs;
+	if (!rs_hook_at_call((uintptr_t)g[REG_RIP]) || rs_hook_at_call((uintptr_t)g[REG_RIP] + 2))
+		return;
+	struct rs_call *h = (struct rs_call *)g[REG_RSP];
+	const int64_t n = g[REG_RAX];
+	unsigned i = 0;
+	while (i < sizeof moving / sizeof *moving && moving[i].number != h->number)
+		i++;
+	if (i == sizeof moving / sizeof *moving || h->see != 1 || n <= 0)
+		return;
+	if (moving[i].kind == ALL && (g[REG_R10] & (MSG_WAITALL | MSG_PEEK)) != MSG_WAITALL)
+		return;
+	if (moving[i].kind != PIECES && n >= g[reg[moving[i].bytes]])
+		return;
+	if ((moving[i].fd != NO_DESCRIPTOR && !waits((int32_t)g[reg[moving[i].fd]])) || other_waits(uc->uc_sigmask.__val[0], false))
+		return;
+	if (moving[i].kind == PIECES) {
+		if (!pieces_left(h->number, g, (uint64_t)n, rest))
+			return;
+	} else {
+		g[reg[moving[i].bytes]] -= n;
+		if (moving[i].at != NOWHERE)
+			g[reg[moving[i].at]] += n;
+	}
+	h->moved += (uint64_t)n;
+	g[REG_RAX] = (greg_t)h->number;
+	g[REG_RIP] -= 2;
+}
+
+bool rs_guard_call_moved(const greg_t *g)
+{
+	const struct rs_call *h = (const struct rs_call *)g[REG_RSP];
+	return rs_hook_at_call((uintptr_t)g[REG_RIP] + 2) && h->see == 1 && h->moved;
+}
+
+void rs_guard_call_cut(ucontext_t *uc)
+{
+	greg_t *g = uc->uc_mcontext.gregs;
+	if (!rs_guard_call_moved(g))
+		return;
+	g[REG_RAX] = -EINTR;
+	g[REG_RIP] += 2;
 }
 
 void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)

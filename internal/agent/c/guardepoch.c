@@ -5,6 +5,7 @@
  *
  * Ground rules: guard.h's. The upper part runs on threads of the program, perhaps in a hook: general registers only. */
 #include "guardepoch.h"
+#include "guardkept.h"
 #include "guardsignal.h"
 #include "guardsys.h"
 #include "alloc.h"
@@ -186,6 +187,7 @@ void rs_guard_off(void)
 	STORE(rs_counters->guard[0].state, 2);
 	__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
 	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
+	rs_guard_kept_drop();
 }
 
 /* --- the beginning ---------------------------------------------------------------------------------------------------------------- */

@@ -57,6 +57,14 @@ static long open_task(uint32_t tid)
 	return fd < 0 ? RS_SYS2(SYS_pidfd_open, rs_os_pid(), 0) : fd;
 }
 
+long rs_guard_files_borrow(uint32_t tid, uint32_t fd)
+{
+	long pidfd = open_task(tid), own = pidfd < 0 ? pidfd : RS_SYS3(SYS_pidfd_getfd, pidfd, fd, 0);
+	if (pidfd >= 0)
+		RS_SYS1(SYS_close, pidfd);
+	return own;
+}
+
 long rs_guard_files_begin(void)
 {
 	kept = rs_guard_map(sizeof *kept);

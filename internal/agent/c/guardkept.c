@@ -1,27 +1,40 @@
-/* guardkept.c: a file that was read from and is closed in the same epoch is read again by a descriptor as high as there may be, of which there are few. See guardkept.h.
+/* guardkept.c: a file that was read from and is closed in the same epoch stays open for the epoch's re-execution, in the coordinator's table of descriptors. See guardkept.h.
  *
- * A duplicate is to change nothing that the program can tell. Locks are what it might:
- * - POSIX locks (fcntl) go when the process closes any descriptor of the file. So none may be closed once such a lock is taken: who takes one closes the file's duplicates first, for which the epoch ends (guardsys.c). Who closes a
- *   file while another thread locks it loses that lock natively, too; so nobody need be kept from making duplicates meanwhile.
- * - flock, locks of open files and leases last as long as any descriptor of the open file. A file with one is not duplicated. The kernel tells in fdinfo, which is read only once the process may have such a lock.
+ * A duplicate is to change nothing that the program can tell:
+ * - It has no number in the program's table, so nobody meets it who goes through all numbers, lists /proc/self/fd, or puts something of his own there. The price is that only the coordinator can use it: it is asked for the duplicate
+ *   before the close, and in a re-execution for each call on it, which it makes in the program's memory.
+ * - POSIX locks (fcntl) go when any descriptor of the file is closed in the table whose they are: that is not ours.
+ * - flock, locks of open files and leases last as long as any descriptor of the open file. A file with one is not duplicated. The kernel tells in fdinfo, which is read only once the process may have such a lock. Who takes one
+ *   lets go of the file's duplicates first, for which the epoch ends (guardsys.c).
  *
- * Ground rules: calls.h's of rs_call_before. The arena holds all of our state. A slot is one word, taken and emptied by atomic instructions: who empties it closes what was in it, and nobody else does. */
+ * Ground rules: calls.h's of rs_call_before. The arena holds all of our state. Who asks is in an event, or outside; the coordinator answers wherever it waits for threads that run. */
+#include "guardepoch.h"
 #include "guardkept.h"
+#include "guardlog.h"
 #include "os.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/resource.h>
+#include <linux/futex.h>
 #include <sys/stat.h>
 
-enum { KEPT = 64, FDS = 1 << 16, INHERITED = 256, YIELDS = 10000 };
-enum { NONE = 0, FILLED_SOON = -1 };
+enum { KEPT = 64, INHERITED = 256, WAIT_MS = 100 };
+enum { FREE, TAKEN, ASKED, ANSWERED }; /* state */
+enum { ADD, CALL, DROP };
 
 struct duplicate { int32_t fd; uint64_t device, inode; };
 static struct kept {
-	uint32_t here, gone;       /* how many slots may be filled of `now`, and are of `before` or were emptied and are being closed */
+	uint32_t state;            /* futex, of the one question */
+	uint32_t open;             /* the coordinator answers */
+	uint32_t here;             /* how many there are, the coordinator's to change */
 	uint32_t bound;            /* a lock that is bound to an open file may be there */
-	struct duplicate now[KEPT], before[KEPT]; /* of this epoch; of those before it */
+	int proc;                  /* the coordinator's /proc/thread-self */
+	uint32_t what, tid;
+	uint64_t call[7];          /* CALL: number, arguments; ADD: descriptor, device, inode */
+	long answer;
+	struct duplicate of[KEPT];
 } *kept;
+
+/* --- on the coordinator ------------------------------------------------------------------------------------------------------------------ */
 
 static bool contains(const char *text, const char *word)
 {
@@ -35,96 +48,130 @@ static bool contains(const char *text, const char *word)
 	return false;
 }
 
-static bool has_bound_lock(int32_t fd)
+static bool has_bound_lock(int32_t own)
 {
-	char name[40] = "/proc/thread-self/fdinfo/", text[512];
+	char name[24] = "fdinfo/", text[512];
 	if (!__atomic_load_n(&kept->bound, __ATOMIC_SEQ_CST))
 		return false;
-	rs_guard_digits(name + 25, (uint64_t)fd);
-	return rs_guard_read(AT_FDCWD, name, text, sizeof text) < 0 || contains(text, "FLOCK") || contains(text, "OFDLCK") || contains(text, "LEASE") || contains(text, "DELEG");
+	rs_guard_digits(name + 7, (uint64_t)own);
+	return rs_guard_read(kept->proc, name, text, sizeof text) < 0 || contains(text, "FLOCK") || contains(text, "OFDLCK") || contains(text, "LEASE") || contains(text, "DELEG");
 }
 
-void rs_guard_kept_sees(const struct rs_call *c)
+static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode)
 {
-	if (c->number == SYS_flock || (c->number == SYS_fcntl && (c->arg[1] == F_OFD_SETLK || c->arg[1] == F_OFD_SETLKW || c->arg[1] == F_SETLEASE)))
-		__atomic_store_n(&kept->bound, 1, __ATOMIC_SEQ_CST);
+	struct stat st;
+	if (kept->here == KEPT)
+		return -EMFILE;
+	long own = rs_guard_files_borrow(tid, (uint32_t)fd);
+	if (own < 0)
+		return own;
+	/* Where the kernel knows no tasks it was the first thread's, which may have a table of its own. */
+	if (RS_SYS2(SYS_fstat, own, &st) < 0 || st.st_dev != device || st.st_ino != inode || has_bound_lock((int32_t)own)) {
+		RS_SYS1(SYS_close, own);
+		return -EBUSY;
+	}
+	kept->of[kept->here] = (struct duplicate){(int32_t)own, device, inode};
+	__atomic_store_n(&kept->here, kept->here + 1, __ATOMIC_RELEASE);
+	return own;
+}
+
+static void drop(void)
+{
+	uint32_t n = kept->here;
+	for (uint32_t i = 0; i < n; i++)
+		RS_SYS1(SYS_close, kept->of[i].fd);
+	__atomic_store_n(&kept->here, 0, __ATOMIC_RELEASE);
+}
+
+void rs_guard_kept_answer(void)
+{
+	const uint64_t *a = kept ? kept->call : NULL;
+	if (!a || __atomic_load_n(&kept->state, __ATOMIC_SEQ_CST) != ASKED)
+		return;
+	if (kept->what == ADD)
+		kept->answer = add(kept->tid, a[0], a[1], a[2]);
+	else if (kept->what == CALL)
+		kept->answer = RS_SYS6(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
+	else
+		drop();
+	__atomic_store_n(&kept->state, ANSWERED, __ATOMIC_RELEASE);
+	rs_os_wake(&kept->state, false);
+}
+
+void rs_guard_kept_epoch(void) { drop(); }
+
+void rs_guard_kept_back(void)
+{
+	if (kept)
+		__atomic_store_n(&kept->state, FREE, __ATOMIC_RELEASE);
+}
+
+void rs_guard_kept_open(int proc)
+{
+	if (!kept)
+		return;
+	kept->proc = proc;
+	__atomic_store_n(&kept->open, 1, __ATOMIC_RELEASE);
+}
+
+/* --- on threads of the program -------------------------------------------------------------------------------------------------------------- */
+
+static long ask(uint32_t what, const uint64_t call[7])
+{
+	uint32_t free = FREE, nothing = RS_GUARD_ASK_NOTHING;
+	if (!__atomic_load_n(&kept->open, __ATOMIC_ACQUIRE))
+		return -EBUSY;
+	for (; !__atomic_compare_exchange_n(&kept->state, &free, TAKEN, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE); free = FREE)
+		rs_os_wait(&kept->state, free, false, WAIT_MS);
+	kept->what = what;
+	kept->tid = rs_os_tid();
+	if (call)
+		rs_os_copy(kept->call, call, sizeof kept->call);
+	__atomic_store_n(&kept->state, ASKED, __ATOMIC_SEQ_CST);
+	/* It sleeps, or it waits for an end, or it looks here before it sleeps. */
+	if (__atomic_compare_exchange_n(rs_guard_request, &nothing, RS_GUARD_LOOK, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+		rs_os_wake(rs_guard_request, true);
+	else
+		rs_os_wake(&rs_guard_world()->ended, false);
+	for (uint32_t state; (state = __atomic_load_n(&kept->state, __ATOMIC_ACQUIRE)) != ANSWERED;)
+		rs_os_wait(&kept->state, state, false, WAIT_MS);
+	long answer = kept->answer;
+	__atomic_store_n(&kept->state, FREE, __ATOMIC_RELEASE);
+	rs_os_wake(&kept->state, false);
+	return answer;
 }
 
 long rs_guard_kept_add(int32_t fd)
 {
-	struct rlimit limit;
 	struct stat st;
-	long r = RS_SYS2(SYS_getrlimit, RLIMIT_NOFILE, &limit);
-	if (r < 0 || (r = RS_SYS2(SYS_fstat, fd, &st)) < 0)
-		return r;
-	if (has_bound_lock(fd))
-		return -EBUSY;
-	uint64_t most = limit.rlim_cur < FDS ? limit.rlim_cur : FDS;
-	long own = most <= 2 * KEPT ? -EMFILE : RS_SYS3(SYS_fcntl, fd, F_DUPFD_CLOEXEC, most - KEPT);
-	for (uint32_t i = 0; own >= 0 && i < KEPT; i++) {
-		int32_t none = NONE;
-		if (!__atomic_compare_exchange_n(&kept->now[i].fd, &none, FILLED_SOON, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			continue;
-		__atomic_fetch_add(&kept->here, 1, __ATOMIC_SEQ_CST);
-		kept->now[i].device = st.st_dev, kept->now[i].inode = st.st_ino;
-		__atomic_store_n(&kept->now[i].fd, (int32_t)own, __ATOMIC_SEQ_CST);
-		return own;
-	}
-	if (own >= 0)
-		RS_SYS1(SYS_close, own);
-	return own >= 0 ? -EMFILE : own;
+	long r = RS_SYS2(SYS_fstat, fd, &st);
+	return r < 0 ? r : ask(ADD, (const uint64_t[7]){(uint32_t)fd, st.st_dev, st.st_ino});
 }
 
-static void empty(struct duplicate *of, uint32_t *count)
+long rs_guard_kept_call(const struct rs_call *c) { return ask(CALL, (const uint64_t[7]){c->number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], c->arg[4], c->arg[5]}); }
+
+void rs_guard_kept_drop(void)
 {
-	if (!__atomic_load_n(count, __ATOMIC_SEQ_CST))
-		return;
-	for (uint32_t i = 0; i < KEPT; i++) {
-		int32_t fd = __atomic_load_n(&of[i].fd, __ATOMIC_ACQUIRE);
-		if (fd <= 0 || !__atomic_compare_exchange_n(&of[i].fd, &fd, NONE, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			continue;
-		RS_SYS1(SYS_close, fd);
-		__atomic_fetch_sub(count, 1, __ATOMIC_SEQ_CST);
-	}
+	if (kept && __atomic_load_n(&kept->here, __ATOMIC_SEQ_CST))
+		ask(DROP, NULL);
 }
 
-void rs_guard_kept_drop(void) { empty(kept->before, &kept->gone); }
-
-void rs_guard_kept_drop_all(void)
+void rs_guard_kept_sees(const struct rs_call *c)
 {
-	empty(kept->now, &kept->here);
-	empty(kept->before, &kept->gone);
+	if (rs_guard_kept_matters(c))
+		__atomic_store_n(&kept->bound, 1, __ATOMIC_SEQ_CST);
 }
 
 bool rs_guard_kept_has(int32_t fd)
 {
 	struct stat st;
-	rs_guard_kept_drop();
-	/* Who else has emptied a slot closes what was in it, now (unless a vfork child was killed there). */
-	for (unsigned i = 0; i < YIELDS && __atomic_load_n(&kept->gone, __ATOMIC_SEQ_CST); i++)
-		RS_SYS0(SYS_sched_yield);
-	if (!__atomic_load_n(&kept->here, __ATOMIC_SEQ_CST) || RS_SYS2(SYS_fstat, fd, &st) < 0)
+	uint32_t n = __atomic_load_n(&kept->here, __ATOMIC_ACQUIRE);
+	if (!n || RS_SYS2(SYS_fstat, fd, &st) < 0)
 		return false;
-	for (uint32_t i = 0; i < KEPT; i++)
-		if (__atomic_load_n(&kept->now[i].fd, __ATOMIC_ACQUIRE) != NONE && kept->now[i].device == st.st_dev && kept->now[i].inode == st.st_ino)
+	for (uint32_t i = 0; i < n; i++)
+		if (kept->of[i].device == st.st_dev && kept->of[i].inode == st.st_ino)
 			return true;
 	return false;
-}
-
-/* Threads close them. What they have not closed for a whole epoch, as nobody made a call, may stay where it is. */
-void rs_guard_kept_epoch(void)
-{
-	uint32_t to = 0;
-	for (uint32_t i = 0; i < KEPT; i++) {
-		while (to < KEPT && kept->before[to].fd != NONE)
-			to++;
-		if (to == KEPT || kept->now[i].fd <= 0)
-			continue;
-		kept->before[to] = kept->now[i];
-		kept->now[i].fd = NONE;
-		kept->here--;
-		kept->gone++;
-	}
 }
 
 long rs_guard_kept_begin(void)

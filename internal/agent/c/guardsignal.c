@@ -347,6 +347,7 @@ static void poke(void)
 static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info, uint64_t mask)
 {
 	struct rs_guard_log *t = rs_guard_self();
+	rs_guard_call_cut(uc);
 	if (!t || rs_os_tid() != t->tid) {
 		rs_guard_lost(RS_GUARD_LOST_SIGNAL);
 		set_mask(mask);

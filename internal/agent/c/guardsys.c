@@ -1,7 +1,7 @@
 /* guardsys.c: the program's system calls in an epoch: what they gave is written down, and given back in a re-execution. Classes: internal/guard. See guardsys.h.
  *
  * In a nutshell. What the recording did outside of private memory stays done, and descriptors stay as it left them. So a re-execution makes no call again but those on memory, masks and actions, which a rollback puts back,
- * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open (guardkept.c). An epoch ends before
+ * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open by the coordinator (guardkept.c). An epoch ends before
  * something that was read in it is overwritten, and the call is the next one's first: nothing was read in that. What is read of such a file from then on is recorded, as far as the log has room, so that it can be overwritten.
  *
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
@@ -34,8 +34,8 @@ enum { ENDS = 4 }; /* for one call: others may read again meanwhile what it is t
 enum { UNKNOWN, OTHER, READER, WRITER, READ_WRITE };
 
 struct fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append, changes; };
-/* Read in this epoch, up to hi, through a descriptor that is now `fd`. */
-struct file { uint64_t device, inode, hi; int32_t fd; };
+/* Read in this epoch, up to hi, through a descriptor that is now `fd`, the coordinator's if kept. */
+struct file { uint64_t device, inode, hi; int32_t fd; bool kept; };
 static struct sys {
 	uint32_t epoch;
 	uint32_t files;            /* from 1 on */
@@ -162,7 +162,7 @@ static uint16_t file_of(int32_t fd)
 	uint32_t i = __atomic_load_n(&sys->files, __ATOMIC_RELAXED);
 	if (i >= FILES || RS_SYS2(SYS_fstat, fd, &st) < 0 || (i = __atomic_fetch_add(&sys->files, 1, __ATOMIC_RELAXED)) >= FILES)
 		return 0;
-	sys->file[i] = (struct file){st.st_dev, st.st_ino, 0, fd};
+	sys->file[i] = (struct file){st.st_dev, st.st_ino, 0, fd, false};
 	return f->file = (uint16_t)i;
 }
 
@@ -254,12 +254,13 @@ static bool unnamed(int32_t fd)
 static bool keep(int32_t fd)
 {
 	struct fd *f = of(fd);
-	if (!f || !f->file)
+	if (!f || !f->file || rs_guard_is_lost(rs_guard_world()))
 		return true;
 	long own = f->kind == READER || unnamed(fd) ? rs_guard_kept_add(fd) : -EBUSY;
 	if (own < 0)
 		return false;
 	sys->file[f->file].fd = (int32_t)own;
+	sys->file[f->file].kept = true;
 	sys->stats.kept++;
 	return true;
 }
@@ -349,7 +350,7 @@ static long between_epochs(struct rs_call *c)
 {
 	sys->stats.ended++;
 	rs_guard_out_before(RS_GUARD_LOST_CALL, c->number, RS_GUARD_CALL);
-	rs_guard_kept_drop_all();
+	rs_guard_kept_drop();
 	if (c->number == SYS_execve || c->number == SYS_execveat)
 		rs_guard_hold();
 	c->guard_state = RS_GUARD_CALL_BETWEEN;
@@ -416,7 +417,6 @@ static long end_first(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 
 static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 {
-	rs_guard_kept_drop();
 	unsigned class = c->number == RSEQ && t->young ? RS_GUARD_REPEATABLE : class_of(c);
 	if (class == RS_GUARD_LOOSE)
 		return 1;
@@ -557,16 +557,22 @@ static bool give(const struct rs_call *c, const struct noted *e, uint32_t bytes)
 	return true;
 }
 
+static long on_file(const struct file *f, uint64_t number, uint64_t a, uint64_t b, uint64_t c)
+{
+	const struct rs_call call = {.number = number, .arg = {(uint64_t)f->fd, a, b, c}};
+	return f->kept ? rs_guard_kept_call(&call) : RS_SYS5(number, f->fd, a, b, c, 0);
+}
+
 /* A read of the recording once more. How much came. */
 static long get_again(const struct rs_call *c, const struct noted *e, long result)
 {
 	const uint64_t *a = c->arg;
-	int32_t fd = sys->file[e->file].fd;
+	const struct file *f = &sys->file[e->file];
 	long got = 0;
 	if (c->number != SYS_read && c->number != SYS_pread64)
-		return result > 0 ? RS_SYS5(SYS_preadv, fd, a[1], a[2], e->offset, 0) : 0;
+		return result > 0 ? on_file(f, SYS_preadv, a[1], a[2], e->offset) : 0;
 	while (got < result) {
-		long r = RS_SYS4(SYS_pread64, fd, a[1] + (uint64_t)got, result - got, e->offset + (uint64_t)got);
+		long r = on_file(f, SYS_pread64, a[1] + (uint64_t)got, (uint64_t)(result - got), e->offset + (uint64_t)got);
 		if (r == -EINTR)
 			continue;
 		if (r <= 0)
@@ -613,6 +619,8 @@ static void same_place(struct rs_call *c, const struct noted *e, long result)
 	}
 }
 
+static void over(struct rs_call *c);
+
 /* 0: done; 1: to be made; -1: the re-execution is over. */
 static long follow(struct rs_guard_log *t, struct rs_call *c)
 {
@@ -642,7 +650,11 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 		c->guard_offset = (uint64_t)result;
 		c->guard_state = RS_GUARD_CALL_AGAIN;
 		rs_guard_page_before(c);
-		return 1;
+		if (c->number != SYS_mmap || !sys->file[e->file].kept)
+			return 1;
+		c->result = rs_guard_kept_call(c);
+		over(c);
+		return 0;
 	} else if (e->class == RS_GUARD_REVOCABLE) {
 		if (!read_again(c, e, result, &got, &hash))
 			rs_guard_diverged(t, got == result ? RS_GUARD_CALL_BYTES : RS_GUARD_CALL_RESULT, got == result ? e->data : (uint64_t)result, got == result ? hash : (uint64_t)got);
@@ -739,7 +751,7 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 		}
 		if (mode == RS_GUARD_OFF || t->outside) {
 			if (t && rs_guard_kept_matters(c) && t->tid == rs_os_tid())
-				rs_guard_kept_drop_all();
+				rs_guard_kept_drop();
 			return 1;
 		}
 		if (mode == RS_GUARD_RECORD && shuts_in(c) && rs_guard_world()->session) {
@@ -766,7 +778,7 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 /* The frame stays below the program's stack pointer, where a recording and its re-execution must leave the same. */
 static void leave_frame(struct rs_call *c)
 {
-	c->start = c->see = c->ticks = c->spare = c->guard_check = c->guard_offset = 0;
+	c->start = c->see = c->ticks = c->spare = c->moved = c->guard_check = c->guard_offset = 0;
 	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
 	c->guard_again = 0;
 }
@@ -901,7 +913,6 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	if (!rs_guard_begin_quickly(t))
 		return false;
 	__atomic_store_n(&t->inner, RS_GUARD_AT_CALL, __ATOMIC_RELEASE);
-	rs_guard_kept_drop();
 	t->sp = (uintptr_t)c + RS_CALL_FRAME;
 	c->start = 1;
 	c->guard_check = check(c);

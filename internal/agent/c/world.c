@@ -138,6 +138,7 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 	struct world *w = world;
 	uint32_t state = t->state, number = state >> 2;
 	t->uc = uc;
+	rs_guard_call_goes_on(&t->rest, uc);
 	RS_SYS2(SYS_arch_prctl, 0x1003 /* ARCH_GET_FS */, &t->fs);
 	if ((state & 3) != RS_WORLD_WANTED ||
 		!__atomic_compare_exchange_n(&t->state, &state, number << 2 | RS_WORLD_STOPPED, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))

@@ -28,6 +28,7 @@ struct rs_world_thread {
 	uint64_t fs;               /* fs base */
 	uint64_t frame_bytes;      /* of the saved frame's XSAVE area; 0: it has none, as the thread was not there */
 	struct rs_guard_call call, saved_call, end_call;
+	struct rs_guard_rest rest;
 	uint64_t kept_ns;          /* when the frame was kept */
 	char *stack;               /* its handler's; its highest byte's successor */
 	struct rs_world_frame *saved, *out, *end; /* RS_WORLD_FRAME bytes each: at the checkpoint, what it returns from, and at the recording's end */
