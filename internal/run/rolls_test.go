@@ -128,7 +128,7 @@ func TestLeaves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: the Go code is that of all epochs")
 	}
-	for _, kind := range []string{"sigactions", "mutexes", "rwlocks", "semaphores", "barriers", "clocks", "calls", "births"} {
+	for _, kind := range []string{"sigactions", "mutexes", "rwlocks", "semaphores", "barriers", "clocks", "calls", "births", "signals"} {
 		t.Run(kind, func(t *testing.T) {
 			native := finish(t, exec.Command(path("leaves"), kind))
 			r, counts := epochsOf(t, 10*time.Millisecond, path("leaves"), kind)

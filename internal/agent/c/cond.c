@@ -267,14 +267,18 @@ RS_GUARD_SLOWLY(pthread_cond_t, rs_cond_signal_slowly, signal_kept, signal_any);
 RS_GUARD_SLOWLY(pthread_cond_t, rs_cond_broadcast_slowly, broadcast_kept, broadcast_any);
 static APART int signal_guarded(pthread_cond_t *c)
 {
-	if (RS_LIKELY(rs_guard_signals_quickly(c, false)))
+	if (RS_LIKELY(rs_guard_signals_quickly(c, false))) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	JUMP rs_cond_signal_slowly(c);
 }
 static APART int broadcast_guarded(pthread_cond_t *c)
 {
-	if (RS_LIKELY(rs_guard_signals_quickly(c, true)))
+	if (RS_LIKELY(rs_guard_signals_quickly(c, true))) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	JUMP rs_cond_broadcast_slowly(c);
 }
 RS_EXPORT int pthread_cond_signal(pthread_cond_t *c)

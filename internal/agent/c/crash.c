@@ -126,7 +126,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	int error = errno;
-	rs_guard_crashes(sig, (uint64_t)((const ucontext_t *)context)->uc_mcontext.gregs[REG_RIP]);
+	rs_guard_crashes(sig, ((const ucontext_t *)context)->uc_mcontext.gregs);
 	struct rs_kernel_action none = {0, 0, 0, 0};
 	tell(sig, info, context);
 	action(sig, &none, NULL);

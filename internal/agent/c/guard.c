@@ -7,6 +7,7 @@
 #include "guardkept.h"
 #include "guardlog.h"
 #include "guardsignal.h"
+#include "guardstack.h"
 #include "guardsync.h"
 #include "guardsys.h"
 #include "guardthread.h"
@@ -570,7 +571,7 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	if (r < 0 || (r = rs_guard_watch_begin()) < 0 || (r = rs_trap_begin()) < 0)
 		return r;
 	rs_guard_sync_begun();
-	if ((r = rs_guard_threads_begin(rseq_offset, rseq_size)) < 0 || (r = rs_guard_signals_begin()) < 0)
+	if ((r = rs_guard_stack_begin()) < 0 || (r = rs_guard_threads_begin(rseq_offset, rseq_size)) < 0 || (r = rs_guard_signals_begin()) < 0)
 		return r;
 	if (!rs_guard_cause_begin() || rs_guard_faults_begin() < 0 || rs_guard_try_begin() < 0 || rs_guard_race_begin() < 0)
 		return -ENOMEM;

@@ -10,6 +10,7 @@
 #include "guardpage.h"
 #include "guardrace.h"
 #include "guardsignal.h"
+#include "guardstack.h"
 #include "guardstep.h"
 #include "guardsys.h"
 #include "guardthread.h"
@@ -192,7 +193,8 @@ static unsigned skip_stacks(uint64_t *skip, unsigned n, bool whole)
 			continue;
 		if (!whole && state_of(log) == RS_GUARD_KEPT && log->stack_lo)
 			continue; /* cleared in both */
-		skip[2 * n] = rs_checkpoint_mapping(log->sp), skip[2 * n++ + 1] = whole && log->stack_hi > log->sp ? log->stack_hi : log->sp;
+		uint64_t sp = log->under && rs_guard_stack_has(log->sp) ? log->under : log->sp;
+		skip[2 * n] = rs_checkpoint_mapping(sp), skip[2 * n++ + 1] = whole && log->stack_hi > sp ? log->stack_hi : sp;
 		const stack_t *own = &t->uc->uc_stack;
 		if (own->ss_size && log->sp - (uintptr_t)own->ss_sp > own->ss_size)
 			skip[2 * n] = (uintptr_t)own->ss_sp, skip[2 * n++ + 1] = (uintptr_t)own->ss_sp + own->ss_size;

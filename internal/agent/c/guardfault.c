@@ -17,7 +17,7 @@
 #endif
 
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-enum { FAULTS = sizeof faults / sizeof *faults };
+enum { FAULTS = sizeof faults / sizeof *faults, RED_ZONE = 128 };
 static struct taken { bool are; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
 
 static void handler(int sig, siginfo_t *info, void *context)
@@ -51,10 +51,13 @@ long rs_guard_faults_begin(void)
 	return taken ? 0 : -ENOMEM;
 }
 
-void rs_guard_crashes(int sig, uint64_t pc)
+void rs_guard_crashes(int sig, const greg_t *g)
 {
+	struct rs_guard_log *t = taken ? rs_guard_self() : NULL;
+	if (t)
+		t->under = (uint64_t)g[REG_RSP] - RED_ZONE;
 	if (taken && sig != SIGABRT && rs_guard_mode() == RS_GUARD_RECORD)
-		rs_guard_try_crash(rs_guard_self(), sig, pc);
+		rs_guard_try_crash(t, sig, (uint64_t)g[REG_RIP]);
 }
 
 void rs_guard_faults_take(void)

@@ -6,7 +6,7 @@
 /* Before the first checkpoint. -ENOMEM. */
 long rs_guard_faults_begin(void) RS_HIDDEN;
 /* The process is about to die of this; the epoch may be executed again to look into it. */
-void rs_guard_crashes(int sig, uint64_t pc) RS_HIDDEN;
+void rs_guard_crashes(int sig, const greg_t *g) RS_HIDDEN;
 /* Coordinator, the world stopped: they are ours from here on, until they are again whose they were. */
 void rs_guard_faults_take(void) RS_HIDDEN;
 void rs_guard_faults_back(void) RS_HIDDEN;

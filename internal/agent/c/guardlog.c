@@ -1,6 +1,7 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
 #include "guardrace.h"
 #include "guardsignal.h"
+#include "guardstack.h"
 #include "guardsync.h"
 #include "guardsys.h"
 #include "guardthread.h"
@@ -38,6 +39,7 @@ static struct rs_guard_log *is_mine(struct rs_guard_log *t)
 {
 	rs_guard_below = own->below[t->index];
 	__asm__("mov %%fs:0, %0" : "=r"(t->tp));
+	rs_guard_stack_take(t);
 	return rs_guard_mine = t;
 }
 

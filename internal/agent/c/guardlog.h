@@ -56,6 +56,7 @@ struct rs_guard_log {
 	uint32_t bytes_at, bytes_end;
 	uint32_t outside;          /* > 0: in something that no epoch can follow: its calls are not looked at, and each epoch meanwhile is lost */
 	uint32_t outside_why;
+	uint64_t under;            /* of who crashed: of its stack; sp is on one of ours then (guardstack.h) */
 	uint64_t stack_hi;         /* of the thread's stack; 0: not known */
 	uint64_t tp;               /* its thread pointer */
 	uint64_t pending, pending_end; /* the event before which it stands, or 0; and where the recording ended */

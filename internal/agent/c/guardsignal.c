@@ -8,6 +8,7 @@
  * Ground rules: guardlog.h's. A waiting signal is the thread's own, in the arena; it is touched with all signals blocked, ours too, so that no checkpoint finds it half done. */
 #include "guardrace.h"
 #include "guardsignal.h"
+#include "guardstack.h"
 #include "guardsys.h"
 #include "guardepoch.h"
 #include "world.h"
@@ -21,7 +22,7 @@
 #define BIT(sig) (1ull << ((sig) - 1))
 #define AUTODISARM (1u << 31)
 
-enum { MOST = 8, LATE_NS = 1000000, DEPTH = 4096 /* of our own frames below the program's stack pointer */, USED = 12 << 10 /* and of what the kernel and we leave there */, ROOM = 16 << 10 };
+enum { MOST = 8, LATE_NS = 1000000, DEPTH = 4096 /* of our own frames below the program's stack pointer */, USED = 12 << 10 /* and of what the kernel and we leave there */, ROOM = 16 << 10, RED_ZONE = 128 };
 enum { FP_MAGIC = 0x46505853, FP_MAGIC_END = 0x46505845, FP_SOFTWARE = 464, FP_HEADER = 512, FP_HEADER_BYTES = 64 };
 #define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
 
@@ -217,6 +218,7 @@ static void record(struct rs_guard_log *t, uint64_t what)
 	rs_os_clear(&n, sizeof n);
 	n.of = w->signal[0];
 	RS_SYS2(SYS_sigaltstack, NULL, &n.stack);
+	rs_guard_stack_show(&n.stack);
 	n.top = top_of(t, &n.of, &n.stack);
 	if (!has_room(t, &n.stack, n.top)) {
 		at_once(t, &mask);
@@ -321,7 +323,7 @@ static bool synchronous(int sig, int code)
 static bool samples(int sig) { return sig == SIGPROF || sig == SIGVTALRM; }
 
 /* mask: the thread's while the stub runs. */
-static bool may_wait(const struct rs_guard_log *t, int sig, const siginfo_t *info, const ucontext_t *uc, uint64_t mask, struct taken *s)
+static bool may_wait(const struct rs_guard_log *t, int sig, const siginfo_t *info, const ucontext_t *uc, uint64_t mask, bool on_stack, struct taken *s)
 {
 	const char *fp = (const char *)uc->uc_mcontext.fpregs;
 	uint64_t then = uc->uc_sigmask.__val[0];
@@ -332,6 +334,8 @@ static bool may_wait(const struct rs_guard_log *t, int sig, const siginfo_t *inf
 		return false;
 	if (RS_SYS4(SYS_rt_sigaction, sig, NULL, &s->action, 8) < 0 || s->action.handler != s->entry || s->action.flags & SA_RESETHAND)
 		return false;
+	if (!on_stack)
+		s->action.flags &= ~(uint64_t)SA_ONSTACK;
 	rs_os_copy(&s->fp, fp + FP_SOFTWARE, sizeof s->fp);
 	return s->fp.magic == FP_MAGIC && s->fp.bytes >= FP_HEADER + FP_HEADER_BYTES && s->fp.bytes <= DEPTH;
 }
@@ -344,7 +348,7 @@ static void poke(void)
 }
 
 /* All signals are blocked; mask: as it was. */
-static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info, uint64_t mask)
+static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info, bool on_stack, uint64_t mask)
 {
 	struct rs_guard_log *t = rs_guard_self();
 	rs_guard_call_cut(uc);
@@ -367,7 +371,7 @@ static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, uc
 	} else if (has_info && world->session && !t->outside && !LOAD(world->lost)) {
 		struct taken *s = &w->signal[t->signals < MOST ? t->signals : MOST - 1];
 		struct taken new = {.entry = entry, .flags = uc->uc_flags, .selectors = (uint64_t)uc->uc_mcontext.gregs[REG_CSGSFS]};
-		if ((later = may_wait(t, sig, info, uc, mask, &new))) {
+		if ((later = may_wait(t, sig, info, uc, mask, on_stack, &new))) {
 			rs_os_copy(&new.info, info, sizeof new.info);
 			*s = new;
 			if (!t->signals) {
@@ -401,7 +405,7 @@ static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, uc
 }
 
 /* No function is called before the signals are blocked: their code is not among what rs_guard_signal_arrives knows. */
-RS_GUARD_ARRIVES bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info)
+RS_GUARD_ARRIVES bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info, bool on_stack)
 {
 	uint64_t mask = 0, all = ~rs_os_open;
 	if (!waiting || !LOAD(world->mode)) {
@@ -409,7 +413,33 @@ RS_GUARD_ARRIVES bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t
 		return false;
 	}
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, 8);
-	return arrived(sig, info, uc, entry, has_info, mask);
+	return arrived(sig, info, uc, entry, has_info, on_stack, mask);
+}
+
+/* handle(sig, info, context, stub), on the frame f. */
+__attribute__((noreturn)) static void go_on(const struct frame *f, int sig, uint32_t stub, void (*handle)(int, siginfo_t *, void *, uint32_t))
+{
+	__asm__ volatile("movq %0, %%rsp\n\tjmp *%1" : : "r"(f), "r"(handle), "D"((long)sig), "S"(&f->info), "d"(f->uc), "c"(stub) : "memory");
+	__builtin_unreachable();
+}
+
+void rs_guard_signal_move(int sig, ucontext_t *uc, uint32_t stub, void (*handle)(int, siginfo_t *, void *, uint32_t))
+{
+	uint64_t sp = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
+	const char *fp = (const char *)uc->uc_mcontext.fpregs;
+	struct software s;
+	/* Who was on it is a handler of ours that was interrupted. */
+	if (!rs_guard_stack_has((uintptr_t)uc) || rs_guard_stack_has(sp) || !fp)
+		return;
+	rs_os_copy(&s, fp + FP_SOFTWARE, sizeof s);
+	uint64_t bytes = s.magic == FP_MAGIC ? s.extended : FP_HEADER, to = (sp - RED_ZONE - bytes) & -64ull;
+	struct frame *f = (struct frame *)(((to - sizeof *f) & -16ull) - 8);
+	ucontext_t *moved = (ucontext_t *)f->uc;
+	rs_os_copy(f, (const char *)uc - offsetof(struct frame, uc), sizeof *f);
+	rs_os_copy((void *)to, fp, bytes);
+	moved->uc_mcontext.fpregs = (void *)to;
+	rs_guard_stack_show(&moved->uc_stack);
+	go_on(f, sig, stub, handle);
 }
 
 bool rs_guard_signal_arrives(const greg_t *g)
@@ -426,6 +456,8 @@ void rs_guard_signal_over(ucontext_t *uc)
 	if (!t || rs_os_tid() != t->tid)
 		return;
 	if (rs_guard_mode() == RS_GUARD_RECORD) {
+		if (uc->uc_stack.ss_flags & SS_DISABLE)
+			uc->uc_stack = rs_guard_stack_of(t);
 		/* rt_sigreturn sets a mask that may have them blocked: the kernel decides again. */
 		set_mask(~0ull);
 		while (t->signals && send_again(t, &of(t)->signal[0].info) >= 0)

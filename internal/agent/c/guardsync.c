@@ -710,6 +710,7 @@ static void heap_before(uint32_t lock)
 	if (t)
 		rs_guard_before(t, LOCKS + lock, RS_GUARD_HEAP, NULL);
 	RS_CLEAR_BELOW(768);
+	RS_NO_REGISTERS();
 }
 
 static void heap_after(uint32_t lock)
@@ -718,6 +719,7 @@ static void heap_after(uint32_t lock)
 	if (t)
 		rs_guard_after(t, LOCKS + lock, RS_GUARD_HEAP, 0, true);
 	RS_CLEAR_BELOW(768);
+	RS_NO_REGISTERS();
 }
 
 void rs_guard_heap_begin(void) { rs_alloc_order = (struct rs_alloc_order){heap_before, heap_after}; }

@@ -17,6 +17,11 @@ extern uint32_t rs_rwlock_quick __attribute__((visibility("hidden"))), rs_sem_qu
 enum { RS_GUARD_BELOW = RS_GUARD_BELOW_BYTES };
 extern __thread char *rs_guard_below __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* What functions of ours leave in registers that nobody's caller relies on, a function of the program's may write to its stack all the same: one with a variable number of arguments stores all six that could have some. The quick ways and the others leave
+ * nothing, whatever they did. Right before the return. */
+#define RS_NO_REGISTERS_(p) "xorl " p "ecx, " p "ecx\n\txorl " p "edx, " p "edx\n\txorl " p "esi, " p "esi\n\txorl " p "edi, " p "edi\n\txorl " p "r8d, " p "r8d\n\txorl " p "r9d, " p "r9d\n\t"
+#define RS_NO_REGISTERS() __asm__ volatile(RS_NO_REGISTERS_("%%") : : : "rcx", "rdx", "rsi", "rdi", "r8", "r9", "cc")
+
 /* A free mutex of the usual kinds is taken, in a recording; one is given back. False, RS_GUARD_NOT_GIVEN: nothing was done, the others below are to. RS_GUARD_GIVEN_WAKE: rs_guard_mutex_wake is to be called; _ALL: that one, as glibc has waiters, too: those of before us. They leave the same
  * below the stack pointer, whatever they do: no frame but what is pushed at their beginning. */
 enum { RS_GUARD_NOT_GIVEN, RS_GUARD_GIVEN, RS_GUARD_GIVEN_WAKE, RS_GUARD_GIVEN_WAKE_ALL };

@@ -12,6 +12,7 @@
 #include "guardpage.h"
 #include "guardquick.h"
 #include "guardsignal.h"
+#include "guardstack.h"
 #include "guardthread.h"
 #include "guardtry.h"
 #include "guardwatch.h"
@@ -637,8 +638,10 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 	sys->stats.replayed++;
 	if (bytes < sizeof *e || e->check != check(c)) {
 		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, check(c));
-	} else if (c->number == SYS_sigaltstack && rs_guard_watch_altstack(c, result)) {
-		c->result = result;
+	} else if (c->number == SYS_sigaltstack) {
+		c->result = rs_guard_watch_altstack(c, result) ? result : rs_guard_stack_call(c);
+		if (c->result != result)
+			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, (uint64_t)result, (uint64_t)c->result);
 		return 0;
 	} else if (e->class == RS_GUARD_REPEATABLE) {
 		c->guard_room = (uint32_t)e->offset;
@@ -716,6 +719,26 @@ static long interrupted(struct rs_guard_log *t, struct rs_call *c)
 	return 0;
 }
 
+/* Made here, as it is not what the program asks for. t: NULL: nothing is written down. False: once more. */
+static bool alternate(struct rs_guard_log *t, struct rs_call *c)
+{
+	if (t) {
+		rs_guard_call_begin(t, (uint16_t)c->number, false);
+		if (!t->inner)
+			return false;
+	}
+	c->guard_check = check(c);
+	c->guard_room = c->guard_file = 0;
+	c->guard_offset = 0;
+	c->guard_class = RS_GUARD_REPEATABLE;
+	c->result = rs_guard_stack_call(c);
+	if (t) {
+		write_down(t, c);
+		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
+	}
+	return true;
+}
+
 /* What the vdso does not know it asks the kernel, by a site of its own, and it is one call. One that is left by longjmp (its argument's page is not there) is left behind. */
 static bool of_vdso(struct rs_guard_log *t, const struct rs_call *c, uintptr_t sp)
 {
@@ -748,6 +771,11 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 			if (how < 0)
 				continue;
 			return how;
+		}
+		if (c->number == SYS_sigaltstack && mode != RS_GUARD_REPLAY) {
+			if (!alternate(t && !t->outside && mode == RS_GUARD_RECORD ? t : NULL, c))
+				continue;
+			return 0;
 		}
 		if (mode == RS_GUARD_OFF || t->outside) {
 			if (t && rs_guard_kept_matters(c) && t->tid == rs_os_tid())

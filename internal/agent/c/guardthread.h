@@ -3,6 +3,7 @@
 #define RS_GUARDTHREAD_H
 #include "calls.h"
 #include "guardlog.h"
+#include "guardsync.h"
 
 /* --- around the wrappers (thread.c, join.c); nothing where epochs are off --------------------------------------------------------- */
 
@@ -21,7 +22,7 @@ size_t rs_guard_forgets(void) RS_HIDDEN;
 /* At the end of a wrapper that called such functions: later functions find in their variables what was there, and that is not the same in a recording and in its re-execution. */
 #define RS_GUARD_FORGET() do { if (RS_UNLIKELY(rs_guard_on)) { \
 	unsigned long n_ = rs_guard_forgets() / 8; void *at_; \
-	__asm__ volatile("leaq (,%1,8), %0\n\tsubq %%rsp, %0\n\tnegq %0\n\tcld\n\trep stosq" : "=&D"(at_), "+c"(n_) : "a"(0) : "memory", "cc"); } } while (0)
+	__asm__ volatile("leaq (,%1,8), %0\n\tsubq %%rsp, %0\n\tnegq %0\n\tcld\n\trep stosq" : "=&D"(at_), "+c"(n_) : "a"(0) : "memory", "cc"); RS_NO_REGISTERS(); } } while (0)
 /* Waits until the thread has ended: 0, EBUSY, ETIMEDOUT; RS_GUARD_PASS: it is not followed. The real function then does not wait. */
 int rs_guard_join(pthread_t handle, int op, int clock, const struct timespec *abstime, uintptr_t sp) RS_HIDDEN;
 

@@ -297,8 +297,10 @@ static inline __attribute__((always_inline)) int lock(pthread_mutex_t *m, struct
 	int q = quick_lock(t, m);
 	if (RS_LIKELY(q >= 0))
 		return q ? 0 : quick_taken(t, m, RS_HOW_BLOCK, at);
-	if (rs_guard_on && rs_guard_mutex_quick(m))
+	if (rs_guard_on && rs_guard_mutex_quick(m)) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_LOCK, -1, NULL, RS_SITE_SP(at)));
 	t = rs_self();
 	return t ? take(t, m, LOCK, -1, NULL, at) : REAL(pthread_mutex_lock)(m);
@@ -312,8 +314,10 @@ int rs_mutex_trylock(pthread_mutex_t *m, struct rs_site at)
 	int q = quick_lock(t, m);
 	if (q >= 0)
 		return q > 0 ? 0 : quick_taken(t, m, RS_HOW_TRY, at);
-	if (rs_guard_on && rs_guard_mutex_quick(m))
+	if (rs_guard_on && rs_guard_mutex_quick(m)) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	RS_GUARDED(rs_guard_mutex_lock(m, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(at)));
 	t = rs_self();
 	return t ? take(t, m, TRYLOCK, -1, NULL, at) : REAL(pthread_mutex_trylock)(m);
@@ -333,8 +337,10 @@ int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abs
 static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 {
 	int quick = rs_guard_on ? rs_guard_mutex_quick_unlock(m) : 0;
-	if (quick == RS_GUARD_GIVEN)
+	if (quick == RS_GUARD_GIVEN) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	RS_GUARDED(quick == RS_GUARD_GIVEN_WAKE_ALL ? rs_guard_mutex_wake_all(m) : quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
 	struct rs_thread *t = rs_self();
 	if (!t)
@@ -495,15 +501,19 @@ RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_slowly, rs_guard_mutex_wake, unlo
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_all_slowly, rs_guard_mutex_wake_all, unlock_any);
 static APART int lock_guarded(pthread_mutex_t *m)
 {
-	if (RS_LIKELY(rs_guard_takes_quickly(m)))
+	if (RS_LIKELY(rs_guard_takes_quickly(m))) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	JUMP rs_mutex_lock_slowly(m);
 }
 static APART int unlock_guarded(pthread_mutex_t *m)
 {
 	int quick = rs_guard_gives_quickly(m);
-	if (RS_LIKELY(quick == RS_GUARD_GIVEN))
+	if (RS_LIKELY(quick == RS_GUARD_GIVEN)) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	if (quick == RS_GUARD_GIVEN_WAKE)
 		JUMP rs_mutex_wake_slowly(m);
 	if (quick == RS_GUARD_GIVEN_WAKE_ALL)

@@ -91,6 +91,7 @@ int rs_once(pthread_once_t *once, void (*program_routine)(void), struct rs_site 
 	if (rs_guard_on && t) {
 		makes = ordered((uintptr_t)once, RS_GUARD_OF_ONCE, __atomic_load_n((int *)once, __ATOMIC_ACQUIRE) & DONE, RS_SITE_SP(at));
 		RS_CLEAR_BELOW(FRAME);
+		RS_NO_REGISTERS();
 	}
 	int now = __atomic_load_n((int *)once, __ATOMIC_ACQUIRE);
 	if (!t || (now & DONE && !rs_config.all))
@@ -177,6 +178,7 @@ RS_EXPORT int __cxa_guard_acquire(uint64_t *g)
 	if (rs_guard_on) {
 		makes = ordered((uintptr_t)g, RS_GUARD_OF_STATIC, __atomic_load_n((uint32_t *)g, __ATOMIC_ACQUIRE) & GUARD_DONE, RS_SITE_SP(RS_SITE));
 		RS_CLEAR_BELOW(FRAME);
+		RS_NO_REGISTERS();
 	}
 	uint32_t now = __atomic_load_n((uint32_t *)g, __ATOMIC_ACQUIRE);
 	uint32_t stack = now & GUARD_DONE ? 0 : rs_site_stack(t, RS_SITE);

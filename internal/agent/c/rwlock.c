@@ -188,14 +188,18 @@ RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_read_slowly, rdlock_kept, rdlock_any
 RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_write_slowly, wrlock_kept, wrlock_any);
 static APART int rdlock_guarded(pthread_rwlock_t *rw)
 {
-	if (RS_LIKELY(rs_guard_rwlock_quickly(rw, false)))
+	if (RS_LIKELY(rs_guard_rwlock_quickly(rw, false))) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	JUMP rs_rwlock_read_slowly(rw);
 }
 static APART int wrlock_guarded(pthread_rwlock_t *rw)
 {
-	if (RS_LIKELY(rs_guard_rwlock_quickly(rw, true)))
+	if (RS_LIKELY(rs_guard_rwlock_quickly(rw, true))) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	JUMP rs_rwlock_write_slowly(rw);
 }
 RS_EXPORT int pthread_rwlock_rdlock(pthread_rwlock_t *rw)
@@ -252,8 +256,10 @@ RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_wake_slowly, rs_guard_rwlock_wake, u
 static APART int unlock_guarded(pthread_rwlock_t *rw)
 {
 	int quick = rs_guard_rwlock_back_quickly(rw);
-	if (RS_LIKELY(quick == RS_GUARD_GIVEN))
+	if (RS_LIKELY(quick == RS_GUARD_GIVEN)) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	if (quick == RS_GUARD_GIVEN_WAKE)
 		JUMP rs_rwlock_wake_slowly(rw);
 	JUMP rs_rwlock_unlock_slowly(rw);

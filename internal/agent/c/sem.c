@@ -124,8 +124,10 @@ static APART int wait_kept(sem_t *sem, uintptr_t sp) { return rs_guard_sem_wait(
 RS_GUARD_SLOWLY(sem_t, rs_sem_wait_slowly, wait_kept, wait_any);
 static APART int wait_guarded(sem_t *sem)
 {
-	if (RS_LIKELY(rs_guard_sem_quickly(sem)))
+	if (RS_LIKELY(rs_guard_sem_quickly(sem))) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	JUMP rs_sem_wait_slowly(sem);
 }
 RS_EXPORT int sem_wait(sem_t *sem)
@@ -154,8 +156,10 @@ static APART int try_kept(sem_t *sem, uintptr_t sp) { return rs_guard_sem_wait(s
 RS_GUARD_SLOWLY(sem_t, rs_sem_try_slowly, try_kept, try_any);
 static APART int try_guarded(sem_t *sem)
 {
-	if (RS_LIKELY(rs_guard_sem_quickly(sem)))
+	if (RS_LIKELY(rs_guard_sem_quickly(sem))) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	JUMP rs_sem_try_slowly(sem);
 }
 RS_EXPORT int sem_trywait(sem_t *sem)
@@ -208,8 +212,10 @@ RS_GUARD_SLOWLY(sem_t, rs_sem_wake_all_slowly, rs_guard_sem_wake_all, post_any);
 static APART int post_guarded(sem_t *sem)
 {
 	int quick = rs_guard_sem_post_quickly(sem);
-	if (RS_LIKELY(quick == RS_GUARD_GIVEN))
+	if (RS_LIKELY(quick == RS_GUARD_GIVEN)) {
+		RS_NO_REGISTERS();
 		return 0;
+	}
 	if (quick == RS_GUARD_GIVEN_WAKE)
 		JUMP rs_sem_wake_slowly(sem);
 	if (quick == RS_GUARD_GIVEN_WAKE_ALL)

@@ -9,6 +9,7 @@
 #include "patch.h"
 #include "calls.h"
 #include "guardsignal.h"
+#include "guardstack.h"
 #include "guardthread.h"
 #include "race.h"
 #include "share.h"
@@ -20,7 +21,7 @@
 #define STUB_BYTES 16
 
 /* The address above these bits; 0: free. Never changes once set. */
-enum { WANTS_INFO = 1, HAS_INFO = 2, SHIFT = 2 };
+enum { WANTS_INFO = 1, HAS_INFO = 2, ON_STACK = 4, SHIFT = 3 };
 enum { TRAP_BIT = 1 << (SIGTRAP - 1) };
 static uintptr_t handlers[STUBS];
 bool rs_signals_bare;
@@ -109,8 +110,12 @@ RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context,
 {
 	if (rs_share_on)
 		share_set_rights(rs_share_closed());
-	if (RS_UNLIKELY(rs_guard_on) && rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, handlers[stub] & HAS_INFO))
-		return;
+	if (RS_UNLIKELY(rs_guard_on)) {
+		uintptr_t key = handlers[stub];
+		if (rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, key & HAS_INFO, key & ON_STACK))
+			return;
+		rs_guard_signal_move(sig, context, stub, handle);
+	}
 	handle(sig, info, context, stub);
 }
 
@@ -137,14 +142,41 @@ RS_GENERAL static uintptr_t behind_stub(uintptr_t p)
 
 bool rs_signal_at_stub(uintptr_t pc) { return pc - (uintptr_t)rs_signal_stubs < STUBS * STUB_BYTES; }
 
+/* The stub's bits of an action, and the flags that the kernel is given. The stub wants to know the sender, and not to be on the program's stack (guardstack.c). But flags outlive the handler that SA_RESETHAND takes away. */
+RS_GENERAL static uint64_t flags_of(int sig, uint64_t flags, unsigned *bits)
+{
+	*bits = (flags & SA_SIGINFO ? WANTS_INFO : 0) | (flags & SA_ONSTACK ? ON_STACK : 0);
+	if (!(flags & (uint32_t)SA_RESETHAND))
+		flags |= SA_SIGINFO | (rs_guard_stack_wanted(sig) ? SA_ONSTACK : 0);
+	*bits |= flags & SA_SIGINFO ? HAS_INFO : 0;
+	return flags;
+}
+
+/* The flags as the program has given them. */
+RS_GENERAL static uint64_t flags_behind(uintptr_t key, uint64_t flags)
+{
+	return flags & ~(uint64_t)((key & WANTS_INFO ? 0 : SA_SIGINFO) | (key & ON_STACK ? 0 : SA_ONSTACK));
+}
+
+RS_GENERAL void rs_signal_own_stacks(void)
+{
+	struct rs_kernel_action a;
+	for (int sig = 1; sig <= 64; sig++) {
+		uintptr_t key = RS_SYS4(SYS_rt_sigaction, sig, NULL, &a, 8) == 0 ? behind_stub(a.handler) : 0;
+		if (!key || key & ON_STACK || !(a.flags & SA_ONSTACK))
+			continue;
+		a.flags &= ~(uint64_t)SA_ONSTACK;
+		RS_SYS4(SYS_rt_sigaction, sig, &a, NULL, 8);
+	}
+}
+
 static void unstub(struct sigaction *sa)
 {
 	uintptr_t key = behind_stub((uintptr_t)sa->sa_handler);
 	if (!key)
 		return;
 	sa->sa_handler = (rs_sighandler)(key >> SHIFT);
-	if (!(key & WANTS_INFO))
-		sa->sa_flags &= ~SA_SIGINFO;
+	sa->sa_flags = (int)flags_behind(key, (uint32_t)sa->sa_flags);
 }
 
 static bool is_function(rs_sighandler h) { return h != SIG_DFL && h != SIG_IGN && h != SIG_ERR; }
@@ -183,10 +215,10 @@ RS_GENERAL void rs_signal_wrap(int sig, struct rs_kernel_action *act, bool *trap
 	act->mask &= ~(uint64_t)TRAP_BIT;
 	if (act->handler <= 1)
 		return;
-	unsigned bits = act->flags & SA_SIGINFO ? WANTS_INFO : 0;
-	if (!(act->flags & SA_RESETHAND))
-		act->flags |= SA_SIGINFO;
-	act->handler = stub_for(act->handler, bits | (act->flags & SA_SIGINFO ? HAS_INFO : 0));
+	unsigned bits;
+	uint64_t flags = flags_of(sig, act->flags, &bits), stub = stub_for(act->handler, bits);
+	act->flags = stub != act->handler ? flags : act->flags | (flags & SA_SIGINFO);
+	act->handler = stub;
 }
 
 RS_GENERAL void rs_signal_unwrap(struct rs_kernel_action *old, bool trap_was_masked)
@@ -194,8 +226,7 @@ RS_GENERAL void rs_signal_unwrap(struct rs_kernel_action *old, bool trap_was_mas
 	uintptr_t key = behind_stub(old->handler);
 	if (key) {
 		old->handler = key >> SHIFT;
-		if (!(key & WANTS_INFO))
-			old->flags &= ~(uint64_t)SA_SIGINFO;
+		old->flags = flags_behind(key, old->flags);
 	}
 	if (trap_was_masked)
 		old->mask |= TRAP_BIT;
@@ -221,12 +252,10 @@ RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *
 		if (t)
 			tell(t, sig, act->sa_flags, act->sa_handler);
 		if (stubbed() && is_function(act->sa_handler)) {
+			unsigned bits;
 			ours = *act;
-			/* The stub wants to know the sender. But flags outlive the handler that SA_RESETHAND takes away. */
-			if (!(ours.sa_flags & (int)SA_RESETHAND))
-				ours.sa_flags |= SA_SIGINFO;
-			ours.sa_handler = (rs_sighandler)stub_for((uintptr_t)act->sa_handler, (act->sa_flags & SA_SIGINFO ? WANTS_INFO : 0) |
-				(ours.sa_flags & SA_SIGINFO ? HAS_INFO : 0));
+			ours.sa_flags = (int)flags_of(sig, (uint32_t)act->sa_flags, &bits);
+			ours.sa_handler = (rs_sighandler)stub_for((uintptr_t)act->sa_handler, bits);
 			if (ours.sa_handler != act->sa_handler)
 				act = &ours;
 		}

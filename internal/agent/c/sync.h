@@ -38,8 +38,9 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 	int guarded_ = (call); \
 	if (below_) \
 		RS_PUT_BELOW(below_); \
-	if (guarded_ != RS_GUARD_PASS) \
-		return guarded_; } } while (0)
+	if (guarded_ != RS_GUARD_PASS) { \
+		RS_NO_REGISTERS(); \
+		return guarded_; } } } while (0)
 /* What functions that were called left below the stack pointer is not the same in a recording and in its re-execution, and later functions find it in variables that they do not set. So it is put back as it was: who
  * needed no such function, as most locks, leaves it alone. Not in a leaf. */
 #define RS_KEEP_BELOW(to) do { \
@@ -66,7 +67,7 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 		"1:\tleaq 8(%rsp), %rsi\n\tpushq %rdx\n\t.cfi_adjust_cfa_offset 8\n\tpushq %rdi\n\t.cfi_adjust_cfa_offset 8\n\tsubq $8, %rsp\n\t.cfi_adjust_cfa_offset 8\n\t" \
 		"call " #kept "\n\taddq $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\tpopq %r8\n\t.cfi_adjust_cfa_offset -8\n\tpopq %rsi\n\t.cfi_adjust_cfa_offset -8\n\t" \
 		"testq %rsi, %rsi\n\tje 2f\n\tleaq -" RS_STRING(RS_GUARD_BELOW_BYTES) "(%rsp), %rdi\n\tmovl $" RS_STRING(RS_GUARD_BELOW_BYTES) " / 8, %ecx\n\tcld\n\trep movsq\n" \
-		"2:\tcmpl $-2, %eax\n\tje 3f\n\tret\n3:\tmovq %r8, %rdi\n\tjmp " #any "\n\t.cfi_endproc\n\t.size " #name ", .-" #name "\n\t.popsection")
+		"2:\tcmpl $-2, %eax\n\tje 3f\n\t" RS_NO_REGISTERS_("%") "ret\n3:\tmovq %r8, %rdi\n\tjmp " #any "\n\t.cfi_endproc\n\t.size " #name ", .-" #name "\n\t.popsection")
 _Static_assert(RS_GUARD_PASS == -2, "RS_GUARD_SLOWLY");
 /* Where there is no such room: zeros. */
 #define RS_CLEAR_BELOW(bytes) do { \

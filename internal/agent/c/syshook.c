@@ -286,6 +286,7 @@ __asm__(".p2align 4\n.globl rs_vdso_hook\n.hidden rs_vdso_hook\n.type rs_vdso_ho
 	"	addq $24, %rsp\n"
 	".cfi_adjust_cfa_offset -24\n"
 	CLEAR_VDSO
+	RS_NO_REGISTERS_("%")
 	"	ret\n"
 	".cfi_endproc\n"
 	"rs_vdso_hook_end:\n"

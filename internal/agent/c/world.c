@@ -495,8 +495,9 @@ long rs_world_keep_end(struct rs_world_thread *t) { return keep(t, t->end, &t->e
 void rs_world_back(struct rs_world_thread *t)
 {
 	copy(t->out, &t->saved->uc, t->frame_bytes);
+	/* SIGTRAP is blocked by glibc alone, before a thread's first steps; the call that opens it there is not made again, and the thread would find that its creator had it blocked (trap.c). */
 	if (rs_guard_sys_follows())
-		t->out->uc.uc_sigmask.__val[0] |= IN_EXCURSION;
+		t->out->uc.uc_sigmask.__val[0] = (t->out->uc.uc_sigmask.__val[0] | IN_EXCURSION) & ~BIT(SIGTRAP);
 	rs_os_copy(&t->call, &t->saved_call, sizeof t->call);
 	t->call.since += now_ns() - t->kept_ns; /* as much is left as there was */
 	t->order = RS_WORLD_BACK;

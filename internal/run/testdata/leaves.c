@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,18 @@ static __attribute__((noinline)) void look(void)
 		hash = (hash ^ p[i]) * 0x9e3779b97f4a7c15ull + 1;
 }
 
+static void also(uint64_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15ull + 1; }
+
+// What the function before it left in the registers of arguments that nobody gave.
+static __attribute__((noinline)) void registers(int none, ...)
+{
+	va_list l;
+	va_start(l, none);
+	for (int i = 0; i < 5; i++)
+		also(va_arg(l, uint64_t));
+	va_end(l);
+}
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t rw = PTHREAD_RWLOCK_INITIALIZER;
 static sem_t sem;
@@ -44,37 +57,42 @@ static void sigactions(void)
 static void mutexes(void)
 {
 	pthread_mutex_lock(&mutex);
+	registers(0);
 	look();
 	shared++;
 	pthread_mutex_unlock(&mutex);
+	registers(0);
 	look();
 }
 
 static void rwlocks(void)
 {
 	pthread_rwlock_wrlock(&rw);
+	registers(0);
 	look();
 	shared++;
 	pthread_rwlock_unlock(&rw);
+	registers(0);
 	look();
 }
 
 static void semaphores(void)
 {
 	sem_wait(&sem);
+	registers(0);
 	look();
 	shared++;
 	sem_post(&sem);
+	registers(0);
 	look();
 }
 
 static void barriers(void)
 {
 	pthread_barrier_wait(&barrier);
+	registers(0);
 	look();
 }
-
-static void also(uint64_t value) { hash = (hash ^ value) * 0x9e3779b97f4a7c15ull + 1; }
 
 /* What they say, too. */
 static void clocks(void)
@@ -86,6 +104,7 @@ static void clocks(void)
 	time_t s;
 	for (unsigned i = 0; i < sizeof ids / sizeof *ids; i++) {
 		clock_gettime(ids[i], &t);
+		registers(0);
 		look();
 		also((uint64_t)t.tv_sec << 32 ^ (uint64_t)t.tv_nsec);
 	}
@@ -145,18 +164,42 @@ static void births(void)
 	look();
 }
 
-static const struct kind { const char *name; void (*f)(void); } kinds[] = {{"sigactions", sigactions}, {"mutexes", mutexes}, {"rwlocks", rwlocks}, {"semaphores", semaphores}, {"barriers", barriers}, {"clocks", clocks}, {"calls", calls}, {"births", births}};
+/* Signals come wherever the thread is, and what the kernel writes for one lies where later frames do. */
+static pthread_t id[2];
+static __thread int me;
+static __attribute__((noinline)) void deep(void)
+{
+	uint64_t left[512], *p = left;
+	__asm__ volatile("" : "+r"(p) : : "memory");
+	getppid(); // here it is handled, below
+	for (int i = 0; i < 512; i++)
+		also(p[i]);
+}
+
+static void signals(void)
+{
+	pthread_sigqueue(id[!me], SIGRTMIN, (union sigval){.sival_int = 1});
+	for (volatile int i = 0; i < 20000; i++)
+		;
+	deep();
+}
+
+static const struct kind { const char *name; void (*f)(void); } kinds[] = {{"sigactions", sigactions}, {"mutexes", mutexes}, {"rwlocks", rwlocks}, {"semaphores", semaphores}, {"barriers", barriers}, {"clocks", clocks}, {"calls", calls}, {"births", births}, {"signals", signals}};
 static void (*f)(void);
 
 static void *work(void *arg)
 {
 	struct timespec soon = {0, 1000000};
+	me = arg == &sum[1];
+	id[me] = pthread_self();
+	pthread_barrier_wait(&barrier);
 	for (int r = 0; r < ROUNDS; r++) {
 		for (int i = 0; i < TIMES; i++)
 			f();
 		nanosleep(&soon, NULL);
 	}
 	*(uint64_t *)arg = hash;
+	pthread_barrier_wait(&barrier); // nobody is sent a signal who has ended
 	return NULL;
 }
 
@@ -169,6 +212,7 @@ int main(int argc, char **argv)
 	if (!f)
 		return 2;
 	sem_init(&sem, 0, 1);
+	sigaction(SIGRTMIN, &(struct sigaction){.sa_handler = handler, .sa_flags = SA_RESTART}, NULL);
 	pthread_barrier_init(&barrier, NULL, 2);
 	pthread_create(&t, NULL, work, &sum[1]);
 	work(&sum[0]);

@@ -1,0 +1,24 @@
+/* guardstack.h: an alternate stack of ours for each thread that has none, so that what the kernel writes for a signal is not on the program's. guardstack.c; docs/decisions.md, 50. */
+#ifndef RS_GUARDSTACK_H
+#define RS_GUARDSTACK_H
+#include "guardlog.h"
+#include <signal.h>
+
+/* Before other threads, in a session. -ENOMEM. */
+long rs_guard_stack_begin(void) RS_HIDDEN;
+/* On the thread: it has ours, if it has none. */
+void rs_guard_stack_take(const struct rs_guard_log *t) RS_HIDDEN;
+/* Ours of that log, or none. */
+stack_t rs_guard_stack_of(const struct rs_guard_log *t) RS_HIDDEN;
+/* It lies on one of ours. */
+bool rs_guard_stack_has(uintptr_t p) RS_HIDDEN;
+/* The program has none where ours is in use. */
+void rs_guard_stack_show(stack_t *s) RS_HIDDEN;
+/* Handlers of this signal are to be entered on it (SA_ONSTACK), whether the program asks for that or not. */
+bool rs_guard_stack_wanted(int sig) RS_HIDDEN;
+/* The program has one of its own. True. */
+bool rs_guard_stack_set(void) RS_HIDDEN;
+struct rs_call;
+/* sigaltstack, on the thread: as the kernel would answer if there were none of ours. */
+long rs_guard_stack_call(const struct rs_call *c) RS_HIDDEN;
+#endif
