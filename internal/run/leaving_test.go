@@ -32,3 +32,13 @@ func TestEpochsOfLeaving(t *testing.T) {
 		})
 	}
 }
+
+// Who forked while another thread waited to do so too gave the allocator's locks back, and then noted, for all threads, that it had none: the other one never gave them back, and the next fork waited for ever (glibc's nptl/tst-fork1).
+func TestForksAtOnce(t *testing.T) {
+	ofAgent(t)
+	for _, options := range []map[string]any{{"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}}, {"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 50 * time.Millisecond}}} {
+		if r := finish(t, command(t, options, path("leaving"), "forks")); r.code != 4 || r.stdout+r.stderr != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+}

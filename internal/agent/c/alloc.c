@@ -156,8 +156,8 @@ void rs_alloc_thread_end(void)
 
 /* --- fork --------------------------------------------------------------------------------------------------------------------------- */
 
-static bool fork_locked;
-static uint32_t fork_heaps;
+RS_TLS bool fork_locked;    /* by this thread: another one may wait to fork */
+static uint32_t fork_heaps; /* of who has them */
 
 enum { WAIT_MS = 5 };
 
@@ -243,6 +243,7 @@ void rs_alloc_after_fork(bool child)
 	if (!V.reserved)
 		return;
 	if (child) {
+		fork_locked = false;
 		bool torn = false;
 		for (uint32_t id = 1; id < T.heaps; id++) {
 			struct rs_alloc_heap *h = T.heap[id];
@@ -265,7 +266,6 @@ void rs_alloc_after_fork(bool child)
 			rs_alloc_unlock(&T.heap[id]->lock);
 		rs_alloc_unlock(&T.lock);
 	}
-	fork_locked = false;
 }
 
 /* --- blocks --------------------------------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 // Who leaves a wait otherwise than by being woken, and who destroys what others are just leaving. leaving KIND: p: times long past; b: barriers that the last one destroys and makes anew; c: threads that are cancelled in waits; e: the first
-// thread ends, another sleeps on; w: a writer, before whom readers wait, gives up; q: a message queue is to notify, for long.
+// thread ends, another sleeps on; w: a writer, before whom readers wait, gives up; q: a message queue is to notify, for long; f: threads fork at
+// the same time.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -205,6 +207,22 @@ static void queue(void)
 	printf("again %d\n", r < 0 ? errno : 0);
 }
 
+// --- f
+
+static void *forks(void *arg)
+{
+	for (int i = 0; i < 25; i++) {
+		free(malloc(1000));
+		pid_t pid = fork();
+		MUST(pid >= 0);
+		int status;
+		if (pid == 0)
+			_exit(i);
+		MUST(waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == i);
+	}
+	return arg;
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread[THREADS];
@@ -234,6 +252,12 @@ int main(int argc, char **argv)
 		MUST(pthread_join(thread[0], NULL) == 0 && pthread_join(thread[1], NULL) == 0);
 		break;
 	case 'q': queue(); break;
+	case 'f':
+		for (int i = 0; i < THREADS; i++)
+			MUST(pthread_create(&thread[i], NULL, forks, NULL) == 0);
+		for (int i = 0; i < THREADS; i++)
+			MUST(pthread_join(thread[i], NULL) == 0);
+		break;
 	case 'e':
 		MUST(pthread_create(thread, NULL, sleeps, NULL) == 0);
 		pthread_exit(NULL);
