@@ -34,11 +34,14 @@ func TestEpochsOfLeaving(t *testing.T) {
 }
 
 // Who forked while another thread waited to do so too gave the allocator's locks back, and then noted, for all threads, that it had none: the other one never gave them back, and the next fork waited for ever (glibc's nptl/tst-fork1).
+// And whoever forked held them while it waited for glibc's list of streams, whose holder waited for a stream, whose reader for the allocator (malloc/tst-malloc-fork-deadlock).
 func TestForksAtOnce(t *testing.T) {
 	ofAgent(t)
 	for _, options := range []map[string]any{{"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}}, {"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 50 * time.Millisecond}}} {
-		if r := finish(t, command(t, options, path("leaving"), "forks")); r.code != 4 || r.stdout+r.stderr != "" {
-			t.Errorf("%+v", r)
+		for _, kind := range []string{"forks", "streams"} {
+			if r := finish(t, command(t, options, path("leaving"), kind)); r.code != 4 || r.stdout+r.stderr != "" {
+				t.Errorf("%s: %+v", kind, r)
+			}
 		}
 	}
 }

@@ -6,7 +6,9 @@
  * Signal handlers: beyond the quick paths the thread has no heap (rs_alloc_enter), so a handler that interrupts there gets libc's blocks, and what it frees goes
  * home by the ways for other threads' blocks. One that interrupts a quick path is as undefined as with glibc. */
 #include "alloc_core.h"
+#include "guard.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -25,27 +27,61 @@ enum { FIRST_CAP = 8 };
 
 /* --- locks -------------------------------------------------------------------------------------------------------------------- */
 
-static void lock_word(uint32_t *l)
+/* FORKING: by a thread that is about to fork. */
+enum { FREE, HELD, CONTENDED, FORKING };
+enum { SLICE_MS = 1000, FORK_MS = 2, NO_END = UINT32_MAX };
+static uint32_t forker; /* who has them all, to fork; 0: nobody yet */
+
+/* glibc's fork takes locks of its own behind our handler, those of streams and of the name service, whose holders may wait for the allocator. glibc takes its own allocator's last, and nobody tells us when that is. So who waits for a thread that
+ * itself waits within its fork may have its lock: nothing is changed there, and the memory is not being copied. */
+static bool forker_waits(void)
 {
-	uint32_t free = 0;
-	if (RS_LIKELY(__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)))
-		return;
-	while (__atomic_exchange_n(l, 2, __ATOMIC_ACQUIRE) != 0)
-		rs_os_wait(l, 2, false, 1000);
+	char name[40] = "/proc/self/task/", text[8];
+	uint32_t tid = LOAD(forker);
+	if (!tid || rs_sandboxed)
+		return false;
+	rs_os_copy(rs_guard_digits(name + 16, tid), "/syscall", 9);
+	return rs_guard_read(AT_FDCWD, name, text, sizeof text) > 4 && rs_os_equal(text, "202 ", 4); /* futex */
+}
+
+static bool swap(uint32_t *l, uint32_t from, uint32_t to) { return __atomic_compare_exchange_n(l, &from, to, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); }
+
+/* Waits in slices. False: not within so many. of_forker: it may be taken from one that waits. */
+static __attribute__((noinline)) bool lock_slowly(uint32_t *l, unsigned ms, uint32_t slices, bool of_forker)
+{
+	for (uint32_t waited = 0;;) {
+		uint32_t now = __atomic_load_n(l, __ATOMIC_RELAXED);
+		if (now == FREE && swap(l, FREE, CONTENDED))
+			return true;
+		if (now == FREE || (now == HELD && !swap(l, HELD, CONTENDED)))
+			continue;
+		if (now == FORKING && of_forker && waited > 0 && forker_waits() && swap(l, FORKING, CONTENDED))
+			return true;
+		if (slices != NO_END && waited == slices)
+			return false;
+		waited++;
+		rs_os_wait(l, now == FORKING ? FORKING : CONTENDED, false, now == FORKING && of_forker ? FORK_MS : ms);
+	}
+}
+
+static void lock_word(uint32_t *l, bool of_forker)
+{
+	if (RS_UNLIKELY(!swap(l, FREE, HELD)))
+		lock_slowly(l, SLICE_MS, NO_END, of_forker);
 }
 
 void rs_alloc_lock(uint32_t *l, uint32_t id)
 {
 	if (RS_UNLIKELY(rs_alloc_order.before != NULL))
 		rs_alloc_order.before(id);
-	lock_word(l);
+	lock_word(l, true);
 	if (RS_UNLIKELY(rs_alloc_order.after != NULL))
 		rs_alloc_order.after(id);
 }
 
 void rs_alloc_unlock(uint32_t *l)
 {
-	if (RS_UNLIKELY(__atomic_exchange_n(l, 0, __ATOMIC_RELEASE) == 2))
+	if (RS_UNLIKELY(__atomic_exchange_n(l, FREE, __ATOMIC_RELEASE) == CONTENDED))
 		rs_os_wake(l, false);
 }
 
@@ -164,15 +200,11 @@ enum { WAIT_MS = 5 };
 /* waits: how many are left. */
 static bool lock_patiently(uint32_t *l, unsigned *waits)
 {
-	uint32_t free = 0;
-	if (__atomic_compare_exchange_n(l, &free, 1, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-		return true;
-	while (__atomic_exchange_n(l, 2, __ATOMIC_ACQUIRE) != 0) {
+	for (; !swap(l, FREE, HELD); --*waits)
 		if (*waits == 0)
 			return false;
-		--*waits;
-		rs_os_wait(l, 2, false, WAIT_MS);
-	}
+		else if (lock_slowly(l, WAIT_MS, 1, false))
+			break;
 	return true;
 }
 
@@ -209,6 +241,21 @@ void rs_alloc_go(void)
 		rs_alloc_unlock(&T.heap[id]->lock);
 }
 
+static void lock_to_fork(uint32_t *l)
+{
+	lock_word(l, false);
+	if (__atomic_exchange_n(l, FORKING, __ATOMIC_RELAXED) == CONTENDED)
+		rs_os_wake(l, false); /* they wait for another value */
+}
+
+/* Unless somebody else has it. */
+static void unlock_behind_fork(uint32_t *l)
+{
+	uint32_t ours = FORKING;
+	if (__atomic_compare_exchange_n(l, &ours, FREE, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		rs_os_wake(l, false);
+}
+
 /* A fork in a handler that interrupted the allocator has no way to wait for what its own thread holds. */
 void rs_alloc_before_fork(void)
 {
@@ -217,14 +264,15 @@ void rs_alloc_before_fork(void)
 	/* Heaps first, as all do who take both. */
 	for (uint32_t id = 1;;) {
 		for (; id < __atomic_load_n(&T.heaps, __ATOMIC_ACQUIRE); id++)
-			lock_word(&T.heap[id]->lock);
-		lock_word(&T.lock);
+			lock_to_fork(&T.heap[id]->lock);
+		lock_to_fork(&T.lock);
 		if (id == T.heaps)
 			break;
-		rs_alloc_unlock(&T.lock);
+		unlock_behind_fork(&T.lock);
 	}
 	fork_heaps = T.heaps;
 	fork_locked = true;
+	__atomic_store_n(&forker, rs_os_tid(), __ATOMIC_RELAXED);
 }
 
 /* The kernel copies one page after the other while other threads run. So what another thread's heap says, and what lies in blocks that it was about, need not be of one moment: the blocks on its stacks and in its quarantine
@@ -243,10 +291,11 @@ void rs_alloc_after_fork(bool child)
 	if (!V.reserved)
 		return;
 	if (child) {
-		fork_locked = false;
-		bool torn = false;
+		bool torn = fork_locked && T.lock != FORKING;
+		forker = 0;
 		for (uint32_t id = 1; id < T.heaps; id++) {
 			struct rs_alloc_heap *h = T.heap[id];
+			torn |= fork_locked && id < fork_heaps && h->lock != FORKING;
 			h->lock = 0;
 			if (h == rs_alloc_mine || state == INSIDE) { /* which of them is this thread's and is to be had again, is not known here */
 				torn |= h != rs_alloc_mine;
@@ -258,13 +307,16 @@ void rs_alloc_after_fork(bool child)
 			h->taken = 0;
 		}
 		T.lock = 0;
+		fork_locked = false;
 		lowest_heap = 1;
 		rs_alloc_guard_fork(torn);
 	} else if (fork_locked) {
+		uint32_t heaps = fork_heaps; /* the next one's, when it has the last */
 		fork_locked = false;
-		for (uint32_t id = 1; id < fork_heaps; id++)
-			rs_alloc_unlock(&T.heap[id]->lock);
-		rs_alloc_unlock(&T.lock);
+		__atomic_store_n(&forker, 0, __ATOMIC_RELAXED);
+		unlock_behind_fork(&T.lock);
+		for (uint32_t id = 1; id < heaps; id++)
+			unlock_behind_fork(&T.heap[id]->lock);
 	}
 }
 

@@ -506,10 +506,12 @@ int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const s
 	enqueue(s, t->index);
 	rs_guard_after(t, (uintptr_t)c, RS_GUARD_COND, 0, true);
 	unlock_slot(s);
+	m->__data.__nusers++; /* as glibc: who waits is a user, so that it is not destroyed (EBUSY) */
 	rs_guard_mutex_unlock(m);
 	int how = wait_signal(t, s, c, m, clock, abstime);
 	RS_GUARD_TAKES((uintptr_t)c, false);
 	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false});
+	m->__data.__nusers--;
 	if (how == ECANCELED) {
 		be_cancelled(t);
 		return 0;

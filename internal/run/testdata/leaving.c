@@ -1,6 +1,6 @@
 // Who leaves a wait otherwise than by being woken, and who destroys what others are just leaving. leaving KIND: p: times long past; b: barriers that the last one destroys and makes anew; c: threads that are cancelled in waits; e: the first
 // thread ends, another sleeps on; w: a writer, before whom readers wait, gives up; q: a message queue is to notify, for long; f: threads fork at
-// the same time.
+// the same time; s: while others read lines from streams, and one flushes all.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -12,12 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define MUST(x) do { if (!(x)) { fprintf(stderr, "leaving.c:%d: %s\n", __LINE__, #x); abort(); } } while (0)
-enum { THREADS = 8, ROUNDS = 200, AGAIN = 6 };
+enum { THREADS = 8, ROUNDS = 200, AGAIN = 6, LINE = 200000 };
 
 static pthread_mutex_t lock, taken = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
@@ -223,6 +224,30 @@ static void *forks(void *arg)
 	return arg;
 }
 
+// --- s
+
+static int over;
+static char file[40]; // one long line
+
+static void *reads(void *arg)
+{
+	while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+		char *line = NULL; // which grows, while the stream is locked
+		size_t room = 0;
+		FILE *f = fopen(file, "r");
+		MUST(f && getline(&line, &room, f) == LINE && fclose(f) == 0);
+		free(line);
+	}
+	return arg;
+}
+
+static void *flushes(void *arg)
+{
+	while (!__atomic_load_n(&over, __ATOMIC_RELAXED))
+		MUST(fflush(NULL) == 0);
+	return arg;
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread[THREADS];
@@ -252,6 +277,19 @@ int main(int argc, char **argv)
 		MUST(pthread_join(thread[0], NULL) == 0 && pthread_join(thread[1], NULL) == 0);
 		break;
 	case 'q': queue(); break;
+	case 's': {
+		int fd = memfd_create("line", 0);
+		char *line = malloc(LINE);
+		MUST(fd >= 0 && line && memset(line, 'x', LINE) && write(fd, line, LINE) == LINE);
+		snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
+		for (int i = 0; i < THREADS; i++)
+			MUST(pthread_create(&thread[i], NULL, i < 2 ? forks : i == 2 ? flushes : reads, NULL) == 0);
+		for (int i = 0; i < THREADS; i++) {
+			over = i >= 2;
+			MUST(pthread_join(thread[i], NULL) == 0);
+		}
+		break;
+	}
 	case 'f':
 		for (int i = 0; i < THREADS; i++)
 			MUST(pthread_create(&thread[i], NULL, forks, NULL) == 0);
