@@ -13,9 +13,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <termios.h>
 
 /* The argument that holds a relative timeout, and as what. NONE: none, or absolute, or the kernel itself writes there what is left (select, ppoll, pselect). */
 enum { NONE, MS, TIMESPEC };
@@ -210,15 +213,21 @@ static void shorten(struct rs_guard_call *c, greg_t *g)
 enum { NOWHERE = 6, NO_DESCRIPTOR = 7 };
 enum { BYTES, PIECES, ALL /* only if the flags say so */ };
 static const struct { uint16_t number; uint8_t kind, fd, at, bytes; } moving[] = {
-	{SYS_write, BYTES, 0, 1, 2}, {SYS_sendto, BYTES, 0, 1, 2}, {SYS_recvfrom, ALL, 0, 1, 2}, {SYS_sendfile, BYTES, 0, NOWHERE, 3}, {SYS_splice, BYTES, 2, NOWHERE, 4},
+	{SYS_write, BYTES, 0, 1, 2}, {SYS_sendto, BYTES, 0, 1, 2}, {SYS_recvfrom, ALL, 0, 1, 2}, {SYS_sendfile, BYTES, 0, NOWHERE, 3},
 	{SYS_getrandom, BYTES, NO_DESCRIPTOR, 0, 1}, {SYS_writev, PIECES, 0, 1, 2}, {SYS_sendmsg, PIECES, 0, 1, NOWHERE},
 };
 
-/* Regular files do not wait: who wrote less to one has met its end, or a limit, which a second call would tell. */
-static bool waits(int32_t fd)
+/* The call is one that waits for all of its bytes. Others return at once what they can: from regular files and most devices, where nothing waits, and sendfile to a pipe. What has met an error, or its other end's end, tells that in the next call. */
+static bool waits(uint64_t number, int32_t fd)
 {
 	struct stat st;
-	return RS_SYS2(SYS_fstat, fd, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode) || S_ISCHR(st.st_mode));
+	struct termios of_tty;
+	struct pollfd p = {.fd = fd};
+	const struct timespec now = {0};
+	long flags = RS_SYS2(SYS_fcntl, fd, F_GETFL);
+	if (flags < 0 || flags & O_NONBLOCK || RS_SYS2(SYS_fstat, fd, &st) < 0 || RS_SYS5(SYS_ppoll, &p, 1, &now, NULL, 8) != 0)
+		return false;
+	return S_ISSOCK(st.st_mode) || (S_ISFIFO(st.st_mode) && number != SYS_sendfile) || (S_ISCHR(st.st_mode) && RS_SYS3(SYS_ioctl, fd, TCGETS, &of_tty) == 0);
 }
 
 /* The pieces behind the first n bytes. How many; 0: none, or too many. */
@@ -279,7 +288,9 @@ void rs_guard_call_goes_on(struct rs_guard_rest *rest, ucontext_t *uc)
 		return;
 	if (moving[i].kind != PIECES && n >= g[reg[moving[i].bytes]])
 		return;
-	if ((moving[i].fd != NO_DESCRIPTOR && !waits((int32_t)g[reg[moving[i].fd]])) || other_waits(uc->uc_sigmask.__val[0], false))
+	if ((h->number == SYS_sendto && g[REG_R10] & MSG_DONTWAIT) || (h->number == SYS_sendmsg && g[REG_RDX] & MSG_DONTWAIT) || (h->number == SYS_recvfrom && g[REG_R10] & MSG_DONTWAIT))
+		return;
+	if ((moving[i].fd != NO_DESCRIPTOR && !waits(h->number, (int32_t)g[reg[moving[i].fd]])) || other_waits(uc->uc_sigmask.__val[0], false))
 		return;
 	if (moving[i].kind == PIECES) {
 		if (!pieces_left(h->number, g, (uint64_t)n, rest))
