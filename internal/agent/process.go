@@ -177,7 +177,7 @@ type GuardStats struct {
 	Tries                        [16]uint64 // crashes by the re-execution that came to them; 0: none did
 	Same                         [16]uint64 // epochs that came out the same by the re-execution that did; 0: none did
 	Judged                       [4]uint64  // re-executions with all accesses judged, by wire.GuardJudged
-	Differs                      [6]uint64  // of one process
+	Differs                      [9]uint64  // of one process
 }
 
 func (st *GuardStats) add(h *wire.Region) {

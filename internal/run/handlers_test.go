@@ -54,3 +54,14 @@ func TestHandlers(t *testing.T) {
 		})
 	}
 }
+
+// Threads that have no alternate stack have one of ours, so that the kernel writes no frame where later ones of the program's lie. Nothing says so to the program: not sigaltstack, not sigaction, not the stack on which its handlers run, in an epoch or when it is lost.
+func TestAlternateStacks(t *testing.T) {
+	for _, every := range []bool{true, false} {
+		native := finish(t, exec.Command(path("alternate")))
+		r, _ := epochsBy(t, map[string]any{"On": true, "Every": every, "Most": 5 * time.Millisecond}, path("alternate"))
+		if r != native || native.stdout != "180 0\n" {
+			t.Errorf("%+v, natively %+v", r, native)
+		}
+	}
+}

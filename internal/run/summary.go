@@ -103,8 +103,13 @@ func epochStats(g agent.GuardStats) (list []report.Stat) {
 	if g.Events > 0 {
 		add("events executed again", g.Events)
 	}
-	if d := g.Differs; d != [6]uint64{} {
-		add("last difference", fmt.Sprintf("%v at event %d of thread %d, address %#x: %#x, then %#x", wire.GuardVerdict(d[0]), d[1], d[5], d[2], d[3], d[4]))
+	if d := g.Differs; d != [9]uint64{} {
+		text := fmt.Sprintf("%v at event %d of thread %d, address %#x: %#x, then %#x", wire.GuardVerdict(d[0]), d[1], d[5], d[2], d[3], d[4])
+		if d[6] != 0 {
+			// The first byte that differs; the event as guardlog.h's RS_GUARD_WHAT.
+			text += fmt.Sprintf(", %#x above the stack pointer of thread %d, before event %#x", d[7], d[6], d[8])
+		}
+		add("last difference", text)
 	}
 	return list
 }

@@ -166,7 +166,7 @@ var Layouts = []Layout{
 		{"GuardStopNs", "u64", 0, "likewise: how long all threads stood, in ns"},
 		{"GuardLost", "u64", 16, "likewise: epochs that cannot be executed again, by enum GuardLost"},
 		{"GuardVerdicts", "u64", 16, "likewise: epochs that were executed again, by enum GuardVerdict"},
-		{"GuardDiffers", "u64", 6, "of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread"},
+		{"GuardDiffers", "u64", 9, "of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread; of a word of a stack: whose it is, how far above its stack pointer, before which event that thread stands"},
 		{"GuardTries", "u64", 16, "likewise: crashes by the re-execution that was the first to come to it; 0: none was"},
 		{"GuardSame", "u64", 16, "likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was"},
 		{"GuardJudged", "u64", 4, "likewise: re-executions with all accesses judged, by enum GuardJudged"},

@@ -2878,12 +2878,12 @@ type Region struct {
 	GuardStopNs   uint64          // likewise: how long all threads stood, in ns
 	GuardLost     [16]uint64      // likewise: epochs that cannot be executed again, by enum GuardLost
 	GuardVerdicts [16]uint64      // likewise: epochs that were executed again, by enum GuardVerdict
-	GuardDiffers  [6]uint64       // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread
+	GuardDiffers  [9]uint64       // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread; of a word of a stack: whose it is, how far above its stack pointer, before which event that thread stands
 	GuardTries    [16]uint64      // likewise: crashes by the re-execution that was the first to come to it; 0: none was
 	GuardSame     [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged   [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
 	Guard         [1]GuardOutside // of the process's first region
-	_             [3184]byte
+	_             [3160]byte
 }
 
 // SizeRegion is the size of Region in bytes.

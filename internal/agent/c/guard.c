@@ -228,6 +228,7 @@ void rs_guard_told(long r)
 	/* Words of stacks do not take the place of what is worse. */
 	if (r != 0 && !w->last.lost && (r != RS_GUARD_STACK || d[0] == 0 || d[0] == RS_GUARD_STACK)) {
 		d[0] = (uint64_t)r, d[1] = w->last.event, d[2] = w->last.at, d[3] = w->last.was, d[4] = w->last.is, d[5] = w->last.tid;
+		d[6] = w->stack.tid, d[7] = w->stack.above, d[8] = w->stack.before;
 	}
 }
 

@@ -202,6 +202,16 @@ static unsigned skip_stacks(uint64_t *skip, unsigned n, bool whole)
 	return n;
 }
 
+static void whose_stack(uint64_t at)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	for (uint32_t i = 0; i < w->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		if (t->tid && t->sp && at - t->sp < t->stack_hi - t->sp)
+			w->stack.tid = t->tid, w->stack.above = at - t->sp, w->stack.before = t->pending_end;
+	}
+}
+
 static long compare(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
@@ -243,6 +253,7 @@ static long compare(void)
 	if ((r = rs_checkpoint_end_same(skip, n, &at, &was, &is)) > 0) {
 		w->at = at;
 		rs_guard_diverged(NULL, RS_GUARD_STACK, was, is);
+		whose_stack(at);
 	}
 	return r < 0 ? r : 0;
 }

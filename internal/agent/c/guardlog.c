@@ -689,6 +689,7 @@ static void reset(bool new)
 	world->ending = 0;
 	world->why = world->found = RS_GUARD_IDENTICAL;
 	world->was = world->is = world->at = world->tid = world->event = 0;
+	world->stack.tid = world->stack.above = world->stack.before = 0;
 }
 
 void rs_guard_log_keep_end(void)

@@ -244,6 +244,7 @@ struct rs_guard_world {
 	/* The first difference. */
 	uint32_t why, tid, event, found;
 	uint64_t was, is, at;
+	struct { uint64_t tid, above, before; } stack; /* RS_GUARD_STACK: whose, how far above its stack pointer, and before which event it stands; else 0 */
 	uint64_t *skip;            /* guardagain.c: room for RS_GUARD_SKIPS pairs */
 	uint64_t agent[2];         /* [lo,hi): our own data */
 	uint64_t tls[2];           /* [lo,hi) from a thread's pointer: our own thread-local variables */

@@ -66,7 +66,7 @@ void rs_stack_after_fork(void)
 			RS_SYS3(SYS_madvise, table[i], table_size[i] * 8, MADV_DONTNEED);
 }
 
-static bool define(struct rs_thread *t, uint32_t id, const uint64_t *pcs, unsigned n)
+static __attribute__((noinline)) bool send_stack(struct rs_thread *t, uint32_t id, const uint64_t *pcs, unsigned n)
 {
 	uint64_t *w = rs_reserve(t, RS_EV_STACK, RS_STACK_WORDS + n);
 	if (!w)
@@ -76,6 +76,18 @@ static bool define(struct rs_thread *t, uint32_t id, const uint64_t *pcs, unsign
 		w[RS_STACK_WORDS + i] = pcs[i];
 	rs_commit(t);
 	return true;
+}
+
+/* A re-execution sends nothing, and goes on as if it had: who found no number walked again each time, and left other frames below the program's than the recording. What is noted by that is gone when it is over. */
+static __attribute__((noinline)) bool define(struct rs_thread *t, uint32_t id, const uint64_t *pcs, unsigned n)
+{
+	bool sent = send_stack(t, id, pcs, n);
+	if (RS_LIKELY(!rs_guard_on))
+		return sent;
+	sent |= rs_guard_follows();
+	RS_CLEAR_BELOW(512);
+	RS_NO_REGISTERS();
+	return sent;
 }
 
 /* Of this generation; NULL: there is none. */

@@ -1696,12 +1696,12 @@ struct rs_region {
 	uint64_t guard_stop_ns; /* likewise: how long all threads stood, in ns */
 	uint64_t guard_lost[16]; /* likewise: epochs that cannot be executed again, by enum GuardLost */
 	uint64_t guard_verdicts[16]; /* likewise: epochs that were executed again, by enum GuardVerdict */
-	uint64_t guard_differs[6]; /* of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread */
+	uint64_t guard_differs[9]; /* of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread; of a word of a stack: whose it is, how far above its stack pointer, before which event that thread stands */
 	uint64_t guard_tries[16]; /* likewise: crashes by the re-execution that was the first to come to it; 0: none was */
 	uint64_t guard_same[16]; /* likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was */
 	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3184];
+	uint8_t end_padding[3160];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1729,10 +1729,10 @@ _Static_assert(offsetof(struct rs_region, guard_stop_ns) == 152, "Region.GuardSt
 _Static_assert(offsetof(struct rs_region, guard_lost) == 160, "Region.GuardLost");
 _Static_assert(offsetof(struct rs_region, guard_verdicts) == 288, "Region.GuardVerdicts");
 _Static_assert(offsetof(struct rs_region, guard_differs) == 416, "Region.GuardDiffers");
-_Static_assert(offsetof(struct rs_region, guard_tries) == 464, "Region.GuardTries");
-_Static_assert(offsetof(struct rs_region, guard_same) == 592, "Region.GuardSame");
-_Static_assert(offsetof(struct rs_region, guard_judged) == 720, "Region.GuardJudged");
-_Static_assert(offsetof(struct rs_region, guard) == 752, "Region.Guard");
+_Static_assert(offsetof(struct rs_region, guard_tries) == 488, "Region.GuardTries");
+_Static_assert(offsetof(struct rs_region, guard_same) == 616, "Region.GuardSame");
+_Static_assert(offsetof(struct rs_region, guard_judged) == 744, "Region.GuardJudged");
+_Static_assert(offsetof(struct rs_region, guard) == 776, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
