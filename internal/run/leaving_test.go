@@ -45,3 +45,17 @@ func TestForksAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// Large blocks lost what was in them under `guard --epochs` (python's test_compile died of it): from Linux 6.17 on mremap moves several mappings, and where it fails at one that is registered with userfaultfd those before it have moved. realloc then moved, or
+// copied, the zeros that they had left.
+func TestEpochsOfGrowingBlocks(t *testing.T) {
+	ofAgent(t)
+	for _, how := range []map[string]any{{"On": true, "Most": 10 * time.Millisecond}, {"On": true, "Most": 200 * time.Millisecond}, {"On": true, "Every": true, "Most": 50 * time.Millisecond}} {
+		for _, bytes := range []int{0, 16} {
+			r, counts := countsOf(t, map[string]any{"Stats": true, "ExitCode": 0, "Guard": map[string]any{"Bytes": bytes}, "Epochs": how}, path("grows"))
+			if r.code != 4 || r.stdout+r.stderr != "" || counts["epochs"] == 0 {
+				t.Errorf("%d guard bytes: %+v, %v", bytes, r, counts)
+			}
+		}
+	}
+}

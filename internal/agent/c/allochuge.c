@@ -263,6 +263,18 @@ static bool grow(uint32_t end, uint32_t k, uint32_t owner)
 	return room;
 }
 
+/* Behind a move that failed, to memory of zeros. From Linux 6.17 on mremap(2) takes several mappings, and where it fails at one (EFAULT: that is registered with userfaultfd) those before it have moved: what they had is there already, and zero here. */
+static void copy_rest(uintptr_t to, uintptr_t from, size_t bytes)
+{
+	for (size_t at = 0; at < bytes; at += RS_PAGE) {
+		size_t n = bytes - at < RS_PAGE ? bytes - at : RS_PAGE, i = 0; /* whole words */
+		while (i < n && *(const uint64_t *)(from + at + i) == 0)
+			i += 8;
+		if (i < n)
+			rs_os_copy((void *)(to + at), (const void *)(from + at), n);
+	}
+}
+
 uintptr_t rs_huge_resize(struct rs_alloc_heap *h, uintptr_t p, size_t n)
 {
 	uint32_t first = chunk_index(p), owner = V.owner[first];
@@ -282,12 +294,14 @@ uintptr_t rs_huge_resize(struct rs_alloc_heap *h, uintptr_t p, size_t n)
 		uintptr_t to = rs_huge_alloc(h, n, 0, &clean);
 		if (!to)
 			return 0;
-		size_t bytes = (size_t)had_chunks << RS_CHUNK_BITS, moved = 0;
-		bool may = V.owner[chunk_index(to)] == owner && !rs_sandboxed, all = may && rs_alloc_source.move(p, to, bytes) == 0;
-		if (!all) /* several mappings, or memory that cannot be moved */
-			for (; moved < was; moved += RS_CHUNK)
-				if (!may || rs_alloc_source.move(p + moved, to + moved, RS_CHUNK) != 0)
-					rs_os_copy((void *)(to + moved), (void *)(p + moved), was - moved < RS_CHUNK ? was - moved : RS_CHUNK);
+		bool may = V.owner[chunk_index(to)] == owner && !rs_sandboxed, all = may;
+		for (size_t moved = 0; moved < was; moved += RS_CHUNK) {
+			size_t some = was - moved < RS_CHUNK ? was - moved : RS_CHUNK;
+			if (!may || (!clean && purge(to + moved, RS_CHUNK) != 0))
+				rs_os_copy((void *)(to + moved), (void *)(p + moved), some), all = false;
+			else if (rs_alloc_source.move(p + moved, to + moved, RS_CHUNK) != 0)
+				copy_rest(to + moved, p + moved, some), all = false;
+		}
 		__atomic_store_n(&V.unit[first * UNITS], 0, __ATOMIC_RELEASE);
 		rs_run_give(first, had_chunks, owner, !all);
 		return to;
