@@ -6,9 +6,7 @@
  * Signal handlers: beyond the quick paths the thread has no heap (rs_alloc_enter), so a handler that interrupts there gets libc's blocks, and what it frees goes
  * home by the ways for other threads' blocks. One that interrupts a quick path is as undefined as with glibc. */
 #include "alloc_core.h"
-#include "guard.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -36,12 +34,8 @@ static uint32_t forker; /* who has them all, to fork; 0: nobody yet */
  * itself waits within its fork may have its lock: nothing is changed there, and the memory is not being copied. */
 static bool forker_waits(void)
 {
-	char name[40] = "/proc/self/task/", text[8];
 	uint32_t tid = LOAD(forker);
-	if (!tid || rs_sandboxed)
-		return false;
-	rs_os_copy(rs_guard_digits(name + 16, tid), "/syscall", 9);
-	return rs_guard_read(AT_FDCWD, name, text, sizeof text) > 4 && rs_os_equal(text, "202 ", 4); /* futex */
+	return tid && rs_os_in_futex(tid);
 }
 
 static bool swap(uint32_t *l, uint32_t from, uint32_t to) { return __atomic_compare_exchange_n(l, &from, to, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED); }

@@ -24,6 +24,8 @@ void rs_unlock(struct rs_lock *l) RS_HIDDEN;
 /* futex: waits at most ms while *word == value. 0, or -ETIMEDOUT, -EAGAIN, -EINTR. */
 long rs_os_wait(uint32_t *word, uint32_t value, bool shared, unsigned ms) RS_HIDDEN;
 void rs_os_wake(uint32_t *word, bool shared) RS_HIDDEN;
+/* The thread of this process waits in a futex, as far as the kernel tells. */
+bool rs_os_in_futex(uint32_t tid) RS_HIDDEN;
 uint32_t rs_os_ms(void) RS_HIDDEN; /* CLOCK_MONOTONIC, truncated */
 uint32_t rs_os_pid(void) RS_HIDDEN;
 uint32_t rs_os_tid(void) RS_HIDDEN;

@@ -288,6 +288,21 @@ static char *put_number(char *at, unsigned long v)
 	return at;
 }
 
+bool rs_os_in_futex(uint32_t tid)
+{
+	char name[48], text[8];
+	if (rs_sandboxed)
+		return false;
+	char *end = put(put_number(put(name, "/proc/self/task/"), tid), "/syscall");
+	*end = 0;
+	long fd = RS_SYS4(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	long n = RS_SYS3(SYS_read, fd, text, 4);
+	RS_SYS1(SYS_close, fd);
+	return n == 4 && rs_os_equal(text, "202 ", 4);
+}
+
 static const char *error_name(long e)
 {
 	switch (e) {
