@@ -99,14 +99,13 @@ func (m *Module) hashed(tables string) bool {
 	b, ok := m.cache.Load(tables)
 	if ok = ok && len(b) == 2*sha256.Size; ok {
 		m.hash = string(b)
-		m.hashKept = true
 	}
 	return ok
 }
 
-// keepHash keeps the module's hash where it was not kept.
+// keepHash keeps the module's hash.
 func (m *Module) keepHash(tables string) {
-	if tables != "" && !m.hashKept {
+	if tables != "" {
 		m.cache.Store(tables, []byte(m.hash))
 	}
 }

@@ -50,7 +50,6 @@ type Module struct {
 	learnt    bool
 	cache     *cache.Dir
 	hash      string       // of its code and what is said of it; "" as long as nothing is known
-	hashKept  bool         // the hash was found on disk
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
 	fetch     func(*text) bool
@@ -285,9 +284,9 @@ func (m *Module) learn() {
 	if !m.hashed(tables) {
 		list = m.functions()
 		m.hash = hashFunctions(code, list)
+		m.keepHash(tables)
 	}
 	if m.fromCache = m.known(); m.fromCache {
-		m.keepHash(tables)
 		return
 	}
 	if list == nil {
@@ -298,7 +297,6 @@ func (m *Module) learn() {
 	}
 	if !m.closed.Load() { // it may have ended early
 		m.keep()
-		m.keepHash(tables)
 	}
 }
 

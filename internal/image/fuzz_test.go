@@ -3,6 +3,7 @@ package image
 import (
 	"bytes"
 	"debug/elf"
+	"io"
 	"path/filepath"
 	"testing"
 )
@@ -36,6 +37,8 @@ func FuzzImage(f *testing.F) {
 		}
 		defer m.Close()
 		m.Section(".eh_frame")
+		m.Tables(io.Discard)
+		m.Functions()
 		m.Bytes(addr, 100)
 		m.AtomicStores()
 		for _, a := range []uint64{addr, m.file.Entry, 0x1005, 0x401005} {
