@@ -31,8 +31,6 @@ bool rs_guard_limited(void) RS_HIDDEN;
 /* The arena: nothing in it belongs to the program. */
 uintptr_t rs_guard_lo(void) RS_HIDDEN;
 uintptr_t rs_guard_hi(void) RS_HIDDEN;
-/* In a forked child, where the arena is not. */
-void rs_guard_forget(void) RS_HIDDEN;
 
 /* --- small readers of /proc, for the coordinator's own table of descriptors ---------------------------------------------- */
 

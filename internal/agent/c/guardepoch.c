@@ -7,6 +7,7 @@
 #include "guardepoch.h"
 #include "guardkept.h"
 #include "guardsignal.h"
+#include "guardstack.h"
 #include "guardsys.h"
 #include "alloc.h"
 #include "guardsync.h"
@@ -188,6 +189,16 @@ void rs_guard_off(void)
 	__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
 	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
 	rs_guard_kept_drop();
+}
+
+/* Signals that the program handles, and calls, are asked about by nothing of guard's then. Where it shut itself in nobody may ask for a stack, and all goes on as it was: without logs each act is found not to be followed. */
+void rs_guard_forget(void)
+{
+	if (!rs_guard_on || rs_sandboxed)
+		return;
+	rs_guard_on = 0;
+	rs_guard_sys_forget();
+	rs_guard_stack_forget();
 }
 
 /* --- the beginning ---------------------------------------------------------------------------------------------------------------- */

@@ -69,6 +69,16 @@ bool rs_guard_stack_set(void)
 	return true;
 }
 
+void rs_guard_stack_forget(void)
+{
+	stack_t now, none = {.ss_flags = SS_DISABLE};
+	if (!stacks)
+		return;
+	if (RS_SYS2(SYS_sigaltstack, NULL, &now) == 0 && rs_guard_stack_has((uintptr_t)now.ss_sp))
+		RS_SYS2(SYS_sigaltstack, &none, NULL);
+	rs_guard_stack_set();
+}
+
 /* The kernel looks at what the program gave it, and writes where it said. */
 long rs_guard_stack_call(const struct rs_call *c)
 {

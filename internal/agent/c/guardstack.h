@@ -16,6 +16,8 @@ bool rs_guard_stack_has(uintptr_t p) RS_HIDDEN;
 void rs_guard_stack_show(stack_t *s) RS_HIDDEN;
 /* Handlers of this signal are to be entered on it (SA_ONSTACK), whether the program asks for that or not. */
 bool rs_guard_stack_wanted(int sig) RS_HIDDEN;
+/* In a forked child, whose handlers are where the kernel puts them from now on. */
+void rs_guard_stack_forget(void) RS_HIDDEN;
 /* The program has one of its own. True. */
 bool rs_guard_stack_set(void) RS_HIDDEN;
 struct rs_call;

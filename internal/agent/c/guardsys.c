@@ -1051,6 +1051,13 @@ void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over)
 	}
 }
 
+static uint8_t unguarded[RS_CALL_ROWS]; /* rs_call_class without guard */
+
+void rs_guard_sys_forget(void)
+{
+	rs_os_copy(rs_call_class, unguarded, sizeof unguarded);
+}
+
 long rs_guard_sys_begin(void)
 {
 	/* They come back on another stack, with another fs, or not at all. */
@@ -1059,6 +1066,7 @@ long rs_guard_sys_begin(void)
 	if (!s || rs_guard_kept_begin() < 0 || rs_guard_vdso_begin() < 0)
 		return -ENOMEM;
 	s->epoch = s->files = 1;
+	rs_os_copy(unguarded, rs_call_class, sizeof unguarded);
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)
 		rs_call_class[i] = RS_CALL_SEE;
 	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)

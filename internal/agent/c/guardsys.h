@@ -6,6 +6,8 @@
 
 /* Before the first checkpoint, on a thread of the program: from here on the hook sees all calls. -ENOMEM. */
 long rs_guard_sys_begin(void) RS_HIDDEN;
+/* System calls are classed as they were before. */
+void rs_guard_sys_forget(void) RS_HIDDEN;
 /* Coordinator, by rs_guard_log_new: another epoch begins. */
 void rs_guard_sys_epoch(void) RS_HIDDEN;
 /* For guardfile.c: the recording's offsets stay, as reads are made again at theirs. */

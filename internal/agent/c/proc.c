@@ -102,6 +102,7 @@ static void parent_after_fork(void)
 static void child_after_fork(void)
 {
 	rs_own_pid = (uint32_t)RS_SYS0(SYS_getpid);
+	rs_guard_forget();
 	rs_alloc_after_fork(true);
 	rs_popen_after_fork();
 	rs_system_after_fork();
@@ -354,6 +355,7 @@ struct clone_start { int (*fn)(void *); void *arg; };
 static int unseen_start(void *p)
 {
 	struct clone_start *s = p;
+	rs_guard_forget();
 	rs_alloc_after_fork(true);
 	rs_patch_after_fork();
 	rs_proc_unseen();

@@ -27,6 +27,22 @@ static void handler(int sig, siginfo_t *info, void *context)
 	__atomic_fetch_add(&handled, 1, __ATOMIC_RELAXED);
 }
 
+static char *own_from, *own_to;
+
+static void beside(int sig)
+{
+	char here;
+	(void)sig;
+	is(12, labs(&here - near) < 1 << 16);
+}
+
+static void on_own(int sig)
+{
+	char here;
+	(void)sig;
+	is(13, &here >= own_from && &here < own_to);
+}
+
 static void leaves(int sig)
 {
 	(void)sig;
@@ -66,18 +82,40 @@ static void *work(void *arg)
 	return arg;
 }
 
+// A child with a stack of its own, on which those handlers run that ask for it.
+static void with_child(int bit, const stack_t *s)
+{
+	char here;
+	int status;
+	pid_t child = fork();
+	if (child == 0) {
+		struct sigaction a = {.sa_handler = beside}, b = {.sa_handler = on_own, .sa_flags = SA_ONSTACK};
+		sigaction(SIGHUP, &a, NULL);
+		work(NULL);
+		near = &here;
+		own_from = s->ss_sp, own_to = own_from + s->ss_size;
+		is(14, sigaltstack(s, NULL) == 0);
+		sigaction(SIGWINCH, &b, NULL);
+		sigaction(SIGURG, &a, NULL);
+		raise(SIGHUP), raise(SIGWINCH), raise(SIGURG);
+		fprintf(stderr, wrong ? "a child: %x\n" : "", wrong);
+		_exit(!!wrong);
+	}
+	is(bit, waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(void)
 {
 	static char own[1 << 16];
 	struct sigaction a = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO}, b = {.sa_handler = leaves};
 	stack_t s = {.ss_sp = own, .ss_size = sizeof own}, old;
 	pthread_t t;
-	int status;
 	sigaction(SIGUSR1, &a, NULL);
 	sigaction(SIGUSR2, &b, NULL);
 	pthread_create(&t, NULL, work, NULL);
 	work(NULL);
 	pthread_join(t, NULL);
+	with_child(15, &s);
 	// One of its own, and none again.
 	is(6, sigaltstack(&s, &old) == 0 && old.ss_flags & SS_DISABLE);
 	is(7, sigaction(SIGUSR1, NULL, &b) == 0 && (b.sa_flags & ~RESTORER) == SA_SIGINFO);
@@ -86,12 +124,8 @@ int main(void)
 	is(9, sigaltstack(&s, &old) == 0 && old.ss_sp == own);
 	is(10, sigaltstack((void *)8, NULL) != 0);
 	work(NULL);
-	pid_t child = fork();
-	if (child == 0) {
-		work(NULL);
-		_exit(wrong);
-	}
-	is(11, waitpid(child, &status, 0) == child && status == 0);
+	s.ss_flags = 0;
+	with_child(11, &s);
 	printf("%d %x\n", handled, wrong);
 	return 0;
 }
