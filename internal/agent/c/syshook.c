@@ -50,8 +50,8 @@ uint8_t rs_call_class[RS_CALL_ROWS];
 /* What our functions leave below rsp would be what later functions find in variables that they do not set, and not the same in a recording and in its re-execution. Changes rcx, rdi, r11; with DF clear. */
 #define CLEAR_BYTES 1536
 #define CLEAR "	cmpl $0, rs_guard_on(%rip)\n	je 19f\n	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(CLEAR_BYTES) " / 8, %ecx\n	leaq -" XSTR(CLEAR_BYTES) "(%rsp), %rdi\n	rep stosq\n	movq %r11, %rax\n19:\n"
-/* The same behind the vdso, and no less, though a clock touches little: where a signal came in the recording alone the kernel's frame lies below, and programs that ask for the time often have it cleared so. */
-#define CLEAR_VDSO "	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(CLEAR_BYTES) " / 8, %ecx\n	leaq -" XSTR(CLEAR_BYTES) "(%rsp), %rdi\n	cld\n	rep stosq\n	movq %r11, %rax\n"
+/* The same behind the vdso, of which a recorded clock touches no more; a slow one keeps what is below that. */
+#define CLEAR_VDSO "	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(RS_VDSO_BELOW) " / 8, %ecx\n	leaq -" XSTR(RS_VDSO_BELOW) "(%rsp), %rdi\n	cld\n	rep stosq\n	movq %r11, %rax\n"
 /* The same of what rs_hook_c left: where it was called from, and the flags. */
 #define FORGET_C "	movq $0, -8(%rsp)\n	movq $0, -24(%rsp)\n"
 /* What is left of the frame, below rsp again: registers that the call does not take have what functions before it left there. Keeps the flags. */
