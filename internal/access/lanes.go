@@ -29,16 +29,16 @@ const (
 
 // What an instruction is (lanes.c).
 const (
-	laneSigns    = iota // elements by the sign bits of a vector register
-	laneOpmask          // by a mask register; laneSingle: one element, if any bit is set, as many as width has elements
-	lanePacked          // as many as a mask register has bits, one after the other
-	laneGather          // an address for each element, by sign bits; laneWide: indices of 8 bytes
-	laneGatherBy        // by a mask register
-	laneBit             // the bit that a register tells
-	laneTable           // xlat
-	laneStrings         // repeated cmps (laneWide) and scas; laneSingle: repne
-	laneState           // of the processor
-	laneCondition       // cmov: a read if the condition holds, which by is. Else the processor reads and the program does not: compilers make one of `if (mine) x = shared`
+	laneSigns     = iota // elements by the sign bits of a vector register
+	laneOpmask           // by a mask register; laneSingle: one element, if any bit is set, as many as width has elements
+	lanePacked           // as many as a mask register has bits, one after the other
+	laneGather           // an address for each element, by sign bits; laneWide: indices of 8 bytes
+	laneGatherBy         // by a mask register
+	laneBit              // the bit that a register tells
+	laneTable            // xlat
+	laneStrings          // repeated cmps (laneWide) and scas; laneSingle: repne
+	laneState            // of the processor
+	laneCondition        // cmov: a read if the condition holds, which by is. Else the processor reads and the program does not: compilers make one of `if (mine) x = shared`
 )
 
 // conditions are those of cmov, as its opcode numbers them.
