@@ -144,7 +144,7 @@ func special(in *x86.Inst) bool {
 		switch m := &in.Mems()[i]; {
 		case m.Access == x86.None || m.Kind&(x86.MemAddress|x86.MemHint|x86.MemStack) != 0:
 		case m.Kind&(x86.MemGather|x86.MemScatter|x86.MemMasked|x86.MemBit) != 0, m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) && stops(in.Op),
-			m.Kind&x86.MemState != 0, in.Op == "xlat":
+			m.Kind&x86.MemState != 0, in.Op == "xlat", strings.HasPrefix(in.Op, "cmov"):
 			return true
 		}
 	}
@@ -180,10 +180,12 @@ func (s scope) of(in *x86.Inst) (data uint64, unseen bool) {
 
 // asAtomics gives the data of an instruction of a synchroniser's.
 func asAtomics(in *x86.Inst, data uint64) uint64 {
-	if data&lanes != 0 {
-		if orders(in, data) {
-			return data
-		}
+	switch {
+	case data&lanes != 0 && strings.HasPrefix(in.Op, "cmov"):
+		data = read
+	case data&lanes != 0 && orders(in, data):
+		return data
+	case data&lanes != 0:
 		return 0
 	}
 	for i, m := range in.Mems() {

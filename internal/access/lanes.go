@@ -29,16 +29,20 @@ const (
 
 // What an instruction is (lanes.c).
 const (
-	laneSigns    = iota // elements by the sign bits of a vector register
-	laneOpmask          // by a mask register; laneSingle: one element, if any bit is set, as many as width has elements
-	lanePacked          // as many as a mask register has bits, one after the other
-	laneGather          // an address for each element, by sign bits; laneWide: indices of 8 bytes
-	laneGatherBy        // by a mask register
-	laneBit             // the bit that a register tells
-	laneTable           // xlat
-	laneStrings         // repeated cmps (laneWide) and scas; laneSingle: repne
-	laneState           // of the processor
+	laneSigns     = iota // elements by the sign bits of a vector register
+	laneOpmask           // by a mask register; laneSingle: one element, if any bit is set, as many as width has elements
+	lanePacked           // as many as a mask register has bits, one after the other
+	laneGather           // an address for each element, by sign bits; laneWide: indices of 8 bytes
+	laneGatherBy         // by a mask register
+	laneBit              // the bit that a register tells
+	laneTable            // xlat
+	laneStrings          // repeated cmps (laneWide) and scas; laneSingle: repne
+	laneState            // of the processor
+	laneCondition        // cmov: a read if the condition holds, which by is. Else the processor reads and the program does not: compilers make one of `if (mine) x = shared`
 )
+
+// conditions are those of cmov, as its opcode numbers them.
+var conditions = []string{"o", "no", "b", "ae", "e", "ne", "be", "a", "s", "ns", "p", "np", "l", "ge", "le", "g"}
 
 // states are the instructions of laneState.
 var states = []string{"fxsave", "fxrstor", "xsave", "xsaveopt", "xsavec", "xrstor"}
@@ -61,6 +65,11 @@ func lanesOf(in *x86.Inst) (data uint64, ok bool) {
 	switch {
 	case in.Op == "xlat":
 		what = laneTable
+	case strings.HasPrefix(in.Op, "cmov"):
+		what, by = laneCondition, slices.Index(conditions, strings.TrimPrefix(in.Op, "cmov"))
+		if by < 0 {
+			return 0, false
+		}
 	case m.Kind&x86.MemString != 0 && (in.Rep || in.Repne) && stops(in.Op):
 		what = laneStrings
 		if len(in.Mems()) == 2 {

@@ -16,6 +16,7 @@ func TestLanes(t *testing.T) {
 		elem, width int
 	}{
 		{"d7", "xlat", laneTable, 0, 1, 16},
+		{"480f4d08", "cmovge rcx, [rax]", laneCondition, 13, 1, 16},
 		{"f3a6", "repe cmpsb", laneStrings, 0, 1, 16},
 		{"480fab44b708", "bts [rdi+rsi*4+8], rax", laneBit, 0, 1, 16},
 		{"0fae08", "fxrstor [rax]", laneState, 1, 1, 16},
@@ -35,6 +36,11 @@ func TestLanes(t *testing.T) {
 		if unseen || data&lanes == 0 || data>>laneWhat&15 != c.kind || data>>laneBy&31 != c.by || 1<<(data>>laneElem&3) != c.elem || 8<<(data>>laneWidth&3) != c.width {
 			t.Errorf("%s: %#x, %v", c.what, data, unseen)
 		}
+	}
+	// A synchroniser's read by a condition orders as its other reads do.
+	in := decode(t, "480f4d08")
+	if data, unseen := (scope{sync: true}).of(&in); data != read|atomic || unseen {
+		t.Errorf("cmovge in a synchroniser: %#x, %v", data, unseen)
 	}
 	for _, c := range []struct{ code, what string }{
 		{"62f26d493608", "vpermd zmm1{k1}, zmm2, [rax]"}, {"62f27d493108", "vpmovzxbd zmm1{k1}, [rax]"}, {"67f3a6", "repe cmpsb [esi], [edi]"}, {"65480fab10", "bts gs:[rax], rdx"},

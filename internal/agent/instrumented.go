@@ -23,7 +23,7 @@ func (i *Instrumented) Error() string { return i.Refusal.Error() }
 func (i *Instrumented) Unwrap() error { return i.Refusal }
 
 // runtimesOwn are beginnings of names that sanitizers' runtimes have, and nobody else.
-var runtimesOwn = []string{"__tsan_", "__sanitizer_", "__sancov", "Annotate", "WTFAnnotate", "RunningOnValgrind", "ValgrindSlowdown", "ThreadSanitizerQuery"}
+var runtimesOwn = []string{"__tsan_", "__sanitizer_", "__sancov", "__interceptor_", "Annotate", "WTFAnnotate", "RunningOnValgrind", "ValgrindSlowdown", "ThreadSanitizerQuery"}
 
 // instrumented answers for a program f with that runtime, of which refusal is what is said of others.
 func instrumented(what string, f *elf.File, runtime string, refusal *Refusal) error {

@@ -44,6 +44,12 @@ func runBeside(t testing.TB, runner, plain, exe string, options map[string]any) 
 	if out, err := cmd.Output(); err != nil || string(out) != string(native) {
 		t.Fatalf("%v: %q, natively %q\n%s", err, out, native, errs.String())
 	}
+	return reported(t, report)
+}
+
+// reported gives the races and uses of freed memory of a report, in JSON.
+func reported(t testing.TB, report string) (found []finding.Finding) {
+	t.Helper()
 	lines, err := os.ReadFile(report)
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +167,28 @@ func TestFullFacets(t *testing.T) {
 			if found := runFull(t, runner, exe); len(found) != 0 {
 				t.Errorf("%s: %v", link, found)
 			}
+		}
+	}
+}
+
+// A thread followed a pointer into a block that another one had freed, and crashed: nothing was told, neither the read that led there nor the races of mov instructions, which are kept back.
+func TestFullCrash(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/dies/dies.c"
+	exe := build(t, source, "-O1", "-w")
+	for _, how := range []string{"segv", "ill", "fpe", "abort"} {
+		for range rounds {
+			native := exec.Command(exe, how)
+			said, _ := native.Output()
+			report := filepath.Join(t.TempDir(), "report.json")
+			o, _ := json.Marshal(map[string]any{"Full": true, "ExitCode": 0, "Report": map[string]any{"Formats": []string{"json=" + report}}})
+			full := exec.Command(runner, string(o), "run", exe, how)
+			out, _ := full.Output()
+			if natively := native.ProcessState.String(); string(out) != string(said) || full.ProcessState.String() != natively || !strings.HasPrefix(natively, "signal: ") {
+				t.Fatalf("%s: %v, %q; natively %v, %q", how, full.ProcessState, out, natively, said)
+			}
+			judge(t, source, reported(t, report), false)
 		}
 	}
 }

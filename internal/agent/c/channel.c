@@ -10,6 +10,7 @@
  * A descriptor that libc closes for itself (closedir) keeps its old identity until it is made again by a call that
  * we see: that can add an order that was not there, and loses one where the new file orders and the old one did not. stdio opens and closes in our sight (stream.c, popen.c).
  */
+#include "called.h"
 #include "core.h"
 #include "fd.h"
 #include "os.h"
@@ -127,6 +128,28 @@ void rs_channel_locks(int fd)
 }
 
 bool rs_channel_locked(int fd) { return fd >= 0 && fd < MAX_FD && __atomic_load_n(&locked[fd], __ATOMIC_RELAXED); }
+
+/* Connections that are being made have no two addresses yet, and a listener may be called by many: what both sides know is the port. All connections to it are one channel. */
+static struct rs_channel port(const struct sockaddr_storage *a, size_t n)
+{
+	struct rs_channel c = rs_channel_named_socket();
+	if ((a->ss_family == AF_INET && n >= sizeof(struct sockaddr_in)) || (a->ss_family == AF_INET6 && n >= offsetof(struct sockaddr_in6, sin6_addr)))
+		c.in = c.out = mix(6, ((const struct sockaddr_in *)a)->sin_port) >> 2; /* at the same place in both */
+	return c;
+}
+
+struct rs_channel rs_channel_calls(const void *address, size_t n)
+{
+	struct sockaddr_storage a = {0};
+	return port(&a, rs_kernel_peek(&a, (uintptr_t)address, n < sizeof a ? n : sizeof a));
+}
+
+struct rs_channel rs_channel_called(int fd)
+{
+	struct sockaddr_storage a = {0};
+	socklen_t n = sizeof a;
+	return port(&a, rs_sandboxed || RS_SYS3(SYS_getsockname, fd, &a, &n) < 0 ? 0 : n);
+}
 
 struct rs_channel rs_channel_named_socket(void) { return (struct rs_channel){ANY_SOCKET, ANY_SOCKET, RS_CHANNEL_SOCKET}; }
 

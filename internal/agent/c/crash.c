@@ -1,4 +1,5 @@
 /* crash.c: signals that are about to end the process: SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT, where the program has left them at their default.
+ * guard tells of them. Where the agent looks for races (run --full) they are the end of the process alone, before which races are told that were kept back; that of abort is told by exit.c there.
  *
  * Ground rules that bite here: anything may be broken and any lock held, by this very thread. The default action is back before anything else is done, and the signal comes again with what came
  * with it, so that the process ends as it would have, at the same instruction, with the same core dump. No alternate stack of ours: where there is no room for a handler the kernel ends the process, and nothing is told.
@@ -20,9 +21,9 @@
 #include <sys/uio.h>
 #include <ucontext.h>
 
-static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT /* the last */};
 enum { FATAL = sizeof fatal / sizeof fatal[0] };
-static bool began;
+static bool began, guards;
 bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask);
 
 static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
@@ -107,6 +108,10 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 	bool fault = info->si_code > 0, addressed = fault && sig != SIGABRT && info->si_code != SI_KERNEL;
 	if (!t || (!fault && (sig != SIGABRT || info->si_pid != (pid_t)rs_os_pid())) || !first())
 		return;
+	if (!guards) {
+		rs_emit_end(t, RS_END_ABORT, 0);
+		return;
+	}
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
 	bool known = rs_crash_cause && sig != SIGABRT && fault && rs_crash_cause(t, sig, g, !rs_evidence_count());
@@ -136,11 +141,13 @@ static void handler(int sig, siginfo_t *info, void *context)
 
 bool rs_crash_handles(const void *h) { return began && h == (const void *)(uintptr_t)handler; }
 
-void rs_crash_begin(void)
+void rs_crash_begin(bool guard)
 {
 	struct rs_kernel_action now;
-	rs_crashtext_begin();
-	for (unsigned i = 0; i < FATAL; i++) {
+	guards = guard;
+	if (guards)
+		rs_crashtext_begin();
+	for (unsigned i = 0; i + !guards < FATAL; i++) {
 		struct sigaction ours = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 		if (action(fatal[i], NULL, &now) == 0 && now.handler == (uintptr_t)SIG_DFL)
 			rs_real.sigaction(fatal[i], &ours, NULL);

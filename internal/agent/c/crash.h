@@ -4,8 +4,8 @@
 #include "agent.h"
 #include <ucontext.h>
 
-/* With guard: the program's default actions for such signals become ours, which tell and then are the default. Before the program runs. */
-void rs_crash_begin(void) __attribute__((visibility("hidden")));
+/* The program's default actions for such signals become ours, which tell what guard tells of a crash (else: that the process ends) and then are the default. Before the program runs. */
+void rs_crash_begin(bool guard) __attribute__((visibility("hidden")));
 /* The defaults are back; before the program restricts its system calls. */
 void rs_crash_end(void) __attribute__((visibility("hidden")));
 /* Is that our handler? Then the program is to see SIG_DFL. */

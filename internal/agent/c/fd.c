@@ -226,15 +226,15 @@ RS_EXPORT ssize_t pwrite64(int, const void *, size_t, off64_t) __attribute__((al
 RS_EXPORT ssize_t pwritev64(int, const struct iovec *, int, off64_t) __attribute__((alias("pwritev")));
 RS_EXPORT ssize_t pwritev64v2(int, const struct iovec *, int, off64_t, int) __attribute__((alias("pwritev2")));
 
-/* A new connection: the listener's channel orders connect before accept as far as both are known; the new descriptor is a new object. */
+/* A new connection: connect comes before accept, by a channel that both know before they have the connection's own; the new descriptor is a new object. */
 static void accepted(int fd, int r)
 {
 	struct rs_thread *t = rs_fd_thread();
 	if (t && r >= 0) {
 		int e = errno;
 		rs_channel_forget(r);
-		acquire(t, fd);
-		acquire(t, r);
+		struct rs_channel c = rs_channel_called(r);
+		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, c.in, c.kind, (uint32_t)fd);
 		errno = e;
 	}
 }
@@ -276,15 +276,16 @@ RS_EXPORT int connect(int fd, const struct sockaddr *a, socklen_t l)
 		return rs_real.connect(fd, a, l);
 	const struct rs_called caller_ = RS_CALLED();
 	USE(fd);
-	int r = rs_real.connect(fd, a, l);
-	USED(fd, r < 0);
 	struct rs_thread *t = rs_fd_thread();
 	if (t) {
 		int e = errno;
-		rs_channel_forget(fd);
-		release(t, fd);
+		struct rs_channel c = rs_channel_calls(a, l); /* accept may return before connect does */
+		RS_EMIT(t, CHANNEL_RELEASE, channel_release, c.out, c.kind, (uint32_t)fd);
 		errno = e;
 	}
+	int r = rs_real.connect(fd, a, l);
+	USED(fd, r < 0);
+	rs_channel_forget(fd); /* it has a peer now, or another one */
 	return r;
 }
 

@@ -23,6 +23,8 @@ uint64_t rs_channel_fresh(void);                           /* an identity that n
 uint64_t rs_channel_lock(int fd);                          /* the lock of the file behind it */
 uint64_t rs_channel_stream(const void *file);              /* the lock of a FILE */
 uint64_t rs_channel_request(const void *block);            /* a request of asynchronous I/O, by its control block */
+struct rs_channel rs_channel_calls(const void *address, size_t n); /* by which connect orders accept: of whom it calls, which need not be readable */
+struct rs_channel rs_channel_called(int fd);               /* likewise of a new connection's descriptor */
 struct rs_channel rs_channel_named_socket(void);           /* of a descriptor that libc has for itself */
 void rs_channel_locks(int fd);                             /* a lock was taken by it, which its close gives up */
 bool rs_channel_locked(int fd);

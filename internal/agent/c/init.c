@@ -253,8 +253,9 @@ static void start(char **envp)
 		rs_active = 1;
 		rs_begin_process(t);
 		rs_heap_begun(t);
-		if ((rs_config.allocator & 0xff) == RS_ALLOCATOR_FREER)
-			rs_crash_begin();
+		bool guard = (rs_config.allocator & 0xff) == RS_ALLOCATOR_FREER;
+		if (guard || (rs_config.races == 1 && !rs_config.guard))
+			rs_crash_begin(guard);
 		rs_patch_start(mask);
 		if (rs_alloc.on)
 			rs_real.free(rs_real.malloc(1)); /* what is not ours comes to libc's free, which dies another way as long as its heap has not begun */

@@ -1,4 +1,4 @@
-/* lanes.c: the accesses of instructions whose bytes the registers decide, or the memory: masked moves, gathers, bits by number, strings that stop early, processor states. What the instruction is
+/* lanes.c: the accesses of instructions whose bytes the registers decide, or the memory: masked moves, gathers, bits by number, strings that stop early, processor states, moves by a condition. What the instruction is
  * says a Call's data (internal/access/lanes.go); the registers, vectors too, are those that the program has there.
  *
  * What is told is what the instruction will access as things are. Repeated cmps and scas are looked ahead for: should another thread change their bytes meanwhile, which is a race that is told, they
@@ -10,7 +10,7 @@
 
 enum { RAX, RCX, DIRECTION = 1 << 10, HEADER = 512, HEADER_BYTES = 64 };
 enum { NO_BASE = 16, RIP_BASE, NO_INDEX = 63 };
-enum { SIGNS, OPMASK, PACKED, GATHER, GATHER_BY, BIT, TABLE, STRINGS, STATE };
+enum { SIGNS, OPMASK, PACKED, GATHER, GATHER_BY, BIT, TABLE, STRINGS, STATE, CONDITION };
 enum { FXSAVE, FXRSTOR, XSAVE, XSAVEOPT, XSAVEC, XRSTOR };
 struct what { uint64_t data; unsigned what, by, elem, width, index; bool wide, single; };
 
@@ -163,6 +163,14 @@ static void strings(const struct rs_access_context *c, struct accesses *list, co
 		add(c, list, down ? c->addr[i] - (done - 1) * unit : c->addr[i], done * unit, READ | REPEATED);
 }
 
+/* Whether a condition holds, numbered as in opcodes: the odd ones are the opposites. */
+static bool holds(unsigned condition, uint64_t flags)
+{
+	bool carry = flags & 1, parity = flags >> 2 & 1, zero = flags >> 6 & 1, sign = flags >> 7 & 1, overflow = flags >> 11 & 1;
+	const bool is[] = {overflow, carry, zero, carry || zero, sign, parity, sign != overflow, zero || sign != overflow};
+	return is[condition >> 1 & 7] != (condition & 1);
+}
+
 /* --- processor states (Intel SDM vol. 1, 10.5 and 13.4) ------------------------------------------------------------------------------------ */
 
 /* Where a component lies in the standard format; cpuid may be a trap to a hypervisor, and is asked once. */
@@ -306,6 +314,9 @@ void rs_lanes(const struct rs_access_context *c, struct accesses *list)
 		break;
 	case STATE:
 		state(c, list, w.by);
+		break;
+	case CONDITION:
+		add(c, list, c->addr[0], holds(w.by, c->flags) ? size : 0, READ);
 		break;
 	default:
 		break;

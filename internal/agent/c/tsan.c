@@ -328,6 +328,9 @@ TSAN(void, __tsan_func_entry, void *pc) { (void)pc; }
 TSAN(void, __tsan_func_exit, void) {}
 TSAN(void, __tsan_flush_memory, void) {}
 TSAN(void, AnnotateThreadName, const char *file, int line, const char *name) { (void)file, (void)line, (void)name; }
+/* Orders that a program wants left out are kept: fewer races, and none that is none. */
+TSAN(void, AnnotateIgnoreSyncBegin, const char *file, int line) { (void)file, (void)line; }
+TSAN(void, AnnotateIgnoreSyncEnd, const char *file, int line) { (void)file, (void)line; }
 TSAN(void, AnnotateFlushState, const char *file, int line) { (void)file, (void)line; }
 TSAN(void, AnnotateNewMemory, const char *file, int line, uintptr_t p, uintptr_t n) { (void)file, (void)line, (void)p, (void)n; }
 TSAN(void, AnnotateNoOp, const char *file, int line, uintptr_t p) { (void)file, (void)line, (void)p; }

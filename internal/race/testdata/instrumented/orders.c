@@ -20,6 +20,8 @@ void AnnotateHappensAfter(const char *file, int line, const volatile void *p) SA
 void AnnotateBenignRaceSized(const char *file, int line, const volatile void *p, long n, const char *why) SAYS
 void AnnotateIgnoreReadsBegin(const char *file, int line) SAYS
 void AnnotateIgnoreReadsEnd(const char *file, int line) SAYS
+void AnnotateIgnoreSyncBegin(const char *file, int line) SAYS
+void AnnotateIgnoreSyncEnd(const char *file, int line) SAYS
 
 static void until(_Atomic int *p, memory_order o)
 {
@@ -187,6 +189,8 @@ static void *reads_both(void *p)
 	AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
 	use(ignored);
 	AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+	AnnotateIgnoreSyncBegin(__FILE__, __LINE__); // a program that says so was refused
+	AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
 	return p;
 }
 

@@ -30,6 +30,15 @@ BESIDE(none_scas, 64, 1)
 FORM(long_scas, "sse", 1000, int, ASM("lea -3000(%0), %%rdi; mov $6000, %%ecx; xor %%eax, %%eax; repe scasb")) // race long_scas
 BESIDE(long_scas, -3001, 3000)
 
+// Conditions. A variable that a function reads if its argument says so was a race with whoever writes it when the argument did not: gcc reads it in any case, and drops the value.
+FORM(conditions, "sse", 0, int, ASM("mov $1, %%ecx; cmp $2, %%ecx; cmovb (%0), %%eax; cmovbe (%0), %%eax; cmovl (%0), %%eax; cmovle (%0), %%eax; cmovne (%0), %%eax; cmovs (%0), %%eax; cmovp (%0), %%eax; cmovno (%0), %%eax;" /* race conditions */
+	"cmovae 64(%0), %%eax; cmova 64(%0), %%rax; cmovge 64(%0), %%ax; cmovg 64(%0), %%eax; cmove 64(%0), %%eax; cmovns 64(%0), %%eax; cmovnp 64(%0), %%eax; cmovo 64(%0), %%eax"))
+BESIDE(conditions, -1, 4, 64, 65, 68)
+FORM(overflown, "sse", 0, int, ASM("mov $0x7fffffff, %%ecx; add $1, %%ecx; cmovo (%0), %%eax; cmovge (%0), %%eax; cmovg (%0), %%eax; cmova (%0), %%eax; cmovno 64(%0), %%eax; cmovl 64(%0), %%eax; cmovle 64(%0), %%eax; cmovbe 64(%0), %%eax")) // race overflown
+BESIDE(overflown, -1, 4, 64)
+FORM(equal, "sse", 0, int, ASM("xor %%ecx, %%ecx; cmove (%0), %%eax; cmovbe (%0), %%eax; cmovle (%0), %%eax; cmovne 64(%0), %%eax; cmova 64(%0), %%eax; cmovg 64(%0), %%eax; cmovb 64(%0), %%eax")) // race equal
+BESIDE(equal, -1, 4, 64)
+
 // Bits, below and above the address.
 FORM(bit_down, "sse", -1, char, ASM("mov $-1, %%rax; bt %%rax, (%0)")) // race bit_down
 BESIDE(bit_down, -9, 0)
@@ -119,6 +128,9 @@ int main(void)
 	RUN(all_cmps);
 	RUN(none_scas);
 	RUN(long_scas);
+	RUN(conditions);
+	RUN(overflown);
+	RUN(equal);
 	RUN(bit_down);
 	RUN(bit_word);
 	RUN(bit_int);
