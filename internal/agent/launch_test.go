@@ -408,6 +408,60 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
+// Found by redis's tests (integration/shutdown), which stop a replica by SIGSTOP and let it go on by SIGCONT: ripstop had stopped with it, as a shell's job control wants, and nobody let it go on. The program ran, unseen, to its end, and then waited for ever to
+// be reaped.
+func TestGoesOnWithTheProgram(t *testing.T) {
+	cmd := exec.Command(launchBinary, signalsBinary)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	l := launchSignals(t, cmd)
+	defer unix.Kill(-l.pid, syscall.SIGKILL)
+	program := onlyChild(t, l.pid)
+	stop := func() {
+		t.Helper()
+		unix.Kill(program, syscall.SIGSTOP)
+		if ws := l.wait(); !ws.Stopped() || ws.StopSignal() != syscall.SIGSTOP {
+			t.Fatalf("wait status %#x, want stopped by SIGSTOP", ws)
+		}
+	}
+	for range 10 {
+		stop()
+		unix.Kill(program, syscall.SIGCONT) // to the program alone
+		if ws := l.wait(); !ws.Continued() {
+			t.Fatalf("wait status %#x, want continued", ws)
+		}
+		unix.Kill(l.pid, syscall.SIGUSR1)
+		l.expect(fmt.Sprintf("signal %d", int(syscall.SIGUSR1)))
+	}
+	// At once, so that it may have gone on before we have stopped.
+	for range 20 {
+		unix.Kill(program, syscall.SIGSTOP)
+		unix.Kill(program, syscall.SIGCONT)
+		unix.Kill(l.pid, syscall.SIGUSR1)
+		l.expect(fmt.Sprintf("signal %d", int(syscall.SIGUSR1)))
+	}
+}
+
+// A program that is ended while it is stopped ends us too, as it ends.
+func TestEndsWithTheStoppedProgram(t *testing.T) {
+	cmd := exec.Command(launchBinary, signalsBinary)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	l := launchSignals(t, cmd)
+	defer unix.Kill(-l.pid, syscall.SIGKILL)
+	program := onlyChild(t, l.pid)
+	unix.Kill(program, syscall.SIGSTOP)
+	if ws := l.wait(); !ws.Stopped() {
+		t.Fatalf("wait status %#x, want stopped", ws)
+	}
+	unix.Kill(program, syscall.SIGKILL)
+	ws := l.wait()
+	for ws.Continued() {
+		ws = l.wait()
+	}
+	if !ws.Signaled() || ws.Signal() != syscall.SIGKILL {
+		t.Errorf("wait status %#x, want ended by SIGKILL", ws)
+	}
+}
+
 // kill -TERM -PGID, and with it every test runner that ends its jobs so, reached the program twice: once directly, and once passed on by us, who are
 // in the group too. Nothing about a signal says whether it was sent to us or to our group.
 func TestSignalsToTheGroup(t *testing.T) {

@@ -20,8 +20,8 @@ type Hooks struct {
 	Wait func() (unix.WaitStatus, error)
 }
 
-// Supervise waits for the target to end. Meanwhile it passes on the signals that are sent to us, stops when the target stops and lets
-// it go on when we go on, so that job control works on both as on one.
+// Supervise waits for the target to end. Meanwhile it passes on the signals that are sent to us, stops when the target stops, lets
+// it go on when we go on and goes on when it does, so that job control works on both as on one.
 func (t *Target) Supervise(s *Signals, h Hooks) Status {
 	beside := newSentinel()
 	defer beside.close()
@@ -75,7 +75,9 @@ func (t *Target) Supervise(s *Signals, h Hooks) Status {
 			case c.ws.Signaled():
 				return Status{Signal: c.ws.Signal(), Core: c.ws.CoreDump()}
 			case c.ws.Stopped():
+				w := newWaker(t.PID, t.pidfd)
 				stopLike(c.ws.StopSignal())
+				w.end()
 				// Whoever let us go on meant the target too. If he said so to the whole process group, it goes on by itself now.
 				for i := 0; i < 20 && !t.news(); i++ {
 					time.Sleep(time.Millisecond)

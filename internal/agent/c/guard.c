@@ -41,6 +41,7 @@ static struct guard {
 	uint32_t request;          /* futex, without a session */
 	uint32_t ready;            /* futex: 1, or the coordinator could not begin: a negative errno */
 	uint32_t pid;
+	uint32_t over;             /* the coordinator is to end */
 	bool plain;
 	int proc;
 	long kept;                 /* of the last checkpoint: 0, or why there is none */
@@ -436,7 +437,7 @@ static void coordinate(void *arg)
 	__atomic_store_n(&guard->ready, r < 0 ? (uint32_t)r : 1, __ATOMIC_RELEASE);
 	RS_SYS3(SYS_futex, &guard->ready, FUTEX_WAKE_PRIVATE, 1 << 30);
 	uint64_t looked = now_ns();
-	while (r == 0) {
+	while (r == 0 && !__atomic_load_n(&guard->over, __ATOMIC_SEQ_CST)) {
 		uint64_t now = now_ns(), until = looked + ALONE_MS * 1000000ull;
 		until = guard->due && guard->due < until ? guard->due : until;
 		uint64_t late = rs_guard_signals_late(now);
@@ -502,6 +503,39 @@ static long ask(uint32_t what)
 		RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, what, NULL);
 	/* What a re-execution is to return is what the recording did. */
 	return what == CHECKPOINT ? guard->kept < 0 ? guard->kept : rs_guard_on ? 0 : (long)guard->rollbacks : guard->failed;
+}
+
+static long another(void *own, uint32_t tid) { return tid != *(const uint32_t *)own; }
+
+/* Is this the only task of the process? */
+static bool is_only(uint32_t own)
+{
+	long dir = rs_guard_open(AT_FDCWD, "/proc/self/task", O_DIRECTORY);
+	if (dir < 0)
+		return true;
+	bool only = rs_guard_numbers((int)dir, another, &own) == 0;
+	RS_SYS1(SYS_close, dir);
+	return only;
+}
+
+void rs_guard_leave(void)
+{
+	const struct timespec moment = {0, 100000};
+	const unsigned most = 10000;
+	if (!guard || guard->pid != rs_os_pid() || !rs_guard_world()->session)
+		return;
+	rs_guard_off();
+	/* With others there the kernel refuses as natively. */
+	if (__atomic_load_n(&rs_live_threads, __ATOMIC_SEQ_CST) > 1 || guard->over)
+		return;
+	rs_guard_kept_shut();
+	__atomic_store_n(&guard->over, 1, __ATOMIC_SEQ_CST);
+	uint32_t nothing = NOTHING;
+	__atomic_compare_exchange_n(rs_guard_request, &nothing, RS_GUARD_LOOK, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+	RS_SYS3(SYS_futex, rs_guard_request, FUTEX_WAKE, 1 << 30);
+	/* The kernel says nowhere that it has forgotten a thread. */
+	for (unsigned i = 0; i < most && !is_only(rs_os_tid()); i++)
+		RS_SYS2(SYS_nanosleep, &moment, NULL);
 }
 
 static void find_rseq(void)

@@ -114,6 +114,12 @@ void rs_guard_kept_open(int proc)
 	__atomic_store_n(&kept->open, 1, __ATOMIC_RELEASE);
 }
 
+void rs_guard_kept_shut(void)
+{
+	if (kept)
+		__atomic_store_n(&kept->open, 0, __ATOMIC_RELEASE);
+}
+
 /* --- on threads of the program -------------------------------------------------------------------------------------------------------------- */
 
 static long ask(uint32_t what, const uint64_t call[7])

@@ -14,6 +14,8 @@ long rs_guard_kept_add(int32_t fd) RS_HIDDEN;
 long rs_guard_kept_call(const struct rs_call *c) RS_HIDDEN;
 /* The epoch is lost: all are closed when this is over. */
 void rs_guard_kept_drop(void) RS_HIDDEN;
+/* The coordinator answers no more: who asks is told so. */
+void rs_guard_kept_shut(void) RS_HIDDEN;
 
 /* It may bind a lock to the open file. */
 static inline bool rs_guard_kept_matters(const struct rs_call *c) { return c->number == SYS_flock || (c->number == SYS_fcntl && (c->arg[1] == F_OFD_SETLK || c->arg[1] == F_OFD_SETLKW || c->arg[1] == F_SETLEASE)); }

@@ -682,6 +682,13 @@ static bool waits_for_futex(const struct rs_call *c)
 /* From here on calls kill, or tell of us. */
 static bool shuts_in(const struct rs_call *c) { return c->number == SYS_seccomp || (c->number == SYS_prctl && c->arg[0] == 22 /* PR_SET_SECCOMP */); }
 
+/* The kernel makes it for a process of one task alone, or for one that shares its root and directory with nobody: not beside the coordinator. Of a setns without a kind it is not known. */
+static bool wants_alone(const struct rs_call *c)
+{
+	enum { VM = 0x100, SIGHAND = 0x800, THREAD = 0x10000, TIME = 0x80, MOUNTS = 0x20000, USERS = 0x10000000 };
+	return c->number == SYS_unshare ? c->arg[0] & (VM | SIGHAND | THREAD | USERS) : c->number == SYS_setns && (!c->arg[1] || c->arg[1] & (TIME | MOUNTS | USERS));
+}
+
 /* As rs_call_before; -1: once more. */
 static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mode)
 {
@@ -756,6 +763,10 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 	if (!sys)
 		return of_thread ? RS_GUARD_MAKE_PASS : 1;
 	rs_guard_kept_sees(c);
+	if (RS_UNLIKELY(wants_alone(c)) && rs_guard_mode() != RS_GUARD_REPLAY) {
+		rs_guard_leave();
+		return 1;
+	}
 	for (;;) {
 		struct rs_guard_log *t = rs_guard_self();
 		if (t && RS_UNLIKELY(of_vdso(t, c, sp)))

@@ -29,4 +29,5 @@ struct mallinfo2;
 	R(int, munmap, "", (void *, size_t)) \
 	R(void *, mremap, "", (void *, size_t, size_t, int, ...)) \
 	R(int, brk, "", (void *)) \
+	R(int, mlockall, "", (int)) \
 	R(void *, sbrk, "", (intptr_t))

@@ -1,11 +1,13 @@
-/* vm.c: mmap, munmap, mremap, brk, sbrk.
+/* vm.c: mmap, munmap, mremap, brk, sbrk, mlockall.
  *
  * Ground rules: the real call decides, errno is its own. What libc maps for itself (thread stacks, malloc's arenas, stdio) is not seen
  * here, nor what the program maps by syscall(). In filtered mode only the end of memory matters: sync objects in it are gone.
  */
 #include "uring.h"
+#include "guard.h"
 #include "patch.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
@@ -105,6 +107,49 @@ RS_EXPORT void *sbrk(intptr_t by)
 	if (t)
 		RS_EMIT(t, BRK, brk, (uintptr_t)was + (uintptr_t)by);
 	return was;
+}
+
+/* All that is mapped and lies outside of [lo, hi) is had and locked. What cannot be is as mlockall would leave it: there when it is touched. */
+static void lock_around(uintptr_t lo, uintptr_t hi)
+{
+	char text[1024];
+	uintptr_t from = 0, number = 0;
+	enum { NUMBER, REST } in = NUMBER;
+	long n, fd = RS_SYS4(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
+	while ((n = RS_SYS3(SYS_read, fd, text, sizeof text)) > 0)
+		for (const char *p = text; p < text + n; p++) {
+			if (in == REST) {
+				in = *p == '\n' ? NUMBER : REST;
+			} else if (*p == '-') {
+				from = number;
+				number = 0;
+			} else if (*p == ' ') {
+				if (number <= lo || from >= hi)
+					RS_SYS2(SYS_mlock, from, number - from);
+				number = 0;
+				in = REST;
+			} else {
+				number = number << 4 | (uintptr_t)(*p <= '9' ? *p - '0' : *p - 'a' + 10);
+			}
+		}
+	if (fd >= 0)
+		RS_SYS1(SYS_close, fd);
+	rs_os_clear(text, sizeof text); /* of an epoch: what is left on a stack is compared */
+}
+
+/* The kernel has at once what it locks: of what `guard` reserves for its logs, gigabytes that hardly any program fills. So all is locked as it is touched, and what is not guard's touched here. */
+RS_EXPORT int mlockall(int flags)
+{
+	uintptr_t lo = rs_guard_lo(), hi = rs_guard_hi();
+	if (RS_UNLIKELY(!rs_real.mlockall))
+		rs_real_init();
+	if (!hi || rs_sandboxed || !(flags & MCL_CURRENT) || flags & MCL_ONFAULT)
+		return rs_real.mlockall(flags);
+	int r = rs_real.mlockall(flags | MCL_ONFAULT);
+	if (r != 0)
+		return r;
+	lock_around(lo, hi);
+	return flags & MCL_FUTURE ? rs_real.mlockall(MCL_FUTURE) : 0;
 }
 
 /* Other names of the same functions that libc exports: of before POSIX had the name, and for its own libraries. */
