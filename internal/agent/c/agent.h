@@ -243,10 +243,10 @@ void rs_guard_in(void) __attribute__((visibility("hidden")));
 void rs_guard_lost(uint32_t why) __attribute__((visibility("hidden")));
 /* For good: nothing is recorded any more in this process. */
 void rs_guard_off(void) __attribute__((visibility("hidden")));
-/* In a forked child, where there is no log, nor any other thread: all is done as without one from now on. */
-void rs_guard_forget(void) __attribute__((visibility("hidden")));
 /* So too, and where this is the program's only thread the process has no other task afterwards: of whoever goes into a namespace of users the kernel wants that. */
 void rs_guard_leave(void) __attribute__((visibility("hidden")));
+/* In a forked child, where there is no log, nor any other thread: all is done as without one from now on. */
+void rs_guard_forget(void) __attribute__((visibility("hidden")));
 /* This thread begins; and it is about to end (sp: the program's stack pointer). */
 void rs_guard_thread_begin(bool own_stack) __attribute__((visibility("hidden")));
 void rs_guard_thread_end(uintptr_t sp) __attribute__((visibility("hidden")));
