@@ -191,7 +191,7 @@ void rs_guard_off(void)
 	rs_guard_kept_drop();
 }
 
-/* Signals that the program handles, and calls, are asked about by nothing of guard's then. Where it shut itself in nobody may ask for a stack, and all goes on as it was: without logs each act is found not to be followed. */
+/* Calls, handlers and locks are the program's alone then. Where it has shut itself in nobody may ask the kernel for its alternate stack: there each act asks for a log, and finds none. */
 void rs_guard_forget(void)
 {
 	if (!rs_guard_on || rs_sandboxed)
