@@ -5,10 +5,11 @@
 enum { MIDDLE = 6144 };
 
 // A function that makes the accesses to its own `place`, with another that it races with; then one that it does not race with.
-#define FORM(name, feature, hit, instead, ...) \
+#define FORM(name, feature, hit, instead, ...) FORM_BESIDE(name, feature, hit, instead, ((volatile char *)name##_at)[MIDDLE + hit] = 1, __VA_ARGS__)
+#define FORM_BESIDE(name, feature, hit, instead, other, ...) \
 	static char name##_at[12288] __attribute__((aligned(4096))); \
 	static void *name(void *p) { char *place = name##_at + MIDDLE; if (__builtin_cpu_supports(feature)) __VA_ARGS__ else __asm__ volatile("inc%z0 %0" : "+m"(*(instead *)(place + hit))); return p; } \
-	static void *name##_hit(void *p) { ((volatile char *)name##_at)[MIDDLE + hit] = 1; return p; }
+	static void *name##_hit(void *p) { other; return p; }
 #define BESIDE(name, ...) \
 	static void *name##_beside(void *p) { static const int at[] = {__VA_ARGS__}; for (unsigned i = 0; i < sizeof at / sizeof *at; i++) ((volatile char *)name##_at)[MIDDLE + at[i]] = 1; return p; }
 #define RUN(name) both(name, name##_beside), both(name, name##_hit)
@@ -30,13 +31,14 @@ BESIDE(none_scas, 64, 1)
 FORM(long_scas, "sse", 1000, int, ASM("lea -3000(%0), %%rdi; mov $6000, %%ecx; xor %%eax, %%eax; repe scasb")) // race long_scas
 BESIDE(long_scas, -3001, 3000)
 
-// Conditions. A variable that a function reads if its argument says so was a race with whoever writes it when the argument did not: gcc reads it in any case, and drops the value.
-FORM(conditions, "sse", 0, int, ASM("mov $1, %%ecx; cmp $2, %%ecx; cmovb (%0), %%eax; cmovbe (%0), %%eax; cmovl (%0), %%eax; cmovle (%0), %%eax; cmovne (%0), %%eax; cmovs (%0), %%eax; cmovp (%0), %%eax; cmovno (%0), %%eax;" /* race conditions */
+// Conditions, beside a write that is no mov: what reads by one could be told what a mov hands over, as any read could. A variable that a function reads if its argument says so was a race with whoever writes it when the argument did not: gcc reads it in any case, and drops the value.
+#define CONDITION(name, ...) FORM_BESIDE(name, "sse", 0, int, __asm__ volatile("incb %0" : "+m"(name##_at[MIDDLE])), __VA_ARGS__)
+CONDITION(conditions, ASM("mov $1, %%ecx; cmp $2, %%ecx; cmovb (%0), %%eax; cmovbe (%0), %%eax; cmovl (%0), %%eax; cmovle (%0), %%eax; cmovne (%0), %%eax; cmovs (%0), %%eax; cmovp (%0), %%eax; cmovno (%0), %%eax;" /* race conditions */
 	"cmovae 64(%0), %%eax; cmova 64(%0), %%rax; cmovge 64(%0), %%ax; cmovg 64(%0), %%eax; cmove 64(%0), %%eax; cmovns 64(%0), %%eax; cmovnp 64(%0), %%eax; cmovo 64(%0), %%eax"))
 BESIDE(conditions, -1, 4, 64, 65, 68)
-FORM(overflown, "sse", 0, int, ASM("mov $0x7fffffff, %%ecx; add $1, %%ecx; cmovo (%0), %%eax; cmovge (%0), %%eax; cmovg (%0), %%eax; cmova (%0), %%eax; cmovno 64(%0), %%eax; cmovl 64(%0), %%eax; cmovle 64(%0), %%eax; cmovbe 64(%0), %%eax")) // race overflown
+CONDITION(overflown, ASM("mov $0x7fffffff, %%ecx; add $1, %%ecx; cmovo (%0), %%eax; cmovge (%0), %%eax; cmovg (%0), %%eax; cmova (%0), %%eax; cmovno 64(%0), %%eax; cmovl 64(%0), %%eax; cmovle 64(%0), %%eax; cmovbe 64(%0), %%eax")) // race overflown
 BESIDE(overflown, -1, 4, 64)
-FORM(equal, "sse", 0, int, ASM("xor %%ecx, %%ecx; cmove (%0), %%eax; cmovbe (%0), %%eax; cmovle (%0), %%eax; cmovne 64(%0), %%eax; cmova 64(%0), %%eax; cmovg 64(%0), %%eax; cmovb 64(%0), %%eax")) // race equal
+CONDITION(equal, ASM("xor %%ecx, %%ecx; cmove (%0), %%eax; cmovbe (%0), %%eax; cmovle (%0), %%eax; cmovne 64(%0), %%eax; cmova 64(%0), %%eax; cmovg 64(%0), %%eax; cmovb 64(%0), %%eax")) // race equal
 BESIDE(equal, -1, 4, 64)
 
 // Bits, below and above the address.
