@@ -200,6 +200,9 @@ func stepped(t *testing.T, prog string, steps int, o *engine.Options) (places []
 // gdb shows the stack of a thread that stands in a trampoline as it would without us: at each instruction the functions with their arguments, and the places in them. Above them
 // is a frame that it takes for a signal's, so that its commands step through the trampoline.
 func TestDebugger(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestDebuggerTraps runs the same code, and the rest is gdb's")
+	}
 	for _, opt := range []string{"-O0", "-O2"} {
 		t.Run(opt, func(t *testing.T) {
 			prog := compile(t, "debugged.c", opt)

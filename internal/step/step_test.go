@@ -294,6 +294,9 @@ func TestSamplesAgainstTruth(t *testing.T) {
 
 // The registers of a sample are those behind the access: of a load, what was loaded.
 func TestRegistersAreAfter(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestSamplesAgainstTruth runs the same code")
+	}
 	exe := build(t, "accesses", "-no-pie")
 	r := record(t, Options{Period: 1}, exe)
 	s, err := sample.Open(r.dir)
