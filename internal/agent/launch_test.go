@@ -408,14 +408,20 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
+// launchAlone begins the program of signals in a process group of its own, whose end is the test's.
+func launchAlone(t *testing.T) (l *launched, program int) {
+	t.Helper()
+	cmd := exec.Command(launchBinary, signalsBinary)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	l = launchSignals(t, cmd)
+	t.Cleanup(func() { unix.Kill(-l.pid, syscall.SIGKILL) })
+	return l, onlyChild(t, l.pid)
+}
+
 // Found by redis's tests (integration/shutdown), which stop a replica by SIGSTOP and let it go on by SIGCONT: ripstop had stopped with it, as a shell's job control wants, and nobody let it go on. The program ran, unseen, to its end, and then waited for ever to
 // be reaped.
 func TestGoesOnWithTheProgram(t *testing.T) {
-	cmd := exec.Command(launchBinary, signalsBinary)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	l := launchSignals(t, cmd)
-	defer unix.Kill(-l.pid, syscall.SIGKILL)
-	program := onlyChild(t, l.pid)
+	l, program := launchAlone(t)
 	stop := func() {
 		t.Helper()
 		unix.Kill(program, syscall.SIGSTOP)
@@ -443,11 +449,7 @@ func TestGoesOnWithTheProgram(t *testing.T) {
 
 // A program that is ended while it is stopped ends us too, as it ends.
 func TestEndsWithTheStoppedProgram(t *testing.T) {
-	cmd := exec.Command(launchBinary, signalsBinary)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	l := launchSignals(t, cmd)
-	defer unix.Kill(-l.pid, syscall.SIGKILL)
-	program := onlyChild(t, l.pid)
+	l, program := launchAlone(t)
 	unix.Kill(program, syscall.SIGSTOP)
 	if ws := l.wait(); !ws.Stopped() {
 		t.Fatalf("wait status %#x, want stopped", ws)

@@ -21,7 +21,7 @@
 #include <sys/uio.h>
 #include <ucontext.h>
 
-static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT /* the last */};
+static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT /* guard's alone */};
 enum { FATAL = sizeof fatal / sizeof fatal[0] };
 static bool began, guards;
 bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask);
@@ -147,7 +147,7 @@ void rs_crash_begin(bool guard)
 	guards = guard;
 	if (guards)
 		rs_crashtext_begin();
-	for (unsigned i = 0; i + !guards < FATAL; i++) {
+	for (unsigned i = 0, n = guards ? FATAL : FATAL - 1; i < n; i++) {
 		struct sigaction ours = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK};
 		if (action(fatal[i], NULL, &now) == 0 && now.handler == (uintptr_t)SIG_DFL)
 			rs_real.sigaction(fatal[i], &ours, NULL);

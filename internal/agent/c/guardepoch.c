@@ -196,9 +196,9 @@ void rs_guard_forget(void)
 {
 	if (!rs_guard_on || rs_sandboxed)
 		return;
-	rs_guard_on = 0;
+	rs_guard_stack_forget(); /* before it is off: a handler that still comes there is moved away */
 	rs_guard_sys_forget();
-	rs_guard_stack_forget();
+	rs_guard_on = 0;
 }
 
 /* --- the beginning ---------------------------------------------------------------------------------------------------------------- */
