@@ -196,6 +196,7 @@ static long end_anywhere(void)
 	while (r == 0 && !rs_guard_between()) {
 		/* Who waits for a processor behind a call is in the middle of one, and of many threads some always do: whoever comes to another event stands there. */
 		__atomic_store_n(&w->ending, 1, __ATOMIC_SEQ_CST);
+		rs_guard_no_quick();
 		rs_world_go();
 		rs_guard_wait_between();
 		r = now_ns() - begun > SESSION_END_NS ? -EBUSY : rs_world_stop(SESSION_STOP_MS);

@@ -390,6 +390,7 @@ long rs_guard_reexecute(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	__atomic_store_n(&w->ending, 1, __ATOMIC_SEQ_CST);
+	rs_guard_no_quick();
 	long r = gather();
 	bool stopped = r == 0;
 	uint32_t events = 0, lost = w->lost;

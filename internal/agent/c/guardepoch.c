@@ -185,6 +185,7 @@ void rs_guard_off(void)
 		return;
 	rs_guard_lost(RS_GUARD_LOST_CALL);
 	STORE(w->mode, RS_GUARD_OFF);
+	rs_guard_no_quick();
 	STORE(rs_counters->guard[0].state, 2);
 	__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
 	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);

@@ -404,10 +404,28 @@ static __attribute__((noinline)) void make_ready(struct rs_guard_log *t)
 	if (t->ready)
 		RS_SYS3(SYS_madvise, t->event + t->ready, more * sizeof(struct rs_guard_event), 23 /* MADV_POPULATE_WRITE */);
 	t->ready += more;
-	t->quick = !rs_quick ? 0 : t->ready < NEARLY_EVENTS ? t->ready : NEARLY_EVENTS;
+	t->quick = 0;
 }
 _Static_assert(EVENTS * sizeof(struct rs_guard_event) % HUGE_BYTES == 0, "the last step ends at the log's end");
 
+/* Who forbids quick acts writes what forbids them, and then `quick`; here it is the other way about, so that one of the two sees the other. A handler is the thread's own. */
+static __attribute__((noinline)) void allow_quick(struct rs_guard_log *t)
+{
+	if (!rs_quick)
+		return;
+	__atomic_exchange_n(&t->quick, t->ready < NEARLY_EVENTS ? t->ready : NEARLY_EVENTS, __ATOMIC_SEQ_CST);
+	if (!rs_guard_plainly(world) || LOAD(t->signals))
+		STORE(t->quick, 0);
+}
+
+void rs_guard_no_quick(void)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	for (uint32_t i = 0, n = LOAD(world->logs); i < n && i < LOGS; i++)
+		STORE(logs[i].quick, 0);
+}
+
+/* Between before and after. */
 static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32_t result)
 {
 	uint32_t at = t->at;
@@ -415,9 +433,17 @@ static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32
 		rs_guard_lost(RS_GUARD_LOST_LOG);
 		return;
 	}
-	if (RS_UNLIKELY(at >= t->ready))
-		make_ready(t); /* in a lost epoch, too, or no act of a new thread would be quick */
-	if (RS_UNLIKELY(rs_guard_is_lost(world)))
+	bool lost = rs_guard_is_lost(world);
+	if (RS_UNLIKELY(at >= t->ready)) {
+		/* Quick acts do not look whether somebody will read what they write. */
+		if (lost && t->ready)
+			STORE(t->at, 0);
+		else
+			make_ready(t); /* in a lost epoch, too, or no act of a new thread would be quick */
+	}
+	if (RS_UNLIKELY(!t->quick))
+		allow_quick(t);
+	if (RS_UNLIKELY(lost))
 		return;
 	t->event[at] = (struct rs_guard_event){what, ticket, result};
 	STORE(t->at, at + 1);
@@ -766,6 +792,7 @@ void rs_guard_log_back(void)
 				t->young = 1;
 			}
 	STORE(world->mode, RS_GUARD_REPLAY);
+	rs_guard_no_quick();
 }
 
 void rs_guard_kick(void)

@@ -19,6 +19,8 @@ enum { RS_GUARD_OFF, RS_GUARD_RECORD, RS_GUARD_REPLAY };
 extern uint32_t rs_guard_on RS_HIDDEN;
 /* RS_GUARD_…; lies in the arena, so ask again after whatever may have been rolled back. */
 uint32_t rs_guard_mode(void) RS_HIDDEN;
+/* Behind the store of another mode than RECORD, or of an end that is asked for: nobody's acts are quick until that is over. */
+void rs_guard_no_quick(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
@@ -44,7 +46,7 @@ enum { RS_GUARD_INNER = 1, RS_GUARD_AT_CALL };
 struct rs_guard_log {
 	uint32_t tid;              /* 0: nobody's */
 	uint32_t at;               /* events written, or in a re-execution done again */
-	uint32_t quick;            /* up to here quick acts append them */
+	uint32_t quick;            /* up to here quick acts append them. 0: none is quick, as no epoch is recorded, or it is about to end, or handlers wait; or nobody has looked since: append does */
 	uint32_t inner;            /* RS_GUARD_INNER: between before and after, awake: no checkpoint now. RS_GUARD_AT_CALL: between the look at a system call and its result: none but where the call is (to be) made */
 	uint32_t signals;          /* handlers that wait to run: guardsignal.c */
 	uint32_t index;
@@ -170,14 +172,15 @@ static inline uint32_t rs_guard_place(uint64_t key) { return (uint32_t)(key * 0x
 /* The object of that key, if there is one. Keys stay while an epoch lasts. */
 static inline struct rs_guard_object *rs_guard_object(uint64_t key)
 {
-	for (uint32_t i = rs_guard_place(key);; i = (i + 1) & (RS_GUARD_OBJECTS - 1)) {
-		struct rs_guard_object *o = &rs_guard_view.objects[i];
-		uint64_t k = __atomic_load_n(&o->key, __ATOMIC_RELAXED);
-		if (RS_LIKELY(k == key))
-			return o;
+	struct rs_guard_object *o = &rs_guard_view.objects[rs_guard_place(key)];
+	for (uint64_t k = __atomic_load_n(&o->key, __ATOMIC_RELAXED); RS_UNLIKELY(k != key); k = __atomic_load_n(&o->key, __ATOMIC_RELAXED)) {
 		if (k == 0)
 			return NULL;
+		o = &rs_guard_view.objects[(o - rs_guard_view.objects + 1) & (RS_GUARD_OBJECTS - 1)];
 	}
+	if (!o)
+		__builtin_unreachable(); /* whoever asks looks no second time */
+	return o;
 }
 /* Who lets go looks at `waits` behind a locked instruction, and then at the slot. */
 static inline void rs_guard_will_wait(const struct rs_guard_slot *s) { __atomic_store_n(&rs_guard_view.objects[s - rs_guard_view.slots].waits, 1, __ATOMIC_SEQ_CST); }

@@ -14,7 +14,7 @@ static inline __attribute__((always_inline)) bool rs_guard_begin_quickly(struct 
 {
 	__atomic_store_n(&g->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
 	RS_BARRIER();
-	if (RS_LIKELY(rs_guard_plainly(rs_guard_view.world) && g->at < g->quick && !g->signals))
+	if (RS_LIKELY(g->at < g->quick))
 		return true;
 	__atomic_store_n(&g->inner, 0, __ATOMIC_RELEASE);
 	return false;
@@ -26,10 +26,11 @@ static inline void rs_guard_end_quickly(struct rs_guard_log *g)
 }
 static inline void rs_guard_append_quickly(struct rs_guard_log *g, uint64_t what, uint32_t ticket, int32_t result)
 {
+	typedef uint64_t both __attribute__((may_alias));
 	uint32_t at = g->at;
-	if (RS_UNLIKELY(rs_guard_is_lost(rs_guard_view.world)))
-		return;
-	g->event[at] = (struct rs_guard_event){what, ticket, result};
+	struct rs_guard_event *e = &g->event[at];
+	e->what = what;
+	*(both *)&e->ticket = ticket | (uint64_t)(uint32_t)result << 32;
 	__atomic_store_n(&g->at, at + 1, __ATOMIC_RELEASE);
 }
 /* Whoever raises it has the object to itself. */
@@ -69,26 +70,19 @@ static inline __attribute__((always_inline)) bool rs_guard_takes_alone(struct rs
 	return done;
 }
 
-/* The event that rs_guard_mutex_lock makes of it. */
-static inline __attribute__((always_inline)) bool rs_guard_takes_quickly(pthread_mutex_t *m)
+static inline __attribute__((always_inline)) bool rs_guard_takes_of_kind(struct rs_guard_log *g, pthread_mutex_t *m, int kind)
 {
-	struct rs_guard_log *g = rs_guard_mine;
-	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(!g || (kind && !QUICK(kind))))
-		return false;
-	if (RS_UNLIKELY(__libc_single_threaded))
-		return rs_guard_takes_alone(g, m, kind);
 	struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
 	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(g)))
 		return false;
-	if (RS_UNLIKELY(kind) && quick_again(m, g->tid)) {
+	if (kind && quick_again(m, g->tid)) {
 		rs_guard_end_quickly(g);
 		return true;
 	}
 	bool done = quick_take_if(m, g->tid, false);
 	if (RS_LIKELY(done)) {
 		const uint64_t what = rs_guard_what_of(m, RS_GUARD_MUTEX);
-		if (RS_UNLIKELY(QUICK_RECURSIVE(kind)))
+		if (QUICK_RECURSIVE(kind))
 			m->__data.__count = 1;
 		uint32_t ticket = rs_guard_ticket_alone(o), at = g->at;
 		struct rs_guard_event *last = &g->event[at] - 1;
@@ -103,10 +97,24 @@ static inline __attribute__((always_inline)) bool rs_guard_takes_quickly(pthread
 	return done;
 }
 
+/* The event that rs_guard_mutex_lock makes of it. */
+static inline __attribute__((always_inline)) bool rs_guard_takes_quickly(pthread_mutex_t *m)
+{
+	struct rs_guard_log *g = rs_guard_mine;
+	if (RS_UNLIKELY(!g))
+		return false;
+	int kind = m->__data.__kind;
+	if (RS_LIKELY(!(kind | __libc_single_threaded)))
+		return rs_guard_takes_of_kind(g, m, 0);
+	if (kind && !QUICK(kind))
+		return false;
+	return __libc_single_threaded ? rs_guard_takes_alone(g, m, kind) : rs_guard_takes_of_kind(g, m, kind);
+}
+
 /* True: it is still held, and there is nothing more to do. */
 static inline __attribute__((always_inline)) bool rs_guard_still_held(pthread_mutex_t *m, int kind, uint32_t tid)
 {
-	if (RS_LIKELY(!kind))
+	if (!kind)
 		return false;
 	if (quick_back(m, tid))
 		return true;
@@ -115,17 +123,8 @@ static inline __attribute__((always_inline)) bool rs_guard_still_held(pthread_mu
 	return false;
 }
 
-static inline __attribute__((always_inline)) int rs_guard_gives_quickly(pthread_mutex_t *m)
+static inline __attribute__((always_inline)) int rs_guard_gives_of_kind(const struct rs_guard_log *g, pthread_mutex_t *m, int kind)
 {
-	const struct rs_guard_log *g = rs_guard_mine;
-	int kind = m->__data.__kind;
-	if (RS_UNLIKELY(!g || (kind && !QUICK(kind)) || !rs_quick || __atomic_load_n(&rs_guard_view.world->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD || (uint32_t)m->__data.__owner != g->tid))
-		return RS_GUARD_NOT_GIVEN;
-	if (RS_UNLIKELY(__libc_single_threaded)) {
-		if (!rs_guard_still_held(m, kind, g->tid))
-			quick_let_go_if(m, true);
-		return RS_GUARD_GIVEN;
-	}
 	/* Before the mutex is another's, perhaps gone. One that was taken before there was a log may be no object yet, and become one of somebody's who waits right behind this look. */
 	const struct rs_guard_object *o = rs_guard_object((uintptr_t)m);
 	if (RS_UNLIKELY(!o))
@@ -135,6 +134,23 @@ static inline __attribute__((always_inline)) int rs_guard_gives_quickly(pthread_
 	if (RS_UNLIKELY(quick_let_go_if(m, false)))
 		return RS_GUARD_GIVEN_WAKE_ALL;
 	return rs_guard_waited_for(o) ? RS_GUARD_GIVEN_WAKE : RS_GUARD_GIVEN;
+}
+
+static inline __attribute__((always_inline)) int rs_guard_gives_quickly(pthread_mutex_t *m)
+{
+	const struct rs_guard_log *g = rs_guard_mine;
+	if (RS_UNLIKELY(!g || g->at >= g->quick))
+		return RS_GUARD_NOT_GIVEN;
+	uint32_t kind = (uint32_t)m->__data.__kind, mine = (uint32_t)m->__data.__owner ^ g->tid;
+	if (RS_LIKELY(!(mine | kind | (unsigned char)__libc_single_threaded)))
+		return rs_guard_gives_of_kind(g, m, 0);
+	if (mine || (kind && !QUICK(kind)))
+		return RS_GUARD_NOT_GIVEN;
+	if (!__libc_single_threaded)
+		return rs_guard_gives_of_kind(g, m, (int)kind);
+	if (!rs_guard_still_held(m, (int)kind, g->tid))
+		quick_let_go_if(m, true);
+	return RS_GUARD_GIVEN;
 }
 
 /* --- rwlocks ----------------------------------------------------------------------------------------------------------------------- */
@@ -157,7 +173,7 @@ static inline __attribute__((always_inline)) bool rs_guard_rwlock_quickly(pthrea
 static inline __attribute__((always_inline)) int rs_guard_rwlock_back_quickly(pthread_rwlock_t *rw)
 {
 	const struct rs_guard_log *g = rs_guard_mine;
-	if (RS_UNLIKELY(!g || !rs_rwlock_quick || rw->__data.__shared || __atomic_load_n(&rs_guard_view.world->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD))
+	if (RS_UNLIKELY(!g || !rs_rwlock_quick || rw->__data.__shared || g->at >= g->quick))
 		return RS_GUARD_NOT_GIVEN;
 	const struct rs_guard_object *o = rs_guard_object((uintptr_t)rw);
 	uint32_t writer = (uint32_t)rw->__data.__cur_writer;

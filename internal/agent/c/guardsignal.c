@@ -379,6 +379,7 @@ static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, uc
 				STORE(w->since, now_ns());
 			}
 			STORE(t->signals, t->signals + 1);
+			STORE(t->quick, 0);
 			wake(t, uc);
 			poke();
 		}

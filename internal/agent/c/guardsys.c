@@ -997,7 +997,7 @@ bool rs_guard_sys_quick_over(struct rs_call *c)
 	unsigned quick = quick_of(c);
 	const long *a = (const long *)c->arg;
 	uint64_t n = 0, from = (uint64_t)a[1];
-	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != RS_GUARD_RECORDABLE || c->result == -EINTR || t->signals || rs_guard_mode() != RS_GUARD_RECORD || t->at >= t->quick || !fits_quick(quick, c))
+	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != RS_GUARD_RECORDABLE || c->result == -EINTR || t->at >= t->quick || !fits_quick(quick, c))
 		return false;
 	if (c->result > 0 && quick & (WRITES_BYTES | WRITES_EVENTS))
 		n = quick & WRITES_EVENTS ? (uint64_t)c->result * sizeof(struct epoll_event) : c->result < a[2] ? (uint64_t)c->result : (uint64_t)a[2];
@@ -1057,6 +1057,7 @@ void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over)
 	v->events = t ? t->at : 0, v->end = t ? t->end : 0;
 	if (over) {
 		__atomic_store_n(&w->mode, RS_GUARD_OFF, __ATOMIC_RELEASE);
+		rs_guard_no_quick();
 		__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
 		RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
 	}
