@@ -164,6 +164,25 @@ func TestAskedAtTheEnd(t *testing.T) {
 	wg.Wait()
 }
 
+// An epoch that was lost where nobody asks for its end went on to its time: with --epochs 1h nothing was recorded for an hour. So it is where a thread is made past the agent, as jemalloc makes its own.
+func TestLostEpochsEnd(t *testing.T) {
+	w := work(t, map[string]any{"Epochs": map[string]any{"On": true, "Most": time.Hour}, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1024}}, "2", "past")
+	defer w.end()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		a := w.asks(w.prog, ctl.DoStatus)
+		if a.Outcome != ctl.Done || a.Status.Epochs == nil {
+			t.Fatalf("%+v", a)
+		}
+		e := a.Status.Epochs
+		if len(e.Lost) > 0 && e.NowLost == "" {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%+v", e)
+		}
+	}
+}
+
 // Without epochs there is no rollback, and that is said; status and report are there for every run.
 func TestAskedWithoutEpochs(t *testing.T) {
 	for mode, o := range map[string]map[string]any{"guard": {"Guard": map[string]any{"Bytes": 16, "Quarantine": 1024}}, "run": nil} {

@@ -53,6 +53,7 @@ static struct guard {
 	void *aside[RS_REGIONS_ASIDE];
 	uint32_t in_vain;          /* epochs in a row that were lost */
 	uint64_t due, soonest;     /* ns: when the epoch ends, and before when it does not */
+	uint64_t lost_due;         /* ns: from when on it ends if it is lost, whoever has asked */
 	struct rs_guard_outside *outside; /* NULL: no session */
 	uint32_t answered;         /* its last question */
 } *guard;
@@ -285,6 +286,7 @@ static long end(bool execute_again)
 	uint64_t least = w->every || r == -EBUSY ? guard->soonest : now + cost * TIMES_BY_TIME;
 	if (guard->due < least)
 		guard->due = least;
+	guard->lost_due = least;
 	__atomic_store_n(&rs_counters->guard[0].begun_ns, now, __ATOMIC_RELAXED);
 	if (w->lost)
 		end_soon();
@@ -456,6 +458,9 @@ static void coordinate(void *arg)
 			if (alone())
 				break;
 			looked = now;
+			/* What lost it may be long over, and with epochs of an hour nothing would be recorded until then. */
+			if (guard->due && rs_guard_on && rs_guard_world()->lost && guard->due > guard->lost_due)
+				guard->due = guard->lost_due > now ? guard->lost_due : now;
 		}
 		if (guard->due && now >= guard->due)
 			end(rs_guard_world()->every);

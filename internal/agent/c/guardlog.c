@@ -425,26 +425,33 @@ void rs_guard_no_quick(void)
 		STORE(logs[i].quick, 0);
 }
 
+/* Between before and after, or at a call. Quick acts do not look whether somebody will read what they write, and they need room. */
+static void in_lost(struct rs_guard_log *t)
+{
+	if (!t->ready)
+		make_ready(t);
+	if (t->at >= t->ready || t->at >= NEARLY_EVENTS)
+		STORE(t->at, 0);
+	if (!t->quick)
+		allow_quick(t);
+}
+
 /* Between before and after. */
 static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32_t result)
 {
 	uint32_t at = t->at;
+	if (RS_UNLIKELY(rs_guard_is_lost(world))) {
+		in_lost(t);
+		return;
+	}
 	if (at == EVENTS) {
 		rs_guard_lost(RS_GUARD_LOST_LOG);
 		return;
 	}
-	bool lost = rs_guard_is_lost(world);
-	if (RS_UNLIKELY(at >= t->ready)) {
-		/* Quick acts do not look whether somebody will read what they write. */
-		if (lost && t->ready)
-			STORE(t->at, 0);
-		else
-			make_ready(t); /* in a lost epoch, too, or no act of a new thread would be quick */
-	}
+	if (RS_UNLIKELY(at >= t->ready))
+		make_ready(t);
 	if (RS_UNLIKELY(!t->quick))
 		allow_quick(t);
-	if (RS_UNLIKELY(lost))
-		return;
 	t->event[at] = (struct rs_guard_event){what, ticket, result};
 	STORE(t->at, at + 1);
 }
@@ -506,8 +513,10 @@ static __attribute__((noinline)) void make_bytes_ready(struct rs_guard_log *t, u
 void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result, uint32_t bytes)
 {
 	uint32_t room = 8 + ((bytes + 7) & ~7u);
-	if (RS_UNLIKELY(rs_guard_is_lost(world)))
+	if (RS_UNLIKELY(rs_guard_is_lost(world))) {
+		in_lost(t);
 		return NULL;
+	}
 	if (bytes > BYTES || t->bytes_at + room > BYTES || t->at == EVENTS) {
 		rs_guard_lost(RS_GUARD_LOST_LOG);
 		return NULL;

@@ -1,5 +1,7 @@
 // Threads over a mutex, a condition, a semaphore, the heap and a pipe, until a byte comes on standard input. Says whether their sums agree, and whether anything was interrupted: the same in each run.
-// Its arguments: how many threads; "child": with a forked child, whose pid it prints, "inverted": with two locks that were taken in both orders.
+// Its arguments: how many threads; "child": with a forked child, whose pid it prints, "inverted": with two locks that were taken in both orders, "past": with a thread that was made past ripstop, by the function that dlvsym gives.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdint.h>
@@ -73,6 +75,13 @@ static void *both(void *arg)
 	return NULL;
 }
 
+static void *waits(void *arg)
+{
+	for (;;)
+		pause();
+	return arg;
+}
+
 int main(int argc, char **argv)
 {
 	threads = argc > 1 ? atoi(argv[1]) : 1;
@@ -86,6 +95,12 @@ int main(int argc, char **argv)
 		pthread_create(&id[1], NULL, both, &id);
 		pthread_join(id[0], NULL);
 		pthread_join(id[1], NULL);
+	}
+	if (strcmp(also, "past") == 0) {
+		int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+		*(void **)&create = dlvsym(RTLD_DEFAULT, "pthread_create", "GLIBC_2.2.5");
+		if (create(&id[0], NULL, waits, NULL) != 0)
+			return 1;
 	}
 	for (int i = 0; i < threads; i++)
 		pthread_create(&id[i], NULL, work, (void *)(intptr_t)i);
