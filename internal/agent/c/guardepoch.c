@@ -200,6 +200,7 @@ void rs_guard_forget(void)
 	rs_guard_stack_forget(); /* before it is off: a handler that still comes there is moved away */
 	rs_guard_sys_forget();
 	rs_guard_on = 0;
+	rs_guard_mine = NULL; /* mutexes look at nothing else */
 }
 
 /* --- the beginning ---------------------------------------------------------------------------------------------------------------- */
