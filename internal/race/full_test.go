@@ -208,6 +208,36 @@ func TestFullLocals(t *testing.T) {
 	}
 }
 
+// A destructor that stores the vptr again that is there, and then joins the thread that calls virtual functions, was told as data-race-mov each time: in every class that joins its thread in its destructor. Where
+// another class's vptr is stored the race is there, and told each time. In recordings as well.
+func TestFullVptr(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/unstepped/vptr.cc"
+	for _, by := range []struct {
+		compiler string
+		flags    []string
+	}{
+		{"g++", []string{"-O0"}}, {"g++", []string{"-O0", "-no-pie", "-fno-pie"}}, {"g++", []string{"-O2"}}, {"g++", []string{"-O2", "-no-pie", "-fno-pie"}}, {"g++", []string{"-O2", "-no-pie", "-fno-pie", "-static-libstdc++"}},
+		{"g++", []string{"-O3", "-march=x86-64-v3"}}, {"g++", []string{"-O2", "-s"}}, {"clang++", []string{"-O0"}}, {"clang++", []string{"-O2"}}, {"clang++", []string{"-O2", "-fPIC", "-no-pie"}},
+	} {
+		exe := buildBy(t, by.compiler, source, by.flags...)
+		for range 2 * rounds {
+			found := runFull(t, runner, exe)
+			if slices.Contains(by.flags, "-s") { // no lines: base, other, and both words of replaced
+				if len(found) < 3 || len(found) > 4 {
+					t.Errorf("%v: %v", by, found)
+				}
+				continue
+			}
+			judge(t, source, found, false)
+		}
+		if !slices.Contains(by.flags, "-s") {
+			judgeTold(t, source, recordBy(t, "full", runner, exe))
+		}
+	}
+}
+
 // A program of Rust's channels had up to seven findings a run, all false: what their stores, which are plain movs, hand over.
 func TestRust(t *testing.T) {
 	rustc, err := exec.LookPath("rustc")
