@@ -16,11 +16,12 @@ type Pointer struct {
 // Vtables tells addresses that objects of C++ have as their vptr, by the form that the Itanium ABI (2.5.2) gives to tables of virtual functions: behind the distance to the object's top and a std::type_info, whose own vptr
 // is one of libstdc++'s. It needs no symbols. Without RTTI (-fno-rtti) a table cannot be told from others, and only its symbol is known, if there is one.
 type Vtables struct {
-	m      *Image
-	moved  []moved // by address
-	copied []copied
-	packed bool // DT_RELR: pointers are also what lies there
-	relro  [2]uint64
+	m        *Image
+	moved    []moved // by address
+	copied   []copied
+	packed   bool // DT_RELR: pointers are also what lies there
+	relro    [2]uint64
+	segments []Segment
 }
 
 type moved struct {
@@ -67,6 +68,7 @@ func (v *Vtables) read() {
 			v.relro = [2]uint64{p.Vaddr, p.Vaddr + p.Memsz}
 		}
 	}
+	v.segments = m.Segments()
 	v.packed = d[relr] != 0
 	str := m.at(d[elf.DT_STRTAB], d[elf.DT_STRSZ])
 	for b := m.at(d[elf.DT_RELA], d[elf.DT_RELASZ]); len(b) >= 24; b = b[24:] {
@@ -115,7 +117,7 @@ func (v *Vtables) word(at uint64) (p Pointer, pointer, ok bool) {
 // Load gives the pointer at an address of the module where nothing changes it any more.
 func (v *Vtables) Load(at uint64) (Pointer, bool) {
 	constant := at-v.relro[0] < v.relro[1]-v.relro[0]
-	for _, s := range v.m.Segments() {
+	for _, s := range v.segments {
 		constant = constant || s.Flags&elf.PF_W == 0 && at-s.Addr < s.FileSize
 	}
 	if at%8 != 0 || !constant {
@@ -147,8 +149,17 @@ func (v *Vtables) Is(p Pointer) bool {
 		return v.isType(typ)
 	}
 	// Without RTTI.
+	if typ != (Pointer{}) || !v.isCode(p.Addr) {
+		return false
+	}
 	s, ok := v.m.Symbol(p.Addr)
-	return ok && typ == Pointer{} && strings.HasPrefix(s.Name, tableOf) && p.Addr-s.Addr >= least
+	return ok && strings.HasPrefix(s.Name, tableOf) && p.Addr-s.Addr >= least
+}
+
+// isCode says whether a pointer to code of the module lies there.
+func (v *Vtables) isCode(at uint64) bool {
+	p, pointer, ok := v.word(at)
+	return ok && pointer && p.Symbol == "" && slices.ContainsFunc(v.segments, func(s Segment) bool { return s.Flags&elf.PF_X != 0 && p.Addr-s.Addr < s.Size })
 }
 
 // isTop says whether a distance to an object's top lies there: no pointer, as the second word of a type_info is.
@@ -157,7 +168,7 @@ func (v *Vtables) isTop(at uint64) bool {
 	if !ok || top.Symbol != "" || top.Addr%8 != 0 || top.Addr+mostTop > 2*mostTop {
 		return false
 	}
-	for _, s := range v.m.Segments() {
+	for _, s := range v.segments {
 		if pointer && top.Addr != 0 && top.Addr-s.Addr < s.Size {
 			return false
 		}
