@@ -315,11 +315,14 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	var last *site // the instruction before, if it is one
 	length := 0    // its
 	var open inlined
+	vptrs := newVptrs(m.Image, m.Bias)
 	m.Instructions(func(i *engine.Insn) bool {
 		data, missed := scope.of(&i.Inst)
 		if missed {
 			unseen++
 		}
+		vptr := vptrs.stores(&i.Inst, data)
+		vptrs.follow(&i.Inst, i.At)
 		if i.At-m.Bias >= open.end {
 			open.close()
 		}
@@ -328,6 +331,9 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 			if store, is = storeAt(stores, i.At-m.Bias); is {
 				data = asStore(&i.Inst, data)
 			}
+		}
+		if vptr != 0 && !is {
+			data = vptr
 		}
 		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data&^judged == write {
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
@@ -478,7 +484,10 @@ func (s *site) Size() int {
 // Orders says whether threads may be in an order by the instruction alone.
 func (s *site) Orders() bool {
 	data := s.data &^ judged
-	return data&lanes != 0 || data&((atomic|fence)*(1+1<<16)) != 0
+	if data&lanes != 0 {
+		return data>>laneWhat&15 != laneStored
+	}
+	return data&((atomic|fence)*(1+1<<16)) != 0
 }
 
 // Replaces says no: the instruction runs as it is.

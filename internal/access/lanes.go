@@ -39,6 +39,7 @@ const (
 	laneStrings          // repeated cmps (laneWide) and scas; laneSingle: repne
 	laneState            // of the processor
 	laneCondition        // cmov: a read if the condition holds, which by is. Else the processor reads and the program does not: compilers make one of `if (mine) x = shared`
+	laneStored           // a store, of which what stays as it is is read: elem are the words of eight bytes (bit 0, bit 1) that are so; laneSingle: of a general register, or (laneWide) of the number in the displacement's place (vptr.go)
 )
 
 // conditions are those of cmov, as its opcode numbers them.

@@ -42,6 +42,7 @@ type Image struct {
 	mini     *Image // .gnu_debugdata
 	found    bool   // the debug files have been looked for
 	notes    []string
+	vtables  *Vtables // nil until needed
 }
 
 // Open opens an ELF file of this machine (64-bit little-endian x86-64). The file stays mapped until Close.

@@ -214,6 +214,7 @@ const (
 	NoticeKernelRequests Notice = 17
 	NoticeStacksShort    Notice = 18
 	NoticeNoWatch        Notice = 19
+	NoticeLocksShort     Notice = 20
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }

@@ -1,4 +1,5 @@
-/* lanes.c: the accesses of instructions whose bytes the registers decide, or the memory: masked moves, gathers, bits by number, strings that stop early, processor states, moves by a condition. What the instruction is
+/* lanes.c: the accesses of instructions whose bytes the registers decide, or the memory: masked moves, gathers, bits by number, strings that stop early, processor states, moves by a condition,
+ * stores of vptrs. What the instruction is
  * says a Call's data (internal/access/lanes.go); the registers, vectors too, are those that the program has there.
  *
  * What is told is what the instruction will access as things are. Repeated cmps and scas are looked ahead for: should another thread change their bytes meanwhile, which is a race that is told, they
@@ -10,7 +11,7 @@
 
 enum { RAX, RCX, DIRECTION = 1 << 10, HEADER = 512, HEADER_BYTES = 64 };
 enum { NO_BASE = 16, RIP_BASE, NO_INDEX = 63 };
-enum { SIGNS, OPMASK, PACKED, GATHER, GATHER_BY, BIT, TABLE, STRINGS, STATE, CONDITION };
+enum { SIGNS, OPMASK, PACKED, GATHER, GATHER_BY, BIT, TABLE, STRINGS, STATE, CONDITION, STORED };
 enum { FXSAVE, FXRSTOR, XSAVE, XSAVEOPT, XSAVEC, XRSTOR };
 struct what { uint64_t data; unsigned what, by, elem, width, index; bool wide, single; };
 
@@ -171,6 +172,30 @@ static bool holds(unsigned condition, uint64_t flags)
 	return is[condition >> 1 & 7] != (condition & 1);
 }
 
+/* Words that a store leaves as they are count as read, those that `keeps` has. Where that cannot be seen, or is not what matters (lines.c: the line goes from processor to processor all the same), all is written. */
+static void stored(const struct rs_access_context *c, struct accesses *list, const struct what *w, unsigned size)
+{
+	uint64_t was[2], keeps = w->data >> 55 & 3;
+	uint8_t is[64] = {0};
+	if (w->single) {
+		uint64_t v = w->wide ? (uint64_t)(int64_t)(int32_t)w->data : c->gpr[w->by & 15];
+		for (unsigned i = 0; i < 8; i++)
+			is[i] = (uint8_t)(v >> 8 * i);
+	} else
+		vector(w->by, 16, is);
+	if (rs_config.lines || !rs_peek(was, c->addr[0], size))
+		keeps = 0;
+	for (unsigned i = 0; i < size / 8; i++)
+		if (keeps >> i & 1 && was[i] != load(is + 8 * i, 8))
+			keeps &= ~(1ull << i);
+	if (!keeps) {
+		add(c, list, c->addr[0], size, WRITE);
+		return;
+	}
+	for (unsigned i = 0; i < size / 8; i++)
+		add(c, list, c->addr[0] + 8 * i, 8, keeps >> i & 1 ? READ | REPEATED : WRITE | REPEATED);
+}
+
 /* --- processor states (Intel SDM vol. 1, 10.5 and 13.4) ------------------------------------------------------------------------------------ */
 
 /* Where a component lies in the standard format; cpuid may be a trap to a hypervisor, and is asked once. */
@@ -314,6 +339,9 @@ void rs_lanes(const struct rs_access_context *c, struct accesses *list)
 		break;
 	case STATE:
 		state(c, list, w.by);
+		break;
+	case STORED:
+		stored(c, list, &w, size);
 		break;
 	case CONDITION:
 		add(c, list, c->addr[0], holds(w.by, c->flags) ? size : 0, READ);

@@ -279,12 +279,6 @@ void rs_race_bump(uint32_t slot)
 		__atomic_fetch_add(&t->quick.epoch, 1, __ATOMIC_SEQ_CST);
 }
 
-void rs_race_bump_all(void)
-{
-	for (uint32_t s = 0, n = __atomic_load_n(&rs_race_slots, __ATOMIC_ACQUIRE); s < n; s++)
-		rs_race_bump(s);
-}
-
 void rs_race_give_slot(struct race_stamp *s, uint32_t slot)
 {
 	struct race_thread *t = __atomic_load_n(&rs_race_owner[slot], __ATOMIC_ACQUIRE);

@@ -110,7 +110,6 @@ void rs_race_drop(struct race_stamp *s) RACE_HIDDEN;
 void rs_race_give_slot(struct race_stamp *s, uint32_t slot) RACE_HIDDEN;  /* what the slot's thread has done by now */
 void rs_race_floor_stamp(const struct race_stamp *s) RACE_HIDDEN;         /* everybody knows it */
 void rs_race_bump(uint32_t slot) RACE_HIDDEN;                             /* a time of the slot's thread begins */
-void rs_race_bump_all(void) RACE_HIDDEN;
 void rs_race_movs_order(void) RACE_HIDDEN;                                /* what movs ordered up to here is ordered for certain */
 
 struct race_thread *rs_race_of(uint32_t number) RACE_HIDDEN;      /* NULL: never seen */
@@ -187,8 +186,18 @@ struct race_cell { uint64_t e[2]; uint32_t site[2]; uint8_t info[2], places, loc
 _Static_assert(sizeof(struct race_cell) == 32, "four times the memory it speaks of");
 struct race_node { uint64_t e[3]; uint32_t site[3]; uint32_t next; uint8_t info[3]; };
 enum { CELLS = 512, NODE_POOLS = 16, LEVEL = 4096 };
-/* A page's memory may become another page's, so whoever has locked a cell looks at the number again. freed: bytes of freed blocks. touched: how many pages there had been at the last access. */
-struct race_page { uint64_t number, touched; uint64_t freed[64]; uint32_t next, any_freed; struct race_cell cell[CELLS]; };
+/* A page's memory may become another page's, so whoever has locked a cell looks at the number again. freed: bytes of freed blocks, as any_freed says: FREED_SOME, FREED_ALL. touched: how many pages there had
+ * been at the last access. used: a bit for each 8 cells, without which none has a point. Whoever stores one has locked the cell and sees to the bit before it looks whether the bytes are freed; who takes the bit away looks at the
+ * cells afterwards. */
+enum { FREED_SOME = 1, FREED_ALL = 2, GROUP = 8 };
+struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed; struct race_cell cell[CELLS]; };
+_Static_assert(CELLS / GROUP == 64, "bits of used");
+static inline void race_use(struct race_page *g, uint64_t cell)
+{
+	uint64_t bit = 1ull << cell % CELLS / GROUP;
+	if (!(race_load(&g->used) & bit))
+		__atomic_fetch_or(&g->used, bit, __ATOMIC_SEQ_CST);
+}
 extern struct race_page ***rs_race_pages[LEVEL] RACE_HIDDEN; /* by page number, 12 bits a level */
 extern uint64_t rs_race_made_pages RACE_HIDDEN;
 extern struct race_pool rs_race_nodes[NODE_POOLS] RACE_HIDDEN;
@@ -203,8 +212,8 @@ static inline void race_unlock_cell(struct race_cell *c) { __atomic_store_n(&c->
 bool rs_race_lock_cell(struct race_cell *c) RACE_HIDDEN;
 /* The page, with the cell locked; NULL: it cannot be had. */
 struct race_page *rs_race_locked_cell(uint64_t cell, bool make, struct race_cell **out) RACE_HIDDEN;
-/* Calls do for the cells of [lo,hi) that are there. */
-void rs_race_each_cell(uint64_t lo, uint64_t hi, void (*fn)(struct race_page *g, uint64_t cell, uint8_t mask, void *arg), void *arg) RACE_HIDDEN;
+/* Calls fn for the cells of [lo,hi) that may have a point. ends: none has one afterwards, as far as the bytes are all of a group's. */
+void rs_race_each_cell(uint64_t lo, uint64_t hi, bool ends, void (*fn)(struct race_page *g, uint64_t cell, uint8_t mask, void *arg), void *arg) RACE_HIDDEN;
 void rs_race_free_nodes(struct race_pool *p, uint32_t i) RACE_HIDDEN;
 bool rs_race_shadow_begin(void) RACE_HIDDEN;
 /* Notes that the bytes of the cell are of a place. Gives the slots of the movs that wrote them, at most n, those that t does not know; slots NULL: none. */

@@ -221,7 +221,6 @@ void rs_race_replace(uint64_t lo, uint64_t hi)
 {
 	if (lo >= hi)
 		return;
-	rs_race_bump_all();
 	if (!rs_race_lock(&heap_lock)) {
 		rs_race_amnesty();
 		rs_race_set_freed(lo, hi - lo < 1u << 30 ? hi : lo + (1u << 30), false);

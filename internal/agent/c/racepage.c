@@ -9,8 +9,11 @@ static uint32_t pages_lock, page_count, spare_pages;
 
 /* --- sites ----------------------------------------------------------------------------------------------------------------- */
 
-enum { SITE_BUCKETS = 1 << 16, MAX_SITES = 1 << 22 };
+/* A bucket's list that has become long is spread over a fan of lists, which the next bits of the hash choose. */
+enum { SITE_BUCKETS = 1 << 16, MAX_SITES = 1 << 22, LONG = 16, FAN = 64 };
+#define FANNED (1u << 31) /* head is a fan's number */
 static struct race_pool sites = {.size = sizeof(struct race_site), .shift = 14};
+static struct race_pool fans = {.size = FAN * sizeof(uint32_t), .shift = 8};
 static struct { uint32_t lock, head; } site_of[SITE_BUCKETS];
 
 const struct race_site *rs_race_site(uint32_t id) { return id ? race_at(&sites, id) : NULL; }
@@ -20,23 +23,51 @@ static inline bool same_site(const struct race_site *a, const struct race_site *
 	return a->pc == b->pc && a->stack == b->stack && a->size == b->size && a->kind == b->kind && a->thread == b->thread;
 }
 
+/* Without the thread, whose own cache this chooses the place of. */
+static inline uint64_t site_hash(const struct race_site *s)
+{
+	return (s->pc ^ (uint64_t)s->stack << 20 ^ s->size << 44 ^ (uint64_t)s->kind << 52) * 0x9e3779b97f4a7c15ull;
+}
+
+/* The upper 16 bits are the bucket's number, those below them are a list's of its fan. */
+static inline uint64_t bucket_hash(const struct race_site *s) { return site_hash(s) ^ s->thread * 0x9e3779b97f4a7c15ull; }
+
+static inline uint32_t *list_of(uint32_t *head, uint64_t h) { return *head & FANNED ? &((uint32_t *)race_at(&fans, *head & ~FANNED))[h >> 42 & (FAN - 1)] : head; }
+
+/* The bucket is locked. */
+static __attribute__((noinline)) void fan_out(uint32_t *head)
+{
+	uint32_t f = rs_race_get(&fans), next, to = f | FANNED;
+	for (uint32_t i = f ? *head : 0; i; i = next) {
+		struct race_site *s = race_at(&sites, i);
+		uint32_t *list = list_of(&to, bucket_hash(s));
+		next = s->next;
+		s->next = *list;
+		*list = i;
+	}
+	if (f)
+		*head = to;
+}
+
 uint32_t rs_race_intern(struct race_thread *t, uint64_t pc, uint64_t size, uint32_t stack, unsigned kind)
 {
 	struct race_site s = {pc, size, stack, t->quick.number, kind, 0};
-	uint64_t h = (pc ^ (uint64_t)stack << 20 ^ size << 44 ^ (uint64_t)kind << 52) * 0x9e3779b97f4a7c15ull;
-	unsigned at = (unsigned)(h >> 40) % SITE_CACHE;
+	unsigned at = (unsigned)(site_hash(&s) >> 40) % SITE_CACHE, length = 0;
 	if (t->sites[at].id && same_site(&t->sites[at].key, &s))
 		return t->sites[at].id;
-	unsigned b = (unsigned)((h ^ s.thread * 0x9e3779b97f4a7c15ull) >> 48);
+	uint64_t h = bucket_hash(&s);
+	unsigned b = (unsigned)(h >> 48);
 	if (!rs_race_lock(&site_of[b].lock))
 		return 0;
-	uint32_t i = site_of[b].head;
-	while (i && !same_site(race_at(&sites, i), &s))
+	uint32_t *list = list_of(&site_of[b].head, h), i = *list;
+	for (; i && !same_site(race_at(&sites, i), &s); length++)
 		i = ((struct race_site *)race_at(&sites, i))->next;
 	if (!i && sites.next < MAX_SITES && (i = rs_race_get(&sites)) != 0) {
-		s.next = site_of[b].head;
+		s.next = *list;
 		*(struct race_site *)race_at(&sites, i) = s;
-		site_of[b].head = i;
+		*list = i;
+		if (length >= LONG && list == &site_of[b].head)
+			fan_out(list);
 	}
 	rs_race_unlock(&site_of[b].lock);
 	if (i) {
@@ -113,6 +144,7 @@ static void evict(void)
 			__atomic_store_n(&g->number, ~0ull, __ATOMIC_SEQ_CST);
 			if (at)
 				__atomic_store_n(at, NULL, __ATOMIC_RELEASE);
+			__atomic_store_n(&g->used, 0, __ATOMIC_SEQ_CST);
 			for (unsigned c = 0; c < CELLS; c++) {
 				bool locked = rs_race_lock_cell(&g->cell[c]);
 				clear_cell(&rs_race_nodes[number % NODE_POOLS], &g->cell[c]);
@@ -175,6 +207,7 @@ struct race_page *rs_race_locked_cell(uint64_t cell, bool make, struct race_cell
 		if (!rs_race_lock_cell(c))
 			break;
 		if (__atomic_load_n(&g->number, __ATOMIC_ACQUIRE) == cell / CELLS) {
+			race_use(g, cell);
 			*out = c;
 			return g;
 		}
@@ -194,8 +227,7 @@ bool rs_race_shadow_begin(void)
 
 /* --- ranges ------------------------------------------------------------------------------------------------------------------- */
 
-/* Calls do for the cells of [lo,hi) that are there. */
-void rs_race_each_cell(uint64_t lo, uint64_t hi, void (*fn)(struct race_page *g, uint64_t cell, uint8_t mask, void *arg), void *arg)
+void rs_race_each_cell(uint64_t lo, uint64_t hi, bool ends, void (*fn)(struct race_page *g, uint64_t cell, uint8_t mask, void *arg), void *arg)
 {
 	if (lo >= hi)
 		return;
@@ -206,9 +238,24 @@ void rs_race_each_cell(uint64_t lo, uint64_t hi, void (*fn)(struct race_page *g,
 		uint64_t number = g ? g->number : ~0ull;
 		if (number < first || number > last)
 			continue;
-		uint64_t from = number == first ? lo >> 3 : number * CELLS, to = number == last ? (hi - 1) >> 3 : number * CELLS + CELLS - 1;
-		for (uint64_t cell = from; cell <= to; cell++)
-			fn(g, cell, race_mask(cell, lo, hi), arg);
+		uint64_t from = number == first ? lo : number << 12, to = number == last ? hi - 1 : number << 12 | 4095; /* of which to is the last */
+		uint64_t in = ~0ull << (from & 4095) / 64 & ~0ull >> (63 - (to & 4095) / 64), used = __atomic_load_n(&g->used, __ATOMIC_SEQ_CST) & in;
+		if (ends && used) {
+			uint64_t whole = used;
+			if (from % 64)
+				whole &= ~(1ull << (from & 4095) / 64);
+			if (to % 64 != 63)
+				whole &= ~(1ull << (to & 4095) / 64);
+			__atomic_fetch_and(&g->used, ~whole, __ATOMIC_SEQ_CST);
+			if (__atomic_load_n(&g->number, __ATOMIC_SEQ_CST) != number) /* they were another page's */
+				__atomic_fetch_or(&g->used, whole, __ATOMIC_SEQ_CST);
+		}
+		for (; used; used &= used - 1) {
+			uint64_t group = number * CELLS + (uint64_t)__builtin_ctzll(used) * GROUP;
+			for (uint64_t cell = group; cell < group + GROUP; cell++)
+				if (from >> 3 <= cell && cell <= to >> 3)
+					fn(g, cell, race_mask(cell, lo, hi), arg);
+		}
 	}
 }
 
@@ -224,8 +271,10 @@ static void forget_bytes(struct race_page *g, uint64_t cell, uint8_t mask, void 
 	(void)arg;
 	if (!race_load(&c->e[0]) && !race_load(&c->e[1]) && !__atomic_load_n(&c->more, __ATOMIC_RELAXED) && !__atomic_load_n(&c->lock, __ATOMIC_ACQUIRE))
 		return;
-	if (!rs_race_lock_cell(c))
+	if (!rs_race_lock_cell(c)) {
+		race_use(g, cell);
 		return; /* what is left is of accesses that raced with the end of this memory */
+	}
 	if (g->number == cell / CELLS) {
 		if (mask == 0xff)
 			clear_cell(race_nodes_of(cell), c);
@@ -241,40 +290,63 @@ static void forget_bytes(struct race_page *g, uint64_t cell, uint8_t mask, void 
 	race_unlock_cell(c);
 }
 
-void rs_race_forget_history(uint64_t lo, uint64_t hi) { rs_race_each_cell(lo, hi, forget_bytes, NULL); }
+void rs_race_forget_history(uint64_t lo, uint64_t hi) { rs_race_each_cell(lo, hi, true, forget_bytes, NULL); }
+
+/* Bytes of one page, not all. */
+static void set_some_freed(struct race_page *g, uint64_t lo, uint64_t hi, bool freed)
+{
+	uint32_t was = __atomic_load_n(&g->any_freed, __ATOMIC_ACQUIRE);
+	if (freed ? was & FREED_ALL : !was)
+		return;
+	if (was & FREED_ALL) {
+		for (unsigned k = 0; k < 64; k++)
+			__atomic_store_n(&g->freed[k], ~0ull, __ATOMIC_RELAXED);
+		__atomic_store_n(&g->any_freed, FREED_SOME, __ATOMIC_SEQ_CST);
+	}
+	for (uint64_t a = lo; a < hi;) {
+		uint64_t n = 64 - a % 64 < hi - a ? 64 - a % 64 : hi - a, bits = ~0ull >> (64 - n) << a % 64;
+		uint64_t *w = &g->freed[a % 4096 / 64];
+		if (freed)
+			__atomic_fetch_or(w, bits, __ATOMIC_SEQ_CST);
+		else if (race_load(w) & bits)
+			__atomic_fetch_and(w, ~bits, __ATOMIC_SEQ_CST);
+		a += n;
+	}
+	if (freed)
+		__atomic_fetch_or(&g->any_freed, FREED_SOME, __ATOMIC_SEQ_CST);
+}
 
 void rs_race_set_freed(uint64_t lo, uint64_t hi, bool freed)
 {
-	for (uint64_t a = lo; a < hi;) {
-		uint64_t n = 64 - a % 64 < hi - a ? 64 - a % 64 : hi - a, bits = ~0ull >> (64 - n) << a % 64;
+	for (uint64_t a = lo, next; a < hi; a = next) {
+		next = (a | 4095) + 1;
 		struct race_page *g = race_page_at(a >> 12);
 		if (!g && freed)
 			g = new_page(a >> 12);
-		if (!g) {
-			a = (a | 4095) + 1;
-			if (a == 0)
-				return;
-			continue;
+		if (g && (a & 4095 || next - 1 >= hi))
+			set_some_freed(g, a, next - 1 < hi ? next : hi, freed);
+		else if (g && freed)
+			__atomic_fetch_or(&g->any_freed, FREED_ALL, __ATOMIC_SEQ_CST);
+		else if (g && g->any_freed) {
+			for (unsigned k = 0; k < 64 && g->any_freed & FREED_SOME; k++)
+				__atomic_store_n(&g->freed[k], 0, __ATOMIC_RELAXED);
+			__atomic_store_n(&g->any_freed, 0, __ATOMIC_SEQ_CST);
 		}
-		uint64_t *w = &g->freed[a % 4096 / 64];
-		if (freed) {
-			__atomic_fetch_or(w, bits, __ATOMIC_SEQ_CST);
-			__atomic_store_n(&g->any_freed, 1, __ATOMIC_RELEASE);
-		} else if (race_load(w) & bits)
-			__atomic_fetch_and(w, ~bits, __ATOMIC_SEQ_CST);
-		a += n;
+		if (next == 0)
+			return;
 	}
 }
 
 void rs_race_shadow_after_fork(void)
 {
-	pages_lock = pages.lock = sites.lock = 0;
+	pages_lock = pages.lock = sites.lock = fans.lock = 0;
 	for (unsigned i = 0; i < NODE_POOLS; i++)
 		rs_race_nodes[i].lock = 0;
 	for (unsigned i = 0; i < SITE_BUCKETS; i++)
 		site_of[i].lock = 0;
 	for (uint32_t i = 1; i < pages.next; i++) {
 		struct race_page *g = race_at(&pages, i);
+		g->used = 0;
 		for (unsigned c = 0; c < CELLS; c++) {
 			g->cell[c].lock = 0;
 			g->cell[c].more = 0; /* nodes that another thread was changing are not trusted: they are lost */

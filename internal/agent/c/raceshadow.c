@@ -315,7 +315,8 @@ static inline bool is_mov(uint64_t lo, uint64_t size, unsigned kind)
 
 static bool freed_here(const struct race_page *g, uint64_t cell, uint8_t mask)
 {
-	return g->any_freed && (uint8_t)(race_load(&g->freed[cell % CELLS / 8]) >> cell % 8 * 8) & mask;
+	uint32_t any = __atomic_load_n(&g->any_freed, __ATOMIC_ACQUIRE);
+	return any && (any & FREED_ALL || (uint8_t)(race_load(&g->freed[cell % CELLS / 8]) >> cell % 8 * 8) & mask);
 }
 
 /* Notes a race of x, an access that was not made yet. */
@@ -557,7 +558,10 @@ static inline uint64_t put_at_once(struct race_thread *t, struct race_page *g, u
 		return 0;
 	uint64_t was[2] = {c->e[0], c->e[1]}, left[2];
 	uint8_t kind = (write ? POINT_WRITE : POINT_READ) << INFO_KIND, info = (uint8_t)((lo < cell * 8 ? INFO_BEFORE : lo & 7) | kind | (mov ? INFO_MOV : 0)), its[2] = {c->info[0], c->info[1]};
-	if (__atomic_load_n(&g->number, __ATOMIC_ACQUIRE) != cell / CELLS || c->places || freed_here(g, cell, mask))
+	if (__atomic_load_n(&g->number, __ATOMIC_ACQUIRE) != cell / CELLS || c->places)
+		goto out;
+	race_use(g, cell);
+	if (freed_here(g, cell, mask))
 		goto out;
 	if (RACE_UNLIKELY(c->more)) {
 		first = put_more(t, c, cell, e, lo, size, mask, info, site);
@@ -728,5 +732,5 @@ void rs_race_check_free(struct race_thread *t, const struct race_block_ref *b)
 	x.mov = x.same = x.met = false;
 	x.found_count = 0;
 	x.began = rs_race_moment();
-	rs_race_each_cell(x.lo, x.hi, check_freed, &x);
+	rs_race_each_cell(x.lo, x.hi, false, check_freed, &x);
 }

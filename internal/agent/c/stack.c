@@ -300,11 +300,32 @@ static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, boo
 
 uint32_t rs_stack_of(struct rs_thread *t, const uint64_t *pcs, unsigned n) { return intern(t, pcs, n, false); }
 
+/* A program with a lock for each of many things holds other ones each time that it comes by a place: millions of sets, each a definition, a place in the tables and sites of its own for the detector, until there is no
+ * place left for stacks either. So of a stack that was met with MANY_SETS the locks are not told from then on; that is said once. */
+enum { SET_PLACES = 4096, MANY_SETS = 1 << 12 };
+static struct { uint32_t stack, fresh; } sets[SET_PLACES]; /* by a hash of the stack; of two that meet the one with more sets stays, as in `places` */
+
+static __attribute__((noinline)) void one_more_set(struct rs_thread *t, uint32_t stack, uint32_t at)
+{
+	uint32_t other = __atomic_load_n(&sets[at].stack, __ATOMIC_RELAXED), its = __atomic_load_n(&sets[at].fresh, __ATOMIC_RELAXED);
+	if (other != stack) {
+		if (its >= MANY_SETS)
+			return;
+		if (its != 0)
+			__atomic_store_n(&sets[at].fresh, its - 1, __ATOMIC_RELAXED);
+		if (its != 0 || !__atomic_compare_exchange_n(&sets[at].stack, &other, stack, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+			return;
+	}
+	if (__atomic_add_fetch(&sets[at].fresh, 1, __ATOMIC_RELAXED) == MANY_SETS)
+		rs_notice(t, RS_NOTICE_LOCKS_SHORT, 0, 0);
+}
+
 uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
 {
 	uint64_t words[2 * 16];
-	uint32_t n = t->held_count;
-	if (n == 0 || stack == 0)
+	uint32_t n = t->held_count, at = (stack * 0x9e3779b1u) >> 20;
+	_Static_assert(SET_PLACES == 1 << (32 - 20), "the hash's upper bits choose a place");
+	if (n == 0 || stack == 0 || (__atomic_load_n(&sets[at].fresh, __ATOMIC_RELAXED) >= MANY_SETS && __atomic_load_n(&sets[at].stack, __ATOMIC_RELAXED) == stack))
 		return stack;
 	if (n > 16)
 		n = 16;
@@ -316,7 +337,10 @@ uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
 	uint64_t h = hash(words, 2 * n) ^ stack * 0x9e3779b97f4a7c15ull;
 	h = ((h ^ h >> 31) * 0xff51afd7ed558ccdull | 2) & ~(uint64_t)(READY | KEPT);
 	bool fresh;
-	return number_of(t, h, &(struct shape){.words = words, .base = stack, .n = (uint16_t)n, .holds = true}, &fresh);
+	uint32_t id = number_of(t, h, &(struct shape){.words = words, .base = stack, .n = (uint16_t)n, .holds = true}, &fresh);
+	if (RS_UNLIKELY(fresh))
+		one_more_set(t, stack, at);
+	return id ? id : stack;
 }
 
 /* Or'ed to a depth: as rs_stack_kept. Such a stack and one to be told are not remembered as the same. */

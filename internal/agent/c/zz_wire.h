@@ -189,6 +189,7 @@ enum {
 	RS_NOTICE_KERNEL_REQUESTS = 17,
 	RS_NOTICE_STACKS_SHORT = 18,
 	RS_NOTICE_NO_WATCH = 19,
+	RS_NOTICE_LOCKS_SHORT = 20,
 };
 
 /* what is wrong with the bytes at or behind a heap block */
