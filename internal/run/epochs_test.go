@@ -393,6 +393,27 @@ func TestEpochsOfMovingBytes(t *testing.T) {
 	noOther(t, counts)
 }
 
+// io_uring_enter said that it had taken its requests, and the completions for which it was to wait were not there, when the signal of an epoch's end came (liburing's fpos crashed, as it looked at the first); recvmmsg and sendmmsg said that they had
+// moved some messages, and what interrupted recvmmsg was left to the socket as an error.
+func TestEpochsOfBatches(t *testing.T) {
+	ofAgent(t)
+	native := finish(t, exec.Command(path("batches")))
+	if native.code != 5 || !strings.Contains(native.stdout, "recvmmsg 40 ") || !strings.Contains(native.stdout, "sendmmsg 40 ") || strings.Contains(native.stdout, "completed 0") {
+		t.Fatalf("natively %+v", native)
+	}
+	for range 3 {
+		r, counts := epochsBy(t, map[string]any{"On": true, "Most": 5 * time.Millisecond}, path("batches"))
+		if r != native || counts["epochs"] < 3 {
+			t.Errorf("%+v\nnatively %+v\n%v", r, native, counts)
+		}
+	}
+	r, counts := epochsOf(t, 20*time.Millisecond, path("batches"))
+	if r != native {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+	noOther(t, counts)
+}
+
 // mariadbd, whose log is written by io_uring, stood still: the kernel's worker is listed with the threads and comes to no stop, so no epoch could end; the logs were full, and each event of each thread waited for an end that came to nothing in 100 ms.
 func TestEpochsOfWorkers(t *testing.T) {
 	const rounds = "800000" // more events than a log has room for

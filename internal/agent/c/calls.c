@@ -5,6 +5,7 @@
  * Ground rules: what the hook calls is compiled for general registers only, and makes no system call through libc. */
 #include "calls.h"
 #include "core.h"
+#include "dispatch.h"
 #include "guardsys.h"
 #include "patch.h"
 #include "share.h"
@@ -142,6 +143,8 @@ RS_GENERAL static void classify(bool on)
 				class = others[j].class;
 		__atomic_store_n(&rs_call_class[i], class, __ATOMIC_RELAXED);
 	}
+	if (rs_dispatch_on)
+		rs_dispatch_classes();
 }
 
 RS_GENERAL static long before(struct rs_call *c)
@@ -197,6 +200,9 @@ RS_GENERAL static void hands(const struct rs_call *c, const uintptr_t *fp, bool 
 RS_GENERAL long rs_call_before(struct rs_call *c)
 {
 	c->moved = 0;
+	long dispatched;
+	if (RS_UNLIKELY(rs_dispatch_on) && rs_dispatch_before(c, &dispatched))
+		return dispatched;
 	hands(c, __builtin_frame_address(0), false);
 	if (RS_LIKELY(!rs_guard_on))
 		return before(c);
@@ -217,6 +223,8 @@ RS_GENERAL long rs_call_after(struct rs_call *c)
 		c->result = (c->result > 0 ? c->result : 0) + (int64_t)c->moved;
 		c->moved = 0;
 	}
+	if (RS_UNLIKELY(rs_dispatch_on) && rs_dispatch_after(c))
+		return 0;
 	if (rs_guard_on && !rs_share_on && !uring_on && rs_guard_sys_quick_over(c))
 		return 0;
 	if (RS_UNLIKELY(rs_guard_on && rs_guard_sys_again(c)))

@@ -43,6 +43,7 @@ static struct guard {
 	uint32_t pid;
 	uint32_t over;             /* the coordinator is to end */
 	bool plain;
+	char *stack;               /* the coordinator's */
 	int proc;
 	long kept;                 /* of the last checkpoint: 0, or why there is none */
 	long failed;               /* of the last rollback that could not be */
@@ -524,6 +525,8 @@ static bool is_only(uint32_t own)
 	return only;
 }
 
+bool rs_guard_is_coordinator(uintptr_t sp) { return guard && sp - (uintptr_t)guard->stack < STACK; }
+
 void rs_guard_leave(void)
 {
 	const struct timespec moment = {0, 100000};
@@ -585,6 +588,7 @@ long rs_guard_begin(unsigned flags)
 	guard->outside = rs_config.guard & 1 ? rs_counters->guard : NULL;
 	rs_guard_request = guard->outside ? &guard->outside->request : &guard->request;
 	guard->pid = rs_os_pid();
+	guard->stack = stack;
 	guard->plain = flags & PLAIN;
 	guard->kept = -ENOENT;
 	if (flags & CALLS && ((!rs_guard_on && (r = rs_guard_log_begin()) < 0) || (r = rs_guard_sys_begin()) < 0))

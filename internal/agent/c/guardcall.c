@@ -4,7 +4,8 @@
  * poll, epoll_wait, semop, waits for signals, futex with a timeout); these are put back here. Which call it was the frame does not say, so it is read from /proc before the signal is sent, and believed
  * where the registers are the same still; a thread that came to its call in between is recognised by the `mov $number, %eax` before it, or by the hook's frame.
  *
- * Calls that move many bytes wait until all are moved, and return after any signal how many were (a write to a pipe, a send): the thread goes on with the rest, and the hook adds what came before (rs_call.moved).
+ * Calls that move many bytes wait until all are moved, and return after any signal how many were (a write to a pipe, a send): the thread goes on with the rest, and the hook adds what came before (rs_call.moved). So do those that move
+ * many messages, and io_uring_enter, which says how many requests it has taken whether or not the completions are there that it was to wait for: it is to wait for them again, and takes no more.
  *
  * A relative timeout goes on from when we first saw the thread in the call: too long by at most an epoch. To be exact the call's beginning must be noted by whoever makes it. */
 #include "guard.h"
@@ -211,11 +212,22 @@ static void shorten(struct rs_guard_call *c, greg_t *g)
 
 /* Calls that wait until all bytes are moved, and after a signal return how many were. Their arguments: a descriptor, where the bytes are, how many there are. PIECES: of struct iovec, in a struct msghdr in case of sendmsg. */
 enum { NOWHERE = 6, NO_DESCRIPTOR = 7 };
-enum { BYTES, PIECES, ALL /* only if the flags say so */ };
+enum { BYTES, PIECES, ALL /* only if the flags say so */, MESSAGES, REQUESTS };
 static const struct { uint16_t number; uint8_t kind, fd, at, bytes; } moving[] = {
 	{SYS_write, BYTES, 0, 1, 2}, {SYS_sendto, BYTES, 0, 1, 2}, {SYS_recvfrom, ALL, 0, 1, 2}, {SYS_sendfile, BYTES, 0, NOWHERE, 3},
 	{SYS_getrandom, BYTES, NO_DESCRIPTOR, 0, 1}, {SYS_writev, PIECES, 0, 1, 2}, {SYS_sendmsg, PIECES, 0, 1, NOWHERE},
+	{SYS_sendmmsg, MESSAGES, 0, 1, 2}, {SYS_recvmmsg, MESSAGES, 0, 1, 2}, {426 /* io_uring_enter */, REQUESTS, NO_DESCRIPTOR, NOWHERE, 1},
 };
+
+/* recvmmsg that a signal interrupts leaves the kernel's word for that to the socket, as the error of the next call. */
+static void forget_interruption(int32_t fd)
+{
+	struct pollfd p = {.fd = fd};
+	const struct timespec now = {0};
+	int32_t error = 0, bytes = sizeof error;
+	if (RS_SYS5(SYS_ppoll, &p, 1, &now, NULL, 8) == 1 && p.revents & POLLERR)
+		RS_SYS5(SYS_getsockopt, fd, SOL_SOCKET, SO_ERROR, &error, &bytes);
+}
 
 /* The call is one that waits for all of its bytes. Others return at once what they can: from regular files and most devices, where nothing waits, and sendfile to a pipe. What has met an error, or its other end's end, tells that in the next call. */
 static bool waits(uint64_t number, int32_t fd)
@@ -271,6 +283,16 @@ static bool pieces_left(uint64_t number, greg_t *g, uint64_t n, struct rs_guard_
 	return true;
 }
 
+/* io_uring_enter that has taken all its requests was to wait for completions. With a timeout, which begins anew, it is left. */
+static bool to_wait(const greg_t *g, int64_t n)
+{
+	enum { GETEVENTS = 1, EXT_ARG = 8, EXT_ARG_REG = 64 };
+	struct { uint64_t mask; uint32_t bytes, least; uint64_t timeout; } ext;
+	if ((uint32_t)n != (uint32_t)g[REG_RSI] || !(uint32_t)g[REG_RDX] || !(g[REG_R10] & GETEVENTS) || g[REG_R10] & EXT_ARG_REG)
+		return false;
+	return !(g[REG_R10] & EXT_ARG) || (fetch(&ext, (uint64_t)g[REG_R8], sizeof ext) && !ext.timeout && !ext.least);
+}
+
 /* It may have waited for more but for our signal; if not, the rest gives what the program's next call would be told, and it is not told now. */
 void rs_guard_call_goes_on(struct rs_guard_rest *rest, ucontext_t *uc)
 {
@@ -286,8 +308,12 @@ void rs_guard_call_goes_on(struct rs_guard_rest *rest, ucontext_t *uc)
 		return;
 	if (moving[i].kind == ALL && (g[REG_R10] & (MSG_WAITALL | MSG_PEEK)) != MSG_WAITALL)
 		return;
-	if (moving[i].kind != PIECES && n >= g[reg[moving[i].bytes]])
+	if (moving[i].kind == REQUESTS ? !to_wait(g, n) : moving[i].kind != PIECES && n >= (moving[i].kind == MESSAGES ? (uint32_t)g[REG_RDX] : g[reg[moving[i].bytes]]))
 		return;
+	if (moving[i].kind == MESSAGES && (g[REG_R10] & (MSG_DONTWAIT | MSG_WAITFORONE) || (h->number == SYS_recvmmsg && g[REG_R8])))
+		return;
+	if (h->number == SYS_recvmmsg)
+		forget_interruption((int32_t)g[REG_RDI]);
 	if ((h->number == SYS_sendto && g[REG_R10] & MSG_DONTWAIT) || (h->number == SYS_sendmsg && g[REG_RDX] & MSG_DONTWAIT) || (h->number == SYS_recvfrom && g[REG_R10] & MSG_DONTWAIT))
 		return;
 	if ((moving[i].fd != NO_DESCRIPTOR && !waits(h->number, (int32_t)g[reg[moving[i].fd]])) || other_waits(uc->uc_sigmask.__val[0], false))
@@ -298,7 +324,7 @@ void rs_guard_call_goes_on(struct rs_guard_rest *rest, ucontext_t *uc)
 	} else {
 		g[reg[moving[i].bytes]] -= n;
 		if (moving[i].at != NOWHERE)
-			g[reg[moving[i].at]] += n;
+			g[reg[moving[i].at]] += moving[i].kind == MESSAGES ? n * (int64_t)sizeof(struct mmsghdr) : n;
 	}
 	h->moved += (uint64_t)n;
 	g[REG_RAX] = (greg_t)h->number;

@@ -5,6 +5,7 @@
  * something that was read in it is overwritten, and the call is the next one's first: nothing was read in that. What is read of such a file from then on is recorded, as far as the log has room, so that it can be overwritten.
  *
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
+#include "dispatch.h"
 #include "guardrace.h"
 #include "guardsys.h"
 #include "called.h"
@@ -1068,6 +1069,8 @@ static uint8_t unguarded[RS_CALL_ROWS]; /* rs_call_class without guard */
 void rs_guard_sys_forget(void)
 {
 	rs_os_copy(rs_call_class, unguarded, sizeof unguarded);
+	if (rs_dispatch_on)
+		rs_dispatch_classes();
 }
 
 long rs_guard_sys_begin(void)

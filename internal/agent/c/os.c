@@ -1,5 +1,6 @@
 /* os.c: memory, signal masks, locks, time: what the agent asks of the kernel. Raw system calls only; nothing here touches errno. */
 #include "core.h"
+#include "dispatch.h"
 #include <errno.h>
 #include <linux/futex.h>
 #include <poll.h>
@@ -228,6 +229,7 @@ void rs_os_aside(void (*fn)(void *), void *arg)
 		long flags = CLONE_VM | CLONE_FS | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_VFORK | CLONE_UNTRACED;
 		register void (*callee)(void *) __asm__("r12") = fn;
 		register void *callee_arg __asm__("r13") = arg;
+		volatile uint8_t *selector = rs_dispatch_open();
 		__asm__ volatile("xor %%edx, %%edx\n\t"
 				 "xor %%r10d, %%r10d\n\t"
 				 "xor %%r8d, %%r8d\n\t"
@@ -245,6 +247,8 @@ void rs_os_aside(void (*fn)(void *), void *arg)
 				 : "=a"(r)
 				 : "a"(SYS_clone), "D"(flags), "S"(stack + size), [callee] "r"(callee), [exit] "i"(SYS_exit), "r"(callee_arg)
 				 : "rcx", "rdx", "r8", "r10", "r11", "memory", "cc");
+		if (selector)
+			*selector = 1;
 		rs_os_unmap(stack, size);
 	}
 	if (r < 0)

@@ -6,13 +6,15 @@
 #include <stdint.h>
 #include <sys/syscall.h>
 
-/* Memory of the program's is watched by protection keys, which the kernel honours: calls are made with all of them open (share.h). */
 extern uint32_t rs_share_on __attribute__((visibility("hidden")));
-long rs_share_sys6(long n, long a, long b, long c, long d, long e, long f) __attribute__((visibility("hidden")));
+/* Calls have something done around them: memory of the program's is watched by protection keys, which the kernel honours, so that they are made with all of them open (share.h); or the kernel would give them to the
+ * program (dispatch.h). */
+extern uint32_t rs_os_detour __attribute__((visibility("hidden")));
+long rs_os_detour6(long n, long a, long b, long c, long d, long e, long f) __attribute__((visibility("hidden")));
 static inline long rs_sys6(long n, long a, long b, long c, long d, long e, long f)
 {
-	if (__builtin_expect(!!rs_share_on, 0))
-		return rs_share_sys6(n, a, b, c, d, e, f);
+	if (__builtin_expect(!!rs_os_detour, 0))
+		return rs_os_detour6(n, a, b, c, d, e, f);
 	long r;
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
@@ -30,7 +32,7 @@ static inline long rs_sys6(long n, long a, long b, long c, long d, long e, long 
 
 /* The program's own calls, where a function of ours makes them in place of libc's: they go by the hook of patched sites where that is in use (syshook.c). */
 extern uint32_t rs_calls_on __attribute__((visibility("hidden")));
-extern uint32_t rs_hook_on __attribute__((visibility("hidden"))); /* rs_calls_on, or rs_share_on */
+extern uint32_t rs_hook_on __attribute__((visibility("hidden"))); /* rs_calls_on, rs_share_on or rs_dispatch_on */
 long rs_hooked_sys6(long n, long a, long b, long c, long d, long e, long f) __attribute__((visibility("hidden")));
 static inline long rs_program_sys6(long n, long a, long b, long c, long d, long e, long f)
 {

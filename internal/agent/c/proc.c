@@ -4,6 +4,7 @@
  * fork's child is taken over in an atfork handler and not after fork returned: handlers of the program run inside fork and use locks,
  * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
+#include "dispatch.h"
 #include "race.h"
 #include "alloc.h"
 #include "patch.h"
@@ -103,6 +104,7 @@ static void child_after_fork(void)
 {
 	rs_own_pid = (uint32_t)RS_SYS0(SYS_getpid);
 	rs_guard_forget();
+	rs_dispatch_after_fork();
 	rs_alloc_after_fork(true);
 	rs_popen_after_fork();
 	rs_system_after_fork();
@@ -254,6 +256,7 @@ void rs_vfork_enter(void)
 	rs_race_fork_begins();
 	if (rs_vfork.depth++ == 0)
 		rs_trap_vfork();
+	rs_dispatch_vfork();
 }
 
 void rs_vfork_leave(void)
@@ -276,6 +279,7 @@ extern int *__errno_location(void) __attribute__((const));
 long rs_vfork_parent(long r, uintptr_t pc, void *frame) __attribute__((visibility("hidden")));
 long rs_vfork_parent(long r, uintptr_t pc, void *frame)
 {
+	rs_dispatch_vfork_over();
 	rs_vfork_leave();
 	int why = rs_vfork.why;
 	rs_vfork.why = 0;

@@ -9,6 +9,8 @@
 struct termios;
 struct winsize;
 #define RS_REAL_PROC \
+	R(long, syscall, "", (long, ...)) \
+	R(int, prctl, "", (int, ...)) \
 	R(pid_t, fork, "", (void)) \
 	R(pid_t, _Fork, "", (void)) \
 	R(int, forkpty, "", (int *, char *, const struct termios *, const struct winsize *)) \

@@ -2,6 +2,7 @@
  *
  * Ground rules: general registers only. What is known of blocks lies beside the region, so that nothing here faults under the lock. */
 #include "share.h"
+#include "dispatch.h"
 #include "patch.h"
 #include <asm/prctl.h>
 #include <errno.h>
@@ -331,7 +332,7 @@ uintptr_t rs_share_begin(void)
 	interpose();
 	rs_share_calls();
 	rs_race_unsure = true;
-	rs_share_on = 1;
+	rs_share_on = rs_os_detour = 1;
 	rs_share_thread_begin();
 	return (uintptr_t)rs_share.table;
 }
@@ -377,6 +378,7 @@ void rs_share_retire(const char *why)
 	if (first)
 		rs_share_keys_free();
 	rs_share_on = 0;
+	rs_os_detour = rs_dispatch_on;
 	rs_share_thread_begin();
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);

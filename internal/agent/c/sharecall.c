@@ -22,19 +22,6 @@ void rs_share_calls(void)
 	rs_hook_on = 1;
 }
 
-long rs_share_sys6(long n, long a, long b, long c, long d, long e, long f)
-{
-	uint32_t rights = share_rights();
-	share_set_rights(0);
-	long r;
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = f;
-	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-	share_set_rights(rights);
-	return r;
-}
-
 /* A set of signals without SIGSEGV, in the frame's spare word; what cannot be read is for the kernel to refuse. */
 static void filter_set(struct rs_call *c, unsigned arg)
 {

@@ -1,7 +1,8 @@
 /* syscall.c: the program's own system calls by syscall(), and prctl. Only those are looked at that order threads, make or end
- * processes, send signals or forbid us system calls; all others cost three instructions more than natively. syscall() is no cancellation
+ * processes, send signals or forbid us system calls; all others cost five instructions more than natively. syscall() is no cancellation
  * point. */
 #include "crash.h"
+#include "dispatch.h"
 #include "uring.h"
 #include "proc.h"
 #include "patch.h"
@@ -39,7 +40,9 @@ __asm__(".text\n.p2align 4\n.globl syscall\n.type syscall, @function\nsyscall:\n
 	"	leaq rs_syscall_class(%rip), %r11\n"
 	"	cmpb $0, (%r11,%rdi)\n"
 	"	jne 2f\n"
-	"1:	movq %rdi, %rax\n"
+	"1:	cmpl $0, rs_dispatch_on(%rip)\n"
+	"	jne 8f\n"
+	"	movq %rdi, %rax\n"
 	"	movq %rsi, %rdi\n"
 	"	movq %rdx, %rsi\n"
 	"	movq %rcx, %rdx\n"
@@ -71,6 +74,7 @@ __asm__(".text\n.p2align 4\n.globl syscall\n.type syscall, @function\nsyscall:\n
 	"	ret\n"
 	"3:	movq %rax, %rdi\n"
 	"	jmp rs_syscall_error\n"
+	"8:	jmp *rs_syscall_of_libc(%rip)\n"
 	/* A trampoline as those of patched sites (syshook.c). */
 	"5:	leaq 7f(%rip), %rcx\n"
 	"	jmp rs_syscall_hook\n"
@@ -204,13 +208,16 @@ static void leave_clock(struct rs_thread *t)
 	rs_detach();
 }
 
-static long do_prctl(long option, long a, long b, long c, long d)
+/* named: by prctl(). */
+static long do_prctl(long option, long a, long b, long c, long d, bool named)
 {
 	if (option == PR_SET_SECCOMP)
 		return sandbox(SYS_prctl, option, a, b, c, d, a == 1);
+	if (option == RS_PR_SET_SYSCALL_USER_DISPATCH)
+		return finish(rs_dispatch_prctl(a, b, c, d, named));
 	if (option == PR_SET_TSC && a == PR_TSC_SIGSEGV && rs_active)
 		leave_clock(rs_self());
-	long r = RS_PROGRAM5(SYS_prctl, option, a, b, c, d);
+	long r = rs_dispatch_on && named ? rs_dispatch_prctl_named(option, a, b, c, d) : RS_PROGRAM5(SYS_prctl, option, a, b, c, d);
 	struct rs_thread *t;
 	if (option == PR_SET_NAME && r == 0 && (t = rs_self())) {
 		size_t n = 0;
@@ -230,7 +237,7 @@ static long do_prctl(long option, long a, long b, long c, long d)
 RS_EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
 RS_EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 {
-	return (int)do_prctl(option, (long)a, (long)b, (long)c, (long)d);
+	return (int)do_prctl(option, (long)a, (long)b, (long)c, (long)d, true);
 }
 
 static long set_mask(struct rs_thread *t, long how, const uint64_t *set, uint64_t *old, long size)
@@ -289,7 +296,7 @@ long rs_syscall_seen(long n, long a, long b, long c, long d, long e, long f)
 	case SYS_execveat:
 		return exec(n, (int)a, (const char *)b, (char *const *)c, (char *const *)d, e);
 	case SYS_prctl:
-		return do_prctl(a, b, c, d, e);
+		return do_prctl(a, b, c, d, e, false);
 	case SYS_seccomp:
 		if (a == 0 || a == 1) /* strict, filter */
 			return sandbox(n, a, b, c, d, e, a == 0);

@@ -6,6 +6,7 @@
  * call is made with rsp - RS_CALL_FRAME, which no system call looks at but those that are left to the trampoline. */
 #include "calls.h"
 #include "core.h"
+#include "dispatch.h"
 #include "guardsignal.h"
 #include "guardsync.h"
 #include "guardsys.h"
@@ -347,6 +348,8 @@ __asm__(".p2align 4\n.globl rs_vdso_measure\n.hidden rs_vdso_measure\n.type rs_v
 
 long rs_hooked_sys6(long n, long a, long b, long c, long d, long e, long f)
 {
+	if (rs_dispatch_on)
+		return rs_dispatch_program6(n, a, b, c, d, e, f);
 	long r;
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
