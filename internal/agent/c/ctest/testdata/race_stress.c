@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 /* os.h's system calls look whether memory is watched by keys. */
-uint32_t rs_share_on;
-long rs_share_sys6(long n, long a, long b, long c, long d, long e, long f);
-long rs_share_sys6(long n, long a, long b, long c, long d, long e, long f) { return n + a + b + c + d + e + f; }
+uint32_t rs_os_detour;
+long rs_os_detour6(long n, long a, long b, long c, long d, long e, long f);
+long rs_os_detour6(long n, long a, long b, long c, long d, long e, long f) { return n + a + b + c + d + e + f; }
 
 void *rs_os_map(size_t bytes);
 void *rs_os_map(size_t bytes)
