@@ -18,6 +18,9 @@ func (b *bench) full(ctx context.Context) error {
 	if !b.only.MatchString("full") {
 		return nil
 	}
+	if err := b.fullLoops(ctx); err != nil {
+		return err
+	}
 	fmt.Printf("\n%-16s %-28s %s\n", "all accesses", "CPU against native (min–max)", "MB of trace")
 	dir, err := os.MkdirTemp("/tmp", "rsbench")
 	if err != nil {
@@ -56,6 +59,34 @@ func (b *bench) full(ctx context.Context) error {
 			}
 		}
 		fmt.Printf("%-16s %-28s %d\n", prog, spread(ratios(told, native)), size>>20)
+	}
+	return nil
+}
+
+// fullLoops are of testdata/micro.c: what comes and goes whole, of which little is accessed.
+var fullLoops = []struct{ kind, n string }{{"malloc", "20000"}, {"malloc-large", "2000"}, {"mmap", "2000"}}
+
+// fullLoops measures what `run --full` costs where memory comes and goes.
+func (b *bench) fullLoops(ctx context.Context) error {
+	prog, err := b.compile("micro", microSource)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%-16s %-12s %s\n", "run --full, ns", "native", "run --full")
+	for _, l := range fullLoops {
+		var native, full []float64
+		for range b.rounds {
+			one, err := microOnce(ctx, []string{prog, l.kind, l.n})
+			if err != nil {
+				return err
+			}
+			two, err := microOnce(ctx, []string{b.ripstop, "run", "--full", "--exit-code", "0", "--", prog, l.kind, l.n})
+			if err != nil {
+				return err
+			}
+			native, full = append(native, one), append(full, two)
+		}
+		fmt.Printf("%-16s %-12.1f %.1f (%.1f×)\n", l.kind, median(native), median(full), median(full)/median(native))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 enum { BATCHES = 11, DEPTH = 16 };
@@ -90,6 +91,22 @@ static void ping(void) {
 	}
 }
 
+static void large(void) {
+	for (long i = 0; i < n; i++) {
+		char *volatile p = malloc(40000);
+		p[0] = p[20000] = (char)i;
+		free(p);
+	}
+}
+
+static void mappings(void) {
+	for (long i = 0; i < n; i++) {
+		int *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		*p = 42;
+		munmap(p, 4096);
+	}
+}
+
 static __attribute__((noinline)) void deep(int depth, void (*fn)(void)) {
 	if (depth > 0) deep(depth - 1, fn);
 	else fn();
@@ -108,7 +125,7 @@ static const struct kind {
 } kinds[] = {
 	{"lock", pairs, 1, 0, 0}, {"lock-single", pairs, 1, 0, 1}, {"lock-deep", pairs, 1, DEPTH, 0}, {"nested-deep", nested, 1, DEPTH, 0}, {"rdlock", reads, 1, 0, 0},
 	{"signal", ping, 1, 0, 0}, {"malloc", blocks, 1, 0, 0}, {"malloc-deep", blocks, 1, DEPTH, 0}, {"create-join", threads, 0, 0, 0},
-	{"contended", contended, 0, 0, 0},
+	{"contended", contended, 0, 0, 0}, {"malloc-large", large, 1, 0, 0}, {"mmap", mappings, 1, 0, 0},
 };
 
 static void *measure(void *arg) {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ripstop/ripstop/internal/finding"
 )
@@ -213,6 +212,9 @@ func TestFullLocals(t *testing.T) {
 // another class's vptr is stored the race is there, and told each time. In recordings as well.
 func TestFullVptr(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("-short: all of it happens in a runner that is built without the race detector")
+	}
 	runner, _ := runnerAndSources(t)
 	const source = "testdata/unstepped/vptr.cc"
 	for _, by := range []struct {
@@ -239,17 +241,6 @@ func TestFullVptr(t *testing.T) {
 	}
 }
 
-// cpuOf gives the processor time of a C program, run with an argument under run --full, and of what watches it.
-func cpuOf(t *testing.T, runner, exe, arg string) time.Duration {
-	t.Helper()
-	o, _ := json.Marshal(map[string]any{"Full": true, "ExitCode": 0, "Report": map[string]any{"Formats": []string{"text"}}})
-	cmd := exec.Command(runner, string(o), "run", exe, arg)
-	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "WARNING") {
-		t.Fatalf("%s: %v\n%s", arg, err, out)
-	}
-	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-}
-
 func buildText(t *testing.T, text string) string {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "text.c")
@@ -259,60 +250,11 @@ func buildText(t *testing.T, text string) string {
 	return build(t, source, "-O1")
 }
 
-// To free a block was to look at each of its cells three times: 400,000 of 40 KB, two bytes of each used, did not end in 90 s. They take twice as long as blocks of 64 bytes; it was thirty times.
-func TestFullLargeBlocks(t *testing.T) {
-	runner, _ := runnerAndSources(t)
-	exe := buildText(t, `#include <pthread.h>
-#include <stdlib.h>
-static void *nothing(void *p) { return p; }
-int main(int argc, char **argv) {
-	size_t size = argc > 1 ? (size_t)atol(argv[1]) : 64;
-	pthread_t t;
-	pthread_create(&t, 0, nothing, 0);
-	pthread_join(t, 0);
-	for (int i = 0; i < 100000; i++) {
-		char *volatile p = malloc(size);
-		p[0] = p[size / 2] = (char)i;
-		free(p);
-	}
-}
-`)
-	if small, large := cpuOf(t, runner, exe, "64"), cpuOf(t, runner, exe, "40000"); large > 6*small {
-		t.Errorf("%v with 64 bytes, %v with 40000", small, large)
-	}
-}
-
-// Each mapping that came or went began a new time of every thread, in each one's memory: with 300 threads that map and unmap it was three quarters of all.
-func TestFullMappings(t *testing.T) {
-	runner, _ := runnerAndSources(t)
-	exe := buildText(t, `#include <pthread.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-static pthread_barrier_t all;
-static void *waits(void *p) { pthread_barrier_wait(&all); return p; }
-int main(int argc, char **argv) {
-	int n = argc > 1 ? atoi(argv[1]) : 2;
-	pthread_t *t = calloc((size_t)n, sizeof *t);
-	pthread_barrier_init(&all, 0, (unsigned)n + 1);
-	for (int i = 0; i < n; i++)
-		pthread_create(&t[i], 0, waits, 0);
-	for (int i = 0; i < 100000; i++) {
-		int *q = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-		*q = 42;
-		munmap(q, 4096);
-	}
-	pthread_barrier_wait(&all);
-	for (int i = 0; i < n; i++)
-		pthread_join(t[i], 0);
-}
-`)
-	if few, many := cpuOf(t, runner, exe, "2"), cpuOf(t, runner, exe, "1000"); many > 2*few {
-		t.Errorf("%v with 2 threads, %v with 1000", few, many)
-	}
-}
-
 // A program that holds other ones of its locks each time had a definition, a stack and sites for each set: of places that have had thousands the locks are not told any more, and it is said.
 func TestFullManySets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: as TestFullVptr")
+	}
 	runner, _ := runnerAndSources(t)
 	exe := buildText(t, `#include <pthread.h>
 #include <stdlib.h>
