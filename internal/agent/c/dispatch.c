@@ -46,20 +46,10 @@ static volatile uint8_t *let_pass(void)
 	return s;
 }
 
-static long plain(long n, long a, long b, long c, long d, long e, long f)
-{
-	long r;
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = f;
-	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
-	return r;
-}
-
 static long ours(long n, long a, long b, long c, long d, long e, long f)
 {
 	volatile uint8_t *s = let_pass();
-	long r = plain(n, a, b, c, d, e, f);
+	long r = rs_os_raw6(n, a, b, c, d, e, f);
 	if (s) /* arch_prctl: fs may be another thread's */
 		*s = BLOCK;
 	return r;

@@ -499,27 +499,6 @@ RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_lock_slowly, lock_kept, lock_any);
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_unlock_slowly, unlock_kept, unlock_any);
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_slowly, rs_guard_mutex_wake, unlock_any);
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_all_slowly, rs_guard_mutex_wake_all, unlock_any);
-static APART int lock_guarded(pthread_mutex_t *m)
-{
-	if (RS_LIKELY(rs_guard_takes_quickly(m))) {
-		RS_NO_REGISTERS();
-		return 0;
-	}
-	JUMP rs_mutex_lock_slowly(m);
-}
-static APART int unlock_guarded(pthread_mutex_t *m)
-{
-	int quick = rs_guard_gives_quickly(m);
-	if (RS_LIKELY(quick == RS_GUARD_GIVEN)) {
-		RS_NO_REGISTERS();
-		return 0;
-	}
-	if (quick == RS_GUARD_GIVEN_WAKE)
-		JUMP rs_mutex_wake_slowly(m);
-	if (quick == RS_GUARD_GIVEN_WAKE_ALL)
-		JUMP rs_mutex_wake_all_slowly(m);
-	JUMP rs_mutex_unlock_slowly(m);
-}
 
 RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
 {
@@ -533,7 +512,7 @@ RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
 	struct rs_thread *t = rs_thread_tls;
 	if (RS_UNLIKELY(t == NULL || t->quick != 0 || m->__data.__kind != 0)) {
 		if (rs_guard_on)
-			JUMP lock_guarded(m);
+			JUMP rs_mutex_lock_slowly(m); /* it has no log yet */
 		JUMP lock_any(m);
 	}
 	if (RS_LIKELY(rs_config.stack_depth)) {
@@ -554,7 +533,7 @@ static APART int unlock_held(pthread_mutex_t *m)
 	struct rs_thread *t = rs_thread_tls;
 	if (RS_UNLIKELY(t == NULL || t->quick != RS_QUICK_ONE || m->__data.__kind != 0 || (uint32_t)m->__data.__owner != t->tid || t->held->obj != (uintptr_t)m)) {
 		if (rs_guard_on)
-			JUMP unlock_guarded(m);
+			JUMP rs_mutex_unlock_slowly(m);
 		JUMP unlock_any(m);
 	}
 	uint64_t info = t->held->info;

@@ -11,16 +11,21 @@ extern uint32_t rs_share_on __attribute__((visibility("hidden")));
  * program (dispatch.h). */
 extern uint32_t rs_os_detour __attribute__((visibility("hidden")));
 long rs_os_detour6(long n, long a, long b, long c, long d, long e, long f) __attribute__((visibility("hidden")));
-static inline long rs_sys6(long n, long a, long b, long c, long d, long e, long f)
+/* Past rs_os_detour6, which is made of it. */
+static inline long rs_os_raw6(long n, long a, long b, long c, long d, long e, long f)
 {
-	if (__builtin_expect(!!rs_os_detour, 0))
-		return rs_os_detour6(n, a, b, c, d, e, f);
 	long r;
 	register long r10 __asm__("r10") = d;
 	register long r8 __asm__("r8") = e;
 	register long r9 __asm__("r9") = f;
 	__asm__ volatile("syscall" : "=a"(r) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
 	return r;
+}
+static inline long rs_sys6(long n, long a, long b, long c, long d, long e, long f)
+{
+	if (__builtin_expect(!!rs_os_detour, 0))
+		return rs_os_detour6(n, a, b, c, d, e, f);
+	return rs_os_raw6(n, a, b, c, d, e, f);
 }
 #define RS_SYS0(n) rs_sys6(n, 0, 0, 0, 0, 0, 0)
 #define RS_SYS1(n, a) rs_sys6(n, (long)(a), 0, 0, 0, 0, 0)
