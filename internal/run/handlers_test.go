@@ -55,6 +55,26 @@ func TestHandlers(t *testing.T) {
 	}
 }
 
+// A handler that cannot wait runs where the kernel began it, and its own acts left nothing in the log of the act, call or wait that it had interrupted. An epoch that began in such a handler, or right behind it, was executed again from the middle of that act as if there were none: the mutex that it
+// takes had a first ticket that was nobody's turn, and whoever wanted it next waited for ever (one in 40 runs of TestEpochsOfOne stalled so); an end that waits for all to stand did not come.
+func TestHandlersWithinActs(t *testing.T) {
+	ofAgent(t)
+	for _, kind := range []string{"act", "wait", "jump"} {
+		t.Run(kind, func(t *testing.T) {
+			native := finish(t, exec.Command(path("half"), kind))
+			r, counts := epochsOf(t, 10*time.Millisecond, path("half"), kind)
+			if r != native {
+				t.Fatalf("%+v, natively %+v", r, native)
+			}
+			t.Log(counts)
+			noOther(t, counts)
+			if same := counts["executed again: identical"]; same < 5 || counts["ends that were not to be had"] > same/5 || counts["lost: signal"] < 2 {
+				t.Errorf("%v", counts)
+			}
+		})
+	}
+}
+
 // Threads that have no alternate stack have one of ours, so that the kernel writes no frame where later ones of the program's lie. Nothing says so to the program: not sigaltstack, not sigaction, not the stack on which its handlers run, in an epoch or when it is lost.
 func TestAlternateStacks(t *testing.T) {
 	for _, every := range []bool{true, false} {

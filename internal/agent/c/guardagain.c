@@ -46,8 +46,7 @@ static bool to_be_made(const greg_t *g)
 	return rs_hook_at_call(pc + 2) || (rs_hook_at_call(pc) && g[REG_RAX] == -EINTR);
 }
 
-/* The registers of a thread that has stopped; NULL: it has ended, or is not born, and what it had as a frame is memory that may be gone. */
-static const greg_t *stopped_at(const struct rs_world_thread *w)
+const greg_t *rs_guard_stopped_at(const struct rs_world_thread *w)
 {
 	bool there = w->tid && !__atomic_load_n(&w->unborn, __ATOMIC_ACQUIRE) && (__atomic_load_n(&w->state, __ATOMIC_ACQUIRE) & 3) == RS_WORLD_STOPPED;
 	return there ? w->uc->uc_mcontext.gregs : NULL;
@@ -72,7 +71,7 @@ bool rs_guard_between(void)
 		uint32_t inner = t ? __atomic_load_n(&t->inner, __ATOMIC_ACQUIRE) : 0;
 		if (inner == RS_GUARD_INNER && state_of(t) == RS_GUARD_RUNS)
 			return is_busy(t, inner);
-		const greg_t *g = stopped_at(w);
+		const greg_t *g = rs_guard_stopped_at(w);
 		if (g && (rs_guard_signal_arrives(g) || (inner == RS_GUARD_AT_CALL && !to_be_made(g))))
 			return is_busy(t, inner);
 	}
@@ -130,7 +129,7 @@ static bool all_stand(void)
 		const struct rs_guard_log *t = log_of(w->tid);
 		if (!t || !stands(t) || t->inner == RS_GUARD_INNER)
 			return false;
-		const greg_t *g = stopped_at(w);
+		const greg_t *g = rs_guard_stopped_at(w);
 		if (!g)
 			continue;
 		if (rs_guard_signal_arrives(g) || rs_guard_call_moved(g))

@@ -747,6 +747,7 @@ void rs_guard_log_forward(void)
 void rs_guard_log_drop(struct rs_guard_log *t)
 {
 	t->outside = t->inner = t->state = t->doing = t->signals = 0;
+	t->half = 0;
 	t->word = NULL;
 	t->handle = t->sp = t->pending = 0;
 	STORE(t->tid, 0);
@@ -771,6 +772,8 @@ void rs_guard_log_new(void)
 		forget_objects();
 	else
 		lost = RS_GUARD_LOST_THREADS;
+	if (rs_guard_signals_half())
+		lost = RS_GUARD_LOST_SIGNAL;
 	reset(true);
 	rs_guard_threads_new();
 	rs_guard_try_new();

@@ -74,6 +74,7 @@ struct rs_guard_log {
 	uint32_t vdso_number;      /* likewise: it is in a function of the vdso that was called for this call, with the stack pointer vdso_sp; 0: it is not */
 	uint64_t vdso_sp;
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
+	uint64_t half;             /* where the frame of a handler lies that the kernel began within an act of the thread's; 0: there is none (guardsignal.h) */
 	uint32_t cancelled;        /* pthread_cancel was called for it: its waits look whether that counts */
 	uint32_t *cancel_wait;     /* in one of them: the word that is changed then */
 	char *bytes;
@@ -279,6 +280,9 @@ void rs_guard_told(long r) RS_HIDDEN;
 void rs_guard_let_go(void) RS_HIDDEN;
 /* World stopped: is no thread in the middle of an event, or about to make a call that was looked at? */
 bool rs_guard_between(void) RS_HIDDEN;
+/* The registers of a thread that has stopped; NULL: it has ended, or is not born, and what it had as a frame is memory that may be gone. */
+struct rs_world_thread;
+const greg_t *rs_guard_stopped_at(const struct rs_world_thread *w) RS_HIDDEN;
 /* Behind that, all running again: until the thread that was has come further, or some milliseconds. Who has just been let go has often not run yet when the next stop comes. */
 void rs_guard_wait_between(void) RS_HIDDEN;
 /* guard.c, world stopped. */

@@ -450,7 +450,49 @@ bool rs_guard_signal_arrives(const greg_t *g)
 	return rs_signal_at_stub(pc) || pc - (uintptr_t)__start_rs_arrives < (uintptr_t)__stop_rs_arrives - (uintptr_t)__start_rs_arrives;
 }
 
-void rs_guard_signal_over(ucontext_t *uc)
+void rs_guard_signal_begins(struct rs_guard_half *h)
+{
+	struct rs_guard_log *t = waiting && rs_guard_mode() == RS_GUARD_RECORD ? rs_guard_self() : NULL;
+	if (!t || rs_os_tid() != t->tid || (!t->inner && t->state == RS_GUARD_RUNS))
+		return;
+	*h = (struct rs_guard_half){t->sp, t->pending, t->vdso_sp, t->wait, t->inner, t->state, t->vdso_number, true, !t->half};
+	/* A checkpoint may come between any two of these, but where it finds the thread within an act. */
+	if (h->outermost)
+		STORE(t->half, (uintptr_t)h);
+	STORE(t->state, RS_GUARD_RUNS);
+	t->pending = 0;
+	STORE(t->inner, 0);
+}
+
+/* All signals are blocked. */
+static void rest(struct rs_guard_log *t, const struct rs_guard_half *h)
+{
+	t->sp = h->sp, t->pending = h->pending, t->vdso_sp = h->vdso_sp, t->wait = h->wait, t->vdso_number = h->vdso_number;
+	STORE(t->inner, h->inner);
+	STORE(t->state, h->state);
+	if (h->outermost)
+		STORE(t->half, 0);
+}
+
+bool rs_guard_signals_half(void)
+{
+	enum { STACK = 8 << 20 };
+	const struct rs_world_thread *w;
+	bool is = false;
+	for (uint32_t i = 0; waiting && (w = rs_world_thread(i)); i++)
+		for (uint32_t k = 0; k < world->logs; k++) {
+			struct rs_guard_log *t = rs_guard_log(k);
+			if (!w->tid || t->tid != w->tid || !t->half)
+				continue;
+			const greg_t *g = rs_guard_stopped_at(w);
+			if ((g ? (uint64_t)g[REG_RSP] : t->sp) - t->half < STACK)
+				t->half = 0;
+			is |= t->half != 0;
+		}
+	return is;
+}
+
+void rs_guard_signal_over(ucontext_t *uc, const struct rs_guard_half *h)
 {
 	/* Signals stay blocked while an epoch is executed again, and the alternate stack may be a watch's. */
 	struct rs_guard_log *t = waiting && rs_guard_mode() ? rs_guard_self() : NULL;
@@ -463,6 +505,8 @@ void rs_guard_signal_over(ucontext_t *uc)
 		set_mask(~0ull);
 		while (t->signals && send_again(t, &of(t)->signal[0].info) >= 0)
 			drop_first(t, 0);
+		if (h->is)
+			rest(t, h);
 		return;
 	}
 	if (rs_guard_mode() != RS_GUARD_REPLAY)

@@ -23,8 +23,19 @@ bool rs_signal_at_stub(uintptr_t pc) RS_HIDDEN;
 #define RS_GUARD_ARRIVES __attribute__((section("rs_arrives")))
 /* Coordinator, world stopped: a signal has come to the thread with these registers, and nobody has noted it. */
 bool rs_guard_signal_arrives(const greg_t *g) RS_HIDDEN;
-/* When it has returned. */
-void rs_guard_signal_over(ucontext_t *uc) RS_HIDDEN;
+/* What a handler that runs where the kernel began it finds half done: an act, a call, a wait of ours. Its own acts leave none of that in the log, and an epoch that begins meanwhile is lost: who goes back to its beginning would do the rest of the act, of which
+ * the log of that epoch has nothing. */
+struct rs_guard_half {
+	uint64_t sp, pending, vdso_sp;
+	uint32_t *wait;
+	uint32_t inner, state, vdso_number;
+	bool is, outermost;
+};
+/* signal.c, before the handler; and when it has returned. */
+void rs_guard_signal_begins(struct rs_guard_half *h) RS_HIDDEN;
+void rs_guard_signal_over(ucontext_t *uc, const struct rs_guard_half *h) RS_HIDDEN;
+/* Coordinator, world stopped, before an epoch: there is such a thread. Whose handler has left by a jump is not. */
+bool rs_guard_signals_half(void) RS_HIDDEN;
 
 /* On the thread, outside of acts, t->sp set: it stands before the event `what` (or behind a call). RECORD: runs a handler that waits for that; REPLAY: that is the thread's next event. True: look at everything again. */
 bool rs_guard_signals(struct rs_guard_log *t, uint64_t what) RS_HIDDEN;

@@ -87,6 +87,8 @@ void rs_signal_due(void) { RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &rs_thread_t
 
 static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
+	struct rs_guard_half half;
+	half.is = false;
 	if (rs_config.races && !rs_guard_on && put_off(sig, info, context, stub))
 		return;
 	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
@@ -95,6 +97,8 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 		bool sender = handlers[stub] & HAS_INFO && (code == SI_USER || code == SI_TKILL || code == SI_QUEUE);
 		RS_EMIT(t, SIGNAL_ENTER, signal_enter, (uint32_t)sig, (uint32_t)code, sender ? (uint32_t)info->si_pid : 0);
 	}
+	if (RS_UNLIKELY(rs_guard_on))
+		rs_guard_signal_begins(&half);
 	if (rs_patching)
 		patched_handler(sig, info, context, handlers[stub]);
 	else
@@ -103,7 +107,7 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 	if (t)
 		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
 	if (RS_UNLIKELY(rs_guard_on))
-		rs_guard_signal_over(context);
+		rs_guard_signal_over(context, &half);
 }
 
 RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
