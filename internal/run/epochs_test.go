@@ -382,11 +382,17 @@ func TestEpochsOfMovingBytes(t *testing.T) {
 	if native.code != 5 || strings.Contains(native.stdout, "others") {
 		t.Fatalf("natively %+v", native)
 	}
-	r, counts := epochsBy(t, map[string]any{"On": true, "Most": 5 * time.Millisecond}, path("moving"), file)
-	if r != native || counts["epochs"] < 3 {
-		t.Errorf("%+v\nnatively %+v\n%v", r, native, counts)
+	epochs := 0 // a busy machine has few in a run
+	for range 3 {
+		r, counts := epochsBy(t, map[string]any{"On": true, "Most": 5 * time.Millisecond}, path("moving"), file)
+		if epochs += counts["epochs"]; r != native {
+			t.Errorf("%+v\nnatively %+v\n%v", r, native, counts)
+		}
 	}
-	r, counts = epochsOf(t, 20*time.Millisecond, path("moving"), file)
+	if epochs < 3 {
+		t.Errorf("%d epochs", epochs)
+	}
+	r, counts := epochsOf(t, 20*time.Millisecond, path("moving"), file)
 	if r != native {
 		t.Errorf("%+v\nnatively %+v", r, native)
 	}

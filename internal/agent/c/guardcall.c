@@ -189,6 +189,63 @@ static bool other_waits(uint64_t mask, bool without_restart)
 	return false;
 }
 
+/* What a call that waits looks at, when it is made and after each wake: a descriptor that is readable or writable, those of poll or select, a signal. The kernel looks at that before it looks at signals. */
+enum { NOTHING, READABLE, WRITABLE, POLLED, SELECTED, SIGNALLED };
+static const struct { uint16_t number; uint8_t what; } waits_for[] = {
+	{SYS_poll, POLLED}, {SYS_ppoll, POLLED}, {SYS_select, SELECTED}, {SYS_pselect6, SELECTED}, {SYS_epoll_wait, READABLE}, {SYS_epoll_pwait, READABLE}, {441 /* epoll_pwait2 */, READABLE}, {SYS_rt_sigtimedwait, SIGNALLED},
+	{SYS_read, READABLE}, {SYS_readv, READABLE}, {SYS_recvfrom, READABLE}, {SYS_recvmsg, READABLE}, {SYS_recvmmsg, READABLE}, {SYS_accept, READABLE}, {SYS_accept4, READABLE},
+	{SYS_write, WRITABLE}, {SYS_writev, WRITABLE}, {SYS_sendto, WRITABLE}, {SYS_sendmsg, WRITABLE},
+};
+
+static bool descriptor(int32_t fd, short events)
+{
+	struct pollfd p = {.fd = fd, .events = events};
+	const struct timespec now = {0};
+	return RS_SYS5(SYS_ppoll, &p, 1, &now, NULL, 8) == 1;
+}
+
+/* On copies: it overwrites its sets. */
+static bool selected(const struct rs_guard_call *c)
+{
+	enum { MOST = 1024, WORD = 64 };
+	uint64_t set[3][MOST / WORD], n = c->arg[0];
+	const struct timespec now = {0};
+	void *at[3];
+	if (n > MOST)
+		return false;
+	for (int i = 0; i < 3; i++) {
+		at[i] = c->arg[1 + i] ? set[i] : NULL;
+		if (at[i] && !fetch(set[i], c->arg[1 + i], (n + WORD - 1) / WORD * 8))
+			return false;
+	}
+	return RS_SYS6(SYS_pselect6, n, at[0], at[1], at[2], &now, NULL) > 0;
+}
+
+/* The call, which the signal of a stop has taken out of its wait, would come back at once if it were made now: what it waited for has come. Made again, it says so, whatever signal came behind that; one that came before does natively have it fail (EINTR) or not, as the thread is scheduled. */
+static bool would_return(const struct rs_guard_call *c)
+{
+	const struct timespec now = {0};
+	uint64_t set = 0, waits = 0;
+	unsigned i = 0;
+	if (c->timeout != UINT64_MAX && now_ns() - c->since >= c->timeout)
+		return true;
+	while (i < sizeof waits_for / sizeof *waits_for && waits_for[i].number != c->number)
+		i++;
+	switch (i == sizeof waits_for / sizeof *waits_for ? NOTHING : waits_for[i].what) {
+	case READABLE:
+		return descriptor((int32_t)c->arg[0], POLLIN);
+	case WRITABLE:
+		return descriptor((int32_t)c->arg[0], POLLOUT);
+	case POLLED:
+		return RS_SYS5(SYS_ppoll, c->arg[0], (uint32_t)c->arg[1], &now, NULL, 8) > 0;
+	case SELECTED:
+		return selected(c);
+	case SIGNALLED:
+		return fetch(&set, c->arg[0], 8) && RS_SYS2(SYS_rt_sigpending, &waits, 8) == 0 && set & waits;
+	}
+	return false;
+}
+
 static const uint8_t reg[6] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
 
 static void shorten(struct rs_guard_call *c, greg_t *g)
@@ -346,12 +403,50 @@ void rs_guard_call_cut(ucontext_t *uc)
 	g[REG_RIP] += 2;
 }
 
+/* The call behind which the registers are, with an EINTR. */
+static bool interrupted(struct rs_guard_call *c, const greg_t *g)
+{
+	uint64_t pc = (uint64_t)g[REG_RIP];
+	rs_os_clear(c, sizeof *c);
+	if (!number_before(pc, (uint64_t)g[REG_RSP], &c->number))
+		return false;
+	c->in = true;
+	c->pc = pc;
+	c->sp = (uint64_t)g[REG_RSP];
+	c->arg[0] = (uint64_t)g[REG_RDI], c->arg[1] = (uint64_t)g[REG_RSI], c->arg[2] = (uint64_t)g[REG_RDX];
+	c->arg[3] = (uint64_t)g[REG_R10], c->arg[4] = (uint64_t)g[REG_R8], c->arg[5] = (uint64_t)g[REG_R9];
+	c->since = now_ns();
+	c->timeout = timeout_of(c);
+	return true;
+}
+
+/* False: it fails, as it does natively by a signal that waits now. */
+static bool put_back(const struct rs_guard_call *c, ucontext_t *uc)
+{
+	greg_t *g = uc->uc_mcontext.gregs;
+	/* Signals that only the mask of the wait lets through come when the call is made again. */
+	if (row_of(c->number) < 0 || (other_waits(uc->uc_sigmask.__val[0], false) && !would_return(c)))
+		return false;
+	g[REG_RAX] = (greg_t)c->number;
+	g[REG_RIP] -= 2;
+	return true;
+}
+
+void rs_guard_call_unbroken(struct rs_guard_rest *rest, ucontext_t *uc)
+{
+	struct rs_guard_call c;
+	const greg_t *g = uc->uc_mcontext.gregs;
+	rs_guard_call_goes_on(rest, uc);
+	if (g[REG_RAX] == -EINTR && is_syscall((uint64_t)g[REG_RIP] - 2) && interrupted(&c, g))
+		put_back(&c, uc);
+}
+
 void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
 	uint64_t pc = (uint64_t)g[REG_RIP];
 	if (c->in && pc == c->pc - 2 && (uint64_t)g[REG_RAX] == c->number && same_arguments(c, g) && is_syscall(pc)) {
-		if (!never_interrupted(c) && other_waits(uc->uc_sigmask.__val[0], true)) {
+		if (!never_interrupted(c) && other_waits(uc->uc_sigmask.__val[0], true) && !would_return(c)) {
 			g[REG_RAX] = -EINTR;
 			g[REG_RIP] += 2;
 		}
@@ -359,22 +454,8 @@ void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)
 	}
 	if (g[REG_RAX] != -EINTR || !is_syscall(pc - 2))
 		return;
-	if (!(c->in && c->pc == pc && same_arguments(c, g))) {
-		rs_os_clear(c, sizeof *c);
-		if (!number_before(pc, (uint64_t)g[REG_RSP], &c->number))
-			return;
-		c->in = true;
-		c->pc = pc;
-		c->sp = (uint64_t)g[REG_RSP];
-		c->arg[0] = (uint64_t)g[REG_RDI], c->arg[1] = (uint64_t)g[REG_RSI], c->arg[2] = (uint64_t)g[REG_RDX];
-		c->arg[3] = (uint64_t)g[REG_R10], c->arg[4] = (uint64_t)g[REG_R8], c->arg[5] = (uint64_t)g[REG_R9];
-		c->since = now_ns();
-		c->timeout = timeout_of(c);
-	}
-	/* Signals that only the mask of the wait lets through come when the call is made again. */
-	if (row_of(c->number) < 0 || other_waits(uc->uc_sigmask.__val[0], false))
+	if (!(c->in && c->pc == pc && same_arguments(c, g)) && !interrupted(c, g))
 		return;
-	shorten(c, g);
-	g[REG_RAX] = (greg_t)c->number;
-	g[REG_RIP] -= 2;
+	if (put_back(c, uc))
+		shorten(c, g);
 }

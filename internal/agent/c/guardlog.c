@@ -762,6 +762,8 @@ void rs_guard_log_new(void)
 			rs_guard_log_drop(t);
 		if (t->tid && t->outside)
 			lost = t->outside_why;
+		if (t->tid && t->cancelled)
+			lost = RS_GUARD_LOST_THREAD; /* when it heeds that is no event */
 	}
 	free_spares();
 	bool all_have_logs = true;

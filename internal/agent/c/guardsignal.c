@@ -50,6 +50,7 @@ struct frame { uint64_t restorer; char uc[UC_BYTES]; siginfo_t info; };
 static struct waiting {
 	uint64_t since, at_once;
 	uint64_t ran;              /* ns of the thread's own time, as of then */
+	uint64_t early;            /* one of them came before the thread was in the call that it is in now */
 	uint64_t entered;          /* the frame's ucontext that was made for a handler which is about to run */
 	struct taken signal[MOST];
 } *waiting;
@@ -289,20 +290,23 @@ bool rs_guard_signals(struct rs_guard_log *t, uint64_t what)
 
 /* --- the kernel delivers ------------------------------------------------------------------------------------------------------------ */
 
-/* The thread is to come out of what it waits in. False: it is in no wait. */
-static bool wake(const struct rs_guard_log *t, ucontext_t *uc)
+/* The thread is to come out of what it waits in. False: it is in no wait. early: the signal was there before it: natively the handler would have run, and then the call been made. */
+static bool wake(const struct rs_guard_log *t, ucontext_t *uc, bool early)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
 	const uint8_t *pc = (const uint8_t *)g[REG_RIP];
 	if (rs_hook_at_call((uintptr_t)pc)) {
 		struct rs_call *c = (struct rs_call *)g[REG_RSP];
-		if (rs_hook_at_call((uintptr_t)pc + 2) && c->see == 1 && LOAD(t->state) == RS_GUARD_IN_CALL && (c->guard_state == RS_GUARD_CALL_NOTED || c->guard_state == RS_GUARD_CALL_WAIT)) {
+		bool to_be_made = rs_hook_at_call((uintptr_t)pc + 2), waits = c->see == 1 && LOAD(t->state) == RS_GUARD_IN_CALL && (c->guard_state == RS_GUARD_CALL_NOTED || c->guard_state == RS_GUARD_CALL_WAIT);
+		if (waits && (to_be_made || (early && g[REG_RAX] == -EINTR)))
 			c->guard_again = 1;
+		if (!to_be_made)
+			return true;
+		if (waits) {
 			g[REG_RAX] = -EINTR;
 			g[REG_RIP] += 2;
-			return true;
 		}
-		return !rs_hook_at_call((uintptr_t)pc + 2);
+		return waits;
 	}
 	if ((uintptr_t)pc - (uintptr_t)__ehdr_start >= (uintptr_t)_end - (uintptr_t)__ehdr_start || pc[0] != 0x0f || pc[1] != 0x05 || g[REG_RAX] != SYS_futex)
 		return false;
@@ -375,12 +379,13 @@ static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, uc
 			rs_os_copy(&new.info, info, sizeof new.info);
 			*s = new;
 			if (!t->signals) {
+				w->early = 0;
 				w->ran = ran_ns();
 				STORE(w->since, now_ns());
 			}
 			STORE(t->signals, t->signals + 1);
 			STORE(t->quick, 0);
-			wake(t, uc);
+			w->early |= !wake(t, uc, false);
 			poke();
 		}
 	}
@@ -547,14 +552,18 @@ static bool in_call(const ucontext_t *uc)
 /* A thread that has not had a processor for so long natively would not have handled anything either. */
 static bool is_late(const struct rs_guard_log *t, const ucontext_t *uc) { return in_call(uc) || ran_ns() - of(t)->ran >= LATE_NS; }
 
-void rs_guard_signals_at_once(uint32_t tid, ucontext_t *uc)
+bool rs_guard_signals_at_once(uint32_t tid, ucontext_t *uc)
 {
+	bool waits = false;
 	for (uint32_t i = 0; waiting && LOAD(world->mode) == RS_GUARD_RECORD && i < world->logs; i++) {
 		struct rs_guard_log *t = rs_guard_log(i);
-		if (t->tid != tid || !t->signals || wake(t, uc) || LOAD(t->inner) == RS_GUARD_INNER || !is_late(t, uc))
+		if (t->tid != tid || !t->signals)
 			continue;
-		at_once(t, &uc->uc_sigmask.__val[0]);
+		if (!wake(t, uc, of(t)->early) && LOAD(t->inner) != RS_GUARD_INNER && is_late(t, uc))
+			at_once(t, &uc->uc_sigmask.__val[0]);
+		waits |= t->signals != 0;
 	}
+	return waits;
 }
 
 uint64_t rs_guard_signals_late(uint64_t now)

@@ -47,7 +47,7 @@ bool rs_guard_signal_next(const struct rs_guard_log *t) RS_HIDDEN;
 
 /* Coordinator: handlers do not wait for longer than this. Sends what ends that; when it is to be called again, in ns of CLOCK_MONOTONIC (0: when somebody asks). */
 uint64_t rs_guard_signals_late(uint64_t now) RS_HIDDEN;
-/* world.c: on the thread, in the handler of our signal with this value. */
+/* world.c: on the thread, in the handler of our signal with this value. True: a signal still waits, for which the thread comes out of its call. */
 enum { RS_GUARD_SIGNAL_LATE = -1 };
-void rs_guard_signals_at_once(uint32_t tid, ucontext_t *uc) RS_HIDDEN;
+bool rs_guard_signals_at_once(uint32_t tid, ucontext_t *uc) RS_HIDDEN;
 #endif

@@ -370,10 +370,8 @@ RS_EXPORT int thrd_detach(thrd_t handle)
 }
 
 /* The event comes before the call: it is a release, and cancelling oneself may not return. Only a failure is sent afterwards. */
-RS_EXPORT int pthread_cancel(pthread_t handle)
+static __attribute__((noinline)) int cancel(pthread_t handle, struct rs_site at)
 {
-	rs_guard_lost(RS_GUARD_LOST_THREAD);
-	rs_sem_quick = 0; /* its waits look for a cancellation */
 	struct rs_thread *t = rs_self();
 	if (!t) {
 		int r = rs_real.pthread_cancel(handle);
@@ -382,13 +380,22 @@ RS_EXPORT int pthread_cancel(pthread_t handle)
 		return r;
 	}
 	rs_cancel_prepare();
-	uint32_t stack = RS_STACK(t), number = rs_thread_of(handle);
+	uint32_t stack = rs_site_stack(t, at), number = rs_thread_of(handle);
 	RS_EMIT(t, THREAD_CANCEL, thread_cancel, number, 0, stack);
 	int r = rs_real.pthread_cancel(handle);
 	if (r == 0)
 		rs_guard_cancel((uint64_t)handle);
 	else
 		RS_EMIT(t, THREAD_CANCEL, thread_cancel, number, (uint32_t)r, stack);
+	return r;
+}
+
+RS_EXPORT int pthread_cancel(pthread_t handle)
+{
+	rs_sem_quick = 0; /* its waits look for a cancellation */
+	rs_guard_out(RS_GUARD_LOST_THREAD);
+	int r = cancel(handle, RS_SITE);
+	rs_guard_in();
 	return r;
 }
 

@@ -91,20 +91,21 @@ struct arrival rs_world_arrive(const siginfo_t *info, ucontext_t *uc)
 	struct world *w = world;
 	if (!w || info->si_code != SI_QUEUE || (uint32_t)info->si_pid != w->pid)
 		return none;
-	if (info->si_value.sival_int == RS_GUARD_SIGNAL_LATE) {
-		rs_guard_signals_at_once(rs_os_tid(), uc);
-		return late;
-	}
+	bool is_late = info->si_value.sival_int == RS_GUARD_SIGNAL_LATE;
 	uint32_t tid = rs_os_tid(), wanted = (uint32_t)info->si_value.sival_int << 2 | RS_WORLD_WANTED, n = __atomic_load_n(&w->count, __ATOMIC_ACQUIRE);
 	for (uint32_t i = 0; i < n; i++) {
 		struct rs_world_thread *t = w->thread[i];
 		if (__atomic_load_n(&t->tid, __ATOMIC_RELAXED) != tid)
 			continue;
-		/* Given up meanwhile, or the signal of an earlier stop. */
-		if (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) != wanted)
-			return late;
-		return (struct arrival){t->stack, t};
+		if (!is_late && __atomic_load_n(&t->state, __ATOMIC_ACQUIRE) == wanted)
+			return (struct arrival){t->stack, t};
+		/* Else given up meanwhile, or the signal of an earlier stop. */
+		if (!is_late || !rs_guard_signals_at_once(tid, uc))
+			rs_guard_call_unbroken(&t->rest, uc);
+		return late;
 	}
+	if (is_late)
+		rs_guard_signals_at_once(tid, uc);
 	return late;
 }
 
