@@ -12,6 +12,9 @@ import (
 // entries of a dynamic section and of a relocation table that are looked at, at most: the file may be anybody's.
 const maxEntries = 1 << 20
 
+// relaPiece is how many bytes of relocations are copied at once.
+const relaPiece = 24 << 10
+
 // roots gives the link-time addresses at which the loader or the kernel enters an image: where neither symbols nor frames describe a function, as in what crti.o and crtbegin.o bring along.
 func roots(img *image.Image) (list []uint64) {
 	le := binary.LittleEndian
@@ -47,13 +50,22 @@ func roots(img *image.Image) (list []uint64) {
 			lo, hi = min(lo, a), max(hi, a)
 		}
 	}
-	for b := img.Bytes(dyn[elf.DT_RELA], min(dyn[elf.DT_RELASZ], 24*maxEntries)); len(b) >= 24; b = b[24:] {
-		a := le.Uint64(b)
-		if a < lo || a > hi {
-			continue
+	// In pieces: a copy of all of them would be megabytes.
+	for from, left := dyn[elf.DT_RELA], min(dyn[elf.DT_RELASZ], 24*maxEntries)/24*24; left > 0 && len(at) > 0; {
+		b := img.Bytes(from, min(left, relaPiece))
+		b = b[:len(b)/24*24]
+		if len(b) == 0 {
+			break
 		}
-		if _, ok := at[a]; ok && elf.R_X86_64(le.Uint32(b[8:])) == elf.R_X86_64_RELATIVE {
-			at[a] = le.Uint64(b[16:])
+		from, left = from+uint64(len(b)), left-uint64(len(b))
+		for ; len(b) > 0; b = b[24:] {
+			a := le.Uint64(b)
+			if a < lo || a > hi {
+				continue
+			}
+			if _, ok := at[a]; ok && elf.R_X86_64(le.Uint32(b[8:])) == elf.R_X86_64_RELATIVE {
+				at[a] = le.Uint64(b[16:])
+			}
 		}
 	}
 	for _, a := range at {
