@@ -2,6 +2,8 @@ package engine
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -22,7 +24,29 @@ func (p *Process) guards(m *Module, sites []patch.Site) (list []patch.Site) {
 	if m.Kind != Program && m.Kind != Library || len(sites) == 0 && !p.e.opts.Orders || hook == 0 {
 		return nil
 	}
-	m.learn()
+	for _, c := range m.guarded() {
+		at := c.at + m.Bias
+		if !slices.ContainsFunc(sites, func(x patch.Site) bool { return x.At == at }) {
+			list = append(list, patch.Site{At: at, Recipe: syscalls.Recipe{Next: at + uint64(c.size), Hook: hook}})
+		}
+	}
+	return list
+}
+
+// A guarded is a system call that guards names.
+type guarded struct {
+	at   uint64 // link-time address
+	size uint8  // of the instruction
+}
+
+// guarded finds them, or knows them from another process: what they are depends on the code alone, and to look for them takes as long as to read what is known of it.
+func (m *Module) guarded() (list []guarded) {
+	const name = "guards"
+	if b, ok := m.Kept(name); ok {
+		if list, err := m.parseGuarded(b); err == nil {
+			return list
+		}
+	}
 	found := syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {
 		for _, t := range m.texts {
 			next := t.at
@@ -54,12 +78,41 @@ func (p *Process) guards(m *Module, sites []patch.Site) (list []patch.Site) {
 		default:
 			continue
 		}
-		if s.Left != "" || slices.ContainsFunc(sites, func(x patch.Site) bool { return x.At == s.At }) {
-			continue
+		if s.Left == "" {
+			list = append(list, guarded{s.At - m.Bias, uint8(s.Len)})
 		}
-		list = append(list, patch.Site{At: s.At, Recipe: syscalls.Recipe{Next: s.At + uint64(s.Len), Hook: hook}})
+	}
+	if !m.closed.Load() { // it may have ended early
+		m.Keep(name, appendGuarded(nil, list))
 	}
 	return list
+}
+
+// appendGuarded appends them for parseGuarded: of each the address and the size.
+func appendGuarded(dst []byte, list []guarded) []byte {
+	for _, c := range list {
+		dst = append(binary.AppendUvarint(dst, c.at), c.size)
+	}
+	return dst
+}
+
+var errGuarded = errors.New("not system calls of this module")
+
+// parseGuarded takes any bytes.
+func (m *Module) parseGuarded(b []byte) (list []guarded, err error) {
+	for len(b) > 0 {
+		at, n := binary.Uvarint(b)
+		if n <= 0 || len(b) == n {
+			return nil, errGuarded
+		}
+		c := guarded{at, b[n]}
+		t := m.text(at + m.Bias)
+		if t == nil || t.plan.Len(at+m.Bias) != int(c.size) {
+			return nil, errGuarded
+		}
+		list, b = append(list, c), b[n+1:]
+	}
+	return list, nil
 }
 
 var opSyscall = []byte{0x0f, 0x05}

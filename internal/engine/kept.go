@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/ripstop/ripstop/internal/cache"
+	"github.com/ripstop/ripstop/internal/patch"
 )
 
 // What is known of a module's code is costly to find out and depends on nothing but the module's file: so it is kept on disk, by the hash of all that it is made of, for
@@ -112,7 +113,7 @@ func (m *Module) keepHash(tables string) {
 
 // A file of what is known: how many bytes were not understood, then for each text the length of its part and the part (patch.Text.AppendKnown).
 
-// known makes the instructions known that were kept, and says whether there were some.
+// known makes the texts' plans of the instructions that were kept, and says whether there were some.
 func (m *Module) known() bool {
 	b, ok := m.cache.Load(m.hash)
 	if !ok || len(b) < 8 {
@@ -125,7 +126,8 @@ func (m *Module) known() bool {
 			return false
 		}
 		n := binary.LittleEndian.Uint64(b)
-		if t.plan.SetKnown(b[8:8+n]) != nil {
+		var err error
+		if t.plan, err = patch.KnownText(t.at, t.code, b[8:8+n]); err != nil {
 			return false
 		}
 		b = b[8+n:]

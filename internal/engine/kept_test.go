@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -90,6 +91,56 @@ func TestKept(t *testing.T) {
 	other.texts[0].code[1000] ^= 1
 	if _, ok := other.Kept("test"); ok || other.fromCache {
 		t.Error("the same for other code")
+	}
+}
+
+// With what was kept the same is planned as with what was learnt, of large programs and libraries too: every system call, rdtsc and locked instruction that guards and clients would take, and one in 200 of all instructions.
+func TestKeptPlans(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	c := cache.Open("code", cacheMost)
+	const bias = 0x7f1234000000
+	for _, path := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6", "/usr/lib/x86_64-linux-gnu/libcrypto.so.3", "/usr/bin/python3", "/usr/bin/x264", "/usr/sbin/mariadbd"} {
+		if _, err := os.Stat(path); err != nil {
+			continue
+		}
+		plan := func(c *cache.Dir, kept bool) (list []*patch.Patch) {
+			m := moduleOf(t, path, bias, c)
+			m.space = patch.NewSpace([]patch.Range{{Lo: bias - 256<<20, Hi: bias}, {Lo: bias + 128<<20, Hi: bias + 512<<20}})
+			if m.learn(); m.fromCache != kept {
+				t.Errorf("%s: from the cache: %v", path, m.fromCache)
+			}
+			for _, x := range m.texts {
+				var add []patch.Site
+				n := 0
+				for a := x.plan.Next(x.at, x.end()); a < x.end(); a = x.plan.Next(a+1, x.end()) {
+					code := x.code[a-x.at:]
+					if n++; n%200 == 0 || bytes.HasPrefix(code, opSyscall) || bytes.HasPrefix(code, []byte{0x0f, 0x31}) || code[0] == 0xf0 {
+						if x.planner.Check(a) == nil {
+							add = append(add, patch.Site{At: a, Recipe: bare{}})
+						}
+					}
+				}
+				if len(add) == 0 {
+					continue
+				}
+				tx, err := x.planner.PlanSome(add)
+				if err != nil {
+					t.Fatal(err)
+				}
+				list = append(list, tx.New...)
+				x.planner.Commit(tx)
+				x.planner.Close()
+			}
+			return list
+		}
+		anew := plan(nil, false)
+		plan(c, false)
+		if got := plan(c, true); !reflect.DeepEqual(got, anew) {
+			t.Errorf("%s: %d patches, or others than the %d", path, len(got), len(anew))
+		}
+		if len(anew) < 100 {
+			t.Errorf("%s: %d patches", path, len(anew))
+		}
 	}
 }
 

@@ -268,16 +268,6 @@ func (m *Module) learn() {
 	m.learnt = true
 	m.texts = slices.DeleteFunc(m.texts, func(t *text) bool { return t.code == nil && !m.fetch(t) })
 	keep, entered := restartable(m.Image), roots(m.Image)
-	for _, t := range m.texts {
-		t.plan = patch.NewText(t.at, t.code)
-		for _, r := range keep {
-			t.plan.Keep(r[0]+m.Bias, r[1]+m.Bias)
-		}
-		t.planner = patch.NewPlanner(t.plan, m.space)
-		t.planner.Calls = m.calls
-		t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
-		t.live = patch.NewOverlay(t.code)
-	}
 	code := m.hashCode(keep, entered)
 	tables := m.hashTables(code)
 	var list [][2]uint64
@@ -286,7 +276,20 @@ func (m *Module) learn() {
 		m.hash = hashFunctions(code, list)
 		m.keepHash(tables)
 	}
-	if m.fromCache = m.known(); m.fromCache {
+	m.fromCache = m.known()
+	for _, t := range m.texts {
+		if !m.fromCache {
+			t.plan = patch.NewText(t.at, t.code)
+		}
+		for _, r := range keep {
+			t.plan.Keep(r[0]+m.Bias, r[1]+m.Bias)
+		}
+		t.planner = patch.NewPlanner(t.plan, m.space)
+		t.planner.Calls = m.calls
+		t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
+		t.live = patch.NewOverlay(t.code)
+	}
+	if m.fromCache {
 		return
 	}
 	if list == nil {

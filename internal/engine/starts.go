@@ -12,6 +12,9 @@ import (
 // entries of a dynamic section and of a relocation table that are looked at, at most: the file may be anybody's.
 const maxEntries = 1 << 20
 
+// relaPiece is how many bytes of relocations are copied at once.
+const relaPiece = 24 << 10
+
 // roots gives the link-time addresses at which the loader or the kernel enters an image: where neither symbols nor frames describe a function, as in what crti.o and crtbegin.o bring along.
 func roots(img *image.Image) (list []uint64) {
 	le := binary.LittleEndian
@@ -37,16 +40,32 @@ func roots(img *image.Image) (list []uint64) {
 	}
 	// Pointers in the arrays are what relocations say, or (DT_RELR, not PIE) what lies there.
 	at := map[uint64]uint64{}
+	lo, hi := ^uint64(0), uint64(0) // where they lie: most relocations, of which there may be a million, are elsewhere
 	for _, tag := range []elf.DynTag{elf.DT_PREINIT_ARRAY, elf.DT_INIT_ARRAY, elf.DT_FINI_ARRAY} {
 		sizeTag := map[elf.DynTag]elf.DynTag{elf.DT_PREINIT_ARRAY: elf.DT_PREINIT_ARRAYSZ, elf.DT_INIT_ARRAY: elf.DT_INIT_ARRAYSZ, elf.DT_FINI_ARRAY: elf.DT_FINI_ARRAYSZ}[tag]
 		b := img.Bytes(dyn[tag], min(dyn[sizeTag], 8*maxEntries))
 		for i := 0; i+8 <= len(b); i += 8 {
-			at[dyn[tag]+uint64(i)] = le.Uint64(b[i:])
+			a := dyn[tag] + uint64(i)
+			at[a] = le.Uint64(b[i:])
+			lo, hi = min(lo, a), max(hi, a)
 		}
 	}
-	for b := img.Bytes(dyn[elf.DT_RELA], min(dyn[elf.DT_RELASZ], 24*maxEntries)); len(b) >= 24; b = b[24:] {
-		if _, ok := at[le.Uint64(b)]; ok && elf.R_X86_64(le.Uint32(b[8:])) == elf.R_X86_64_RELATIVE {
-			at[le.Uint64(b)] = le.Uint64(b[16:])
+	// In pieces: a copy of all of them would be megabytes.
+	for from, left := dyn[elf.DT_RELA], min(dyn[elf.DT_RELASZ], 24*maxEntries)/24*24; left > 0 && len(at) > 0; {
+		b := img.Bytes(from, min(left, relaPiece))
+		b = b[:len(b)/24*24]
+		if len(b) == 0 {
+			break
+		}
+		from, left = from+uint64(len(b)), left-uint64(len(b))
+		for ; len(b) > 0; b = b[24:] {
+			a := le.Uint64(b)
+			if a < lo || a > hi {
+				continue
+			}
+			if _, ok := at[a]; ok && elf.R_X86_64(le.Uint32(b[8:])) == elf.R_X86_64_RELATIVE {
+				at[a] = le.Uint64(b[16:])
+			}
 		}
 	}
 	for _, a := range at {

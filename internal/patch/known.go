@@ -3,20 +3,21 @@ package patch
 import (
 	"encoding/binary"
 	"errors"
+	"unsafe"
 )
 
 // ErrKnown says that bytes do not tell where a text's instructions begin.
 var ErrKnown = errors.New("not the instructions of this text")
 
-// What is known of a text in bytes: a byte that is 1 if it is complete, then the words of lens, targets and loops, little-endian.
+// What is known of a text in bytes: a word that is 1 if it is complete, then the words of lens, targets and loops, little-endian.
 
-// AppendKnown appends what AddFunction, Add, Enter and Complete have made known, for SetKnown of a text of the same bytes, wherever it lies, of which the same ranges are kept.
+// AppendKnown appends what AddFunction, Add, Enter and Complete have made known, for KnownText of the same bytes, wherever they lie, of which the same ranges are kept.
 func (t *Text) AppendKnown(dst []byte) []byte {
-	complete := byte(0)
+	complete := uint64(0)
 	if t.complete {
 		complete = 1
 	}
-	dst = append(dst, complete)
+	dst = binary.LittleEndian.AppendUint64(dst, complete)
 	for _, words := range [][]uint64{t.lens, t.targets, t.loops} {
 		for _, w := range words {
 			dst = binary.LittleEndian.AppendUint64(dst, w)
@@ -25,31 +26,42 @@ func (t *Text) AppendKnown(dst []byte) []byte {
 	return dst
 }
 
-// SetKnown makes known what AppendKnown appended, in place of what was known before. It must be the same text: what is checked is that no instruction passes its end.
-func (t *Text) SetKnown(b []byte) error {
-	if len(b) != 1+8*(len(t.lens)+len(t.targets)+len(t.loops)) || b[0] > 1 {
-		return ErrKnown
+// KnownText is NewText of what AppendKnown appended, which is the text's from then on: it is three quarters of the code's size, so it is copied only where it does not lie as words do.
+// It must be the same text: what is checked is that no instruction passes its end.
+func KnownText(at uint64, code, b []byte) (*Text, error) {
+	n := uint64(len(code))
+	lens, bits := knownWords(len(code))
+	if len(b) != 8*(1+lens+2*bits) || binary.LittleEndian.Uint64(b) > 1 {
+		return nil, ErrKnown
 	}
-	n := uint64(len(t.orig))
-	lens := b[1:][:8*len(t.lens)]
-	// Four bits for each address: two in a byte.
-	for i := n - min(n, 16); i < uint64(16*len(t.lens)); i++ {
-		if k := uint64(lens[i/2] >> (i % 2 * 4) & 15); k > 0 && i+k > n {
-			return ErrKnown
+	t := &Text{at: at, orig: code, now: NewOverlay(code), complete: b[0] == 1}
+	w := wordsOf(b[8:])
+	t.lens, t.targets, t.loops = w[:lens:lens], w[lens:lens+bits:lens+bits], w[lens+bits:]
+	// Four bits for each address.
+	for i := n - min(n, 16); i < uint64(16*lens); i++ {
+		if k := t.lens[i/16] >> (i % 16 * 4) & 15; k > 0 && i+k > n {
+			return nil, ErrKnown
 		}
 	}
-	targets := b[1+len(lens):][:8*len(t.targets)]
-	for i := n; i < uint64(64*len(t.targets)); i++ {
-		if targets[i/8]>>(i%8)&1 != 0 {
-			return ErrKnown
+	for i := n; i < uint64(64*bits); i++ {
+		if t.targets[i/64]>>(i%64)&1 != 0 {
+			return nil, ErrKnown
 		}
 	}
-	t.complete = b[0] == 1
-	b = b[1:]
-	for _, words := range [][]uint64{t.lens, t.targets, t.loops} {
-		for i := range words {
-			words[i], b = binary.LittleEndian.Uint64(b), b[8:]
-		}
+	return t, nil
+}
+
+// knownWords gives how many words lens of so much code has, and how many targets and loops each.
+func knownWords(n int) (lens, bits int) { return n/16 + 1, n/64 + 1 }
+
+// wordsOf gives bytes as words, little-endian as this machine is, in place if that can be.
+func wordsOf(b []byte) []uint64 {
+	if p := unsafe.Pointer(unsafe.SliceData(b)); uintptr(p)%8 == 0 {
+		return unsafe.Slice((*uint64)(p), len(b)/8)
 	}
-	return nil
+	w := make([]uint64, len(b)/8)
+	for i := range w {
+		w[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	return w
 }

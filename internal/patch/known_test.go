@@ -11,17 +11,20 @@ func TestKnown(t *testing.T) {
 	from := load(t, libcFile, 0x7f1234500000)
 	from.Complete()
 	b := from.AppendKnown(nil)
-	to := NewText(0x7f0000400000, from.orig)
-	if err := to.SetKnown(b); err != nil {
-		t.Fatal(err)
+	odd := append([]byte{0}, b...)[1:] // words that do not lie where words lie are copied
+	for _, b := range [][]byte{b, odd} {
+		to, err := KnownText(0x7f0000400000, from.orig, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(from.lens, to.lens) || !slices.Equal(from.targets, to.targets) || !slices.Equal(from.loops, to.loops) || !to.complete {
+			t.Error("it knows something else")
+		}
+		if !bytes.Equal(to.AppendKnown(nil), b) {
+			t.Error("it tells something else")
+		}
 	}
-	if !slices.Equal(from.lens, to.lens) || !slices.Equal(from.targets, to.targets) || !slices.Equal(from.loops, to.loops) || !to.complete {
-		t.Error("it knows something else")
-	}
-	if !bytes.Equal(to.AppendKnown(nil), b) {
-		t.Error("it tells something else")
-	}
-	if short := NewText(0x7f0000400000, from.orig[:len(from.orig)-16]); short.SetKnown(b) == nil {
+	if _, err := KnownText(0x7f0000400000, from.orig[:len(from.orig)-16], b); err == nil {
 		t.Error("a shorter text takes it")
 	}
 }
@@ -29,16 +32,15 @@ func TestKnown(t *testing.T) {
 // Any bytes are refused, or leave a text that can be planned for: nothing in them leads out of it.
 func FuzzKnown(f *testing.F) {
 	code := []byte{0x48, 0x8b, 0x07, 0x48, 0x89, 0x46, 0x08, 0xeb, 0xf7, 0xf0, 0x48, 0x0f, 0xc1, 0x07, 0x8b, 0x05, 1, 2, 3, 4, 0xc3, 0x90, 0x66, 0x90}
-	make := func() *Text { return NewText(0x400000, code) }
-	text := make()
+	text := NewText(0x400000, code)
 	text.AddFunction(0x400000, 0x400000+uint64(len(code)))
 	f.Add(text.AppendKnown(nil))
 	text.Complete()
 	f.Add(text.AppendKnown(nil))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		text := make()
-		if text.SetKnown(b) != nil {
+		text, err := KnownText(0x400000, code, b)
+		if err != nil {
 			return
 		}
 		p := NewPlanner(text, NewSpace([]Range{{0x10000000, 0x20000000}}))

@@ -34,7 +34,8 @@ const recent = 128
 
 // NewText makes a text of code that lies at an address, in the lower half of the address space. The code is not copied and must not change.
 func NewText(at uint64, code []byte) *Text {
-	return &Text{at: at, orig: code, now: NewOverlay(code), lens: present.Words(len(code)/16 + 1), targets: present.Words(len(code)/64 + 1), loops: present.Words(len(code)/64 + 1)}
+	lens, bits := knownWords(len(code))
+	return &Text{at: at, orig: code, now: NewOverlay(code), lens: present.Words(lens), targets: present.Words(bits), loops: present.Words(bits)}
 }
 
 // Keep says that nothing in [lo, hi) may be changed, nor run elsewhere, though instructions are known there: a restartable sequence, which the kernel aborts only if
