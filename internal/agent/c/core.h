@@ -110,6 +110,8 @@ enum { RS_REGIONS_ASIDE = 64 };
 void rs_region_aside(void *room[RS_REGIONS_ASIDE]) RS_HIDDEN;
 /* Calls f for each thread that there is. */
 void rs_region_each(void (*f)(struct rs_thread *t)) RS_HIDDEN;
+/* Coordinator, world stopped: the thread with this stack pointer is in the middle of an event, or a handler on top of that is. Who went back to here would write the event's time and words again, where by then others' may lie. */
+bool rs_ring_emits(const struct rs_thread *t, uintptr_t sp) RS_HIDDEN;
 void rs_region_unclaim(struct rs_thread *t) RS_HIDDEN;
 /* Makes sure that t's region is known to Go; false: it cannot be, and we have detached. */
 bool rs_region_attach(struct rs_thread *t) RS_HIDDEN;

@@ -63,9 +63,21 @@ static bool is_busy(const struct rs_guard_log *t, uint32_t inner)
 	return false;
 }
 
+static bool emits;
+static void emits_here(struct rs_thread *t)
+{
+	struct rs_world_thread *w = t->emit_sp ? rs_world_of(t->tid) : NULL;
+	const greg_t *g = w ? rs_guard_stopped_at(w) : NULL;
+	emits |= g && rs_ring_emits(t, (uintptr_t)g[REG_RSP]);
+}
+
 bool rs_guard_between(void)
 {
 	struct rs_world_thread *w;
+	emits = false;
+	rs_region_each(emits_here);
+	if (emits)
+		return is_busy(NULL, 0);
 	for (uint32_t i = 0; (w = rs_world_thread(i)); i++) {
 		const struct rs_guard_log *t = w->tid ? log_of(w->tid) : NULL;
 		uint32_t inner = t ? __atomic_load_n(&t->inner, __ATOMIC_ACQUIRE) : 0;
