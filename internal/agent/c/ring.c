@@ -93,25 +93,14 @@ static bool make_room(struct rs_thread *t, unsigned lane, uint64_t need)
 	return w.found;
 }
 
-/* What is executed again was told when it was recorded. */
-static bool told_before(void) { return rs_config.guard && rs_guard_mode() == RS_GUARD_REPLAY; }
-static uint64_t *untold(struct rs_thread *t, unsigned id, unsigned words) { return rs_config.races ? rs_guard_race_room(t, id, words) : NULL; }
-
 /* On lane 0 emit_sp is the one word that says that an emission is under way, and since where: set by one store, so that a handler finds either
  * none or all of it. */
 static inline uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id, unsigned words)
 {
 	uint64_t *ring, head, at, left, need;
 	for (;;) {
-		if (lane == 0) {
+		if (lane == 0)
 			t->emit_sp = (uintptr_t)__builtin_frame_address(0);
-			RS_BARRIER();
-			/* An epoch may have begun since rs_reserve looked; from here on none does (rs_ring_emits). */
-			if (RS_UNLIKELY(told_before())) {
-				t->emit_sp = 0;
-				return untold(t, id, words);
-			}
-		}
 		RS_BARRIER();
 		/* Now, since a handler may fork: in the child the thread has other rings then, and these are nobody's (rs_region_after_fork). */
 		ring = t->ring[lane];
@@ -173,8 +162,9 @@ uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
 	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && id != RS_EV_RACE && id != RS_EV_FRAME)
 		rs_access_event(t, id);
 	if (RS_UNLIKELY(rs_config.races | rs_config.guard)) {
-		if (told_before())
-			return untold(t, id, words);
+		/* What is executed again was told when it was recorded. */
+		if (rs_config.guard && rs_guard_mode() == RS_GUARD_REPLAY)
+			return rs_config.races ? rs_guard_race_room(t, id, words) : NULL;
 		if (rs_guard_race_untold && *rs_guard_race_untold && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
 			rs_guard_race_tell(t);
 		if (rs_config.races && id != RS_EV_RACE && id != RS_EV_FRAME && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
