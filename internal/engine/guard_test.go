@@ -38,3 +38,19 @@ func TestGuardedKept(t *testing.T) {
 		}
 	}
 }
+
+// Whatever bytes were kept, what is believed names instructions of the module, and is told again as it was.
+func FuzzGuarded(f *testing.F) {
+	m := moduleOf(f, "/lib/x86_64-linux-gnu/libc.so.6", 0x7f0000000000, nil)
+	f.Add(appendGuarded(nil, m.guarded()))
+	f.Add([]byte{0x80})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		list, err := m.parseGuarded(b)
+		if err != nil {
+			return
+		}
+		if again, err := m.parseGuarded(appendGuarded(nil, list)); err != nil || !slices.Equal(again, list) {
+			t.Errorf("%v, told again %v, %v", list, again, err)
+		}
+	})
+}

@@ -19,7 +19,7 @@ import (
 )
 
 // moduleOf makes a module of a file as if it lay elsewhere in a process by bias.
-func moduleOf(t *testing.T, path string, bias uint64, c *cache.Dir) *Module {
+func moduleOf(t testing.TB, path string, bias uint64, c *cache.Dir) *Module {
 	t.Helper()
 	img, err := image.Open(path)
 	if err != nil {

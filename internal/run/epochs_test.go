@@ -201,10 +201,11 @@ func TestEpochsOfThreads(t *testing.T) {
 }
 
 // What a program sees of threads that end is what it sees natively: their joins, signals to them, destructors, stacks, a first thread that ends before the others. A stop waited for that one for ever: the kernel lists it, and takes signals for it,
-// as long as others live.
+// as long as others live. One that acted upon a cancellation in a later epoch than the call's was executed again without it (in one of 14 runs).
 func TestEndsOfThreads(t *testing.T) {
 	ofAgent(t)
 	counts := asNatively(t, path("ends"))
+	noOther(t, counts)
 	if counts["executed again: identical"] < 2 {
 		t.Error("hardly an epoch was executed again")
 	}

@@ -63,7 +63,7 @@ static bool is_busy(const struct rs_guard_log *t, uint32_t inner)
 	return false;
 }
 
-static bool emits;
+static bool emits; /* the coordinator's, while it looks */
 static void emits_here(struct rs_thread *t)
 {
 	struct rs_world_thread *w = t->emit_sp ? rs_world_of(t->tid) : NULL;

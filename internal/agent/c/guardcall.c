@@ -189,7 +189,7 @@ static bool other_waits(uint64_t mask, bool without_restart)
 	return false;
 }
 
-/* What a call that waits looks at, when it is made and after each wake: a descriptor that is readable or writable, those of poll or select, a signal. The kernel looks at that before it looks at signals. */
+/* What a call that waits looks at, when it is made and after each wake: a descriptor that is readable or writable, those of poll or select, a signal. The kernel looks at that before it looks at signals; of select, and of what is received from a Unix socket, in some cases behind them, so these may fail natively where they do not here. */
 enum { NOTHING, READABLE, WRITABLE, POLLED, SELECTED, SIGNALLED };
 static const struct { uint16_t number; uint8_t what; } waits_for[] = {
 	{SYS_poll, POLLED}, {SYS_ppoll, POLLED}, {SYS_select, SELECTED}, {SYS_pselect6, SELECTED}, {SYS_epoll_wait, READABLE}, {SYS_epoll_pwait, READABLE}, {441 /* epoll_pwait2 */, READABLE}, {SYS_rt_sigtimedwait, SIGNALLED},
