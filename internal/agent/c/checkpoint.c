@@ -19,7 +19,7 @@
 struct scan_region { uint64_t start, end, categories; };
 struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returned; };
 #define SCAN_IOCTL _IOWR('f', 16, struct scan)
-enum { SCAN_WP = 1 };
+enum { SCAN_WP = 1, SCAN_CHECK_WPASYNC = 2 };
 enum { WRITTEN = 1 << 1, FILED = 1 << 2, PRESENT = 1 << 3, SWAPPED = 1 << 4, ZERO_PAGE = 1 << 5 };
 enum { UFFD_WP_UNPOPULATED = 1 << 13, UFFD_WP_ASYNC = 1 << 15 };
 
@@ -373,12 +373,32 @@ static long read_map(struct map *m)
 /* Text is not the program's memory: what patches change in it is ours. */
 static bool ours_to_keep(const struct range *r) { return !r->shared && !r->special && (r->prot & WRITE || !(r->prot & EXEC)); }
 
+/* Is the mapping at r->lo registered? */
+static bool is_watched(const struct range *r)
+{
+	struct scan s = {.size = sizeof s, .flags = SCAN_CHECK_WPASYNC, .start = r->lo, .end = r->lo + RS_PAGE, .vec = (uint64_t)state->region, .vec_len = 1, .anyof = PRESENT, .returned = PRESENT};
+	return state->stats.tracking & RS_CHECKPOINT_SCAN && RS_SYS3(SYS_ioctl, state->pagemap, SCAN_IOCTL, &s) >= 0;
+}
+
+/* mremap leaves what it has moved unregistered, and the mapping that this has become one with at its new place (mremap_userfaultfd_prep of Linux 6.18): there pages are left that say they were not written, and go on saying so
+ * when they are. So whatever is not registered any more counts as written. */
 static void watch(struct range *r)
 {
 	if (!(state->stats.tracking & RS_CHECKPOINT_WP))
 		return;
 	struct uffdio_register u = {.range = {r->lo, r->hi - r->lo}, .mode = UFFDIO_REGISTER_MODE_WP};
+	bool was = is_watched(r);
 	r->registered = RS_SYS3(SYS_ioctl, state->uffd, UFFDIO_REGISTER, &u) == 0;
+	struct uffdio_writeprotect written = {.range = u.range};
+	if (r->registered && !was)
+		RS_SYS3(SYS_ioctl, state->uffd, UFFDIO_WRITEPROTECT, &written);
+}
+
+static void watch_all(struct map *m)
+{
+	for (uint32_t i = 0; i < m->count; i++)
+		if (ours_to_keep(&m->range[i]))
+			watch(&m->range[i]);
 }
 
 static uint64_t now_ns(void)
@@ -580,7 +600,10 @@ long rs_checkpoint_back(void)
 		return -ENOMEM;
 	leave(false);
 	long e = read_map(&state->now);
-	if (e < 0 || (e = undo_all(&state->kept, &state->now, undo)) < 0)
+	if (e < 0)
+		return e;
+	watch_all(&state->now);
+	if ((e = undo_all(&state->kept, &state->now, undo)) < 0)
 		return e;
 	for (uint32_t i = 0; i < state->kept.count; i++) {
 		struct range *r = &state->kept.range[i];
@@ -656,7 +679,10 @@ long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
 		return -ENOMEM;
 	leave(false);
 	long e = read_map(&state->now);
-	if (e < 0 || (e = undo_all(&state->end, &state->now, undo)) < 0)
+	if (e < 0)
+		return e;
+	watch_all(&state->now);
+	if ((e = undo_all(&state->end, &state->now, undo)) < 0)
 		return e;
 	for (uint32_t i = 0; i < state->end.count; i++)
 		if (ours_to_keep(&state->end.range[i]) && (e = walk(&state->end.range[i], false, forward_piece)) < 0)
@@ -676,6 +702,8 @@ long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long 
 {
 	long e = read_map(&state->now);
 	state->each_piece = piece;
+	if (e >= 0)
+		watch_all(&state->now);
 	for (uint32_t i = 0; e >= 0 && i < state->now.count; i++) {
 		const struct range *r = &state->now.range[i];
 		struct rs_checkpoint_range seen = {r->lo, r->hi, r->device, r->inode, r->inode ? r->offset - r->lo : 0, r->prot, r->shared, r->stack, ours_to_keep(r)};
