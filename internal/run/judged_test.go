@@ -101,3 +101,20 @@ func TestJudgedPlaces(t *testing.T) {
 		t.Errorf("%v", counts)
 	}
 }
+
+// What was freed before the epoch that was executed again was not known as freed there, and an abort was not looked into at all: a program that read stale memory and failed an assertion was told of the abort alone.
+func TestJudgedStale(t *testing.T) {
+	ofAgent(t)
+	for kind, signal := range map[string]syscall.Signal{"abort": syscall.SIGABRT, "crash": syscall.SIGSEGV, "clean": syscall.SIGABRT} {
+		t.Run(kind, func(t *testing.T) {
+			r := finish(t, command(t, map[string]any{"ExitCode": 0, "Stats": true, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1024}, "Epochs": map[string]any{"On": true, "Races": true, "Most": 20 * time.Millisecond}}, path("stale"), kind))
+			if r.signal != signal || r.stdout != "" {
+				t.Errorf("signal %v, %q", r.signal, r.stdout)
+			}
+			stale := regexp.MustCompile(`access to freed memory[^\n]*\n[^§]*  Read of size 8 [^\n]* by main thread:\n    #0 look [^§]*  Block \w+ freed \(free\) by thread T2[^\n]*:\n(?:    #0 free[^\n]*\n)?    #\d give_up [^§]*Reproduced: `).MatchString(r.stderr)
+			if stale != (kind != "clean") || strings.Count(r.stderr, "SUMMARY: ") != map[bool]int{true: 2, false: 1}[stale] {
+				t.Errorf("stale %v\n%s", stale, r.stderr)
+			}
+		})
+	}
+}

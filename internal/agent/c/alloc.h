@@ -154,6 +154,8 @@ struct rs_alloc_wrong {
 long rs_alloc_check(size_t most, void (*found)(void *arg, const struct rs_alloc_wrong *w), void *arg) __attribute__((visibility("hidden")));
 /* What is known of the block that p lies in, or behind, up to where the next one can begin: it is out, or kept back since it was freed. Takes no lock; of w block, size, known, freed, threads and stacks are set. */
 bool rs_alloc_at(uintptr_t p, struct rs_alloc_wrong *w) __attribute__((visibility("hidden")));
+/* Calls fn for each block that is kept back since it was freed, of each heap the last one first until it says false. Takes no lock: the world is stopped. */
+void rs_alloc_each_kept(bool (*fn)(const struct rs_alloc_wrong *w)) __attribute__((visibility("hidden")));
 /* As rs_alloc_check, of one block that is out, by its owner; the first wrong byte, or 0. *n: the length asked for (if that can still be told; else 0). */
 uintptr_t rs_alloc_check_block(uintptr_t block, size_t *n) __attribute__((visibility("hidden")));
 

@@ -153,6 +153,24 @@ static bool kept_at(uintptr_t block, struct rs_kept *k)
 	return false;
 }
 
+static struct rs_alloc_wrong as_freed(const struct rs_kept *k)
+{
+	return (struct rs_alloc_wrong){.block = k->block, .size = k->n, .known = true, .freed = true, .alloc_thread = rs_kept_alloc_thread(k), .free_thread = k->free_thread, .alloc_stack = k->alloc_stack, .free_stack = k->free_stack};
+}
+
+void rs_alloc_each_kept(bool (*fn)(const struct rs_alloc_wrong *w))
+{
+	for (uint32_t id = 1; id < T.heaps; id++) {
+		const struct rs_quarantine *q = T.heap[id]->quarantine;
+		bool more = true;
+		for (uint32_t i = q ? LOAD(q->end) : 0, first = q ? LOAD(q->first) : 0; i != first && more; i--) {
+			const struct rs_kept *k = &q->kept[(i - 1) % RS_QUARANTINED];
+			struct rs_alloc_wrong w = as_freed(k);
+			more = !rs_alloc_has(k->block) || fn(&w);
+		}
+	}
+}
+
 bool rs_alloc_at(uintptr_t p, struct rs_alloc_wrong *w)
 {
 	uintptr_t block;
@@ -167,7 +185,7 @@ bool rs_alloc_at(uintptr_t p, struct rs_alloc_wrong *w)
 	case RS_GUARD_GONE:
 		if (!kept_at(block, &k))
 			return false;
-		*w = (struct rs_alloc_wrong){.block = block, .size = k.n, .known = true, .freed = true, .alloc_thread = rs_kept_alloc_thread(&k), .free_thread = k.free_thread, .alloc_stack = k.alloc_stack, .free_stack = k.free_stack};
+		*w = as_freed(&k);
 		return true;
 	default:
 		return false;

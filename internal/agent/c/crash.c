@@ -114,7 +114,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 	}
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
-	bool known = rs_crash_cause && sig != SIGABRT && fault && rs_crash_cause(t, sig, g, !rs_evidence_count());
+	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, g, !rs_evidence_count());
 	struct shown like;
 	const greg_t *own = shown(&like, uc);
 	if (sig == SIGABRT)

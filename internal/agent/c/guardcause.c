@@ -4,6 +4,7 @@
 #include "crash.h"
 #include "evidence.h"
 #include "guardepoch.h"
+#include "guardrace.h"
 #include "guardstep.h"
 #include "guardtry.h"
 #include "guardwatch.h"
@@ -168,6 +169,11 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 {
 	if (!ask) {
 		tell_again(t, 0);
+		return false;
+	}
+	if (sig == SIGABRT) { /* no pointer to look for: for what all accesses tell */
+		if (rs_guard_race_wanted())
+			rs_guard_epoch_again();
 		return false;
 	}
 	if (rs_guard_mode() == RS_GUARD_RECORD) {

@@ -2,6 +2,7 @@
  *
  * Ground rules: guard.h's; general registers only. All but `found` is private memory, which going forward makes what it was: rs_config, the detector's tables, threads' pointers to what they have of it. */
 #include "guardrace.h"
+#include "alloc.h"
 #include "evidence.h"
 #include "guardlog.h"
 #include "patch.h"
@@ -10,7 +11,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-enum { TEXTS = 1024, RACES = 64, STACKS = 4096, FRAMES = 32, WORDS = 520, PLACES = 255, WAIT_PAGES = 1 << 14 /* of the program, whose history is kept: 280 MB */ };
+enum { TEXTS = 1024, RACES = 64, STACKS = 4096, FRAMES = 32, WORDS = 520, PLACES = 255, WAIT_PAGES = 1 << 14 /* of the program, whose history is kept: 280 MB */, FREED_PAGES = WAIT_PAGES / 4 };
 
 /* In the arena. */
 static struct races {
@@ -115,6 +116,8 @@ void rs_guard_race_commit(struct rs_thread *t)
 static uint32_t number_of(struct rs_thread *t, uint32_t i, unsigned which, uint32_t id)
 {
 	uint32_t n = found->where[i][which].n;
+	if (!n)
+		rs_stack_tell(t, id); /* of a block that was freed before the epoch */
 	return n ? rs_stack_of(t, found->where[i][which].pc, n) : id;
 }
 
@@ -192,7 +195,36 @@ void rs_guard_race_astray(void)
 		STORE(found->astray, 1);
 }
 
-static bool look(const struct rs_race_found *f) { return !LOAD(found->astray) && (f->rule == RS_RACE_RULE_USE_AFTER_FREE || !rs_library_cache(f)); }
+struct at { uintptr_t p; bool lives; };
+
+static void ask_heap(void *arg)
+{
+	struct at *at = arg;
+	struct rs_alloc_wrong w;
+	at->lives = rs_alloc_at(at->p, &w) && !w.freed;
+}
+
+/* Of a block whose handing out was not told (an event had no room) the heap knows better. */
+static bool look(const struct rs_race_found *f)
+{
+	if (LOAD(found->astray))
+		return false;
+	if (f->rule != RS_RACE_RULE_USE_AFTER_FREE)
+		return !rs_library_cache(f);
+	struct at at = {.p = f->addr};
+	rs_vectors_kept(ask_heap, &at);
+	return !at.lives;
+}
+
+static bool was_freed(const struct rs_alloc_wrong *w)
+{
+	struct rs_race_counts n;
+	rs_race_count(&n);
+	if (n.pages >= FREED_PAGES)
+		return false;
+	rs_race_was_freed(w->block, w->size, w->free_stack, w->free_thread);
+	return true;
+}
 
 static void known(struct rs_thread *t) { t->race = rs_race_thread(t->number); }
 
@@ -208,6 +240,7 @@ bool rs_guard_race_on(void)
 	}
 	rs_race_fork_begins(); /* what comes by channels may come from anywhere */
 	rs_region_each(known);
+	rs_alloc_each_kept(was_freed);
 	rs_config.races = RS_RACES_FULL;
 	rs_config.all = 1;
 	return true;

@@ -183,6 +183,35 @@ void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size)
 	rs_race_unlock(&heap_lock);
 }
 
+/* Only so many are known as freed; under the lock. */
+static void keep_freed(uint32_t i)
+{
+	uint32_t at = freed_at++ % MAX_FREED, old = freed[at].block;
+	if (old && block(old)->lives && block(old)->freed && block(old)->seq == freed[at].seq) {
+		rs_race_floor_stamp(&block(old)->clock); /* whoever gets these bytes knows it all the same */
+		if (block(old)->size < UNMAPS_FROM)
+			rs_race_set_freed(block(old)->addr, end_of(block(old)), false);
+		drop(old);
+	}
+	freed[at].block = i;
+	freed[at].seq = block(i)->seq;
+}
+
+void rs_race_was_freed(uint64_t addr, uint64_t size, uint32_t stack, uint32_t thread)
+{
+	if (!size || size >= UNMAPS_FROM || addr + size < addr || !rs_race_lock(&heap_lock))
+		return;
+	if (!within(addr, addr + size, false)) {
+		add(&(struct block){.addr = addr, .size = size, .freed = 1, .free_stack = stack, .free_thread = thread});
+		uint32_t i = within(addr, addr + size, true);
+		if (i) {
+			keep_freed(i);
+			rs_race_set_freed(addr, addr + size, true);
+		}
+	}
+	rs_race_unlock(&heap_lock);
+}
+
 void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t kind)
 {
 	(void)kind;
@@ -204,15 +233,7 @@ void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t 
 		b->free_stack = stack;
 		b->free_thread = t->quick.number;
 		rs_race_give(&b->clock, t);
-		uint32_t at = freed_at++ % MAX_FREED, old = freed[at].block;
-		if (old && block(old)->lives && block(old)->freed && block(old)->seq == freed[at].seq) {
-			rs_race_floor_stamp(&block(old)->clock); /* whoever gets these bytes knows it all the same */
-			if (block(old)->size < UNMAPS_FROM)
-				rs_race_set_freed(block(old)->addr, end_of(block(old)), false);
-			drop(old);
-		}
-		freed[at].block = i;
-		freed[at].seq = b->seq;
+		keep_freed(i);
 	}
 	rs_race_unlock(&heap_lock);
 }
