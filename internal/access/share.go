@@ -40,7 +40,7 @@ func (t *Teller) table(p *engine.Process) uint64 {
 // sharedSites gives what is patched from the start: what orders threads, and the system calls, which must be made with all memory open.
 func (t *Teller) sharedSites(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	switch m.Kind {
-	case engine.Libc:
+	case engine.Libc, engine.Loader: // the loader's say what of memory is another's from then on
 		return syscallSites(p, m)
 	case engine.Program, engine.Library:
 	default:
@@ -122,11 +122,31 @@ func (t *Teller) sharedOne(p *engine.Process, m *engine.Module, at uint64) (patc
 		return nil, false
 	}
 	s := &sharedSite{p: p, m: m, at: at}
-	if s.data, _ = dataOf(&in.Inst); s.data&lanes != 0 || leftOut(m) && !orders(&in.Inst, s.data) {
+	if s.data, _ = dataOf(&in.Inst); s.data&lanes != 0 || (leftOut(m) || linked(m, &in)) && !orders(&in.Inst, s.data) {
 		s.data = 0
 	}
 	_, err := s.compile()
 	return s, err == nil
+}
+
+// linked says that all an instruction accesses is the loader's table of addresses, which it fills in at the first call of each function, told to nobody.
+func linked(m *engine.Module, in *engine.Insn) bool {
+	for _, mem := range in.Inst.Mems() {
+		if mem.Kind&x86.MemStack != 0 {
+			continue
+		}
+		if mem.Base != x86.RIP || mem.Index != x86.NoReg || mem.Access != x86.Read {
+			return false
+		}
+		at := in.At + uint64(in.Inst.Len) + uint64(mem.Disp) - m.Bias
+		for _, name := range []string{".got.plt", ".got"} {
+			if b, addr, ok := m.Image.Section(name); ok && at-addr < uint64(len(b)) {
+				return true
+			}
+		}
+		return false
+	}
+	return false
 }
 
 // A sharedSite is the recipe of an instruction whose accesses are looked up in the table of pages: those to pages that are judged are told, and made by the mirror.
