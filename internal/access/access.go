@@ -242,25 +242,25 @@ func storeBy(in *x86.Inst, data uint64, by func(base x86.Reg) bool) uint64 {
 // found by a register.) What is taken for it wrongly is a place of the frame where no races are found.
 type inlined struct {
 	end  uint64
-	last *site // which writes to the frame
+	last *uint64 // data of the site that writes to the frame
 	data uint64
 	done bool // the store is another one
 }
 
-// add takes an instruction's data and its site.
-func (c *inlined) add(in *x86.Inst, data uint64, s *site) {
+// add takes an instruction's data and its site's.
+func (c *inlined) add(in *x86.Inst, data uint64, site *uint64) {
 	switch as := asFrameStore(in, data); {
 	case data&(atomic*(1+1<<16)) != 0:
 		c.done = true
 	case as != data:
-		c.last, c.data = s, as&^data
+		c.last, c.data = site, as&^data
 	}
 }
 
 // close tells what it was.
 func (c *inlined) close() {
-	if c.last != nil && !c.done && c.last.data&fenced == 0 {
-		c.last.data |= c.data
+	if c.last != nil && !c.done && *c.last&fenced == 0 {
+		*c.last |= c.data
 	}
 	*c = inlined{}
 }
@@ -283,11 +283,12 @@ type Teller struct {
 	itself []string       // modules that tell their accesses themselves
 	// by build ID: Image.AtomicStores, which takes long where there is much debug information
 	stores map[string][]image.AtomicStore
+	vptrs  map[string]map[uint64]uint64 // of what is shared: by build ID and path, by link-time address, the data of stores of vptrs
 }
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
 func New(races bool) *Teller {
-	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}}
+	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}}
 }
 
 // Start is the engine.Client's.
@@ -348,7 +349,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 			sites = append(sites, patch.Site{At: i.At, Recipe: last})
 			if is && store.Inlined {
 				open.end = store.Hi
-				open.add(&i.Inst, data, last)
+				open.add(&i.Inst, data, &last.data)
 			}
 		}
 		return true

@@ -2,11 +2,14 @@ package access
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/syscalls"
@@ -40,32 +43,71 @@ func (t *Teller) table(p *engine.Process) uint64 {
 // sharedSites gives what is patched from the start: what orders threads, and the system calls, which must be made with all memory open.
 func (t *Teller) sharedSites(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	switch m.Kind {
-	case engine.Libc:
+	case engine.Libc, engine.Loader: // the loader's say what of memory is another's from then on
 		return syscallSites(p, m)
 	case engine.Program, engine.Library:
 	default:
 		return nil
 	}
-	type candidate struct {
-		at, data uint64
-		length   int
-	}
-	var last candidate // the instruction before, if it is a plain store
+	var all []*sharedSite
+	var last *sharedSite // the instruction before, if it may be a store to an atomic
+	var open inlined
+	length, scope, stores := 0, scopeOf(m), t.storesOf(m)
+	vptrs, kept := newVptrs(m.Image, m.Bias), map[uint64]uint64{}
 	m.Instructions(func(i *engine.Insn) bool {
 		if i.Inst.Op == "syscall" {
 			sites = append(sites, patch.Site{At: i.At, Recipe: syscalls.Recipe{Next: i.At + uint64(i.Inst.Len), Hook: p.Func(wire.PatchFuncSyscallHook)}})
 		}
-		data, _ := dataOf(&i.Inst)
-		if data == fence && last.data == write && last.at+uint64(last.length) == i.At {
-			sites = append(sites, patch.Site{At: last.at, Recipe: &sharedSite{p: p, m: m, at: last.at, data: write | fenced, always: true}})
+		data, _ := scope.of(&i.Inst)
+		vptr := vptrs.stores(&i.Inst, data)
+		vptrs.follow(&i.Inst, i.At)
+		if i.At-m.Bias >= open.end {
+			open.close()
 		}
-		last = candidate{i.At, data, i.Inst.Len}
-		if data&lanes == 0 && orders(&i.Inst, data) {
-			sites = append(sites, patch.Site{At: i.At, Recipe: &sharedSite{p: p, m: m, at: i.At, data: data, always: true}})
+		store, is := image.AtomicStore{}, false
+		if data != 0 {
+			if store, is = storeAt(stores, i.At-m.Bias); is {
+				data = asStore(&i.Inst, data)
+			}
+		}
+		if vptr != 0 && !is {
+			kept[i.At-m.Bias] = vptr
+		}
+		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data == write {
+			last.data |= fenced
+		}
+		last, length = nil, i.Inst.Len
+		if data == write || is && data != 0 || orders(&i.Inst, data) {
+			last = &sharedSite{p: p, m: m, at: i.At, data: data, always: true}
+			if n := len(all); n > 0 && !all[n-1].ordering() && (open.last == nil || open.last != &all[n-1].data) {
+				all = all[:n-1]
+			}
+			all = append(all, last)
+			if is && store.Inlined {
+				open.end = store.Hi
+				open.add(&i.Inst, data, &last.data)
+			}
 		}
 		return true
 	})
+	open.close()
+	for _, s := range all {
+		if s.ordering() {
+			sites = append(sites, patch.Site{At: s.at, Recipe: s})
+		}
+	}
+	slices.SortFunc(sites, func(a, b patch.Site) int { return cmp.Compare(a.At, b.At) })
+	t.mu.Lock()
+	t.vptrs[vptrsKey(m)] = kept
+	t.mu.Unlock()
 	return sites
+}
+
+func vptrsKey(m *engine.Module) string { return m.BuildID + " " + m.Path }
+
+// ordering says whether the instruction may order threads, as far as is known.
+func (s *sharedSite) ordering() bool {
+	return s.data&lanes != 0 || s.data&((atomic|fence|fenced)*(1+1<<16)) != 0
 }
 
 // window is how far before a `syscall` instruction its number is looked for.
@@ -122,11 +164,36 @@ func (t *Teller) sharedOne(p *engine.Process, m *engine.Module, at uint64) (patc
 		return nil, false
 	}
 	s := &sharedSite{p: p, m: m, at: at}
-	if s.data, _ = dataOf(&in.Inst); s.data&lanes != 0 || leftOut(m) && !orders(&in.Inst, s.data) {
+	if s.data, _ = scopeOf(m).of(&in.Inst); (s.data&lanes != 0 || linked(m, &in)) && !orders(&in.Inst, s.data) {
 		s.data = 0
 	}
+	t.mu.Lock()
+	if vptr := t.vptrs[vptrsKey(m)][at-m.Bias]; vptr != 0 {
+		s.data = vptr
+	}
+	t.mu.Unlock()
 	_, err := s.compile()
 	return s, err == nil
+}
+
+// linked says that all an instruction accesses is the loader's table of addresses, which it fills in at the first call of each function, told to nobody.
+func linked(m *engine.Module, in *engine.Insn) bool {
+	for _, mem := range in.Inst.Mems() {
+		if mem.Kind&x86.MemStack != 0 {
+			continue
+		}
+		if mem.Base != x86.RIP || mem.Index != x86.NoReg || mem.Access != x86.Read {
+			return false
+		}
+		at := in.At + uint64(in.Inst.Len) + uint64(mem.Disp) - m.Bias
+		for _, name := range []string{".got.plt", ".got"} {
+			if b, addr, ok := m.Image.Section(name); ok && at-addr < uint64(len(b)) {
+				return true
+			}
+		}
+		return false
+	}
+	return false
 }
 
 // A sharedSite is the recipe of an instruction whose accesses are looked up in the table of pages: those to pages that are judged are told, and made by the mirror.

@@ -1,5 +1,6 @@
 /* barrier.c: POSIX barriers. Each arrival and each departure is an event; a wait is announced unless this is the thread that fills it. */
 #include "guardsync.h"
+#include "opened.h"
 #include "sync.h"
 
 /* glibc's struct pthread_barrier; pthread.h only has its size. */
@@ -28,6 +29,7 @@ static void check_destroyed(struct rs_thread *t, pthread_barrier_t *b, struct rs
 
 RS_EXPORT int pthread_barrier_init(pthread_barrier_t *b, const pthread_barrierattr_t *attr, unsigned count)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	int r = REAL(pthread_barrier_init)(b, attr, count);
 	if (!t)
@@ -44,6 +46,7 @@ RS_EXPORT int pthread_barrier_init(pthread_barrier_t *b, const pthread_barrierat
 RS_EXPORT int pthread_barrier_wait(pthread_barrier_t *b)
 {
 	RS_GUARDED(rs_guard_barrier_wait(b, RS_SITE_SP(RS_SITE)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_barrier_wait)(b);
@@ -68,6 +71,7 @@ RS_EXPORT int pthread_barrier_destroy(pthread_barrier_t *b)
 {
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_barrier_settle(b, RS_SITE_SP(RS_SITE));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_barrier_destroy)(b);

@@ -4,7 +4,7 @@
  * What these files export is of protected visibility: such names are taken away from the library's symbols where not all accesses are told (internal/agent/embed.go), so that they cost nothing. */
 #ifndef RS_CALLED_H
 #define RS_CALLED_H
-#include "agent.h"
+#include "opened.h"
 #include <stdio.h>
 
 #define RS_TOLD __attribute__((visibility("protected")))
@@ -38,6 +38,7 @@ struct rs_called_real { const char *name; void **to; };
 /* The first thing in such a definition: c is who calls. */
 #define RS_CALL(name) \
 	RS_NEED(name); \
+	RS_OPENS(); \
 	struct rs_called c = RS_CALLED()
 
 static inline size_t rs_length(const char *s)
@@ -74,6 +75,9 @@ void rs_stream_reads(FILE *f) __attribute__((visibility("hidden")));
 
 /* module.c: whether pc is in a module whose accesses are not told, so that none are told that are made for it. */
 bool rs_left_out(uintptr_t pc) __attribute__((visibility("hidden")));
+/* Of those, glibc's and the agent's own, whose instructions stay as they are. */
+bool rs_not_patched(uintptr_t pc) __attribute__((visibility("hidden")));
+bool rs_is_glibc(const char *path) __attribute__((visibility("hidden")));
 
 /* kernel.c: whether the system call n reads or writes memory that is known. */
 bool rs_kernel_has(unsigned n) __attribute__((visibility("hidden")));

@@ -8,6 +8,7 @@
  * were *not* signalled is what is left in group 1 plus the size of group 2 (glibc's own reckoning before it switches groups).
  */
 #include "guardquick.h"
+#include "opened.h"
 #include "sync.h"
 
 enum { SHARED = 1, DESTROYED = 4, WAITERS = 3 /* shift */ };
@@ -168,6 +169,7 @@ static int really(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct
 int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, struct rs_site at)
 {
 	RS_GUARDED(rs_guard_cond_wait(c, m, clock, abstime, RS_SITE_SP(at)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return really(c, m, clock, abstime);
@@ -205,6 +207,7 @@ int rs_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct 
 int rs_cond_signal(pthread_cond_t *c, bool all, struct rs_site at)
 {
 	RS_GUARDED(rs_guard_cond_signal(c, all, RS_SITE_SP(at)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t && RS_UNLIKELY(rs_config.all || wrefs_of(c) & DESTROYED)) {
 		rs_sync_ready(t);
@@ -222,6 +225,7 @@ int rs_cond_signal(pthread_cond_t *c, bool all, struct rs_site at)
 
 int rs_cond_init(pthread_cond_t *c, const pthread_condattr_t *attr, unsigned flags, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	int r = REAL(pthread_cond_init)(c, attr);
 	if (t && r == 0) {
@@ -233,6 +237,7 @@ int rs_cond_init(pthread_cond_t *c, const pthread_condattr_t *attr, unsigned fla
 
 int rs_cond_destroy(pthread_cond_t *c, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_cond_destroy)(c);

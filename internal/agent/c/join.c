@@ -1,5 +1,6 @@
 /* join.c: joining, detaching, cancelling and naming threads. The handles that a program passes may be of threads that are long gone: what is
  * known of them comes from our own table, never from the memory that a pthread_t points to. */
+#include "opened.h"
 #include "core.h"
 #include "guardlog.h"
 #include "guardsync.h"
@@ -176,6 +177,7 @@ static int try_first(struct join *j, pthread_t handle, void **value)
 
 static __attribute__((noinline)) int join(pthread_t handle, void **value, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_join(handle, value);
@@ -203,6 +205,7 @@ RS_EXPORT int pthread_join(pthread_t handle, void **value)
 
 static __attribute__((noinline)) int try_join(pthread_t handle, void **value, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_tryjoin_np(handle, value);
@@ -222,6 +225,7 @@ RS_EXPORT int pthread_tryjoin_np(pthread_t handle, void **value)
 
 static __attribute__((noinline)) int timed_join(pthread_t handle, void **value, const struct timespec *until, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_timedjoin_np(handle, value, until);
@@ -249,6 +253,7 @@ RS_EXPORT int pthread_timedjoin_np(pthread_t handle, void **value, const struct 
 
 static __attribute__((noinline)) int clock_join(pthread_t handle, void **value, clockid_t clock, const struct timespec *until, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.pthread_clockjoin_np(handle, value, clock, until);
@@ -274,6 +279,7 @@ RS_EXPORT int pthread_clockjoin_np(pthread_t handle, void **value, clockid_t clo
 
 static __attribute__((noinline)) int join_c11(thrd_t handle, int *value, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return rs_real.thrd_join(handle, value);
@@ -401,6 +407,7 @@ RS_EXPORT int pthread_cancel(pthread_t handle)
 
 RS_EXPORT int pthread_setname_np(pthread_t handle, const char *name)
 {
+	RS_OPENS();
 	int r = rs_real.pthread_setname_np(handle, name);
 	struct rs_thread *t = rs_self();
 	if (!t || r != 0)

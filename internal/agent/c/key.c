@@ -2,6 +2,7 @@
  *
  * A destructor is wrapped by a stub that stands for it for good, so that a destructor called while its key is being deleted is still the
  * right one. No interface shows the program the address. */
+#include "opened.h"
 #include "proc.h"
 
 #define STUBS 1024
@@ -89,12 +90,14 @@ static void delete(uint32_t key)
 
 RS_EXPORT int pthread_key_create(pthread_key_t *key, void (*destructor)(void *))
 {
+	RS_OPENS();
 	return create(RS_REAL(pthread_key_create), 0, key, destructor);
 }
 RS_ALIAS(__pthread_key_create, pthread_key_create);
 
 RS_EXPORT int tss_create(tss_t *key, tss_dtor_t destructor)
 {
+	RS_OPENS();
 	return create(RS_REAL(tss_create), thrd_success, key, destructor);
 }
 

@@ -159,6 +159,7 @@ RS_TELLS(int, __vsprintf_chk, (char *p, int flag, size_t room, const char *forma
 	RS_TOLD int name params \
 	{ \
 		RS_NEED(by); \
+		RS_OPENS(); \
 		struct rs_called c = RS_CALLED(); \
 		va_list v; \
 		va_start(v, last); \

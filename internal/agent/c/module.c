@@ -118,16 +118,16 @@ static void say(struct rs_thread *t, const struct rs_module *m, uintptr_t end, c
 
 /* By the beginnings of their names, as internal/access has them, and internal/engine what is glibc's. */
 static const char *const left_out_names[] = {"libstdc++.so", "libgcc_s.so", "libm.so", "libm-2.", "libgomp.so", "libomp.so", "libiomp5.so", "libc.so.", "libc-2.", "libpthread", "ld-linux", "ld-2.", "libripstop.so"};
-enum { LEFT_OUT = 16 };
-static struct { uintptr_t base, end; } left_out[LEFT_OUT]; /* end 0: free */
+enum { LEFT_OUT = 16, PATCHED = 7 }; /* PATCHED: so many of them are not glibc's, nor ours */
+static struct { uintptr_t base, end; bool glibc; } left_out[LEFT_OUT]; /* end 0: free; glibc: or ours */
 
-static bool is_left_out(const char *path)
+static bool begins(const char *path, size_t from, size_t to)
 {
 	const char *name = path;
 	for (const char *s = path; *s; s++)
 		if (*s == '/')
 			name = s + 1;
-	for (size_t i = 0; i < sizeof left_out_names / sizeof *left_out_names; i++) {
+	for (size_t i = from; i < to; i++) {
 		const char *a = left_out_names[i], *b = name;
 		while (*a && *a == *b)
 			a++, b++;
@@ -137,12 +137,16 @@ static bool is_left_out(const char *path)
 	return false;
 }
 
+bool rs_is_glibc(const char *path) { return begins(path, PATCHED, sizeof left_out_names / sizeof *left_out_names); }
+static bool is_left_out(const char *path) { return begins(path, 0, sizeof left_out_names / sizeof *left_out_names); }
+
 /* Locked. One too many is as if it were the program's. */
-static void leave_out(uintptr_t base, uintptr_t end)
+static void leave_out(uintptr_t base, uintptr_t end, bool glibc)
 {
 	for (unsigned i = 0; i < LEFT_OUT; i++)
 		if (!left_out[i].end) {
 			left_out[i].base = base;
+			left_out[i].glibc = glibc;
 			__atomic_store_n(&left_out[i].end, end, __ATOMIC_RELEASE);
 			return;
 		}
@@ -160,6 +164,14 @@ bool rs_left_out(uintptr_t pc)
 	for (unsigned i = 0; i < LEFT_OUT; i++)
 		if (pc < __atomic_load_n(&left_out[i].end, __ATOMIC_ACQUIRE) && pc >= left_out[i].base)
 			return true;
+	return false;
+}
+
+bool rs_not_patched(uintptr_t pc)
+{
+	for (unsigned i = 0; i < LEFT_OUT; i++)
+		if (pc < __atomic_load_n(&left_out[i].end, __ATOMIC_ACQUIRE) && pc >= left_out[i].base)
+			return left_out[i].glibc;
 	return false;
 }
 
@@ -232,7 +244,7 @@ static void add(struct rs_thread *t, const struct object *o)
 	set_path(q, o);
 	/* An allocator of the program's reads and writes blocks that are free. Its atomics are told, as of the others (internal/access). */
 	if (o->name && o->name[0] && (is_left_out((const char *)q->path) || (uintptr_t)rs_real.malloc - o->base < o->end - o->base))
-		leave_out(o->base, o->end);
+		leave_out(o->base, o->end, rs_is_glibc((const char *)q->path));
 	if (t)
 		say(t, m, o->end, q);
 	__atomic_store_n(&m->end, o->end, __ATOMIC_RELEASE);

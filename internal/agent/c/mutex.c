@@ -15,6 +15,7 @@
 #include "guardquick.h"
 #include "guardsync.h"
 #include "mutexquick.h"
+#include "opened.h"
 #include "sync.h"
 
 enum { KNOWN = TYPE | ROBUST | INHERIT | PROTECT | PSHARED | ELISION | NO_ELISION, DESTROYED = -1, TID_MASK = 0x3fffffff };
@@ -206,6 +207,7 @@ static int try(pthread_mutex_t *m, int kind)
 
 static __attribute__((noinline)) int take(struct rs_thread *t, pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
+	RS_OPENS();
 	rs_sync_ready(t);
 	t->slow = !__atomic_load_n(&rs_quick, __ATOMIC_ACQUIRE) || !t->held || rs_guard_on;
 	int kind = kind_of(m);
@@ -334,14 +336,9 @@ int rs_mutex_timedlock(pthread_mutex_t *m, int clock, const struct timespec *abs
 
 /* --- giving back ----------------------------------------------------------------------------------------------------------------------------- */
 
-static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
+static __attribute__((noinline)) int give_any(pthread_mutex_t *m, struct rs_site at)
 {
-	int quick = rs_guard_on ? rs_guard_mutex_quick_unlock(m) : 0;
-	if (quick == RS_GUARD_GIVEN) {
-		RS_NO_REGISTERS();
-		return 0;
-	}
-	RS_GUARDED(quick == RS_GUARD_GIVEN_WAKE_ALL ? rs_guard_mutex_wake_all(m) : quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_unlock)(m);
@@ -367,6 +364,17 @@ static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 	if (r == EINVAL)
 		check_kind(t, m, r, rs_site_stack(t, at));
 	return r;
+}
+
+static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
+{
+	int quick = rs_guard_on ? rs_guard_mutex_quick_unlock(m) : 0;
+	if (quick == RS_GUARD_GIVEN) {
+		RS_NO_REGISTERS();
+		return 0;
+	}
+	RS_GUARDED(quick == RS_GUARD_GIVEN_WAKE_ALL ? rs_guard_mutex_wake_all(m) : quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
+	return give_any(m, at);
 }
 
 /* As the end of quick_unlock, where the moment has something to say of its site. */
@@ -438,6 +446,7 @@ static void check_init(struct rs_thread *t, pthread_mutex_t *m, struct rs_site a
 
 int rs_mutex_init(pthread_mutex_t *m, const pthread_mutexattr_t *attr, unsigned flags, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_init)(m, attr);
@@ -469,6 +478,7 @@ static void check_destroy(struct rs_thread *t, pthread_mutex_t *m, int result, u
 
 int rs_mutex_destroy(pthread_mutex_t *m, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_mutex_destroy)(m);
@@ -575,6 +585,7 @@ RS_EXPORT int pthread_mutex_destroy(pthread_mutex_t *m) { return rs_mutex_destro
 
 RS_EXPORT int pthread_mutex_consistent(pthread_mutex_t *m)
 {
+	RS_OPENS();
 	int r = REAL(pthread_mutex_consistent)(m);
 	struct rs_thread *t = r == EINVAL ? rs_self() : NULL;
 	if (t)
@@ -585,6 +596,7 @@ RS_EXPORT int pthread_mutex_consistent(pthread_mutex_t *m)
 /* Takes and gives back the mutex inside glibc without an owner: nothing that others could wait for longer than a moment. */
 RS_EXPORT int pthread_mutex_setprioceiling(pthread_mutex_t *m, int ceiling, int *old)
 {
+	RS_OPENS();
 	int r = REAL(pthread_mutex_setprioceiling)(m, ceiling, old);
 	struct rs_thread *t = r == EINVAL ? rs_self() : NULL;
 	if (t)

@@ -3,6 +3,7 @@
  * Who runs an initialiser "holds" the once, so that a circle through it can be seen. The initialiser is the program's code: it may
  * throw, be cancelled, jump away. pthread_once therefore gets a routine of ours, which calls the program's in a guarded frame.
  */
+#include "opened.h"
 #include "sync.h"
 #include "core.h"
 #include "guardsync.h"
@@ -79,13 +80,17 @@ static void routine(void)
 	run->g.undo = undone;
 	hold(t, run->obj, RS_OBJECT_ONCE, run->stack);
 	rs_guard_push(t, &run->g);
+	uintptr_t opened = rs_share_on ? rs_share_enter_handler() : 0;
 	rs_guarded(run->routine, 0, 0, 0, 0);
+	if (opened)
+		rs_share_leave_handler(opened);
 	rs_guard_pop(t, &run->g);
 	let_go(t, run->obj, RS_OBJECT_ONCE, true);
 }
 
 int rs_once(pthread_once_t *once, void (*program_routine)(void), struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	bool makes = false;
 	if (rs_guard_on && t) {
@@ -170,6 +175,7 @@ static int real_acquire(uint64_t *g) { return REAL(__cxa_guard_acquire) ? rs_rea
 int __cxa_guard_acquire(uint64_t *g);
 RS_EXPORT int __cxa_guard_acquire(uint64_t *g)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return real_acquire(g);
@@ -206,6 +212,7 @@ RS_EXPORT int __cxa_guard_acquire(uint64_t *g)
 
 static void guard_end(uint64_t *g, bool done)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	void (*real)(uint64_t *) = done ? REAL(__cxa_guard_release) : REAL(__cxa_guard_abort);
 	if (t) {

@@ -6,6 +6,7 @@
 #include "guardquick.h"
 #include "guardsync.h"
 #include "rwlockquick.h"
+#include "opened.h"
 #include "sync.h"
 
 enum { WRLOCKED = 2, READERS = 3 /* shift */ };
@@ -121,6 +122,7 @@ static inline int try(pthread_rwlock_t *rw, bool write)
 static int take(pthread_rwlock_t *rw, bool write, int op, int clock, const struct timespec *abstime, struct rs_site at)
 {
 	RS_GUARDED(rs_guard_rwlock_lock(rw, write, op == LOCK ? RS_GUARD_LOCK : RS_GUARD_TIMED, clock, abstime, RS_SITE_SP(at)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	unsigned mode = write ? RS_MODE_EXCLUSIVE : RS_MODE_SHARED;
 	unsigned how = op == LOCK ? RS_HOW_BLOCK : RS_HOW_TIMED;
@@ -166,6 +168,7 @@ static int take(pthread_rwlock_t *rw, bool write, int op, int clock, const struc
 static int take_try(pthread_rwlock_t *rw, bool write, struct rs_site at)
 {
 	RS_GUARDED(rs_guard_rwlock_lock(rw, write, RS_GUARD_TRY, -1, NULL, RS_SITE_SP(at)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -231,6 +234,7 @@ RS_EXPORT int pthread_rwlock_clockwrlock(pthread_rwlock_t *rw, clockid_t clock, 
 
 static APART int unlock_any(pthread_rwlock_t *rw)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_unlock)(rw);
@@ -273,6 +277,7 @@ RS_EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *rw)
 
 RS_EXPORT int pthread_rwlock_init(pthread_rwlock_t *rw, const pthread_rwlockattr_t *attr)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_init)(rw, attr);
@@ -313,6 +318,7 @@ static void check_destroy(struct rs_thread *t, pthread_rwlock_t *rw, uint32_t st
 
 RS_EXPORT int pthread_rwlock_destroy(pthread_rwlock_t *rw)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_rwlock_destroy)(rw);

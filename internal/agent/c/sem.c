@@ -10,6 +10,7 @@
 #include "guardquick.h"
 #include "guardsync.h"
 #include "semquick.h"
+#include "opened.h"
 #include "sync.h"
 #include <fcntl.h>
 #include <stdarg.h>
@@ -92,6 +93,7 @@ static void cancelled(struct rs_thread *t, struct rs_guard *g) { rs_want_end(t, 
 static int wait_for(sem_t *sem, int op, clockid_t clock, const struct timespec *abstime, struct rs_site at)
 {
 	RS_GUARDED(rs_guard_sem_wait(sem, op == WAIT ? RS_GUARD_LOCK : RS_GUARD_TIMED, op == CLOCK ? clock : -1, abstime, RS_SITE_SP(at)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t || (op != WAIT && !rs_valid_timeout(abstime)) || (op == CLOCK && (clock < 0 || !rs_valid_clock(clock))))
 		return really(sem, op, clock, abstime);
@@ -141,6 +143,7 @@ RS_EXPORT int sem_clockwait(sem_t *sem, clockid_t clock, const struct timespec *
 
 static APART int try_any(sem_t *sem)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -194,6 +197,7 @@ static void posting(struct rs_thread *t, sem_t *sem, struct rs_site at)
 
 static APART int post_any(sem_t *sem)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -232,6 +236,7 @@ RS_EXPORT int sem_post(sem_t *sem)
 RS_EXPORT int sem_getvalue(sem_t *sem, int *value)
 {
 	RS_GUARDED(rs_guard_sem_value(sem, value, RS_SITE_SP(RS_SITE)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -244,6 +249,7 @@ RS_EXPORT int sem_getvalue(sem_t *sem, int *value)
 
 RS_EXPORT int sem_init(sem_t *sem, int shared, unsigned value)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	int r = REAL(sem_init)(sem, shared, value);
 	if (!t)
@@ -265,6 +271,7 @@ RS_EXPORT int sem_init(sem_t *sem, int shared, unsigned value)
 
 RS_EXPORT int sem_destroy(sem_t *sem)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(sem_destroy)(sem);

@@ -7,6 +7,7 @@
 #include <asm/prctl.h>
 #include <errno.h>
 #include <linux/memfd.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -30,30 +31,35 @@ static bool retired;
 /* --- blocks ----------------------------------------------------------------------------------------------------------------------- */
 
 static uintptr_t address(uint32_t page) { return rs_share.base + ((uintptr_t)page << SHARE_PAGE_BITS); }
-static size_t bytes_of(const struct share_block *b) { return (size_t)b->pages << SHARE_PAGE_BITS; }
 
 struct share_block *rs_share_block(uintptr_t p)
 {
+	if (!rs_share_has(p)) {
+		for (uint32_t i = 1; rs_share_bits(p) & SHARE_GLOBAL && i < used_blocks; i++)
+			if (blocks[i].at && p - blocks[i].at < rs_share_bytes(&blocks[i]))
+				return &blocks[i];
+		return NULL;
+	}
 	uint32_t i = block_of[(p - rs_share.base) >> SHARE_PAGE_BITS];
 	return i ? &blocks[i] : NULL;
 }
 
 long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key)
 {
-	uintptr_t at = address(b->page);
-	uint8_t *t = rs_share.table + (at >> SHARE_PAGE_BITS);
+	uintptr_t at = rs_share_address(b);
+	uint8_t *t = rs_share.table + (at >> SHARE_PAGE_BITS), global = b->at ? SHARE_GLOBAL : 0;
 	/* An instruction that sees the state goes by the mirror, whatever the key: so the state first where the page is closed, last where it is opened. */
 	bool judged = state == SHARE_SHARED;
 	for (uint32_t i = 0; judged && i < b->pages; i++)
-		__atomic_store_n(&t[i], 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&t[i], global | SHARE_JUDGED, __ATOMIC_RELAXED);
 	if (key != b->key) {
-		long r = RS_SYS4(SYS_pkey_mprotect, at, bytes_of(b), PROT_READ | PROT_WRITE, key);
+		long r = RS_SYS4(SYS_pkey_mprotect, at, rs_share_bytes(b), PROT_READ | PROT_WRITE, key);
 		if (r < 0)
 			return r;
 		b->key = key;
 	}
 	for (uint32_t i = 0; !judged && b->state == SHARE_SHARED && i < b->pages; i++)
-		__atomic_store_n(&t[i], 0, __ATOMIC_RELAXED);
+		__atomic_store_n(&t[i], global, __ATOMIC_RELAXED);
 	b->state = (uint8_t)state;
 	return 0;
 }
@@ -106,6 +112,54 @@ static uint32_t take_run(uint32_t pages, uint32_t align)
 	return page;
 }
 
+struct share_block *rs_share_block_new(uint32_t pages, uint32_t align)
+{
+	uint32_t i = free_blocks ? free_blocks : used_blocks < BLOCKS ? used_blocks : 0, page = i ? take_run(pages, align) : ~0u;
+	if (page == ~0u)
+		return NULL;
+	struct share_block *b = &blocks[i];
+	if (i == free_blocks)
+		free_blocks = b->next;
+	else
+		used_blocks++;
+	/* As it was given back its key may be any; 0xff is none. */
+	*b = (struct share_block){.page = page, .pages = pages, .state = SHARE_OPEN, .key = 0xff};
+	for (uint32_t k = 0; k < pages; k++)
+		block_of[page + k] = i;
+	return b;
+}
+
+void rs_share_block_free(struct share_block *b)
+{
+	for (uint32_t k = 0; k < b->pages; k++)
+		block_of[b->page + k] = 0;
+	give_run(b->page, b->pages);
+	b->state = SHARE_FREE;
+	b->at = 0;
+	b->next = free_blocks;
+	free_blocks = (uint32_t)(b - blocks);
+}
+
+struct share_block *rs_share_block_split(struct share_block *b, uint32_t n)
+{
+	uint32_t i = free_blocks ? free_blocks : used_blocks < BLOCKS ? used_blocks : 0;
+	if (!i)
+		return NULL;
+	struct share_block *c = &blocks[i];
+	if (i == free_blocks)
+		free_blocks = c->next;
+	else
+		used_blocks++;
+	*c = *b;
+	c->page += n;
+	c->pages -= n;
+	c->at += b->at ? (uintptr_t)n << SHARE_PAGE_BITS : 0;
+	b->pages = n;
+	for (uint32_t k = 0; k < c->pages; k++)
+		block_of[c->page + k] = i;
+	return c;
+}
+
 /* --- malloc ------------------------------------------------------------------------------------------------------------------------- */
 
 static __typeof__(rs_real) libc; /* what rs_real had */
@@ -120,26 +174,13 @@ static void *get(size_t n, size_t align)
 	struct rs_thread *t = rs_thread_tls;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
-	uint32_t i = free_blocks ? free_blocks : used_blocks < BLOCKS ? used_blocks : 0, page = i ? take_run((uint32_t)pages, (uint32_t)align) : ~0u;
-	if (page != ~0u) {
-		struct share_block *b = &blocks[i];
-		if (i == free_blocks)
-			free_blocks = b->next;
-		else
-			used_blocks++;
-		/* As it was given back its key may be any; 0xff is none. */
-		*b = (struct share_block){.page = page, .pages = (uint32_t)pages, .first = t ? t->number : 0, .key = 0xff};
-		for (uint32_t k = 0; k < b->pages; k++)
-			block_of[page + k] = i;
+	struct share_block *b = rs_share_block_new((uint32_t)pages, (uint32_t)align);
+	if (b) {
+		b->first = t ? t->number : 0;
 		if (rs_share_tag(b, SHARE_UNOWNED, rs_share.key) == 0 || rs_share_tag(b, SHARE_OPEN, 0) == 0)
-			p = (void *)address(page);
-		else {
-			for (uint32_t k = 0; k < b->pages; k++)
-				block_of[page + k] = 0;
-			b->state = SHARE_FREE;
-			b->next = free_blocks;
-			free_blocks = i;
-		}
+			p = (void *)address(b->page);
+		else
+			rs_share_block_free(b);
 	}
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);
@@ -151,16 +192,11 @@ static void put(void *p)
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
 	struct share_block *b = rs_share_block((uintptr_t)p);
-	if (b && address(b->page) == (uintptr_t)p) {
+	if (b && !b->at && address(b->page) == (uintptr_t)p) {
 		/* What is freed reads as zeros, and faults nowhere: of what is accessed after it was freed the detector tells. */
-		RS_SYS3(SYS_madvise, p, bytes_of(b), MADV_REMOVE);
+		RS_SYS3(SYS_madvise, p, rs_share_bytes(b), MADV_REMOVE);
 		rs_share_tag(b, SHARE_OPEN, 0);
-		for (uint32_t k = 0; k < b->pages; k++)
-			block_of[b->page + k] = 0;
-		give_run(b->page, b->pages);
-		b->state = SHARE_FREE;
-		b->next = free_blocks;
-		free_blocks = (uint32_t)(b - blocks);
+		rs_share_block_free(b);
 	}
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);
@@ -171,7 +207,7 @@ static size_t size_of(void *p)
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
 	struct share_block *b = rs_share_block((uintptr_t)p);
-	size_t n = b && address(b->page) == (uintptr_t)p ? bytes_of(b) : 0;
+	size_t n = b && address(b->page) == (uintptr_t)p ? rs_share_bytes(b) : 0;
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);
 	return n;
@@ -289,21 +325,39 @@ static void *sparse(size_t bytes)
 	return (void *)p;
 }
 
+/* Libraries lie at the upper end of the address space, so their mirrors can only be below, and programs that are linked to a fixed address at the lower one. A negative base of GS needs the
+ * instruction (arch_prctl takes none), which the kernel must have allowed. */
+static bool set_away(void)
+{
+	enum { FSGSBASE = 2 };
+	uintptr_t up = 1ul << 45, now = 0;
+	bool fixed = getauxval(AT_PHDR) < up;
+	rs_share.away = fixed || !(getauxval(AT_HWCAP2) & FSGSBASE) ? up : -up;
+	if (rs_share.away == up)
+		return RS_SYS2(SYS_arch_prctl, ARCH_SET_GS, up) == 0;
+	__asm__ volatile("wrgsbase %0" : : "r"(rs_share.away));
+	__asm__ volatile("rdgsbase %0" : "=r"(now));
+	return now == rs_share.away;
+}
+
 static bool make_region(void)
 {
 	long fd = RS_SYS2(SYS_memfd_create, "ripstop-heap", MFD_CLOEXEC);
 	if (fd < 0)
 		return false;
 	long at = -ENOMEM;
-	if (RS_SYS2(SYS_ftruncate, fd, SHARE_BYTES) == 0 && (at = map_shared(0, (int)fd)) > 0 && map_shared((uintptr_t)at - SHARE_AWAY, (int)fd) < 0) {
+	/* The upper one of the two is where the kernel likes it. */
+	bool up = (long)rs_share.away > 0;
+	uintptr_t down = up ? rs_share.away : -rs_share.away;
+	if (RS_SYS2(SYS_ftruncate, fd, SHARE_BYTES) == 0 && (at = map_shared(0, (int)fd)) > 0 && map_shared((uintptr_t)at - down, (int)fd) < 0) {
 		RS_SYS2(SYS_munmap, at, SHARE_BYTES);
 		at = -ENOMEM;
 	}
 	RS_SYS1(SYS_close, fd);
 	if (at < 0)
 		return false;
-	RS_SYS3(SYS_madvise, at, SHARE_BYTES, MADV_DONTDUMP);
-	rs_share.base = (uintptr_t)at - SHARE_AWAY;
+	rs_share.base = up ? (uintptr_t)at - down : (uintptr_t)at;
+	RS_SYS3(SYS_madvise, rs_share.base + rs_share.away, SHARE_BYTES, MADV_DONTDUMP);
 	return true;
 }
 
@@ -316,7 +370,7 @@ static bool make_all(void)
 	rs_share.table = sparse(1ul << (SHARE_TABLE_BITS - SHARE_PAGE_BITS));
 	blocks = sparse(sizeof *blocks * BLOCKS);
 	block_of = sparse(sizeof *block_of * SHARE_PAGES);
-	return rs_share.table && blocks && block_of && make_region() && RS_SYS2(SYS_arch_prctl, ARCH_SET_GS, SHARE_AWAY) == 0 && rs_share_faults();
+	return rs_share.table && blocks && block_of && set_away() && make_region() && rs_share_faults();
 }
 
 uintptr_t rs_share_begin(void)
@@ -353,7 +407,10 @@ void rs_share_attributes(const pthread_attr_t *a)
 
 void rs_share_unwatch(uintptr_t p, size_t n)
 {
-	if (!rs_share.base || p >= rs_share.base + SHARE_BYTES || p + n <= rs_share.base || p + n < p)
+	if (!rs_share.base || !n || p + n < p)
+		return;
+	rs_share_globals_open(p, n);
+	if (p >= rs_share.base + SHARE_BYTES || p + n <= rs_share.base)
 		return;
 	uintptr_t at = p < rs_share.base ? rs_share.base : p, end = p + n < rs_share.base + SHARE_BYTES ? p + n : rs_share.base + SHARE_BYTES;
 	uint64_t mask = rs_os_no_signals();
@@ -362,7 +419,7 @@ void rs_share_unwatch(uintptr_t p, size_t n)
 		struct share_block *b = rs_share_block(at);
 		if (b)
 			rs_share_tag(b, SHARE_OPEN, 0);
-		at = b ? address(b->page) + bytes_of(b) : (at | ((1ul << SHARE_PAGE_BITS) - 1)) + 1;
+		at = b ? address(b->page) + rs_share_bytes(b) : (at | ((1ul << SHARE_PAGE_BITS) - 1)) + 1;
 	}
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);

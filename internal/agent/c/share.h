@@ -1,15 +1,17 @@
 /* share.h: finding what is shared by protection keys, and judging only accesses to that (Aikido, ASPLOS'12; docs/decisions.md, 36): `run --races=shared`.
  *
- * Large blocks of malloc's lie in a region of our own, a shared mapping of a memfd that is mapped a second time at a constant distance, the mirror, which nobody is denied. A block is private
+ * Large blocks of malloc's lie in a region of our own, a shared mapping of a memfd that is mapped a second time at a constant distance, the mirror, which nobody is denied; globals, from when there is a second
+ * thread, are pages of that memfd, too, mapped where they were and at that distance. A block is private
  * to the thread that first touched it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
  * state, tell the detector, and access the mirror by way of GS.
  *
- * share.c has the blocks, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
+ * share.c has the blocks, shareglobal.c those that are globals, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
  * only, and touch no memory of the program's but where they say so. */
 #ifndef RS_SHARE_H
 #define RS_SHARE_H
 #include "core.h"
 #include "calls.h"
+#include "opened.h"
 #include <signal.h>
 #include <ucontext.h>
 struct rs_kernel_action;
@@ -19,8 +21,10 @@ enum { RS_RACES_FULL = 1, RS_RACES_SHARED = 2 };
 
 enum { SHARE_PAGE_BITS = 12, SHARE_TABLE_BITS = 47, SHARE_LEAST = 64 << 10 };
 #define SHARE_BYTES (64ul << 30)
-#define SHARE_AWAY (1ul << 45) /* from the region up to the mirror; arch_prctl takes no negative one */
 #define SHARE_PAGES (SHARE_BYTES >> SHARE_PAGE_BITS)
+
+/* Bits of the table of pages. */
+enum { SHARE_JUDGED = 1, SHARE_GLOBAL = 2 };
 
 /* What a block is. Of one that is UNOWNED and whose first is 0 nobody knows who touched it before. */
 enum share_state { SHARE_FREE, SHARE_UNOWNED, SHARE_PRIVATE, SHARE_SHARED, SHARE_OPEN };
@@ -30,18 +34,22 @@ struct share_block {
 	uint32_t first;            /* UNOWNED: the only thread that may have it for its own: who allocated it; 0: any */
 	uint8_t state, touched;    /* touched: some thread had it for its own, so that there are accesses that nobody was told of */
 	uint8_t key;
+	uint8_t anonymous;         /* at: no file lay behind it */
 	uint32_t next;             /* free list of blocks */
+	uintptr_t at;              /* where the program has it, if not in the region: globals */
 };
 
 extern struct share_region {
 	uintptr_t base;            /* 0: there is none */
-	uint8_t *table;            /* a byte for each page of the address space: 1, the page is judged and has a mirror */
+	uintptr_t away;            /* from memory to its mirror, modulo 2^64: what GS is set to */
+	uint8_t *table;            /* a byte for each page of the address space: SHARE_JUDGED, the page is judged and has a mirror; SHARE_GLOBAL: it is of a block that is not in the region */
 	uint32_t deny;             /* PKRU that denies all our keys */
 	uint8_t key;               /* that of what is shared or nobody's */
 } rs_share RS_HIDDEN;
 extern struct rs_lock rs_share_lock RS_HIDDEN; /* of blocks and keys; signals blocked, but SIGSEGV, which does not come while it is held */
 
 static inline bool rs_share_has(uintptr_t p) { return rs_share.base && p - rs_share.base < SHARE_BYTES; }
+static inline unsigned rs_share_bits(uintptr_t p) { return rs_share.base && !(p >> SHARE_TABLE_BITS) ? __atomic_load_n(&rs_share.table[p >> SHARE_PAGE_BITS], __ATOMIC_RELAXED) : 0; }
 
 static inline uint32_t share_rights(void)
 {
@@ -58,8 +66,15 @@ extern bool rs_race_unsure RS_HIDDEN;
 
 /* At the start of the process, before its code is patched. Gives the address of the table; 0: it is not done here, and all accesses are judged. */
 uintptr_t rs_share_begin(void) RS_HIDDEN;
-/* The block that an address of the region lies in, NULL if there is none. Locked. */
+/* The block that an address lies in, NULL if there is none. Locked. */
 struct share_block *rs_share_block(uintptr_t p) RS_HIDDEN;
+/* A block of so many pages of the region, which read as zeros; not tagged. Locked. NULL: there is no room. */
+struct share_block *rs_share_block_new(uint32_t pages, uint32_t align) RS_HIDDEN;
+void rs_share_block_free(struct share_block *b) RS_HIDDEN;
+/* Makes two of one, the second from its page n on. Locked. NULL: there is no room, and it is as it was. */
+struct share_block *rs_share_block_split(struct share_block *b, uint32_t n) RS_HIDDEN;
+static inline uintptr_t rs_share_address(const struct share_block *b) { return b->at ? b->at : rs_share.base + ((uintptr_t)b->page << SHARE_PAGE_BITS); }
+static inline size_t rs_share_bytes(const struct share_block *b) { return (size_t)b->pages << SHARE_PAGE_BITS; }
 /* Sets what a block is, and who may touch it. Locked. 0, or a negative errno. */
 long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key) RS_HIDDEN;
 /* Calls fn for each block that is not FREE. Locked. */
@@ -69,6 +84,19 @@ void rs_share_unwatch(uintptr_t p, size_t n) RS_HIDDEN;
 /* Nothing is watched any more; why is said once. */
 void rs_share_retire(const char *why) RS_HIDDEN;
 
+/* --- shareglobal.c --------------------------------------------------------------------------------------------------------------- */
+
+/* The calling thread is about to make another. If it is the only one, the variables of all modules but glibc's and ours become shared. */
+void rs_share_globals(void) RS_HIDDEN;
+/* As rs_share_unwatch, of globals alone. Locked. */
+void rs_share_globals_open(uintptr_t p, size_t n) RS_HIDDEN;
+/* Whole pages are no longer there, or something else is. */
+void rs_share_globals_gone(uintptr_t p, size_t n) RS_HIDDEN;
+/* MADV_DONTNEED of them. */
+void rs_share_globals_discard(uintptr_t p, size_t n) RS_HIDDEN;
+/* In a forked child: its own are in the copy of the region at `copy`. */
+void rs_share_globals_child(uintptr_t copy) RS_HIDDEN;
+
 /* --- sharekey.c ------------------------------------------------------------------------------------------------------------------ */
 
 bool rs_share_keys(void) RS_HIDDEN;
@@ -77,6 +105,12 @@ void rs_share_keys_free(void) RS_HIDDEN;
 uint8_t rs_share_key_mine(uint32_t number) RS_HIDDEN;
 /* What the calling thread may touch when code of the program runs on it. 0: everything. */
 uint32_t rs_share_closed(void) RS_HIDDEN;
+/* The calling thread was let by, its accesses are told to nobody, and it goes on. */
+void rs_share_loosen(void) RS_HIDDEN;
+/* Code of the program runs, or is about to. */
+void rs_share_close(void) RS_HIDDEN;
+/* A frame at sp was called by a function of ours that has opened all (RS_OPENS). */
+bool rs_share_opened(uintptr_t sp) RS_HIDDEN;
 /* The calling thread begins, ends. */
 void rs_share_thread_begin(void) RS_HIDDEN;
 void rs_share_thread_end(uint32_t number) RS_HIDDEN;
@@ -102,6 +136,8 @@ bool rs_share_after(struct rs_call *c) RS_HIDDEN;
 /* --- sharefork.c --------------------------------------------------------------------------------------------------------------------- */
 
 void rs_share_before_fork(void) RS_HIDDEN;
+/* Whether of a page that is not there mincore may say so only because it is swapped out. */
+bool rs_share_swaps(void) RS_HIDDEN;
 void rs_share_after_fork(bool child) RS_HIDDEN;
 
 /* In place of movs or stos, whose destination no prefix redirects; data: bits of enum share_string. */

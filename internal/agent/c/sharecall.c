@@ -71,7 +71,7 @@ static void alternate(struct rs_call *c, long *made)
 {
 	const stack_t *want = (const stack_t *)c->arg[0], *spare = rs_share_spare();
 	stack_t now;
-	if (want && (rs_share_has((uintptr_t)want) || RS_SYS4(SYS_rt_sigprocmask, -1, want, NULL, 8) == -EINVAL))
+	if (want && (rs_share_has((uintptr_t)want) || rs_share_bits((uintptr_t)want) & SHARE_GLOBAL || RS_SYS4(SYS_rt_sigprocmask, -1, want, NULL, 8) == -EINVAL))
 		rs_share_unwatch((uintptr_t)want->ss_sp, want->ss_size);
 	else if (want)
 		return; /* for the kernel to refuse */
@@ -125,17 +125,24 @@ bool rs_share_before(struct rs_call *c, long *made)
 	case SYS_madvise:
 		if (rs_share_has(c->arg[0]) && c->arg[2] == MADV_DONTNEED)
 			c->arg[2] = MADV_REMOVE; /* zeros, as of memory that is nobody else's */
+		else if (c->arg[2] == MADV_DONTNEED)
+			rs_share_globals_discard(c->arg[0], c->arg[1]);
+		break;
+	case SYS_munmap:
+		rs_share_globals_gone(c->arg[0], c->arg[1]);
+		rs_share_unwatch(c->arg[0], c->arg[1]);
 		break;
 	case SYS_mprotect:
-	case SYS_munmap:
 	case SYS_mremap:
 	case SYS_remap_file_pages:
 	case SYS_mbind:
 		rs_share_unwatch(c->arg[0], c->arg[1]);
 		break;
 	case SYS_mmap:
-		if (c->arg[3] & MAP_FIXED)
+		if (c->arg[3] & MAP_FIXED) {
+			rs_share_globals_gone(c->arg[0], c->arg[1]);
 			rs_share_unwatch(c->arg[0], c->arg[1]);
+		}
 		break;
 	case SYS_pkey_alloc:
 	case SYS_pkey_mprotect:
@@ -145,14 +152,14 @@ bool rs_share_before(struct rs_call *c, long *made)
 	}
 	if (rs_left_out(c->next))
 		of_libc(c, made);
-	if (!*made)
-		share_set_rights(rs_share_closed());
+	if (!*made && !rs_share_opened((uintptr_t)c))
+		rs_share_close();
 	return true;
 }
 
 bool rs_share_after(struct rs_call *c)
 {
-	(void)c;
-	share_set_rights(rs_share_closed());
+	if (!rs_share_opened((uintptr_t)c))
+		rs_share_close();
 	return true;
 }

@@ -153,7 +153,7 @@ static uint32_t shared_open(void) { return rs_share_closed() & ~((uint32_t)KEY_B
 
 static inline uintptr_t seen_at(uintptr_t p)
 {
-	return p >> SHARE_TABLE_BITS || !rs_share.table[p >> SHARE_PAGE_BITS] ? p : p + SHARE_AWAY;
+	return rs_share_bits(p) & SHARE_JUDGED ? p + rs_share.away : p;
 }
 
 static inline void move_one(uintptr_t to, uintptr_t from, unsigned size)
@@ -190,10 +190,9 @@ void rs_share_string(struct rs_access_context *c)
 
 bool rs_share_asked(uint32_t number, const struct accesses *list)
 {
-	uint32_t closed = rs_share_closed();
-	if (RS_UNLIKELY(share_rights() != closed))
-		share_set_rights(closed);
 	bool any = false;
+	if (!list->count || !(list->kind[0] & CALLED)) /* those are told by who has opened all and will close it */
+		rs_share_close();
 	for (unsigned i = 0; i < list->count; i++) {
 		bool judged = true;
 		if (list->kind[i] & (CALLED | ATOMIC)) /* atomic instructions are told whatever the page is, and it is known here first */
@@ -205,7 +204,7 @@ bool rs_share_asked(uint32_t number, const struct accesses *list)
 
 void rs_share_atomic(uintptr_t addr)
 {
-	if (rs_live_threads <= 1 || (addr && rs_share_has(addr) && rs_share.table[addr >> SHARE_PAGE_BITS]))
+	if (rs_live_threads <= 1 || (addr && rs_share_bits(addr) & SHARE_JUDGED))
 		return;
 	rs_race_amnesty();
 }
@@ -213,14 +212,15 @@ void rs_share_atomic(uintptr_t addr)
 /* The thread goes on with what is shared open, and is not judged, until it next tells something (rs_full_take) or makes a system call. */
 static void let_by(ucontext_t *uc)
 {
+	rs_share_loosen();
 	rs_share_set_frame(uc, shared_open());
 }
 
-/* The same for one instruction. Each iteration of a repeated one would trap, so those are let by. */
+/* The same for one instruction. */
 static void step(ucontext_t *uc)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
-	let_by(uc);
+	rs_share_set_frame(uc, shared_open());
 	stepping = (uintptr_t)g[REG_RIP];
 	g[REG_EFL] |= TF;
 }
@@ -253,6 +253,18 @@ static void go_by(ucontext_t *uc, uintptr_t site)
 		let_by(uc);
 }
 
+/* Code of glibc's or the agent's, which is not patched, and accesses for its own ends: nothing of it is told. SIGTRAP may be blocked, where a step would kill. Each iteration of a repeated instruction would
+ * trap. */
+static void step_over(ucontext_t *uc, uintptr_t site)
+{
+	const uint8_t *code = (const uint8_t *)site;
+	bool repeated = code[0] == 0xf2 || code[0] == 0xf3, blocks = uc->uc_sigmask.__val[0] >> (SIGTRAP - 1) & 1;
+	if (blocks || (repeated && ((code[1] & 0xfc) == 0xa4 || (code[1] & 0xfe) == 0xaa || (code[1] & 0xf8) == 0x48)))
+		let_by(uc);
+	else
+		go_by(uc, site);
+}
+
 /* The thread stands before an access to what is shared. */
 static void judge(ucontext_t *uc, uintptr_t addr)
 {
@@ -260,8 +272,8 @@ static void judge(ucontext_t *uc, uintptr_t addr)
 	uintptr_t pc = (uintptr_t)g[REG_RIP], site = rs_patch_pc(pc);
 	struct rs_thread *t = rs_thread_tls;
 	/* Of glibc's and the agent's own nothing is patched. */
-	if (!t || t->inside || rs_patch_pointers[RS_PATCH_THREAD_CONTEXT] > (uintptr_t)g[REG_RSP] || rs_left_out(site)) {
-		let_by(uc);
+	if (!t || t->inside || rs_patch_pointers[RS_PATCH_THREAD_CONTEXT] > (uintptr_t)g[REG_RSP] || rs_not_patched(site)) {
+		step_over(uc, pc);
 		return;
 	}
 	/* A trampoline comes here a second time if it does not go by the mirror: its instruction cannot, or goes beyond the page that it asked for. */
@@ -295,7 +307,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
 	uintptr_t addr = (uintptr_t)info->si_addr;
-	if (info->si_code != SEGV_PKUERR || !rs_share_has(addr)) {
+	if (info->si_code != SEGV_PKUERR || !(rs_share_has(addr) || rs_share_bits(addr) & SHARE_GLOBAL)) {
 		forward(sig, info, uc);
 		return;
 	}
@@ -304,10 +316,17 @@ static void handler(int sig, siginfo_t *info, void *context)
 		rs_share_set_frame(uc, 0);
 		return;
 	}
+	unsigned bits = rs_share_bits(addr);
+	if (bits & SHARE_GLOBAL) { /* shared, or just opened */
+		rs_share_set_frame(uc, closed);
+		if (bits & SHARE_JUDGED)
+			judge(uc, addr);
+		return;
+	}
 	rs_lock(&rs_share_lock);
 	struct share_block *b = rs_share_block(addr);
 	bool goes_on = !b || touched_by(b, number_of_self());
-	if (!b) /* freed */
+	if (!b && rs_share_has(addr)) /* freed */
 		RS_SYS4(SYS_pkey_mprotect, addr & -RS_PAGE, RS_PAGE, 3, 0);
 	rs_unlock(&rs_share_lock);
 	closed = rs_share_closed(); /* it may have its key since just now */

@@ -8,6 +8,12 @@
 
 static uintptr_t copy;  /* of the whole region; 0: there is none */
 
+bool rs_share_swaps(void)
+{
+	struct sysinfo s = {0};
+	return RS_SYS1(SYS_sysinfo, &s) < 0 || s.totalswap;
+}
+
 struct copying { uintptr_t to; bool all; };
 
 /* By the mirror, which is open. A page that was never written is not there, and is not made by being looked at: mincore(2). */
@@ -16,7 +22,7 @@ static void copy_one(struct share_block *b, void *arg)
 	const struct copying *c = arg;
 	enum { MANY = 256 };
 	unsigned char here[MANY];
-	uintptr_t at = (uintptr_t)b->page << SHARE_PAGE_BITS, mirror = rs_share.base + SHARE_AWAY + at;
+	uintptr_t at = (uintptr_t)b->page << SHARE_PAGE_BITS, mirror = rs_share.base + rs_share.away + at;
 	for (uint32_t i = 0; i < b->pages; i += MANY) {
 		uint32_t n = b->pages - i < MANY ? b->pages - i : MANY;
 		bool known = !c->all && RS_SYS3(SYS_mincore, mirror + i * RS_PAGE, n * RS_PAGE, here) == 0;
@@ -40,8 +46,7 @@ void rs_share_before_fork(void)
 		rs_os_say("no memory for a copy of what its child is to have: they share their large blocks", 0);
 		return;
 	}
-	struct sysinfo s = {0};
-	struct copying c = {copy, RS_SYS1(SYS_sysinfo, &s) < 0 || s.totalswap}; /* of what is swapped out mincore does not tell */
+	struct copying c = {copy, rs_share_swaps()};
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
 	rs_share_each(copy_one, &c);
@@ -57,8 +62,9 @@ void rs_share_after_fork(bool child)
 	if (copy && child) {
 		enum { AGAIN = MREMAP_MAYMOVE | MREMAP_FIXED }; /* an old size of 0: one more mapping */
 		RS_SYS5(SYS_mremap, copy, 0, SHARE_BYTES, AGAIN, rs_share.base);
-		RS_SYS5(SYS_mremap, copy, 0, SHARE_BYTES, AGAIN, rs_share.base + SHARE_AWAY);
-		RS_SYS3(SYS_madvise, rs_share.base + SHARE_AWAY, SHARE_BYTES, MADV_DONTDUMP);
+		RS_SYS5(SYS_mremap, copy, 0, SHARE_BYTES, AGAIN, rs_share.base + rs_share.away);
+		RS_SYS3(SYS_madvise, rs_share.base + rs_share.away, SHARE_BYTES, MADV_DONTDUMP);
+		rs_share_globals_child(copy);
 	}
 	if (copy)
 		RS_SYS2(SYS_munmap, copy, SHARE_BYTES);

@@ -2,6 +2,7 @@
  *
  * No two threads have one key: what one of them touched of the other's would not be seen. A thread without a key owns nothing. */
 #include "share.h"
+#include "race_core.h"
 #include <cpuid.h>
 
 enum { KEYS = 16, PKRU_FEATURE = 9, DENY = 1, BOTH = 3 };
@@ -9,6 +10,8 @@ enum { KEYS = 16, PKRU_FEATURE = 9, DENY = 1, BOTH = 3 };
 static struct { uint32_t thread; bool ours; } keys[KEYS];
 RS_TLS uint32_t closed; /* PKRU while code of the program runs; 0: everything is open */
 RS_TLS uint8_t mine;
+RS_TLS uintptr_t opened;  /* the outermost RS_OPENS; 0: there is none */
+RS_TLS bool loose;        /* what is shared is open, while code may run that nobody is told of */
 static uint32_t at_pkru; /* in an XSAVE area */
 /* The thread's alternate stack as long as the program has set none. A handler starts with key 0 alone: if the program's stack lies in watched memory (coroutines) its first push faults, and that fault
  * needs another stack. */
@@ -59,6 +62,68 @@ uint8_t rs_share_key_mine(uint32_t number)
 
 uint32_t rs_share_closed(void) { return closed; }
 
+/* --- open and closed ------------------------------------------------------------------------------------------------------------------------ */
+
+/* What it does meanwhile may order what it did before, and what others do may order what it does afterwards: both are taken for ordered. */
+static void pass_over(void)
+{
+	if (rs_live_threads > 1)
+		rs_race_amnesty();
+}
+
+void rs_share_loosen(void)
+{
+	if (!loose)
+		pass_over();
+	loose = true;
+}
+
+void rs_share_close(void)
+{
+	if (RS_UNLIKELY(share_rights() != closed))
+		share_set_rights(closed);
+	if (RS_UNLIKELY(loose)) {
+		loose = false;
+		pass_over();
+	}
+}
+
+bool rs_share_opened(uintptr_t sp) { return sp < opened; }
+
+void rs_share_open(struct rs_opened *o)
+{
+	o->did = true;
+	o->outer = opened > (uintptr_t)o ? opened : 0;
+	if (!o->outer)
+		opened = (uintptr_t)o;
+	share_set_rights(0);
+}
+
+void rs_share_shut(struct rs_opened *o)
+{
+	if (o->outer)
+		return;
+	opened = 0;
+	rs_share_close();
+}
+
+uintptr_t rs_share_enter_handler(void)
+{
+	uintptr_t was = opened;
+	opened = 0;
+	rs_share_close();
+	return was;
+}
+
+void rs_share_leave_handler(uintptr_t was)
+{
+	opened = was;
+	if (was)
+		share_set_rights(0);
+}
+
+/* --- threads ---------------------------------------------------------------------------------------------------------------------------------- */
+
 const stack_t *rs_share_spare(void) { return spare.ss_sp ? &spare : NULL; }
 
 static void spare_begin(void)
@@ -90,6 +155,8 @@ void rs_share_thread_begin(void)
 	mine = 0;
 	if (rs_share_on)
 		spare_begin();
+	opened = 0;
+	loose = false;
 	closed = rs_share.deny; /* none where nothing is watched any more */
 	share_set_rights(closed);
 }

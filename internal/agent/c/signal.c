@@ -112,8 +112,7 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 
 RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
-	if (rs_share_on)
-		share_set_rights(rs_share_closed());
+	uintptr_t opened = rs_share_on ? rs_share_enter_handler() : 0;
 	if (RS_UNLIKELY(rs_guard_on)) {
 		uintptr_t key = handlers[stub];
 		if (rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, key & HAS_INFO, key & ON_STACK))
@@ -121,6 +120,8 @@ RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context,
 		rs_guard_signal_move(sig, context, stub, handle);
 	}
 	handle(sig, info, context, stub);
+	if (opened)
+		rs_share_leave_handler(opened);
 }
 
 /* The stub for a handler; the handler itself when there are no more. Lock-free: this may run in a signal handler. */

@@ -1,5 +1,6 @@
 /* spin.c: POSIX spin locks. A word without an owner: 1 free, less taken (glibc on x86-64); what a thread holds, only its held list says. */
 #include "guardrace.h"
+#include "opened.h"
 #include "sync.h"
 
 /* Tries, each after a pause, before a wait is announced: some tens of microseconds, as long as a fair critical section might take. */
@@ -18,6 +19,7 @@ static void check_destroyed(struct rs_thread *t, pthread_spinlock_t *l, struct r
 RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 {
 	RS_GUARDED(rs_guard_spin_lock(l, false, RS_SITE_SP(RS_SITE)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_lock)(l);
@@ -52,6 +54,7 @@ RS_EXPORT int pthread_spin_lock(pthread_spinlock_t *l)
 RS_EXPORT int pthread_spin_trylock(pthread_spinlock_t *l)
 {
 	RS_GUARDED(rs_guard_spin_lock(l, true, RS_SITE_SP(RS_SITE)));
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (t) {
 		rs_sync_ready(t);
@@ -83,6 +86,7 @@ static void check_unlock(struct rs_thread *t, pthread_spinlock_t *l, struct rs_s
 
 RS_EXPORT int pthread_spin_unlock(pthread_spinlock_t *l)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_unlock)(l);
@@ -101,6 +105,7 @@ RS_EXPORT int pthread_spin_unlock(pthread_spinlock_t *l)
 
 RS_EXPORT int pthread_spin_init(pthread_spinlock_t *l, int shared)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	int r = REAL(pthread_spin_init)(l, shared);
 	if (t && r == 0) {
@@ -112,6 +117,7 @@ RS_EXPORT int pthread_spin_init(pthread_spinlock_t *l, int shared)
 
 RS_EXPORT int pthread_spin_destroy(pthread_spinlock_t *l)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return REAL(pthread_spin_destroy)(l);

@@ -3,6 +3,7 @@
  * A thread's last event must come after the program's own destructors. It is sent from the destructor of a key of ours, which arms itself
  * again until the last of the PTHREAD_DESTRUCTOR_ITERATIONS rounds; C++'s thread_local destructors, cleanup handlers and unwinding all come
  * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
+#include "opened.h"
 #include "alloc.h"
 #include "calls.h"
 #include "core.h"
@@ -422,6 +423,7 @@ static int unseen(uint64_t handle, int error)
 
 static __attribute__((noinline)) int create(pthread_t *restrict handle, const pthread_attr_t *restrict attr, void *(*start)(void *), void *restrict arg, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
 		rs_guard_out(RS_GUARD_LOST_THREAD);
@@ -432,6 +434,7 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
+	rs_share_globals();
 	int detached = PTHREAD_CREATE_JOINABLE;
 	size_t stack_size = 0;
 	bool own_stack = false;
@@ -477,6 +480,7 @@ RS_EXPORT int pthread_create(pthread_t *restrict handle, const pthread_attr_t *r
 
 static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t start, void *arg, struct rs_site at)
 {
+	RS_OPENS();
 	struct rs_thread *t = rs_self();
 	if (!t || !rs_active) {
 		rs_guard_out(RS_GUARD_LOST_THREAD);
@@ -487,6 +491,7 @@ static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t sta
 	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
+	rs_share_globals();
 	struct rs_thread *child = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);
