@@ -40,7 +40,7 @@ func (t *Teller) table(p *engine.Process) uint64 {
 // sharedSites gives what is patched from the start: what orders threads, and the system calls, which must be made with all memory open.
 func (t *Teller) sharedSites(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	switch m.Kind {
-	case engine.Libc:
+	case engine.Libc, engine.Loader: // the loader's say what of memory is another's from then on
 		return syscallSites(p, m)
 	case engine.Program, engine.Library:
 	default:
