@@ -304,7 +304,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	default:
 		return nil
 	}
-	unseen, scope := 0, scopeOf(m)
+	unseen := 0
 	if instrumented(m) {
 		t.mu.Lock()
 		if !slices.Contains(t.itself, m.Path) {
@@ -312,29 +312,17 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		}
 		t.mu.Unlock()
 	}
-	stores := t.storesOf(m)
 	var last *site // the instruction before, if it is one
 	length := 0    // its
-	var open inlined
-	vptrs := newVptrs(m.Image, m.Bias)
+	f := t.followed(m)
 	m.Instructions(func(i *engine.Insn) bool {
-		data, missed := scope.of(&i.Inst)
-		if missed {
+		known := f.of(i)
+		if known.missed {
 			unseen++
 		}
-		vptr := vptrs.stores(&i.Inst, data)
-		vptrs.follow(&i.Inst, i.At)
-		if i.At-m.Bias >= open.end {
-			open.close()
-		}
-		store, is := image.AtomicStore{}, false
-		if data != 0 {
-			if store, is = storeAt(stores, i.At-m.Bias); is {
-				data = asStore(&i.Inst, data)
-			}
-		}
-		if vptr != 0 && !is {
-			data = vptr
+		data := known.data
+		if known.vptr != 0 {
+			data = known.vptr
 		}
 		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data&^judged == write {
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
@@ -347,16 +335,63 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 			}
 			last.sized(i)
 			sites = append(sites, patch.Site{At: i.At, Recipe: last})
-			if is && store.Inlined {
-				open.end = store.Hi
-				open.add(&i.Inst, data, &last.data)
-			}
+			f.site(i, known, &last.data)
 		}
 		return true
 	})
-	open.close()
+	f.open.close()
 	t.miss(m.Path, unseen)
 	return sites
+}
+
+// A followed module is gone through instruction by instruction: what one stores may be known by those before it, and by debug information.
+type followed struct {
+	m      *engine.Module
+	scope  scope
+	stores []image.AtomicStore
+	vptrs  *vptrs
+	open   inlined
+}
+
+func (t *Teller) followed(m *engine.Module) *followed {
+	return &followed{m: m, scope: scopeOf(m), stores: t.storesOf(m), vptrs: newVptrs(m.Image, m.Bias)}
+}
+
+// An insn says what is told of an instruction.
+type insn struct {
+	data   uint64
+	vptr   uint64 // data, if it stores a vptr and no atomic; 0: it does not
+	atomic bool   // debug information has it store to an atomic
+	store  image.AtomicStore
+	missed bool // it accesses memory that cannot be told
+}
+
+// of takes the next one.
+func (f *followed) of(i *engine.Insn) (known insn) {
+	known.data, known.missed = f.scope.of(&i.Inst)
+	vptr := f.vptrs.stores(&i.Inst, known.data)
+	f.vptrs.follow(&i.Inst, i.At)
+	at := i.At - f.m.Bias
+	if at >= f.open.end {
+		f.open.close()
+	}
+	if known.data != 0 {
+		if known.store, known.atomic = storeAt(f.stores, at); known.atomic {
+			known.data = asStore(&i.Inst, known.data)
+		}
+	}
+	if !known.atomic {
+		known.vptr = vptr
+	}
+	return known
+}
+
+// site takes the data of the site that the instruction has become, which what follows may change.
+func (f *followed) site(i *engine.Insn, known insn, data *uint64) {
+	if known.atomic && known.store.Inlined {
+		f.open.end = known.store.Hi
+		f.open.add(&i.Inst, known.data, data)
+	}
 }
 
 // storesOf is where a module's debug information says that atomics are stored to.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/x86"
@@ -23,7 +24,14 @@ func TestLeftOutByTheAgentToo(t *testing.T) {
 	for _, m := range regexp.MustCompile(`"([^"]*)"`).FindAllSubmatch(list[1], -1) {
 		names = append(names, string(m[1]))
 	}
-	for _, want := range append(append(slices.Clone(LeftOut), Synchronisers...), "libc.so.", "ld-linux", "libripstop.so") {
+	ours := append(slices.Clone(LeftOut), Synchronisers...)
+	first := slices.Clone(names[:min(len(ours), len(names))])
+	slices.Sort(first)
+	sorted := slices.Sorted(slices.Values(ours))
+	if n := regexp.MustCompile(`PATCHED = (\d+)`).FindSubmatch(b); n == nil || string(n[1]) != strconv.Itoa(len(ours)) || !slices.Equal(first, sorted) {
+		t.Errorf("PATCHED is %s; the first of %q are to be %q", n, names, ours)
+	}
+	for _, want := range append(ours, "libc.so.", "ld-linux", "libripstop.so") {
 		if !slices.Contains(names, want) {
 			t.Errorf("%q is not in %q", want, names)
 		}

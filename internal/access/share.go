@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/engine"
-	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/syscalls"
@@ -51,46 +50,31 @@ func (t *Teller) sharedSites(p *engine.Process, m *engine.Module) (sites []patch
 	}
 	var all []*sharedSite
 	var last *sharedSite // the instruction before, if it may be a store to an atomic
-	var open inlined
-	length, scope, stores := 0, scopeOf(m), t.storesOf(m)
-	vptrs, kept := newVptrs(m.Image, m.Bias), map[uint64]uint64{}
+	length, f, kept := 0, t.followed(m), map[uint64]uint64{}
 	m.Instructions(func(i *engine.Insn) bool {
 		if i.Inst.Op == "syscall" {
 			sites = append(sites, patch.Site{At: i.At, Recipe: syscalls.Recipe{Next: i.At + uint64(i.Inst.Len), Hook: p.Func(wire.PatchFuncSyscallHook)}})
 		}
-		data, _ := scope.of(&i.Inst)
-		vptr := vptrs.stores(&i.Inst, data)
-		vptrs.follow(&i.Inst, i.At)
-		if i.At-m.Bias >= open.end {
-			open.close()
-		}
-		store, is := image.AtomicStore{}, false
-		if data != 0 {
-			if store, is = storeAt(stores, i.At-m.Bias); is {
-				data = asStore(&i.Inst, data)
-			}
-		}
-		if vptr != 0 && !is {
-			kept[i.At-m.Bias] = vptr
+		known := f.of(i)
+		data := known.data
+		if known.vptr != 0 {
+			kept[i.At-m.Bias] = known.vptr
 		}
 		if data == fence && last != nil && last.at+uint64(length) == i.At && last.data == write {
 			last.data |= fenced
 		}
 		last, length = nil, i.Inst.Len
-		if data == write || is && data != 0 || orders(&i.Inst, data) {
+		if data == write || known.atomic || orders(&i.Inst, data) {
 			last = &sharedSite{p: p, m: m, at: i.At, data: data, always: true}
-			if n := len(all); n > 0 && !all[n-1].ordering() && (open.last == nil || open.last != &all[n-1].data) {
+			if n := len(all); n > 0 && !all[n-1].ordering() && f.open.last != &all[n-1].data {
 				all = all[:n-1]
 			}
 			all = append(all, last)
-			if is && store.Inlined {
-				open.end = store.Hi
-				open.add(&i.Inst, data, &last.data)
-			}
+			f.site(i, known, &last.data)
 		}
 		return true
 	})
-	open.close()
+	f.open.close()
 	for _, s := range all {
 		if s.ordering() {
 			sites = append(sites, patch.Site{At: s.at, Recipe: s})

@@ -112,6 +112,9 @@ func TestJudgedStale(t *testing.T) {
 				t.Errorf("signal %v, %q", r.signal, r.stdout)
 			}
 			stale := regexp.MustCompile(`access to freed memory[^\n]*\n[^§]*  Read of size 8 [^\n]* by main thread:\n    #0 look [^§]*  Block \w+ freed \(free\) by thread T2[^\n]*:\n(?:    #0 free[^\n]*\n)?    #\d give_up [^§]*Reproduced: `).MatchString(r.stderr)
+			if !regexp.MustCompile(`guard, epochs +[1-9]`).MatchString(r.stderr) {
+				t.Error("all is in one epoch")
+			}
 			if stale != (kind != "clean") || strings.Count(r.stderr, "SUMMARY: ") != map[bool]int{true: 2, false: 1}[stale] {
 				t.Errorf("stale %v\n%s", stale, r.stderr)
 			}
