@@ -38,6 +38,7 @@ static void let_go(struct rs_thread *t, uintptr_t obj, unsigned kind, bool done)
 
 /* Keeps `guard` a log: true: the caller makes it, and waits for nobody. Called whatever is so, and its frame cleared: what lies below the program's stack pointer does not say whether the thread waited. */
 #define FRAME 128
+#define DEEPEST 1024 /* of what tells that it is made, and that it is being made */
 static __attribute__((noinline)) bool ordered(uintptr_t obj, int of, bool done, uintptr_t sp)
 {
 	if (done && !rs_guard_follows())
@@ -80,6 +81,8 @@ static void routine(void)
 	run->g.undo = undone;
 	hold(t, run->obj, RS_OBJECT_ONCE, run->stack);
 	rs_guard_push(t, &run->g);
+	if (rs_guard_on)
+		RS_CLEAR_BELOW(DEEPEST);
 	uintptr_t opened = rs_share_on ? rs_share_enter_handler() : 0;
 	rs_guarded(run->routine, 0, 0, 0, 0);
 	if (opened)
@@ -122,8 +125,10 @@ int rs_once(pthread_once_t *once, void (*program_routine)(void), struct rs_site 
 	s->once = run.outer;
 	if (makes && !run.ran)
 		rs_guard_make_began(run.obj);
-	if (rs_guard_on)
+	if (rs_guard_on) {
 		rs_guard_make_over(run.obj);
+		RS_CLEAR_BELOW(DEEPEST);
+	}
 	if (run.waiting)
 		rs_want_end(t, &run.w, r);
 	if (!run.ran && rs_config.all) {
@@ -203,6 +208,8 @@ RS_EXPORT int __cxa_guard_acquire(uint64_t *g)
 		if (rs_guard_on && !makes && rs_live_threads > 1)
 			rs_guard_lost(RS_GUARD_LOST_ONCE);
 		hold(t, (uintptr_t)g, RS_OBJECT_GUARD, stack);
+		if (rs_guard_on)
+			RS_CLEAR_BELOW(DEEPEST);
 	} else if (rs_config.all) {
 		rs_object_seen(t, (uintptr_t)g, RS_OBJECT_GUARD);
 		RS_EMIT(t, ONCE_SEEN, once_seen, (uintptr_t)g, RS_OBJECT_GUARD);
@@ -224,8 +231,10 @@ static void guard_end(uint64_t *g, bool done)
 		real(g);
 	else
 		own_end((uint32_t *)g, done ? GUARD_DONE : 0);
-	if (rs_guard_on)
+	if (rs_guard_on) {
 		rs_guard_make_over((uintptr_t)g);
+		RS_CLEAR_BELOW(DEEPEST);
+	}
 	if (t)
 		rs_leave(t);
 }

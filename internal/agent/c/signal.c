@@ -13,6 +13,7 @@
 #include "guardthread.h"
 #include "race.h"
 #include "share.h"
+#include "sync.h"
 #include "world.h"
 #include <errno.h>
 #include <time.h>
@@ -85,6 +86,9 @@ static bool put_off(int sig, siginfo_t *info, ucontext_t *uc, uint32_t stub)
 
 void rs_signal_due(void) { RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &rs_thread_tls->put_off_mask, NULL, 8); }
 
+/* What functions that were called have left below is not the same in a recording and in its re-execution, and whatever is called next has it in variables that it does not set: an epoch that ends in a handler would differ in words of stacks. */
+#define FORGET_BELOW() RS_CLEAR_BELOW(2048)
+
 static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
 	struct rs_guard_half half;
@@ -97,8 +101,10 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 		bool sender = handlers[stub] & HAS_INFO && (code == SI_USER || code == SI_TKILL || code == SI_QUEUE);
 		RS_EMIT(t, SIGNAL_ENTER, signal_enter, (uint32_t)sig, (uint32_t)code, sender ? (uint32_t)info->si_pid : 0);
 	}
-	if (RS_UNLIKELY(rs_guard_on))
+	if (RS_UNLIKELY(rs_guard_on)) {
 		rs_guard_signal_begins(&half);
+		FORGET_BELOW();
+	}
 	if (rs_patching)
 		patched_handler(sig, info, context, handlers[stub]);
 	else
@@ -118,6 +124,7 @@ RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context,
 		if (rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, key & HAS_INFO, key & ON_STACK))
 			return;
 		rs_guard_signal_move(sig, context, stub, handle);
+		FORGET_BELOW();
 	}
 	handle(sig, info, context, stub);
 	if (opened)
