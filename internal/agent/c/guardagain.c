@@ -20,7 +20,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { END_MS = 10000, SESSION_END_MS = 300, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
+enum { END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 3000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {
@@ -161,7 +161,7 @@ static long gather(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	uint64_t begun = now_ms(), moved = begun, sum = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
-	uint64_t most = w->session ? SESSION_END_MS : END_MS;
+	uint64_t most = !w->session ? END_MS : w->every ? EVERY_END_MS : SESSION_END_MS;
 	for (;;) {
 		bool all, waiting;
 		uint32_t ended = __atomic_load_n(&w->ended, __ATOMIC_SEQ_CST);
@@ -209,6 +209,12 @@ static unsigned skip_stacks(uint64_t *skip, unsigned n, bool whole)
 		const stack_t *own = &t->uc->uc_stack;
 		if (own->ss_size && log->sp - (uintptr_t)own->ss_sp > own->ss_size)
 			skip[2 * n] = (uintptr_t)own->ss_sp, skip[2 * n++ + 1] = (uintptr_t)own->ss_sp + own->ss_size;
+		struct rs_guard_within w;
+		for (uint32_t k = 0; n + 3 < SKIPS && rs_guard_stack_within(log, &k, &w);) {
+			skip[2 * n] = w.gregs, skip[2 * n++ + 1] = w.gregs + (REG_EFL + 1) * 8;
+			skip[2 * n] = w.xmm, skip[2 * n++ + 1] = w.xmm + 16 * 16;
+			skip[2 * n] = w.lo, skip[2 * n++ + 1] = w.hi;
+		}
 	}
 	return n;
 }

@@ -22,8 +22,8 @@
 #define BIT(sig) (1ull << ((sig) - 1))
 #define AUTODISARM (1u << 31)
 
-enum { MOST = 8, LATE_NS = 1000000, DEPTH = 4096 /* of our own frames below the program's stack pointer */, USED = 12 << 10 /* and of what the kernel and we leave there */, ROOM = 16 << 10, RED_ZONE = 128 };
-enum { FP_MAGIC = 0x46505853, FP_MAGIC_END = 0x46505845, FP_SOFTWARE = 464, FP_HEADER = 512, FP_HEADER_BYTES = 64 };
+enum { MOST = 8, LATE_NS = 1000000, DEPTH = 4096 /* of our own frames below the program's stack pointer */, USED = 12 << 10 /* and of what the kernel and we leave there */, ROOM = 16 << 10, BELOW = 2 << 10, RED_ZONE = 128 };
+enum { FP_MAGIC = 0x46505853, FP_MAGIC_END = 0x46505845, FP_XMM = 160, FP_SOFTWARE = 464, FP_HEADER = 512, FP_HEADER_BYTES = 64 };
 #define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
 
 struct software { uint32_t magic, extended; uint64_t features; uint32_t bytes, padding[7]; };
@@ -113,23 +113,29 @@ static uint64_t bits(const struct rs_guard_log *t)
 
 /* --- a handler runs ------------------------------------------------------------------------------------------------------------- */
 
-/* As if the kernel had delivered a signal behind this call: it returns by rt_sigreturn. */
+/* As if the kernel had delivered a signal behind this call: it returns by rt_sigreturn, to rs_guard_handler_ran. */
 void rs_guard_run_handler(struct frame *f, uint64_t entry, void *fp, uint64_t features) RS_HIDDEN;
 __asm__(".text\n.p2align 4\n.globl rs_guard_run_handler\n.hidden rs_guard_run_handler\n.type rs_guard_run_handler, @function\n"
 	"rs_guard_run_handler:\n"
 	".cfi_startproc\n"
 	/* gregs are at 8 + 40. */
 	"	movq %r12, 80(%rdi)\n	movq %r13, 88(%rdi)\n	movq %r14, 96(%rdi)\n	movq %r15, 104(%rdi)\n	movq %rbp, 128(%rdi)\n	movq %rbx, 136(%rdi)\n"
-	"	movq (%rsp), %rax\n	movq %rax, 176(%rdi)\n"
-	"	leaq 8(%rsp), %rax\n	movq %rax, 168(%rdi)\n"
+	"	leaq rs_guard_handler_ran(%rip), %rax\n	movq %rax, 176(%rdi)\n	movq %rsp, 168(%rdi)\n"
 	"	pushfq\n	popq %rax\n	movq %rax, 184(%rdi)\n"
 	"	movq %rdx, %r9\n	movq %rsi, %r11\n"
 	"	movl %ecx, %eax\n	movq %rcx, %rdx\n	shrq $32, %rdx\n"
 	"	xsave64 (%r9)\n"
 	"	movq %rdi, %rsp\n"
-	".cfi_undefined %rip\n"
+	".cfi_remember_state\n.cfi_undefined %rip\n"
 	"	leaq 8(%rdi), %rdx\n	leaq 312(%rdi), %rsi\n	movl (%rsi), %edi\n	xorl %eax, %eax\n	cld\n"
+	/* The handler keeps them in its frame, and they are ours. */
+	"	xorl %ebx, %ebx\n	xorl %ebp, %ebp\n	xorl %r12d, %r12d\n	xorl %r13d, %r13d\n	xorl %r14d, %r14d\n	xorl %r15d, %r15d\n"
 	"	jmp *%r11\n"
+	".cfi_restore_state\n"
+	".globl rs_guard_handler_ran\n.hidden rs_guard_handler_ran\n"
+	"	nop\n" /* who looks up the pc before this one */
+	"rs_guard_handler_ran:\n"
+	"	ret\n"
 	".cfi_endproc\n"
 	".size rs_guard_run_handler, .-rs_guard_run_handler\n");
 _Static_assert(offsetof(struct frame, uc) == 8 && offsetof(struct frame, info) == 312 && offsetof(ucontext_t, uc_mcontext.gregs) == 40 && REG_R12 == 4 && REG_RBP == 10 && REG_RSP == 15 && REG_EFL == 17, "");
@@ -173,7 +179,9 @@ static __attribute__((noinline)) void run(struct rs_guard_log *t, const struct n
 	uint64_t fp = (n->top - s->fp.bytes - 4) & -64ull, at = ((fp - sizeof(struct frame)) & -16ull) - 8, sp = t->sp;
 	struct frame *f = (struct frame *)at;
 	ucontext_t *uc = (ucontext_t *)f->uc;
-	rs_os_clear(f, n->top - at);
+	/* Its own frames and those of our wrapper begin below: what lies there now shows in their holes. */
+	uint64_t below = n->top == ((n->sp - DEPTH) & -16ull) ? BELOW : 0;
+	rs_os_clear((void *)(at - below), n->top - at + below);
 	f->restorer = s->action.restorer;
 	rs_os_copy(&f->info, &s->info, sizeof f->info);
 	uc->uc_flags = s->flags;
@@ -184,9 +192,12 @@ static __attribute__((noinline)) void run(struct rs_guard_log *t, const struct n
 	rs_os_copy((char *)fp + FP_SOFTWARE, &s->fp, sizeof s->fp);
 	*(uint32_t *)(fp + s->fp.bytes) = FP_MAGIC_END;
 	of(t)->entered = (uint64_t)uc;
+	const struct rs_guard_within ours = {(uint64_t)uc->uc_mcontext.gregs, fp + FP_XMM, (sp - DEPTH) & -16ull, sp};
+	rs_guard_stack_enter(t, &ours);
 	if (kernel_mask)
 		set_mask(*kernel_mask);
 	rs_guard_run_handler(f, s->entry, (void *)fp, s->fp.features);
+	rs_guard_stack_leave(t, (uint64_t)uc->uc_mcontext.gregs);
 	t->sp = sp;
 	clear(t, at, n->top);
 }

@@ -39,6 +39,8 @@ bool rs_guard_signals_half(void) RS_HIDDEN;
 
 /* On the thread, outside of acts, t->sp set: it stands before the event `what` (or behind a call). RECORD: runs a handler that waits for that; REPLAY: that is the thread's next event. True: look at everything again. */
 bool rs_guard_signals(struct rs_guard_log *t, uint64_t what) RS_HIDDEN;
+/* There a thread goes on whose handler was run by an event: the frame that was made has this pc. */
+extern const char rs_guard_handler_ran[] RS_HIDDEN;
 /* REPLAY: a handler's is the thread's next event. */
 bool rs_guard_signal_next(const struct rs_guard_log *t) RS_HIDDEN;
 

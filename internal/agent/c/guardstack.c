@@ -13,8 +13,10 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-enum { BYTES = 64 << 10 };
-static char *stacks;
+enum { BYTES = 64 << 10, LIST = RS_PAGE };
+static char *stacks;                /* of each log LIST bytes, and the stack */
+struct within { uint32_t n; struct rs_guard_within is[(LIST - 8) / sizeof(struct rs_guard_within)]; };
+_Static_assert(sizeof(struct within) <= LIST, "");
 static uint32_t theirs;             /* the program has alternate stacks of its own */
 
 long rs_guard_stack_begin(void)
@@ -36,7 +38,7 @@ stack_t rs_guard_stack_of(const struct rs_guard_log *t)
 	if (!stacks || !t || rs_guard_is_spare(t))
 		s.ss_flags = SS_DISABLE;
 	else
-		s.ss_sp = stacks + (size_t)t->index * BYTES, s.ss_size = BYTES;
+		s.ss_sp = stacks + (size_t)t->index * BYTES + LIST, s.ss_size = BYTES - LIST;
 	return s;
 }
 
@@ -53,6 +55,48 @@ void rs_guard_stack_show(stack_t *s)
 		return;
 	rs_os_clear(s, sizeof *s);
 	s->ss_flags = SS_DISABLE;
+}
+
+static struct within *of(const struct rs_guard_log *t) { return stacks && !rs_guard_is_spare(t) ? (struct within *)(stacks + (size_t)t->index * BYTES) : NULL; }
+
+/* A handler that was left by a jump is known by what has been pushed since: its frame lies below. */
+static void drop_left(struct within *l, uint64_t here)
+{
+	while (l->n && l->is[l->n - 1].gregs < here && here - l->is[l->n - 1].gregs < 1 << 20)
+		l->n--;
+}
+
+void rs_guard_stack_enter(const struct rs_guard_log *t, const struct rs_guard_within *w)
+{
+	struct within *l = of(t);
+	if (!l)
+		return;
+	drop_left(l, w->gregs + REG_EFL * 8 + 8);
+	if (l->n < sizeof l->is / sizeof *l->is)
+		l->is[l->n++] = *w; /* of deeper ones all is compared */
+}
+
+void rs_guard_stack_leave(const struct rs_guard_log *t, uint64_t gregs)
+{
+	struct within *l = of(t);
+	for (uint32_t i = l ? l->n : 0; i-- > 0;)
+		if (l->is[i].gregs == gregs) {
+			l->n = i;
+			return;
+		}
+}
+
+/* What has been left has that pc no longer, once the program has used the memory. */
+bool rs_guard_stack_within(const struct rs_guard_log *t, uint32_t *i, struct rs_guard_within *w)
+{
+	const struct within *l = of(t);
+	while (l && *i < l->n) {
+		uint64_t pc;
+		*w = l->is[(*i)++];
+		if (rs_peek(&pc, w->gregs + REG_RIP * 8, sizeof pc) && pc == (uint64_t)rs_guard_handler_ran)
+			return true;
+	}
+	return false;
 }
 
 /* Those of faults come where the code is at fault, in a re-execution too; those of profilers do not wait. */

@@ -20,6 +20,13 @@ bool rs_guard_stack_wanted(int sig) RS_HIDDEN;
 void rs_guard_stack_forget(void) RS_HIDDEN;
 /* The program has one of its own. True. */
 bool rs_guard_stack_set(void) RS_HIDDEN;
+/* Of a handler that an event runs, what is of our functions and not the same in a re-execution: the registers in the frame that was made for it (where they begin; xmm: the sixteen), and the words between it and the program's own frames. */
+struct rs_guard_within { uint64_t gregs, xmm, lo, hi; };
+/* On the thread, before the handler; and when it has returned. */
+void rs_guard_stack_enter(const struct rs_guard_log *t, const struct rs_guard_within *w) RS_HIDDEN;
+void rs_guard_stack_leave(const struct rs_guard_log *t, uint64_t gregs) RS_HIDDEN;
+/* Coordinator, world stopped: those whose handlers have not been left, from 0 on. False: no more. */
+bool rs_guard_stack_within(const struct rs_guard_log *t, uint32_t *i, struct rs_guard_within *w) RS_HIDDEN;
 struct rs_call;
 /* sigaltstack, on the thread: as the kernel would answer if there were none of ours. */
 long rs_guard_stack_call(const struct rs_call *c) RS_HIDDEN;

@@ -8,6 +8,7 @@
 #include "access.h"
 #include "calls.h"
 #include "guardrace.h"
+#include "guardsignal.h"
 #include "pass.h"
 #include "share.h"
 #include <cpuid.h>
@@ -766,6 +767,10 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 	greg_t *g = uc->uc_mcontext.gregs;
 	s->hooked = rs_hook_view(g, s->was, s->seen);
 	if (s->hooked)
+		return;
+	/* No code of the program's; and a copy of its registers, which are ours, would differ in a re-execution. */
+	uintptr_t outer = rs_patch_pointers[RS_PATCH_THREAD_CONTEXT];
+	if ((uintptr_t)g[REG_RIP] == (uintptr_t)rs_guard_handler_ran && outer <= (uintptr_t)g[REG_RSP])
 		return;
 	/* The vdso's hook uses registers that are dead where it came from, which r11 says. */
 	uintptr_t pc = (uintptr_t)g[REG_RIP], at, from = rs_hook_of_vdso(pc) ? (uintptr_t)g[REG_R11] : pc;

@@ -91,8 +91,7 @@ void rs_signal_due(void) { RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &rs_thread_t
 
 static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *context, uint32_t stub)
 {
-	struct rs_guard_half half;
-	half.is = false;
+	struct rs_guard_half half = {.is = false}; /* all of it: what lies in its place is another thing in a re-execution */
 	if (rs_config.races && !rs_guard_on && put_off(sig, info, context, stub))
 		return;
 	struct rs_thread *t = rs_config.all ? rs_self() : NULL;
