@@ -19,17 +19,7 @@ func Clocks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	if m.Kind != engine.Program && m.Kind != engine.Library && m.Kind != engine.Libc || hook == 0 || processor == 0 {
 		return nil
 	}
-	const name = "clocks"
-	places, known := []uint64(nil), false
-	if b, ok := m.Hinted(name); ok {
-		list, err := parsePlaces(b)
-		places, known = list, err == nil
-	}
-	if !known {
-		places = findClocks(m)
-		m.Hint(name, appendPlaces(nil, places))
-	}
-	for _, link := range places {
+	for _, link := range hinted(m, "clocks", eachClock, len(opRdtscp)) {
 		in, ok := m.Instruction(link + m.Bias)
 		r := &clock{at: link + m.Bias, next: link + m.Bias + uint64(in.Inst.Len)}
 		switch {
@@ -47,8 +37,20 @@ func Clocks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	return sites
 }
 
-// findClocks gives the places, link-time addresses.
-func findClocks(m *engine.Module) (places []uint64) {
+// hinted gives the places of a kind of instruction, kept under a name. each, longest: as of find.
+func hinted(m *engine.Module, name string, each func(code []byte, f func(int)), longest int) []uint64 {
+	if b, ok := m.Hinted(name); ok {
+		if list, err := parsePlaces(b); err == nil {
+			return list
+		}
+	}
+	places := find(m, each, longest)
+	m.Hint(name, appendPlaces(nil, places))
+	return places
+}
+
+// find gives the places, link-time addresses, ascending. each calls f with the offsets at which there are such bytes, of which the longest has as many as it says.
+func find(m *engine.Module, each func(code []byte, f func(int)), longest int) (places []uint64) {
 	var starts starts
 	for _, s := range m.Image.Segments() {
 		if s.Flags&elf.PF_X == 0 {
@@ -56,7 +58,7 @@ func findClocks(m *engine.Module) (places []uint64) {
 		}
 		const piece = 256 << 10
 		for lo := uint64(0); lo < s.FileSize; lo += piece {
-			eachClock(m.Image.Bytes(s.Addr+lo, min(piece+uint64(len(opRdtscp))-1, s.FileSize-lo)), func(i int) {
+			each(m.Image.Bytes(s.Addr+lo, min(piece+uint64(longest)-1, s.FileSize-lo)), func(i int) {
 				if at := s.Addr + lo + uint64(i); i < piece && starts.of(m).begins(m, at) {
 					places = append(places, at)
 				}

@@ -42,49 +42,58 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// The places are objdump's, in ld.so, which has many, and the bytes in the middle of an instruction are none.
-func TestClocksBegin(t *testing.T) {
-	path, err := filepath.EvalSymlinks("/lib64/ld-linux-x86-64.so.2")
-	if err != nil {
-		t.Skip(err)
-	}
-	out, err := exec.Command("objdump", "-d", path).Output()
-	if err != nil {
-		t.Skip(err)
-	}
-	want := map[uint64]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^ *([0-9a-f]+):\t[0-9a-f ]+\trdtscp? *$`).FindAllSubmatch(out, -1) {
-		at, _ := strconv.ParseUint(string(line[1]), 16, 64)
-		want[at] = true
-	}
-	img, err := image.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer img.Close()
-	m, s := &engine.Module{Image: img}, starts{}
-	places, other := 0, 0
-	for _, seg := range img.Segments() {
-		if seg.Flags&elf.PF_X == 0 {
-			continue
+// The places are objdump's: clocks in ld.so, and system calls in libc, which have many; and the bytes in the middle of an instruction are none.
+func TestPlacesBegin(t *testing.T) {
+	for _, c := range []struct {
+		path, pattern string
+		each          func([]byte, func(int))
+	}{{"/lib64/ld-linux-x86-64.so.2", "rdtscp?", eachClock}, {"/lib/x86_64-linux-gnu/libc.so.6", "syscall", eachCall}} {
+		path, err := filepath.EvalSymlinks(c.path)
+		if err != nil {
+			t.Fatal(err)
 		}
-		code := img.Bytes(seg.Addr, seg.FileSize)
-		eachClock(code, func(i int) {
-			if at := seg.Addr + uint64(i); s.of(m).begins(m, at) != want[at] {
-				t.Errorf("%#x: begins there: %v", at, !want[at])
-			} else if want[at] {
-				places++
+		out, err := exec.Command("objdump", "-d", path).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[uint64]bool{}
+		for _, line := range regexp.MustCompile(`(?m)^ *([0-9a-f]+):\t[0-9a-f ]+\t`+c.pattern+` *$`).FindAllSubmatch(out, -1) {
+			at, _ := strconv.ParseUint(string(line[1]), 16, 64)
+			want[at] = true
+		}
+		img, err := image.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, s := &engine.Module{Image: img}, starts{}
+		places, unframed, other := 0, 0, 0
+		for _, seg := range img.Segments() {
+			if seg.Flags&elf.PF_X == 0 {
+				continue
 			}
-		})
-		// Other places are instructions' beginnings only where the function's own code says so.
-		for i := 0; i < len(code); i += 37 {
-			if !s.begins(m, seg.Addr+uint64(i)) {
-				other++
+			code := img.Bytes(seg.Addr, seg.FileSize)
+			c.each(code, func(i int) {
+				at := seg.Addr + uint64(i)
+				switch _, framed := s.of(m).function(at); {
+				case !framed && want[at]:
+					unframed++
+				case s.begins(m, at) != want[at]:
+					t.Errorf("%s: %#x: begins there: %v", path, at, !want[at])
+				case want[at]:
+					places++
+				}
+			})
+			// Other places are instructions' beginnings only where the function's own code says so.
+			for i := 0; i < len(code); i += 37 {
+				if !s.begins(m, seg.Addr+uint64(i)) {
+					other++
+				}
 			}
 		}
-	}
-	if places == 0 || places != len(want) || other == 0 {
-		t.Errorf("%d of %d places; %d others do not begin an instruction", places, len(want), other)
+		if places == 0 || places+unframed != len(want) || unframed > 0 || other == 0 {
+			t.Errorf("%s: %d of %d places, %d in no function; %d others do not begin an instruction", path, places, len(want), unframed, other)
+		}
+		img.Close()
 	}
 }
 

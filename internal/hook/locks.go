@@ -291,18 +291,18 @@ func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 
 func reaches(from, to uint64) bool { d := int64(to - from); return d == int64(int32(d)) }
 
-// A Locking has libc's locks patched besides, and clocks, and tells of those that are not. It is an engine's client.
+// A Locking has libc's locks patched besides, and of the program's own code clocks and system calls, and tells of those that are not. It is an engine's client.
 type Locking struct {
 	Client
-	Clocks bool
-	Left   func(text string) // may be called by several goroutines
+	Code bool              // of the program's code, too, and clocks
+	Left func(text string) // may be called by several goroutines
 
 	mu    sync.Mutex
 	taken map[*engine.Module]wanted
 }
 
-// wanted is where a module takes locks, and where it reads the clock.
-type wanted struct{ locks, clocks []uint64 }
+// wanted is where a module takes locks, reads the clock, and makes system calls itself.
+type wanted struct{ locks, clocks, calls []uint64 }
 
 // Sites gives the sites of a module.
 func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
@@ -314,14 +314,17 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 		}
 	}
 	sites = append(sites, locks...)
-	if c.Clocks {
-		clocks := Clocks(p, m)
+	if c.Code {
+		clocks, calls := Clocks(p, m), Own(p, m)
 		for _, s := range clocks {
 			w.clocks = append(w.clocks, s.At)
 		}
-		sites = append(sites, clocks...)
+		for _, s := range calls {
+			w.calls = append(w.calls, s.At)
+		}
+		sites = append(append(sites, clocks...), calls...)
 	}
-	if len(w.locks)+len(w.clocks) > 0 {
+	if len(w.locks)+len(w.clocks)+len(w.calls) > 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.taken == nil {
@@ -333,7 +336,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	return sites
 }
 
-// Patched tells of locks and clocks that are left.
+// Patched tells of what is left.
 func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *patch.Patch) {
 	c.mu.Lock()
 	w := c.taken[m]
@@ -352,4 +355,5 @@ func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *
 	}
 	tell(w.locks, "takes its own locks", "their order is not recorded")
 	tell(w.clocks, "reads the processor's clock", "what it gives there is not recorded")
+	tell(w.calls, "makes system calls itself", "they are not recorded, and made once more where an epoch is executed again")
 }

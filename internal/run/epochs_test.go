@@ -487,3 +487,24 @@ func TestEpochsForgetObjects(t *testing.T) {
 		t.Errorf("%+v, %v", r, counts)
 	}
 }
+
+// A stop takes a thread out of a sleep, which is then made again, and the kernel has said by then what was left of it: a program that sleeps by nanosleep(&t, &t) slept shorter and shorter. Behind calls that were made again registers were ours. And the system calls that a program
+// makes itself, past libc, were in no log: an epoch that was executed again made them again, so that a pipe had twice what was written, and its writer waited for ever.
+func TestEpochsOfWaits(t *testing.T) {
+	native := finish(t, exec.Command(path("remains")))
+	for name, how := range map[string]map[string]any{"recorded": {"On": true, "Most": 20 * time.Millisecond}, "executed again": {"On": true, "Every": true, "Most": 20 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			if name == "recorded" {
+				ofAgent(t)
+			}
+			r, counts := epochsBy(t, how, path("remains"))
+			if r != native || r.stdout != "over\n" {
+				t.Errorf("%+v, natively %+v", r, native)
+			}
+			noOther(t, counts)
+			if counts["epochs"] < 10 {
+				t.Errorf("%v", counts)
+			}
+		})
+	}
+}

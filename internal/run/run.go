@@ -142,7 +142,7 @@ func Run(o Options) (exit int, err error) {
 		with.Patcher, w.partly = eng, eng.Partly
 	}
 	if o.Epochs.On {
-		opts := engine.Options{Client: &hook.Locking{Clocks: !o.Epochs.Races /* which needs the program's code as its file has it */, Left: w.Warn}, Warn: w.Warn}
+		opts := engine.Options{Client: &hook.Locking{Code: !o.Epochs.Races /* which needs it as its file has it */, Left: w.Warn}, Warn: w.Warn}
 		if o.Epochs.Races {
 			opts.Whole, opts.Calls = access.New(true), x86.PushReturn
 		}

@@ -199,7 +199,7 @@ RS_GENERAL static void hands(const struct rs_call *c, const uintptr_t *fp, bool 
 
 RS_GENERAL long rs_call_before(struct rs_call *c)
 {
-	c->moved = 0;
+	c->moved = c->left = 0;
 	long dispatched;
 	if (RS_UNLIKELY(rs_dispatch_on) && rs_dispatch_before(c, &dispatched))
 		return dispatched;

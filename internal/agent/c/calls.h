@@ -38,7 +38,8 @@ struct rs_call {
 	uint16_t guard_file;
 	uint8_t guard_class, guard_state;
 	uint64_t guard_again;      /* guardsignal.c: the call was not made, or interrupted, and is to be made again */
-	uint64_t moved, pad2;      /* guardcall.c: bytes that it had moved when stops interrupted it; it goes on with the rest */
+	uint64_t moved;            /* guardcall.c: bytes that it had moved when stops interrupted it; it goes on with the rest */
+	uint64_t left;             /* guardcall.c: where the program wants to be told what is left of its wait; 0: nowhere, or the kernel writes there */
 };
 #define RS_CALL_FRAME 352 /* bytes of the hook's frame, with the red zone */
 _Static_assert(sizeof(struct rs_call) + 128 == RS_CALL_FRAME, "");

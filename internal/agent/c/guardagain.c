@@ -20,7 +20,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 3000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
+enum { END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {

@@ -403,6 +403,62 @@ void rs_guard_call_cut(ucontext_t *uc)
 	g[REG_RIP] += 2;
 }
 
+/* --- what is left of a wait ------------------------------------------------------------------------------------------------------ */
+
+/* Where the kernel says that to whoever a signal has woken, and so at each stop. Of a sleep it is the program's business only if it fails: many programs have what they ask for there, too, and ask for that again. Of select and ppoll, whenever they return. */
+static uint64_t *left_at(struct rs_call *c, bool *always)
+{
+	*always = true;
+	switch (c->number) {
+	case SYS_nanosleep:
+	case SYS_clock_nanosleep:
+		*always = false;
+		return c->number == SYS_nanosleep ? &c->arg[1] : c->arg[1] & 1 /* TIMER_ABSTIME */ ? NULL : &c->arg[3];
+	case SYS_ppoll: return &c->arg[2];
+	case SYS_select:
+	case SYS_pselect6: return &c->arg[4];
+	}
+	return NULL;
+}
+
+/* In frames of the thread's own: it is there. */
+static bool in_frames(const struct rs_guard_log *t, uint64_t p) { return p >= t->sp && p < t->stack_hi && t->stack_hi - p >= sizeof t->left; }
+
+void rs_guard_call_lend(struct rs_guard_log *t, struct rs_call *c)
+{
+	bool always;
+	uint64_t *at = left_at(c, &always);
+	if (RS_LIKELY(!at) || !*at)
+		return;
+	if (always && in_frames(t, *at))
+		t->left = *(const struct timespec *)*at;
+	else if (always && !fetch(&t->left, *at, sizeof t->left))
+		return;
+	t->lent = t->left;
+	c->left = *at;
+	*at = (uint64_t)&t->left;
+}
+
+static bool same(const struct timespec *a, const struct timespec *b) { return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec; }
+
+void rs_guard_call_take_back(struct rs_call *c)
+{
+	if (RS_LIKELY(!c->left))
+		return;
+	bool always;
+	uint64_t *at = left_at(c, &always), to = c->left;
+	struct rs_guard_log *t = (struct rs_guard_log *)(*at - offsetof(struct rs_guard_log, left));
+	struct iovec local = {&t->left, sizeof t->left}, remote = {(void *)to, sizeof t->left};
+	*at = to;
+	c->left = 0;
+	if (rs_guard_mode() == RS_GUARD_REPLAY || (always ? same(&t->left, &t->lent) : c->result != -EINTR))
+		return;
+	if (in_frames(t, to))
+		*(struct timespec *)to = t->left;
+	else if (RS_SYS6(SYS_process_vm_writev, rs_os_tid(), &local, 1, &remote, 1, 0) != (long)sizeof t->left && !always)
+		c->result = -EFAULT; /* of the others the kernel says nothing, too */
+}
+
 /* The call behind which the registers are, with an EINTR. */
 static bool interrupted(struct rs_guard_call *c, const greg_t *g)
 {

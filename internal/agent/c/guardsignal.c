@@ -543,6 +543,9 @@ bool rs_guard_sys_again(struct rs_call *c)
 	bool handles = mode == RS_GUARD_RECORD ? t && __atomic_load_n(&t->signals, __ATOMIC_ACQUIRE) : t && mode == RS_GUARD_REPLAY && rs_guard_signal_next(t);
 	if (!handles && !(t && c->guard_again))
 		return false;
+	rs_guard_call_take_back(c);
+	if (c->result != -EINTR)
+		return false; /* what is left of it there was nowhere to tell: the handler runs behind it */
 	c->guard_state = c->guard_again || mode != RS_GUARD_RECORD ? RS_GUARD_CALL_UNSEEN : RS_GUARD_CALL_INTERRUPTED;
 	t->pending = 0;
 	__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);

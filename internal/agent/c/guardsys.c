@@ -455,6 +455,7 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 	c->guard_again = 0;
 	c->guard_class = (uint8_t)class;
 	c->guard_state = RS_GUARD_CALL_NOTED;
+	rs_guard_call_lend(t, c);
 	return 1;
 }
 
@@ -820,7 +821,7 @@ static void leave_frame(struct rs_call *c)
 {
 	c->start = c->see = c->ticks = c->spare = c->moved = c->guard_check = c->guard_offset = 0;
 	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
-	c->guard_again = 0;
+	c->guard_again = c->left = 0;
 }
 
 /* What came while the call was made: before it returns. */
@@ -856,6 +857,7 @@ static void open_ours(const struct rs_call *c)
 static void over(struct rs_call *c)
 {
 	unsigned state = c->guard_state;
+	rs_guard_call_take_back(c);
 	struct rs_guard_log *t = state == RS_GUARD_CALL_UNSEEN ? NULL : rs_guard_self();
 	if (!t)
 		return;
@@ -906,8 +908,11 @@ static void over(struct rs_call *c)
 		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
 		t->pending = 0;
 		/* It was waiting at the checkpoint, and has not been made now (rs_hook_skip). At the log's end it waits still. */
-		if (follow(t, c) != 0)
+		if (follow(t, c) != 0) {
+			rs_guard_call_lend(t, c);
 			c->result = RS_SYS6(c->number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], c->arg[4], c->arg[5]);
+			rs_guard_call_take_back(c);
+		}
 		if (c->guard_state == RS_GUARD_CALL_AGAIN)
 			over(c);
 	}

@@ -25,7 +25,7 @@
  * are sent, the result those that came. LENGTH: as many bytes as the socklen_t says to which argument `by` points. BITS: a bit for each of what argument `by` counts, by
  * whole words. POLLFDS: `by` counts them. SENT: the lengths in mmsghdrs. IOCTL, FCNTL, PRCTL: as argument `by`, the command, says. */
 enum what { NOTHING, SIZED, COUNTED, RETURNED, STRING, VECTOR, MESSAGE, MESSAGES, LENGTH, BITS, POLLFDS, SENT, IOCTL, FCNTL, PRCTL };
-/* RAW: written, but libc's function of that name keeps it from its caller, or nobody but `guard` asks. SHORT: so, by a call that is interrupted, and only then. */
+/* RAW: written, but libc's function of that name keeps it from its caller, or nobody but `guard` asks. SHORT: so, by a call that is interrupted, and without RAW only then. */
 enum { READS = 1, WRITES = 2, BOTH = 3, RAW = 4, SHORT = 8 };
 enum { MOST = 4, ROWS = 512, MOST_BYTES = 0x7ffff000 }; /* of one call: MAX_RW_COUNT */
 struct memory { uint8_t how, what, arg, by; uint16_t size; };
@@ -72,9 +72,9 @@ static const struct memory calls[ROWS][MOST] = {
 	[SYS_pipe] = {OUT(0, 2 * sizeof(int))},
 	[SYS_pipe2] = {OUT(0, 2 * sizeof(int))},
 	[SYS_poll] = {POLLED(0, 1)},
-	[SYS_ppoll] = {POLLED(0, 1), {READS | RAW, SIZED, 2, 0, sizeof(struct timespec)}, IN(3, 8)},
-	[SYS_select] = {FDS(1), FDS(2), FDS(3), RAW_OUT(4, sizeof(struct timeval))},
-	[SYS_pselect6] = {FDS(1), FDS(2), FDS(3), {READS | RAW, SIZED, 4, 0, sizeof(struct timespec)}},
+	[SYS_ppoll] = {POLLED(0, 1), {READS | RAW | SHORT, SIZED, 2, 0, sizeof(struct timespec)}, IN(3, 8)},
+	[SYS_select] = {FDS(1), FDS(2), FDS(3), {RAW | SHORT, SIZED, 4, 0, sizeof(struct timeval)}},
+	[SYS_pselect6] = {FDS(1), FDS(2), FDS(3), {READS | RAW | SHORT, SIZED, 4, 0, sizeof(struct timespec)}},
 	[SYS_epoll_ctl] = {IN(3, sizeof(struct epoll_event))},
 	[SYS_epoll_wait] = {OUT_EACH(1, sizeof(struct epoll_event))},
 	[SYS_epoll_pwait] = {OUT_EACH(1, sizeof(struct epoll_event)), IN(4, 8)},

@@ -141,7 +141,8 @@ __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.ty
 	"4:	movq %rax, " TICKS "(%rsp)\n"
 	CALL_C(rs_calls_add)
 	"	jmp 3b\n"
-	"8:\n"
+	/* A call that a stop interrupted was made again with another timeout, or the rest of its bytes. */
+	"8:	movq " RDI "(%rsp), %rdi\n	movq " RSI "(%rsp), %rsi\n	movq " R10 "(%rsp), %r10\n	movq " R8 "(%rsp), %r8\n	movq " R9 "(%rsp), %r9\n"
 	CALL_C(rs_call_after)
 	"	testq %rax, %rax\n"
 	"	jnz 7f\n"

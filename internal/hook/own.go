@@ -1,0 +1,59 @@
+package hook
+
+import (
+	"bytes"
+
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/patch"
+	"github.com/ripstop/ripstop/internal/syscalls"
+	"github.com/ripstop/ripstop/internal/wire"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// Own gives the instructions by which a program and its libraries make system calls themselves, past libc: few do, and as with clocks it is asked first where their bytes are.
+func Own(p *engine.Process, m *engine.Module) (sites []patch.Site) {
+	hook := p.Func(wire.PatchFuncSyscallHook)
+	if m.Kind != engine.Program && m.Kind != engine.Library || hook == 0 {
+		return nil
+	}
+	places := hinted(m, "own", eachCall, len(opSyscall))
+	if len(places) == 0 {
+		return nil
+	}
+	for _, s := range syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {
+		next := uint64(0) // the first address that was not looked at
+		for _, link := range places {
+			at := link + m.Bias
+			for a := max(next, at-window); a <= at; next = a {
+				in, ok := m.Instruction(a)
+				if !ok {
+					a++
+					continue
+				}
+				if !yield(a, &in.Inst) {
+					return
+				}
+				a += uint64(in.Inst.Len)
+			}
+		}
+	}) {
+		if s.Left == "" {
+			sites = append(sites, patch.Site{At: s.At, Recipe: syscalls.Recipe{Next: s.At + uint64(s.Len), Hook: hook}})
+		}
+	}
+	return sites
+}
+
+var opSyscall = []byte{0x0f, 0x05}
+
+// eachCall calls f with each offset, ascending, at which there are the bytes of syscall.
+func eachCall(code []byte, f func(int)) {
+	for i := 0; ; i++ {
+		n := bytes.Index(code[i:], opSyscall)
+		if n < 0 {
+			return
+		}
+		i += n
+		f(i)
+	}
+}
