@@ -291,7 +291,7 @@ func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 
 func reaches(from, to uint64) bool { d := int64(to - from); return d == int64(int32(d)) }
 
-// A Locking has libc's locks patched besides, and of the program's own code clocks and system calls, and tells of those that are not. It is an engine's client.
+// A Locking has libc's locks patched besides, and clocks and the program's own system calls, and tells of those that are not. It is an engine's client.
 type Locking struct {
 	Client
 	Code bool              // of the program's code, too, and clocks
@@ -314,8 +314,9 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 		}
 	}
 	sites = append(sites, locks...)
+	calls := Own(p, m)
 	if c.Code {
-		clocks, calls := Clocks(p, m), Own(p, m)
+		clocks := Clocks(p, m)
 		for _, s := range clocks {
 			w.clocks = append(w.clocks, s.At)
 		}
@@ -323,6 +324,8 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 			w.calls = append(w.calls, s.At)
 		}
 		sites = append(append(sites, clocks...), calls...)
+	} else if len(calls) > 0 {
+		c.Left(fmt.Sprintf("process %d: %s makes system calls itself in %d places, which are not recorded where accesses are to be judged (--races=on): they are made once more where an epoch is executed again", p.PID, m.Path, len(calls)))
 	}
 	if len(w.locks)+len(w.clocks)+len(w.calls) > 0 {
 		c.mu.Lock()
