@@ -40,8 +40,9 @@ struct rs_call {
 	uint64_t guard_again;      /* guardsignal.c: the call was not made, or interrupted, and is to be made again */
 	uint64_t moved;            /* guardcall.c: bytes that it had moved when stops interrupted it; it goes on with the rest */
 	uint64_t left;             /* guardcall.c: where the program wants to be told what is left of its wait; 0: nowhere, or the kernel writes there */
+	struct timespec left_now, lent; /* where the kernel writes it, else; and what was there before */
 };
-#define RS_CALL_FRAME 352 /* bytes of the hook's frame, with the red zone */
+#define RS_CALL_FRAME 384 /* bytes of the hook's frame, with the red zone */
 _Static_assert(sizeof(struct rs_call) + 128 == RS_CALL_FRAME, "");
 
 /* after: 1: it was interrupted, before is called again. Both are called on the program's stack, with the program's vector state in the registers: they, and what they call, are compiled for general

@@ -63,7 +63,7 @@ void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc) RS_HIDDEN;
 struct rs_guard_log;
 struct rs_call;
 /* Before a call that waits, and behind it (or where it is left, to be made anew): what is left of its wait is written to the program's memory only where natively it would be. */
-void rs_guard_call_lend(struct rs_guard_log *t, struct rs_call *c) RS_HIDDEN;
+void rs_guard_call_lend(const struct rs_guard_log *t, struct rs_call *c) RS_HIDDEN;
 void rs_guard_call_take_back(struct rs_call *c) RS_HIDDEN;
 /* On the thread, in a handler of ours that is no stop: as if its signal had not come. A timeout begins anew. */
 void rs_guard_call_unbroken(struct rs_guard_rest *rest, ucontext_t *uc) RS_HIDDEN;

@@ -422,21 +422,21 @@ static uint64_t *left_at(struct rs_call *c, bool *always)
 }
 
 /* In frames of the thread's own: it is there. */
-static bool in_frames(const struct rs_guard_log *t, uint64_t p) { return p >= t->sp && p < t->stack_hi && t->stack_hi - p >= sizeof t->left; }
+static bool in_frames(const struct rs_guard_log *t, uint64_t p) { return t && p >= t->sp && p < t->stack_hi && t->stack_hi - p >= sizeof(struct timespec); }
 
-void rs_guard_call_lend(struct rs_guard_log *t, struct rs_call *c)
+void rs_guard_call_lend(const struct rs_guard_log *t, struct rs_call *c)
 {
 	bool always;
 	uint64_t *at = left_at(c, &always);
 	if (RS_LIKELY(!at) || !*at)
 		return;
 	if (always && in_frames(t, *at))
-		t->left = *(const struct timespec *)*at;
-	else if (always && !fetch(&t->left, *at, sizeof t->left))
+		c->lent = *(const struct timespec *)*at;
+	else if (always && !fetch(&c->lent, *at, sizeof c->lent))
 		return;
-	t->lent = t->left;
+	c->left_now = c->lent;
 	c->left = *at;
-	*at = (uint64_t)&t->left;
+	*at = (uint64_t)&c->left_now;
 }
 
 static bool same(const struct timespec *a, const struct timespec *b) { return a->tv_sec == b->tv_sec && a->tv_nsec == b->tv_nsec; }
@@ -447,15 +447,14 @@ void rs_guard_call_take_back(struct rs_call *c)
 		return;
 	bool always;
 	uint64_t *at = left_at(c, &always), to = c->left;
-	struct rs_guard_log *t = (struct rs_guard_log *)(*at - offsetof(struct rs_guard_log, left));
-	struct iovec local = {&t->left, sizeof t->left}, remote = {(void *)to, sizeof t->left};
+	struct iovec local = {&c->left_now, sizeof c->left_now}, remote = {(void *)to, sizeof c->left_now};
 	*at = to;
 	c->left = 0;
-	if (rs_guard_mode() == RS_GUARD_REPLAY || (always ? same(&t->left, &t->lent) : c->result != -EINTR))
+	if (rs_guard_mode() == RS_GUARD_REPLAY || (always ? same(&c->left_now, &c->lent) : c->result != -EINTR))
 		return;
-	if (in_frames(t, to))
-		*(struct timespec *)to = t->left;
-	else if (RS_SYS6(SYS_process_vm_writev, rs_os_tid(), &local, 1, &remote, 1, 0) != (long)sizeof t->left && !always)
+	if (in_frames(rs_guard_self(), to))
+		*(struct timespec *)to = c->left_now;
+	else if (RS_SYS6(SYS_process_vm_writev, rs_os_tid(), &local, 1, &remote, 1, 0) != (long)sizeof c->left_now && !always)
 		c->result = -EFAULT; /* of the others the kernel says nothing, too */
 }
 

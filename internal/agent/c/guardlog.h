@@ -76,7 +76,6 @@ struct rs_guard_log {
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
 	uint64_t half;             /* where the frame of a handler lies that the kernel began within an act of the thread's; 0: there is none (guardsignal.h) */
 	uint32_t cancelled;        /* pthread_cancel was called for it: its waits look whether that counts */
-	struct timespec left, lent; /* guardcall.c: where the kernel says what is left of a wait; and what was there before */
 	uint32_t *cancel_wait;     /* in one of them: the word that is changed then */
 	char *bytes;
 } __attribute__((aligned(64)));

@@ -822,6 +822,7 @@ static void leave_frame(struct rs_call *c)
 	c->start = c->see = c->ticks = c->spare = c->moved = c->guard_check = c->guard_offset = 0;
 	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
 	c->guard_again = c->left = 0;
+	rs_os_clear(&c->left_now, sizeof c->left_now + sizeof c->lent);
 }
 
 /* What came while the call was made: before it returns. */

@@ -24,13 +24,16 @@ static void check(const char *what, int fine)
 		printf("%s\n", what);
 }
 
-// The registers of a call behind it.
+// The registers of a call behind it, two of vectors among them.
 static int64_t kept(int64_t number, const int64_t was[6])
 {
-	int64_t r;
+	int64_t r, some = 0x1122334455667788, also = some, none = 0;
 	register int64_t r10 __asm__("r10") = was[3], r8 __asm__("r8") = was[4], r9 __asm__("r9") = was[5], rdi = was[0], rsi = was[1], rdx = was[2];
-	__asm__ volatile("syscall" : "=a"(r), "+D"(rdi), "+S"(rsi), "+d"(rdx), "+r"(r10), "+r"(r8), "+r"(r9) : "0"(number) : "rcx", "r11", "memory");
-	check("registers", rdi == was[0] && rsi == was[1] && rdx == was[2] && r10 == was[3] && r8 == was[4] && r9 == was[5]);
+	__asm__ volatile("movq %7, %%xmm0\n\tmovq %7, %%xmm1\n\tsyscall\n\tmovq %%xmm0, %7\n\tmovq %%xmm1, %8"
+		: "=a"(r), "+D"(rdi), "+S"(rsi), "+d"(rdx), "+r"(r10), "+r"(r8), "+r"(r9), "+r"(some), "+r"(none) : "0"(number) : "rcx", "r11", "memory", "xmm0", "xmm1");
+	const int same = rdi == was[0] && rsi == was[1] && rdx == was[2] && r10 == was[3] && r8 == was[4] && r9 == was[5]; /* before a function is called */
+	check("registers", same);
+	check("vectors", some == also && none == also);
 	return r;
 }
 
