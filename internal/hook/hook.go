@@ -1,4 +1,4 @@
-// Package hook finds the instructions by which libc, ld.so and the vdso make system calls, and what is to be put in their place: a jump to the agent's hook
+// Package hook finds the instructions by which libc, ld.so, the vdso and, for guard, a program itself make system calls, and what is to be put in their place: a jump to the agent's hook
 // (internal/agent/c/syshook.c), which counts calls, or records them.
 package hook
 
@@ -108,22 +108,31 @@ func near(m *engine.Module, yield func(uint64, *x86.Inst) bool, unknown func(at 
 				continue
 			}
 			at := s.Addr + m.Bias + uint64(i)
-			for a := max(next, at-min(window, uint64(i))); a <= at; next = a {
-				in, ok := m.Instruction(a)
-				if !ok {
-					if a == at {
-						unknown(at, code[:i])
-					}
-					a++
-					continue
-				}
-				if !yield(a, &in.Inst) {
-					return
-				}
-				a += uint64(in.Inst.Len)
+			var more bool
+			if next, more = upTo(m, max(next, at-min(window, uint64(i))), at, yield, func() { unknown(at, code[:i]) }); !more {
+				return
 			}
 		}
 	}
+}
+
+// upTo calls yield for the known instructions from a up to one that may be a site, and unknown if there is none. It gives the first address that was not looked at; false: yield wants no more.
+func upTo(m *engine.Module, a, at uint64, yield func(uint64, *x86.Inst) bool, unknown func()) (uint64, bool) {
+	for a <= at {
+		in, ok := m.Instruction(a)
+		if !ok {
+			if a == at {
+				unknown()
+			}
+			a++
+			continue
+		}
+		if !yield(a, &in.Inst) {
+			return a, false
+		}
+		a += uint64(in.Inst.Len)
+	}
+	return a, true
 }
 
 // entries gives the addresses of the vdso's functions, by row.

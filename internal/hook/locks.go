@@ -294,7 +294,7 @@ func reaches(from, to uint64) bool { d := int64(to - from); return d == int64(in
 // A Locking has libc's locks patched besides, and clocks and the program's own system calls, and tells of those that are not. It is an engine's client.
 type Locking struct {
 	Client
-	Code bool              // of the program's code, too, and clocks
+	Code bool              // false: neither clocks nor the program's own system calls are patched
 	Left func(text string) // may be called by several goroutines
 
 	mu    sync.Mutex

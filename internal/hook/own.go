@@ -24,16 +24,9 @@ func Own(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 		next := uint64(0) // the first address that was not looked at
 		for _, link := range places {
 			at := link + m.Bias
-			for a := max(next, at-window); a <= at; next = a {
-				in, ok := m.Instruction(a)
-				if !ok {
-					a++
-					continue
-				}
-				if !yield(a, &in.Inst) {
-					return
-				}
-				a += uint64(in.Inst.Len)
+			var more bool
+			if next, more = upTo(m, max(next, at-min(window, at)), at, yield, func() {}); !more {
+				return
 			}
 		}
 	}) {
