@@ -8,8 +8,11 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // epochs runs a program whose every epoch, of 50 ms at most, is executed again, and gives how it ended and the counts of --stats.
@@ -507,4 +510,12 @@ func TestEpochsOfWaits(t *testing.T) {
 			}
 		})
 	}
+	// Where a container refuses what a thread's timeout is read by, its sleep began anew at each stop: one that is longer than an epoch had no end.
+	t.Run("refused", func(t *testing.T) {
+		ofAgent(t)
+		o := map[string]any{"ExitCode": 0, "Epochs": map[string]any{"On": true, "Every": true, "Most": 20 * time.Millisecond}}
+		if r := finish(t, under(t, refuse(syscall.EPERM, unix.SYS_PROCESS_VM_READV), o, path("remains"))); r != native {
+			t.Errorf("%+v, natively %+v", r, native)
+		}
+	})
 }
