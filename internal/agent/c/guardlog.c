@@ -1,4 +1,5 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
+#include "guardplace.h"
 #include "guardrace.h"
 #include "guardsignal.h"
 #include "guardstack.h"
@@ -62,18 +63,12 @@ static __attribute__((noinline)) struct rs_guard_log *find_self(void)
 	for (uint32_t i = 0; i < n && i < LOGS; i++)
 		if (LOAD(logs[i].tid) == tid)
 			return is_mine(&logs[i]);
-	/* Those of threads that have ended: rs_guard_log_new. */
-	for (uint32_t i = 0, none = 0; i < n && i < LOGS; i++, none = 0)
-		if (__atomic_compare_exchange_n(&logs[i].tid, &none, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			return is_new(&logs[i]);
-	n = __atomic_fetch_add(&w->logs, 1, __ATOMIC_ACQ_REL);
-	if (n >= LOGS) {
-		__atomic_fetch_sub(&w->logs, 1, __ATOMIC_ACQ_REL);
-		rs_guard_lost(RS_GUARD_LOST_THREADS);
-		return NULL;
-	}
-	STORE(logs[n].tid, tid);
-	return is_new(&logs[n]);
+	/* Those of threads that have ended (rs_guard_log_new) come first. */
+	uint32_t mine = rs_guard_take_place(&logs->tid, sizeof *logs, &w->logs, LOGS, tid);
+	if (mine < LOGS)
+		return is_new(&logs[mine]);
+	rs_guard_lost(RS_GUARD_LOST_THREADS);
+	return NULL;
 }
 
 struct rs_guard_log *rs_guard_self(void)
@@ -94,18 +89,11 @@ static void free_spares(void)
 
 static struct rs_guard_log *take_spare(uint32_t tid)
 {
-	uint32_t n = LOAD(world->spares), none = 0;
-	for (uint32_t i = 0; i < n && i < SPARES; i++, none = 0)
-		if (!LOAD(spares[i].tid) && __atomic_compare_exchange_n(&spares[i].tid, &none, tid, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			return &spares[i];
-	n = __atomic_fetch_add(&world->spares, 1, __ATOMIC_ACQ_REL);
-	if (n < SPARES) {
-		spares[n].index = LOGS + n;
-		STORE(spares[n].tid, tid);
-		return &spares[n];
-	}
-	__atomic_fetch_sub(&world->spares, 1, __ATOMIC_ACQ_REL);
-	return NULL;
+	uint32_t i = rs_guard_take_place(&spares->tid, sizeof *spares, &world->spares, SPARES, tid);
+	if (i == SPARES)
+		return NULL;
+	spares[i].index = LOGS + i;
+	return &spares[i];
 }
 
 struct rs_guard_log *rs_guard_spare(void)
