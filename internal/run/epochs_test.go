@@ -219,6 +219,30 @@ func TestEndsOfThreads(t *testing.T) {
 	}
 }
 
+// The 32 bytes of each thread that the kernel writes by itself (rseq) were kept from going back and forward, for all that were there at the checkpoint. One that had ended since, on a stack of the program's own, had none any more, and what lay there was the
+// program's data: where a re-execution went another way before the thread's end, the program went on with 24 bytes of that thread's in the middle of its data (each time, here).
+func TestEpochsOfGivenStacks(t *testing.T) {
+	ofAgent(t)
+	r, counts := epochsOf(t, 20*time.Millisecond, path("given"), "8")
+	if r.code != 0 || r.stdout != "0\n" || r.stderr != "" || counts["executed again: call-bytes"] == 0 || counts["executed again: identical"] == 0 {
+		t.Errorf("%+v, %v", r, counts)
+	}
+}
+
+// Of an rseq area that a thread has registered itself nobody knew: the thread was kept from ending with it, and when its stack was unmapped the kernel, which writes there whenever a thread has been away, ended the process (SIGSEGV, of which nothing was told). Such a thread ends natively, and its epoch is lost.
+func TestEndsOfOwnRseq(t *testing.T) {
+	ofAgent(t)
+	for _, every := range []bool{false, true} {
+		cmd := command(t, map[string]any{"Stats": true, "ExitCode": 0, "Epochs": map[string]any{"On": true, "Every": every, "Most": 20 * time.Millisecond}}, path("rseq"), "4")
+		cmd.Env = append(os.Environ(), "GLIBC_TUNABLES=glibc.pthread.rseq=0")
+		r := finish(t, cmd)
+		// Where nothing is executed again an epoch may be lost before, by the registration.
+		if r.code != 0 || r.stdout != "well\n" || (every && !regexp.MustCompile(`guard, lost: thread +[1-9]`).MatchString(r.stderr)) {
+			t.Errorf("each executed again: %v: %+v", every, r)
+		}
+	}
+}
+
 // Memory that other processes see is not put back, and a re-execution writes to it again: a counter there had counted twice what was done once. And a file that was unmapped in an epoch cannot be mapped again where its name is gone, or another's: the process
 // was killed ("cannot go back to the checkpoint"), as sqlite's was that had closed a database with a write-ahead log. Such epochs are not executed again; the program is as natively.
 func TestEpochsOfMappings(t *testing.T) {

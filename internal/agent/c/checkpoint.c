@@ -8,6 +8,7 @@
  * (PAGEMAP_SCAN, Linux 6.7). A mapping made in the epoch is not registered, and all its pages count as written: right, only slower. Without either, every page counts as written. */
 #include "checkpoint.h"
 #include "checkframe.h"
+#include "guardthread.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -564,9 +565,9 @@ static long undo_all(const struct map *to, const struct map *now, long (*f)(cons
 static void leave(bool put)
 {
 	for (unsigned i = 0; i < state->left_count; i++) {
-		/* A thread that is kept from ending may have no stack any more. */
+		/* A thread that is kept from ending may have no stack any more, and where it was there may be something else. */
 		if (!put)
-			state->left_there[i] = RS_SYS4(SYS_pread64, state->mem, state->left_was[i], state->left[2 * i + 1], state->left[2 * i]) > 0;
+			state->left_there[i] = !rs_guard_threads_gave_up(state->left[2 * i]) && RS_SYS4(SYS_pread64, state->mem, state->left_was[i], state->left[2 * i + 1], state->left[2 * i]) > 0;
 		else if (state->left_there[i])
 			RS_SYS4(SYS_pwrite64, state->mem, state->left_was[i], state->left[2 * i + 1], state->left[2 * i]);
 	}

@@ -67,6 +67,7 @@ struct rs_guard_log {
 	uint32_t *word;            /* that the kernel clears at its end, for joiners; NULL: not known, its end is not followed */
 	uint32_t doing;            /* RS_GUARD_CREATES … */
 	uint32_t young;            /* its first steps are glibc's */
+	uint32_t gave_up;          /* its rseq area, where something else may lie */
 	char *end_stack;
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
 	uint32_t ready, bytes_ready; /* so many events, and bytes, have their pages present */

@@ -18,6 +18,7 @@
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 
+enum { RSEQ = 334, RSEQ_BYTES = 32, RSEQ_GIVE_UP = 1, RSEQ_SIGNATURE = 0x53053053 }; /* glibc's */
 /* KEPT: natively they would be gone: programs count threads, and have limits. */
 enum { BIRTHS = 128, KEPT = 32, CLEARED = 24 << 10, SLICE_MS = 50, LOCK_MS = 1000 };
 
@@ -32,6 +33,7 @@ static struct threads {
 	uint32_t births, kept;
 	uint64_t word_at;          /* from a thread's handle to the word that the kernel clears; 0: not known yet */
 	uintptr_t rseq_offset, rseq_size;
+	uint32_t nobodys[8] __attribute__((aligned(32))); /* an rseq area */
 	struct birth birth[BIRTHS];
 } *threads;
 static uint32_t order;             /* the lock; the program's memory */
@@ -241,6 +243,16 @@ static bool no_robust(void)
 	return RS_SYS3(SYS_get_robust_list, 0, &head, &size) == 0 && (!head || head->next == head);
 }
 
+/* The thread has no rseq area, or glibc's. Nobody but the kernel knows of one that the program registers itself (tcmalloc, where glibc is told to leave it: glibc.pthread.rseq=0): it is written to when its memory may be gone, and the kernel kills for that. */
+static bool no_other_rseq(const struct rs_guard_log *t)
+{
+	long r = RS_SYS4(RSEQ, threads->nobodys, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
+	if (r == 0)
+		RS_SYS4(RSEQ, threads->nobodys, RSEQ_BYTES, RSEQ_GIVE_UP, RSEQ_SIGNATURE);
+	/* There is another one: is it that? */
+	return r != -EINVAL || (threads->rseq_size && RS_SYS4(RSEQ, t->handle + threads->rseq_offset, RSEQ_BYTES, 0, RSEQ_SIGNATURE) == -EBUSY);
+}
+
 /* On a stack of ours. */
 static __attribute__((noreturn, used)) void keep(struct rs_guard_log *t)
 {
@@ -250,7 +262,8 @@ static __attribute__((noreturn, used)) void keep(struct rs_guard_log *t)
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
 	RS_SYS2(SYS_sigaltstack, &none, NULL);
 	if (threads->rseq_size)
-		RS_SYS4(334 /* rseq */, t->handle + threads->rseq_offset, 32, 1, 0x53053053);
+		RS_SYS4(RSEQ, t->handle + threads->rseq_offset, RSEQ_BYTES, RSEQ_GIVE_UP, RSEQ_SIGNATURE);
+	STORE(t->gave_up, 1);
 	RS_SYS1(SYS_set_tid_address, 0);
 	/* The stack may be another thread's: what this one's calls left there is the same in both. Further down glibc has given it back to the kernel. */
 	uintptr_t lo = t->sp - CLEARED > t->stack_lo ? t->sp - CLEARED : t->stack_lo;
@@ -293,7 +306,7 @@ long rs_guard_thread_exit(struct rs_guard_log *t, unsigned mode)
 		rs_guard_epoch_end(t, t->handle, RS_GUARD_EXIT);
 		return -1;
 	}
-	if (mode == RS_GUARD_RECORD && (t->outside || LOAD(w->lost) || t->tid == (uint32_t)rs_os_pid() || LOAD(threads->kept) >= KEPT || !no_robust())) {
+	if (mode == RS_GUARD_RECORD && (t->outside || LOAD(w->lost) || t->tid == (uint32_t)rs_os_pid() || LOAD(threads->kept) >= KEPT || !no_robust() || !no_other_rseq(t))) {
 		rs_guard_out_before(RS_GUARD_LOST_THREAD, t->handle, RS_GUARD_EXIT);
 		rs_guard_poke_soon();
 		mode = RS_GUARD_OFF;
@@ -446,22 +459,35 @@ bool rs_guard_threads_unborn(uint32_t tid)
 void rs_guard_threads_forward(void)
 {
 	for (uint32_t i = 0; threads && i < rs_guard_world()->logs; i++) {
-		const struct rs_guard_log *t = rs_guard_log(i);
+		struct rs_guard_log *t = rs_guard_log(i);
 		struct rs_world_thread *w = t->tid && t->fin.state == RS_GUARD_KEPT ? rs_world_of(t->tid) : NULL;
 		if (w && (w->rseq = rseq_of(t)) != 0 && !w->unborn)
 			rs_world_shed(w);
+		if (w)
+			t->gave_up = 1;
 	}
+}
+
+bool rs_guard_threads_gave_up(uint64_t rseq)
+{
+	for (uint32_t i = 0; threads && i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		if (t->tid && t->gave_up && rseq_of(t) == rseq)
+			return true;
+	}
+	return false;
 }
 
 void rs_guard_threads_restore(void)
 {
 	for (uint32_t i = 0; threads && i < rs_guard_world()->logs; i++) {
-		const struct rs_guard_log *t = rs_guard_log(i);
+		struct rs_guard_log *t = rs_guard_log(i);
 		struct rs_world_thread *w = t->tid && t->word && t->state != RS_GUARD_KEPT ? rs_world_of(t->tid) : NULL;
 		if (!w || w->unborn || w->order != RS_WORLD_BACK)
 			continue;
 		w->restore = true;
 		w->clear_tid = (uintptr_t)t->word;
 		w->rseq = rseq_of(t);
+		t->gave_up = 0;
 	}
 }

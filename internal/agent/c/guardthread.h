@@ -49,6 +49,8 @@ bool rs_guard_threads_unborn(uint32_t tid) RS_HIDDEN;
 void rs_guard_threads_forward(void) RS_HIDDEN;
 /* The i-th birth's tid and what the kernel writes of it by itself; false: there are no more. */
 bool rs_guard_threads_birth(uint32_t i, uint32_t *tid, uint64_t *rseq) RS_HIDDEN;
+/* Before memory goes back or forward: the thread that had its rseq area here has none now, and what lies there is like all other memory. */
+bool rs_guard_threads_gave_up(uint64_t rseq) RS_HIDDEN;
 /* After rs_world_back or _forward. */
 void rs_guard_threads_restore(void) RS_HIDDEN;
 #endif
