@@ -254,6 +254,7 @@ void rs_vfork_enter(void)
 	if (t)
 		rs_hold(t);
 	rs_race_fork_begins();
+	rs_share_spawn(true);
 	if (rs_vfork.depth++ == 0)
 		rs_trap_vfork();
 	rs_dispatch_vfork();
@@ -264,6 +265,7 @@ void rs_vfork_leave(void)
 	struct rs_thread *t = rs_thread_tls;
 	if (--rs_vfork.depth == 0)
 		rs_trap_vforked();
+	rs_share_spawn(false);
 	if (t && t->inside)
 		t->inside--;
 	if (rs_vfork.map) {

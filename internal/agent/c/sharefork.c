@@ -17,20 +17,22 @@ bool rs_share_swaps(void)
 struct copying { uintptr_t to; bool all; };
 
 /* By the mirror, which is open. A page that was never written is not there, and is not made by being looked at: mincore(2). */
-static void copy_one(struct share_block *b, void *arg)
+static void copy_pages(uintptr_t at, size_t pages, void *arg)
 {
 	const struct copying *c = arg;
 	enum { MANY = 256 };
 	unsigned char here[MANY];
-	uintptr_t at = (uintptr_t)b->page << SHARE_PAGE_BITS, mirror = rs_share.base + rs_share.away + at;
-	for (uint32_t i = 0; i < b->pages; i += MANY) {
-		uint32_t n = b->pages - i < MANY ? b->pages - i : MANY;
+	uintptr_t mirror = rs_share.base + rs_share.away + at;
+	for (size_t i = 0; i < pages; i += MANY) {
+		size_t n = pages - i < MANY ? pages - i : MANY;
 		bool known = !c->all && RS_SYS3(SYS_mincore, mirror + i * RS_PAGE, n * RS_PAGE, here) == 0;
-		for (uint32_t k = 0; k < n; k++)
+		for (size_t k = 0; k < n; k++)
 			if (!known || here[k] & 1)
 				rs_os_copy((void *)(c->to + at + (i + k) * RS_PAGE), (const void *)(mirror + (i + k) * RS_PAGE), RS_PAGE);
 	}
 }
+
+static void copy_one(struct share_block *b, void *arg) { copy_pages((uintptr_t)b->page << SHARE_PAGE_BITS, b->pages, arg); }
 
 void rs_share_before_fork(void)
 {
@@ -50,6 +52,7 @@ void rs_share_before_fork(void)
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
 	rs_share_each(copy_one, &c);
+	rs_share_heap_each(copy_pages, &c);
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);
 }
@@ -65,6 +68,7 @@ void rs_share_after_fork(bool child)
 		RS_SYS5(SYS_mremap, copy, 0, SHARE_BYTES, AGAIN, rs_share.base + rs_share.away);
 		RS_SYS3(SYS_madvise, rs_share.base + rs_share.away, SHARE_BYTES, MADV_DONTDUMP);
 		rs_share_globals_child(copy);
+		rs_share_heap_child();
 	}
 	if (copy)
 		RS_SYS2(SYS_munmap, copy, SHARE_BYTES);

@@ -6,6 +6,7 @@
 #include "uring.h"
 #include "proc.h"
 #include "patch.h"
+#include "share.h"
 #include <errno.h>
 #include <linux/sched.h>
 
@@ -174,6 +175,8 @@ void rs_sandbox(struct rs_thread *t, bool strict)
 	if (t)
 		rs_notice(t, RS_NOTICE_SANDBOXED, 0, strict);
 	rs_crash_end();
+	if (rs_share_on)
+		rs_share_retire("it goes into a sandbox: what its threads share is not looked for any more, and races of it are not found");
 	__atomic_store_n(&rs_sandboxed, 1, __ATOMIC_RELAXED);
 	/* In strict mode even the futex call that wakes the Go side would be the end of the thread. */
 	if (strict && rs_thread_tls)
