@@ -169,6 +169,10 @@ void rs_share_before_fork(void) RS_HIDDEN;
 /* Whether of a page that is not there mincore may say so only because it is swapped out. */
 bool rs_share_swaps(void) RS_HIDDEN;
 void rs_share_after_fork(bool child) RS_HIDDEN;
+/* Makes a process by the call {number, five arguments}, which gives the child no stack and none of our memory: that is its own before it runs on it. Negative errno, pid, 0 in the child. */
+long rs_share_fork(const long *call) RS_HIDDEN;
+/* Calls fn on another stack. */
+int rs_share_clone_on(uintptr_t top, int (*fn)(void *), void *arg) RS_HIDDEN;
 
 /* In place of movs or stos, whose destination no prefix redirects; data: bits of enum share_string. */
 enum share_string { SHARE_MOVS = 1, SHARE_REPEATED = 2 };
