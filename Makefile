@@ -10,7 +10,7 @@ LDFLAGS := -s -w -E ripstop_entry -X main.version=$(VERSION) $(EXTRA_LDFLAGS)
 AGENT := internal/agent/lib/libripstop.so
 FUZZTIME ?= 20s
 
-.PHONY: all agent demo test test-go test-race test-real bench fuzz soak lint fmt generate install uninstall man deps deps-lint deps-test clean
+.PHONY: all agent demo test test-go test-race test-real test-keys bench fuzz soak lint fmt generate install uninstall man deps deps-lint deps-test clean
 
 all: bin/ripstop
 
@@ -32,7 +32,7 @@ deps-test:
 demo: bin/ripstop
 	@script/demo
 
-test: deps-test bin/ripstop lint test-go test-race test-real
+test: deps-test bin/ripstop lint test-go test-race test-real test-keys
 
 test-go:
 	$(GO) test -timeout 30m ./...
@@ -44,6 +44,10 @@ test-race:
 
 test-real:
 	RIPSTOP_REAL=1 $(GO) test -count=1 -timeout 30m ./test/real/...
+
+# What needs protection keys, in a machine that has them.
+test-keys:
+	RIPSTOP_REAL=1 $(GO) test -count=1 -timeout 30m ./test/keys
 
 bench: deps-test bin/ripstop
 	$(GO) run ./bench

@@ -1,8 +1,10 @@
 package race
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,8 +12,19 @@ import (
 	"github.com/ripstop/ripstop/internal/finding"
 )
 
-// sharedRounds is how often each program of testdata/shared runs.
-const sharedRounds = 20
+// sharedRounds is how often each program of testdata/shared runs; test/keys, whose machine is slow, says less.
+func sharedRounds(t *testing.T) int {
+	t.Helper()
+	text, ok := os.LookupEnv("RIPSTOP_ROUNDS")
+	if !ok {
+		return 20
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("RIPSTOP_ROUNDS: %v", err)
+	}
+	return n
+}
 
 func runShared(t testing.TB, runner, exe string) []finding.Finding {
 	t.Helper()
@@ -27,13 +40,20 @@ func protectionKeys() bool {
 	return errno == 0
 }
 
+// TestProtectionKeys: test/keys' machine has them, or its tests would hold without what they are for.
+func TestProtectionKeys(t *testing.T) {
+	if os.Getenv("RIPSTOP_KEYS") != "" && !protectionKeys() {
+		t.Fatal("no protection keys")
+	}
+}
+
 // Where only accesses to what threads share are judged, races in the memory that is watched are found each time, nothing else is, and the program does what it does natively.
 //
 // It failed in CI's next machine, an AMD EPYC whose hypervisor shows no keys: there all accesses are judged, all memory is seen, and so a race of 16 bytes with one is certain. The rules that the sources
 // state are those of a machine with keys; the races are the same.
 func TestProgramsShared(t *testing.T) {
 	runner, _ := runnerAndSources(t)
-	keys := protectionKeys()
+	keys, rounds := protectionKeys(), sharedRounds(t)
 	sources, err := filepath.Glob("testdata/shared/*.c")
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("no programs: %v", err)
@@ -43,7 +63,7 @@ func TestProgramsShared(t *testing.T) {
 			t.Run(filepath.Base(source)+optimized, func(t *testing.T) {
 				t.Parallel()
 				exe := build(t, source, optimized)
-				for range sharedRounds {
+				for range rounds {
 					found := runShared(t, runner, exe)
 					for i := range found {
 						if !keys && found[i].Rule == finding.RuleDataRace {

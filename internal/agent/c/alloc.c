@@ -320,22 +320,22 @@ static void clear(uintptr_t p, size_t n)
 {
 	typedef long long two __attribute__((vector_size(16)));
 	if (n >= 512) {
-		rs_os_clear((void *)p, n);
+		rs_os_clear((void *)seen(p), n);
 		return;
 	}
 	for (size_t i = 0; i < n; i += 16) /* blocks are of whole 16 bytes */
-		*(volatile two *)(p + i) = (two){0, 0};
+		*(volatile two *)(seen(p) + i) = (two){0, 0};
 }
 
 static void copy(uintptr_t to, uintptr_t from, size_t n)
 {
 	typedef long long two __attribute__((vector_size(16)));
 	if (n >= 1024) {
-		rs_os_copy((void *)to, (const void *)from, n);
+		rs_os_copy((void *)seen(to), (const void *)seen(from), n);
 		return;
 	}
 	for (size_t i = 0; i < n; i += 16)
-		*(volatile two *)(to + i) = *(volatile two *)(from + i);
+		*(volatile two *)(seen(to) + i) = *(volatile two *)(seen(from) + i);
 }
 
 void *rs_plain_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
@@ -349,7 +349,7 @@ void *rs_plain_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool zero)
 		uintptr_t p = rs_huge_alloc(h, n > RS_ALLOC_LARGEST ? n : RS_ALLOC_LARGEST + 1, align, &clean);
 		/* Pages that the program will not touch are better not there. */
 		if (p && zero && !clean && purge(p, (n + RS_PAGE - 1) & -RS_PAGE) != 0)
-			rs_os_clear((void *)p, n);
+			rs_os_clear((void *)seen(p), n);
 		return (void *)p;
 	}
 	struct rs_alloc_bin *b = &h->bin[class];
@@ -551,6 +551,11 @@ void *rs_alloc_realloc(void *old, size_t n)
 	void *new = V.on ? rs_alloc_malloc(n) : rs_real.malloc(n);
 	if (!new)
 		return NULL;
+	if (RS_UNLIKELY(!rs_alloc_has((uintptr_t)new)) && rs_alloc_source.away) {
+		rs_os_copy(new, (void *)seen(p), was < n ? was : n);
+		rs_alloc_free(old);
+		return new;
+	}
 	if (V.extra) {
 		rs_os_copy(new, old, was < n ? was : n); /* not one byte more: there are guard bytes behind */
 		guarded_free(old, RS_NOTICED_REALLOC);
@@ -661,6 +666,8 @@ bool rs_alloc_begin(uint32_t word)
 		while (most > r.rlim_cur / 4)
 			most /= 2; /* the rest is the program's own, as what does not fit here is libc's */
 	long why = -ENOMEM;
+	if (rs_alloc_source.base)
+		most = least = rs_alloc_source.bytes;
 	for (; most >= least && why < 0; most /= 4)
 		why = rs_runs_begin(most);
 	if (why < 0) {

@@ -35,6 +35,9 @@ struct rs_alloc_source {
 	long (*hand)(uintptr_t at, size_t bytes, uint32_t from, uint32_t to);
 	/* The pages at `from` are to be those at `to` (both committed, of the same heap), and `from` zero. Not 0: the caller copies. */
 	long (*move)(uintptr_t from, uintptr_t to, size_t bytes);
+	uintptr_t base, bytes; /* the range, whole chunks; 0: one is reserved */
+	uintptr_t away;        /* to where the allocator itself accesses what blocks hold (calloc, realloc's copy): the same pages, which nobody is denied */
+	bool (*not_for)(uintptr_t pc); /* whether what asks for a block is to have libc's; NULL: nobody */
 };
 extern struct rs_alloc_source rs_alloc_source __attribute__((visibility("hidden")));
 

@@ -62,6 +62,9 @@ static inline uintptr_t chunk_address(uint32_t i) { return V.base + ((uintptr_t)
 static inline uintptr_t unit_address(uint32_t u) { return V.base + ((uintptr_t)u << RS_UNIT_BITS); }
 static inline struct span *span_at(uint32_t unit) { return &T.chunk[unit / UNITS].span[unit % UNITS]; }
 
+/* Where the allocator itself accesses what lies at p. */
+static inline uintptr_t seen(uintptr_t p) { return p + rs_alloc_source.away; }
+
 /* Not 0: the pages are as they were. In a sandbox the program's filter may not know the call. */
 static inline long purge(uintptr_t at, size_t bytes) { return rs_sandboxed ? -1 : rs_alloc_source.purge(at, bytes); }
 

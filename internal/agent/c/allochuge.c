@@ -56,7 +56,7 @@ static long anonymous_move(uintptr_t from, uintptr_t to, size_t bytes)
 	return r < 0 && r > -4096 ? r : 0;
 }
 
-struct rs_alloc_source rs_alloc_source = {anonymous_commit, anonymous_decommit, anonymous_purge, anonymous_hand, anonymous_move};
+struct rs_alloc_source rs_alloc_source = {.commit = anonymous_commit, .decommit = anonymous_decommit, .purge = anonymous_purge, .hand = anonymous_hand, .move = anonymous_move};
 
 /* --- runs --------------------------------------------------------------------------------------------------------------------- */
 
@@ -268,10 +268,10 @@ static void copy_rest(uintptr_t to, uintptr_t from, size_t bytes)
 {
 	for (size_t at = 0; at < bytes; at += RS_PAGE) {
 		size_t n = bytes - at < RS_PAGE ? bytes - at : RS_PAGE, i = 0; /* whole words */
-		while (i < n && *(const uint64_t *)(from + at + i) == 0)
+		while (i < n && *(const uint64_t *)(seen(from) + at + i) == 0)
 			i += 8;
 		if (i < n)
-			rs_os_copy((void *)(to + at), (const void *)(from + at), n);
+			rs_os_copy((void *)(seen(to) + at), (const void *)(seen(from) + at), n);
 	}
 }
 
@@ -298,7 +298,7 @@ uintptr_t rs_huge_resize(struct rs_alloc_heap *h, uintptr_t p, size_t n)
 		for (size_t moved = 0; moved < was; moved += RS_CHUNK) {
 			size_t some = was - moved < RS_CHUNK ? was - moved : RS_CHUNK;
 			if (!may || (!clean && purge(to + moved, RS_CHUNK) != 0))
-				rs_os_copy((void *)(to + moved), (void *)(p + moved), some), all = false;
+				rs_os_copy((void *)(seen(to) + moved), (void *)(seen(p) + moved), some), all = false;
 			else if (rs_alloc_source.move(p + moved, to + moved, RS_CHUNK) != 0)
 				copy_rest(to + moved, p + moved, some), all = false;
 		}
@@ -329,18 +329,19 @@ void rs_runs_count(struct rs_alloc_counts *c)
 long rs_runs_begin(uintptr_t bytes)
 {
 	/* PROT_NONE and not NORESERVE: it counts for nothing until it is committed, and then as glibc's memory does, so that what is refused natively is refused. */
+	bool given = rs_alloc_source.base != 0;
 	T.chunks = (uint32_t)(bytes >> RS_CHUNK_BITS);
-	size_t tables = sizeof(struct chunk) * T.chunks, flat = (sizeof(uint32_t) + UNITS * sizeof(uint16_t)) * T.chunks;
+	size_t tables = sizeof(struct chunk) * T.chunks, flat = (sizeof(uint32_t) + UNITS * sizeof(uint16_t)) * T.chunks, range = given ? 0 : bytes + RS_CHUNK;
 	flat = (flat + RS_PAGE - 1) & -RS_PAGE;
 	/* Far from all modules: trampolines have to be near them. */
-	long r = RS_SYS6(SYS_mmap, 0x100000000000, bytes + RS_CHUNK + tables + flat, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	long r = RS_SYS6(SYS_mmap, 0x100000000000, range + tables + flat, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (r < 0 && r > -4096)
 		return r;
-	uintptr_t at = (uintptr_t)r, end = at + bytes + RS_CHUNK + tables + flat;
+	uintptr_t at = (uintptr_t)r, end = at + range + tables + flat;
 	RS_SYS3(SYS_madvise, at, end - at, MADV_DONTDUMP);
-	uintptr_t base = (at + RS_CHUNK - 1) & -(uintptr_t)RS_CHUNK;
-	T.chunk = (struct chunk *)(base + bytes);
-	uintptr_t small = base + bytes + tables;
+	uintptr_t base = given ? rs_alloc_source.base : (at + RS_CHUNK - 1) & -(uintptr_t)RS_CHUNK;
+	T.chunk = (struct chunk *)(given ? at : base + bytes);
+	uintptr_t small = (uintptr_t)T.chunk + tables;
 	/* Tables by chunk and unit: of these only what is used is touched; NORESERVE, since it is little of much. */
 	long m = RS_SYS6(SYS_mmap, small, flat, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
 	if (m < 0 && m > -4096) {

@@ -175,16 +175,16 @@ static bool blocks_ready(void)
 static bool foreign; /* guard was asked for, with guard bytes or epochs, and the heap is another allocator's */
 
 /* Where the next allocator is not glibc's, the program may have other dealings with it. */
-void rs_heap_begin(void)
+void rs_heap_begin(uint32_t word)
 {
-	if (!rs_config.allocator)
+	if (!word)
 		return;
-	bool guard = rs_config.allocator >> 8;
+	bool guard = word >> 8;
 	if (dl_iterate_phdr(is_glibc, NULL) != 1) {
 		foreign = guard || rs_config.guard;
 		if (!foreign)
 			rs_os_say("its heap is that of another allocator than libc's, and not the agent's own", 0);
-	} else if (rs_alloc_begin(rs_config.allocator) && guard) {
+	} else if (rs_alloc_begin(word) && guard) {
 		rs_evidence_begin();
 	}
 }
@@ -659,8 +659,9 @@ bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t
 /* --- the interface ------------------------------------------------------------------------------------------------------- */
 
 /* What the real functions are, our own heap's where that is in use. */
-static inline void *real_malloc(size_t n) { return rs_alloc.on ? rs_alloc_malloc(n) : rs_real.malloc(n); }
-static inline void *real_calloc(size_t m, size_t n) { return rs_alloc.on ? rs_alloc_calloc(m, n) : rs_real.calloc(m, n); }
+static inline bool ours_for(uintptr_t pc) { return rs_alloc.on && !(RS_UNLIKELY(rs_alloc_source.not_for != NULL) && rs_alloc_source.not_for(pc)); }
+static inline void *real_malloc(size_t n, uintptr_t pc) { return ours_for(pc) ? rs_alloc_malloc(n) : rs_real.malloc(n); }
+static inline void *real_calloc(size_t m, size_t n, uintptr_t pc) { return ours_for(pc) ? rs_alloc_calloc(m, n) : rs_real.calloc(m, n); }
 /* p is a block that is out, for certain. */
 static inline void real_free(void *p)
 {
@@ -678,10 +679,10 @@ void rs_heap_free_real(void *p, void (*real)(void *))
 		real(p);
 }
 
-static void *real_resize(void *(*real)(void *, size_t), void *old, size_t n, bool known)
+static void *real_resize(void *(*real)(void *, size_t), void *old, size_t n, bool known, uintptr_t pc)
 {
 	if (!old)
-		return rs_alloc.on ? rs_alloc_malloc(n) : real(old, n);
+		return ours_for(pc) ? rs_alloc_malloc(n) : real(old, n);
 	if (!rs_alloc_has((uintptr_t)old))
 		return real(old, n);
 	if (!known)
@@ -703,7 +704,7 @@ static __attribute__((noinline)) void *malloc_guarded(size_t n, uintptr_t pc, vo
 {
 	void *p = rs_alloc.on ? rs_alloc_guard_quick(n, false) : NULL;
 	if (RS_UNLIKELY(!p))
-		p = real_malloc(n);
+		p = real_malloc(n, pc);
 	if (RS_UNLIKELY(!got_guarded(p, n, pc, fp)))
 		rs_heap_got(p, n, RS_ALLOC_MALLOC, pc, fp);
 	return p;
@@ -718,7 +719,7 @@ RS_EXPORT void *malloc(size_t n)
 		__asm__ volatile("" ::: "memory"); /* no tail call: our frame is looked at */
 		return guarded;
 	}
-	void *p = real_malloc(n);
+	void *p = real_malloc(n, RS_CALLER());
 	if (RS_UNLIKELY(!got_quickly(p, n, RS_CALLER(), __builtin_frame_address(0))))
 		RS_HEAP_GOT(p, n, MALLOC);
 	return p;
@@ -729,17 +730,17 @@ RS_EXPORT void *calloc(size_t m, size_t n)
 	size_t total;
 	if (RS_UNLIKELY(!rs_real.calloc)) /* the early area is zero and is never used twice */
 		return __builtin_mul_overflow(m, n, &total) ? NULL : rs_heap_early(16, total);
-	void *p = real_calloc(m, n);
+	void *p = real_calloc(m, n, RS_CALLER());
 	if (RS_UNLIKELY(!got_quickly(p, m * n, RS_CALLER(), __builtin_frame_address(0))))
 		RS_HEAP_GOT(p, m * n, CALLOC);
 	return p;
 }
 
 /* Moves an early block into the real heap. */
-static void *early_move(void *old, size_t n)
+static void *early_move(void *old, size_t n, uintptr_t pc)
 {
 	size_t have = rs_heap_early_size(old);
-	void *p = rs_real.malloc ? real_malloc(n) : rs_heap_early(16, n);
+	void *p = rs_real.malloc ? real_malloc(n, pc) : rs_heap_early(16, n);
 	if (p)
 		copy(p, old, have < n ? have : n);
 	return p;
@@ -748,7 +749,7 @@ static void *early_move(void *old, size_t n)
 void *rs_heap_resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned kind, uintptr_t pc, void *fp)
 {
 	if (RS_UNLIKELY(!real || rs_heap_is_early(old))) {
-		void *p = old ? early_move(old, n) : rs_heap_early(16, n);
+		void *p = old ? early_move(old, n, pc) : rs_heap_early(16, n);
 		rs_heap_got(p, n, kind, pc, fp);
 		return p;
 	}
@@ -761,7 +762,7 @@ void *rs_heap_resize(void *(*real)(void *, size_t), void *old, size_t n, unsigne
 		known = lives(was, (uintptr_t)old);
 	}
 	rs_heap_give(old, kind, pc, fp);
-	void *p = real_resize(real, old, n, known);
+	void *p = real_resize(real, old, n, known, pc);
 	if (p)
 		rs_heap_got(p, n, kind, pc, fp);
 	else if (old && n != 0) /* it failed: the old block lives on */

@@ -10,7 +10,7 @@ void rs_heap_give(void *p, unsigned kind, uintptr_t pc, void *fp);
 /* Call before a real operator new and after a real operator delete: what malloc and free are told about in between is the same block. */
 void rs_heap_operator(void);
 /* Has the agent's own heap begin, if the session asks for it: before there are other threads. */
-void rs_heap_begin(void) __attribute__((visibility("hidden")));
+void rs_heap_begin(uint32_t word) __attribute__((visibility("hidden")));
 /* The program has a heap of its own (a library or itself), which knows nothing of ours; guard bytes or epochs were asked for. */
 bool rs_heap_foreign(void) __attribute__((visibility("hidden")));
 /* Says what came of that, once events can be sent. */

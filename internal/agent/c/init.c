@@ -249,7 +249,7 @@ static void start(char **envp)
 			rs_env_preload = preload_copy;
 			rs_env_session = session_copy;
 		}
-		rs_heap_begin();
+		rs_heap_begin(rs_config.allocator);
 		rs_active = 1;
 		rs_begin_process(t);
 		rs_heap_begun(t);

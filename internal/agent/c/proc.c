@@ -254,6 +254,7 @@ void rs_vfork_enter(void)
 	if (t)
 		rs_hold(t);
 	rs_race_fork_begins();
+	rs_share_spawn(true);
 	if (rs_vfork.depth++ == 0)
 		rs_trap_vfork();
 	rs_dispatch_vfork();
@@ -264,6 +265,7 @@ void rs_vfork_leave(void)
 	struct rs_thread *t = rs_thread_tls;
 	if (--rs_vfork.depth == 0)
 		rs_trap_vforked();
+	rs_share_spawn(false);
 	if (t && t->inside)
 		t->inside--;
 	if (rs_vfork.map) {
@@ -353,7 +355,7 @@ bool rs_clone_is_safe(unsigned long flags)
 	return false;
 }
 
-struct clone_start { int (*fn)(void *); void *arg; };
+struct clone_start { int (*fn)(void *); void *arg; uintptr_t stack; /* 0: the one it begins on */ };
 
 /* The child has a copy of all memory, of the frame with `start` too, and thread storage as glibc left it for another tid. */
 static int unseen_start(void *p)
@@ -362,8 +364,9 @@ static int unseen_start(void *p)
 	rs_guard_forget();
 	rs_alloc_after_fork(true);
 	rs_patch_after_fork();
+	rs_share_after_fork(true);
 	rs_proc_unseen();
-	return s->fn(s->arg);
+	return s->stack ? rs_share_clone_on(s->stack, s->fn, s->arg) : s->fn(s->arg);
 }
 
 RS_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
@@ -392,11 +395,22 @@ RS_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 		rs_clone_is_safe((unsigned)flags);
 		return RS_REAL(clone)(fn, stack, flags, arg, ptid, tls, ctid);
 	}
-	struct clone_start s = {fn, arg};
+	enum { BEGIN = 64 << 10 };
+	struct clone_start s = {fn, arg, 0}, *start = &s;
 	struct rs_thread *t = rs_self();
+	/* Where memory is watched the child has its stack, and this one, in common with us at first. */
+	char *begin = rs_share_on ? rs_os_map(BEGIN) : NULL;
+	if (begin) {
+		s.stack = (uintptr_t)stack;
+		start = (struct clone_start *)begin;
+		*start = s;
+		stack = begin + BEGIN;
+	}
 	before_fork();
-	int pid = RS_REAL(clone)(unseen_start, stack, flags, &s, ptid, tls, ctid);
+	int pid = RS_REAL(clone)(unseen_start, stack, flags, start, ptid, tls, ctid);
 	parent_after_fork();
+	if (begin)
+		rs_os_unmap(begin, BEGIN);
 	if (t && pid > 0)
 		rs_emit_unfollowed(t, RS_UNFOLLOWED_RAW_CLONE, pid, "");
 	return pid;

@@ -1,4 +1,4 @@
-/* share.c: the region, its blocks, and malloc's large blocks in it (share.h).
+/* share.c: the region, its blocks, and malloc's large blocks in it where the heap is not the agent's own (share.h).
  *
  * Ground rules: general registers only. What is known of blocks lies beside the region, so that nothing here faults under the lock. */
 #include "share.h"
@@ -34,7 +34,7 @@ static uintptr_t address(uint32_t page) { return rs_share.base + ((uintptr_t)pag
 
 struct share_block *rs_share_block(uintptr_t p)
 {
-	if (!rs_share_has(p)) {
+	if (!rs_share_has(p) || rs_share_is_heap(p)) {
 		for (uint32_t i = 1; rs_share_bits(p) & SHARE_GLOBAL && i < used_blocks; i++)
 			if (blocks[i].at && p - blocks[i].at < rs_share_bytes(&blocks[i]))
 				return &blocks[i];
@@ -167,7 +167,7 @@ static __typeof__(rs_real) libc; /* what rs_real had */
 static void *get(size_t n, size_t align)
 {
 	uint64_t pages = (n + (1 << SHARE_PAGE_BITS) - 1) >> SHARE_PAGE_BITS;
-	if (n > SHARE_BYTES / 2 || align > SHARE_BYTES / 4 || retired || rs_in_vfork())
+	if (n > SHARE_HEAP / 2 || align > SHARE_HEAP / 4 || retired || rs_in_vfork())
 		return NULL;
 	align = align >> SHARE_PAGE_BITS ? align >> SHARE_PAGE_BITS : 1;
 	void *p = NULL;
@@ -315,7 +315,7 @@ static long map_shared(uintptr_t at, int fd)
 	return r;
 }
 
-static void *sparse(size_t bytes)
+void *rs_share_sparse(size_t bytes)
 {
 	long p = RS_SYS6(SYS_mmap, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p < 0 && p > -4096)
@@ -357,6 +357,7 @@ static bool make_region(void)
 	if (at < 0)
 		return false;
 	rs_share.base = up ? (uintptr_t)at - down : (uintptr_t)at;
+	rs_share.heap = rs_share.base + SHARE_BYTES;
 	RS_SYS3(SYS_madvise, rs_share.base + rs_share.away, SHARE_BYTES, MADV_DONTDUMP);
 	return true;
 }
@@ -367,9 +368,9 @@ static bool make_all(void)
 	/* GS is the program's if it, or a library, has set it before us. */
 	if (RS_SYS2(SYS_arch_prctl, ARCH_GET_GS, &gs) < 0 || gs != 0 || !rs_share_keys())
 		return false;
-	rs_share.table = sparse(1ul << (SHARE_TABLE_BITS - SHARE_PAGE_BITS));
-	blocks = sparse(sizeof *blocks * BLOCKS);
-	block_of = sparse(sizeof *block_of * SHARE_PAGES);
+	rs_share.table = rs_share_sparse(1ul << (SHARE_TABLE_BITS - SHARE_PAGE_BITS));
+	blocks = rs_share_sparse(sizeof *blocks * BLOCKS);
+	block_of = rs_share_sparse(sizeof *block_of * SHARE_PAGES);
 	return rs_share.table && blocks && block_of && set_away() && make_region() && rs_share_faults();
 }
 
@@ -383,11 +384,12 @@ uintptr_t rs_share_begin(void)
 		rs_os_say("what its threads share cannot be found by protection keys here: all accesses are judged", 0);
 		return 0;
 	}
-	interpose();
 	rs_share_calls();
 	rs_race_unsure = true;
 	rs_share_on = rs_os_detour = 1;
 	rs_share_thread_begin();
+	if (!rs_share_heap_begin())
+		interpose();
 	return (uintptr_t)rs_share.table;
 }
 
@@ -412,9 +414,11 @@ void rs_share_unwatch(uintptr_t p, size_t n)
 	rs_share_globals_open(p, n);
 	if (p >= rs_share.base + SHARE_BYTES || p + n <= rs_share.base)
 		return;
-	uintptr_t at = p < rs_share.base ? rs_share.base : p, end = p + n < rs_share.base + SHARE_BYTES ? p + n : rs_share.base + SHARE_BYTES;
+	uintptr_t at = p < rs_share.base ? rs_share.base : p, end = p + n < rs_share.heap ? p + n : rs_share.heap;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
+	if (p + n > rs_share.heap)
+		rs_share_heap_unwatch(p, p + n);
 	while (at < end) {
 		struct share_block *b = rs_share_block(at);
 		if (b)
@@ -425,20 +429,26 @@ void rs_share_unwatch(uintptr_t p, size_t n)
 	rs_os_signals(mask);
 }
 
-void rs_share_retire(const char *why)
+void rs_share_retire_locked(const char *why)
 {
-	uint64_t mask = rs_os_no_signals();
-	rs_lock(&rs_share_lock);
 	bool first = !retired;
 	retired = true;
 	rs_share_each(open_one, NULL);
+	rs_share_heap_open();
 	if (first)
 		rs_share_keys_free();
 	rs_share_on = 0;
 	rs_os_detour = rs_dispatch_on;
 	rs_share_thread_begin();
-	rs_unlock(&rs_share_lock);
-	rs_os_signals(mask);
 	if (first && why)
 		rs_os_say(why, 0);
+}
+
+void rs_share_retire(const char *why)
+{
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&rs_share_lock);
+	rs_share_retire_locked(why);
+	rs_unlock(&rs_share_lock);
+	rs_os_signals(mask);
 }

@@ -1,11 +1,11 @@
 /* share.h: finding what is shared by protection keys, and judging only accesses to that (Aikido, ASPLOS'12; docs/decisions.md, 36): `run --races=shared`.
  *
- * Large blocks of malloc's lie in a region of our own, a shared mapping of a memfd that is mapped a second time at a constant distance, the mirror, which nobody is denied; globals, from when there is a second
- * thread, are pages of that memfd, too, mapped where they were and at that distance. A block is private
- * to the thread that first touched it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
+ * The heap lies in a region of our own, a shared mapping of a memfd that is mapped a second time at a constant distance, the mirror, which nobody is denied; globals, from when there is a second
+ * thread, are pages of that memfd, too, mapped where they were and at that distance. What was handed out to a thread is private
+ * to it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
  * state, tell the detector, and access the mirror by way of GS.
  *
- * share.c has the blocks, shareglobal.c those that are globals, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
+ * share.c has the blocks, shareheap.c the agent's own heap, shareglobal.c globals, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
  * only, and touch no memory of the program's but where they say so. */
 #ifndef RS_SHARE_H
 #define RS_SHARE_H
@@ -20,8 +20,10 @@ struct rs_kernel_action;
 enum { RS_RACES_FULL = 1, RS_RACES_SHARED = 2 };
 
 enum { SHARE_PAGE_BITS = 12, SHARE_TABLE_BITS = 47, SHARE_LEAST = 64 << 10 };
-#define SHARE_BYTES (64ul << 30)
-#define SHARE_PAGES (SHARE_BYTES >> SHARE_PAGE_BITS)
+#define SHARE_BYTES (128ul << 30)
+#define SHARE_HEAP (64ul << 30) /* from here on, rounded up, the agent's own heap's */
+#define SHARE_PAGES (SHARE_HEAP >> SHARE_PAGE_BITS)
+#define SHARE_HEAP_PAGES ((SHARE_BYTES - SHARE_HEAP) >> SHARE_PAGE_BITS)
 
 /* Bits of the table of pages. */
 enum { SHARE_JUDGED = 1, SHARE_GLOBAL = 2 };
@@ -41,6 +43,7 @@ struct share_block {
 
 extern struct share_region {
 	uintptr_t base;            /* 0: there is none */
+	uintptr_t heap;            /* where the agent's own heap begins, as long as it has its memory here; else the region's end */
 	uintptr_t away;            /* from memory to its mirror, modulo 2^64: what GS is set to */
 	uint8_t *table;            /* a byte for each page of the address space: SHARE_JUDGED, the page is judged and has a mirror; SHARE_GLOBAL: it is of a block that is not in the region */
 	uint32_t deny;             /* PKRU that denies all our keys */
@@ -50,6 +53,7 @@ extern struct rs_lock rs_share_lock RS_HIDDEN; /* of blocks and keys; signals bl
 
 static inline bool rs_share_has(uintptr_t p) { return rs_share.base && p - rs_share.base < SHARE_BYTES; }
 static inline unsigned rs_share_bits(uintptr_t p) { return rs_share.base && !(p >> SHARE_TABLE_BITS) ? __atomic_load_n(&rs_share.table[p >> SHARE_PAGE_BITS], __ATOMIC_RELAXED) : 0; }
+static inline bool rs_share_is_heap(uintptr_t p) { return rs_share_has(p) && p >= rs_share.heap; }
 
 static inline uint32_t share_rights(void)
 {
@@ -83,6 +87,28 @@ void rs_share_each(void (*fn)(struct share_block *b, void *arg), void *arg) RS_H
 void rs_share_unwatch(uintptr_t p, size_t n) RS_HIDDEN;
 /* Nothing is watched any more; why is said once. */
 void rs_share_retire(const char *why) RS_HIDDEN;
+void rs_share_retire_locked(const char *why) RS_HIDDEN;
+/* Address space for tables of which little is used; NULL: there is none. */
+void *rs_share_sparse(size_t bytes) RS_HIDDEN;
+
+/* --- shareheap.c: the agent's own heap. All locked but the first. ----------------------------------------------------------------- */
+
+/* The program's malloc is the agent's own, in watched memory. False: it cannot be. */
+bool rs_share_heap_begin(void) RS_HIDDEN;
+/* A thread touches what is there; whether what it is now lets the thread go on as it is. */
+bool rs_share_heap_touched(uintptr_t p, uint32_t number) RS_HIDDEN;
+/* Not locked: whether it is that thread's for certain. */
+bool rs_share_heap_own(uintptr_t p, uint32_t number) RS_HIDDEN;
+/* As rs_share_unwatch. */
+void rs_share_heap_unwatch(uintptr_t from, uintptr_t to) RS_HIDDEN;
+/* The thread ends, and its key will be another's. */
+void rs_share_heap_end(uint32_t number, uint8_t key) RS_HIDDEN;
+/* Nothing is watched any more. */
+void rs_share_heap_open(void) RS_HIDDEN;
+/* Calls fn for all memory that is there; offset: in the region. */
+void rs_share_heap_each(void (*fn)(uintptr_t offset, size_t pages, void *arg), void *arg) RS_HIDDEN;
+/* In a forked child all has another mapping, which everybody may access. */
+void rs_share_heap_child(void) RS_HIDDEN;
 
 /* --- shareglobal.c --------------------------------------------------------------------------------------------------------------- */
 
@@ -111,6 +137,8 @@ void rs_share_loosen(void) RS_HIDDEN;
 void rs_share_close(void) RS_HIDDEN;
 /* A frame at sp was called by a function of ours that has opened all (RS_OPENS). */
 bool rs_share_opened(uintptr_t sp) RS_HIDDEN;
+/* The calling thread is about to make a child on its own memory, which must not fault (it may have no handler for that), or goes on behind it: in between all is open. They nest. */
+void rs_share_spawn(bool begins) RS_HIDDEN;
 /* The calling thread begins, ends. */
 void rs_share_thread_begin(void) RS_HIDDEN;
 void rs_share_thread_end(uint32_t number) RS_HIDDEN;
@@ -122,6 +150,8 @@ bool rs_share_set_frame(ucontext_t *uc, uint32_t pkru) RS_HIDDEN;
 /* --- sharefault.c ------------------------------------------------------------------------------------------------------------------ */
 
 bool rs_share_faults(void) RS_HIDDEN;
+/* What that thread did where others access from now on was told to nobody. It may have ordered whatever the thread knew before what others do, and is taken to have done so. Locked. */
+void rs_share_pardon(uint32_t owner) RS_HIDDEN;
 /* The action for SIGSEGV that the program believes to be in force. */
 long rs_share_action(const struct rs_kernel_action *act, struct rs_kernel_action *old) RS_HIDDEN;
 /* SIGSEGV is blocked for the program on this thread, or no longer; whether it was. */
@@ -139,6 +169,10 @@ void rs_share_before_fork(void) RS_HIDDEN;
 /* Whether of a page that is not there mincore may say so only because it is swapped out. */
 bool rs_share_swaps(void) RS_HIDDEN;
 void rs_share_after_fork(bool child) RS_HIDDEN;
+/* Makes a process by the call {number, five arguments}, which gives the child no stack and none of our memory: that is its own before it runs on it. Negative errno, pid, 0 in the child. */
+long rs_share_fork(const long *call) RS_HIDDEN;
+/* Calls fn on another stack. */
+int rs_share_clone_on(uintptr_t top, int (*fn)(void *), void *arg) RS_HIDDEN;
 
 /* In place of movs or stos, whose destination no prefix redirects; data: bits of enum share_string. */
 enum share_string { SHARE_MOVS = 1, SHARE_REPEATED = 2 };

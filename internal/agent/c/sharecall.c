@@ -7,6 +7,7 @@
 #include "patch.h"
 #include "proc.h"
 #include <errno.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 enum { SEGV_BIT = 1 << (SIGSEGV - 1), INITIAL = 0x55555554 }; /* INITIAL: the rights of a new process */
@@ -14,7 +15,7 @@ enum { SEGV_BIT = 1 << (SIGSEGV - 1), INITIAL = 0x55555554 }; /* INITIAL: the ri
 void rs_share_calls(void)
 {
 	/* They come back on another stack, with another fs, or not at all. */
-	static const uint16_t pass[] = {SYS_clone, SYS_clone3, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit, SYS_exit_group, SYS_rt_sigreturn};
+	static const uint16_t pass[] = {SYS_clone3, SYS_vfork, SYS_arch_prctl, SYS_exit, SYS_exit_group, SYS_rt_sigreturn};
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)
 		rs_call_class[i] = RS_CALL_SEE;
 	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)
@@ -110,11 +111,26 @@ static void of_libc(struct rs_call *c, long *made)
 	}
 }
 
+/* A thread comes back on another stack, so its call is made at the site, and so is that of a child with a stack of its own (proc.c has clone()). */
+static void process(struct rs_call *c, long *made)
+{
+	const long call[] = {(long)c->number, (long)c->arg[0], (long)c->arg[1], (long)c->arg[2], (long)c->arg[3], (long)c->arg[4]};
+	*made = 2;
+	if (c->number == SYS_clone && (c->arg[0] & (CLONE_VM | CLONE_VFORK) || c->arg[1]))
+		return;
+	c->result = rs_share_fork(call);
+	*made = 0;
+}
+
 bool rs_share_before(struct rs_call *c, long *made)
 {
 	/* The program's own instructions have what sigraw.c does, which closes behind itself. */
 	if ((c->number == SYS_rt_sigprocmask || c->number == SYS_rt_sigaction) && !rs_left_out(c->next))
 		return false;
+	if (c->number == SYS_fork || c->number == SYS_clone) {
+		process(c, made);
+		return true;
+	}
 	share_set_rights(0);
 	*made = 1;
 	c->start = 1; /* rs_call_after need not look for more */

@@ -64,14 +64,10 @@ static void forward(int sig, siginfo_t *info, ucontext_t *uc)
 
 /* --- ours --------------------------------------------------------------------------------------------------------------------------------- */
 
-/* What a thread did in the block was told to nobody. It may have ordered whatever the thread knew before what others do from now on, and is taken to have done so. Locked. */
-static void pardon(struct share_block *b)
+void rs_share_pardon(uint32_t owner)
 {
 	static struct race_stamp stamp;
-	if (!b->touched)
-		return;
-	b->touched = 0;
-	struct race_thread *t = rs_race_of(b->owner);
+	struct race_thread *t = rs_race_of(owner);
 	if (!t) {
 		rs_race_amnesty();
 		return;
@@ -79,6 +75,13 @@ static void pardon(struct share_block *b)
 	rs_race_drop(&stamp);
 	rs_race_give(&stamp, t);
 	rs_race_floor_stamp(&stamp);
+}
+
+static void pardon(struct share_block *b)
+{
+	if (b->touched)
+		rs_share_pardon(b->owner);
+	b->touched = 0;
 }
 
 static void share(struct share_block *b)
@@ -135,12 +138,16 @@ bool rs_share_touch(uint32_t number, uintptr_t p, size_t n)
 			judged = true;
 			continue;
 		}
+		if (rs_share_is_heap(at) && rs_share_heap_own(at, number))
+			continue;
 		uint64_t mask = rs_os_no_signals();
 		rs_lock(&rs_share_lock);
 		struct share_block *b = rs_share_block(at);
-		if (b && b->state != SHARE_SHARED && b->state != SHARE_OPEN)
+		if (rs_share_is_heap(at))
+			rs_share_heap_touched(at, number);
+		else if (b && b->state != SHARE_SHARED && b->state != SHARE_OPEN)
 			touched_by(b, number);
-		judged |= b && b->state == SHARE_SHARED;
+		judged |= rs_share.table[at >> SHARE_PAGE_BITS] != 0;
 		uintptr_t next = b ? rs_share.base + ((uintptr_t)(b->page + b->pages) << SHARE_PAGE_BITS) - 1 : at;
 		rs_unlock(&rs_share_lock);
 		rs_os_signals(mask);
@@ -325,8 +332,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	}
 	rs_lock(&rs_share_lock);
 	struct share_block *b = rs_share_block(addr);
-	bool goes_on = !b || touched_by(b, number_of_self());
-	if (!b && rs_share_has(addr)) /* freed */
+	bool heap = rs_share_is_heap(addr), goes_on = heap ? rs_share_heap_touched(addr, number_of_self()) : !b || touched_by(b, number_of_self());
+	if (!heap && !b && rs_share_has(addr)) /* freed */
 		RS_SYS4(SYS_pkey_mprotect, addr & -RS_PAGE, RS_PAGE, 3, 0);
 	rs_unlock(&rs_share_lock);
 	closed = rs_share_closed(); /* it may have its key since just now */

@@ -51,7 +51,7 @@ void rs_share_keys_free(void)
 
 uint8_t rs_share_key_mine(uint32_t number)
 {
-	for (uint8_t k = 1; !mine && k < KEYS; k++)
+	for (uint8_t k = 1; closed && !mine && k < KEYS; k++)
 		if (keys[k].ours && keys[k].thread == 0) {
 			keys[k].thread = number;
 			mine = k;
@@ -124,6 +124,22 @@ void rs_share_leave_handler(uintptr_t was)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------------------------------- */
 
+RS_TLS uint32_t spawning, closed_before; /* calls that nest; what is closed behind them */
+
+void rs_share_spawn(bool begins)
+{
+	if (begins && spawning++ == 0) {
+		closed_before = closed;
+		closed = 0;
+		if (rs_share_on)
+			share_set_rights(0);
+	} else if (!begins && --spawning == 0) {
+		closed = rs_share_on ? closed_before : 0;
+		if (rs_share_on)
+			share_set_rights(closed);
+	}
+}
+
 const stack_t *rs_share_spare(void) { return spare.ss_sp ? &spare : NULL; }
 
 static void spare_begin(void)
@@ -180,6 +196,7 @@ void rs_share_thread_end(uint32_t number)
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
 	rs_share_each(leave_one, &number);
+	rs_share_heap_end(number, mine);
 	if (mine)
 		keys[mine].thread = 0;
 	mine = 0;

@@ -3,6 +3,7 @@
 #include "proc.h"
 #include "race.h"
 #include "patch.h"
+#include "share.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,12 +23,14 @@ int rs_spawn(rs_spawn_fn *real, bool search, pid_t *pid, const char *path, const
 	unsigned trap = rs_trap_hand_on(false);
 	rs_guard_out(RS_GUARD_LOST_PROCESS);
 	rs_race_fork_begins();
+	rs_share_spawn(true);
 	int r = real(&child, path, actions, attr, argv, env);
 	if (r == E2BIG && env != envp) {
 		/* Our two variables can be what makes it too long. */
 		plan.why = RS_UNFOLLOWED_NO_SESSION;
 		r = real(&child, path, actions, attr, argv, envp);
 	}
+	rs_share_spawn(false);
 	rs_guard_in();
 	rs_trap_take_back(trap);
 	rs_plan_unmap(&plan);

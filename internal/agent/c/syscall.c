@@ -6,6 +6,7 @@
 #include "uring.h"
 #include "proc.h"
 #include "patch.h"
+#include "share.h"
 #include <errno.h>
 #include <linux/sched.h>
 
@@ -114,7 +115,8 @@ long rs_syscall_clone(long n, unsigned long a, unsigned long b)
 /* The child of such a fork has glibc's thread storage for its parent's tid: owners of locks would be told wrongly. */
 static long unseen_fork(struct rs_thread *t, long n, long a, long b, long c, long d, long e)
 {
-	long r = RS_PROGRAM5(n, a, b, c, d, e);
+	const long call[] = {n, a, b, c, d, e};
+	long r = rs_share_on && n != SYS_clone3 ? rs_share_fork(call) : RS_PROGRAM5(n, a, b, c, d, e);
 	if (r == 0)
 		rs_proc_unseen();
 	else if (r > 0 && t)
@@ -174,6 +176,8 @@ void rs_sandbox(struct rs_thread *t, bool strict)
 	if (t)
 		rs_notice(t, RS_NOTICE_SANDBOXED, 0, strict);
 	rs_crash_end();
+	if (rs_share_on)
+		rs_share_retire("it goes into a sandbox: what its threads share is not looked for any more, and races of it are not found");
 	__atomic_store_n(&rs_sandboxed, 1, __ATOMIC_RELAXED);
 	/* In strict mode even the futex call that wakes the Go side would be the end of the thread. */
 	if (strict && rs_thread_tls)
