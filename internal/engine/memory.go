@@ -283,6 +283,13 @@ func (p *Process) nowMapped(m mapping, err error) error {
 	if !slices.ContainsFunc(m.ops, func(o wire.PatchOp) bool { return isBad(&o) }) {
 		bad = nil
 	}
+	if bad != nil && bad.errno == unix.ECANCELED { // who asked waits no more: that says nothing of what can be mapped, and what was not is told again
+		shown := m.ops[m.blocks:]
+		if err := p.framesMapped(shown[:slices.IndexFunc(shown, func(o wire.PatchOp) bool { return isBad(&o) })], nil); err != nil {
+			return err
+		}
+		return bad
+	}
 	if err := p.framesMapped(m.ops[m.blocks:], bad); err != nil {
 		return err
 	}

@@ -128,6 +128,9 @@ func unmapped(t *testing.T, p *Process, refuse int) {
 // far is the last place that TestPrepare used.
 var far = uintptr(0x100000000000)
 
+// A thread that had waited too long for an answer gave its request up while pages of trampolines were being mapped. That was taken for a limit of mappings that had been met: no page had a frame from then on, and thousands of places of sqlite's were not patched, as "the file of
+// trampolines" was said to be full.
+//
 // Whichever operation the process cannot do, to put in place and to unmap again: when prepare says that all is in place, each trampoline's code lies where it is to lie; when not, nothing that the process was not told of counts as told.
 func TestPrepare(t *testing.T) {
 	text := make([]byte, 0, 400)
@@ -136,7 +139,7 @@ func TestPrepare(t *testing.T) {
 	}
 	most := 0 // operations of one go
 	for refuse := 0; refuse <= most+2; refuse++ {
-		for _, errno := range []unix.Errno{unix.ENOMEM, unix.EEXIST} {
+		for _, errno := range []unix.Errno{unix.ENOMEM, unix.EEXIST, unix.ECANCELED} {
 			page := wire.SizePatchPage
 			fd, mem, err := sharedMemory(memoryName, page+leastFrames)
 			if err != nil {
@@ -184,6 +187,9 @@ func TestPrepare(t *testing.T) {
 				if err != nil || p.ownPages {
 					t.Fatalf("nothing was refused: %v", err)
 				}
+			}
+			if errno == unix.ECANCELED && p.ownPages {
+				t.Fatalf("operation %d was given up by who asked: pages of trampolines share no frames any more", refuse)
 			}
 			if err == nil {
 				for _, x := range c.tx.New {

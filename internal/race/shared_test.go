@@ -12,12 +12,16 @@ import (
 	"github.com/ripstop/ripstop/internal/finding"
 )
 
-// sharedRounds is how often each program of testdata/shared runs; test/keys, whose machine is slow, says less.
-func sharedRounds(t *testing.T) int {
+// sharedRounds is how often each program of testdata/shared runs. Without keys all accesses are judged, which takes long and is not what they are for; test/keys, whose machine is slow, says how often.
+func sharedRounds(t *testing.T, keys bool) int {
 	t.Helper()
+	const most, least = 20, 4
 	text, ok := os.LookupEnv("RIPSTOP_ROUNDS")
-	if !ok {
-		return 20
+	switch {
+	case !ok && keys:
+		return most
+	case !ok:
+		return least
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -53,7 +57,8 @@ func TestProtectionKeys(t *testing.T) {
 // state are those of a machine with keys; the races are the same.
 func TestProgramsShared(t *testing.T) {
 	runner, _ := runnerAndSources(t)
-	keys, rounds := protectionKeys(), sharedRounds(t)
+	keys := protectionKeys()
+	rounds := sharedRounds(t, keys)
 	sources, err := filepath.Glob("testdata/shared/*.c")
 	if err != nil || len(sources) == 0 {
 		t.Fatalf("no programs: %v", err)
