@@ -112,6 +112,14 @@ static bool touched_by(struct share_block *b, uint32_t number)
 			rs_share_tag(b, SHARE_OPEN, 0);
 		return true;
 	}
+	case SHARE_STRIPPED: {
+		uint8_t key = b->owner == number ? rs_share_key_mine(number) : 0;
+		if (key && rs_share_tag(b, SHARE_PRIVATE, key) < 0)
+			rs_share_tag(b, SHARE_OPEN, 0);
+		if (!key)
+			share(b);
+		return b->state != SHARE_SHARED;
+	}
 	case SHARE_PRIVATE:
 		if (b->owner == number)
 			return true;
@@ -318,6 +326,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		forward(sig, info, uc);
 		return;
 	}
+	rs_share_back(); /* a handler's frame on watched memory may interrupt a call */
 	uint32_t closed = rs_share_closed();
 	if (!closed && !rs_thread_tls) { /* a thread that is not known */
 		rs_share_set_frame(uc, 0);
