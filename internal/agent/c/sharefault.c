@@ -67,6 +67,7 @@ static void forward(int sig, siginfo_t *info, ucontext_t *uc)
 void rs_share_pardon(uint32_t owner)
 {
 	static struct race_stamp stamp;
+	__atomic_fetch_add(&rs_counters->share_pardons, 1, __ATOMIC_RELAXED);
 	struct race_thread *t = rs_race_of(owner);
 	if (!t) {
 		rs_race_amnesty();

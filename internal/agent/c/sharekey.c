@@ -129,6 +129,7 @@ static uint8_t take(uint32_t number)
 	rs_share_heap_strip(from, best);
 	uint64_t then = counter();
 	not_before = then + DUTY * (then - now);
+	__atomic_fetch_add(&rs_counters->share_keys_taken, 1, __ATOMIC_RELAXED);
 	return best;
 }
 
