@@ -166,6 +166,7 @@ type Stats struct {
 	DetachedProcesses, BadProcesses uint64
 
 	RaceAmnesties, RaceEvicted, RaceUnsaid uint64 // as in wire.Region
+	SharePardons, ShareKeysTaken           uint64 // likewise
 
 	Guard GuardStats
 }
@@ -216,6 +217,8 @@ func (st *Stats) add(p *process) {
 		st.RaceAmnesties += atomic.LoadUint64(&r.head.RaceAmnesties)
 		st.RaceEvicted += atomic.LoadUint64(&r.head.RaceEvicted)
 		st.RaceUnsaid += atomic.LoadUint64(&r.head.RaceUnsaid)
+		st.SharePardons += atomic.LoadUint64(&r.head.SharePardons)
+		st.ShareKeysTaken += atomic.LoadUint64(&r.head.ShareKeysTaken)
 		st.Guard.add(r.head)
 		for i := range r.slots {
 			st.LocksTaken += atomic.LoadUint64(&r.slots[i].shared.LocksTaken)

@@ -43,6 +43,10 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 		if w.accesses != nil {
 			s.Stats = append(s.Stats, report.Stat{Name: "races, taken for ordered", Value: fmt.Sprint(st.RaceAmnesties)},
 				report.Stat{Name: "races, pages forgotten", Value: fmt.Sprint(st.RaceEvicted)})
+			if w.opts.Shared {
+				s.Stats = append(s.Stats, report.Stat{Name: "shared memory, first accesses told to nobody", Value: fmt.Sprint(st.SharePardons)},
+					report.Stat{Name: "shared memory, keys taken", Value: fmt.Sprint(st.ShareKeysTaken)})
+			}
 		}
 	}
 	return s

@@ -160,6 +160,8 @@ var Layouts = []Layout{
 		{"RaceAmnesties", "u64", 0, "with Config.Races: how often all that came before was taken for ordered, which loses races"},
 		{"RaceEvicted", "u64", 0, "likewise: pages of the program whose history of accesses was dropped"},
 		{"RaceUnsaid", "u64", 0, "likewise: races that were found and are not told"},
+		{"SharePardons", "u64", 0, "where only shared memory is judged: how often first accesses of memory that became shared had been told to nobody"},
+		{"ShareKeysTaken", "u64", 0, "likewise: how often a thread's protection key was given to another"},
 		{"GuardEpochs", "u64", 0, "with Config.Guard: epochs that have ended"},
 		{"GuardEvents", "u64", 0, "likewise: events in those that were executed again"},
 		{"GuardBusy", "u64", 0, "likewise: ends that could not be had, as not all threads came to one"},

@@ -2855,36 +2855,38 @@ var _ = [1]struct{}{}[unsafe.Sizeof(GuardOutside{})-SizeGuardOutside]
 
 // Region: Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent.
 type Region struct {
-	Magic         uint64          //
-	Version       uint32          //
-	Pid           uint32          // as the process itself sees it
-	Process       uint64          // id of the process in the session
-	Bytes         uint64          // size of the memfd
-	SlotsOffset   uint64          //
-	Slots         uint32          // number of slots, ≤ ThreadsPerRegion
-	Detached      uint32          // 1: the agent gave up on this session
-	AgentBytes    uint64          // private memory the agent has mapped in this process
-	Stacks        uint64          // stacks interned
-	StackDrops    uint64          // stacks not kept because the table was full
-	RingWaits     uint64          // how often a thread waited for room
-	Events        uint64          // spare counter
-	LocksTaken    uint64          // lock acquisitions of threads that have ended
-	CallsOffset   uint64          // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
-	RaceAmnesties uint64          // with Config.Races: how often all that came before was taken for ordered, which loses races
-	RaceEvicted   uint64          // likewise: pages of the program whose history of accesses was dropped
-	RaceUnsaid    uint64          // likewise: races that were found and are not told
-	GuardEpochs   uint64          // with Config.Guard: epochs that have ended
-	GuardEvents   uint64          // likewise: events in those that were executed again
-	GuardBusy     uint64          // likewise: ends that could not be had, as not all threads came to one
-	GuardStopNs   uint64          // likewise: how long all threads stood, in ns
-	GuardLost     [16]uint64      // likewise: epochs that cannot be executed again, by enum GuardLost
-	GuardVerdicts [16]uint64      // likewise: epochs that were executed again, by enum GuardVerdict
-	GuardDiffers  [9]uint64       // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread; of a word of a stack: whose it is, how far above its stack pointer, before which event that thread stands
-	GuardTries    [16]uint64      // likewise: crashes by the re-execution that was the first to come to it; 0: none was
-	GuardSame     [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
-	GuardJudged   [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
-	Guard         [1]GuardOutside // of the process's first region
-	_             [3160]byte
+	Magic          uint64          //
+	Version        uint32          //
+	Pid            uint32          // as the process itself sees it
+	Process        uint64          // id of the process in the session
+	Bytes          uint64          // size of the memfd
+	SlotsOffset    uint64          //
+	Slots          uint32          // number of slots, ≤ ThreadsPerRegion
+	Detached       uint32          // 1: the agent gave up on this session
+	AgentBytes     uint64          // private memory the agent has mapped in this process
+	Stacks         uint64          // stacks interned
+	StackDrops     uint64          // stacks not kept because the table was full
+	RingWaits      uint64          // how often a thread waited for room
+	Events         uint64          // spare counter
+	LocksTaken     uint64          // lock acquisitions of threads that have ended
+	CallsOffset    uint64          // Slots + 1 Calls, one for each slot's thread, the last for threads without a slot and those whose slot was given away; 0: none
+	RaceAmnesties  uint64          // with Config.Races: how often all that came before was taken for ordered, which loses races
+	RaceEvicted    uint64          // likewise: pages of the program whose history of accesses was dropped
+	RaceUnsaid     uint64          // likewise: races that were found and are not told
+	SharePardons   uint64          // where only shared memory is judged: how often first accesses of memory that became shared had been told to nobody
+	ShareKeysTaken uint64          // likewise: how often a thread's protection key was given to another
+	GuardEpochs    uint64          // with Config.Guard: epochs that have ended
+	GuardEvents    uint64          // likewise: events in those that were executed again
+	GuardBusy      uint64          // likewise: ends that could not be had, as not all threads came to one
+	GuardStopNs    uint64          // likewise: how long all threads stood, in ns
+	GuardLost      [16]uint64      // likewise: epochs that cannot be executed again, by enum GuardLost
+	GuardVerdicts  [16]uint64      // likewise: epochs that were executed again, by enum GuardVerdict
+	GuardDiffers   [9]uint64       // of the last one that was not identical: verdict, event, address, what was there or was done, what is, thread; of a word of a stack: whose it is, how far above its stack pointer, before which event that thread stands
+	GuardTries     [16]uint64      // likewise: crashes by the re-execution that was the first to come to it; 0: none was
+	GuardSame      [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
+	GuardJudged    [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
+	Guard          [1]GuardOutside // of the process's first region
+	_              [3144]byte
 }
 
 // SizeRegion is the size of Region in bytes.

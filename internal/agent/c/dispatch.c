@@ -62,7 +62,7 @@ long rs_os_detour6(long n, long a, long b, long c, long d, long e, long f)
 	uint32_t rights = share_rights();
 	share_set_rights(0);
 	long r = ours(n, a, b, c, d, e, f);
-	share_set_rights(rights);
+	rs_share_restore(rights);
 	return r;
 }
 

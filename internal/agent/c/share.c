@@ -285,7 +285,7 @@ static void *my_realloc(void *old, size_t n)
 	uint32_t rights = share_rights();
 	share_set_rights(0);
 	rs_os_copy(p, old, had < n ? had : n);
-	share_set_rights(rights);
+	rs_share_restore(rights);
 	my_free(old);
 	return p;
 }

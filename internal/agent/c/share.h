@@ -29,10 +29,10 @@ enum { SHARE_PAGE_BITS = 12, SHARE_TABLE_BITS = 47, SHARE_LEAST = 64 << 10 };
 enum { SHARE_JUDGED = 1, SHARE_GLOBAL = 2 };
 
 /* What a block is. Of one that is UNOWNED and whose first is 0 nobody knows who touched it before. */
-enum share_state { SHARE_FREE, SHARE_UNOWNED, SHARE_PRIVATE, SHARE_SHARED, SHARE_OPEN };
+enum share_state { SHARE_FREE, SHARE_UNOWNED, SHARE_PRIVATE, SHARE_SHARED, SHARE_OPEN, SHARE_STRIPPED /* PRIVATE, but its owner, who lives, has lost its key: all are denied it */ };
 struct share_block {
 	uint32_t page, pages;      /* of the region */
-	uint32_t owner;            /* a thread's number, PRIVATE or touched */
+	uint32_t owner;            /* a thread's number, PRIVATE, STRIPPED or touched */
 	uint32_t first;            /* UNOWNED: the only thread that may have it for its own: who allocated it; 0: any */
 	uint8_t state, touched;    /* touched: some thread had it for its own, so that there are accesses that nobody was told of */
 	uint8_t key;
@@ -101,8 +101,10 @@ bool rs_share_heap_touched(uintptr_t p, uint32_t number) RS_HIDDEN;
 bool rs_share_heap_own(uintptr_t p, uint32_t number) RS_HIDDEN;
 /* As rs_share_unwatch. */
 void rs_share_heap_unwatch(uintptr_t from, uintptr_t to) RS_HIDDEN;
-/* The thread ends, and its key will be another's. */
-void rs_share_heap_end(uint32_t number, uint8_t key) RS_HIDDEN;
+/* The thread ends, and its key will be another's. stripped: it may have STRIPPED ones. */
+void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped) RS_HIDDEN;
+/* That thread's key will be another's, and it lives. */
+void rs_share_heap_strip(uint32_t number, uint8_t key) RS_HIDDEN;
 /* Nothing is watched any more. */
 void rs_share_heap_open(void) RS_HIDDEN;
 /* Calls fn for all memory that is there; offset: in the region. */
@@ -127,12 +129,20 @@ void rs_share_globals_child(uintptr_t copy) RS_HIDDEN;
 
 bool rs_share_keys(void) RS_HIDDEN;
 void rs_share_keys_free(void) RS_HIDDEN;
-/* The calling thread's key, had on demand. 0: there is none for it. Locked. */
+/* The calling thread's key, had on demand; it may have been another's until now. 0: there is none for it. Locked. */
 uint8_t rs_share_key_mine(uint32_t number) RS_HIDDEN;
 /* What the calling thread may touch when code of the program runs on it. 0: everything. */
 uint32_t rs_share_closed(void) RS_HIDDEN;
 /* The calling thread was let by, its accesses are told to nobody, and it goes on. */
 void rs_share_loosen(void) RS_HIDDEN;
+/* All is open to the calling thread, which had `rights` before and is about to make a call that may wait: its key may be taken until it is back. */
+void rs_share_go(uint32_t rights) RS_HIDDEN;
+/* Before anything is done by virtue of its key: it is back, and knows whether it still has one. */
+void rs_share_back(void) RS_HIDDEN;
+/* Gives it the rights that it had before code of the agent's, in the middle of which handlers may have run. */
+void rs_share_restore(uint32_t rights) RS_HIDDEN;
+/* A handler of the program's returns to what it interrupted, which is asked anew what it may touch. */
+void rs_share_leave(ucontext_t *uc) RS_HIDDEN;
 /* Code of the program runs, or is about to. */
 void rs_share_close(void) RS_HIDDEN;
 /* A frame at sp was called by a function of ours that has opened all (RS_OPENS). */

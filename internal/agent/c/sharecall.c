@@ -12,6 +12,12 @@
 
 enum { SEGV_BIT = 1 << (SIGSEGV - 1), INITIAL = 0x55555554 }; /* INITIAL: the rights of a new process */
 
+/* Calls in which a thread may be for long. */
+static const uint16_t waiting[] = {SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, 441 /* epoll_pwait2 */, SYS_nanosleep,
+	SYS_clock_nanosleep, SYS_futex, SYS_accept, SYS_accept4, SYS_connect, SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_sendto, SYS_sendmsg, SYS_wait4, SYS_waitid, SYS_pause, SYS_rt_sigsuspend,
+	SYS_rt_sigtimedwait, SYS_flock, SYS_msgrcv, SYS_msgsnd, SYS_semop, SYS_semtimedop, SYS_mq_timedreceive, SYS_io_getevents, SYS_io_uring_enter, SYS_fsync, SYS_fdatasync};
+static bool waits[RS_CALL_ROWS];
+
 void rs_share_calls(void)
 {
 	/* They come back on another stack, with another fs, or not at all. */
@@ -20,6 +26,8 @@ void rs_share_calls(void)
 		rs_call_class[i] = RS_CALL_SEE;
 	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)
 		rs_call_class[pass[i]] = RS_CALL_PASS;
+	for (unsigned i = 0; i < sizeof waiting / sizeof *waiting; i++)
+		waits[waiting[i]] = true;
 	rs_hook_on = 1;
 }
 
@@ -131,6 +139,7 @@ bool rs_share_before(struct rs_call *c, long *made)
 		process(c, made);
 		return true;
 	}
+	uint32_t rights = share_rights();
 	share_set_rights(0);
 	*made = 1;
 	c->start = 1; /* rs_call_after need not look for more */
@@ -168,6 +177,8 @@ bool rs_share_before(struct rs_call *c, long *made)
 	}
 	if (rs_left_out(c->next))
 		of_libc(c, made);
+	if (*made && c->number < RS_CALL_ROWS && waits[c->number])
+		rs_share_go(rights);
 	if (!*made && !rs_share_opened((uintptr_t)c))
 		rs_share_close();
 	return true;

@@ -67,6 +67,7 @@ static void forward(int sig, siginfo_t *info, ucontext_t *uc)
 void rs_share_pardon(uint32_t owner)
 {
 	static struct race_stamp stamp;
+	__atomic_fetch_add(&rs_counters->share_pardons, 1, __ATOMIC_RELAXED);
 	struct race_thread *t = rs_race_of(owner);
 	if (!t) {
 		rs_race_amnesty();
@@ -111,6 +112,14 @@ static bool touched_by(struct share_block *b, uint32_t number)
 		if (rs_share_tag(b, SHARE_PRIVATE, key) < 0)
 			rs_share_tag(b, SHARE_OPEN, 0);
 		return true;
+	}
+	case SHARE_STRIPPED: {
+		uint8_t key = b->owner == number ? rs_share_key_mine(number) : 0;
+		if (key && rs_share_tag(b, SHARE_PRIVATE, key) < 0)
+			rs_share_tag(b, SHARE_OPEN, 0);
+		if (!key)
+			share(b);
+		return b->state != SHARE_SHARED;
 	}
 	case SHARE_PRIVATE:
 		if (b->owner == number)
@@ -318,6 +327,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		forward(sig, info, uc);
 		return;
 	}
+	rs_share_back(); /* a handler's frame on watched memory may interrupt a call */
 	uint32_t closed = rs_share_closed();
 	if (!closed && !rs_thread_tls) { /* a thread that is not known */
 		rs_share_set_frame(uc, 0);

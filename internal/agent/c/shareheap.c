@@ -19,7 +19,7 @@
 enum { UNIT = 4, CHUNK = RS_CHUNK >> SHARE_PAGE_BITS, HALF = CHUNK / 2, BORDERS = 12000 };
 
 /* SHARE_FREE: not committed, and has no access at all. */
-static struct page { uint32_t owner; uint8_t state, key; } *pages; /* of the heap's half; owner: PRIVATE, or was when it was last touched */
+static struct page { uint32_t owner; uint8_t state, key; } *pages; /* of the heap's half; owner: PRIVATE, STRIPPED, or was when it was last touched */
 static struct { uint16_t keys, shared; } *chunks;                  /* keys: bits of those that pages may have */
 static uint32_t borders;                                           /* between committed pages of different keys */
 
@@ -71,16 +71,18 @@ static void give_up(void)
 	rs_share_retire_locked("the kernel allows no more mappings: what its threads share is not looked for any more, and races of it are not found");
 }
 
+static bool closable(uint32_t page) { return pages[page].state == SHARE_PRIVATE || pages[page].state == SHARE_UNOWNED || pages[page].state == SHARE_STRIPPED; }
+
 /* Closed first: then nobody accesses it untold, so that what was done there untold is known to be over; and nobody goes by the mirror before that is said. */
 static void share(uint32_t first, uint32_t n)
 {
 	uint32_t end = first + n;
 	for (uint32_t i = first, k; i < end; i = k) {
 		k = i + 1;
-		if (pages[i].state != SHARE_PRIVATE && pages[i].state != SHARE_UNOWNED)
+		if (!closable(i))
 			continue;
 		uint32_t owner = pages[i].owner;
-		while (k < end && (pages[k].state == SHARE_PRIVATE || pages[k].state == SHARE_UNOWNED) && pages[k].owner == owner)
+		while (k < end && closable(k) && pages[k].owner == owner)
 			k++;
 		if (set(i, k - i, SHARE_SHARED, rs_share.key, 0) < 0) {
 			give_up();
@@ -166,6 +168,22 @@ bool rs_share_heap_own(uintptr_t p, uint32_t number)
 	return __atomic_load_n(&g->state, __ATOMIC_RELAXED) == SHARE_PRIVATE && __atomic_load_n(&g->owner, __ATOMIC_RELAXED) == number;
 }
 
+/* All that lies around a page and is its owner's as well. False: there is no key for it. */
+static bool own_again(uint32_t page, uint32_t number)
+{
+	uint8_t key = rs_share_key_mine(number);
+	uint32_t lo = page, hi = page + 1, chunk = page & -(uint32_t)CHUNK;
+	if (!key)
+		return pages[page].state == SHARE_OPEN;
+	while (lo > chunk && pages[lo - 1].state == SHARE_STRIPPED && pages[lo - 1].owner == number)
+		lo--;
+	while (hi < chunk + CHUNK && pages[hi].state == SHARE_STRIPPED && pages[hi].owner == number)
+		hi++;
+	if (set(lo, hi - lo, SHARE_PRIVATE, key, number) < 0)
+		give_up();
+	return true;
+}
+
 bool rs_share_heap_touched(uintptr_t p, uint32_t number)
 {
 	uint32_t i = page_at(p), first = i & -(uint32_t)UNIT;
@@ -197,6 +215,10 @@ bool rs_share_heap_touched(uintptr_t p, uint32_t number)
 	}
 	case SHARE_PRIVATE:
 		if (pages[i].owner == number)
+			return true;
+		break;
+	case SHARE_STRIPPED:
+		if (pages[i].owner == number && own_again(i, number))
 			return true;
 		break;
 	}
@@ -233,21 +255,28 @@ static void each(uint16_t keys, void (*fn)(uint32_t first, uint32_t n, const voi
 	}
 }
 
+struct leaving { uint32_t number; enum share_state state; };
+
 static void leave(uint32_t first, uint32_t n, const void *arg)
 {
-	const uint32_t *number = arg;
-	if (pages[first].state == SHARE_PRIVATE && pages[first].owner == *number && set(first, n, SHARE_UNOWNED, rs_share.key, *number) < 0)
+	const struct leaving *l = arg;
+	if ((pages[first].state == SHARE_PRIVATE || pages[first].state == SHARE_STRIPPED) && pages[first].owner == l->number && set(first, n, l->state, rs_share.key, l->number) < 0)
 		give_up();
 }
 
-void rs_share_heap_end(uint32_t number, uint8_t key)
+static void lose(uint16_t keys, uint8_t key, struct leaving l)
 {
-	if (!key || !rs_alloc_source.base)
+	if (!keys || !rs_alloc_source.base)
 		return;
-	each((uint16_t)(1u << key), leave, &number);
-	for (uint32_t c = 0, end = used() / CHUNK; c < end; c++)
+	each(keys, leave, &l);
+	for (uint32_t c = 0, end = used() / CHUNK; key && c < end; c++)
 		chunks[c].keys &= (uint16_t)~(1u << key);
 }
+
+static uint16_t bit(uint8_t key) { return (uint16_t)(key ? 1u << key : 0); }
+
+void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped) { lose(bit(key) | bit(stripped ? rs_share.key : 0), key, (struct leaving){number, SHARE_UNOWNED}); }
+void rs_share_heap_strip(uint32_t number, uint8_t key) { lose(bit(key), key, (struct leaving){number, SHARE_STRIPPED}); }
 
 static void open_run(uint32_t first, uint32_t n, const void *arg)
 {

@@ -128,6 +128,8 @@ RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context,
 	handle(sig, info, context, stub);
 	if (opened)
 		rs_share_leave_handler(opened);
+	if (rs_share_on)
+		rs_share_leave(context);
 }
 
 /* The stub for a handler; the handler itself when there are no more. Lock-free: this may run in a signal handler. */

@@ -1691,6 +1691,8 @@ struct rs_region {
 	uint64_t race_amnesties; /* with Config.Races: how often all that came before was taken for ordered, which loses races */
 	uint64_t race_evicted; /* likewise: pages of the program whose history of accesses was dropped */
 	uint64_t race_unsaid; /* likewise: races that were found and are not told */
+	uint64_t share_pardons; /* where only shared memory is judged: how often first accesses of memory that became shared had been told to nobody */
+	uint64_t share_keys_taken; /* likewise: how often a thread's protection key was given to another */
 	uint64_t guard_epochs; /* with Config.Guard: epochs that have ended */
 	uint64_t guard_events; /* likewise: events in those that were executed again */
 	uint64_t guard_busy; /* likewise: ends that could not be had, as not all threads came to one */
@@ -1702,7 +1704,7 @@ struct rs_region {
 	uint64_t guard_same[16]; /* likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was */
 	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3160];
+	uint8_t end_padding[3144];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1723,17 +1725,19 @@ _Static_assert(offsetof(struct rs_region, calls_offset) == 96, "Region.CallsOffs
 _Static_assert(offsetof(struct rs_region, race_amnesties) == 104, "Region.RaceAmnesties");
 _Static_assert(offsetof(struct rs_region, race_evicted) == 112, "Region.RaceEvicted");
 _Static_assert(offsetof(struct rs_region, race_unsaid) == 120, "Region.RaceUnsaid");
-_Static_assert(offsetof(struct rs_region, guard_epochs) == 128, "Region.GuardEpochs");
-_Static_assert(offsetof(struct rs_region, guard_events) == 136, "Region.GuardEvents");
-_Static_assert(offsetof(struct rs_region, guard_busy) == 144, "Region.GuardBusy");
-_Static_assert(offsetof(struct rs_region, guard_stop_ns) == 152, "Region.GuardStopNs");
-_Static_assert(offsetof(struct rs_region, guard_lost) == 160, "Region.GuardLost");
-_Static_assert(offsetof(struct rs_region, guard_verdicts) == 288, "Region.GuardVerdicts");
-_Static_assert(offsetof(struct rs_region, guard_differs) == 416, "Region.GuardDiffers");
-_Static_assert(offsetof(struct rs_region, guard_tries) == 488, "Region.GuardTries");
-_Static_assert(offsetof(struct rs_region, guard_same) == 616, "Region.GuardSame");
-_Static_assert(offsetof(struct rs_region, guard_judged) == 744, "Region.GuardJudged");
-_Static_assert(offsetof(struct rs_region, guard) == 776, "Region.Guard");
+_Static_assert(offsetof(struct rs_region, share_pardons) == 128, "Region.SharePardons");
+_Static_assert(offsetof(struct rs_region, share_keys_taken) == 136, "Region.ShareKeysTaken");
+_Static_assert(offsetof(struct rs_region, guard_epochs) == 144, "Region.GuardEpochs");
+_Static_assert(offsetof(struct rs_region, guard_events) == 152, "Region.GuardEvents");
+_Static_assert(offsetof(struct rs_region, guard_busy) == 160, "Region.GuardBusy");
+_Static_assert(offsetof(struct rs_region, guard_stop_ns) == 168, "Region.GuardStopNs");
+_Static_assert(offsetof(struct rs_region, guard_lost) == 176, "Region.GuardLost");
+_Static_assert(offsetof(struct rs_region, guard_verdicts) == 304, "Region.GuardVerdicts");
+_Static_assert(offsetof(struct rs_region, guard_differs) == 432, "Region.GuardDiffers");
+_Static_assert(offsetof(struct rs_region, guard_tries) == 504, "Region.GuardTries");
+_Static_assert(offsetof(struct rs_region, guard_same) == 632, "Region.GuardSame");
+_Static_assert(offsetof(struct rs_region, guard_judged) == 760, "Region.GuardJudged");
+_Static_assert(offsetof(struct rs_region, guard) == 792, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
