@@ -12,7 +12,7 @@
 
 enum { PAGE = 4096, BYTES = 64 * PAGE };
 
-static char *block[16], *volatile given;
+static char *block[16], *volatile given, *volatile taken;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_barrier_t meeting;
 
@@ -91,13 +91,13 @@ static void owned(int me)
 	if (!me) {
 		char *p = map(BYTES);
 		memset(p, 1, BYTES);
-		given = mremap(p, BYTES, 2 * BYTES, MREMAP_MAYMOVE);
+		taken = mremap(p, BYTES, 2 * BYTES, MREMAP_MAYMOVE);
 	}
 	pthread_barrier_wait(&meeting);
 	if (me)
-		given[5] = 1;
+		taken[5] = 1;
 	pthread_barrier_wait(&meeting);
-	((volatile char *)given)[2 * PAGE] = (char)me; // race-mov owned
+	((volatile char *)taken)[2 * PAGE] = (char)me; // race-mov owned
 }
 
 static void (*const all[])(int) = {once, counter, copied, moved, grown, anew, beside, committed, discarded, guarded, raw, called, handed, owned};
