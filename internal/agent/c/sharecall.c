@@ -140,10 +140,11 @@ bool rs_share_before(struct rs_call *c, long *made)
 		rs_share_retire("it uses protection keys itself: what its threads share is not looked for any more, and races of it are not found");
 		share_set_rights(INITIAL);
 		return true;
+	default:
+		rs_share_memory(c, made);
+		if (!*made)
+			mapped(c);
 	}
-	rs_share_memory(c, made);
-	if (!*made)
-		mapped(c);
 	if (*made && rs_left_out(c->next))
 		of_libc(c, made);
 	if (!*made && !rs_share_opened((uintptr_t)c))
