@@ -152,6 +152,8 @@ RS_GENERAL static long before(struct rs_call *c)
 	long made;
 	if (rs_share_on && rs_share_before(c, &made))
 		return made;
+	if (rs_share_left && (rs_share_memory(c, &made), !made))
+		return 0;
 	if (becomes_another(c))
 		count(c->row, 1, 0, 0); /* it does not come back */
 	c->start = 0;

@@ -377,6 +377,7 @@ RS_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	va_end(ap);
 	if (!rs_ctl || !fn || !stack)
 		return RS_REAL(clone)(fn, stack, flags, arg, ptid, tls, ctid);
+	rs_share_stack((uintptr_t)stack);
 	if ((flags & CLONE_VM) && (flags & CLONE_VFORK) && !(flags & CLONE_SETTLS)) {
 		struct rs_thread *t = rs_self();
 		rs_vfork_enter();

@@ -14,7 +14,7 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-enum { BLOCKS = 1 << 16, RUNS = 4096 };
+enum { BLOCKS = 1 << 16, RUNS = 4096, GIB_BITS = 30 };
 
 uint32_t rs_share_on;
 struct share_region rs_share;
@@ -23,6 +23,8 @@ struct rs_lock rs_share_lock;
 static struct share_block *blocks; /* [0] is none */
 static uint32_t used_blocks = 1, free_blocks;
 static uint32_t *block_of;         /* by page of the region */
+static uint32_t *block_at;         /* by page of the address space: blocks that the program has elsewhere */
+static uint32_t *outside;          /* by GiB of it: pages of theirs */
 static uint32_t fresh;             /* pages of the region that were ever used */
 static struct run { uint32_t page, pages; } runs[RUNS]; /* free, below `fresh`; what finds no place is lost */
 static unsigned run_count;
@@ -34,14 +36,69 @@ static uintptr_t address(uint32_t page) { return rs_share.base + ((uintptr_t)pag
 
 struct share_block *rs_share_block(uintptr_t p)
 {
-	if (!rs_share_has(p) || rs_share_is_heap(p)) {
-		for (uint32_t i = 1; rs_share_bits(p) & SHARE_GLOBAL && i < used_blocks; i++)
-			if (blocks[i].at && p - blocks[i].at < rs_share_bytes(&blocks[i]))
-				return &blocks[i];
+	bool elsewhere = !rs_share_has(p) || rs_share_is_heap(p);
+	if (elsewhere && !(rs_share_bits(p) & SHARE_GLOBAL))
 		return NULL;
-	}
-	uint32_t i = block_of[(p - rs_share.base) >> SHARE_PAGE_BITS];
+	uint32_t i = elsewhere ? block_at[p >> SHARE_PAGE_BITS] : block_of[(p - rs_share.base) >> SHARE_PAGE_BITS];
 	return i ? &blocks[i] : NULL;
+}
+
+/* Without the table: of a part of a block, whose other part may have another state. */
+static void index_part(uintptr_t at, uint32_t pages, uint32_t i)
+{
+	for (uint32_t k = 0; k < pages; k++)
+		block_at[(at >> SHARE_PAGE_BITS) + k] = i;
+}
+
+static void set_table(uintptr_t at, uint32_t pages, uint8_t bits)
+{
+	for (uint32_t k = 0; k < pages; k++)
+		__atomic_store_n(&rs_share.table[(at >> SHARE_PAGE_BITS) + k], bits, __ATOMIC_RELAXED);
+}
+
+static void count_outside(uintptr_t at, size_t n, bool there)
+{
+	for (uintptr_t p = at, next; p < at + n; p = next) {
+		next = (p | ((1ul << GIB_BITS) - 1)) + 1;
+		uint32_t pages = (uint32_t)(((next < at + n ? next : at + n) - p) >> SHARE_PAGE_BITS);
+		__atomic_fetch_add(&outside[p >> GIB_BITS], there ? pages : -pages, __ATOMIC_RELAXED);
+	}
+}
+
+void rs_share_put(struct share_block *b, uintptr_t at)
+{
+	if (b->at) {
+		set_table(b->at, b->pages, 0);
+		index_part(b->at, b->pages, 0);
+		count_outside(b->at, rs_share_bytes(b), false);
+	}
+	b->at = at;
+	if (at) {
+		count_outside(at, rs_share_bytes(b), true);
+		index_part(at, b->pages, (uint32_t)(b - blocks));
+		set_table(at, b->pages, b->state == SHARE_SHARED ? SHARE_GLOBAL | SHARE_JUDGED : SHARE_GLOBAL);
+	}
+}
+
+struct share_block *rs_share_next(uintptr_t lo, uintptr_t hi)
+{
+	enum { WORD = sizeof(uint64_t) };
+	if (!rs_share.base)
+		return NULL;
+	if (hi > 1ul << SHARE_TABLE_BITS)
+		hi = 1ul << SHARE_TABLE_BITS;
+	for (uintptr_t p = lo & -RS_PAGE; p < hi;) {
+		uintptr_t page = p >> SHARE_PAGE_BITS;
+		if (!__atomic_load_n(&outside[p >> GIB_BITS], __ATOMIC_RELAXED))
+			p = (p | ((1ul << GIB_BITS) - 1)) + 1;
+		else if (page % WORD == 0 && *(const uint64_t *)&rs_share.table[page] == 0)
+			p += WORD << SHARE_PAGE_BITS;
+		else if (rs_share.table[page] & SHARE_GLOBAL && block_at[page])
+			return &blocks[block_at[page]];
+		else
+			p += RS_PAGE;
+	}
+	return NULL;
 }
 
 long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key)
@@ -135,7 +192,6 @@ void rs_share_block_free(struct share_block *b)
 		block_of[b->page + k] = 0;
 	give_run(b->page, b->pages);
 	b->state = SHARE_FREE;
-	b->at = 0;
 	b->next = free_blocks;
 	free_blocks = (uint32_t)(b - blocks);
 }
@@ -153,8 +209,11 @@ struct share_block *rs_share_block_split(struct share_block *b, uint32_t n)
 	*c = *b;
 	c->page += n;
 	c->pages -= n;
-	c->at += b->at ? (uintptr_t)n << SHARE_PAGE_BITS : 0;
 	b->pages = n;
+	if (b->at) {
+		c->at += (uintptr_t)n << SHARE_PAGE_BITS;
+		index_part(c->at, c->pages, i);
+	}
 	for (uint32_t k = 0; k < c->pages; k++)
 		block_of[c->page + k] = i;
 	return c;
@@ -371,7 +430,9 @@ static bool make_all(void)
 	rs_share.table = rs_share_sparse(1ul << (SHARE_TABLE_BITS - SHARE_PAGE_BITS));
 	blocks = rs_share_sparse(sizeof *blocks * BLOCKS);
 	block_of = rs_share_sparse(sizeof *block_of * SHARE_PAGES);
-	return rs_share.table && blocks && block_of && set_away() && make_region() && rs_share_faults();
+	block_at = rs_share_sparse(sizeof *block_at << (SHARE_TABLE_BITS - SHARE_PAGE_BITS));
+	outside = rs_share_sparse(sizeof *outside << (SHARE_TABLE_BITS - GIB_BITS));
+	return rs_share.table && blocks && block_of && block_at && outside && set_away() && make_region() && rs_share_faults();
 }
 
 uintptr_t rs_share_begin(void)
@@ -411,7 +472,7 @@ void rs_share_unwatch(uintptr_t p, size_t n)
 {
 	if (!rs_share.base || !n || p + n < p)
 		return;
-	rs_share_globals_open(p, n);
+	rs_share_maps_open(p, n);
 	if (p >= rs_share.base + SHARE_BYTES || p + n <= rs_share.base)
 		return;
 	uintptr_t at = p < rs_share.base ? rs_share.base : p, end = p + n < rs_share.heap ? p + n : rs_share.heap;
@@ -429,6 +490,19 @@ void rs_share_unwatch(uintptr_t p, size_t n)
 	rs_os_signals(mask);
 }
 
+void rs_share_stack(uintptr_t sp)
+{
+	if (!rs_share_on)
+		return;
+	uint64_t mask = rs_os_no_signals();
+	rs_lock(&rs_share_lock);
+	struct share_block *b = rs_share_block(sp - 1);
+	if (b)
+		rs_share_tag(b, SHARE_OPEN, 0);
+	rs_unlock(&rs_share_lock);
+	rs_os_signals(mask);
+}
+
 void rs_share_retire_locked(const char *why)
 {
 	bool first = !retired;
@@ -438,6 +512,7 @@ void rs_share_retire_locked(const char *why)
 	if (first)
 		rs_share_keys_free();
 	rs_share_on = 0;
+	rs_share_left = 1;
 	rs_os_detour = rs_dispatch_on;
 	rs_share_thread_begin();
 	if (first && why)

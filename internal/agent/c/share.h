@@ -5,7 +5,7 @@
  * to it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
  * state, tell the detector, and access the mirror by way of GS.
  *
- * share.c has the blocks, shareheap.c the agent's own heap, shareglobal.c globals, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
+ * share.c has the blocks, shareheap.c the agent's own heap, shareglobal.c globals, sharemap.c what the program maps and what it does with mappings, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
  * only, and touch no memory of the program's but where they say so. */
 #ifndef RS_SHARE_H
 #define RS_SHARE_H
@@ -26,7 +26,7 @@ enum { SHARE_PAGE_BITS = 12, SHARE_TABLE_BITS = 47, SHARE_LEAST = 64 << 10 };
 #define SHARE_HEAP_PAGES ((SHARE_BYTES - SHARE_HEAP) >> SHARE_PAGE_BITS)
 
 /* Bits of the table of pages. */
-enum { SHARE_JUDGED = 1, SHARE_GLOBAL = 2 };
+enum { SHARE_JUDGED = 1, SHARE_GLOBAL = 2 }; /* GLOBAL: of a block that is not in the region, mmap'd ones too */
 
 /* What a block is. Of one that is UNOWNED and whose first is 0 nobody knows who touched it before. */
 enum share_state { SHARE_FREE, SHARE_UNOWNED, SHARE_PRIVATE, SHARE_SHARED, SHARE_OPEN, SHARE_STRIPPED /* PRIVATE, but its owner, who lives, has lost its key: all are denied it */ };
@@ -37,8 +37,10 @@ struct share_block {
 	uint8_t state, touched;    /* touched: some thread had it for its own, so that there are accesses that nobody was told of */
 	uint8_t key;
 	uint8_t anonymous;         /* at: no file lay behind it */
+	uint8_t mapped;            /* the program's mmap */
+	uint8_t prot;              /* at: what the program has made of it; if that is not PROT_READ | PROT_WRITE it is OPEN */
 	uint32_t next;             /* free list of blocks */
-	uintptr_t at;              /* where the program has it, if not in the region: globals */
+	uintptr_t at;              /* where the program has it, if not in the region: globals, and what it has mmap'd */
 };
 
 extern struct share_region {
@@ -77,6 +79,10 @@ struct share_block *rs_share_block_new(uint32_t pages, uint32_t align) RS_HIDDEN
 void rs_share_block_free(struct share_block *b) RS_HIDDEN;
 /* Makes two of one, the second from its page n on. Locked. NULL: there is no room, and it is as it was. */
 struct share_block *rs_share_block_split(struct share_block *b, uint32_t n) RS_HIDDEN;
+/* Blocks that the program has elsewhere than in the region. Where it has it from now on; 0: nowhere. Its state is what it will be. Locked. */
+void rs_share_put(struct share_block *b, uintptr_t at) RS_HIDDEN;
+/* The first of them that has pages of [lo, hi); NULL: there is none. Locked, or it may be another one's at once. */
+struct share_block *rs_share_next(uintptr_t lo, uintptr_t hi) RS_HIDDEN;
 static inline uintptr_t rs_share_address(const struct share_block *b) { return b->at ? b->at : rs_share.base + ((uintptr_t)b->page << SHARE_PAGE_BITS); }
 static inline size_t rs_share_bytes(const struct share_block *b) { return (size_t)b->pages << SHARE_PAGE_BITS; }
 /* Sets what a block is, and who may touch it. Locked. 0, or a negative errno. */
@@ -85,6 +91,8 @@ long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key) RS
 void rs_share_each(void (*fn)(struct share_block *b, void *arg), void *arg) RS_HIDDEN;
 /* Memory that must be open at all times (signal stacks), or of which the program says what may be done with it: what is there is never watched again. */
 void rs_share_unwatch(uintptr_t p, size_t n) RS_HIDDEN;
+/* A thread is to run on the stack that ends at sp, and may have no handler: the whole block is open from now on. */
+void rs_share_stack(uintptr_t sp) RS_HIDDEN;
 /* Nothing is watched any more; why is said once. */
 void rs_share_retire(const char *why) RS_HIDDEN;
 void rs_share_retire_locked(const char *why) RS_HIDDEN;
@@ -116,14 +124,24 @@ void rs_share_heap_child(void) RS_HIDDEN;
 
 /* The calling thread is about to make another. If it is the only one, the variables of all modules but glibc's and ours become shared. */
 void rs_share_globals(void) RS_HIDDEN;
-/* As rs_share_unwatch, of globals alone. Locked. */
-void rs_share_globals_open(uintptr_t p, size_t n) RS_HIDDEN;
-/* Whole pages are no longer there, or something else is. */
-void rs_share_globals_gone(uintptr_t p, size_t n) RS_HIDDEN;
-/* MADV_DONTNEED of them. */
-void rs_share_globals_discard(uintptr_t p, size_t n) RS_HIDDEN;
+/* What is not zero of pages that are there is copied; mincore(2) says which. anonymous: what is not there was never written. */
+void rs_share_copy(uintptr_t to, uintptr_t from, uint32_t pages, bool anonymous) RS_HIDDEN;
+
+/* --- sharemap.c: blocks that are not in the region ------------------------------------------------------------------------------- */
+
+/* The program, or a library, has mapped what is at p; whether and where it was told of (`want`). Where it is from now on, which is p but for programs that are linked to a fixed address. */
+void *rs_share_mapped(void *p, size_t n, int prot, int flags, const void *want) RS_HIDDEN;
+/* One more mapping of what is at `from`, in place of what is at `to`. 0 or more, or a negative errno. */
+long rs_share_also_at(uintptr_t from, size_t n, uintptr_t to) RS_HIDDEN;
+/* Takes the place of a block's mirror, for rs_share_also_at. False: it is not free. */
+bool rs_share_mirror(uintptr_t at, size_t n) RS_HIDDEN;
+/* As rs_share_unwatch. */
+void rs_share_maps_open(uintptr_t p, size_t n) RS_HIDDEN;
+/* A call that does something with memory, before it is made, with all memory open; also where nothing is watched any more, for what was is still pages of the region's. *made: as rs_call_before's result. */
+void rs_share_memory(struct rs_call *c, long *made) RS_HIDDEN;
+extern uint32_t rs_share_left RS_HIDDEN;
 /* In a forked child: its own are in the copy of the region at `copy`. */
-void rs_share_globals_child(uintptr_t copy) RS_HIDDEN;
+void rs_share_maps_child(uintptr_t copy) RS_HIDDEN;
 
 /* --- sharekey.c ------------------------------------------------------------------------------------------------------------------ */
 

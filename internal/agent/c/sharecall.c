@@ -8,7 +8,6 @@
 #include "proc.h"
 #include <errno.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 enum { SEGV_BIT = 1 << (SIGSEGV - 1), INITIAL = 0x55555554 }; /* INITIAL: the rights of a new process */
 
@@ -17,6 +16,20 @@ static const uint16_t waiting[] = {SYS_read, SYS_write, SYS_readv, SYS_writev, S
 	SYS_clock_nanosleep, SYS_futex, SYS_accept, SYS_accept4, SYS_connect, SYS_recvfrom, SYS_recvmsg, SYS_recvmmsg, SYS_sendto, SYS_sendmsg, SYS_wait4, SYS_waitid, SYS_pause, SYS_rt_sigsuspend,
 	SYS_rt_sigtimedwait, SYS_flock, SYS_msgrcv, SYS_msgsnd, SYS_semop, SYS_semtimedop, SYS_mq_timedreceive, SYS_io_getevents, SYS_io_uring_enter, SYS_fsync, SYS_fdatasync};
 static bool waits[RS_CALL_ROWS];
+
+/* What comes by the hook from code of ours are calls of the program's: syscall(). */
+static bool of_agent(uintptr_t pc)
+{
+	extern const char __ehdr_start[] RS_HIDDEN, etext[] RS_HIDDEN;
+	return pc >= (uintptr_t)__ehdr_start && pc < (uintptr_t)etext;
+}
+
+/* libc's mappings are its own, where vm.c does not say otherwise. */
+static void mapped(struct rs_call *c)
+{
+	if (c->number == SYS_mmap && c->result > 0 && (!rs_left_out(c->next) || of_agent(c->next)))
+		c->result = (long)rs_share_mapped((void *)c->result, c->arg[1], (int)c->arg[2], (int)c->arg[3], (const void *)c->arg[0]);
+}
 
 void rs_share_calls(void)
 {
@@ -147,35 +160,17 @@ bool rs_share_before(struct rs_call *c, long *made)
 	case SYS_sigaltstack:
 		alternate(c, made);
 		break;
-	case SYS_madvise:
-		if (rs_share_has(c->arg[0]) && c->arg[2] == MADV_DONTNEED)
-			c->arg[2] = MADV_REMOVE; /* zeros, as of memory that is nobody else's */
-		else if (c->arg[2] == MADV_DONTNEED)
-			rs_share_globals_discard(c->arg[0], c->arg[1]);
-		break;
-	case SYS_munmap:
-		rs_share_globals_gone(c->arg[0], c->arg[1]);
-		rs_share_unwatch(c->arg[0], c->arg[1]);
-		break;
-	case SYS_mprotect:
-	case SYS_mremap:
-	case SYS_remap_file_pages:
-	case SYS_mbind:
-		rs_share_unwatch(c->arg[0], c->arg[1]);
-		break;
-	case SYS_mmap:
-		if (c->arg[3] & MAP_FIXED) {
-			rs_share_globals_gone(c->arg[0], c->arg[1]);
-			rs_share_unwatch(c->arg[0], c->arg[1]);
-		}
-		break;
 	case SYS_pkey_alloc:
 	case SYS_pkey_mprotect:
 		rs_share_retire("it uses protection keys itself: what its threads share is not looked for any more, and races of it are not found");
 		share_set_rights(INITIAL);
 		return true;
+	default:
+		rs_share_memory(c, made);
+		if (!*made)
+			mapped(c);
 	}
-	if (rs_left_out(c->next))
+	if (*made && rs_left_out(c->next))
 		of_libc(c, made);
 	if (*made && c->number < RS_CALL_ROWS && waits[c->number])
 		rs_share_go(rights);
@@ -186,6 +181,7 @@ bool rs_share_before(struct rs_call *c, long *made)
 
 bool rs_share_after(struct rs_call *c)
 {
+	mapped(c);
 	if (!rs_share_opened((uintptr_t)c))
 		rs_share_close();
 	return true;

@@ -8,6 +8,7 @@
 #include "patch.h"
 #include "race_core.h"
 #include <errno.h>
+#include <sys/mman.h>
 
 #ifndef SA_RESTORER
 #define SA_RESTORER 0x04000000u
@@ -21,7 +22,7 @@ enum { SEGV_BIT = 1 << (SIGSEGV - 1), FAILED = 1024, MANY = 10000, PATIENCE = 20
 static struct rs_kernel_action own; /* the program's */
 static uintptr_t restorer;
 static struct { uintptr_t pc; unsigned times; } failed[FAILED]; /* instructions that cannot be patched, or cannot go by the mirror, hashed, and how often they were stepped */
-RS_TLS struct { uintptr_t site, addr; } last;
+RS_TLS struct { uintptr_t site, addr, gone; } last;
 RS_TLS bool blocked;
 RS_TLS uintptr_t stepping;          /* where the thread is let by for one instruction; 0: nowhere */
 
@@ -138,12 +139,11 @@ bool rs_share_touch(uint32_t number, uintptr_t p, size_t n)
 {
 	uintptr_t end = p + n;
 	bool judged = false;
-	if (end <= rs_share.base || p >= rs_share.base + SHARE_BYTES)
-		return true;
 	for (uintptr_t at = p; at < end; at = (at | ((1ul << SHARE_PAGE_BITS) - 1)) + 1) {
-		if (!rs_share_has(at))
+		unsigned bits = rs_share_bits(at);
+		if (!bits && !rs_share_has(at))
 			return true;
-		if (rs_share.table[at >> SHARE_PAGE_BITS]) {
+		if (bits & SHARE_JUDGED) {
 			judged = true;
 			continue;
 		}
@@ -156,8 +156,8 @@ bool rs_share_touch(uint32_t number, uintptr_t p, size_t n)
 			rs_share_heap_touched(at, number);
 		else if (b && b->state != SHARE_SHARED && b->state != SHARE_OPEN)
 			touched_by(b, number);
-		judged |= rs_share.table[at >> SHARE_PAGE_BITS] != 0;
-		uintptr_t next = b ? rs_share.base + ((uintptr_t)(b->page + b->pages) << SHARE_PAGE_BITS) - 1 : at;
+		judged |= (rs_share_bits(at) & SHARE_JUDGED) != 0;
+		uintptr_t next = b ? rs_share_address(b) + rs_share_bytes(b) - 1 : at;
 		rs_unlock(&rs_share_lock);
 		rs_os_signals(mask);
 		at = next;
@@ -319,12 +319,33 @@ static void judge(ucontext_t *uc, uintptr_t addr)
 		go_by(uc, site);
 }
 
+/* A mapping that a thread runs on is a stack: it is not to be shared, each of whose pushes and calls would fault. */
+static void keep_stack(struct share_block *b, uintptr_t sp)
+{
+	bool is_own = b->state == SHARE_UNOWNED || (b->state == SHARE_PRIVATE && b->owner == number_of_self());
+	if (!is_own && sp - rs_share_address(b) < rs_share_bytes(b))
+		rs_share_tag(b, SHARE_OPEN, 0);
+}
+
+/* It is unmapped, or is nobody's now: so once more. What was moved untold has its key still. */
+static void was_ours(uintptr_t addr)
+{
+	if (last.gone == addr)
+		RS_SYS4(SYS_pkey_mprotect, addr & -RS_PAGE, RS_PAGE, PROT_READ | PROT_WRITE, 0);
+	last.gone = addr;
+}
+
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	ucontext_t *uc = context;
 	uintptr_t addr = (uintptr_t)info->si_addr;
-	if (info->si_code != SEGV_PKUERR || !(rs_share_has(addr) || rs_share_bits(addr) & SHARE_GLOBAL)) {
+	unsigned bits = rs_share_bits(addr);
+	if (info->si_code != SEGV_PKUERR || (!rs_share_on && !rs_share_has(addr) && !(bits & SHARE_GLOBAL))) {
 		forward(sig, info, uc);
+		return;
+	}
+	if (!rs_share_has(addr) && !bits) {
+		was_ours(addr);
 		return;
 	}
 	rs_share_back(); /* a handler's frame on watched memory may interrupt a call */
@@ -333,15 +354,10 @@ static void handler(int sig, siginfo_t *info, void *context)
 		rs_share_set_frame(uc, 0);
 		return;
 	}
-	unsigned bits = rs_share_bits(addr);
-	if (bits & SHARE_GLOBAL) { /* shared, or just opened */
-		rs_share_set_frame(uc, closed);
-		if (bits & SHARE_JUDGED)
-			judge(uc, addr);
-		return;
-	}
 	rs_lock(&rs_share_lock);
 	struct share_block *b = rs_share_block(addr);
+	if (b && b->mapped)
+		keep_stack(b, (uintptr_t)uc->uc_mcontext.gregs[REG_RSP]);
 	bool heap = rs_share_is_heap(addr), goes_on = heap ? rs_share_heap_touched(addr, number_of_self()) : !b || touched_by(b, number_of_self());
 	if (!heap && !b && rs_share_has(addr)) /* freed */
 		RS_SYS4(SYS_pkey_mprotect, addr & -RS_PAGE, RS_PAGE, 3, 0);

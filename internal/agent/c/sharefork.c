@@ -73,7 +73,7 @@ void rs_share_after_fork(bool child)
 		RS_SYS5(SYS_mremap, copy, 0, SHARE_BYTES, AGAIN, rs_share.base);
 		RS_SYS5(SYS_mremap, copy, 0, SHARE_BYTES, AGAIN, rs_share.base + rs_share.away);
 		RS_SYS3(SYS_madvise, rs_share.base + rs_share.away, SHARE_BYTES, MADV_DONTDUMP);
-		rs_share_globals_child(copy);
+		rs_share_maps_child(copy);
 		rs_share_heap_child();
 	}
 	if (copy)

@@ -9,13 +9,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-enum { MODULES = 1024, MOST = 4096, MAP_ROOM = 4 << 20 };
+enum { MODULES = 1024, MAP_ROOM = 4 << 20 };
 
 static struct { uintptr_t lo, hi, sealed_lo, sealed_hi; } found[MODULES]; /* what a module may write, and what is read only once it is relocated */
 static unsigned found_count;
 static unsigned long long seen_adds;
-static struct { uintptr_t lo, hi; } watched[MOST]; /* or once; none is ever taken away */
-static unsigned watched_count;
 
 /* --- which -------------------------------------------------------------------------------------------------------------------------- */
 
@@ -80,11 +78,6 @@ static bool skip(const char **p, unsigned fields)
 
 /* --- one ------------------------------------------------------------------------------------------------------------------------------ */
 
-static long also_at(uintptr_t from, size_t n, uintptr_t to)
-{
-	return RS_SYS5(SYS_mremap, from, 0, n, MREMAP_MAYMOVE | MREMAP_FIXED, to); /* an old size of 0: one more mapping */
-}
-
 static bool is_zero(const uint64_t *p)
 {
 	for (size_t i = 0; i < RS_PAGE / sizeof *p; i++)
@@ -93,8 +86,8 @@ static bool is_zero(const uint64_t *p)
 	return true;
 }
 
-/* What was never touched is not there, and is not made by being looked at: mincore(2), but for what is swapped out. */
-static void copy_pages(uintptr_t to, uintptr_t from, uint32_t pages, bool anonymous)
+/* But for what is swapped out. */
+void rs_share_copy(uintptr_t to, uintptr_t from, uint32_t pages, bool anonymous)
 {
 	enum { MANY = 256 };
 	unsigned char here[MANY];
@@ -114,28 +107,23 @@ static void make_shared(uintptr_t lo, uintptr_t hi, bool anonymous)
 {
 	size_t n = hi - lo;
 	uintptr_t mirror = lo + rs_share.away;
-	enum { PROBE = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE };
-	if (watched_count == MOST || mirror < RS_PAGE || mirror > (1ul << SHARE_TABLE_BITS) - n || n >> SHARE_PAGE_BITS > UINT32_MAX)
+	if (mirror < RS_PAGE || mirror > (1ul << SHARE_TABLE_BITS) - n || n >> SHARE_PAGE_BITS > UINT32_MAX)
 		return;
 	struct share_block *b = rs_share_block_new((uint32_t)(n >> SHARE_PAGE_BITS), 1);
 	if (!b)
 		return;
 	uintptr_t alias = rs_share_address(b), seen = alias + rs_share.away;
-	long r = RS_SYS6(SYS_mmap, mirror, n, PROT_NONE, PROBE, -1, 0);
-	if (r > 0 && (uintptr_t)r != mirror) {
-		RS_SYS2(SYS_munmap, r, n);
-		r = -1;
-	}
-	if (r < 0 || also_at(seen, n, mirror) < 0) {
-		if (r > 0)
+	bool free = rs_share_mirror(mirror, n);
+	if (!free || rs_share_also_at(seen, n, mirror) < 0) {
+		if (free)
 			RS_SYS2(SYS_munmap, mirror, n);
 		rs_share_block_free(b);
 		return;
 	}
-	copy_pages(mirror, lo, b->pages, anonymous);
+	rs_share_copy(mirror, lo, b->pages, anonymous);
 	b->anonymous = anonymous;
 	b->key = 0;
-	if (also_at(alias, n, lo) < 0) {
+	if (rs_share_also_at(alias, n, lo) < 0) {
 		/* What was there may be gone. */
 		if (RS_SYS6(SYS_mmap, lo, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == (long)lo)
 			rs_os_copy((void *)lo, (const void *)mirror, n);
@@ -144,12 +132,8 @@ static void make_shared(uintptr_t lo, uintptr_t hi, bool anonymous)
 		rs_share_block_free(b);
 		return;
 	}
-	b->at = lo;
-	watched[watched_count].lo = lo;
-	watched[watched_count].hi = hi;
-	__atomic_store_n(&watched_count, watched_count + 1, __ATOMIC_RELEASE);
-	for (uint32_t i = 0; i < b->pages; i++)
-		rs_share.table[(lo >> SHARE_PAGE_BITS) + i] = SHARE_GLOBAL;
+	b->prot = PROT_READ | PROT_WRITE;
+	rs_share_put(b, lo);
 	if (rs_share_tag(b, SHARE_SHARED, rs_share.key) < 0)
 		rs_share_tag(b, SHARE_OPEN, 0);
 }
@@ -222,89 +206,3 @@ void rs_share_globals(void)
 	if (map)
 		rs_os_unmap(map, MAP_ROOM);
 }
-
-/* --- what the program does with them ------------------------------------------------------------------------------------------------------ */
-
-static bool overlaps(const struct share_block *b, uintptr_t lo, uintptr_t hi) { return b->at && b->at < hi && lo < b->at + rs_share_bytes(b); }
-
-struct part { uintptr_t lo, hi; void (*fn)(struct share_block *b); };
-
-/* Of a block that lies there in part that part is made one of its own; if it cannot be, the whole is taken. */
-static void each_part(struct share_block *b, void *arg)
-{
-	const struct part *a = arg;
-	if (!overlaps(b, a->lo, a->hi))
-		return;
-	if (b->at < a->lo && rs_share_block_split(b, (uint32_t)((a->lo - b->at) >> SHARE_PAGE_BITS)))
-		return; /* the new one is met later, or again from the start */
-	if (b->at + rs_share_bytes(b) > a->hi)
-		rs_share_block_split(b, (uint32_t)((a->hi - b->at) >> SHARE_PAGE_BITS));
-	a->fn(b);
-}
-
-static void parts(uintptr_t p, size_t n, void (*fn)(struct share_block *b))
-{
-	struct part a = {p & -RS_PAGE, (p + n + RS_PAGE - 1) & -RS_PAGE, fn};
-	bool any = false;
-	for (unsigned i = 0, most = __atomic_load_n(&watched_count, __ATOMIC_ACQUIRE); i < most; i++)
-		any |= a.lo < watched[i].hi && watched[i].lo < a.hi;
-	if (!any)
-		return;
-	uint64_t mask = rs_os_no_signals();
-	rs_lock(&rs_share_lock);
-	rs_share_each(each_part, &a);
-	rs_share_each(each_part, &a); /* what was split off may have taken an earlier place */
-	rs_unlock(&rs_share_lock);
-	rs_os_signals(mask);
-}
-
-static void open_it(struct share_block *b) { rs_share_tag(b, SHARE_OPEN, 0); }
-
-static void forget(struct share_block *b)
-{
-	uintptr_t at = b->at, seen = rs_share.base + ((uintptr_t)b->page << SHARE_PAGE_BITS) + rs_share.away;
-	size_t n = rs_share_bytes(b);
-	open_it(b);
-	for (uint32_t i = 0; i < b->pages; i++)
-		rs_share.table[(at >> SHARE_PAGE_BITS) + i] = 0;
-	RS_SYS2(SYS_munmap, at + rs_share.away, n);
-	RS_SYS3(SYS_madvise, seen, n, MADV_REMOVE);
-	b->at = 0;
-	rs_share_block_free(b);
-}
-
-static void discard(struct share_block *b)
-{
-	if (b->anonymous)
-		RS_SYS3(SYS_madvise, rs_share.base + ((uintptr_t)b->page << SHARE_PAGE_BITS) + rs_share.away, rs_share_bytes(b), MADV_REMOVE);
-}
-
-void rs_share_globals_open(uintptr_t p, size_t n) { parts(p, n, open_it); }
-
-void rs_share_globals_gone(uintptr_t p, size_t n)
-{
-	if (!(p & (RS_PAGE - 1)) && p + n >= p)
-		parts(p, n, forget);
-}
-
-void rs_share_globals_discard(uintptr_t p, size_t n)
-{
-	if (!(p & (RS_PAGE - 1)) && p + n >= p)
-		parts(p, n, discard);
-}
-
-static void child_one(struct share_block *b, void *arg)
-{
-	uintptr_t copy = *(const uintptr_t *)arg + ((uintptr_t)b->page << SHARE_PAGE_BITS);
-	if (!b->at)
-		return;
-	also_at(copy, rs_share_bytes(b), b->at);
-	also_at(copy, rs_share_bytes(b), b->at + rs_share.away);
-	RS_SYS3(SYS_madvise, b->at + rs_share.away, rs_share_bytes(b), MADV_DONTDUMP);
-	b->key = 0;
-	b->state = SHARE_OPEN;
-	for (uint32_t i = 0; i < b->pages; i++)
-		rs_share.table[(b->at >> SHARE_PAGE_BITS) + i] = SHARE_GLOBAL;
-}
-
-void rs_share_globals_child(uintptr_t copy) { rs_share_each(child_one, &copy); }

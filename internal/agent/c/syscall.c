@@ -96,7 +96,7 @@ static long finish(long r) { return (unsigned long)r > -4096ul ? rs_syscall_erro
 /* Is it a fork that rs_syscall_seen can do? If not, it is passed on as it is. */
 long rs_syscall_clone(long n, unsigned long a, unsigned long b)
 {
-	unsigned long flags = a, stack = b;
+	unsigned long flags = a, stack = b, top = b;
 	if (n == SYS_vfork) {
 		flags = CLONE_VM; /* returns on this thread's storage: as unsafe as a clone that does not wait */
 	} else if (n == SYS_clone3) {
@@ -105,7 +105,10 @@ long rs_syscall_clone(long n, unsigned long a, unsigned long b)
 			return 0;
 		flags = args->flags;
 		stack = args->stack;
+		top = stack + args->stack_size;
 	}
+	if (n != SYS_vfork && stack)
+		rs_share_stack(top);
 	if (!(flags & CLONE_VM))
 		return stack == 0;
 	rs_clone_is_safe(flags & (CLONE_VFORK | CLONE_SETTLS) & CLONE_SETTLS ? flags : CLONE_VM);

@@ -3,6 +3,7 @@
  * Ground rules: the real call decides, errno is its own. What libc maps for itself (thread stacks, malloc's arenas, stdio) is not seen
  * here, nor what the program maps by syscall(). In filtered mode only the end of memory matters: sync objects in it are gone.
  */
+#include "share.h"
 #include "uring.h"
 #include "guard.h"
 #include "patch.h"
@@ -26,6 +27,8 @@ static void *map(void *want, size_t n, int prot, int flags, int fd, off_t off, u
 	if (t && (flags & MAP_FIXED)) /* replaces what was there; a failing call leaves it, then the objects are only forgotten */
 		gone(t, want, n);
 	void *p = rs_real.mmap(want, n, prot, flags, fd, off);
+	if (RS_UNLIKELY(rs_share_on))
+		p = rs_share_mapped(p, n, prot, flags, want);
 	if (t && rs_config.all && p != MAP_FAILED) {
 		uint32_t stack = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 		RS_EMIT(t, MMAP, mmap, (uintptr_t)p, n, (uint32_t)prot, (uint32_t)flags, (uint32_t)fd, stack);
