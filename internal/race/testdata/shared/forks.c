@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -108,7 +109,7 @@ int main(void)
 	small = malloc(64);
 	large = malloc(200000);
 	global = 1, small[3] = 2, large[30000] = 3;
-	char *block = malloc(STACK);
+	char *block = malloc(STACK), *mapping = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	pthread_t t[2];
 	on(block);
 	on(in_bss);
@@ -119,6 +120,7 @@ int main(void)
 	printf("%d\n", global);
 	on(block);
 	on(in_bss);
+	on(mapping);
 	result = 0;
 	for (int i = 0; i < MANY; i++)
 		result += fork_in_all_ways();
