@@ -83,7 +83,7 @@ func (p *process) crashAgain(ev wire.EvCrashAgain) {
 	a := &finding.Again{Reproduced: ev.Again == wire.AgainReproduced, Tries: int(ev.Tries), Made: int(ev.Made), Verdict: ev.Verdict.String()}
 	switch ev.Again {
 	case wire.AgainReproduced, wire.AgainOther:
-	case wire.AgainBusy:
+	case wire.AgainBusy, wire.AgainEnded:
 		a.Verdict, a.Why = "", ev.Again.String()
 	case wire.AgainLost:
 		a.Verdict, a.Why = "", ev.Lost.String()
@@ -104,6 +104,8 @@ func againWords(a *finding.Again) string {
 		return fmt.Sprintf("The crash was reproduced: the last epoch was executed again, and came to it in try %d, with all events the same; the ones before went another way, as what races may.", a.Tries)
 	case a.Why == wire.AgainBusy.String():
 		return "The last epoch was not executed again: not all threads came to its end in time."
+	case a.Why == wire.AgainEnded.String():
+		return "The last epoch was not executed again: another end of it came between the crash and its report."
 	case a.Why != "":
 		return fmt.Sprintf("The last epoch could not be executed again (lost: %s).", a.Why)
 	case a.Made == 1:

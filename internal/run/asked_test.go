@@ -278,3 +278,34 @@ func TestAskedForReport(t *testing.T) {
 		t.Errorf("status %d, %q; %s", code, rest, w.errs.String())
 	}
 }
+
+// An end of the epoch that came while a crash was looked at, before it asked for its re-execution, left an epoch without the crash to be executed again, or was taken for the answer: no cause was told, and not that there was no re-execution (TestJudgedStale/crash
+// failed so once in 13). Here ends are asked for all the time, and the look at all blocks takes longer than one.
+func TestCrashedAndAsked(t *testing.T) {
+	for range 8 {
+		cmd := command(t, withEpochs, path("laden"))
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		over, asked := make(chan bool), make(chan bool)
+		go func() {
+			defer close(asked)
+			for {
+				select {
+				case <-over:
+					return
+				default:
+					ctl.Ask(ctl.Question{PID: cmd.Process.Pid, Do: ctl.DoCheckpoint, Format: "json", WithinMS: 60_000})
+				}
+			}
+		}()
+		cmd.Wait()
+		close(over)
+		<-asked
+		if !strings.Contains(errs.String(), "The crash was reproduced: ") || !strings.Contains(errs.String(), "in fall\n") {
+			t.Error(errs.String())
+		}
+	}
+}

@@ -12,6 +12,7 @@
 #include "crashtext.h"
 #include "evidence.h"
 #include "guardfault.h"
+#include "guardsignal.h"
 #include "guardstep.h"
 #include "patch.h"
 #include "pointer.h"
@@ -128,15 +129,22 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		rs_emit_end(t, RS_END_ABORT, 0);
 }
 
-static void handler(int sig, siginfo_t *info, void *context)
+static __attribute__((noinline)) void die(int sig, siginfo_t *info, const ucontext_t *uc)
 {
 	int error = errno;
-	rs_guard_crashes(sig, ((const ucontext_t *)context)->uc_mcontext.gregs);
 	struct rs_kernel_action none = {0, 0, 0, 0};
-	tell(sig, info, context);
+	tell(sig, info, uc);
 	action(sig, &none, NULL);
 	RS_SYS4(SYS_rt_tgsigqueueinfo, RS_SYS0(SYS_getpid), rs_os_tid(), sig, info); /* comes when we have returned */
 	errno = error;
+}
+
+RS_GUARD_ARRIVES static void handler(int sig, siginfo_t *info, void *context)
+{
+	bool noted = rs_guard_crashes(sig, ((const ucontext_t *)context)->uc_mcontext.gregs);
+	die(sig, info, context);
+	if (noted)
+		rs_guard_crashed();
 }
 
 bool rs_crash_handles(const void *h) { return began && h == (const void *)(uintptr_t)handler; }

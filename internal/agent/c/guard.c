@@ -188,14 +188,14 @@ static void count_lost(uint32_t why)
 	}
 }
 
-/* Ends the epoch wherever its threads are, if they are between events. */
+/* Ends the epoch wherever its threads are, if they are between events. -EAGAIN: rs_guard_put_off. */
 static long end_anywhere(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	uint32_t lost = w->lost;
 	uint64_t begun = now_ns();
 	long r = rs_world_stop(SESSION_STOP_MS);
-	while (r == 0 && !rs_guard_between()) {
+	while (r == 0 && !rs_guard_put_off(w) && !rs_guard_between()) {
 		/* Who waits for a processor behind a call is in the middle of one, and of many threads some always do: whoever comes to another event stands there. */
 		__atomic_store_n(&w->ending, 1, __ATOMIC_SEQ_CST);
 		rs_guard_no_quick();
@@ -204,7 +204,9 @@ static long end_anywhere(void)
 		r = now_ns() - begun > SESSION_END_NS ? -EBUSY : rs_world_stop(SESSION_STOP_MS);
 	}
 	bool stopped = r == 0;
-	if (stopped) {
+	if (stopped && rs_guard_put_off(w))
+		r = -EAGAIN;
+	if (r == 0) {
 		count(&rs_counters->guard_epochs, 1);
 		count_lost(lost);
 		rs_guard_do_checkpoint();
@@ -257,24 +259,42 @@ static void stopped(void)
 	RS_SYS3(SYS_futex, &w->stopping, FUTEX_WAKE_PRIVATE, 1 << 30);
 }
 
-/* What came of it, as of rs_guard_reexecute; 0, too, where it was not executed again. -EAGAIN: it cannot end now, and will soon. */
-static long end(bool execute_again)
+/* Who asked for a re-execution is told that there is none, before it is let go. */
+static void answer_lost(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	w->result = -ENOTSUP;
+	w->last.lost = w->lost;
+	__atomic_fetch_add(&w->answers, 1, __ATOMIC_SEQ_CST);
+}
+
+/* What came of it, as of rs_guard_reexecute; 0, too, where it was not executed again. asked: by a thread, for a re-execution. -EAGAIN: it cannot end now, and will soon. */
+static long end(bool execute_again, bool asked)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	if (!rs_guard_mode())
 		return -ENOSYS;
-	if (!may_stop()) {
+	w->answering = asked;
+	bool later = !may_stop() || rs_guard_put_off(w);
+	if (later) {
 		stopped();
 		rs_guard_let_go();
 		guard->due = now_ns() + 10000000;
 		return -EAGAIN;
 	}
 	uint64_t begun = now_ns();
+	bool again = execute_again && !w->lost;
+	if (asked && !again)
+		answer_lost();
 	guard->in_vain = w->lost ? guard->in_vain + 1 : 0;
-	long r = execute_again && !w->lost ? rs_guard_reexecute() : end_anywhere();
-	if (r == -EBUSY && execute_again)
-		end_anywhere(); /* it is over all the same: its log may be full */
+	long r = again ? rs_guard_reexecute() : end_anywhere();
+	if (r == -EBUSY && execute_again && end_anywhere() == -EAGAIN) /* it is over all the same: its log may be full */
+		r = -EAGAIN;
 	stopped();
+	if (r == -EAGAIN) {
+		guard->due = now_ns() + 10000000;
+		return r;
+	}
 	uint64_t now = now_ns(), cost = now - begun;
 	if (r == -EBUSY)
 		count(&rs_counters->guard_busy, 1);
@@ -310,7 +330,7 @@ static void serve_outside(void)
 		events += t->at;
 		bytes += (uint64_t)t->at * sizeof *t->event + t->bytes_at;
 	}
-	long r = want == RS_GUARD_WANT_STATUS ? (rs_guard_mode() ? 0 : -ENOSYS) : end(want == RS_GUARD_WANT_ROLLBACK);
+	long r = want == RS_GUARD_WANT_STATUS ? (rs_guard_mode() ? 0 : -ENOSYS) : end(want == RS_GUARD_WANT_ROLLBACK, false);
 	if (r == -EAGAIN)
 		return;
 	if (want == RS_GUARD_WANT_ROLLBACK && r == 0 && lost)
@@ -338,7 +358,7 @@ static void serve_session(uint32_t request)
 	if (request == SOON)
 		end_soon();
 	else if (request != RS_GUARD_LOOK)
-		end(request == AGAIN || rs_guard_world()->every);
+		end(request == AGAIN || rs_guard_world()->every, request == AGAIN);
 }
 
 static void serve(uint32_t request)
@@ -464,7 +484,7 @@ static void coordinate(void *arg)
 				guard->due = guard->lost_due > now ? guard->lost_due : now;
 		}
 		if (guard->due && now >= guard->due)
-			end(rs_guard_world()->every);
+			end(rs_guard_world()->every, false);
 		serve_outside();
 	}
 	RS_SYS1(SYS_exit, 0);

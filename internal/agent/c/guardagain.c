@@ -156,7 +156,7 @@ static bool all_stand(void)
 	return true;
 }
 
-/* Stops the world with everybody standing: 0. -EBUSY: not in time; a negative errno of the stop; then it runs. */
+/* Stops the world with everybody standing: 0. -EBUSY: not in time; -EAGAIN: rs_guard_put_off; a negative errno of the stop; then it runs. */
 static long gather(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
@@ -178,10 +178,12 @@ static long gather(void)
 			long r = rs_world_stop(STOP_MS);
 			if (r < 0)
 				return r;
-			if (all_stand())
+			if (!rs_guard_put_off(w) && all_stand())
 				return 0;
 			rs_world_go();
 		}
+		if (rs_guard_put_off(w))
+			return -EAGAIN;
 		bool late = w->slower && now - begun > RACES_MS;
 		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || now - moved > (waiting ? WAITING_MS * (1 + w->slower) : stalled)) {
 			if (w->mode == RS_GUARD_RECORD || __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE))
@@ -411,6 +413,10 @@ long rs_guard_reexecute(void)
 	long r = gather();
 	bool stopped = r == 0;
 	uint32_t events = 0, lost = w->lost;
+	if (r == -EAGAIN) {
+		rs_guard_let_go();
+		return r;
+	}
 	w->tries = 0;
 	for (uint32_t i = 0; i < w->logs; i++)
 		events += rs_guard_log(i)->at;
@@ -427,6 +433,7 @@ long rs_guard_reexecute(void)
 		rs_guard_told(w->result);
 	if (stopped)
 		rs_guard_do_checkpoint();
+	__atomic_fetch_add(&w->answers, 1, __ATOMIC_SEQ_CST);
 	rs_guard_let_go();
 	if (stopped)
 		rs_world_go();

@@ -151,16 +151,17 @@ static void tell_block(struct rs_thread *t, unsigned step, const struct cause *c
 	RS_EMIT(t, CRASH_SOURCE, crash_source, (uint8_t)state, (uint8_t)p->used, (uint8_t)step, c->unit.count == 0, e.alloc_thread, e.free_thread, p->location, p->value & ~unread, e.block, e.size, e.alloc_stack, e.free_stack);
 }
 
-/* answer: of the question for a re-execution; 0: what came of those that there were. */
-static void tell_again(struct rs_thread *t, long answer)
+/* answer: of the question for a re-execution, if it was asked; else of those that there were. */
+static void tell_again(struct rs_thread *t, bool asked, long answer)
 {
 	const struct rs_guard_came *c = rs_guard_came();
-	if (answer >= 0 ? !c->crash || !c->made : answer == -ENOSYS)
+	bool none = answer >= 0 && (!c->crash || !c->made);
+	if (none ? !asked : answer == -ENOSYS)
 		return;
-	unsigned state = answer == -EBUSY ? RS_AGAIN_BUSY : answer < 0 ? RS_AGAIN_LOST : c->tries ? RS_AGAIN_REPRODUCED : RS_AGAIN_OTHER;
-	unsigned tries = answer < 0 ? 0 : c->tries;
-	RS_EMIT(t, CRASH_AGAIN, crash_again, (uint8_t)state, answer < 0 ? 0 : (uint8_t)c->why, state == RS_AGAIN_LOST ? (uint8_t)rs_guard_world()->last.lost : 0, (uint8_t)tries, answer < 0 ? 0 : c->made);
-	if (answer >= 0)
+	unsigned state = none ? RS_AGAIN_ENDED : answer == -EBUSY ? RS_AGAIN_BUSY : answer < 0 ? RS_AGAIN_LOST : c->tries ? RS_AGAIN_REPRODUCED : RS_AGAIN_OTHER;
+	unsigned tries = none || answer < 0 ? 0 : c->tries;
+	RS_EMIT(t, CRASH_AGAIN, crash_again, (uint8_t)state, none || answer < 0 ? 0 : (uint8_t)c->why, state == RS_AGAIN_LOST ? (uint8_t)rs_guard_world()->last.lost : 0, (uint8_t)tries, none || answer < 0 ? 0 : c->made);
+	if (!none && answer >= 0)
 		__atomic_fetch_add(&rs_counters->guard_tries[tries & 15], 1, __ATOMIC_RELAXED);
 }
 
@@ -168,7 +169,7 @@ static void tell_again(struct rs_thread *t, long answer)
 static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 {
 	if (!ask) {
-		tell_again(t, 0);
+		tell_again(t, false, 0);
 		return false;
 	}
 	if (sig == SIGABRT) { /* no pointer to look for: for what all accesses tell */
@@ -188,7 +189,7 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 	long answer = rs_guard_epoch_again();
 	tell_refusal(t, rs_guard_watch_refusal());
 	source->asks = false;
-	tell_again(t, answer);
+	tell_again(t, true, answer);
 	if (answer < 0)
 		return false;
 	for (uint32_t i = 0; i < source->at; i++) {

@@ -49,20 +49,19 @@ struct rs_guard_clock rs_guard_clock_slow(bool processor, uintptr_t sp) RS_HIDDE
 		"	testq %rax, %rax\n" \
 		"	jz 3f\n" \
 		"	movq %rax, %rdi\n" \
-		"	leaq -" XSTR(BELOW) "(%rsp), %rsi\n" \
-		"	movl $" XSTR(BELOW) " / 8, %ecx\n" \
+		"	" RS_BELOW_("%", XSTR(BELOW), "%rsi", "%r10", "%r11") \
 		"	rep movsq\n" \
 		"3:	movl $" processor ", %edi\n" \
 		"	leaq 8 + 64 + 8 + 128(%rsp), %rsi\n" \
 		"	call rs_guard_clock_slow\n" \
-		"	popq %rsi\n" \
-		".cfi_adjust_cfa_offset -8\n" \
+		"	movq (%rsp), %rsi\n" \
 		"	testq %rsi, %rsi\n" \
 		"	jz 4f\n" \
-		"	leaq -" XSTR(BELOW) " - 8(%rsp), %rdi\n" \
-		"	movl $" XSTR(BELOW) " / 8, %ecx\n" \
+		"	" RS_BELOW_("%", XSTR(BELOW), "%rdi", "%r10", "%r11") \
 		"	rep movsq\n" \
-		"4:	leaq 6b(%rip), %rsi\n" \
+		"4:	leaq 8(%rsp), %rsp\n" \
+		".cfi_adjust_cfa_offset -8\n" \
+		"	leaq 6b(%rip), %rsi\n" \
 		"	movq %rsi, -8(%rsp)\n" \
 		"	jmp 1b\n" \
 		".cfi_endproc\n" \

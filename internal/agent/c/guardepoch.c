@@ -39,12 +39,13 @@ void rs_guard_poke_soon(void)
 		STORE(w->soon, 0);
 }
 
-/* Asks, and stands here until it is done: before the event `where` (object, kind). */
+/* Asks, and stands here until it is done: before the event `where` (object, kind). Who asks for a re-execution is not answered by another end that comes first. */
 static long come(struct rs_guard_log *t, uint32_t what, uintptr_t object, unsigned kind)
 {
 	struct rs_guard_world *w = rs_guard_world();
-	uint32_t seen = LOAD(w->verdicts);
-	while (LOAD(w->verdicts) == seen) {
+	const uint32_t *done = what == RS_GUARD_ASK_AGAIN ? &w->answers : &w->verdicts;
+	uint32_t seen = LOAD(*done);
+	while (LOAD(*done) == seen) {
 		uint32_t gate = LOAD(w->gate), mode = LOAD(w->mode), free = 0;
 		if (mode == RS_GUARD_OFF)
 			return -ENOSYS;

@@ -6,7 +6,9 @@
  * Ground rules: guard.h's; the handler runs on threads of the program. */
 #include "guardfault.h"
 #include "guardbreak.h"
+#include "guardlog.h"
 #include "guardpage.h"
+#include "guardsignal.h"
 #include "guardtry.h"
 #include "patch.h"
 #include <errno.h>
@@ -18,7 +20,7 @@
 
 static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { FAULTS = sizeof faults / sizeof *faults, RED_ZONE = 128 };
-static struct taken { bool are; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
+static struct taken { uint32_t pid; struct rs_guard_world *world; bool are; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
 
 static void handler(int sig, siginfo_t *info, void *context)
 {
@@ -48,17 +50,27 @@ static void handler(int sig, siginfo_t *info, void *context)
 long rs_guard_faults_begin(void)
 {
 	taken = rs_guard_map(sizeof *taken);
-	return taken ? 0 : -ENOMEM;
+	if (!taken)
+		return -ENOMEM;
+	taken->pid = rs_os_pid();
+	taken->world = rs_guard_world();
+	return 0;
 }
 
-void rs_guard_crashes(int sig, const greg_t *g)
+RS_GUARD_ARRIVES bool rs_guard_crashes(int sig, const greg_t *g)
 {
+	bool noted = taken && RS_SYS0(SYS_getpid) == taken->pid && __atomic_load_n(&taken->world->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD;
+	if (noted)
+		__atomic_fetch_add(&taken->world->crashing, 1, __ATOMIC_SEQ_CST);
 	struct rs_guard_log *t = taken ? rs_guard_self() : NULL;
 	if (t)
 		t->under = (uint64_t)g[REG_RSP] - RED_ZONE;
 	if (taken && sig != SIGABRT && rs_guard_mode() == RS_GUARD_RECORD)
 		rs_guard_try_crash(t, sig, (uint64_t)g[REG_RIP]);
+	return noted;
 }
+
+void rs_guard_crashed(void) { __atomic_fetch_sub(&taken->world->crashing, 1, __ATOMIC_SEQ_CST); }
 
 void rs_guard_faults_take(void)
 {

@@ -25,6 +25,7 @@ struct rs_guard_view rs_guard_view;
 __thread struct rs_guard_log *rs_guard_mine;
 static __thread struct rs_guard_log *spare_mine __attribute__((tls_model("initial-exec")));
 __thread char *rs_guard_below;
+__thread struct rs_guard_alt rs_guard_alt;
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)

@@ -259,6 +259,9 @@ struct rs_guard_world {
 	uint32_t verdicts;         /* how many re-executions there were */
 	int32_t result;            /* of the last one asked for */
 	uint32_t tries;            /* how often the last epoch was executed again */
+	uint32_t answers;          /* how many who asked for a re-execution were answered: verdicts counts other ends, too */
+	uint32_t crashing;         /* threads between their crash and its answer: nothing but who asks for a re-execution ends their epoch */
+	bool answering;            /* coordinator: this end was asked for so */
 	struct { uint32_t why, tid, event, lost, threads, events; uint64_t was, is, at; } last;
 };
 struct rs_guard_world *rs_guard_world(void) RS_HIDDEN;
@@ -268,12 +271,14 @@ static inline bool rs_guard_plainly(const struct rs_guard_world *w)
 	typedef uint64_t both __attribute__((may_alias));
 	return __atomic_load_n((const both *)w, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD;
 }
+/* A crash is about to ask: an end that came first would leave it an epoch without it. */
+static inline bool rs_guard_put_off(const struct rs_guard_world *w) { return !w->answering && w->mode == RS_GUARD_RECORD && __atomic_load_n(&w->crashing, __ATOMIC_SEQ_CST); }
 /* The epoch will not be executed again: nobody reads what is written down of it. */
 static inline bool rs_guard_is_lost(const struct rs_guard_world *w) { return __atomic_load_n(&w->lost, __ATOMIC_RELAXED) != 0; }
 struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
 /* Before the coordinator begins. Negative errno. */
 long rs_guard_log_begin(void) RS_HIDDEN;
-/* guardagain.c, by the coordinator: ends the epoch, re-executes it, compares, lets all go on from where the recording ended, and begins another epoch. 0 or the enum rs_guard_why, or a negative errno: it was not re-executed. */
+/* guardagain.c, by the coordinator: ends the epoch, re-executes it, compares, lets all go on from where the recording ended, and begins another epoch. 0 or the enum rs_guard_why, or a negative errno: it was not re-executed; -EAGAIN: nor has it ended (rs_guard_put_off). */
 long rs_guard_reexecute(void) RS_HIDDEN;
 /* guard.c, before anybody goes on: what came of an end (as rs_guard_reexecute's result) is counted. */
 void rs_guard_told(long r) RS_HIDDEN;

@@ -9,6 +9,7 @@
 #include "guardrace.h"
 #include "guardsignal.h"
 #include "guardstack.h"
+#include "guardsync.h"
 #include "guardsys.h"
 #include "guardepoch.h"
 #include "world.h"
@@ -148,13 +149,21 @@ static uint64_t top_of(const struct rs_guard_log *t, const struct taken *s, cons
 	return top & -16ull;
 }
 
-static bool has_room(const struct rs_guard_log *t, const stack_t *stack, uint64_t top)
+/* A stop needs a frame as large as the handler's own, and between them are the handler's and our functions'. bytes: of the registers. Where not even two frames have room a stop may come with the signal, before it is blocked: to lose epochs there would make them come more often. */
+static bool cramped(uint64_t size, uint64_t bytes)
+{
+	enum { BETWEEN = 4096 };
+	const uint64_t frames = 2 * (bytes + sizeof(struct frame) + 128);
+	return size >= frames && size < frames + BETWEEN;
+}
+
+static bool has_room(const struct rs_guard_log *t, const struct taken *s, const stack_t *stack, uint64_t top)
 {
 	enum { OURS = 1024 };
 	const struct rs_thread *own = rs_thread_tls;
 	uint64_t here = (uint64_t)__builtin_frame_address(0), lo = (uint64_t)stack->ss_sp;
 	if (stack->ss_size && top == ((lo + stack->ss_size) & -16ull) && here - lo >= stack->ss_size)
-		return true;
+		return !cramped(stack->ss_size, s->fp.bytes) && top - lo >= s->fp.bytes + 4 + 64 + sizeof(struct frame) + 24; /* else the kernel ends the process */
 	if (!t->sp || top + DEPTH + 16 < t->sp || here < top + OURS)
 		return false;
 	/* Of coroutines nobody says how large their stacks are. */
@@ -232,7 +241,7 @@ static void record(struct rs_guard_log *t, uint64_t what)
 	RS_SYS2(SYS_sigaltstack, NULL, &n.stack);
 	rs_guard_stack_show(&n.stack);
 	n.top = top_of(t, &n.of, &n.stack);
-	if (!has_room(t, &n.stack, n.top)) {
+	if (!has_room(t, &n.of, &n.stack, n.top)) {
 		at_once(t, &mask);
 		rs_guard_no_act(t);
 		set_mask(mask);
@@ -466,12 +475,34 @@ bool rs_guard_signal_arrives(const greg_t *g)
 	return rs_signal_at_stub(pc) || pc - (uintptr_t)__start_rs_arrives < (uintptr_t)__stop_rs_arrives - (uintptr_t)__start_rs_arrives;
 }
 
-void rs_guard_signal_begins(struct rs_guard_half *h)
+/* On a stack that is too small for a stop's frame, where the kernel would end the process. */
+static bool on_cramped(const ucontext_t *uc)
+{
+	const char *fp = (const char *)uc->uc_mcontext.fpregs;
+	struct software s;
+	if ((uint64_t)uc - rs_guard_alt.lo >= rs_guard_alt.size || !fp)
+		return false;
+	rs_os_copy(&s, fp + FP_SOFTWARE, sizeof s);
+	return cramped(rs_guard_alt.size, s.magic == FP_MAGIC ? s.bytes : FP_HEADER);
+}
+
+void rs_guard_signal_begins(struct rs_guard_half *h, const ucontext_t *uc)
 {
 	struct rs_guard_log *t = waiting && rs_guard_mode() == RS_GUARD_RECORD ? rs_guard_self() : NULL;
-	if (!t || rs_os_tid() != t->tid || (!t->inner && t->state == RS_GUARD_RUNS))
+	if (!t || rs_os_tid() != t->tid)
 		return;
-	*h = (struct rs_guard_half){t->sp, t->pending, t->vdso_sp, t->wait, t->inner, t->state, t->vdso_number, true, !t->half};
+	h->cramped = on_cramped(uc);
+	if (h->cramped) {
+		const uint64_t stop = BIT(RS_WORLD_SIGNAL);
+		RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &stop, NULL, 8);
+		t->outside_why = RS_GUARD_LOST_SIGNAL;
+		STORE(t->outside, t->outside + 1);
+		rs_guard_lost(RS_GUARD_LOST_SIGNAL);
+	}
+	if (!t->inner && t->state == RS_GUARD_RUNS)
+		return;
+	bool small = h->cramped;
+	*h = (struct rs_guard_half){t->sp, t->pending, t->vdso_sp, t->wait, t->inner, t->state, t->vdso_number, true, !t->half, small};
 	/* A checkpoint may come between any two of these, but where it finds the thread within an act. */
 	if (h->outermost)
 		STORE(t->half, (uintptr_t)h);
@@ -514,6 +545,11 @@ void rs_guard_signal_over(ucontext_t *uc, const struct rs_guard_half *h)
 	struct rs_guard_log *t = waiting && rs_guard_mode() ? rs_guard_self() : NULL;
 	if (!t || rs_os_tid() != t->tid)
 		return;
+	if (h->cramped && t->outside) {
+		STORE(t->outside, t->outside - 1);
+		if (!t->outside)
+			rs_guard_poke_soon();
+	}
 	if (rs_guard_mode() == RS_GUARD_RECORD) {
 		if (uc->uc_stack.ss_flags & SS_DISABLE)
 			uc->uc_stack = rs_guard_stack_of(t);

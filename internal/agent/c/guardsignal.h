@@ -30,9 +30,10 @@ struct rs_guard_half {
 	uint32_t *wait;
 	uint32_t inner, state, vdso_number;
 	bool is, outermost;
+	bool cramped;              /* on an alternate stack with no room for a stop: none comes, and the thread is outside */
 };
 /* signal.c, before the handler; and when it has returned. */
-void rs_guard_signal_begins(struct rs_guard_half *h) RS_HIDDEN;
+void rs_guard_signal_begins(struct rs_guard_half *h, const ucontext_t *uc) RS_HIDDEN;
 void rs_guard_signal_over(ucontext_t *uc, const struct rs_guard_half *h) RS_HIDDEN;
 /* Coordinator, world stopped, before an epoch: there is such a thread. Whose handler has left by a jump is not. */
 bool rs_guard_signals_half(void) RS_HIDDEN;

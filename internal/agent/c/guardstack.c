@@ -8,6 +8,7 @@
  *
  * All at once, before the first epoch: what is mapped in an epoch a rollback takes away. General registers only. */
 #include "guardstack.h"
+#include "guardsync.h"
 #include "calls.h"
 #include "guardsignal.h"
 #include <errno.h>
@@ -123,6 +124,15 @@ void rs_guard_stack_forget(void)
 	rs_guard_stack_set();
 }
 
+void rs_guard_stack_is(const stack_t *s)
+{
+	bool has = s && !(s->ss_flags & SS_DISABLE) && !rs_guard_stack_has((uintptr_t)s->ss_sp);
+	/* A handler may come between. */
+	__atomic_store_n(&rs_guard_alt.size, 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&rs_guard_alt.lo, has ? (uintptr_t)s->ss_sp : 0, __ATOMIC_RELEASE);
+	__atomic_store_n(&rs_guard_alt.size, has ? s->ss_size : 0, __ATOMIC_RELEASE);
+}
+
 /* The kernel looks at what the program gave it, and writes where it said. */
 long rs_guard_stack_call(const struct rs_call *c)
 {
@@ -134,6 +144,7 @@ long rs_guard_stack_call(const struct rs_call *c)
 		rs_guard_stack_show(old);
 	if (!c->arg[0] || RS_SYS2(SYS_sigaltstack, NULL, &now) != 0)
 		return 0;
+	rs_guard_stack_is(&now);
 	if (now.ss_flags & SS_DISABLE)
 		rs_guard_stack_take(rs_guard_self()); /* it has given its own up */
 	else

@@ -27,6 +27,8 @@ void rs_guard_stack_enter(const struct rs_guard_log *t, const struct rs_guard_wi
 void rs_guard_stack_leave(const struct rs_guard_log *t, uint64_t gregs) RS_HIDDEN;
 /* Coordinator, world stopped: those whose handlers have not been left, from 0 on. False: no more. */
 bool rs_guard_stack_within(const struct rs_guard_log *t, uint32_t *i, struct rs_guard_within *w) RS_HIDDEN;
+/* On the thread: this is the program's now. */
+void rs_guard_stack_is(const stack_t *s) RS_HIDDEN;
 struct rs_call;
 /* sigaltstack, on the thread: as the kernel would answer if there were none of ours. */
 long rs_guard_stack_call(const struct rs_call *c) RS_HIDDEN;

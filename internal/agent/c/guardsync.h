@@ -16,6 +16,12 @@ extern uint32_t rs_rwlock_quick __attribute__((visibility("hidden"))), rs_sem_qu
 #define RS_STRING(x) RS_STRING_(x)
 enum { RS_GUARD_BELOW = RS_GUARD_BELOW_BYTES };
 extern __thread char *rs_guard_below __attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* The program's alternate stack of the calling thread (guardstack.c); size 0: it has none. */
+struct rs_guard_alt { uint64_t lo, size; };
+extern __thread struct rs_guard_alt rs_guard_alt __attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* to: n bytes below the stack pointer, but not below the alternate stack that the thread is on, or has just left by its end: what is there is not its stack. rcx: how many words. a and b are changed, and the flags. p: % or %%. */
+#define RS_BELOW_(p, n, to, a, b) "leaq -" n "(" p "rsp), " to "\n\tmovq rs_guard_alt@gottpoff(" p "rip), " a "\n\tmovq " p "rsp, " b "\n\tsubq " p "fs:(" a "), " b "\n\tcmpq " p "fs:8(" a "), " b "\n\tjae 76f\n\t" \
+	"cmpq $" n ", " b "\n\tjae 77f\n\tmovq " p "fs:(" a "), " to "\n\tjmp 77f\n76:\taddq $4096, " b "\n\tjnc 77f\n\tmovq " p "rsp, " to "\n77:\tmovq " p "rsp, " p "rcx\n\tsubq " to ", " p "rcx\n\tshrq $3, " p "rcx\n\t"
 
 /* What functions of ours leave in registers that nobody's caller relies on, a function of the program's may write to its stack all the same: one with a variable number of arguments stores all six that could have some. The quick ways and the others leave
  * nothing, whatever they did. Right before the return. */

@@ -641,7 +641,10 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 	if (bytes < sizeof *e || e->check != check(c)) {
 		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, check(c));
 	} else if (c->number == SYS_sigaltstack) {
-		c->result = rs_guard_watch_altstack(c, result) ? result : rs_guard_stack_call(c);
+		bool watched = rs_guard_watch_altstack(c, result);
+		c->result = watched ? result : rs_guard_stack_call(c);
+		if (watched && result == 0 && c->arg[0])
+			rs_guard_stack_is((const stack_t *)c->arg[0]);
 		if (c->result != result)
 			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, (uint64_t)result, (uint64_t)c->result);
 		return 0;

@@ -101,7 +101,7 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 		RS_EMIT(t, SIGNAL_ENTER, signal_enter, (uint32_t)sig, (uint32_t)code, sender ? (uint32_t)info->si_pid : 0);
 	}
 	if (RS_UNLIKELY(rs_guard_on)) {
-		rs_guard_signal_begins(&half);
+		rs_guard_signal_begins(&half, context);
 		FORGET_BELOW();
 	}
 	if (rs_patching)

@@ -44,11 +44,11 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 /* What functions that were called left below the stack pointer is not the same in a recording and in its re-execution, and later functions find it in variables that they do not set. So it is put back as it was: who
  * needed no such function, as most locks, leaves it alone. Not in a leaf. */
 #define RS_KEEP_BELOW(to) do { \
-	void *to_ = (to), *from_; unsigned long n_ = RS_GUARD_BELOW / 8; \
-	__asm__ volatile("leaq -%c3(%%rsp), %1\n\tcld\n\trep movsq" : "+D"(to_), "=&S"(from_), "+c"(n_) : "i"(RS_GUARD_BELOW) : "memory", "cc"); } while (0)
+	void *to_ = (to); \
+	__asm__ volatile(RS_BELOW_("%%", RS_STRING(RS_GUARD_BELOW_BYTES), "%%rsi", "%%r10", "%%r11") "cld\n\trep movsq" : "+D"(to_) : : "rsi", "rcx", "r10", "r11", "memory", "cc"); } while (0)
 #define RS_PUT_BELOW(from) do { \
-	void *to_, *from_ = (from); unsigned long n_ = RS_GUARD_BELOW / 8; \
-	__asm__ volatile("leaq -%c3(%%rsp), %0\n\tcld\n\trep movsq" : "=&D"(to_), "+S"(from_), "+c"(n_) : "i"(RS_GUARD_BELOW) : "memory", "cc"); } while (0)
+	void *from_ = (from); \
+	__asm__ volatile(RS_BELOW_("%%", RS_STRING(RS_GUARD_BELOW_BYTES), "%%rdi", "%%r10", "%%r11") "cld\n\trep movsq" : "+S"(from_) : : "rdi", "rcx", "r10", "r11", "memory", "cc"); } while (0)
 /* Functions that have the program for their caller however they are reached: by a jump. Compilers must know nothing of their results, or they would rather call them. */
 #if __has_attribute(musttail)
 #define JUMP __attribute__((musttail)) return
@@ -63,16 +63,15 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 	int name(type *object) __attribute__((visibility("hidden"))); \
 	__asm__(".pushsection .text\n\t.p2align 4\n\t.type " #name ", @function\n\t.globl " #name "\n\t.hidden " #name "\n" #name ":\n\t.cfi_startproc\n\t" \
 		"movq rs_guard_below@gottpoff(%rip), %rdx\n\tmovq %fs:(%rdx), %rdx\n\ttestq %rdx, %rdx\n\tje 1f\n\t" \
-		"movq %rdi, %r8\n\tmovq %rdx, %rdi\n\tleaq -" RS_STRING(RS_GUARD_BELOW_BYTES) "(%rsp), %rsi\n\tmovl $" RS_STRING(RS_GUARD_BELOW_BYTES) " / 8, %ecx\n\tcld\n\trep movsq\n\tmovq %r8, %rdi\n" \
+		"movq %rdi, %r8\n\tmovq %rdx, %rdi\n\t" RS_BELOW_("%", RS_STRING(RS_GUARD_BELOW_BYTES), "%rsi", "%r10", "%r11") "cld\n\trep movsq\n\tmovq %r8, %rdi\n" \
 		"1:\tleaq 8(%rsp), %rsi\n\tpushq %rdx\n\t.cfi_adjust_cfa_offset 8\n\tpushq %rdi\n\t.cfi_adjust_cfa_offset 8\n\tsubq $8, %rsp\n\t.cfi_adjust_cfa_offset 8\n\t" \
 		"call " #kept "\n\taddq $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\tpopq %r8\n\t.cfi_adjust_cfa_offset -8\n\tpopq %rsi\n\t.cfi_adjust_cfa_offset -8\n\t" \
-		"testq %rsi, %rsi\n\tje 2f\n\tleaq -" RS_STRING(RS_GUARD_BELOW_BYTES) "(%rsp), %rdi\n\tmovl $" RS_STRING(RS_GUARD_BELOW_BYTES) " / 8, %ecx\n\tcld\n\trep movsq\n" \
+		"testq %rsi, %rsi\n\tje 2f\n\t" RS_BELOW_("%", RS_STRING(RS_GUARD_BELOW_BYTES), "%rdi", "%r10", "%r11") "cld\n\trep movsq\n" \
 		"2:\tcmpl $-2, %eax\n\tje 3f\n\t" RS_NO_REGISTERS_("%") "ret\n3:\tmovq %r8, %rdi\n\tjmp " #any "\n\t.cfi_endproc\n\t.size " #name ", .-" #name "\n\t.popsection")
 _Static_assert(RS_GUARD_PASS == -2, "RS_GUARD_SLOWLY");
 /* Where there is no such room: zeros. */
 #define RS_CLEAR_BELOW(bytes) do { \
-	void *at_; unsigned long n_ = (bytes) / 8; \
-	__asm__ volatile("leaq -%c2(%%rsp), %0\n\tcld\n\trep stosq" : "=&D"(at_), "+c"(n_) : "i"(bytes), "a"(0) : "memory", "cc"); } while (0)
+	__asm__ volatile(RS_BELOW_("%%", "%c0", "%%rdi", "%%r10", "%%r11") "cld\n\trep stosq" : : "i"(bytes), "a"(0) : "rdi", "rcx", "r10", "r11", "memory", "cc"); } while (0)
 #define RS_SITE_SP(at) ((uintptr_t)(at).fp + 16)
 
 /* --- state of a thread (sync.c) ------------------------------------------------------------------------------------------ */

@@ -48,11 +48,11 @@ uint8_t rs_call_class[RS_CALL_ROWS];
 /* CF and the like as before: al gave OF (127 + 1 overflows), ah the others. Changes rax. */
 #define RESTORE_FLAGS "	movzwl " FLAGS "(%rsp), %eax\n	addb $127, %al\n	sahf\n"
 #define READ_TSC "	rdtsc\n	shlq $32, %rdx\n	orq %rdx, %rax\n"
-/* What our functions leave below rsp would be what later functions find in variables that they do not set, and not the same in a recording and in its re-execution. Changes rcx, rdi, r11; with DF clear. */
+/* What our functions leave below rsp would be what later functions find in variables that they do not set, and not the same in a recording and in its re-execution. Changes rcx, rdi, r9, r10, r11; with DF clear. */
 #define CLEAR_BYTES 1536
-#define CLEAR "	cmpl $0, rs_guard_on(%rip)\n	je 19f\n	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(CLEAR_BYTES) " / 8, %ecx\n	leaq -" XSTR(CLEAR_BYTES) "(%rsp), %rdi\n	rep stosq\n	movq %r11, %rax\n19:\n"
+#define CLEAR "	cmpl $0, rs_guard_on(%rip)\n	je 19f\n	movq %rax, %r11\n	xorl %eax, %eax\n	" RS_BELOW_("%", XSTR(CLEAR_BYTES), "%rdi", "%r9", "%r10") "rep stosq\n	movq %r11, %rax\n19:\n"
 /* The same behind the vdso, of which a recorded clock touches no more; a slow one keeps what is below that. */
-#define CLEAR_VDSO "	movq %rax, %r11\n	xorl %eax, %eax\n	movl $" XSTR(RS_VDSO_BELOW) " / 8, %ecx\n	leaq -" XSTR(RS_VDSO_BELOW) "(%rsp), %rdi\n	cld\n	rep stosq\n	movq %r11, %rax\n"
+#define CLEAR_VDSO "	movq %rax, %r11\n	xorl %eax, %eax\n	" RS_BELOW_("%", XSTR(RS_VDSO_BELOW), "%rdi", "%r9", "%r10") "cld\n	rep stosq\n	movq %r11, %rax\n"
 /* The same of what rs_hook_c left: where it was called from, and the flags. */
 #define FORGET_C "	movq $0, -8(%rsp)\n	movq $0, -24(%rsp)\n"
 /* What is left of the frame, below rsp again: registers that the call does not take have what functions before it left there. Keeps the flags. */
@@ -307,10 +307,10 @@ __asm__(".p2align 4\n.globl rs_guard_vdso_slowly\n.hidden rs_guard_vdso_slowly\n
 	"	leaq 40+" XSTR(KEPT_FRAME) "(%rsp), %rax\n	movq %rax, 16(%rsp)\n"
 	"	movq rs_guard_below@gottpoff(%rip), %rax\n	movq %fs:(%rax), %rax\n	movq %rax, 48(%rsp)\n"
 	"	testq %rax, %rax\n	jz 1f\n"
-	"	movq %rax, %rdi\n	leaq -" XSTR(RS_GUARD_BELOW_ROOM) "(%rsp), %rsi\n	movl $" XSTR(RS_GUARD_BELOW_ROOM) " / 8, %ecx\n	cld\n	rep movsq\n"
+	"	movq %rax, %rdi\n	" RS_BELOW_("%", XSTR(RS_GUARD_BELOW_ROOM), "%rsi", "%r10", "%r11") "cld\n	rep movsq\n"
 	"1:	movq 24(%rsp), %rdi\n	movq 32(%rsp), %rsi\n	movq 40(%rsp), %rcx\n"
 	"	call rs_guard_vdso_kept\n"
-	"	leaq -" XSTR(RS_GUARD_BELOW_ROOM) "(%rsp), %rdi\n	movl $" XSTR(RS_GUARD_BELOW_ROOM) " / 8, %ecx\n	movq 48(%rsp), %rsi\n	cld\n"
+	"	" RS_BELOW_("%", XSTR(RS_GUARD_BELOW_ROOM), "%rdi", "%r10", "%r11") "movq 48(%rsp), %rsi\n	cld\n"
 	"	testq %rsi, %rsi\n	jz 2f\n"
 	"	rep movsq\n"
 	"3:	addq $" XSTR(KEPT_FRAME) ", %rsp\n"
