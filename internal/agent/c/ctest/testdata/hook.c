@@ -19,7 +19,7 @@
 uint32_t rs_active = 1, rs_guard_on, rs_dispatch_on;
 long rs_dispatch_program6(long n, long a, long b, long c, long d, long e, long f) { return n + a + b + c + d + e + f; }
 __thread char *rs_guard_below;
-__thread struct { uint64_t lo, size; } rs_guard_alt;
+__thread struct rs_guard_alt rs_guard_alt;
 long rs_guard_vdso_kept(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function, uintptr_t sp) { (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)offset, (void)function, (void)sp; return 0; }
 long rs_guard_vdso(long a, long b, long c, long d, long e, long f, uint64_t offset, void *function) { (void)a, (void)b, (void)c, (void)d, (void)e, (void)f, (void)offset, (void)function; return 0; }
 __thread struct rs_calls *rs_calls_tls;
