@@ -150,6 +150,8 @@ RS_GENERAL static void classify(bool on)
 RS_GENERAL static long before(struct rs_call *c)
 {
 	long made;
+	if (RS_UNLIKELY(rs_share.base) && rs_share_process(c, &made))
+		return made;
 	if (rs_share_on && rs_share_before(c, &made))
 		return made;
 	if (rs_share_left && (rs_share_memory(c, &made), !made))

@@ -400,7 +400,7 @@ RS_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	struct clone_start s = {fn, arg, 0}, *start = &s;
 	struct rs_thread *t = rs_self();
 	/* Where memory is watched the child has its stack, and this one, in common with us at first. */
-	char *begin = rs_share_on ? rs_os_map(BEGIN) : NULL;
+	char *begin = rs_share.base ? rs_os_map(BEGIN) : NULL;
 	if (begin) {
 		s.stack = (uintptr_t)stack;
 		start = (struct clone_start *)begin;

@@ -188,6 +188,8 @@ bool rs_share_blocked(void) RS_HIDDEN;
 /* --- sharecall.c: what the hook of system calls does before and after them; false: it is to make its own of the call (calls.c). ----------------------- */
 
 void rs_share_calls(void) RS_HIDDEN;
+/* A call that makes a process or a thread, also where nothing is watched any more: the region stays. False: it is another. */
+bool rs_share_process(struct rs_call *c, long *made) RS_HIDDEN;
 bool rs_share_before(struct rs_call *c, long *made) RS_HIDDEN;
 bool rs_share_after(struct rs_call *c) RS_HIDDEN;
 

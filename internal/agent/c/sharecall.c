@@ -133,14 +133,17 @@ static void of_libc(struct rs_call *c, long *made)
 }
 
 /* A thread comes back on another stack, so its call is made at the site, and so is that of a child with a stack of its own (proc.c has clone()). */
-static void process(struct rs_call *c, long *made)
+bool rs_share_process(struct rs_call *c, long *made)
 {
 	const long call[] = {(long)c->number, (long)c->arg[0], (long)c->arg[1], (long)c->arg[2], (long)c->arg[3], (long)c->arg[4]};
+	if (c->number != SYS_fork && c->number != SYS_clone)
+		return false;
 	*made = 2;
 	if (c->number == SYS_clone && (c->arg[0] & (CLONE_VM | CLONE_VFORK) || c->arg[1]))
-		return;
+		return true;
 	c->result = rs_share_fork(call);
 	*made = 0;
+	return true;
 }
 
 bool rs_share_before(struct rs_call *c, long *made)
@@ -148,10 +151,6 @@ bool rs_share_before(struct rs_call *c, long *made)
 	/* The program's own instructions have what sigraw.c does, which closes behind itself. */
 	if ((c->number == SYS_rt_sigprocmask || c->number == SYS_rt_sigaction) && !rs_left_out(c->next))
 		return false;
-	if (c->number == SYS_fork || c->number == SYS_clone) {
-		process(c, made);
-		return true;
-	}
 	uint32_t rights = share_rights();
 	share_set_rights(0);
 	*made = 1;

@@ -119,7 +119,7 @@ long rs_syscall_clone(long n, unsigned long a, unsigned long b)
 static long unseen_fork(struct rs_thread *t, long n, long a, long b, long c, long d, long e)
 {
 	const long call[] = {n, a, b, c, d, e};
-	long r = rs_share_on && n != SYS_clone3 ? rs_share_fork(call) : RS_PROGRAM5(n, a, b, c, d, e);
+	long r = rs_share.base && n != SYS_clone3 ? rs_share_fork(call) : RS_PROGRAM5(n, a, b, c, d, e);
 	if (r == 0)
 		rs_proc_unseen();
 	else if (r > 0 && t)

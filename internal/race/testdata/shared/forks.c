@@ -46,6 +46,20 @@ static pid_t by_instruction(void)
 	return (pid_t)r;
 }
 
+/* In a child nothing is watched any more, and its memory is the region's still. */
+static int grandchildren(void)
+{
+	static char stack[STACK];
+	int none = 0;
+	small[3] = large[30000] = global = 1;
+	pid_t p = clone(cloned, stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, &none);
+	int sum = status_of(p) + global;
+	p = (pid_t)syscall(SYS_fork);
+	if (p == 0)
+		_exit(child());
+	return sum + status_of(p) + small[3];
+}
+
 static int fork_in_all_ways(void)
 {
 	int sum = 0;
@@ -60,6 +74,10 @@ static int fork_in_all_ways(void)
 	p = by_instruction();
 	if (p == 0)
 		_exit(child());
+	sum += status_of(p);
+	p = fork();
+	if (p == 0)
+		_exit(grandchildren());
 	sum += status_of(p);
 	char *stack = malloc(STACK);
 	int more = 2;
