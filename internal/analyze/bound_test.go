@@ -2,8 +2,11 @@ package analyze
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/metrics"
 	"strconv"
@@ -104,10 +107,15 @@ func longRecording(t *testing.T, dir string, rounds uint64) {
 }
 
 // The memory of the whole analysis does not grow with the length of a recording but by what is stated, even where no event tells that what waits has its place. (Once all accesses
-// waited for the next event. And once what the tests before had left was counted, and what the collector had let lie for its sake: with 250 MiB of that, CI failed.) With RIPSTOP_SOAK=1 the threads go round 4 million times, or RIPSTOP_ROUNDS; each round takes some 230 bytes of TMPDIR.
+// waited for the next event. Each length has a process of its own: what the tests before had left was counted once, and once it went while the shorter one was analysed, which then
+// had needed nothing; CI failed both times.) With RIPSTOP_SOAK=1 the threads go round 4 million times, or RIPSTOP_ROUNDS; each round takes some 230 bytes of TMPDIR.
 func TestMemoryBound(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute under the race detector, which would find nothing here that it does not find in the others")
+	}
+	if rounds, err := strconv.ParseUint(os.Getenv(boundOf), 10, 64); err == nil {
+		fmt.Printf("peak %d\n", peakOf(t, rounds))
+		return
 	}
 	sizes := []uint64{100_000, 400_000}
 	if os.Getenv("RIPSTOP_SOAK") == "1" {
@@ -118,36 +126,15 @@ func TestMemoryBound(t *testing.T) {
 	}
 	var peaks [2]uint64
 	for i, rounds := range sizes {
-		dir := filepath.Join(t.TempDir(), "trace")
-		longRecording(t, dir, rounds)
-		r := &recording{sym: image.NewSymbolizer()}
-		var err error
-		if r.trace, err = trace.Open(dir); err != nil {
-			t.Fatal(err)
+		cmd := exec.Command(os.Args[0], "-test.run=^TestMemoryBound$", "-test.v")
+		cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", boundOf, rounds))
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		m := regexp.MustCompile(`(?m)^peak (\d+)$`).FindSubmatch(out)
+		if err != nil || m == nil {
+			t.Fatalf("%d rounds: %v", rounds, err)
 		}
-		stop, peak := make(chan struct{}), make(chan uint64)
-		go watchHeap(stop, peak)
-		begin := time.Now()
-		if r.rec, err = sample.Open(dir); err != nil {
-			t.Fatal(err)
-		}
-		a := &analysis{o: Options{Jobs: 2, MovAtomics: race.Report}, trace: r.trace, rec: r.rec, sym: r.sym}
-		if err := a.run(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		close(stop)
-		peaks[i] = <-peak
-		if want := 2 * rounds; a.placer.given < want*99/100 || len(a.found.Findings) > 0 {
-			t.Errorf("of %d accesses %d are judged, left %+v; %d races", want, a.placer.given, a.placer.left, len(a.found.Findings))
-		}
-		t.Logf("%d rounds, %d bytes of control flow and %d samples a thread, %d shards, %v: at most %.1f MiB of heap",
-			rounds, r.rec.Threads[0].TraceBytes, len(r.rec.Threads[0].Samples), len(a.in.Shards), time.Since(begin).Round(time.Millisecond), float64(peaks[i])/(1<<20))
-		a.close()
-		r.sym.Close()
-		if err := r.trace.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.rec.Close(); err != nil {
+		if peaks[i], err = strconv.ParseUint(string(m[1]), 10, 64); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,6 +142,46 @@ func TestMemoryBound(t *testing.T) {
 	if bound := peaks[0] + (sizes[1]-sizes[0])*perRound + slack; peaks[1] > bound {
 		t.Errorf("%d bytes of memory for %d rounds, %d for %d", peaks[1], sizes[1], peaks[0], sizes[0])
 	}
+}
+
+// boundOf is a variable of the environment: of how many rounds TestMemoryBound gives the peak, and nothing else.
+const boundOf = "RIPSTOP_BOUND_OF"
+
+// peakOf is the most memory that the analysis of a recording of so many rounds needs.
+func peakOf(t *testing.T, rounds uint64) uint64 {
+	dir := filepath.Join(t.TempDir(), "trace")
+	longRecording(t, dir, rounds)
+	r := &recording{sym: image.NewSymbolizer()}
+	defer r.sym.Close()
+	var err error
+	if r.trace, err = trace.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	stop, peak := make(chan struct{}), make(chan uint64)
+	go watchHeap(stop, peak)
+	begin := time.Now()
+	if r.rec, err = sample.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	a := &analysis{o: Options{Jobs: 2, MovAtomics: race.Report}, trace: r.trace, rec: r.rec, sym: r.sym}
+	if err := a.run(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	close(stop)
+	most := <-peak
+	if want := 2 * rounds; a.placer.given < want*99/100 || len(a.found.Findings) > 0 {
+		t.Errorf("of %d accesses %d are judged, left %+v; %d races", want, a.placer.given, a.placer.left, len(a.found.Findings))
+	}
+	t.Logf("%d rounds, %d bytes of control flow and %d samples a thread, %d shards, %v: at most %.1f MiB of heap",
+		rounds, r.rec.Threads[0].TraceBytes, len(r.rec.Threads[0].Samples), len(a.in.Shards), time.Since(begin).Round(time.Millisecond), float64(most)/(1<<20))
+	a.close()
+	if err := r.trace.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.rec.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return most
 }
 
 // watchHeap gives the most that was in use on the heap until it is stopped, beyond what was in use before. It collects for itself all the time: what is garbage is not counted, whatever
