@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,10 @@ type Dir struct {
 	dir  string
 	key  []byte
 	most int64
+
+	mu     sync.Mutex
+	room   int64 // how many bytes may be stored yet before the directory is listed again, to know how much is there
+	listed int   // how often that was done
 }
 
 const (
@@ -56,7 +61,7 @@ func openAt(dir string, most int64) *Dir {
 	if err != nil {
 		return &Dir{}
 	}
-	return &Dir{dir, key, most}
+	return &Dir{dir: dir, key: key, most: most}
 }
 
 // ours tells whether a directory belongs to this user and nobody else may write to it.
@@ -200,17 +205,22 @@ func (d *Dir) Store(id string, parts ...[]byte) {
 		os.Remove(f.Name())
 		return
 	}
-	d.shrink()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.room -= size; d.room < 0 {
+		d.room = max((d.most-d.shrink())/2, d.most/64)
+	}
 }
 
-// shrink removes the least recently used files when there are too many bytes. What a killed session left half-made goes the same way.
-func (d *Dir) shrink() {
+// shrink removes the least recently used files when there are too many bytes, and tells how many are left. What a killed session left half-made goes the same way. It takes as long as
+// there are files, so it is not done for each that is stored: other sessions may store meanwhile, and so the directory may for a while have a little more than it should.
+func (d *Dir) shrink() (sum int64) {
+	d.listed++
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return
+		return d.most
 	}
 	var files []fs.FileInfo
-	var sum int64
 	for _, e := range entries {
 		if fi, err := e.Info(); err == nil && fi.Mode().IsRegular() && e.Name() != keyName {
 			files = append(files, fi)
@@ -218,15 +228,16 @@ func (d *Dir) shrink() {
 		}
 	}
 	if sum <= d.most {
-		return
+		return sum
 	}
 	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
 	for _, fi := range files {
 		if sum <= d.most/4*3 {
-			return
+			break
 		}
 		if os.Remove(filepath.Join(d.dir, fi.Name())) == nil {
 			sum -= fi.Size()
 		}
 	}
+	return sum
 }
