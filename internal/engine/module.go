@@ -53,6 +53,7 @@ type Module struct {
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
 	fetch     func(*text) bool
+	foreign   bool // see Foreign
 	space     *patch.Space
 	calls     x86.Calls
 	again     bool // it was there before, and had gone
@@ -60,6 +61,13 @@ type Module struct {
 	why       map[uint64]Why
 	sites     uint64
 }
+
+// Foreign says that the module's code keeps none of C's rules (System V psABI, 3.2), so that nothing of it is known and nothing patched: the Go compiler's, whose goroutines have stacks of
+// 2 KiB that grow only where a function begins, and whose functions are given and give back what they have in registers that C's may change.
+func (m *Module) Foreign() bool { return m.foreign }
+
+// goSections are sections that the Go linker makes: the table of functions, at one of two places, and what go version reads.
+var goSections = []string{".gopclntab", ".data.rel.ro.gopclntab", ".go.buildinfo"}
 
 // A text is one executable segment.
 type text struct {
@@ -153,6 +161,11 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		mod := byKey[key]
 		if mod == nil {
 			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
+			if mod.foreign = slices.ContainsFunc(goSections, img.HasSection); mod.foreign {
+				if _, asked := p.e.opts.Client.(Unasked); !asked {
+					p.warn("%s is not patched: it has code of Go's, which keeps none of C's rules for stacks and registers", m.Path)
+				}
+			}
 			mod.fetch = func(t *text) bool { return p.fetch(mod, t) }
 			byKey[key] = mod
 			come = append(come, mod)
@@ -160,7 +173,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 			img.Close()
 		}
 		mod.End = uint64(m.End)
-		if m.Write || !m.Read || m.Shared {
+		if m.Write || !m.Read || m.Shared || mod.foreign {
 			continue // what can change by itself is not patched
 		}
 		t := &text{at: uint64(m.Start), size: uint64(m.End - m.Start)}

@@ -385,6 +385,9 @@ func (p *Process) modules() error {
 	return nil
 }
 
+// Lack says that the process is not patched as its client wants (wire.PatchPage.Unpatched), for what is no site.
+func (p *Process) Lack() { p.page.Unpatched++ }
+
 // mostLost bounds the memory that modules leave behind that go after a fork (shares).
 const mostLost = 256 << 20
 

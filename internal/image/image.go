@@ -322,6 +322,9 @@ func (m *Image) fileRange(off, n uint64) []byte {
 	return m.data[off : off+n : off+n]
 }
 
+// HasSection says whether there is a section of that name.
+func (m *Image) HasSection(name string) bool { return m.section(name) != nil }
+
 // section finds a section by name; .zdebug_x stands for .debug_x.
 func (m *Image) section(name string) *elf.Section {
 	for _, s := range m.file.Sections {

@@ -389,3 +389,35 @@ func TestKeep(t *testing.T) {
 		}
 	}
 }
+
+// A program of the Glasgow Haskell Compiler printed nothing under run --full: what describes a return point lies within the function that symbols tell, in front of the code that is returned
+// to, and what of it looks like instructions was patched. The bytes are of such a function.
+func TestDataWithin(t *testing.T) {
+	for _, x := range []struct {
+		name, code string
+		known      int // bytes that are code
+	}{
+		{"behind a jump", "4989de" + "e9b8faffff" + "0f1f8000000000" + "1e000000b05b0b00" + "4983c418", 8},
+		{"no instruction, behind what looks like one", "4989de" + "eb08" + "b05b" + "06" + "4983c418" + "c3", 5},
+		{"that begins like an instruction", "4989de" + "eb08" + "0300" + "00000100" + "4983c418" + "c3", 5},
+		{"behind a return", "4989de" + "c3" + "03000000", 4},
+		{"behind a jump by a register", "4989de" + "ffe0" + "03000000", 5},
+		{"behind a call, which it does not end", "4989de" + "c3" + "4989de" + "e800000000" + "0000", 4},
+		{"all of it", "03000000", 0},
+		{"zeros that are no instruction", "4989de" + "48c7450000000000" + "0f1f840000000000" + "c3", 20},
+	} {
+		b, err := hex.DecodeString(x.code)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := NewText(edgeAt, b)
+		if end := text.AddFunction(edgeAt, text.end()); end != edgeAt+uint64(x.known) {
+			t.Errorf("%s: up to %#x", x.name, end)
+		}
+		for a := text.Next(edgeAt, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
+			if a >= edgeAt+uint64(x.known) {
+				t.Errorf("%s: %#x is taken for an instruction", x.name, a)
+			}
+		}
+	}
+}

@@ -46,22 +46,32 @@ func (t *Text) keeps(addr uint64) bool {
 	return len(t.kept) > 0 && slices.ContainsFunc(t.kept, func(r Range) bool { return addr >= r.Lo && addr < r.Hi })
 }
 
-// AddFunction makes known that instructions follow each other in [lo, hi). It gives the address up to which they could be decoded.
+// AddFunction makes known that instructions follow each other in [lo, hi). It gives the address up to which they could be decoded. What is no instruction is data, and so are two bytes of
+// zero, which would add al to the byte that rax points to: no code that makes sense does, and most data has them. Data may begin with what looks like instructions, so all behind the
+// last one that control does not pass is taken for it. (What describes a return point lies in front of its code, within a function, where the Glasgow Haskell Compiler makes them.)
 func (t *Text) AddFunction(lo, hi uint64) uint64 {
 	hi = min(hi, t.end())
+	passed := lo // behind that last instruction
 	for lo >= t.at && lo < hi {
 		n, to := 0, uint64(0)
 		code := t.orig[lo-t.at : hi-t.at]
-		short, distance, _, ok := x86.DirectBranch(code)
-		if ok {
+		short, distance, call, ok := x86.DirectBranch(code)
+		stops := false
+		switch {
+		case ok:
 			n, to = short, lo+uint64(short)+uint64(distance)
-		} else {
+			stops = !call && code[0]|2 == 0xeb
+		default:
 			in, err := x86.Decode(code)
-			if err != nil {
-				break
+			if err != nil || code[0] == 0 && code[1] == 0 {
+				for a := passed; a < lo; a++ {
+					t.unlearn(a)
+				}
+				return passed
 			}
 			n = in.Len
 			to, ok = in.Target(lo)
+			stops = in.Flow == x86.FlowRet || in.Flow == x86.FlowJump || in.Flow == x86.FlowIndirectJump || in.Flow == x86.FlowHalt
 		}
 		t.Add(lo, n)
 		if ok && to-t.at < uint64(len(t.orig)) {
@@ -70,9 +80,17 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 				t.loops[(a-t.at)/64] |= 1 << ((a - t.at) % 64)
 			}
 		}
-		lo += uint64(n)
+		if lo += uint64(n); stops {
+			passed = lo
+		}
 	}
 	return lo
+}
+
+// unlearn says that no instruction is known to begin at an address. Where one was thought to lead stays entered.
+func (t *Text) unlearn(at uint64) {
+	i := at - t.at
+	t.lens[i/16] &^= 15 << (i % 16 * 4)
 }
 
 // Add makes known that an instruction of so many bytes begins at an address. It must be one: whoever has decoded it says so.

@@ -103,6 +103,8 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return fmt.Sprintf("the heap is called in very many ways, first from %#x: stacks of such places have fewer frames from then on", n.Aux), true
 	case wire.NoticeLocksShort:
 		return "locks are held in very many different sets: which ones is not told of accesses that had thousands of them", true
+	case wire.NoticeStackShort:
+		return fmt.Sprintf("its first thread's stack was nearly used up: %d accesses that were made there were not looked at", n.Aux), true
 	case wire.NoticeNoUnwindTable:
 		return fmt.Sprintf("there is no unwind table for module %d: stacks end there", n.Aux), false
 	case wire.NoticeForkUnseen:

@@ -215,6 +215,7 @@ const (
 	NoticeStacksShort    Notice = 18
 	NoticeNoWatch        Notice = 19
 	NoticeLocksShort     Notice = 20
+	NoticeStackShort     Notice = 21
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }

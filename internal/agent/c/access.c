@@ -428,8 +428,30 @@ static __attribute__((noinline)) void take_lanes(const struct rs_access_context 
 	take_all(c, &list);
 }
 
+/* All this runs on the program's stack, which natively needs no room for it: an interpreter may use up its first thread's at its start, to have it. What is accessed there is not told. */
+enum { CRAMPED = 8192 };
+static uint64_t not_told;
+
+static bool cramped(const struct rs_access_context *c)
+{
+	struct rs_thread *t = rs_thread_tls;
+	if (!t || RS_LIKELY((uintptr_t)c - t->stack_end >= CRAMPED))
+		return false;
+	__atomic_fetch_add(&not_told, 1, __ATOMIC_RELAXED);
+	return true;
+}
+
+void rs_access_end(struct rs_thread *t)
+{
+	uint64_t n = __atomic_exchange_n(&not_told, 0, __ATOMIC_RELAXED);
+	if (n)
+		rs_notice(t, RS_NOTICE_STACK_SHORT, 0, n);
+}
+
 void rs_access(const struct rs_access_context *c)
 {
+	if (cramped(c))
+		return;
 	if (c->data & RS_LANES) {
 		take_lanes(c);
 		return;
@@ -454,7 +476,7 @@ void rs_access(const struct rs_access_context *c)
 
 void rs_access_told(struct rs_access_context *c, uintptr_t ret)
 {
-	if (rs_config.races && RS_LIKELY(rs_full_quick(c, ret)))
+	if (cramped(c) || (rs_config.races && RS_LIKELY(rs_full_quick(c, ret))))
 		return;
 	unsigned shape = rs_tell_shape(ret), kind = (shape & (RS_SHAPE_READ | RS_SHAPE_WRITE | RS_SHAPE_ATOMIC)) | (shape & RS_SHAPE_FENCED ? FENCED : 0);
 	struct touch a = {.addr = c->addr[0], .pc = c->site, .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = ret};

@@ -235,4 +235,5 @@ struct rs_access_context;
 void rs_access(const struct rs_access_context *c) RS_HIDDEN;
 /* Before each event of another kind of a thread that has told accesses. */
 void rs_access_event(struct rs_thread *t, unsigned id) RS_HIDDEN;
+void rs_access_end(struct rs_thread *t) RS_HIDDEN; /* says what was not told, at the process's end */
 #endif

@@ -3,6 +3,7 @@
  * `process-end` comes from a handler that our constructor registered before anybody else could: it runs last, also when main returns,
  * where nothing can be interposed. Only _exit and its kin, which run no handlers, are seen by interposing them. */
 #include "called.h"
+#include "core.h"
 #include "crash.h"
 #include "crashtext.h"
 #include "evidence.h"
@@ -16,6 +17,7 @@ void rs_emit_end(struct rs_thread *t, unsigned end, int status)
 	if (rs_silent(t))
 		return;
 	rs_count_locks();
+	rs_access_end(t);
 	rs_lines_process_end(t);
 	RS_EMIT_URGENT(t, PROCESS_END, process_end, (uint8_t)end, (uint32_t)status);
 }

@@ -5,6 +5,7 @@
  * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
 #include "opened.h"
 #include "alloc.h"
+#include "called.h"
 #include "calls.h"
 #include "core.h"
 #include "guardthread.h"
@@ -13,6 +14,7 @@
 #include "thread.h"
 #include "share.h"
 #include <errno.h>
+#include <sys/auxv.h>
 #include <sys/resource.h>
 
 static uint32_t next_number = 1;
@@ -76,6 +78,7 @@ static void fill(struct rs_thread *t, uint32_t number)
 	t->locks_taken = 0;
 	t->exit_value = (uint64_t)PTHREAD_CANCELED; /* unless it returns or calls pthread_exit */
 	t->handle = NULL;
+	t->stack_end = 0;
 	for (unsigned lane = 0; lane < 2; lane++)
 		t->slot->lane[lane].pending = 0; /* whatever the thread before left open */
 	t->slot->wait_kind = 0;
@@ -133,6 +136,9 @@ struct rs_thread *rs_thread_main(int sock, uintptr_t stack_hi, long *why)
 	t->stack_hi = stack_hi;
 	t->stack_lo = (stack_hi - size + RS_PAGE) & -RS_PAGE;
 	fill(t, next_number++);
+	const char *last = (const char *)getauxval(AT_EXECFN); /* the kernel counts from behind this, which it puts there first (fs/exec.c, do_execveat_common) */
+	if (last && r.rlim_cur < most)
+		t->stack_end = (((uintptr_t)last + rs_length(last) + sizeof(uint64_t) + RS_PAGE) & -RS_PAGE) - (r.rlim_cur & -RS_PAGE);
 	rs_live_threads++;
 	go_live(t, true);
 	own_handle(t);

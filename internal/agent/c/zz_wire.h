@@ -190,6 +190,7 @@ enum {
 	RS_NOTICE_STACKS_SHORT = 18,
 	RS_NOTICE_NO_WATCH = 19,
 	RS_NOTICE_LOCKS_SHORT = 20,
+	RS_NOTICE_STACK_SHORT = 21,
 };
 
 /* what is wrong with the bytes at or behind a heap block */
