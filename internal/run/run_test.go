@@ -52,13 +52,16 @@ func TestMain(m *testing.M) {
 	} else {
 		build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
 	}
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small", "reserves"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-Wno-use-after-free", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	build("gcc", "-g", "-Wall", "-Werror", "-fPIC", "-shared", "-DLIBRARY", "-o", path("libbound.so"), "testdata/bound.c")
 	build("gcc", "-g", "-Wall", "-Werror", "-Wl,-z,lazy", "-Wl,--allow-shlib-undefined", "-Wl,-rpath,$ORIGIN", "-o", path("bound"), "testdata/bound.c", path("libbound.so"))
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-fno-builtin", "-DLIBRARY", "-o", path("libown.so"), "testdata/own.c")
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-Wl,-rpath,$ORIGIN", "-o", path("own"), "testdata/own.c", path("libown.so"))
+	if !detected {
+		build("env", "CGO_ENABLED=1", "go", "build", "-o", path("goes"), "./testdata/goes")
+	}
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()

@@ -1,0 +1,53 @@
+package run
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Go's functions were patched like C's: run --full used more of a goroutine's stack than there is, and registers that only C's callers can do without, and the program died of SIGSEGV. Under guard --epochs the runtime, which
+// makes its system calls itself, was told that ripstop's alternate stack is the program's, and ended by "non-Go code set up signal handler without SA_ONSTACK flag". It is left alone now, which is said.
+func TestGo(t *testing.T) {
+	ofAgent(t)
+	exe := path("goes")
+	native := finish(t, exec.Command(exe))
+	if native.code != 3 || !strings.Contains(native.stdout, "nil pointer") {
+		t.Fatalf("natively %+v", native)
+	}
+	for said, how := range map[string]map[string]any{
+		"":                                {"ExitCode": 0},
+		"\n":                              {"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}},
+		"is not patched: it has code of":  {"ExitCode": 0, "Full": true},
+		"no epoch of this process is rec": {"ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 5 * time.Millisecond, "Every": true}},
+	} {
+		for range 3 {
+			r := finish(t, command(t, how, exe))
+			if r.code != native.code || r.signal != native.signal || r.stdout != native.stdout {
+				t.Errorf("%v: %+v\nnatively %+v", how, r, native)
+			}
+			if said = strings.TrimSpace(said); said != "" && !strings.Contains(r.stderr, said) {
+				t.Errorf("%v: says %s", how, r.stderr)
+			}
+		}
+	}
+}
+
+// Ruby, which at its start uses up all of its first thread's stack but for 4 KiB, to have it, died of SIGSEGV under run --full, whose functions run on that stack.
+func TestReservedStack(t *testing.T) {
+	ofAgent(t)
+	for _, left := range []string{"4096", "1024", "512"} {
+		native := finish(t, exec.Command(path("reserves"), left))
+		if native.code != 0 {
+			t.Fatalf("natively %+v", native)
+		}
+		r := finish(t, command(t, map[string]any{"ExitCode": 0, "Full": true}, path("reserves"), left))
+		if r.code != 0 || r.signal != 0 || r.stdout != native.stdout {
+			t.Errorf("%s: %+v\nnatively %+v", left, r, native)
+		}
+		if !strings.Contains(r.stderr, "first thread's stack was nearly used up") || !strings.Contains(r.stderr, "data race") {
+			t.Errorf("%s: says %s", left, r.stderr)
+		}
+	}
+}
