@@ -140,7 +140,8 @@ func WithoutProtected(lib []byte) ([]byte, error) {
 
 // without takes the values away from those of a library's dynamic symbols of protected visibility (internal/agent/c/called.h) that are gone: those of ThreadSanitizer's runtime, the others. The
 // dynamic linker passes by a symbol without a value (check_match in glibc's elf/dl-lookup.c), so that whoever asks for such a name gets the C library's. Their own
-// look-up of the C library's functions at their first call would take the text of dlerror from the program.
+// look-up of the C library's functions at their first call would take the text of dlerror from the program. Those that stay are of default visibility then, to which nobody within the
+// library refers by name: of protected ones the dynamic linker warns on standard error where a program that is linked to a fixed address has a pointer to them (glibc's dl-protected.h).
 func (l *library) without(gone func(runtimes bool) bool) error {
 	f, err := elf.NewFile(l)
 	if err != nil {
@@ -156,8 +157,12 @@ func (l *library) without(gone func(runtimes bool) bool) error {
 	}
 	for syms := b; len(syms) >= elf.Sym64Size; syms = syms[elf.Sym64Size:] {
 		section := binary.LittleEndian.Uint16(syms[symbolSection:])
-		if protected(syms[symbolInfo], syms[symbolOther]) && gone(isRuntimes(f, elf.SectionIndex(section))) {
+		switch {
+		case !protected(syms[symbolInfo], syms[symbolOther]):
+		case gone(isRuntimes(f, elf.SectionIndex(section))):
 			clear(syms[symbolValue : symbolValue+8])
+		default:
+			syms[symbolOther] = syms[symbolOther]&^3 | byte(elf.STV_DEFAULT)
 		}
 	}
 	l.instead = append(l.instead, bytesAt{int64(s.Offset), b})

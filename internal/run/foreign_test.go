@@ -51,3 +51,24 @@ func TestReservedStack(t *testing.T) {
 		}
 	}
 }
+
+// Of a program that is linked to a fixed address and has a pointer to strcmp (as node has) the dynamic linker wrote a warning to its standard error under run --full: our strcmp was of protected visibility.
+func TestPointers(t *testing.T) {
+	ofAgent(t)
+	native := finish(t, exec.Command(path("points")))
+	if native.code != 0 || native.stdout != "1 0\n" {
+		t.Fatalf("natively %+v", native)
+	}
+	for _, how := range []map[string]any{{}, {"Full": true}, {"Guard": map[string]any{"Bytes": 16}}} {
+		r := finish(t, command(t, how, path("points")))
+		var said []string
+		for line := range strings.Lines(r.stderr) {
+			if !strings.HasPrefix(line, "ripstop: not seen: ") {
+				said = append(said, line)
+			}
+		}
+		if r.code != 0 || r.stdout != native.stdout || said != nil {
+			t.Errorf("%v: %+v", how, r)
+		}
+	}
+}

@@ -59,6 +59,7 @@ func TestMain(m *testing.M) {
 	build("gcc", "-g", "-Wall", "-Werror", "-Wl,-z,lazy", "-Wl,--allow-shlib-undefined", "-Wl,-rpath,$ORIGIN", "-o", path("bound"), "testdata/bound.c", path("libbound.so"))
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-fno-builtin", "-DLIBRARY", "-o", path("libown.so"), "testdata/own.c")
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-Wl,-rpath,$ORIGIN", "-o", path("own"), "testdata/own.c", path("libown.so"))
+	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fno-builtin", "-no-pie", "-fno-pie", "-o", path("points"), "testdata/points.c")
 	if !detected {
 		build("env", "CGO_ENABLED=1", "go", "build", "-o", path("goes"), "./testdata/goes")
 	}
