@@ -3,7 +3,9 @@
 package access
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math/bits"
 	"path/filepath"
 	"slices"
@@ -280,6 +282,7 @@ type Teller struct {
 	shared bool // of those to what threads share (share.go)
 	mu     sync.Mutex
 	unseen map[string]int // by module: instructions whose accesses are not told
+	opaque map[string]int // by module: bytes of functions that are not known to be instructions
 	itself []string       // modules that tell their accesses themselves
 	// by build ID: Image.AtomicStores, which takes long where there is much debug information
 	stores map[string][]image.AtomicStore
@@ -288,7 +291,7 @@ type Teller struct {
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
 func New(races bool) *Teller {
-	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}}
+	return &Teller{races: races, unseen: map[string]int{}, opaque: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}}
 }
 
 // Start is the engine.Client's.
@@ -341,6 +344,11 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	})
 	f.open.close()
 	t.miss(m.Path, unseen)
+	if n := m.Undecoded(); n > 0 {
+		t.mu.Lock()
+		t.opaque[m.Path] = int(n)
+		t.mu.Unlock()
+	}
 	return sites
 }
 
@@ -444,18 +452,40 @@ func (t *Teller) Site(p *engine.Process, m *engine.Module, at uint64) (patch.Rec
 // End is the engine.Client's.
 func (t *Teller) End(*engine.Process) {}
 
-// NotSeen says what was not told, a sentence for each module.
+// NotSeen says what was not told: a sentence on all instructions, which names the modules that have most of them (a program may come with hundreds), and one for each module that is told of otherwise.
 func (t *Teller) NotSeen() (out []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for module, n := range t.unseen {
-		out = append(out, fmt.Sprintf("%s: %d instructions do not tell what memory they access (some that are masked, those relative to gs, those that could not be patched)", module, n))
+	if len(t.unseen) > 0 {
+		out = append(out, "instructions that do not tell what memory they access (some that are masked, those relative to gs, those that could not be patched): "+most(t.unseen))
+	}
+	if len(t.opaque) > 0 {
+		out = append(out, "bytes of functions that are data, or no instructions that are known: "+most(t.opaque))
 	}
 	for _, module := range t.itself {
 		out = append(out, module+": built with -fsanitize=thread: what its compiler did not instrument (assembler, code that was built without it, some of what it makes of memset and strlen) is not seen")
 	}
 	slices.Sort(out)
 	return out
+}
+
+// most names the modules that have most of something, and counts the rest.
+func most(by map[string]int) string {
+	const named = 4
+	modules := slices.SortedFunc(maps.Keys(by), func(a, b string) int { return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b)) })
+	var parts []string
+	rest := 0
+	for i, module := range modules {
+		if i < named || len(modules) == named+1 {
+			parts = append(parts, fmt.Sprintf("%d in %s", by[module], module))
+		} else {
+			rest += by[module]
+		}
+	}
+	if rest > 0 {
+		parts = append(parts, fmt.Sprintf("%d in %d other modules", rest, len(modules)-named))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // A site is the recipe of one instruction. There may be millions: its code is made when it is asked for.

@@ -83,3 +83,15 @@ func TestFences(t *testing.T) {
 		}
 	}
 }
+
+func TestMost(t *testing.T) {
+	for want, by := range map[string]map[string]int{
+		"3 in /a": {"/a": 3},
+		"3 in /b, 1 in /a, 1 in /c, 1 in /d, 1 in /e":              {"/a": 1, "/b": 3, "/c": 1, "/d": 1, "/e": 1},
+		"9 in /f, 3 in /b, 1 in /a, 1 in /c, 2 in 2 other modules": {"/a": 1, "/b": 3, "/c": 1, "/d": 1, "/e": 1, "/f": 9},
+	} {
+		if got := most(by); got != want {
+			t.Errorf("%s", got)
+		}
+	}
+}

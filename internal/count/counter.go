@@ -114,6 +114,7 @@ func (c *counter) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site
 	pm.Why = why
 	pm.describe(m)
 	if why == "" {
+		pm.Undecoded = m.Undecoded()
 		c.procs[p].mods[m] = k
 	}
 	return sites

@@ -40,7 +40,7 @@ type Module struct {
 	Insts []Inst
 	// Missed are those that could not be counted, by address.
 	Missed []Missed
-	// Undecoded is how many bytes of its code are in no function that is known, or no instructions: what of it touches memory is not known.
+	// Undecoded is how many bytes of its functions are not known to be instructions (engine.Module.Undecoded): what of it touches memory is not known.
 	Undecoded uint64
 
 	start uint64 // link-time address of the executable segment; for pprof

@@ -351,6 +351,12 @@ func (m *Module) decode(t *text, functions [][2]uint64, entered []uint64) {
 	}
 }
 
+// Undecoded is how many bytes of the functions that symbols and frames tell are not known to be instructions.
+func (m *Module) Undecoded() uint64 {
+	m.learn()
+	return m.undecoded
+}
+
 // Patchable says whether an instruction may be a site, by itself and with a recipe that does not replace it.
 func (m *Module) Patchable(at uint64) bool {
 	m.learn()
