@@ -284,6 +284,7 @@ type Teller struct {
 	unseen map[string]int // by module: instructions whose accesses are not told
 	opaque map[string]int // by module: bytes of functions that are not known to be instructions
 	itself []string       // modules that tell their accesses themselves
+	gos    []string       // modules of Go's, which are left alone
 	// by build ID: Image.AtomicStores, which takes long where there is much debug information
 	stores map[string][]image.AtomicStore
 	vptrs  map[string]map[uint64]uint64 // of what is shared: by build ID and path, by link-time address, the data of stores of vptrs
@@ -305,6 +306,9 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	switch m.Kind {
 	case engine.Program, engine.Library:
 	default:
+		return nil
+	}
+	if t.foreign(m) {
 		return nil
 	}
 	unseen := 0
@@ -417,6 +421,18 @@ func (t *Teller) storesOf(m *engine.Module) []image.AtomicStore {
 	return list
 }
 
+// foreign says that a module is left alone.
+func (t *Teller) foreign(m *engine.Module) bool {
+	if m.Foreign() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if !slices.Contains(t.gos, m.Path) {
+			t.gos = append(t.gos, m.Path)
+		}
+	}
+	return m.Foreign()
+}
+
 func (t *Teller) miss(module string, n int) {
 	if n > 0 {
 		t.mu.Lock()
@@ -461,6 +477,9 @@ func (t *Teller) NotSeen() (out []string) {
 	}
 	if len(t.opaque) > 0 {
 		out = append(out, "bytes of functions that are data, or no instructions that are known: "+most(t.opaque))
+	}
+	for _, module := range t.gos {
+		out = append(out, module+": it has code of Go's, on whose small stacks nothing can be called: what it accesses, its C too, is not told")
 	}
 	for _, module := range t.itself {
 		out = append(out, module+": built with -fsanitize=thread: what its compiler did not instrument (assembler, code that was built without it, some of what it makes of memset and strlen) is not seen")

@@ -62,8 +62,7 @@ type Module struct {
 	sites     uint64
 }
 
-// Foreign says that the module's code keeps none of C's rules (System V psABI, 3.2), so that nothing of it is known and nothing patched: the Go compiler's, whose goroutines have stacks of
-// 2 KiB that grow only where a function begins, and whose functions are given and give back what they have in registers that C's may change.
+// Foreign says that the module has code of the Go compiler's: goroutines have stacks of 2 KiB that grow only where a function begins, so nothing that takes more than a few words of stack may be called from a recipe.
 func (m *Module) Foreign() bool { return m.foreign }
 
 // goSections are sections that the Go linker makes: the table of functions, at one of two places, and what go version reads.
@@ -161,11 +160,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		mod := byKey[key]
 		if mod == nil {
 			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
-			if mod.foreign = slices.ContainsFunc(goSections, img.HasSection); mod.foreign {
-				if _, asked := p.e.opts.Client.(Unasked); !asked {
-					p.warn("%s is not patched: it has code of Go's, which keeps none of C's rules for stacks and registers", m.Path)
-				}
-			}
+			mod.foreign = slices.ContainsFunc(goSections, img.HasSection)
 			mod.fetch = func(t *text) bool { return p.fetch(mod, t) }
 			byKey[key] = mod
 			come = append(come, mod)
@@ -173,7 +168,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 			img.Close()
 		}
 		mod.End = uint64(m.End)
-		if m.Write || !m.Read || m.Shared || mod.foreign {
+		if m.Write || !m.Read || m.Shared {
 			continue // what can change by itself is not patched
 		}
 		t := &text{at: uint64(m.Start), size: uint64(m.End - m.Start)}

@@ -308,7 +308,7 @@ type wanted struct{ locks, clocks, calls []uint64 }
 func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	if m.Foreign() {
 		p.Lack()
-		c.Left(fmt.Sprintf("process %d: %s has code of Go's, which makes system calls that are not recorded and keeps none of C's rules: no epoch of this process is recorded", p.PID, m.Path))
+		c.Left(fmt.Sprintf("process %d: %s has code of Go's, which makes system calls that are not recorded: no epoch of this process is recorded", p.PID, m.Path))
 		return nil
 	}
 	sites, locks := c.Client.Sites(p, m), Locks(p, m)

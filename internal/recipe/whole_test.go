@@ -96,7 +96,7 @@ func (p *program) begin(free []patch.Range, rnd *rand.Rand) bool {
 	p.text = patch.NewText(w.text.at, bytes.Clone(p.code))
 	p.text.AddFunction(w.text.at, w.text.at+uint64(len(p.code)))
 	for a := range p.visits { // what ran is known, too: code may jump into what looks like the middle of an instruction
-		if in, err := x86.Decode(p.code[min(a-w.text.at, uint64(len(p.code))):]); err == nil {
+		if in, err := x86.Decode(p.code[min(a-w.text.at, uint64(len(p.code))):]); err == nil && !bytes.HasPrefix(p.code[a-w.text.at:], []byte{0, 0}) { // which is taken for data
 			p.text.AddFunction(a, a+uint64(in.Len))
 		} else {
 			return false

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Go's functions were patched like C's: run --full used more of a goroutine's stack than there is, and registers that only C's callers can do without, and the program died of SIGSEGV. Under guard --epochs the runtime, which
+// Go's functions were patched like C's: run --full used more of a goroutine's stack than there is, and the program died of SIGSEGV. Under guard --epochs the runtime, which
 // makes its system calls itself, was told that ripstop's alternate stack is the program's, and ended by "non-Go code set up signal handler without SA_ONSTACK flag". It is left alone now, which is said.
 func TestGo(t *testing.T) {
 	ofAgent(t)
@@ -19,7 +19,7 @@ func TestGo(t *testing.T) {
 	for said, how := range map[string]map[string]any{
 		"":                                {"ExitCode": 0},
 		"\n":                              {"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}},
-		"is not patched: it has code of":  {"ExitCode": 0, "Full": true},
+		"on whose small stacks nothing ":  {"ExitCode": 0, "Full": true},
 		"no epoch of this process is rec": {"ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 5 * time.Millisecond, "Every": true}},
 	} {
 		for range 3 {
