@@ -107,24 +107,3 @@ func TestAlternateStacks(t *testing.T) {
 		}
 	}
 }
-
-// What lies below a program's small alternate stack was overwritten: what functions of guard's leave below the stack pointer was cleared, or put back, beyond the stack's end. Of SIGSTKSZ 16 bytes below were written by a handler that asks for the time the
-// slow way, of 2 KiB more than the kernel's least stack 208 by one that does nothing. And a stop that came while the handler was there needed a frame for which there was no room: the kernel killed the program. On such stacks no stop comes now, and the epoch is lost. (4,816
-// more than AT_MINSIGSTKSZ is SIGSTKSZ where that is 3,376.)
-func TestSmallAlternateStacks(t *testing.T) {
-	for _, kind := range []string{"nothing", "clock", "write", "mutex"} {
-		for _, more := range []string{"4816", "12288"} {
-			t.Run(kind+"/"+more, func(t *testing.T) {
-				native := finish(t, exec.Command(path("small"), kind, more))
-				r, counts := epochsOf(t, 5*time.Millisecond, path("small"), kind, more)
-				if native.stdout != "400 intact\n" || r != native {
-					t.Errorf("%+v, natively %+v", r, native)
-				}
-				noOther(t, counts)
-				if more == "12288" && counts["executed again: identical"] < 5 {
-					t.Errorf("%v", counts)
-				}
-			})
-		}
-	}
-}

@@ -122,7 +122,8 @@ RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context,
 		uintptr_t key = handlers[stub];
 		if (rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, key & HAS_INFO, key & ON_STACK))
 			return;
-		rs_guard_signal_move(sig, context, stub, handle);
+		if (rs_guard_signal_move(sig, context, stub, key & ON_STACK, handle))
+			return;
 		FORGET_BELOW();
 	}
 	handle(sig, info, context, stub);

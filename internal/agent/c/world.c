@@ -1,6 +1,6 @@
 /* world.c: stops all threads of the process and lets them go. See world.h, and guard.h for the ground rules.
  *
- * A thread comes to its stop by a signal, wherever it is. The kernel writes its registers, with all of XSAVE, in a frame on the thread's stack (the program's alternate one where it has set one, as every signal may); our
+ * A thread comes to its stop by a signal, wherever it is. The kernel writes its registers, with all of XSAVE, in a frame on an alternate stack of ours (guardstack.h; where a thread has none, on its own); our
  * handler changes to a stack of ours and waits there. Whoever runs in the handler has all signals blocked. The list of threads is the kernel's (/proc/self/task), read again until nobody new is in it: a
  * thread that is being made appears there before its maker comes to its stop. */
 #include "world.h"
