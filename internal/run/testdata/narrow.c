@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -242,7 +243,7 @@ int main(int argc, char **argv)
 			__m128 was = _mm_set1_ps(3), now;
 			pid_t pid = getpid();
 			long r;
-			__asm__ volatile("movaps %2, %%xmm9\n\tmovaps %2, %%xmm15\n\tsyscall\n\tmovaps %%xmm9, %1\n\taddps %%xmm15, %1" : "=a"(r), "=&x"(now) : "x"(was), "0"(62l), "D"((long)pid), "S"((long)SIGUSR1) : "rcx", "r11", "xmm9", "xmm15", "memory");
+			__asm__ volatile("movaps %2, %%xmm9\n\tmovaps %2, %%xmm15\n\tsyscall\n\tmovaps %%xmm9, %1\n\taddps %%xmm15, %1" : "=a"(r), "=&x"(now) : "x"(was), "0"((long)SYS_tgkill), "D"((long)pid), "S"((long)gettid()), "d"((long)SIGUSR1) : "rcx", "r11", "xmm9", "xmm15", "memory");
 			is(25, r == 0 && _mm_cvtss_f32(now) == 6);
 		} else if (f == jumps) {
 			sigset_t one;
