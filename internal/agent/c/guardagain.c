@@ -9,6 +9,7 @@
 #include "guardkept.h"
 #include "guardpage.h"
 #include "guardrace.h"
+#include "guardrseq.h"
 #include "guardsignal.h"
 #include "guardstack.h"
 #include "guardstep.h"
@@ -258,7 +259,7 @@ static long compare(void)
 	uint64_t rseq;
 	for (uint32_t i = 0; n < SKIPS && rs_guard_threads_birth(i, &tid, &rseq); i++)
 		if (rseq)
-			skip[2 * n] = rseq, skip[2 * n++ + 1] = rseq + 32;
+			skip[2 * n] = rseq, skip[2 * n++ + 1] = rseq + rs_rseq_area();
 	unsigned stacks = n;
 	uint64_t at, was, is;
 	n = skip_stacks(skip, n, w->session);

@@ -4,6 +4,7 @@
  * handler changes to a stack of ours and waits there. Whoever runs in the handler has all signals blocked. The list of threads is the kernel's (/proc/self/task), read again until nobody new is in it: a
  * thread that is being made appears there before its maker comes to its stop. */
 #include "world.h"
+#include "guardrseq.h"
 #include "guardsignal.h"
 #include "guardsys.h"
 #include <errno.h>
@@ -18,9 +19,6 @@
 enum { STACK = 24u << 10 };
 enum { FP_MAGIC = 0x46505853, FP_SOFTWARE = 464, FP_LEGACY = 512 };
 #define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
-
-/* glibc's. */
-enum { SYS_RSEQ = 334, RSEQ_BYTES = 32, RSEQ_UNREGISTER = 1, RSEQ_SIGNATURE = 0x53053053 };
 
 struct action { uintptr_t handler; uint64_t flags; uintptr_t restorer; uint64_t mask; };
 
@@ -149,7 +147,7 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 	/* Of an unborn thread the number becomes that of later stops. */
 	while (((state = __atomic_load_n(&t->state, __ATOMIC_ACQUIRE)) & 3) == RS_WORLD_STOPPED) {
 		if (__atomic_load_n(&t->shed, __ATOMIC_ACQUIRE)) {
-			RS_SYS4(SYS_RSEQ, t->rseq, RSEQ_BYTES, RSEQ_UNREGISTER, RSEQ_SIGNATURE);
+			RS_SYS4(RS_RSEQ, t->rseq, rs_rseq_bytes, RS_RSEQ_GIVE_UP, RS_RSEQ_SIGNATURE);
 			__atomic_store_n(&t->shed, 0, __ATOMIC_RELEASE);
 		}
 		RS_SYS4(SYS_futex, &t->state, FUTEX_WAIT_PRIVATE, state, NULL);
@@ -163,7 +161,7 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 		/* What is so already is refused, or does nothing. */
 		RS_SYS1(SYS_set_tid_address, t->clear_tid);
 		if (t->rseq)
-			RS_SYS4(SYS_RSEQ, t->rseq, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
+			RS_SYS4(RS_RSEQ, t->rseq, rs_rseq_bytes, 0, RS_RSEQ_SIGNATURE);
 		t->restore = false;
 	}
 	drop_again(number);
