@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 #ifndef SA_RESTORER
 #define SA_RESTORER 0x04000000u
@@ -27,7 +28,7 @@ static struct world {
 	uint32_t count;
 	uint32_t number;           /* of the stop: every signal carries it, so that a late one is known */
 	uint32_t arrived;          /* futex: raised by each thread that comes to its stop */
-	uint32_t round;
+	uint32_t round, named;     /* so many names the last list had */
 	uint32_t pid, own;
 	bool workers;              /* the last stop saw tasks that it does not wait for */
 	bool leader_gone;          /* the first thread has ended while others live: /proc lists it as long as they do */
@@ -283,6 +284,7 @@ static bool is_worker(uint32_t tid)
 static long listed(void *arg, uint32_t tid)
 {
 	uint32_t *fresh = arg;
+	world->named++;
 	if (tid == world->own || (tid == world->pid && world->leader_gone))
 		return 0;
 	struct rs_world_thread *t = known(tid);
@@ -356,18 +358,26 @@ long rs_world_own_action(void)
 	return RS_SYS4(SYS_rt_sigaction, RS_WORLD_SIGNAL, &ours, NULL, 8);
 }
 
+/* While threads end the kernel's list may leave out one that lives (one of 30,000); the number of the directory's links is that of threads. */
+static bool all_named(void)
+{
+	struct stat s;
+	return RS_SYS2(SYS_fstat, world->task, &s) < 0 || s.st_nlink <= 2ull + world->named;
+}
+
 /* Called all who are there, and waited for them: 0 when a list has nobody new. */
 static long gather(uint64_t until)
 {
-	enum { ROUNDS = 64 };
+	enum { ROUNDS = 64, LINKED = 8 /* not each /proc counts so */ };
 	for (uint32_t rounds = 0;; rounds++) {
 		uint32_t fresh = 0;
 		world->round++;
+		world->named = 0;
 		long r = rs_guard_numbers(world->task, listed, &fresh);
 		if (r < 0)
 			return r;
 		for (uint32_t i = 0; i < world->count; i++)
-			if (world->thread[i]->tid && world->thread[i]->listed != world->round)
+			if (world->thread[i]->tid && world->thread[i]->listed != world->round && rs_world_ended(world->thread[i]->tid))
 				forget(world->thread[i]);
 		uint32_t seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST);
 		for (uint64_t looked = now_ns(); missing(false); seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST)) {
@@ -387,7 +397,7 @@ static long gather(uint64_t until)
 					return r;
 			}
 		}
-		if (!fresh)
+		if (!fresh && (all_named() || rounds > LINKED))
 			return 0;
 		if (rounds > ROUNDS && now_ns() > until)
 			return -EBUSY; /* some have ended, and a debugger keeps them in the list */
