@@ -28,9 +28,9 @@ func TestSmallAlternateStacks(t *testing.T) {
 }
 
 // The same of all that a program can do with such a stack and see of it: it has just the size that does natively. sigaltstack and the contexts of handlers say what the program has set, as the kernel's did that had it: in handlers, with SS_AUTODISARM, where a handler's context or a wrong argument changes it, and in a forked child.
-// A handler of a stack that has overflowed goes on by siglongjmp, and one that leaves so from where the thread stands in an act of guard's does not cost it all the epochs that follow. A stack that is too small natively, too, ends the process by SIGSEGV.
+// A handler of a stack that has overflowed goes on by siglongjmp, and one that leaves so from where the thread stands in an act of guard's does not cost it all the epochs that follow. Where an end of epoch came upon a signal of many, that signal stayed blocked for good (often: in six of eight runs of 100,000). A stack that is too small natively, too, ends the process by SIGSEGV.
 func TestNarrowStacks(t *testing.T) {
-	for kind, more := range map[string]string{"plain": "0", "restart": "0", "nested": "3200", "again": "3200", "jump": "0", "loose": "0", "checked": "0", "asks": "0", "disarm": "0", "changes": "0", "computes": "0", "overflow": "0", "threads": "0", "locks": "0", "settings": "0", "child": "4816", "dies": "0"} {
+	for kind, more := range map[string]string{"plain": "0", "often": "12288", "restart": "0", "nested": "3200", "again": "3200", "jump": "0", "loose": "0", "checked": "0", "asks": "0", "disarm": "0", "changes": "0", "computes": "0", "overflow": "0", "threads": "0", "locks": "0", "settings": "0", "child": "4816", "dies": "0"} {
 		t.Run(kind, func(t *testing.T) {
 			native := finish(t, exec.Command(path("narrow"), kind, more))
 			if kind == "dies" {

@@ -207,7 +207,7 @@ static void in_child(void)
 int main(int argc, char **argv)
 {
 	const char *kind = argc > 1 ? argv[1] : "plain";
-	int calls = !strcmp(kind, "settings"), times = calls || !strcmp(kind, "overflow") ? 60 : TIMES;
+	int calls = !strcmp(kind, "settings"), often = !strcmp(kind, "often"), times = often ? 200 * TIMES : calls || !strcmp(kind, "overflow") ? 60 : TIMES;
 	void (*f)(int, siginfo_t *, void *) = !strcmp(kind, "nested") ? other : !strcmp(kind, "again") ? again : !strcmp(kind, "jump") || !strcmp(kind, "loose") || !strcmp(kind, "checked") ? jumps : !strcmp(kind, "asks") ? asks : !strcmp(kind, "disarm") ? disarmed :
 		!strcmp(kind, "changes") ? changes : !strcmp(kind, "computes") ? computes : !strcmp(kind, "overflow") ? overflows : !strcmp(kind, "locks") ? locks : plain;
 	pthread_t t[3];
@@ -256,13 +256,15 @@ int main(int argc, char **argv)
 			pthread_kill(pthread_self(), SIGUSR1);
 		else
 			raise(SIGUSR1);
+		is(26, f != plain || handled == i + 1 || !strcmp(kind, "threads"));
 		if (f == changes) {
 			stack_t s;
 			is(23, sigaltstack(NULL, &s) == 0 && s.ss_flags == SS_DISABLE);
 			s = (stack_t){.ss_sp = mine, .ss_size = size};
 			is(24, sigaltstack(&s, NULL) == 0);
 		}
-		usleep(200);
+		if (!often)
+			usleep(200);
 	}
 	for (int i = 0; i < 3; i++)
 		pthread_join(t[i], NULL);
