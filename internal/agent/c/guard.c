@@ -6,6 +6,7 @@
 #include "guardfault.h"
 #include "guardkept.h"
 #include "guardlog.h"
+#include "guardrseq.h"
 #include "guardsignal.h"
 #include "guardstack.h"
 #include "guardsync.h"
@@ -68,7 +69,7 @@ static uintptr_t rseq_offset, rseq_size;
 static void leave_rseq(const struct rs_world_thread *t)
 {
 	if (rseq_size && t->fs && *(const uint64_t *)(t->fs + 16) == t->fs) /* glibc's descriptor, which has its own address there */
-		rs_checkpoint_leave(t->fs + rseq_offset, 32);
+		rs_checkpoint_leave(t->fs + rseq_offset, rs_rseq_area());
 }
 
 static void say(uint32_t what, long result)
@@ -573,6 +574,8 @@ static void find_rseq(void)
 	const unsigned *size = rs_real_find("__rseq_size", "");
 	rseq_offset = offset ? (uintptr_t)*offset : 0;
 	rseq_size = offset && size ? *size : 0;
+	if (rseq_size)
+		rs_rseq_find((uintptr_t)__builtin_thread_pointer() + rseq_offset);
 }
 
 static long spawn_coordinator(char *stack_top)

@@ -9,6 +9,7 @@
 #include "guardkept.h"
 #include "guardpage.h"
 #include "guardrace.h"
+#include "guardrseq.h"
 #include "guardsignal.h"
 #include "guardstack.h"
 #include "guardstep.h"
@@ -208,9 +209,11 @@ static unsigned skip_stacks(uint64_t *skip, unsigned n, bool whole)
 			continue; /* cleared in both */
 		uint64_t sp = log->under && rs_guard_stack_has(log->sp) ? log->under : log->sp;
 		skip[2 * n] = rs_checkpoint_mapping(sp), skip[2 * n++ + 1] = whole && log->stack_hi > sp ? log->stack_hi : sp;
-		const stack_t *own = &t->uc->uc_stack;
-		if (own->ss_size && log->sp - (uintptr_t)own->ss_sp > own->ss_size)
-			skip[2 * n] = (uintptr_t)own->ss_sp, skip[2 * n++ + 1] = (uintptr_t)own->ss_sp + own->ss_size;
+		const stack_t ours = rs_guard_stack_of(log);
+		if (ours.ss_size && n + 2 < SKIPS)
+			skip[2 * n] = (uintptr_t)ours.ss_sp, skip[2 * n++ + 1] = (uintptr_t)ours.ss_sp + ours.ss_size;
+		if (log->alt_size && log->sp - log->alt_lo > log->alt_size && n + 2 < SKIPS)
+			skip[2 * n] = log->alt_lo, skip[2 * n++ + 1] = log->alt_lo + log->alt_size;
 		struct rs_guard_within w;
 		for (uint32_t k = 0; n + 3 < SKIPS && rs_guard_stack_within(log, &k, &w);) {
 			skip[2 * n] = w.gregs, skip[2 * n++ + 1] = w.gregs + (REG_EFL + 1) * 8;
@@ -256,7 +259,7 @@ static long compare(void)
 	uint64_t rseq;
 	for (uint32_t i = 0; n < SKIPS && rs_guard_threads_birth(i, &tid, &rseq); i++)
 		if (rseq)
-			skip[2 * n] = rseq, skip[2 * n++ + 1] = rseq + 32;
+			skip[2 * n] = rseq, skip[2 * n++ + 1] = rseq + rs_rseq_area();
 	unsigned stacks = n;
 	uint64_t at, was, is;
 	n = skip_stacks(skip, n, w->session);

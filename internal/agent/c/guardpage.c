@@ -10,6 +10,7 @@
 #include "guardpage.h"
 #include "alloc.h"
 #include "guardlog.h"
+#include "guardrseq.h"
 #include "guardstore.h"
 #include "guardthread.h"
 #include "checkpoint.h"
@@ -541,7 +542,7 @@ static bool kernels(uint64_t page)
 		if (left[2 * i] < page + RS_PAGE && page < left[2 * i] + left[2 * i + 1])
 			return true;
 	for (uint32_t i = 0; rs_guard_threads_birth(i, &tid, &rseq); i++)
-		if (rseq && rseq < page + RS_PAGE && page < rseq + 32)
+		if (rseq && rseq < page + RS_PAGE && page < rseq + rs_rseq_area())
 			return true;
 	return false;
 }

@@ -141,29 +141,24 @@ __asm__(".text\n.p2align 4\n.globl rs_guard_run_handler\n.hidden rs_guard_run_ha
 	".size rs_guard_run_handler, .-rs_guard_run_handler\n");
 _Static_assert(offsetof(struct frame, uc) == 8 && offsetof(struct frame, info) == 312 && offsetof(ucontext_t, uc_mcontext.gregs) == 40 && REG_R12 == 4 && REG_RBP == 10 && REG_RSP == 15 && REG_EFL == 17, "");
 
-static uint64_t top_of(const struct rs_guard_log *t, const struct taken *s, const stack_t *stack)
+/* At the top of the program's alternate stack, or below what the thread stands in. */
+static bool enters(uint64_t sp, uint64_t flags, const stack_t *stack)
 {
-	uint64_t here = (uint64_t)__builtin_frame_address(0), top = t->sp - DEPTH;
-	if (s->action.flags & SA_ONSTACK && stack->ss_size && !(stack->ss_flags & SS_DISABLE) && here - (uint64_t)stack->ss_sp >= stack->ss_size)
-		return ((uint64_t)stack->ss_sp + stack->ss_size) & -16ull;
-	return top & -16ull;
+	return flags & SA_ONSTACK && stack->ss_size && !(stack->ss_flags & SS_DISABLE) && sp - (uint64_t)stack->ss_sp - 1 >= stack->ss_size;
 }
 
-/* A stop needs a frame as large as the handler's own, and between them are the handler's and our functions'. bytes: of the registers. Where not even two frames have room a stop may come with the signal, before it is blocked: to lose epochs there would make them come more often. */
-static bool cramped(uint64_t size, uint64_t bytes)
+static uint64_t top_of(const struct rs_guard_log *t, const struct taken *s, const stack_t *stack)
 {
-	enum { BETWEEN = 4096 };
-	const uint64_t frames = 2 * (bytes + sizeof(struct frame) + 128);
-	return size >= frames && size < frames + BETWEEN;
+	return (enters(t->sp, s->action.flags, stack) ? (uint64_t)stack->ss_sp + stack->ss_size : t->sp - DEPTH) & -16ull;
 }
 
 static bool has_room(const struct rs_guard_log *t, const struct taken *s, const stack_t *stack, uint64_t top)
 {
 	enum { OURS = 1024 };
 	const struct rs_thread *own = rs_thread_tls;
-	uint64_t here = (uint64_t)__builtin_frame_address(0), lo = (uint64_t)stack->ss_sp;
-	if (stack->ss_size && top == ((lo + stack->ss_size) & -16ull) && here - lo >= stack->ss_size)
-		return !cramped(stack->ss_size, s->fp.bytes) && top - lo >= s->fp.bytes + 4 + 64 + sizeof(struct frame) + 24; /* else the kernel ends the process */
+	uint64_t here = (uint64_t)__builtin_frame_address(0);
+	if (enters(t->sp, s->action.flags, stack))
+		return top - (uint64_t)stack->ss_sp >= s->fp.bytes + 4 + 64 + sizeof(struct frame) + 24; /* else the kernel ends the process */
 	if (!t->sp || top + DEPTH + 16 < t->sp || here < top + OURS)
 		return false;
 	/* Of coroutines nobody says how large their stacks are. */
@@ -185,7 +180,13 @@ static __attribute__((noinline)) void clear(const struct rs_guard_log *t, uint64
 static __attribute__((noinline)) void run(struct rs_guard_log *t, const struct noted *n, const uint64_t *kernel_mask)
 {
 	const struct taken *s = &n->of;
-	uint64_t fp = (n->top - s->fp.bytes - 4) & -64ull, at = ((fp - sizeof(struct frame)) & -16ull) - 8, sp = t->sp;
+	uint64_t bytes = s->fp.bytes + 4, fp = (n->top - bytes) & -64ull, at = ((fp - sizeof(struct frame)) & -16ull) - 8, sp = t->sp;
+	if (enters(n->sp, s->action.flags, &n->stack)) {
+		struct rs_guard_frame where = {sizeof(struct frame), bytes, at, fp};
+		rs_guard_stack_small(t, &n->stack, &where);
+		at = where.at, fp = where.fp;
+		rs_os_clear((void *)fp, bytes);
+	}
 	struct frame *f = (struct frame *)at;
 	ucontext_t *uc = (ucontext_t *)f->uc;
 	/* Its own frames and those of our wrapper begin below: what lies there now shows in their holes. */
@@ -238,7 +239,8 @@ static void record(struct rs_guard_log *t, uint64_t what)
 	}
 	rs_os_clear(&n, sizeof n);
 	n.of = w->signal[0];
-	RS_SYS2(SYS_sigaltstack, NULL, &n.stack);
+	if (!rs_guard_stack_taken())
+		RS_SYS2(SYS_sigaltstack, NULL, &n.stack);
 	rs_guard_stack_show(&n.stack);
 	n.top = top_of(t, &n.of, &n.stack);
 	if (!has_room(t, &n.of, &n.stack, n.top)) {
@@ -354,7 +356,9 @@ static bool may_wait(const struct rs_guard_log *t, int sig, const siginfo_t *inf
 	if (t->signals == MOST || of(t)->at_once & BIT(sig) || synchronous(sig, info->si_code) || samples(sig) || !fp)
 		return false;
 	/* In a wait with a mask of its own the handler does not run with that of the frame. */
-	if (then & BIT(sig) || then & ~mask || rs_signal_at_stub((uintptr_t)uc->uc_mcontext.gregs[REG_RIP]) || (unsigned)uc->uc_stack.ss_flags & AUTODISARM)
+	stack_t stack = uc->uc_stack;
+	rs_guard_stack_show(&stack);
+	if (then & BIT(sig) || then & ~mask || rs_signal_at_stub((uintptr_t)uc->uc_mcontext.gregs[REG_RIP]) || (unsigned)stack.ss_flags & AUTODISARM)
 		return false;
 	if (RS_SYS4(SYS_rt_sigaction, sig, NULL, &s->action, 8) < 0 || s->action.handler != s->entry || s->action.flags & SA_RESETHAND)
 		return false;
@@ -449,21 +453,42 @@ __attribute__((noreturn)) static void go_on(const struct frame *f, int sig, uint
 	__builtin_unreachable();
 }
 
-void rs_guard_signal_move(int sig, ucontext_t *uc, uint32_t stub, void (*handle)(int, siginfo_t *, void *, uint32_t))
+/* As the kernel where it has no room for a frame. When the stub has returned. */
+static void no_room(int sig, ucontext_t *uc)
+{
+	struct action a = {0}, none = {0};
+	siginfo_t info;
+	uint64_t *mask = &uc->uc_sigmask.__val[0];
+	set_mask(~0ull);
+	RS_SYS4(SYS_rt_sigaction, SIGSEGV, NULL, &a, 8);
+	if (sig == SIGSEGV || *mask & BIT(SIGSEGV) || a.handler == (uintptr_t)SIG_IGN)
+		RS_SYS4(SYS_rt_sigaction, SIGSEGV, &none, NULL, 8);
+	*mask &= ~BIT(SIGSEGV);
+	rs_os_clear(&info, sizeof info);
+	info.si_signo = SIGSEGV;
+	info.si_code = SI_KERNEL;
+	RS_SYS4(SYS_rt_tgsigqueueinfo, rs_os_pid(), rs_os_tid(), SIGSEGV, &info);
+}
+
+bool rs_guard_signal_move(int sig, ucontext_t *uc, uint32_t stub, bool on_stack, void (*handle)(int, siginfo_t *, void *, uint32_t))
 {
 	uint64_t sp = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
 	const char *fp = (const char *)uc->uc_mcontext.fpregs;
 	struct software s;
 	/* Who was on it is a handler of ours that was interrupted. */
 	if (!rs_guard_stack_has((uintptr_t)uc) || rs_guard_stack_has(sp) || !fp)
-		return;
+		return false;
 	rs_os_copy(&s, fp + FP_SOFTWARE, sizeof s);
-	uint64_t bytes = s.magic == FP_MAGIC ? s.extended : FP_HEADER, to = (sp - RED_ZONE - bytes) & -64ull;
-	struct frame *f = (struct frame *)(((to - sizeof *f) & -16ull) - 8);
+	struct rs_guard_frame to = {.bytes = sizeof(struct frame), .fp_bytes = s.magic == FP_MAGIC ? s.extended : FP_HEADER};
+	if (!rs_guard_stack_enters(sp - RED_ZONE, on_stack, &to)) {
+		no_room(sig, uc);
+		return true;
+	}
+	struct frame *f = (struct frame *)to.at;
 	ucontext_t *moved = (ucontext_t *)f->uc;
 	rs_os_copy(f, (const char *)uc - offsetof(struct frame, uc), sizeof *f);
-	rs_os_copy((void *)to, fp, bytes);
-	moved->uc_mcontext.fpregs = (void *)to;
+	rs_os_copy((void *)to.fp, fp, to.fp_bytes);
+	moved->uc_mcontext.fpregs = (void *)to.fp;
 	rs_guard_stack_show(&moved->uc_stack);
 	go_on(f, sig, stub, handle);
 }
@@ -475,34 +500,15 @@ bool rs_guard_signal_arrives(const greg_t *g)
 	return rs_signal_at_stub(pc) || pc - (uintptr_t)__start_rs_arrives < (uintptr_t)__stop_rs_arrives - (uintptr_t)__start_rs_arrives;
 }
 
-/* On a stack that is too small for a stop's frame, where the kernel would end the process. */
-static bool on_cramped(const ucontext_t *uc)
+void rs_guard_signal_begins(struct rs_guard_half *h, ucontext_t *uc)
 {
-	const char *fp = (const char *)uc->uc_mcontext.fpregs;
-	struct software s;
-	if ((uint64_t)uc - rs_guard_alt.lo >= rs_guard_alt.size || !fp)
-		return false;
-	rs_os_copy(&s, fp + FP_SOFTWARE, sizeof s);
-	return cramped(rs_guard_alt.size, s.magic == FP_MAGIC ? s.bytes : FP_HEADER);
-}
-
-void rs_guard_signal_begins(struct rs_guard_half *h, const ucontext_t *uc)
-{
+	rs_guard_stack_began(uc);
 	struct rs_guard_log *t = waiting && rs_guard_mode() == RS_GUARD_RECORD ? rs_guard_self() : NULL;
 	if (!t || rs_os_tid() != t->tid)
 		return;
-	h->cramped = on_cramped(uc);
-	if (h->cramped) {
-		const uint64_t stop = BIT(RS_WORLD_SIGNAL);
-		RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &stop, NULL, 8);
-		t->outside_why = RS_GUARD_LOST_SIGNAL;
-		STORE(t->outside, t->outside + 1);
-		rs_guard_lost(RS_GUARD_LOST_SIGNAL);
-	}
 	if (!t->inner && t->state == RS_GUARD_RUNS)
 		return;
-	bool small = h->cramped;
-	*h = (struct rs_guard_half){t->sp, t->pending, t->vdso_sp, t->wait, t->inner, t->state, t->vdso_number, true, !t->half, small};
+	*h = (struct rs_guard_half){t->sp, t->pending, t->vdso_sp, t->wait, t->inner, t->state, t->vdso_number, true, !t->half};
 	/* A checkpoint may come between any two of these, but where it finds the thread within an act. */
 	if (h->outermost)
 		STORE(t->half, (uintptr_t)h);
@@ -532,7 +538,8 @@ bool rs_guard_signals_half(void)
 			if (!w->tid || t->tid != w->tid || !t->half)
 				continue;
 			const greg_t *g = rs_guard_stopped_at(w);
-			if ((g ? (uint64_t)g[REG_RSP] : t->sp) - t->half < STACK)
+			uint64_t sp = g ? (uint64_t)g[REG_RSP] : t->sp;
+			if (sp - t->half < STACK || (t->half - t->alt_lo < t->alt_size && sp - t->alt_lo > t->alt_size && !rs_guard_stack_has(sp)))
 				t->half = 0;
 			is |= t->half != 0;
 		}
@@ -541,18 +548,12 @@ bool rs_guard_signals_half(void)
 
 void rs_guard_signal_over(ucontext_t *uc, const struct rs_guard_half *h)
 {
-	/* Signals stay blocked while an epoch is executed again, and the alternate stack may be a watch's. */
+	rs_guard_stack_over(uc);
+	/* Signals stay blocked while an epoch is executed again. */
 	struct rs_guard_log *t = waiting && rs_guard_mode() ? rs_guard_self() : NULL;
 	if (!t || rs_os_tid() != t->tid)
 		return;
-	if (h->cramped && t->outside) {
-		STORE(t->outside, t->outside - 1);
-		if (!t->outside)
-			rs_guard_poke_soon();
-	}
 	if (rs_guard_mode() == RS_GUARD_RECORD) {
-		if (uc->uc_stack.ss_flags & SS_DISABLE)
-			uc->uc_stack = rs_guard_stack_of(t);
 		/* rt_sigreturn sets a mask that may have them blocked: the kernel decides again. */
 		set_mask(~0ull);
 		while (t->signals && send_again(t, &of(t)->signal[0].info) >= 0)
@@ -561,10 +562,8 @@ void rs_guard_signal_over(ucontext_t *uc, const struct rs_guard_half *h)
 			rest(t, h);
 		return;
 	}
-	if (rs_guard_mode() != RS_GUARD_REPLAY)
-		return;
-	uc->uc_sigmask.__val[0] = mask_now();
-	RS_SYS2(SYS_sigaltstack, NULL, &uc->uc_stack);
+	if (rs_guard_mode() == RS_GUARD_REPLAY)
+		uc->uc_sigmask.__val[0] = mask_now();
 }
 
 /* --- calls that it interrupted ---------------------------------------------------------------------------------------------------- */

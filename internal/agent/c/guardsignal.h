@@ -13,8 +13,8 @@ long rs_guard_signals_begin(void) RS_HIDDEN;
 
 /* signal.c, when the kernel has delivered a signal to the stub at `entry`: true: the handler is not to run now. has_info: the kernel has written *info. on_stack: the program asked for SA_ONSTACK. */
 bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info, bool on_stack) RS_HIDDEN;
-/* False, where it is to run: on an alternate stack of ours it does not return: handle is called with a frame where the kernel would have made one without that. */
-void rs_guard_signal_move(int sig, ucontext_t *uc, uint32_t stub, void (*handle)(int sig, siginfo_t *info, void *context, uint32_t stub)) RS_HIDDEN;
+/* False, where it is to run: on an alternate stack of ours it does not return: handle is called with a frame where the kernel would have made one without that. Returns true where the kernel would have found no room: SIGSEGV comes, and the handler is not to run. */
+bool rs_guard_signal_move(int sig, ucontext_t *uc, uint32_t stub, bool on_stack, void (*handle)(int sig, siginfo_t *info, void *context, uint32_t stub)) RS_HIDDEN;
 /* signal.c: SA_ONSTACK is to be taken from actions for which the program did not ask for it. */
 void rs_signal_own_stacks(void) RS_HIDDEN;
 /* signal.c: a stub begins there, or goes on to its handler. */
@@ -30,10 +30,9 @@ struct rs_guard_half {
 	uint32_t *wait;
 	uint32_t inner, state, vdso_number;
 	bool is, outermost;
-	bool cramped;              /* on an alternate stack with no room for a stop: none comes, and the thread is outside */
 };
 /* signal.c, before the handler; and when it has returned. */
-void rs_guard_signal_begins(struct rs_guard_half *h, const ucontext_t *uc) RS_HIDDEN;
+void rs_guard_signal_begins(struct rs_guard_half *h, ucontext_t *uc) RS_HIDDEN;
 void rs_guard_signal_over(ucontext_t *uc, const struct rs_guard_half *h) RS_HIDDEN;
 /* Coordinator, world stopped, before an epoch: there is such a thread. Whose handler has left by a jump is not. */
 bool rs_guard_signals_half(void) RS_HIDDEN;

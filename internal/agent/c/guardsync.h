@@ -19,6 +19,7 @@ extern __thread char *rs_guard_below __attribute__((tls_model("initial-exec"), v
 /* The program's alternate stack of the calling thread (guardstack.c); size 0: it has none. */
 struct rs_guard_alt { uint64_t lo, size; };
 extern __thread struct rs_guard_alt rs_guard_alt __attribute__((tls_model("initial-exec"), visibility("hidden")));
+static inline bool rs_guard_alt_has(uintptr_t p) { return p - rs_guard_alt.lo < rs_guard_alt.size; }
 /* to: n bytes below the stack pointer, but not below the alternate stack that the thread is on, or has just left by its end: what is there is not its stack. rcx: how many words. a and b are changed, and the flags. p: % or %%. */
 #define RS_BELOW_(p, n, to, a, b) "leaq -" n "(" p "rsp), " to "\n\tmovq rs_guard_alt@gottpoff(" p "rip), " a "\n\tmovq " p "rsp, " b "\n\tsubq " p "fs:(" a "), " b "\n\tcmpq " p "fs:8(" a "), " b "\n\tjae 76f\n\t" \
 	"cmpq $" n ", " b "\n\tjae 77f\n\tmovq " p "fs:(" a "), " to "\n\tjmp 77f\n76:\taddq $4096, " b "\n\tjnc 77f\n\tmovq " p "rsp, " to "\n77:\tmovq " p "rsp, " p "rcx\n\tsubq " to ", " p "rcx\n\tshrq $3, " p "rcx\n\t"

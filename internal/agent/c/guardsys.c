@@ -641,8 +641,8 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 	if (bytes < sizeof *e || e->check != check(c)) {
 		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, check(c));
 	} else if (c->number == SYS_sigaltstack) {
-		bool watched = rs_guard_watch_altstack(c, result);
-		c->result = watched ? result : rs_guard_stack_call(c);
+		bool watched = !rs_guard_stack_taken() && rs_guard_watch_altstack(c, result);
+		c->result = watched ? result : rs_guard_stack_call(c, result == 0);
 		if (watched && result == 0 && c->arg[0])
 			rs_guard_stack_is((const stack_t *)c->arg[0]);
 		if (c->result != result)
@@ -743,7 +743,7 @@ static bool alternate(struct rs_guard_log *t, struct rs_call *c)
 	c->guard_room = c->guard_file = 0;
 	c->guard_offset = 0;
 	c->guard_class = RS_GUARD_REPEATABLE;
-	c->result = rs_guard_stack_call(c);
+	c->result = rs_guard_stack_call(c, false);
 	if (t) {
 		write_down(t, c);
 		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);

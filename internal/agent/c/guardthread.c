@@ -7,6 +7,7 @@
  * Ground rules: guard.h's; general registers only. */
 #include "guardthread.h"
 #include "guardepoch.h"
+#include "guardrseq.h"
 #include "guardsync.h"
 #include "guardsys.h"
 #include "real.h"
@@ -18,7 +19,6 @@
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 
-enum { RSEQ = 334, RSEQ_BYTES = 32, RSEQ_GIVE_UP = 1, RSEQ_SIGNATURE = 0x53053053 }; /* glibc's */
 /* KEPT: natively they would be gone: programs count threads, and have limits. */
 enum { BIRTHS = 128, KEPT = 32, CLEARED = 24 << 10, SLICE_MS = 50, LOCK_MS = 1000 };
 
@@ -246,11 +246,11 @@ static bool no_robust(void)
 /* The thread has no rseq area, or glibc's. Nobody but the kernel knows of one that the program registers itself (tcmalloc, where glibc is told to leave it: glibc.pthread.rseq=0): it is written to when its memory may be gone, and the kernel kills for that. */
 static bool no_other_rseq(const struct rs_guard_log *t)
 {
-	long r = RS_SYS4(RSEQ, threads->nobodys, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
+	long r = RS_SYS4(RS_RSEQ, threads->nobodys, sizeof threads->nobodys, 0, RS_RSEQ_SIGNATURE);
 	if (r == 0)
-		RS_SYS4(RSEQ, threads->nobodys, RSEQ_BYTES, RSEQ_GIVE_UP, RSEQ_SIGNATURE);
+		RS_SYS4(RS_RSEQ, threads->nobodys, sizeof threads->nobodys, RS_RSEQ_GIVE_UP, RS_RSEQ_SIGNATURE);
 	/* There is another one: is it that? */
-	return r != -EINVAL || (threads->rseq_size && RS_SYS4(RSEQ, t->handle + threads->rseq_offset, RSEQ_BYTES, 0, RSEQ_SIGNATURE) == -EBUSY);
+	return r != -EINVAL || (threads->rseq_size && RS_SYS4(RS_RSEQ, t->handle + threads->rseq_offset, rs_rseq_bytes, 0, RS_RSEQ_SIGNATURE) == -EBUSY);
 }
 
 /* On a stack of ours. */
@@ -262,7 +262,7 @@ static __attribute__((noreturn, used)) void keep(struct rs_guard_log *t)
 	RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, 8);
 	RS_SYS2(SYS_sigaltstack, &none, NULL);
 	if (threads->rseq_size)
-		RS_SYS4(RSEQ, t->handle + threads->rseq_offset, RSEQ_BYTES, RSEQ_GIVE_UP, RSEQ_SIGNATURE);
+		RS_SYS4(RS_RSEQ, t->handle + threads->rseq_offset, rs_rseq_bytes, RS_RSEQ_GIVE_UP, RS_RSEQ_SIGNATURE);
 	STORE(t->gave_up, 1);
 	RS_SYS1(SYS_set_tid_address, 0);
 	/* The stack may be another thread's: what this one's calls left there is the same in both. Further down glibc has given it back to the kernel. */

@@ -342,12 +342,11 @@ bool rs_guard_watch_altstack(const struct rs_call *c, long result)
 	if (!t || result < 0)
 		return t != NULL;
 	stack_t was = t->alternate;
-	rs_guard_stack_show(&was);
 	uintptr_t sp = (uintptr_t)c + RS_CALL_FRAME;
 	bool on = was.ss_size && sp > (uintptr_t)was.ss_sp && sp - (uintptr_t)was.ss_sp <= was.ss_size;
 	if (new && new->ss_flags & SS_DISABLE)
-		t->alternate = rs_guard_stack_of(rs_guard_self());
-	else if (new && rs_guard_stack_set())
+		t->alternate = (stack_t){.ss_flags = SS_DISABLE};
+	else if (new)
 		t->alternate = (stack_t){.ss_sp = new->ss_sp, .ss_flags = new->ss_flags, .ss_size = new->ss_size};
 	if (old) {
 		rs_os_clear(old, sizeof *old); /* its padding too, as the kernel does */

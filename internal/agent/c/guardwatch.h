@@ -103,6 +103,6 @@ bool rs_guard_watch_debug(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
 /* The call's result is copied to the program's memory, or the kernel wrote it there. */
 void rs_guard_watch_put(const struct rs_call *c, void *to, const void *from, size_t n) RS_HIDDEN;
 void rs_guard_watch_wrote(const struct rs_call *c, const void *p, size_t n) RS_HIDDEN;
-/* sigaltstack, while the thread's is ours: as the kernel would have answered. False: it is to be made. */
+/* sigaltstack, while the thread's is the watch's, where it has no other of ours: as the kernel would have answered. False: it is to be made. */
 bool rs_guard_watch_altstack(const struct rs_call *c, long result) RS_HIDDEN;
 #endif

@@ -111,8 +111,10 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 	t = rs_config.all ? rs_self() : NULL;
 	if (t)
 		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
-	if (RS_UNLIKELY(rs_guard_on))
+	if (RS_UNLIKELY(rs_guard_on)) {
 		rs_guard_signal_over(context, &half);
+		RS_CLEAR_BELOW(512); /* of an alternate stack this stays */
+	}
 }
 
 RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context, uint32_t stub)
@@ -122,7 +124,8 @@ RS_GUARD_ARRIVES void rs_signal_handler(int sig, siginfo_t *info, void *context,
 		uintptr_t key = handlers[stub];
 		if (rs_guard_signal(sig, info, context, (uintptr_t)rs_signal_stubs + stub * STUB_BYTES, key & HAS_INFO, key & ON_STACK))
 			return;
-		rs_guard_signal_move(sig, context, stub, handle);
+		if (rs_guard_signal_move(sig, context, stub, key & ON_STACK, handle))
+			return;
 		FORGET_BELOW();
 	}
 	handle(sig, info, context, stub);

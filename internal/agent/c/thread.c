@@ -182,7 +182,7 @@ bool rs_left_behind(struct rs_thread *t, uintptr_t mark, bool look_for_handler)
 	if (sp <= mark && (!look_for_handler || mark - sp > 256 << 10))
 		return false;
 	stack_t alternate;
-	if (RS_SYS2(SYS_sigaltstack, 0, &alternate) < 0 || alternate.ss_flags & SS_ONSTACK)
+	if (RS_SYS2(SYS_sigaltstack, 0, &alternate) < 0 || alternate.ss_flags & SS_ONSTACK || rs_guard_alt_has(sp))
 		return false;
 	enum { RSP, RIP, FLAGS, CS }; /* neighbours in the kernel's struct sigcontext */
 	for (const uint64_t *p = (const uint64_t *)(sp & -8ul); (uintptr_t)(p + 4) < mark; p++)

@@ -6,6 +6,8 @@
 #include "patch.h"
 #include "calls.h"
 #include "guardpage.h"
+#include "guardsignal.h"
+#include "guardstack.h"
 #include "guardstep.h"
 #include "guardwatch.h"
 #include "share.h"
@@ -144,9 +146,16 @@ static void deliver(siginfo_t *info, ucontext_t *uc)
 	uc->uc_sigmask.__val[0] &= ~(unsigned long)TRAP_BIT;
 }
 
+static void delivered(int sig, siginfo_t *info, void *context, uint32_t unused)
+{
+	(void)sig, (void)unused;
+	rs_guard_stack_began(context);
+	deliver(info, context);
+	rs_guard_stack_over(context);
+}
+
 static void handler(int sig, siginfo_t *info, void *context)
 {
-	(void)sig;
 	ucontext_t *uc = context;
 	greg_t *g = uc->uc_mcontext.gregs;
 	uintptr_t to = info->si_code == SI_KERNEL ? destination((uintptr_t)g[REG_RIP] - 1) : 0;
@@ -164,8 +173,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 		return;
 	else if (rs_share_on && rs_share_stepped(info, uc))
 		return;
-	else if (info->si_code != TRAP_TRACE || !rs_patch_midway((uintptr_t)g[REG_RIP]))
-		deliver(info, uc);
+	else if ((info->si_code != TRAP_TRACE || !rs_patch_midway((uintptr_t)g[REG_RIP])) && !rs_guard_signal_move(sig, uc, 0, own.sa_flags & SA_ONSTACK, delivered))
+		delivered(sig, info, uc, 0);
 }
 
 static struct rs_kernel_action libcs; /* as libc installs a handler: with its own place to return to */

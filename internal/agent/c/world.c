@@ -1,15 +1,17 @@
 /* world.c: stops all threads of the process and lets them go. See world.h, and guard.h for the ground rules.
  *
- * A thread comes to its stop by a signal, wherever it is. The kernel writes its registers, with all of XSAVE, in a frame on the thread's stack (the program's alternate one where it has set one, as every signal may); our
+ * A thread comes to its stop by a signal, wherever it is. The kernel writes its registers, with all of XSAVE, in a frame on an alternate stack of ours (guardstack.h; where a thread has none, on its own); our
  * handler changes to a stack of ours and waits there. Whoever runs in the handler has all signals blocked. The list of threads is the kernel's (/proc/self/task), read again until nobody new is in it: a
  * thread that is being made appears there before its maker comes to its stop. */
 #include "world.h"
+#include "guardrseq.h"
 #include "guardsignal.h"
 #include "guardsys.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stddef.h>
+#include <sys/stat.h>
 
 #ifndef SA_RESTORER
 #define SA_RESTORER 0x04000000u
@@ -19,9 +21,6 @@ enum { STACK = 24u << 10 };
 enum { FP_MAGIC = 0x46505853, FP_SOFTWARE = 464, FP_LEGACY = 512 };
 #define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
 
-/* glibc's. */
-enum { SYS_RSEQ = 334, RSEQ_BYTES = 32, RSEQ_UNREGISTER = 1, RSEQ_SIGNATURE = 0x53053053 };
-
 struct action { uintptr_t handler; uint64_t flags; uintptr_t restorer; uint64_t mask; };
 
 static struct world {
@@ -29,7 +28,7 @@ static struct world {
 	uint32_t count;
 	uint32_t number;           /* of the stop: every signal carries it, so that a late one is known */
 	uint32_t arrived;          /* futex: raised by each thread that comes to its stop */
-	uint32_t round;
+	uint32_t round, named;     /* so many names the last list had */
 	uint32_t pid, own;
 	bool workers;              /* the last stop saw tasks that it does not wait for */
 	bool leader_gone;          /* the first thread has ended while others live: /proc lists it as long as they do */
@@ -149,7 +148,7 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 	/* Of an unborn thread the number becomes that of later stops. */
 	while (((state = __atomic_load_n(&t->state, __ATOMIC_ACQUIRE)) & 3) == RS_WORLD_STOPPED) {
 		if (__atomic_load_n(&t->shed, __ATOMIC_ACQUIRE)) {
-			RS_SYS4(SYS_RSEQ, t->rseq, RSEQ_BYTES, RSEQ_UNREGISTER, RSEQ_SIGNATURE);
+			RS_SYS4(RS_RSEQ, t->rseq, rs_rseq_bytes, RS_RSEQ_GIVE_UP, RS_RSEQ_SIGNATURE);
 			__atomic_store_n(&t->shed, 0, __ATOMIC_RELEASE);
 		}
 		RS_SYS4(SYS_futex, &t->state, FUTEX_WAIT_PRIVATE, state, NULL);
@@ -163,7 +162,7 @@ void *rs_world_stopped(struct rs_world_thread *t, ucontext_t *uc)
 		/* What is so already is refused, or does nothing. */
 		RS_SYS1(SYS_set_tid_address, t->clear_tid);
 		if (t->rseq)
-			RS_SYS4(SYS_RSEQ, t->rseq, RSEQ_BYTES, 0, RSEQ_SIGNATURE);
+			RS_SYS4(RS_RSEQ, t->rseq, rs_rseq_bytes, 0, RS_RSEQ_SIGNATURE);
 		t->restore = false;
 	}
 	drop_again(number);
@@ -285,6 +284,7 @@ static bool is_worker(uint32_t tid)
 static long listed(void *arg, uint32_t tid)
 {
 	uint32_t *fresh = arg;
+	world->named++;
 	if (tid == world->own || (tid == world->pid && world->leader_gone))
 		return 0;
 	struct rs_world_thread *t = known(tid);
@@ -358,18 +358,26 @@ long rs_world_own_action(void)
 	return RS_SYS4(SYS_rt_sigaction, RS_WORLD_SIGNAL, &ours, NULL, 8);
 }
 
+/* While threads end the kernel's list may leave out one that lives (one of 30,000); the number of the directory's links is that of threads. */
+static bool all_named(void)
+{
+	struct stat s;
+	return RS_SYS2(SYS_fstat, world->task, &s) < 0 || s.st_nlink <= 2ull + world->named;
+}
+
 /* Called all who are there, and waited for them: 0 when a list has nobody new. */
 static long gather(uint64_t until)
 {
-	enum { ROUNDS = 64 };
+	enum { ROUNDS = 64, LINKED = 8 /* not each /proc counts so */ };
 	for (uint32_t rounds = 0;; rounds++) {
 		uint32_t fresh = 0;
 		world->round++;
+		world->named = 0;
 		long r = rs_guard_numbers(world->task, listed, &fresh);
 		if (r < 0)
 			return r;
 		for (uint32_t i = 0; i < world->count; i++)
-			if (world->thread[i]->tid && world->thread[i]->listed != world->round)
+			if (world->thread[i]->tid && world->thread[i]->listed != world->round && rs_world_ended(world->thread[i]->tid))
 				forget(world->thread[i]);
 		uint32_t seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST);
 		for (uint64_t looked = now_ns(); missing(false); seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST)) {
@@ -389,7 +397,7 @@ static long gather(uint64_t until)
 					return r;
 			}
 		}
-		if (!fresh)
+		if (!fresh && (all_named() || rounds > LINKED))
 			return 0;
 		if (rounds > ROUNDS && now_ns() > until)
 			return -EBUSY; /* some have ended, and a debugger keeps them in the list */

@@ -1,8 +1,9 @@
-// A handler that guard cannot have wait, and that is longer than an epoch, finds its thread within a lock or within a wait, and takes locks of its own. Prints sums that are the same in each run. Argument: act; wait; jump, out of the handler.
+// A handler that guard cannot have wait, and that is longer than an epoch, finds its thread within a lock or within a wait, and takes locks of its own. Prints sums that are the same in each run. Argument: act; wait; jump, out of the handler; leap, from an alternate stack.
 #include <pthread.h>
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,7 +69,11 @@ int main(int argc, char **argv)
 		pthread_mutex_init(&mutex[i], NULL);
 	sem_init(&wanted, 0, 0);
 	sem_init(&done, 0, 0);
-	jumps = strcmp(arg.what, "jump") == 0;
+	bool leaps = strcmp(arg.what, "leap") == 0;
+	static char alternate[1 << 16];
+	if (leaps && sigaltstack(&(stack_t){.ss_sp = alternate, .ss_size = sizeof alternate}, NULL) == 0)
+		act.sa_flags |= SA_ONSTACK;
+	jumps = leaps || strcmp(arg.what, "jump") == 0;
 	if (pipe(full) < 0)
 		return 2;
 	sigaction(SIGVTALRM, &act, NULL);

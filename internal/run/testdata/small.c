@@ -12,7 +12,7 @@
 
 enum { BELOW = 32 << 10, TIMES = 400 };
 static char kind;
-static volatile int handled, sink;
+static volatile int handled, sink, sum;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void handler(int sig)
@@ -34,7 +34,7 @@ static void *other(void *unused)
 {
 	for (int i = 0; i < TIMES; i++) {
 		pthread_mutex_lock(&lock);
-		sink++;
+		sum++;
 		pthread_mutex_unlock(&lock);
 		usleep(200);
 	}
