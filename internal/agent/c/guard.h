@@ -65,6 +65,10 @@ struct rs_call;
 /* Before a call that waits, and behind it (or where it is left, to be made anew): what is left of its wait is written to the program's memory only where natively it would be. */
 void rs_guard_call_lend(const struct rs_guard_log *t, struct rs_call *c) RS_HIDDEN;
 void rs_guard_call_take_back(struct rs_call *c) RS_HIDDEN;
+/* Coordinator, world stopped at a recording's end: the thread with these registers is in poll, or about to be: what it polls. _unpoll, there and at the re-execution's end: nothing has come of it yet. */
+struct rs_guard_polled { uint64_t at, n; };
+void rs_guard_call_polls(const greg_t *g, struct rs_guard_polled *p) RS_HIDDEN;
+void rs_guard_call_unpoll(const struct rs_guard_polled *p) RS_HIDDEN;
 /* On the thread, in a handler of ours that is no stop: as if its signal had not come. A timeout begins anew. */
 void rs_guard_call_unbroken(struct rs_guard_rest *rest, ucontext_t *uc) RS_HIDDEN;
 /* A thread has come to its stop in uc: a call that returned how many bytes it had moved is about to be made, in uc, for the rest. */

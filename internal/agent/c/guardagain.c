@@ -241,6 +241,9 @@ static long compare(void)
 	const uint64_t *left;
 	unsigned n = 0, lefts = rs_checkpoint_left(&left);
 	uintptr_t lo, hi;
+	for (uint32_t i = 0; i < w->logs; i++)
+		if (rs_guard_log(i)->tid)
+			rs_guard_call_unpoll(&rs_guard_log(i)->polled);
 	rs_guard_log_own(&lo, &hi);
 	skip[2 * n] = lo, skip[2 * n++ + 1] = hi;
 	skip[2 * n] = w->loader[0], skip[2 * n++ + 1] = w->loader[1];
@@ -293,6 +296,16 @@ void rs_guard_let_go(void)
 static long keep_end(void)
 {
 	struct rs_world_thread *t;
+	for (uint32_t i = 0; (t = rs_world_thread(i)); i++) {
+		struct rs_guard_log *log = t->tid ? log_of(t->tid) : NULL;
+		const greg_t *g = log ? rs_guard_stopped_at(t) : NULL;
+		if (log)
+			log->polled.n = 0;
+		if (g && state_of(log) == RS_GUARD_IN_CALL) {
+			rs_guard_call_polls(g, &log->polled);
+			rs_guard_call_unpoll(&log->polled);
+		}
+	}
 	long r = rs_checkpoint_end_keep();
 	for (uint32_t i = 0; r == 0 && (t = rs_world_thread(i)); i++)
 		if (t->tid)

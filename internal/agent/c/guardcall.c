@@ -208,7 +208,22 @@ static bool descriptor(int32_t fd, short events)
 	return RS_SYS5(SYS_ppoll, &p, 1, &now, NULL, 8) == 1;
 }
 
-/* On copies: it overwrites its sets. */
+/* On copies: the kernel writes what came of it, and the program is told that by its own call. */
+static bool polled(uint64_t at, uint64_t n)
+{
+	enum { AT_ONCE = 64 };
+	struct pollfd some[AT_ONCE];
+	const struct timespec now = {0};
+	for (uint64_t k; n; n -= k, at += k * sizeof *some) {
+		k = n < AT_ONCE ? n : AT_ONCE;
+		if (!fetch(some, at, k * sizeof *some))
+			return false;
+		if (RS_SYS5(SYS_ppoll, some, k, &now, NULL, 8) > 0)
+			return true;
+	}
+	return false;
+}
+
 static bool selected(const struct rs_guard_call *c)
 {
 	enum { MOST = 1024, WORD = 64 };
@@ -228,7 +243,6 @@ static bool selected(const struct rs_guard_call *c)
 /* The call, which the signal of a stop has taken out of its wait, would come back at once if it were made now: what it waited for has come. Made again, it says so, whatever signal came behind that; one that came before does natively have it fail (EINTR) or not, as the thread is scheduled. */
 static bool would_return(const struct rs_guard_call *c)
 {
-	const struct timespec now = {0};
 	uint64_t set = 0, waits = 0;
 	unsigned i = 0;
 	if (c->timeout != UINT64_MAX && now_ns() - c->since >= c->timeout)
@@ -241,7 +255,7 @@ static bool would_return(const struct rs_guard_call *c)
 	case WRITABLE:
 		return descriptor((int32_t)c->arg[0], POLLOUT);
 	case POLLED:
-		return RS_SYS5(SYS_ppoll, c->arg[0], (uint32_t)c->arg[1], &now, NULL, 8) > 0;
+		return polled(c->arg[0], (uint32_t)c->arg[1]);
 	case SELECTED:
 		return selected(c);
 	case SIGNALLED:
@@ -464,6 +478,33 @@ void rs_guard_call_take_back(struct rs_call *c)
 		*(struct timespec *)to = c->left_now;
 	else if (!always)
 		c->result = -EFAULT; /* of the others the kernel says nothing, too */
+}
+
+/* --- what came of a poll ------------------------------------------------------------------------------------------------------------ */
+
+/* Whoever comes out of poll has it written, also by a stop, and so in the recording alone: a program that polls the same places again had there what came of the call before. Who stands before it in the re-execution has made no call. */
+void rs_guard_call_polls(const greg_t *g, struct rs_guard_polled *p)
+{
+	const struct rs_call *h = (const struct rs_call *)g[REG_RSP];
+	uintptr_t pc = (uintptr_t)g[REG_RIP];
+	p->n = 0;
+	if (rs_hook_at_call(pc) && (h->number == SYS_poll || h->number == SYS_ppoll))
+		p->at = h->arg[0], p->n = (uint32_t)h->arg[1];
+}
+
+/* By the kernel, which knows whether it is there. */
+void rs_guard_call_unpoll(const struct rs_guard_polled *p)
+{
+	enum { AT_ONCE = 64 };
+	static const short nothing[AT_ONCE];
+	const struct iovec from = {(void *)nothing, sizeof nothing};
+	struct iovec to[AT_ONCE];
+	for (uint64_t i = 0, k; i < p->n; i += k) {
+		for (k = 0; k < AT_ONCE && i + k < p->n; k++)
+			to[k] = (struct iovec){(char *)p->at + (i + k) * sizeof(struct pollfd) + offsetof(struct pollfd, revents), sizeof(short)};
+		if (RS_SYS6(SYS_process_vm_writev, rs_os_pid(), &from, 1, to, k, 0) != (long)(k * sizeof(short)))
+			break;
+	}
 }
 
 /* The call behind which the registers are, with an EINTR. */

@@ -25,7 +25,7 @@
  * are sent, the result those that came. LENGTH: as many bytes as the socklen_t says to which argument `by` points. BITS: a bit for each of what argument `by` counts, by
  * whole words. POLLFDS: `by` counts them. SENT: the lengths in mmsghdrs. IOCTL, FCNTL, PRCTL: as argument `by`, the command, says. */
 enum what { NOTHING, SIZED, COUNTED, RETURNED, STRING, VECTOR, MESSAGE, MESSAGES, LENGTH, BITS, POLLFDS, SENT, IOCTL, FCNTL, PRCTL };
-/* RAW: written, but libc's function of that name keeps it from its caller, or nobody but `guard` asks. SHORT: so, by a call that is interrupted, and without RAW only then. */
+/* RAW: written, but libc's function of that name keeps it from its caller, or nobody but `guard` asks. SHORT: by a call that is interrupted, too; with neither WRITES nor RAW only then. */
 enum { READS = 1, WRITES = 2, BOTH = 3, RAW = 4, SHORT = 8 };
 enum { MOST = 4, ROWS = 512, MOST_BYTES = 0x7ffff000 }; /* of one call: MAX_RW_COUNT */
 struct memory { uint8_t how, what, arg, by; uint16_t size; };
@@ -36,7 +36,7 @@ struct memory { uint8_t how, what, arg, by; uint16_t size; };
 #define OUT_EACH(arg, size) {WRITES, RETURNED, arg, 0, size}
 #define PATH(arg) {READS, STRING, arg, 0, 0}
 #define FDS(arg) {BOTH, BITS, arg, 0, 0}
-#define POLLED(arg, by) {BOTH, POLLFDS, arg, by, 0}
+#define POLLED(arg, by) {BOTH | SHORT, POLLFDS, arg, by, 0}
 #define ADDRESS(arg, by) {WRITES, LENGTH, arg, by, sizeof(struct sockaddr_storage)}
 #define RAW_OUT(arg, size) {RAW, SIZED, arg, 0, size}
 #define RAW_OUT_OF(arg, what, by) {RAW, what, arg, by, 1}
