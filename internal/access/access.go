@@ -283,12 +283,13 @@ type Teller struct {
 	itself []string       // modules that tell their accesses themselves
 	// by build ID: Image.AtomicStores, which takes long where there is much debug information
 	stores map[string][]image.AtomicStore
+	scopes map[string]scope             // likewise, by build ID and path: a fault waits for it
 	vptrs  map[string]map[uint64]uint64 // of what is shared: by build ID and path, by link-time address, the data of stores of vptrs
 }
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
 func New(races bool) *Teller {
-	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}}
+	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}, scopes: map[string]scope{}}
 }
 
 // Start is the engine.Client's.
