@@ -23,10 +23,10 @@ type watch struct {
 	opts *Options
 	sess *agent.Session
 
-	accesses *access.Teller  // nil: they are not looked at
+	accesses *access.Teller      // nil: they are not looked at
 	patched  func() engine.Stats // with accesses
-	live     map[uint64]bool // processes; true: it has been put down
-	halted   bool            // by HaltOnFirst
+	live     map[uint64]bool     // processes; true: it has been put down
+	halted   bool                // by HaltOnFirst
 	hang     hang
 	events   uint64
 	crashes  int // that agents have told of
