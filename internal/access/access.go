@@ -287,12 +287,17 @@ type Teller struct {
 	gos    []string       // modules of Go's, which are left alone
 	// by build ID: Image.AtomicStores, which takes long where there is much debug information
 	stores map[string][]image.AtomicStore
+	scopes map[string]scope             // likewise, by build ID and path: a fault waits for it
 	vptrs  map[string]map[uint64]uint64 // of what is shared: by build ID and path, by link-time address, the data of stores of vptrs
 }
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
 func New(races bool) *Teller {
+<<<<<<< HEAD
 	return &Teller{races: races, unseen: map[string]int{}, opaque: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}}
+=======
+	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}, scopes: map[string]scope{}}
+>>>>>>> 844768e675a3a1b0a9cbbb7a1c80f522ae3ab80f
 }
 
 // Start is the engine.Client's.

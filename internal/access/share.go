@@ -148,7 +148,7 @@ func (t *Teller) sharedOne(p *engine.Process, m *engine.Module, at uint64) (patc
 		return nil, false
 	}
 	s := &sharedSite{p: p, m: m, at: at}
-	if s.data, _ = scopeOf(m).of(&in.Inst); (s.data&lanes != 0 || linked(m, &in)) && !orders(&in.Inst, s.data) {
+	if s.data, _ = t.scopeOf(m).of(&in.Inst); (s.data&lanes != 0 || linked(m, &in)) && !orders(&in.Inst, s.data) {
 		s.data = 0
 	}
 	t.mu.Lock()
@@ -158,6 +158,20 @@ func (t *Teller) sharedOne(p *engine.Process, m *engine.Module, at uint64) (patc
 	t.mu.Unlock()
 	_, err := s.compile()
 	return s, err == nil
+}
+
+func (t *Teller) scopeOf(m *engine.Module) scope {
+	key := vptrsKey(m)
+	t.mu.Lock()
+	s, known := t.scopes[key]
+	t.mu.Unlock()
+	if !known {
+		s = scopeOf(m)
+		t.mu.Lock()
+		t.scopes[key] = s
+		t.mu.Unlock()
+	}
+	return s
 }
 
 // linked says that all an instruction accesses is the loader's table of addresses, which it fills in at the first call of each function, told to nobody.

@@ -46,6 +46,7 @@ type Module struct {
 	Image   *image.Image
 
 	texts     []*text
+	bounds    [][2]uint64 // functions; nil: nobody has asked for one
 	undecoded uint64
 	learnt    bool
 	cache     *cache.Dir

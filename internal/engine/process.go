@@ -641,7 +641,11 @@ func (p *Process) site(at uint64) error {
 	if !ok {
 		return unix.ENOENT
 	}
-	return p.Change(m, []patch.Site{{At: at, Recipe: r}}, nil)
+	s := patch.Site{At: at, Recipe: r}
+	if err := p.along(m, s); err != nil || m.patch(at) != nil {
+		return err
+	}
+	return p.Change(m, []patch.Site{s}, nil)
 }
 
 // Change patches instructions of a module, and takes the patches of others away: all or nothing. A site in both is given the new recipe.

@@ -139,7 +139,7 @@ func Run(o Options) (exit int, err error) {
 		}
 		eng := engine.New(engine.Options{Client: w.accesses, Calls: x86.PushReturn, CodeBytes: engine.Whole, Orders: true, Warn: w.Warn})
 		defer eng.Close()
-		with.Patcher, w.partly = eng, eng.Partly
+		with.Patcher, w.partly, w.patched = eng, eng.Partly, eng.Stats
 	}
 	if o.Epochs.On {
 		opts := engine.Options{Client: &hook.Locking{Code: !o.Epochs.Races /* which needs it as its file has it */, Left: w.Warn}, Warn: w.Warn}

@@ -44,8 +44,11 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 			s.Stats = append(s.Stats, report.Stat{Name: "races, taken for ordered", Value: fmt.Sprint(st.RaceAmnesties)},
 				report.Stat{Name: "races, pages forgotten", Value: fmt.Sprint(st.RaceEvicted)})
 			if w.opts.Shared {
+				p := w.patched()
 				s.Stats = append(s.Stats, report.Stat{Name: "shared memory, first accesses told to nobody", Value: fmt.Sprint(st.SharePardons)},
-					report.Stat{Name: "shared memory, keys taken", Value: fmt.Sprint(st.ShareKeysTaken)})
+					report.Stat{Name: "shared memory, keys taken", Value: fmt.Sprint(st.ShareKeysTaken)},
+					report.Stat{Name: "shared memory, instructions asked for", Value: fmt.Sprint(p.Requests[wire.PatchAskSite])},
+					report.Stat{Name: "shared memory, instructions patched", Value: fmt.Sprint(p.Held)})
 			}
 		}
 	}

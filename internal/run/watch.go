@@ -10,6 +10,7 @@ import (
 	"github.com/ripstop/ripstop/internal/access"
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/detect"
+	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/race"
 	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/target"
@@ -22,9 +23,10 @@ type watch struct {
 	opts *Options
 	sess *agent.Session
 
-	accesses *access.Teller  // nil: they are not looked at
-	live     map[uint64]bool // processes; true: it has been put down
-	halted   bool            // by HaltOnFirst
+	accesses *access.Teller      // nil: they are not looked at
+	patched  func() engine.Stats // with accesses
+	live     map[uint64]bool     // processes; true: it has been put down
+	halted   bool                // by HaltOnFirst
 	hang     hang
 	events   uint64
 	crashes  int // that agents have told of

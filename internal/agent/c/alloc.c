@@ -113,14 +113,15 @@ static struct rs_alloc_heap *make_heap(uint32_t id)
 static uint32_t lowest_heap = 1; /* those below are taken */
 
 /* The lowest that no thread has, or a new one. */
-static struct rs_alloc_heap *find_heap(void)
+static struct rs_alloc_heap *find_heap(bool new)
 {
 	struct rs_alloc_heap *h = NULL;
 	rs_alloc_lock(&T.lock, 0);
-	uint32_t id = lowest_heap;
+	uint32_t id = new ? T.heaps : lowest_heap;
 	while (id < T.heaps && T.heap[id]->taken)
 		id++;
-	lowest_heap = id;
+	if (!new)
+		lowest_heap = id;
 	if (id < T.heaps)
 		h = T.heap[id];
 	else if (id < HEAPS_MOST && (h = make_heap(id)) != NULL) {
@@ -142,7 +143,7 @@ struct rs_alloc_heap *rs_alloc_enter(void)
 	RS_BARRIER();
 	rs_alloc_mine = &nobody;
 	RS_BARRIER();
-	if (RS_UNLIKELY(!h->id) && !(h = find_heap())) {
+	if (RS_UNLIKELY(!h->id) && !(h = find_heap(false))) {
 		state = OUTSIDE;
 		return NULL;
 	}
@@ -158,6 +159,24 @@ void rs_alloc_leave(struct rs_alloc_heap *h)
 	rs_alloc_mine = h;
 	RS_BARRIER();
 	state = OUTSIDE;
+}
+
+uint32_t rs_alloc_common_heap;
+static struct rs_alloc_heap *common; /* under its lock, which is had before those of heaps; `taken` for good */
+static uint32_t common_lock;
+
+void *rs_alloc_common(size_t n, bool zero)
+{
+	struct rs_alloc_heap *h = V.on && !V.extra ? rs_alloc_enter() : NULL;
+	if (!h)
+		return NULL;
+	lock_word(&common_lock, true);
+	if (!common && (common = find_heap(true)))
+		__atomic_store_n(&rs_alloc_common_heap, common->id, __ATOMIC_RELAXED);
+	void *p = common ? rs_plain_alloc(common, n, 16, zero) : NULL;
+	rs_alloc_unlock(&common_lock);
+	rs_alloc_leave(h);
+	return p;
 }
 
 void rs_alloc_thread_end(void)
@@ -255,6 +274,7 @@ void rs_alloc_before_fork(void)
 {
 	if (!V.reserved || state == INSIDE)
 		return;
+	lock_to_fork(&common_lock);
 	/* Heaps first, as all do who take both. */
 	for (uint32_t id = 1;;) {
 		for (; id < __atomic_load_n(&T.heaps, __ATOMIC_ACQUIRE); id++)
@@ -291,6 +311,10 @@ void rs_alloc_after_fork(bool child)
 			struct rs_alloc_heap *h = T.heap[id];
 			torn |= fork_locked && id < fork_heaps && h->lock != FORKING;
 			h->lock = 0;
+			if (h == common) { /* nobody asks for blocks of it any more, and it may have been in the middle of something */
+				forget_blocks(h);
+				continue;
+			}
 			if (h == rs_alloc_mine || state == INSIDE) { /* which of them is this thread's and is to be had again, is not known here */
 				torn |= h != rs_alloc_mine;
 				continue;
@@ -300,7 +324,7 @@ void rs_alloc_after_fork(bool child)
 			torn |= h->taken;
 			h->taken = 0;
 		}
-		T.lock = 0;
+		T.lock = common_lock = 0;
 		fork_locked = false;
 		lowest_heap = 1;
 		rs_alloc_guard_fork(torn);
@@ -311,6 +335,7 @@ void rs_alloc_after_fork(bool child)
 		unlock_behind_fork(&T.lock);
 		for (uint32_t id = 1; id < heaps; id++)
 			unlock_behind_fork(&T.heap[id]->lock);
+		unlock_behind_fork(&common_lock);
 	}
 }
 
@@ -566,7 +591,7 @@ void *rs_alloc_realloc(void *old, size_t n)
 	return new;
 }
 
-bool rs_alloc_block_of(uintptr_t p, uintptr_t *block, size_t *size)
+RS_GENERAL bool rs_alloc_block_of(uintptr_t p, uintptr_t *block, size_t *size)
 {
 	if (!rs_alloc_has(p))
 		return false;

@@ -38,6 +38,7 @@ struct rs_alloc_source {
 	uintptr_t base, bytes; /* the range, whole chunks; 0: one is reserved */
 	uintptr_t away;        /* to where the allocator itself accesses what blocks hold (calloc, realloc's copy): the same pages, which nobody is denied */
 	bool (*not_for)(uintptr_t pc); /* whether what asks for a block is to have libc's; NULL: nobody */
+	bool (*common)(uintptr_t pc, void *fp); /* whether it is to be one of the common heap (rs_alloc_common), pc and fp as rs_stack_from has them; NULL: nobody's */
 };
 extern struct rs_alloc_source rs_alloc_source __attribute__((visibility("hidden")));
 
@@ -120,6 +121,10 @@ void rs_alloc_free_doubtful(void *p) __attribute__((visibility("hidden")));
 /* Ends the program with that text if p is for certain no block that is out. */
 void rs_alloc_doubt(void *p, const char *what) __attribute__((visibility("hidden")));
 size_t rs_alloc_usable_size(void *p) __attribute__((visibility("hidden")));
+/* A block of a heap that is no thread's, which is had under a lock; freed as any other. NULL: there is none. */
+void *rs_alloc_common(size_t n, bool zero) __attribute__((visibility("hidden")));
+/* The number of that heap; 0: nobody has asked for a block of it. */
+extern uint32_t rs_alloc_common_heap __attribute__((visibility("hidden")));
 bool rs_alloc_trim(void) __attribute__((visibility("hidden")));
 struct rs_alloc_counts { size_t held, free, huge, huge_blocks, spans; }; /* bytes committed, bytes of them free, bytes and number of runs, spans */
 void rs_alloc_count(struct rs_alloc_counts *c) __attribute__((visibility("hidden")));

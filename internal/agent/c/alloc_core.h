@@ -2,6 +2,7 @@
 #ifndef RS_ALLOC_CORE_H
 #define RS_ALLOC_CORE_H
 #include "alloc.h"
+#include "calls.h"
 #include "core.h"
 
 enum {

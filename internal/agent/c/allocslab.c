@@ -467,7 +467,7 @@ void rs_slab_dirty(uintptr_t p, size_t n)
 	dirty_pages(chunk_at(chunk_index(p)), (unsigned)(at / RS_PAGE), (unsigned)((at + n - 1) / RS_PAGE) + 1);
 }
 
-bool rs_slab_out(uintptr_t p)
+RS_GENERAL bool rs_slab_out(uintptr_t p)
 {
 	uint32_t unit = unit_index(p);
 	unsigned word = __atomic_load_n(&V.unit[unit], __ATOMIC_RELAXED), class = (word & 0xff) - 1;

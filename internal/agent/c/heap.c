@@ -13,6 +13,7 @@
  * malloc past us: then tombstones are not believed.
  */
 #include "alloc.h"
+#include "calls.h"
 #include "core.h"
 #include "evidence.h"
 #include "heap.h"
@@ -622,6 +623,12 @@ bool rs_heap_known(uintptr_t p, size_t *size, uint32_t *stack)
 	return true;
 }
 
+RS_GENERAL uint32_t rs_heap_stack_of(uintptr_t p)
+{
+	const union block *b = blocks ? slot_of(p) : NULL;
+	return b && (__atomic_load_n(&b->addr, __ATOMIC_RELAXED) & ~(uint64_t)(15 & ~B_FREED)) == p ? __atomic_load_n(&b->stack, __ATOMIC_RELAXED) : 0;
+}
+
 bool rs_heap_gone(uintptr_t p, size_t *size)
 {
 	union block b = blocks ? load(slot_of(p)) : (union block){.addr = 0};
@@ -660,6 +667,7 @@ bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t
 
 /* What the real functions are, our own heap's where that is in use. */
 static inline bool ours_for(uintptr_t pc) { return rs_alloc.on && !(RS_UNLIKELY(rs_alloc_source.not_for != NULL) && rs_alloc_source.not_for(pc)); }
+static __attribute__((noinline)) void *had_in_common(size_t n, bool zero, uintptr_t pc, void *fp) { return ours_for(pc) && rs_alloc_source.common(pc, fp) ? rs_alloc_common(n, zero) : NULL; }
 static inline void *real_malloc(size_t n, uintptr_t pc) { return ours_for(pc) ? rs_alloc_malloc(n) : rs_real.malloc(n); }
 static inline void *real_calloc(size_t m, size_t n, uintptr_t pc) { return ours_for(pc) ? rs_alloc_calloc(m, n) : rs_real.calloc(m, n); }
 /* p is a block that is out, for certain. */
@@ -719,7 +727,9 @@ RS_EXPORT void *malloc(size_t n)
 		__asm__ volatile("" ::: "memory"); /* no tail call: our frame is looked at */
 		return guarded;
 	}
-	void *p = real_malloc(n, RS_CALLER());
+	void *p = RS_UNLIKELY(rs_alloc_source.common != NULL) ? had_in_common(n, false, RS_CALLER(), __builtin_frame_address(0)) : NULL;
+	if (RS_LIKELY(!p))
+		p = real_malloc(n, RS_CALLER());
 	if (RS_UNLIKELY(!got_quickly(p, n, RS_CALLER(), __builtin_frame_address(0))))
 		RS_HEAP_GOT(p, n, MALLOC);
 	return p;
@@ -730,7 +740,9 @@ RS_EXPORT void *calloc(size_t m, size_t n)
 	size_t total;
 	if (RS_UNLIKELY(!rs_real.calloc)) /* the early area is zero and is never used twice */
 		return __builtin_mul_overflow(m, n, &total) ? NULL : rs_heap_early(16, total);
-	void *p = real_calloc(m, n, RS_CALLER());
+	void *p = RS_UNLIKELY(rs_alloc_source.common != NULL) && !__builtin_mul_overflow(m, n, &total) ? had_in_common(total, true, RS_CALLER(), __builtin_frame_address(0)) : NULL;
+	if (RS_LIKELY(!p))
+		p = real_calloc(m, n, RS_CALLER());
 	if (RS_UNLIKELY(!got_quickly(p, m * n, RS_CALLER(), __builtin_frame_address(0))))
 		RS_HEAP_GOT(p, m * n, CALLOC);
 	return p;

@@ -17,6 +17,8 @@ bool rs_heap_foreign(void) __attribute__((visibility("hidden")));
 void rs_heap_begun(struct rs_thread *t) __attribute__((visibility("hidden")));
 /* Of a block that begins at p and lives, if it is remembered: its length and the stack of its allocation. */
 bool rs_heap_known(uintptr_t p, size_t *size, uint32_t *stack) __attribute__((visibility("hidden")));
+/* The same stack, had with general registers alone, and by whom a wrong one does no harm; 0: it is not remembered. */
+uint32_t rs_heap_stack_of(uintptr_t p) __attribute__((visibility("hidden")));
 /* What size the block had that was freed last of those at p. */
 bool rs_heap_gone(uintptr_t p, size_t *size) __attribute__((visibility("hidden")));
 /* From now on blocks may be had and given back past us. */

@@ -5,7 +5,7 @@
  * to it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
  * state, tell the detector, and access the mirror by way of GS.
  *
- * share.c has the blocks, shareheap.c the agent's own heap, shareglobal.c globals, sharemap.c what the program maps and what it does with mappings, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
+ * share.c has the blocks, shareheap.c the agent's own heap, sharesite.c what is shared from the start, shareglobal.c globals, sharemap.c what the program maps and what it does with mappings, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
  * only, and touch no memory of the program's but where they say so. */
 #ifndef RS_SHARE_H
 #define RS_SHARE_H
@@ -120,6 +120,18 @@ void rs_share_heap_each(void (*fn)(uintptr_t offset, size_t pages, void *arg), v
 /* In a forked child all has another mapping, which everybody may access. */
 void rs_share_heap_child(void) RS_HIDDEN;
 
+/* What is there is shared, as far as it is watched, before another thread touches it. */
+void rs_share_heap_shared(uintptr_t from, uintptr_t to) RS_HIDDEN;
+
+/* --- sharesite.c ----------------------------------------------------------------------------------------------------------------- */
+
+/* A second thread touches the block at p: later blocks of its allocation are shared from when they are handed out. Locked. */
+void rs_share_found(uintptr_t p) RS_HIDDEN;
+/* Whether a block that is asked for is to be such a one (rs_alloc_source). */
+bool rs_share_common(uintptr_t pc, void *fp) RS_HIDDEN;
+/* The calling thread, with all memory open, is about to make one that begins with this argument: what it leads to is shared before. */
+void rs_share_argument(const void *arg) RS_HIDDEN;
+
 /* --- shareglobal.c --------------------------------------------------------------------------------------------------------------- */
 
 /* The calling thread is about to make another. If it is the only one, the variables of all modules but glibc's and ours become shared. */
@@ -180,6 +192,8 @@ bool rs_share_set_frame(ucontext_t *uc, uint32_t pkru) RS_HIDDEN;
 bool rs_share_faults(void) RS_HIDDEN;
 /* What that thread did where others access from now on was told to nobody. It may have ordered whatever the thread knew before what others do, and is taken to have done so. Locked. */
 void rs_share_pardon(uint32_t owner) RS_HIDDEN;
+/* A block becomes shared. Locked. */
+void rs_share_shared(struct share_block *b) RS_HIDDEN;
 /* The action for SIGSEGV that the program believes to be in force. */
 long rs_share_action(const struct rs_kernel_action *act, struct rs_kernel_action *old) RS_HIDDEN;
 /* SIGSEGV is blocked for the program on this thread, or no longer; whether it was. */

@@ -86,7 +86,7 @@ static void pardon(struct share_block *b)
 	b->touched = 0;
 }
 
-static void share(struct share_block *b)
+void rs_share_shared(struct share_block *b)
 {
 	pardon(b);
 	if (rs_share_tag(b, SHARE_SHARED, rs_share.key) < 0)
@@ -104,7 +104,7 @@ static bool touched_by(struct share_block *b, uint32_t number)
 		bool may = number && (b->first == number || b->first == 0);
 		uint8_t key = may ? rs_share_key_mine(number) : 0;
 		if (!key) {
-			share(b);
+			rs_share_shared(b);
 			return b->state == SHARE_OPEN;
 		}
 		pardon(b);
@@ -119,13 +119,13 @@ static bool touched_by(struct share_block *b, uint32_t number)
 		if (key && rs_share_tag(b, SHARE_PRIVATE, key) < 0)
 			rs_share_tag(b, SHARE_OPEN, 0);
 		if (!key)
-			share(b);
+			rs_share_shared(b);
 		return b->state != SHARE_SHARED;
 	}
 	case SHARE_PRIVATE:
 		if (b->owner == number)
 			return true;
-		share(b);
+		rs_share_shared(b);
 		return b->state == SHARE_OPEN;
 	case SHARE_SHARED:
 		break;

@@ -96,11 +96,11 @@ static void share(uint32_t first, uint32_t n)
 }
 
 /* What becomes the calling thread's, or shared if it can own nothing; what was opened for good stays so. */
-static long assign(uint32_t first, uint32_t n)
+static long assign_to(uint32_t first, uint32_t n, bool common)
 {
 	struct rs_thread *t = rs_thread_tls;
 	uint32_t number = t ? t->number : 0, before = rs_share_closed();
-	uint8_t key = rs_share_on && number ? rs_share_key_mine(number) : 0;
+	uint8_t key = rs_share_on && number && !common ? rs_share_key_mine(number) : 0;
 	enum share_state state = key ? SHARE_PRIVATE : rs_share_on ? SHARE_SHARED : SHARE_OPEN;
 	if (rs_share_closed() != before && share_rights() == before)
 		share_set_rights(rs_share_closed());
@@ -119,6 +119,13 @@ static long assign(uint32_t first, uint32_t n)
 	return 0;
 }
 
+static long assign(uint32_t first, uint32_t n) { return assign_to(first, n, false); }
+
+/* What becomes the common heap's. */
+static long assign_common(uint32_t first, uint32_t n) { return assign_to(first, n, true); }
+
+static bool is_common(uint32_t owner) { return owner == __atomic_load_n(&rs_alloc_common_heap, __ATOMIC_RELAXED); }
+
 /* --- where the allocator has its pages from --------------------------------------------------------------------------------------------- */
 
 static long locked(long (*fn)(uint32_t first, uint32_t n), uintptr_t at, size_t bytes)
@@ -133,8 +140,7 @@ static long locked(long (*fn)(uint32_t first, uint32_t n), uintptr_t at, size_t 
 
 static long commit(uintptr_t at, size_t bytes, uint32_t owner)
 {
-	(void)owner; /* the calling thread's heap */
-	return locked(assign, at, bytes);
+	return locked(is_common(owner) ? assign_common : assign, at, bytes); /* else it is the calling thread's */
 }
 
 static long let_go(uint32_t first, uint32_t n)
@@ -150,7 +156,7 @@ static long purge(uintptr_t at, size_t bytes) { return RS_SYS3(SYS_madvise, at +
 static long hand(uintptr_t at, size_t bytes, uint32_t from, uint32_t to)
 {
 	(void)from;
-	return to ? locked(assign, at, bytes) : 0; /* nobody's is as it was until it is somebody's */
+	return to ? locked(is_common(to) ? assign_common : assign, at, bytes) : 0; /* nobody's is as it was until it is somebody's */
 }
 
 /* Pages of a file stay where they are in it. */
@@ -182,6 +188,14 @@ static bool own_again(uint32_t page, uint32_t number)
 	if (set(lo, hi - lo, SHARE_PRIVATE, key, number) < 0)
 		give_up();
 	return true;
+}
+
+static void share_around(uint32_t page)
+{
+	if (chunks[page / CHUNK].shared >= HALF || borders > BORDERS)
+		share(page & -(uint32_t)CHUNK, CHUNK);
+	else
+		share(page & -(uint32_t)UNIT, UNIT);
 }
 
 bool rs_share_heap_touched(uintptr_t p, uint32_t number)
@@ -222,12 +236,18 @@ bool rs_share_heap_touched(uintptr_t p, uint32_t number)
 			return true;
 		break;
 	}
-	uint32_t chunk = i & -(uint32_t)CHUNK;
-	if (chunks[i / CHUNK].shared >= HALF || borders > BORDERS)
-		share(chunk, CHUNK);
-	else
-		share(first, UNIT);
+	if (number && pages[i].owner && pages[i].owner != number)
+		rs_share_found(p);
+	share_around(i);
 	return pages[i].state != SHARE_SHARED;
+}
+
+void rs_share_heap_shared(uintptr_t from, uintptr_t to)
+{
+	uint32_t first = page_at(from) & -(uint32_t)UNIT, end = (page_at(to - 1) | (UNIT - 1)) + 1;
+	if (borders > BORDERS)
+		first &= -(uint32_t)CHUNK, end = (end + CHUNK - 1) & -(uint32_t)CHUNK;
+	share(first, end - first);
 }
 
 void rs_share_heap_unwatch(uintptr_t from, uintptr_t to)
@@ -368,7 +388,7 @@ bool rs_share_heap_begin(void)
 		if (f && dladdr1(f, &info, (void **)&symbol, RTLD_DL_SYMENT) && symbol)
 			given[i] = (struct range){(uintptr_t)f, symbol->st_size};
 	}
-	rs_alloc_source = (struct rs_alloc_source){commit, decommit, purge, hand, move, at, n, rs_share.away, not_for};
+	rs_alloc_source = (struct rs_alloc_source){commit, decommit, purge, hand, move, at, n, rs_share.away, not_for, rs_share_common};
 	rs_share.heap = at;
 	rs_heap_begin(RS_ALLOCATOR_OWNER);
 	if (!rs_alloc.on) {

@@ -441,6 +441,7 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
 	rs_share_globals();
+	rs_share_argument(arg);
 	int detached = PTHREAD_CREATE_JOINABLE;
 	size_t stack_size = 0;
 	bool own_stack = false;
@@ -498,6 +499,7 @@ static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t sta
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
 	rs_share_globals();
+	rs_share_argument(arg);
 	struct rs_thread *child = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);
