@@ -293,11 +293,7 @@ type Teller struct {
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
 func New(races bool) *Teller {
-<<<<<<< HEAD
-	return &Teller{races: races, unseen: map[string]int{}, opaque: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}}
-=======
-	return &Teller{races: races, unseen: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}, scopes: map[string]scope{}}
->>>>>>> 844768e675a3a1b0a9cbbb7a1c80f522ae3ab80f
+	return &Teller{races: races, unseen: map[string]int{}, opaque: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}, scopes: map[string]scope{}}
 }
 
 // Start is the engine.Client's.

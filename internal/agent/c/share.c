@@ -5,6 +5,7 @@
 #include "dispatch.h"
 #include "patch.h"
 #include <asm/prctl.h>
+#include <elf.h>
 #include <errno.h>
 #include <linux/memfd.h>
 #include <sys/auxv.h>
@@ -421,9 +422,36 @@ static bool make_region(void)
 	return true;
 }
 
+/* The program has a note of the Go linker's. Its system calls, which are its own, would be made with memory that is closed, and what is patched needs more stack than goroutines have. */
+static bool goes(void)
+{
+	const Elf64_Phdr *ph = (const Elf64_Phdr *)getauxval(AT_PHDR);
+	uintptr_t bias = 0, n = ph ? getauxval(AT_PHNUM) : 0;
+	for (uintptr_t i = 0; i < n; i++)
+		if (ph[i].p_type == PT_PHDR)
+			bias = (uintptr_t)ph - ph[i].p_vaddr;
+	for (uintptr_t i = 0; i < n; i++) {
+		if (ph[i].p_type != PT_NOTE)
+			continue;
+		uintptr_t at = bias + ph[i].p_vaddr, end = at + ph[i].p_filesz;
+		while (end - at >= sizeof(Elf64_Nhdr) + 4) {
+			const Elf64_Nhdr *h = (const Elf64_Nhdr *)at;
+			const uint64_t size = sizeof *h + (((uint64_t)h->n_namesz + 3) & -4ull) + (((uint64_t)h->n_descsz + 3) & -4ull);
+			if (h->n_namesz == 4 && *(const uint32_t *)(h + 1) == ('G' | 'o' << 8))
+				return true;
+			if (size > end - at)
+				break;
+			at += size;
+		}
+	}
+	return false;
+}
+
 static bool make_all(void)
 {
 	uintptr_t gs = 0;
+	if (goes())
+		return false;
 	/* GS is the program's if it, or a library, has set it before us. */
 	if (RS_SYS2(SYS_arch_prctl, ARCH_GET_GS, &gs) < 0 || gs != 0 || !rs_share_keys())
 		return false;
