@@ -403,6 +403,7 @@ func TestDataWithin(t *testing.T) {
 		{"behind a return", "4989de" + "c3" + "03000000", 4},
 		{"behind a jump by a register", "4989de" + "ffe0" + "03000000", 5},
 		{"behind a call, which it does not end", "4989de" + "c3" + "4989de" + "e800000000" + "0000", 4},
+		{"no instruction, in the code that the function begins with", "4989de" + "b05b" + "06" + "4983c418" + "c3", 5},
 		{"all of it", "03000000", 0},
 		{"zeros that are no instruction", "4989de" + "48c7450000000000" + "0f1f840000000000" + "c3", 20},
 	} {

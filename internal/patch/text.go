@@ -48,10 +48,11 @@ func (t *Text) keeps(addr uint64) bool {
 
 // AddFunction makes known that instructions follow each other in [lo, hi). It gives the address up to which they could be decoded. What is no instruction is data, and so are two bytes of
 // zero, which would add al to the byte that rax points to: no code that makes sense does, and most data has them. Data may begin with what looks like instructions, so all behind the
-// last one that control does not pass is taken for it. (What describes a return point lies in front of its code, within a function, where the Glasgow Haskell Compiler makes them.)
+// last one that control does not pass is taken for it. (What describes a return point lies in front of its code, within a function, where the Glasgow Haskell Compiler makes them.) What a
+// function begins with is code, up to an instruction that is not known.
 func (t *Text) AddFunction(lo, hi uint64) uint64 {
 	hi = min(hi, t.end())
-	passed := lo // behind that last instruction
+	begin, passed := lo, lo // passed: behind that last instruction
 	for lo >= t.at && lo < hi {
 		n, to := 0, uint64(0)
 		code := t.orig[lo-t.at : hi-t.at]
@@ -63,7 +64,10 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 			stops = !call && code[0]|2 == 0xeb
 		default:
 			in, err := x86.Decode(code)
-			if err != nil || code[0] == 0 && code[1] == 0 {
+			switch {
+			case err != nil && passed == begin: // one that the decoder does not know, if there is code at all
+				return lo
+			case err != nil || code[0] == 0 && code[1] == 0:
 				for a := passed; a < lo; a++ {
 					t.unlearn(a)
 				}

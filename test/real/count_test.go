@@ -122,8 +122,9 @@ func tiers(t *testing.T, job *drive.Job) {
 			}
 			wanted := len(m.Instructions) + len(m.Missed)
 			most := max(wanted/mayMissOf, mayMissFew)
-			if len(m.Missed) > most || m.Undecoded > uint64(most) {
-				t.Errorf("%s: of %d memory instructions missed %v, %d bytes unknown; at most %d of each", m.Path, wanted, why, m.Undecoded, most)
+			const each = 10 // bytes of code have some such instruction: fewer than those of any program here
+			if len(m.Missed) > most || m.Undecoded > uint64(each*most) {
+				t.Errorf("%s: of %d memory instructions missed %v, %d bytes unknown; at most %d, and %d bytes", m.Path, wanted, why, m.Undecoded, most, each*most)
 			} else if len(why) > 0 || m.Undecoded > 0 {
 				t.Logf("%s: of %d missed %v, %d bytes unknown", m.Path, wanted, why, m.Undecoded)
 			}
