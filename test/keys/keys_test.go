@@ -13,7 +13,7 @@ import (
 )
 
 // rounds of each program; where processors have keys internal/race runs each twenty times.
-const rounds = "3"
+const rounds = "2"
 
 func protectionKeys() bool {
 	key, _, errno := unix.Syscall(unix.SYS_PKEY_ALLOC, 0, 0, 0)
