@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-Wl,-rpath,$ORIGIN", "-o", path("own"), "testdata/own.c", path("libown.so"))
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fno-builtin", "-no-pie", "-fno-pie", "-o", path("points"), "testdata/points.c")
 	if !detected {
-		build("env", "CGO_ENABLED=1", "go", "build", "-o", path("goes"), "./testdata/goes")
+		build("env", "CGO_ENABLED=1", "go", "build", "-o", path("goes"), "../engine/testdata/cgo")
 	}
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there

@@ -433,15 +433,15 @@ static bool goes(void)
 	for (uintptr_t i = 0; i < n; i++) {
 		if (ph[i].p_type != PT_NOTE)
 			continue;
+		struct { Elf64_Nhdr head; uint32_t name; } h;
 		uintptr_t at = bias + ph[i].p_vaddr, end = at + ph[i].p_filesz;
-		while (end - at >= sizeof(Elf64_Nhdr) + 4) {
-			const Elf64_Nhdr *h = (const Elf64_Nhdr *)at;
-			const uint64_t size = sizeof *h + (((uint64_t)h->n_namesz + 3) & -4ull) + (((uint64_t)h->n_descsz + 3) & -4ull);
-			if (h->n_namesz == 4 && *(const uint32_t *)(h + 1) == ('G' | 'o' << 8))
+		/* No loader looks at these: what they say may be anything. */
+		for (uint64_t size; end - at >= sizeof h && rs_peek(&h, at, sizeof h); at += size) {
+			if (h.head.n_namesz == 4 && h.name == ('G' | 'o' << 8))
 				return true;
+			size = sizeof h.head + (((uint64_t)h.head.n_namesz + 3) & -4ull) + (((uint64_t)h.head.n_descsz + 3) & -4ull);
 			if (size > end - at)
 				break;
-			at += size;
 		}
 	}
 	return false;
