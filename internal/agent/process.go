@@ -167,6 +167,7 @@ type Stats struct {
 
 	RaceAmnesties, RaceEvicted, RaceUnsaid uint64 // as in wire.Region
 	SharePardons, ShareKeysTaken           uint64 // likewise
+	SharePages, ShareLent, ShareRests      uint64 // likewise
 
 	Guard GuardStats
 }
@@ -219,6 +220,9 @@ func (st *Stats) add(p *process) {
 		st.RaceUnsaid += atomic.LoadUint64(&r.head.RaceUnsaid)
 		st.SharePardons += atomic.LoadUint64(&r.head.SharePardons)
 		st.ShareKeysTaken += atomic.LoadUint64(&r.head.ShareKeysTaken)
+		st.SharePages += atomic.LoadUint64(&r.head.SharePages)
+		st.ShareLent += atomic.LoadUint64(&r.head.ShareLent)
+		st.ShareRests += atomic.LoadUint64(&r.head.ShareRests)
 		st.Guard.add(r.head)
 		for i := range r.slots {
 			st.LocksTaken += atomic.LoadUint64(&r.slots[i].shared.LocksTaken)

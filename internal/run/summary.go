@@ -47,6 +47,9 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 				p := w.patched()
 				s.Stats = append(s.Stats, report.Stat{Name: "shared memory, first accesses told to nobody", Value: fmt.Sprint(st.SharePardons)},
 					report.Stat{Name: "shared memory, keys taken", Value: fmt.Sprint(st.ShareKeysTaken)},
+					report.Stat{Name: "shared memory, pages of the heap shared", Value: fmt.Sprint(st.SharePages)},
+					report.Stat{Name: "shared memory, pages lent", Value: fmt.Sprint(st.ShareLent)},
+					report.Stat{Name: "shared memory, releases that withdrew", Value: fmt.Sprint(st.ShareRests)},
 					report.Stat{Name: "shared memory, instructions asked for", Value: fmt.Sprint(p.Requests[wire.PatchAskSite])},
 					report.Stat{Name: "shared memory, instructions patched", Value: fmt.Sprint(p.Held)})
 			}

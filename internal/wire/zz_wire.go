@@ -2877,6 +2877,9 @@ type Region struct {
 	RaceUnsaid     uint64          // likewise: races that were found and are not told
 	SharePardons   uint64          // where only shared memory is judged: how often first accesses of memory that became shared had been told to nobody
 	ShareKeysTaken uint64          // likewise: how often a thread's protection key was given to another
+	SharePages     uint64          // likewise: pages of the heap that became shared, as often as they did
+	ShareLent      uint64          // likewise: how often a shared page of the heap was lent to a thread that alone had used it for long
+	ShareRests     uint64          // likewise: how often what a thread has for its own was withdrawn from it at a release
 	GuardEpochs    uint64          // with Config.Guard: epochs that have ended
 	GuardEvents    uint64          // likewise: events in those that were executed again
 	GuardBusy      uint64          // likewise: ends that could not be had, as not all threads came to one
@@ -2888,7 +2891,7 @@ type Region struct {
 	GuardSame      [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged    [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
 	Guard          [1]GuardOutside // of the process's first region
-	_              [3144]byte
+	_              [3120]byte
 }
 
 // SizeRegion is the size of Region in bytes.

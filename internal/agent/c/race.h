@@ -31,6 +31,8 @@ struct rs_race_config {
 	bool (*look)(const struct rs_race_found *f);
 	/* Called by a thread that leaves the detector after rs_race_put_off; may be NULL if that is never called. */
 	void (*due)(void);
+	/* Called outside of the detector by a thread each time that it alone has accessed a page often enough, of which no byte is of an atomic or of a freed block; may be NULL. */
+	void (*alone)(uint32_t number, uint64_t page);
 };
 
 /* To be called once, before anything else; false: no memory. */

@@ -70,6 +70,8 @@ struct race_thread {
 	uint64_t read[READS], read_count; /* atomics that were read with NO_TAKE since the last fence that acquired */
 	struct { struct race_site key; uint32_t id; } sites[SITE_CACHE];
 	struct race_point points[POINTS + 4];
+	uint64_t alone;            /* a page of which configured.alone is to hear; 0: none */
+	uint32_t met_many;         /* how often it met a page that several use */
 };
 
 extern struct race_thread *rs_race_owner[SLOTS] RACE_HIDDEN; /* the last thread of each slot; NULL: gone */
@@ -187,10 +189,11 @@ _Static_assert(sizeof(struct race_cell) == 32, "four times the memory it speaks 
 struct race_node { uint64_t e[3]; uint32_t site[3]; uint32_t next; uint8_t info[3]; };
 enum { CELLS = 512, NODE_POOLS = 16, LEVEL = 4096 };
 /* A page's memory may become another page's, so whoever has locked a cell looks at the number again. freed: bytes of freed blocks, as any_freed says: FREED_SOME, FREED_ALL. touched: how many pages there had
- * been at the last access. used: a bit for each 8 cells, without which none has a point. Whoever stores one has locked the cell and sees to the bit before it looks whether the bytes are freed; who takes the bit away looks at the
+ * been at the last access. user: the one thread whose accesses were told since it was set, RACE_MANY: there were several; alone: how many of them were not the same again. used: a bit for each 8 cells, without which none has a point. Whoever stores one has locked the cell and sees to the bit before it looks whether the bytes are freed; who takes the bit away looks at the
  * cells afterwards. */
 enum { FREED_SOME = 1, FREED_ALL = 2, GROUP = 8 };
-struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed; struct race_cell cell[CELLS]; };
+#define RACE_MANY UINT32_MAX
+struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed, user, alone; struct race_cell cell[CELLS]; };
 _Static_assert(CELLS / GROUP == 64, "bits of used");
 static inline void race_use(struct race_page *g, uint64_t cell)
 {

@@ -2,6 +2,7 @@
 #include "core.h"
 #include "race.h"
 #include "access.h"
+#include "share.h"
 
 enum { VALUE = 16 };
 
@@ -31,7 +32,7 @@ static bool look(const struct rs_race_found *found)
 
 void rs_race_live_begin(void)
 {
-	const struct rs_race_config config = {.max_pages = rs_config.race_pages, .look = look, .due = rs_signal_due};
+	const struct rs_race_config config = {.max_pages = rs_config.race_pages, .look = look, .due = rs_signal_due, .alone = rs_config.races == RS_RACES_SHARED ? rs_share_alone : NULL};
 	if (rs_config.races && !rs_race_begin(&config))
 		rs_give_up("out of memory for looking for races; it is no longer watched", 0);
 }
@@ -59,11 +60,27 @@ void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, uns
 		rs_race_access(r, addr, size, kind, pc, stack);
 }
 
+static bool releases(uint8_t event)
+{
+	switch (event) {
+	case RS_EV_RELEASE:
+	case RS_EV_BARRIER_ARRIVE:
+	case RS_EV_SEM_POST:
+	case RS_EV_COND_SIGNAL:
+	case RS_EV_CHANNEL_RELEASE:
+	case RS_EV_THREAD_CREATE:
+		return true;
+	}
+	return false;
+}
+
 void rs_race_live_event(struct rs_thread *t, const uint64_t *w)
 {
 	if ((uint8_t)w[0] == RS_EV_FRAME) /* it is sent from inside the detector */
 		return;
 	bool known = thread_of(t);
+	if (rs_share_on && releases((uint8_t)w[0]))
+		rs_share_release(t->number);
 	rs_race_event(t->number, w);
 	if (!known)
 		t->race = rs_race_thread(t->number);

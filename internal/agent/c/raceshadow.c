@@ -327,6 +327,44 @@ static void note(const struct access *x, const struct rs_race_found *f, unsigned
 	rs_race_found(f, x->lo, x->hi, rests, x->began);
 }
 
+/* --- who uses a page -------------------------------------------------------------------------------------------------------------- */
+
+/* ALONE: so many accesses in a row that are not known already. A page of several users is looked at anew in each MET-th access that a thread makes to such. */
+enum { ALONE = 64, MET = 1024 };
+
+static __attribute__((noinline)) void count_user(struct race_thread *t, struct race_page *g)
+{
+	uint32_t user = __atomic_load_n(&g->user, __ATOMIC_RELAXED), me = t->quick.number;
+	if (user == me) {
+		uint32_t n = __atomic_load_n(&g->alone, __ATOMIC_RELAXED) + 1;
+		bool enough = n >= ALONE;
+		__atomic_store_n(&g->alone, enough ? 0 : n, __ATOMIC_RELAXED);
+		uint64_t number = __atomic_load_n(&g->number, __ATOMIC_ACQUIRE);
+		if (enough && !__atomic_load_n(&g->any_freed, __ATOMIC_RELAXED) && !rs_race_page_has_places(number))
+			t->alone = number;
+		return;
+	}
+	if (user == RACE_MANY && ++t->met_many % MET)
+		return;
+	__atomic_store_n(&g->alone, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&g->user, user && user != RACE_MANY ? RACE_MANY : me, __ATOMIC_RELAXED);
+}
+
+static inline void used_by(struct race_thread *t, struct race_page *g)
+{
+	if (RACE_UNLIKELY(rs_race_configured.alone != NULL))
+		count_user(t, g);
+}
+
+static inline void say_alone(struct race_thread *t)
+{
+	uint64_t page = t->alone;
+	if (RACE_UNLIKELY(page)) {
+		t->alone = 0;
+		rs_race_configured.alone(t->quick.number, page);
+	}
+}
+
 static void use_after_free(struct access *x, uint64_t cell, uint8_t mask)
 {
 	struct race_freed b;
@@ -365,6 +403,8 @@ static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
 	race_unlock_cell(c);
 	if (freed)
 		use_after_free(x, cell, mask);
+	else
+		used_by(t, g);
 }
 
 /* Says the races that were found, once it is known what movs order. */
@@ -595,6 +635,8 @@ out:
 	race_unlock_cell(c);
 	if (first && g->touched != rs_race_made_pages) /* it lies where all threads read */
 		g->touched = rs_race_made_pages;
+	if (first)
+		used_by(t, g);
 	return first;
 }
 
@@ -641,6 +683,7 @@ uint64_t rs_race_quick(struct race_thread *t, const struct race_page *page, uint
 		t->store_size = mov && write ? size : 0;
 	}
 	race_leave(t);
+	say_alone(t);
 	return first;
 }
 
@@ -658,6 +701,7 @@ void rs_race_access(struct rs_race_thread *quick, uintptr_t addr, uint64_t size,
 	} else if (kind & ~(unsigned)(RS_RACE_READ | RS_RACE_WRITE | RS_RACE_REPEATED | RS_RACE_CALLED) || !at_once(t, addr, size, kind, pc, stack))
 		access(t, addr, size, kind, pc, stack);
 	race_leave(t);
+	say_alone(t);
 }
 
 void rs_race_fence(struct rs_race_thread *quick, bool acquires, bool releases)

@@ -118,6 +118,10 @@ long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key)
 	}
 	for (uint32_t i = 0; !judged && b->state == SHARE_SHARED && i < b->pages; i++)
 		__atomic_store_n(&t[i], global, __ATOMIC_RELAXED);
+	if (state != SHARE_RESTING && b->rest) {
+		rs_share_rest_count(b->rest, -1);
+		b->rest = 0;
+	}
 	b->state = (uint8_t)state;
 	return 0;
 }
@@ -192,6 +196,7 @@ void rs_share_block_free(struct share_block *b)
 	for (uint32_t k = 0; k < b->pages; k++)
 		block_of[b->page + k] = 0;
 	give_run(b->page, b->pages);
+	rs_share_rest_count(b->rest, -1);
 	b->state = SHARE_FREE;
 	b->next = free_blocks;
 	free_blocks = (uint32_t)(b - blocks);
@@ -208,6 +213,7 @@ struct share_block *rs_share_block_split(struct share_block *b, uint32_t n)
 	else
 		used_blocks++;
 	*c = *b;
+	rs_share_rest_count(c->rest, 1);
 	c->page += n;
 	c->pages -= n;
 	b->pages = n;

@@ -5,7 +5,7 @@
  * to it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
  * state, tell the detector, and access the mirror by way of GS.
  *
- * share.c has the blocks, shareheap.c the agent's own heap, sharesite.c what is shared from the start, shareglobal.c globals, sharemap.c what the program maps and what it does with mappings, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
+ * share.c has the blocks, shareheap.c the agent's own heap, sharesite.c what is shared from the start, sharerest.c what goes from one thread to the next, shareglobal.c globals, sharemap.c what the program maps and what it does with mappings, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
  * only, and touch no memory of the program's but where they say so. */
 #ifndef RS_SHARE_H
 #define RS_SHARE_H
@@ -29,16 +29,19 @@ enum { SHARE_PAGE_BITS = 12, SHARE_TABLE_BITS = 47, SHARE_LEAST = 64 << 10 };
 enum { SHARE_JUDGED = 1, SHARE_GLOBAL = 2 }; /* GLOBAL: of a block that is not in the region, mmap'd ones too */
 
 /* What a block is. Of one that is UNOWNED and whose first is 0 nobody knows who touched it before. */
-enum share_state { SHARE_FREE, SHARE_UNOWNED, SHARE_PRIVATE, SHARE_SHARED, SHARE_OPEN, SHARE_STRIPPED /* PRIVATE, but its owner, who lives, has lost its key: all are denied it */ };
+enum share_state { SHARE_FREE, SHARE_UNOWNED, SHARE_PRIVATE, SHARE_SHARED, SHARE_OPEN, SHARE_STRIPPED /* PRIVATE, but its owner, who lives, has lost its key: all are denied it */,
+	SHARE_RESTING /* PRIVATE, until its owner released something: all are denied it, and who knows of that release may have it (sharerest.c) */ };
 struct share_block {
 	uint32_t page, pages;      /* of the region */
-	uint32_t owner;            /* a thread's number, PRIVATE, STRIPPED or touched */
+	uint32_t owner;            /* a thread's number, PRIVATE, STRIPPED, RESTING or touched */
 	uint32_t first;            /* UNOWNED: the only thread that may have it for its own: who allocated it; 0: any */
 	uint8_t state, touched;    /* touched: some thread had it for its own, so that there are accesses that nobody was told of */
 	uint8_t key;
 	uint8_t anonymous;         /* at: no file lay behind it */
 	uint8_t mapped;            /* the program's mmap */
 	uint8_t prot;              /* at: what the program has made of it; if that is not PROT_READ | PROT_WRITE it is OPEN */
+	uint8_t again;             /* as a page's of the heap (shareheap.c) */
+	uint16_t rest;             /* RESTING, UNOWNED: when its owner was done with it; 0: that is not known */
 	uint32_t next;             /* free list of blocks */
 	uintptr_t at;              /* where the program has it, if not in the region: globals, and what it has mmap'd */
 };
@@ -105,12 +108,16 @@ void *rs_share_sparse(size_t bytes) RS_HIDDEN;
 bool rs_share_heap_begin(void) RS_HIDDEN;
 /* A thread touches what is there; whether what it is now lets the thread go on as it is. */
 bool rs_share_heap_touched(uintptr_t p, uint32_t number) RS_HIDDEN;
+/* By an instruction that ran with that stack pointer. */
+bool rs_share_heap_touched_at(uintptr_t p, uint32_t number, uintptr_t sp) RS_HIDDEN;
 /* Not locked: whether it is that thread's for certain. */
 bool rs_share_heap_own(uintptr_t p, uint32_t number) RS_HIDDEN;
 /* As rs_share_unwatch. */
 void rs_share_heap_unwatch(uintptr_t from, uintptr_t to) RS_HIDDEN;
-/* The thread ends, and its key will be another's. stripped: it may have STRIPPED ones. */
-void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped) RS_HIDDEN;
+/* The thread ends, and its key will be another's. stripped: it may have STRIPPED ones; rest: of its end. */
+void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped, uint16_t rest) RS_HIDDEN;
+/* What that thread has alone, with that key, is RESTING from now on, but for the block that sp lies in, and what it took back too often. round: counts such calls of the thread's. */
+void rs_share_heap_rest(uint32_t number, uint8_t key, uint32_t round, uint16_t rest, uintptr_t sp) RS_HIDDEN;
 /* That thread's key will be another's, and it lives. */
 void rs_share_heap_strip(uint32_t number, uint8_t key) RS_HIDDEN;
 /* Nothing is watched any more. */
@@ -131,6 +138,38 @@ void rs_share_found(uintptr_t p) RS_HIDDEN;
 bool rs_share_common(uintptr_t pc, void *fp) RS_HIDDEN;
 /* The calling thread, with all memory open, is about to make one that begins with this argument: what it leads to is shared before. */
 void rs_share_argument(const void *arg) RS_HIDDEN;
+
+/* What is shared, and is there, has been used by the calling thread alone for long: it may be its own, until another touches it. */
+void rs_share_heap_lend(uintptr_t p, uint32_t number) RS_HIDDEN;
+/* Not locked: whether it was lent to a thread, and nobody else has touched it since. */
+bool rs_share_heap_lent(uintptr_t p) RS_HIDDEN;
+/* That thread is about to access it by an atomic instruction, which orders what others do by movs: then it is shared. */
+void rs_share_heap_atomic(uintptr_t p, uint32_t number) RS_HIDDEN;
+
+/* --- sharerest.c: what goes from one thread to the next. Locked but the first two. ------------------------------------------------------- */
+
+/* The calling thread alone has accessed the page for long, and others may not have for a while. */
+void rs_share_alone(uint32_t number, uint64_t page) RS_HIDDEN;
+
+/* The calling thread is about to release something, for who acquires it knows from then on what it has done. */
+void rs_share_release(uint32_t number) RS_HIDDEN;
+/* A thread is done with something for now: its time. Counted are the pages and blocks that name it, none yet. 0: there are too many. */
+uint16_t rs_share_rest(uint32_t number) RS_HIDDEN;
+void rs_share_rest_count(uint16_t rest, int more) RS_HIDDEN;
+/* That thread knows all that was done up to then. */
+bool rs_share_rest_known(uint16_t rest, uint32_t number) RS_HIDDEN;
+/* It has taken back what was RESTING, since the processor's counter said this. */
+void rs_share_took_back(uint64_t since) RS_HIDDEN;
+bool rs_share_ended(uint32_t number) RS_HIDDEN;
+/* Whether what was taken back so often rests in that round. */
+enum { SHARE_NEVER = 15 };
+static inline bool rs_share_rests(uint8_t again, uint32_t round) { return again < SHARE_NEVER && !(round & ((1u << again) - 1)); }
+static inline uint64_t share_counter(void)
+{
+	uint32_t lo, hi;
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+	return (uint64_t)hi << 32 | lo;
+}
 
 /* --- shareglobal.c --------------------------------------------------------------------------------------------------------------- */
 
@@ -161,6 +200,10 @@ bool rs_share_keys(void) RS_HIDDEN;
 void rs_share_keys_free(void) RS_HIDDEN;
 /* The calling thread's key, had on demand; it may have been another's until now. 0: there is none for it. Locked. */
 uint8_t rs_share_key_mine(uint32_t number) RS_HIDDEN;
+/* The same, but no other's. */
+uint8_t rs_share_key_spare(uint32_t number) RS_HIDDEN;
+/* The calling thread's key if it has one. Locked. */
+uint8_t rs_share_key_held(void) RS_HIDDEN;
 /* What the calling thread may touch when code of the program runs on it. 0: everything. */
 uint32_t rs_share_closed(void) RS_HIDDEN;
 /* The calling thread was let by, its accesses are told to nobody, and it goes on. */

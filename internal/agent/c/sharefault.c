@@ -22,7 +22,7 @@ enum { SEGV_BIT = 1 << (SIGSEGV - 1), FAILED = 1024, MANY = 10000, PATIENCE = 20
 static struct rs_kernel_action own; /* the program's */
 static uintptr_t restorer;
 static struct { uintptr_t pc; unsigned times; } failed[FAILED]; /* instructions that cannot be patched, or cannot go by the mirror, hashed, and how often they were stepped */
-RS_TLS struct { uintptr_t site, addr, gone; } last;
+RS_TLS struct { uintptr_t site, addr, gone; bool asked; } last;
 RS_TLS bool blocked;
 RS_TLS uintptr_t stepping;          /* where the thread is let by for one instruction; 0: nowhere */
 
@@ -79,18 +79,32 @@ void rs_share_pardon(uint32_t owner)
 	rs_race_floor_stamp(&stamp);
 }
 
-static void pardon(struct share_block *b)
+static void pardon(struct share_block *b, uint32_t number)
 {
-	if (b->touched)
+	if (b->touched && !rs_share_rest_known(b->rest, number))
 		rs_share_pardon(b->owner);
 	b->touched = 0;
 }
 
 void rs_share_shared(struct share_block *b)
 {
-	pardon(b);
+	pardon(b, 0);
 	if (rs_share_tag(b, SHARE_SHARED, rs_share.key) < 0)
 		rs_share_tag(b, SHARE_OPEN, 0);
+}
+
+/* It is a thread's alone from now on. False: there is no key. */
+static bool own_block(struct share_block *b, uint32_t number)
+{
+	uint8_t key = rs_share_key_mine(number);
+	if (!key)
+		return false;
+	pardon(b, number);
+	b->touched = 1;
+	b->owner = number;
+	if (rs_share_tag(b, SHARE_PRIVATE, key) < 0)
+		rs_share_tag(b, SHARE_OPEN, 0);
+	return true;
 }
 
 /* A thread touches a block; whether what it is now lets the thread go on as it is. Locked. */
@@ -102,17 +116,24 @@ static bool touched_by(struct share_block *b, uint32_t number)
 		return rs_share_tag(b, (enum share_state)b->state, 0), true;
 	case SHARE_UNOWNED: {
 		bool may = number && (b->first == number || b->first == 0);
-		uint8_t key = may ? rs_share_key_mine(number) : 0;
-		if (!key) {
-			rs_share_shared(b);
-			return b->state == SHARE_OPEN;
+		if (may && own_block(b, number))
+			return true;
+		pardon(b, number);
+		rs_share_shared(b);
+		return b->state == SHARE_OPEN;
+	}
+	case SHARE_RESTING: {
+		bool mine = number && b->owner == number, known = number && rs_share_rest_known(b->rest, number);
+		uint64_t since = share_counter();
+		if ((mine || (!known && number && rs_share_ended(b->owner))) && own_block(b, number)) {
+			if (mine)
+				rs_share_took_back(since);
+			b->again = mine && b->again < SHARE_NEVER - 1 ? b->again + 1 : b->again;
+			return true;
 		}
-		pardon(b);
-		b->touched = 1;
-		b->owner = number;
-		if (rs_share_tag(b, SHARE_PRIVATE, key) < 0)
-			rs_share_tag(b, SHARE_OPEN, 0);
-		return true;
+		pardon(b, number);
+		rs_share_shared(b);
+		return b->state == SHARE_OPEN;
 	}
 	case SHARE_STRIPPED: {
 		uint8_t key = b->owner == number ? rs_share_key_mine(number) : 0;
@@ -204,6 +225,19 @@ void rs_share_string(struct rs_access_context *c)
 	}
 }
 
+static void proves_atomic(uint32_t number, uintptr_t p, size_t n)
+{
+	for (uintptr_t at = p; n && at < p + n; at = (at | ((1ul << SHARE_PAGE_BITS) - 1)) + 1) {
+		if (!rs_share_is_heap(at) || RS_LIKELY(!rs_share_heap_lent(at)))
+			continue;
+		uint64_t mask = rs_os_no_signals();
+		rs_lock(&rs_share_lock);
+		rs_share_heap_atomic(at, number);
+		rs_unlock(&rs_share_lock);
+		rs_os_signals(mask);
+	}
+}
+
 bool rs_share_asked(uint32_t number, const struct accesses *list)
 {
 	bool any = false;
@@ -211,6 +245,8 @@ bool rs_share_asked(uint32_t number, const struct accesses *list)
 		rs_share_close();
 	for (unsigned i = 0; i < list->count; i++) {
 		bool judged = true;
+		if (list->kind[i] & ATOMIC)
+			proves_atomic(number, list->a[i].addr, list->a[i].size);
 		if (list->kind[i] & (CALLED | ATOMIC)) /* atomic instructions are told whatever the page is, and it is known here first */
 			judged = rs_share_touch(number, list->a[i].addr, list->a[i].size);
 		any |= judged || !(list->kind[i] & CALLED);
@@ -281,6 +317,15 @@ static void step_over(ucontext_t *uc, uintptr_t site)
 		go_by(uc, site);
 }
 
+/* The instruction is executed once more from its beginning. */
+static void start_over(ucontext_t *uc, uintptr_t site)
+{
+	struct rs_shown shown;
+	rs_patch_show(uc, NULL, &shown);
+	if (!shown.hooked && !shown.inside)
+		uc->uc_mcontext.gregs[REG_RIP] = (greg_t)site;
+}
+
 /* The thread stands before an access to what is shared. */
 static void judge(ucontext_t *uc, uintptr_t addr)
 {
@@ -292,24 +337,27 @@ static void judge(ucontext_t *uc, uintptr_t addr)
 		step_over(uc, pc);
 		return;
 	}
-	/* A trampoline comes here a second time if it does not go by the mirror: its instruction cannot, or goes beyond the page that it asked for. */
+	/* A trampoline comes here once if the page was private until now, and once more if it does not go by the mirror: its instruction cannot, or goes beyond the page that it asked for; or it is a neighbour's. */
 	bool again = last.site == site && last.addr == addr;
+	last.asked = again ? last.asked : false;
 	last.site = site;
 	last.addr = addr;
-	if (failed[slot_of(site)].pc == site || again) {
+	if (failed[slot_of(site)].pc == site || (again && last.asked)) {
 		last.site = 0;
 		go_by(uc, site);
 		return;
 	}
+	if (pc != site && !again) {
+		start_over(uc, site);
+		return;
+	}
+	last.asked = true;
 	/* A busy machine may answer late; what is let by is not judged. */
 	long r = rs_patch_ask(RS_PATCH_ASK_SITE, site);
 	for (int i = 0; i < PATIENCE && r == -ETIMEDOUT; i++)
 		r = rs_patch_ask(RS_PATCH_ASK_SITE, site);
 	if (r == 0) {
-		struct rs_shown shown;
-		rs_patch_show(uc, NULL, &shown);
-		if (!shown.hooked && !shown.inside)
-			g[REG_RIP] = (greg_t)site;
+		start_over(uc, site);
 		return;
 	}
 	last.site = 0;
@@ -322,8 +370,11 @@ static void judge(ucontext_t *uc, uintptr_t addr)
 /* A mapping that a thread runs on is a stack: it is not to be shared, each of whose pushes and calls would fault. */
 static void keep_stack(struct share_block *b, uintptr_t sp)
 {
-	bool is_own = b->state == SHARE_UNOWNED || (b->state == SHARE_PRIVATE && b->owner == number_of_self());
-	if (!is_own && sp - rs_share_address(b) < rs_share_bytes(b))
+	bool is_own = b->state == SHARE_UNOWNED || ((b->state == SHARE_PRIVATE || b->state == SHARE_RESTING) && b->owner == number_of_self());
+	if (sp - rs_share_address(b) >= rs_share_bytes(b))
+		return;
+	b->again = SHARE_NEVER;
+	if (!is_own)
 		rs_share_tag(b, SHARE_OPEN, 0);
 }
 
@@ -358,7 +409,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	struct share_block *b = rs_share_block(addr);
 	if (b && b->mapped)
 		keep_stack(b, (uintptr_t)uc->uc_mcontext.gregs[REG_RSP]);
-	bool heap = rs_share_is_heap(addr), goes_on = heap ? rs_share_heap_touched(addr, number_of_self()) : !b || touched_by(b, number_of_self());
+	bool heap = rs_share_is_heap(addr), goes_on = heap ? rs_share_heap_touched_at(addr, number_of_self(), (uintptr_t)uc->uc_mcontext.gregs[REG_RSP]) : !b || touched_by(b, number_of_self());
 	if (!heap && !b && rs_share_has(addr)) /* freed */
 		RS_SYS4(SYS_pkey_mprotect, addr & -RS_PAGE, RS_PAGE, 3, 0);
 	rs_unlock(&rs_share_lock);

@@ -2,7 +2,7 @@
  * memory takes no fault; and each page has a state of its own, since blocks of one chunk go to many threads.
  *
  * What a second thread touches becomes shared by UNITs, and by whole chunks when half of one is, or when the kernel has many mappings of them already: a process may have 65,530, of which each change of keys
- * from one page to the next takes one. Shared memory stays so until its chunk is handed out again: nothing goes back and forth.
+ * from one page to the next takes one. Shared memory stays so until its chunk is handed out again; what is not goes from thread to thread with the order of what they do (sharerest.c).
  *
  * Ground rules: as share.c. The allocator calls with locks of its own held; the lock here is the inner one. What it knows lies beside the region, and what it accesses of blocks (calloc, realloc) it accesses by
  * the mirror, so it need not open anything, and no fault comes from within it. */
@@ -19,7 +19,14 @@
 enum { UNIT = 4, CHUNK = RS_CHUNK >> SHARE_PAGE_BITS, HALF = CHUNK / 2, BORDERS = 12000 };
 
 /* SHARE_FREE: not committed, and has no access at all. */
-static struct page { uint32_t owner; uint8_t state, key; } *pages; /* of the heap's half; owner: PRIVATE, STRIPPED, or was when it was last touched */
+static struct page {
+	uint32_t owner;      /* PRIVATE, STRIPPED, RESTING, or was when it was last touched */
+	uint16_t rest;       /* RESTING, UNOWNED: since when; 0: that is not known */
+	uint8_t state, key;
+	uint8_t again;       /* how often its owner took it back */
+	uint8_t lends, asks; /* how often it was lent, and how often it might have been since */
+	bool lent;           /* PRIVATE, STRIPPED: it is shared, but one thread alone has used it for long */
+} *pages; /* of the heap's half */
 static struct { uint16_t keys, shared; } *chunks;                  /* keys: bits of those that pages may have */
 static uint32_t borders;                                           /* between committed pages of different keys */
 
@@ -42,7 +49,7 @@ static uint32_t borders_of(uint32_t first, uint32_t n)
 }
 
 /* All that is set of pages that are alike but for that; prot: PROT_NONE makes them FREE. 0, or a negative errno. */
-static long set(uint32_t first, uint32_t n, enum share_state state, uint8_t key, uint32_t owner)
+static long set_since(uint32_t first, uint32_t n, enum share_state state, uint8_t key, uint32_t owner, uint16_t rest)
 {
 	bool free = state == SHARE_FREE, same = true;
 	uint32_t had = borders_of(first, n);
@@ -57,7 +64,10 @@ static long set(uint32_t first, uint32_t n, enum share_state state, uint8_t key,
 	for (uint32_t i = first; i < first + n; i++) {
 		chunks[i / CHUNK].shared = (uint16_t)(chunks[i / CHUNK].shared + (state == SHARE_SHARED) - (pages[i].state == SHARE_SHARED));
 		chunks[i / CHUNK].keys |= (uint16_t)(1u << key);
-		pages[i] = (struct page){owner, (uint8_t)state, key};
+		bool same_owner = pages[i].owner == owner, stays_lent = same_owner && pages[i].lent && (state == SHARE_PRIVATE || state == SHARE_STRIPPED);
+		rs_share_rest_count(pages[i].rest, -1);
+		rs_share_rest_count(rest, 1);
+		pages[i] = (struct page){owner, rest, (uint8_t)state, key, same_owner ? pages[i].again : 0, free ? 0 : pages[i].lends, 0, stays_lent};
 		if (state != SHARE_SHARED) /* last where it is opened; who has seen the state before goes by the mirror */
 			__atomic_store_n(table_at(i), 0, __ATOMIC_RELEASE);
 	}
@@ -65,30 +75,38 @@ static long set(uint32_t first, uint32_t n, enum share_state state, uint8_t key,
 	return 0;
 }
 
+static long set(uint32_t first, uint32_t n, enum share_state state, uint8_t key, uint32_t owner) { return set_since(first, n, state, key, owner, 0); }
+
 /* Who cannot have more mappings watches nothing. Locked. */
 static void give_up(void)
 {
 	rs_share_retire_locked("the kernel allows no more mappings: what its threads share is not looked for any more, and races of it are not found");
 }
 
-static bool closable(uint32_t page) { return pages[page].state == SHARE_PRIVATE || pages[page].state == SHARE_UNOWNED || pages[page].state == SHARE_STRIPPED; }
+static bool closable(uint32_t page) { return pages[page].state == SHARE_PRIVATE || pages[page].state == SHARE_UNOWNED || pages[page].state == SHARE_STRIPPED || pages[page].state == SHARE_RESTING; }
 
-/* Closed first: then nobody accesses it untold, so that what was done there untold is known to be over; and nobody goes by the mirror before that is said. */
-static void share(uint32_t first, uint32_t n)
+/* Closed first: then nobody accesses it untold, so that what was done there untold is known to be over; and nobody goes by the mirror before that is said. For that thread, or 0. lent_too: else what is lent waits
+ * until it is touched itself. */
+static void share(uint32_t first, uint32_t n, uint32_t number, bool lent_too)
 {
 	uint32_t end = first + n;
 	for (uint32_t i = first, k; i < end; i = k) {
 		k = i + 1;
-		if (!closable(i))
+		if (!closable(i) || (pages[i].lent && !lent_too))
 			continue;
 		uint32_t owner = pages[i].owner;
-		while (k < end && closable(k) && pages[k].owner == owner)
+		uint16_t rest = pages[i].rest;
+		bool lent = pages[i].lent;
+		while (k < end && closable(k) && pages[k].owner == owner && pages[k].rest == rest && pages[k].lent == lent)
 			k++;
+		/* Of what was lent accesses were told before, with all that movs may order, and atomics are told at all times. */
+		bool known = lent || rs_share_rest_known(rest, number);
 		if (set(i, k - i, SHARE_SHARED, rs_share.key, 0) < 0) {
 			give_up();
 			return;
 		}
-		if (owner)
+		__atomic_fetch_add(&rs_counters->share_pages, k - i, __ATOMIC_RELAXED);
+		if (owner && !known)
 			rs_share_pardon(owner);
 		for (uint32_t at = i; at < k; at++)
 			__atomic_store_n(table_at(at), 1, __ATOMIC_RELEASE);
@@ -190,43 +208,63 @@ static bool own_again(uint32_t page, uint32_t number)
 	return true;
 }
 
-static void share_around(uint32_t page)
+static void share_around(uint32_t page, uint32_t number)
 {
-	if (chunks[page / CHUNK].shared >= HALF || borders > BORDERS)
-		share(page & -(uint32_t)CHUNK, CHUNK);
+	if (pages[page].lent)
+		share(page, 1, number, true);
+	else if (chunks[page / CHUNK].shared >= HALF || borders > BORDERS)
+		share(page & -(uint32_t)CHUNK, CHUNK, number, borders > BORDERS);
 	else
-		share(page & -(uint32_t)UNIT, UNIT);
+		share(page & -(uint32_t)UNIT, UNIT, number, false);
+}
+
+/* The thread may have the page, and what lies near it and is as it is. back: it had it before. False: there is no key. */
+static bool own_near(uint32_t page, uint32_t number, bool back)
+{
+	uint64_t since = share_counter();
+	uint8_t key = rs_share_key_mine(number);
+	struct page was = pages[page];
+	uint32_t first = page & -(uint32_t)UNIT, end = first + UNIT;
+	if (!key)
+		return false;
+	bool known = back || !was.owner || rs_share_rest_known(was.rest, number);
+	for (uint32_t k = first, m; k < end; k = m) {
+		m = k + 1;
+		if (pages[k].state != was.state || pages[k].owner != was.owner || pages[k].rest != was.rest)
+			continue;
+		while (m < end && pages[m].state == was.state && pages[m].owner == was.owner && pages[m].rest == was.rest)
+			m++;
+		if (set(k, m - k, SHARE_PRIVATE, key, number) < 0) {
+			give_up();
+			return true;
+		}
+		for (uint32_t i = k; back && i < m; i++)
+			pages[i].again = pages[i].again < SHARE_NEVER - 1 ? pages[i].again + 1 : pages[i].again;
+	}
+	if (!known)
+		rs_share_pardon(was.owner);
+	if (back)
+		rs_share_took_back(since);
+	return true;
 }
 
 bool rs_share_heap_touched(uintptr_t p, uint32_t number)
 {
-	uint32_t i = page_at(p), first = i & -(uint32_t)UNIT;
+	uint32_t i = page_at(p);
 	switch ((enum share_state)pages[i].state) {
 	case SHARE_FREE:
 	case SHARE_OPEN:
 		return true;
 	case SHARE_SHARED:
 		return false;
-	case SHARE_UNOWNED: {
-		uint8_t key = number ? rs_share_key_mine(number) : 0;
-		if (!key)
-			break;
-		for (uint32_t k = first, m; k < first + UNIT; k = m) {
-			m = k + 1;
-			if (pages[k].state != SHARE_UNOWNED)
-				continue;
-			uint32_t owner = pages[k].owner;
-			while (m < first + UNIT && pages[m].state == SHARE_UNOWNED && pages[m].owner == owner)
-				m++;
-			if (owner)
-				rs_share_pardon(owner);
-			if (set(k, m - k, SHARE_PRIVATE, key, number) < 0) {
-				give_up();
-				return true;
-			}
-		}
-		return true;
-	}
+	case SHARE_UNOWNED:
+		if (number && own_near(i, number, false))
+			return true;
+		break;
+	case SHARE_RESTING:
+		if (number && (pages[i].owner == number || rs_share_ended(pages[i].owner)) && own_near(i, number, pages[i].owner == number))
+			return true;
+		break;
 	case SHARE_PRIVATE:
 		if (pages[i].owner == number)
 			return true;
@@ -236,18 +274,104 @@ bool rs_share_heap_touched(uintptr_t p, uint32_t number)
 			return true;
 		break;
 	}
-	if (number && pages[i].owner && pages[i].owner != number)
+	/* What went untold says something of the allocation, and what had to be ordered says nothing. */
+	if (number && pages[i].owner && pages[i].owner != number && !pages[i].lent && !rs_share_rest_known(pages[i].rest, number))
 		rs_share_found(p);
-	share_around(i);
+	share_around(i, number);
 	return pages[i].state != SHARE_SHARED;
 }
+
+bool rs_share_heap_touched_at(uintptr_t p, uint32_t number, uintptr_t sp)
+{
+	bool goes_on = rs_share_heap_touched(p, number);
+	uintptr_t block;
+	size_t n;
+	if (rs_share_is_heap(sp) && rs_alloc_block_of(p, &block, &n) && sp - block < n)
+		pages[page_at(p)].again = SHARE_NEVER;
+	return goes_on;
+}
+
+/* So many pages rest that are alike. */
+static bool rest_run(uint32_t first, uint32_t n, uint32_t number, uint16_t rest)
+{
+	if (n && set_since(first, n, SHARE_RESTING, rs_share.key, number, rest) < 0) {
+		give_up();
+		return false;
+	}
+	return true;
+}
+
+void rs_share_heap_rest(uint32_t number, uint8_t key, uint32_t round, uint16_t rest, uintptr_t sp)
+{
+	uintptr_t stack = 0;
+	size_t of_stack = 0;
+	if (!rs_alloc_source.base || borders > BORDERS)
+		return;
+	if (rs_share_is_heap(sp))
+		rs_alloc_block_of(sp, &stack, &of_stack);
+	uint32_t from = 0, n = 0;
+	for (uint32_t c = 0, chunks_used = used() / CHUNK; c < chunks_used; c++) {
+		bool keeps = false;
+		if (!(chunks[c].keys >> key & 1))
+			continue;
+		for (uint32_t i = c * CHUNK; i < (c + 1) * CHUNK; i++) {
+			bool its = pages[i].state == SHARE_PRIVATE && pages[i].owner == number && !pages[i].lent;
+			bool rests = its && rs_share_rests(pages[i].again, round) && !(of_stack && address(i) < stack + of_stack && address(i + 1) > stack);
+			keeps |= its && !rests;
+			if (rests && n && from + n == i) {
+				n++;
+			} else if (rests) {
+				if (!rest_run(from, n, number, rest))
+					return;
+				from = i, n = 1;
+			}
+		}
+		if (!keeps)
+			chunks[c].keys &= (uint16_t)~(1u << key);
+	}
+	rest_run(from, n, number, rest);
+}
+
+void rs_share_heap_lend(uintptr_t p, uint32_t number)
+{
+	enum { MOST = 8 };
+	uint32_t i = page_at(p);
+	if (pages[i].state != SHARE_SHARED || pages[i].lends == MOST || ++pages[i].asks >> pages[i].lends == 0 || borders > BORDERS)
+		return;
+	uint32_t before = rs_share_closed();
+	uint8_t key = rs_share_key_spare(number);
+	if (rs_share_closed() != before && share_rights() == before)
+		share_set_rights(rs_share_closed());
+	if (!key)
+		return;
+	if (set(i, 1, SHARE_PRIVATE, key, number) < 0) {
+		give_up();
+		return;
+	}
+	pages[i].lent = true;
+	pages[i].lends++;
+	__atomic_fetch_add(&rs_counters->share_lent, 1, __ATOMIC_RELAXED);
+}
+
+void rs_share_heap_atomic(uintptr_t p, uint32_t number)
+{
+	uint32_t i = page_at(p);
+	if (!pages[i].lent)
+		return;
+	uint32_t owner = pages[i].owner;
+	share(i, 1, number, true);
+	if (owner != number)
+		rs_share_pardon(owner);
+}
+
+bool rs_share_heap_lent(uintptr_t p) { return __atomic_load_n(&pages[page_at(p)].lent, __ATOMIC_RELAXED); }
 
 void rs_share_heap_shared(uintptr_t from, uintptr_t to)
 {
 	uint32_t first = page_at(from) & -(uint32_t)UNIT, end = (page_at(to - 1) | (UNIT - 1)) + 1;
 	if (borders > BORDERS)
 		first &= -(uint32_t)CHUNK, end = (end + CHUNK - 1) & -(uint32_t)CHUNK;
-	share(first, end - first);
+	share(first, end - first, 0, false);
 }
 
 void rs_share_heap_unwatch(uintptr_t from, uintptr_t to)
@@ -268,19 +392,23 @@ static void each(uint16_t keys, void (*fn)(uint32_t first, uint32_t n, const voi
 			k = (i / CHUNK + 1) * CHUNK;
 			continue;
 		}
-		while (k < end && pages[k].state == pages[i].state && pages[k].owner == pages[i].owner)
+		while (k < end && pages[k].state == pages[i].state && pages[k].owner == pages[i].owner && pages[k].lent == pages[i].lent)
 			k++;
 		if (pages[i].state != SHARE_FREE)
 			fn(i, k - i, arg);
 	}
 }
 
-struct leaving { uint32_t number; enum share_state state; };
+struct leaving { uint32_t number; enum share_state state; uint16_t rest; };
 
 static void leave(uint32_t first, uint32_t n, const void *arg)
 {
 	const struct leaving *l = arg;
-	if ((pages[first].state == SHARE_PRIVATE || pages[first].state == SHARE_STRIPPED) && pages[first].owner == l->number && set(first, n, l->state, rs_share.key, l->number) < 0)
+	if ((pages[first].state != SHARE_PRIVATE && pages[first].state != SHARE_STRIPPED) || pages[first].owner != l->number)
+		return;
+	if (pages[first].lent && l->state == SHARE_UNOWNED)
+		share(first, n, 0, true);
+	else if (set_since(first, n, l->state, rs_share.key, l->number, l->rest) < 0)
 		give_up();
 }
 
@@ -295,8 +423,8 @@ static void lose(uint16_t keys, uint8_t key, struct leaving l)
 
 static uint16_t bit(uint8_t key) { return (uint16_t)(key ? 1u << key : 0); }
 
-void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped) { lose(bit(key) | bit(stripped ? rs_share.key : 0), key, (struct leaving){number, SHARE_UNOWNED}); }
-void rs_share_heap_strip(uint32_t number, uint8_t key) { lose(bit(key), key, (struct leaving){number, SHARE_STRIPPED}); }
+void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped, uint16_t rest) { lose(bit(key) | bit(stripped ? rs_share.key : 0), key, (struct leaving){number, SHARE_UNOWNED, rest}); }
+void rs_share_heap_strip(uint32_t number, uint8_t key) { lose(bit(key), key, (struct leaving){number, SHARE_STRIPPED, 0}); }
 
 static void open_run(uint32_t first, uint32_t n, const void *arg)
 {

@@ -63,14 +63,7 @@ void rs_share_keys_free(void)
 
 static uint32_t all_but(uint8_t key) { return rs_share.deny & ~((uint32_t)BOTH << 2 * key); }
 
-static uint64_t counter(void)
-{
-	uint32_t lo, hi;
-	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
-	return (uint64_t)hi << 32 | lo;
-}
-
-static uint64_t away_now(uint32_t number) { return AWAY | (counter() >> TICK << 32 & SINCE) | number; }
+static uint64_t away_now(uint32_t number) { return AWAY | (share_counter() >> TICK << 32 & SINCE) | number; }
 
 /* A handler may do the same at any point of it, and have another key afterwards. */
 void rs_share_back(void)
@@ -112,7 +105,7 @@ static void strip(struct share_block *b, void *arg)
 /* A key that was another's, and is now that thread's. */
 static uint8_t take(uint32_t number)
 {
-	uint64_t now = counter(), longest = AWAY_LEAST, had = 0;
+	uint64_t now = share_counter(), longest = AWAY_LEAST, had = 0;
 	uint8_t best = 0;
 	for (uint8_t k = 1; k < KEYS; k++) {
 		uint64_t w = __atomic_load_n(&keys[k].word, __ATOMIC_RELAXED), age = (((now >> TICK << 32) - w) & SINCE) >> 32;
@@ -127,13 +120,13 @@ static uint8_t take(uint32_t number)
 	uint32_t from = (uint32_t)had;
 	rs_share_each(strip, &from);
 	rs_share_heap_strip(from, best);
-	uint64_t then = counter();
+	uint64_t then = share_counter();
 	not_before = then + DUTY * (then - now);
 	__atomic_fetch_add(&rs_counters->share_keys_taken, 1, __ATOMIC_RELAXED);
 	return best;
 }
 
-uint8_t rs_share_key_mine(uint32_t number)
+static uint8_t have(uint32_t number, bool takes)
 {
 	uint8_t got = 0;
 	rs_share_back();
@@ -144,7 +137,7 @@ uint8_t rs_share_key_mine(uint32_t number)
 			__atomic_store_n(&keys[k].word, number, __ATOMIC_RELAXED);
 			got = k;
 		}
-	if (!got)
+	if (!got && takes)
 		got = take(number);
 	if (!got || !keys[got].ours) /* what was taken could not be tagged: nothing is watched any more */
 		return 0;
@@ -152,6 +145,15 @@ uint8_t rs_share_key_mine(uint32_t number)
 	own.mine = got;
 	own.closed = all_but(got);
 	return got;
+}
+
+uint8_t rs_share_key_mine(uint32_t number) { return have(number, true); }
+uint8_t rs_share_key_spare(uint32_t number) { return have(number, false); }
+
+uint8_t rs_share_key_held(void)
+{
+	rs_share_back();
+	return own.closed ? (uint8_t)own.mine : 0;
 }
 
 uint32_t rs_share_closed(void) { return own.closed; }
@@ -293,12 +295,18 @@ void rs_share_thread_begin(void)
 	share_set_rights(own.closed);
 }
 
+struct leaving { uint32_t number; uint16_t rest; };
+
 static void leave_one(struct share_block *b, void *arg)
 {
-	const uint32_t *number = arg;
-	if ((b->state == SHARE_PRIVATE || b->state == SHARE_STRIPPED) && b->owner == *number && rs_share_tag(b, SHARE_UNOWNED, rs_share.key) < 0)
-		rs_share_tag(b, SHARE_OPEN, 0); /* its key will be another's */
-	if (b->state == SHARE_UNOWNED && (b->first == *number || b->owner == *number))
+	const struct leaving *l = arg;
+	if ((b->state == SHARE_PRIVATE || b->state == SHARE_STRIPPED) && b->owner == l->number) {
+		if (rs_share_tag(b, SHARE_UNOWNED, rs_share.key) < 0)
+			rs_share_tag(b, SHARE_OPEN, 0); /* its key will be another's */
+		else
+			rs_share_rest_count(b->rest = l->rest, 1);
+	}
+	if (b->state == SHARE_UNOWNED && (b->first == l->number || b->owner == l->number))
 		b->first = 0;
 }
 
@@ -312,8 +320,9 @@ void rs_share_thread_end(uint32_t number)
 	spare_end();
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
-	rs_share_each(leave_one, &number);
-	rs_share_heap_end(number, own.mine, stripped);
+	struct leaving l = {number, rs_share_rest(number)};
+	rs_share_each(leave_one, &l);
+	rs_share_heap_end(number, own.mine, stripped, l.rest);
 	if (own.mine)
 		__atomic_store_n(&keys[own.mine].word, 0, __ATOMIC_RELAXED);
 	own.mine = 0;

@@ -1,0 +1,75 @@
+// Pages that one thread alone uses for long are lent to it, and nobody is told what it does there until another touches them. What it did before that is known still, so a race with it is found each time, though the
+// thread that had the page does nothing more. By bytes of one page: plain writes against a read and a write, reads against a write; and of the last, whose owner is long gone.
+// Who comes second waits without ordering anything (by a sleep), and first touches another byte of that page, by which it is shared again.
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { KINDS = 4, WORDS = 512, ROUNDS = 400 };
+
+struct page { volatile long used[WORDS]; };
+
+static struct page *page[KINDS]; // each a page of its own
+static long sums[2 * KINDS];
+
+__attribute__((noinline)) static void use(struct page *p, int writes)
+{
+	long sum = 0;
+	for (int r = 0; r < ROUNDS; r++) // the first half, over and over; in between an order that nobody else takes part in, so that the same accesses are news
+		for (int i = 64; i < WORDS / 2; i++) {
+			if (writes)
+				p->used[i] = r;
+			else
+				sum += p->used[i];
+		}
+	sums[0] = sum;
+}
+
+#define KIND(n, first, second) \
+	static __attribute__((noinline)) void kind##n(struct page *p, int comes_second) { volatile long *at = &p->used[70 + n]; if (comes_second) { second; } else { first; } }
+
+KIND(0, *at = 1, sums[1] = *at)     // race-mov reads
+KIND(1, *at = 1, *at = 2)           // race-mov writes
+KIND(2, sums[2] = *at, *at = 3)     // race-mov after
+KIND(3, *at = 1, sums[3] = *at)     // race-mov gone
+
+static void (*const kind[KINDS])(struct page *, int) = {kind0, kind1, kind2, kind3};
+
+static void *first(void *arg)
+{
+	int n = (int)(intptr_t)arg;
+	kind[n](page[n], 0);
+	use(page[n], n != 2);
+	if (n != KINDS - 1)
+		usleep(300000); // it lives, and does nothing
+	return NULL;
+}
+
+static void *second(void *arg)
+{
+	int n = (int)(intptr_t)arg;
+	usleep(150000);
+	sums[4 + n] = page[n]->used[300]; // nobody has touched that
+	kind[n](page[n], 1);
+	return NULL;
+}
+
+int main(void)
+{
+	pthread_t t[2];
+	for (int n = 0; n < KINDS; n++) {
+		page[n] = aligned_alloc(4096, sizeof *page[n]);
+		for (int i = 0; i < WORDS; i++)
+			page[n]->used[i] = 0;
+	}
+	for (int n = 0; n < KINDS; n++) {
+		pthread_create(&t[0], NULL, first, (void *)(intptr_t)n);
+		pthread_create(&t[1], NULL, second, (void *)(intptr_t)n);
+		pthread_join(t[0], NULL);
+		pthread_join(t[1], NULL);
+	}
+	puts("done");
+	return 0;
+}
