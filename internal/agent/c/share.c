@@ -68,6 +68,7 @@ static void count_outside(uintptr_t at, size_t n, bool there)
 
 void rs_share_put(struct share_block *b, uintptr_t at)
 {
+	rs_share_lent_forget(b);
 	if (b->at) {
 		set_table(b->at, b->pages, 0);
 		index_part(b->at, b->pages, 0);
@@ -105,6 +106,10 @@ struct share_block *rs_share_next(uintptr_t lo, uintptr_t hi)
 long rs_share_tag(struct share_block *b, enum share_state state, uint8_t key)
 {
 	uintptr_t at = rs_share_address(b);
+	if (state != SHARE_SHARED && b->lends) {
+		rs_share_lent_forget(b);
+		b->key = 0xff; /* some of it has another */
+	}
 	uint8_t *t = rs_share.table + (at >> SHARE_PAGE_BITS), global = b->at ? SHARE_GLOBAL : 0;
 	/* An instruction that sees the state goes by the mirror, whatever the key: so the state first where the page is closed, last where it is opened. */
 	bool judged = state == SHARE_SHARED;
@@ -193,6 +198,7 @@ struct share_block *rs_share_block_new(uint32_t pages, uint32_t align)
 
 void rs_share_block_free(struct share_block *b)
 {
+	rs_share_lent_forget(b);
 	for (uint32_t k = 0; k < b->pages; k++)
 		block_of[b->page + k] = 0;
 	give_run(b->page, b->pages);
@@ -466,7 +472,7 @@ static bool make_all(void)
 	block_of = rs_share_sparse(sizeof *block_of * SHARE_PAGES);
 	block_at = rs_share_sparse(sizeof *block_at << (SHARE_TABLE_BITS - SHARE_PAGE_BITS));
 	outside = rs_share_sparse(sizeof *outside << (SHARE_TABLE_BITS - GIB_BITS));
-	return rs_share.table && blocks && block_of && block_at && outside && set_away() && make_region() && rs_share_faults();
+	return rs_share.table && rs_share_lent_begin() && blocks && block_of && block_at && outside && set_away() && make_region() && rs_share_faults();
 }
 
 uintptr_t rs_share_begin(void)

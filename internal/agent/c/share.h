@@ -5,7 +5,7 @@
  * to it, with that thread's protection key, or shared: then its key is one that every thread is denied, and instructions that touch it are patched to ask for the page's
  * state, tell the detector, and access the mirror by way of GS.
  *
- * share.c has the blocks, shareheap.c the agent's own heap, sharesite.c what is shared from the start, sharerest.c what goes from one thread to the next, shareglobal.c globals, sharemap.c what the program maps and what it does with mappings, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
+ * share.c has the blocks, shareheap.c the agent's own heap, sharesite.c what is shared from the start, sharerest.c and sharelent.c sharing that ends and what goes from one thread to the next, shareglobal.c globals, sharemap.c what the program maps and what it does with mappings, sharekey.c keys and the processor's rights, sharefault.c what is touched, sharecall.c system calls, sharefork.c processes. All are compiled for general registers
  * only, and touch no memory of the program's but where they say so. */
 #ifndef RS_SHARE_H
 #define RS_SHARE_H
@@ -41,6 +41,7 @@ struct share_block {
 	uint8_t mapped;            /* the program's mmap */
 	uint8_t prot;              /* at: what the program has made of it; if that is not PROT_READ | PROT_WRITE it is OPEN */
 	uint8_t again;             /* as a page's of the heap (shareheap.c) */
+	uint8_t lends;             /* SHARED: some of its pages may be lent (sharelent.c) */
 	uint16_t rest;             /* RESTING, UNOWNED: when its owner was done with it; 0: that is not known */
 	uint32_t next;             /* free list of blocks */
 	uintptr_t at;              /* where the program has it, if not in the region: globals, and what it has mmap'd */
@@ -170,6 +171,20 @@ static inline uint64_t share_counter(void)
 	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
 	return (uint64_t)hi << 32 | lo;
 }
+
+/* --- sharelent.c: pages of blocks that are lent. All locked. ------------------------------------------------------------------------------ */
+
+bool rs_share_lent_begin(void) RS_HIDDEN;
+/* The page of a SHARED block at p has been used by the calling thread alone for long. */
+void rs_share_lend(struct share_block *b, uintptr_t p, uint32_t number) RS_HIDDEN;
+/* Whom it is lent to; 0: to nobody. */
+uint32_t rs_share_lent_to(const struct share_block *b, uintptr_t p) RS_HIDDEN;
+/* It is shared as the rest of its block. Whom it was lent to; 0: to nobody. */
+uint32_t rs_share_take_back(struct share_block *b, uintptr_t p) RS_HIDDEN;
+/* The block is something else from now on, or elsewhere. */
+void rs_share_lent_forget(struct share_block *b) RS_HIDDEN;
+/* The thread's key will be another's. */
+void rs_share_lent_leave(uint32_t number) RS_HIDDEN;
 
 /* --- shareglobal.c --------------------------------------------------------------------------------------------------------------- */
 

@@ -107,8 +107,8 @@ static bool own_block(struct share_block *b, uint32_t number)
 	return true;
 }
 
-/* A thread touches a block; whether what it is now lets the thread go on as it is. Locked. */
-static bool touched_by(struct share_block *b, uint32_t number)
+/* A thread touches a block at p; whether what it is now lets the thread go on as it is. Locked. */
+static bool touched_by(struct share_block *b, uintptr_t p, uint32_t number)
 {
 	switch ((enum share_state)b->state) {
 	case SHARE_FREE:
@@ -149,7 +149,8 @@ static bool touched_by(struct share_block *b, uint32_t number)
 		rs_share_shared(b);
 		return b->state == SHARE_OPEN;
 	case SHARE_SHARED:
-		break;
+		rs_share_take_back(b, p);
+		return b->state == SHARE_OPEN;
 	}
 	return false;
 }
@@ -175,10 +176,10 @@ bool rs_share_touch(uint32_t number, uintptr_t p, size_t n)
 		struct share_block *b = rs_share_block(at);
 		if (rs_share_is_heap(at))
 			rs_share_heap_touched(at, number);
-		else if (b && b->state != SHARE_SHARED && b->state != SHARE_OPEN)
-			touched_by(b, number);
+		else if (b && b->state != SHARE_OPEN && (b->state != SHARE_SHARED || rs_share_lent_to(b, at) != number))
+			touched_by(b, at, number);
 		judged |= (rs_share_bits(at) & SHARE_JUDGED) != 0;
-		uintptr_t next = b ? rs_share_address(b) + rs_share_bytes(b) - 1 : at;
+		uintptr_t next = b && b->state != SHARE_SHARED ? rs_share_address(b) + rs_share_bytes(b) - 1 : at;
 		rs_unlock(&rs_share_lock);
 		rs_os_signals(mask);
 		at = next;
@@ -228,11 +229,17 @@ void rs_share_string(struct rs_access_context *c)
 static void proves_atomic(uint32_t number, uintptr_t p, size_t n)
 {
 	for (uintptr_t at = p; n && at < p + n; at = (at | ((1ul << SHARE_PAGE_BITS) - 1)) + 1) {
-		if (!rs_share_is_heap(at) || RS_LIKELY(!rs_share_heap_lent(at)))
+		bool heap = rs_share_is_heap(at);
+		if (heap ? !rs_share_heap_lent(at) : !rs_share_has(at) && (rs_share_bits(at) & (SHARE_GLOBAL | SHARE_JUDGED)) != SHARE_GLOBAL)
 			continue;
 		uint64_t mask = rs_os_no_signals();
 		rs_lock(&rs_share_lock);
-		rs_share_heap_atomic(at, number);
+		struct share_block *b = rs_share_block(at);
+		uint32_t owner = 0;
+		if (heap)
+			rs_share_heap_atomic(at, number);
+		else if (b && (owner = rs_share_take_back(b, at)) != 0 && owner != number)
+			rs_share_pardon(owner);
 		rs_unlock(&rs_share_lock);
 		rs_os_signals(mask);
 	}
@@ -409,7 +416,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	struct share_block *b = rs_share_block(addr);
 	if (b && b->mapped)
 		keep_stack(b, (uintptr_t)uc->uc_mcontext.gregs[REG_RSP]);
-	bool heap = rs_share_is_heap(addr), goes_on = heap ? rs_share_heap_touched_at(addr, number_of_self(), (uintptr_t)uc->uc_mcontext.gregs[REG_RSP]) : !b || touched_by(b, number_of_self());
+	bool heap = rs_share_is_heap(addr), goes_on = heap ? rs_share_heap_touched_at(addr, number_of_self(), (uintptr_t)uc->uc_mcontext.gregs[REG_RSP]) : !b || touched_by(b, addr, number_of_self());
 	if (!heap && !b && rs_share_has(addr)) /* freed */
 		RS_SYS4(SYS_pkey_mprotect, addr & -RS_PAGE, RS_PAGE, 3, 0);
 	rs_unlock(&rs_share_lock);

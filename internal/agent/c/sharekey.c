@@ -120,6 +120,7 @@ static uint8_t take(uint32_t number)
 	uint32_t from = (uint32_t)had;
 	rs_share_each(strip, &from);
 	rs_share_heap_strip(from, best);
+	rs_share_lent_leave(from);
 	uint64_t then = share_counter();
 	not_before = then + DUTY * (then - now);
 	__atomic_fetch_add(&rs_counters->share_keys_taken, 1, __ATOMIC_RELAXED);
@@ -323,6 +324,7 @@ void rs_share_thread_end(uint32_t number)
 	struct leaving l = {number, rs_share_rest(number)};
 	rs_share_each(leave_one, &l);
 	rs_share_heap_end(number, own.mine, stripped, l.rest);
+	rs_share_lent_leave(number);
 	if (own.mine)
 		__atomic_store_n(&keys[own.mine].word, 0, __ATOMIC_RELAXED);
 	own.mine = 0;

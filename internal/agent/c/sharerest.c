@@ -3,7 +3,7 @@
  * What a thread has for its own is withdrawn from it at its releases (it rests). All that its owner did untold comes before those, so where who touches it next knows of the release nothing is to be pardoned:
  * it is shared from then on, and no access of it was lost.
  *
- * A page of the heap that is shared is lent to a thread that alone accessed it for long: then its accesses cost nothing. What was told of the page is kept, so when another touches it, which shares it again,
+ * A page that is shared is lent to a thread that alone accessed it for long: then its accesses cost nothing. What was told of the page is kept, so when another touches it, which shares it again,
  * races with what was told are found as before; atomics are told at all times (rs_share_heap_atomic), so that what went untold in between are movs, which order nothing for certain. Not found is a race
  * with bytes that the thread accessed while it had the page, and in that way never before. Each time that a page comes back it must be asked for twice as often before it is lent again.
  *
@@ -80,12 +80,15 @@ static void rest_one(struct share_block *b, void *arg)
 void rs_share_alone(uint32_t number, uint64_t page)
 {
 	uintptr_t p = page << SHARE_PAGE_BITS;
-	if (!rs_share_on || !rs_share_is_heap(p) || rs_in_vfork() || rs_sandboxed)
+	if (!rs_share_on || !(rs_share_bits(p) & SHARE_JUDGED) || rs_in_vfork() || rs_sandboxed)
 		return;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
-	if (rs_share_on)
+	struct share_block *b = rs_share_block(p);
+	if (rs_share_on && rs_share_is_heap(p))
 		rs_share_heap_lend(p, number);
+	else if (rs_share_on && b)
+		rs_share_lend(b, p, number);
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);
 }

@@ -1,24 +1,25 @@
 // Pages that one thread alone uses for long are lent to it, and nobody is told what it does there until another touches them. What it did before that is known still, so a race with it is found each time, though the
-// thread that had the page does nothing more. By bytes of one page: plain writes against a read and a write, reads against a write; and of the last, whose owner is long gone.
+// thread that had the page does nothing more. By bytes of one page: plain writes against a read and a write, reads against a write; of one whose owner is long gone; of a variable, and of what the program has mapped.
 // Who comes second waits without ordering anything (by a sleep), and first touches another byte of that page, by which it is shared again.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-enum { KINDS = 4, WORDS = 512, ROUNDS = 400 };
+enum { KINDS = 6, WORDS = 512, ROUNDS = 400 };
 
 struct page { volatile long used[WORDS]; };
 
-static struct page *page[KINDS]; // each a page of its own
+static struct page *page[KINDS], variable __attribute__((aligned(4096))); // each a page of its own
 static long sums[2 * KINDS];
 
 __attribute__((noinline)) static void use(struct page *p, int writes)
 {
 	long sum = 0;
 	for (int r = 0; r < ROUNDS; r++) // the first half, over and over; in between an order that nobody else takes part in, so that the same accesses are news
-		for (int i = 64; i < WORDS / 2; i++) {
+		for (int i = 80; i < WORDS / 2; i++) {
 			if (writes)
 				p->used[i] = r;
 			else
@@ -34,15 +35,17 @@ KIND(0, *at = 1, sums[1] = *at)     // race-mov reads
 KIND(1, *at = 1, *at = 2)           // race-mov writes
 KIND(2, sums[2] = *at, *at = 3)     // race-mov after
 KIND(3, *at = 1, sums[3] = *at)     // race-mov gone
+KIND(4, *at = 1, sums[4] = *at)     // race-mov variable
+KIND(5, *at = 1, *at = 2)           // race-mov mapped
 
-static void (*const kind[KINDS])(struct page *, int) = {kind0, kind1, kind2, kind3};
+static void (*const kind[KINDS])(struct page *, int) = {kind0, kind1, kind2, kind3, kind4, kind5};
 
 static void *first(void *arg)
 {
 	int n = (int)(intptr_t)arg;
 	kind[n](page[n], 0);
 	use(page[n], n != 2);
-	if (n != KINDS - 1)
+	if (n != 3)
 		usleep(300000); // it lives, and does nothing
 	return NULL;
 }
@@ -51,7 +54,7 @@ static void *second(void *arg)
 {
 	int n = (int)(intptr_t)arg;
 	usleep(150000);
-	sums[4 + n] = page[n]->used[300]; // nobody has touched that
+	sums[KINDS + n] = page[n]->used[300]; // nobody has touched that
 	kind[n](page[n], 1);
 	return NULL;
 }
@@ -60,7 +63,7 @@ int main(void)
 {
 	pthread_t t[2];
 	for (int n = 0; n < KINDS; n++) {
-		page[n] = aligned_alloc(4096, sizeof *page[n]);
+		page[n] = n == 4 ? &variable : n == 5 ? mmap(NULL, sizeof *page[n], PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : aligned_alloc(4096, sizeof *page[n]);
 		for (int i = 0; i < WORDS; i++)
 			page[n]->used[i] = 0;
 	}

@@ -1,5 +1,5 @@
 // Sharing that ends and begins again, always in order: an array that main fills and threads work upon in parts; a page that two threads work upon in turns, handed over by a lock, a semaphore, or a flag in the
-// page itself, which an atomic instruction or (as the debug information says) an atomic store sets; a page that is freed while it is one thread's, and used by another. Results are what they are natively.
+// page itself, which an atomic instruction or (as the debug information says) an atomic store sets; a page that is freed while it is one thread's, and used by another; the same with a variable. Results are what they are natively.
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
@@ -19,6 +19,7 @@ struct shared { struct page *page; sem_t sem[2]; enum hand by; };
 struct player { struct shared *of; long me; };
 
 static long *array, total;
+static struct page variable __attribute__((aligned(4096)));
 static pthread_barrier_t all;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
@@ -116,8 +117,8 @@ int main(void)
 		total += array[i];
 	free(array);
 	printf("%ld\n", total);
-	for (int by = 0; by < HANDS; by++) {
-		struct shared s = {.by = by, .page = aligned_alloc(4096, sizeof *s.page)};
+	for (int by = 0; by < 2 * HANDS; by++) {
+		struct shared s = {.by = by % HANDS, .page = by < HANDS ? aligned_alloc(4096, sizeof *s.page) : &variable};
 		struct player p[2] = {{&s, 0}, {&s, 1}};
 		for (int i = 0; i < WORDS; i++)
 			s.page->words[i] = i;
@@ -129,7 +130,8 @@ int main(void)
 		for (int i = 0; i < 2; i++)
 			pthread_join(t[i], NULL);
 		printf("%d %ld\n", by, last(s.page));
-		free(s.page);
+		if (by < HANDS)
+			free(s.page);
 	}
 	return 0;
 }
