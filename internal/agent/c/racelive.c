@@ -81,6 +81,8 @@ void rs_race_live_event(struct rs_thread *t, const uint64_t *w)
 	bool known = thread_of(t);
 	if (rs_share_on && releases((uint8_t)w[0]))
 		rs_share_release(t->number);
+	if (rs_share_on && (uint8_t)w[0] == RS_EV_FREE)
+		rs_share_freed(rs_get_free_addr(w));
 	rs_race_event(t->number, w);
 	if (!known)
 		t->race = rs_race_thread(t->number);

@@ -142,6 +142,8 @@ void rs_share_argument(const void *arg) RS_HIDDEN;
 
 /* What is shared, and is there, has been used by the calling thread alone for long: it may be its own, until another touches it. */
 void rs_share_heap_lend(uintptr_t p, uint32_t number) RS_HIDDEN;
+/* Not locked: the block there is about to be freed. Who accesses it afterwards is to be told, if it is shared. */
+void rs_share_freed(uintptr_t p) RS_HIDDEN;
 /* Not locked: whether it was lent to a thread, and nobody else has touched it since. */
 bool rs_share_heap_lent(uintptr_t p) RS_HIDDEN;
 /* That thread is about to access it by an atomic instruction, which orders what others do by movs: then it is shared. */

@@ -364,6 +364,24 @@ void rs_share_heap_atomic(uintptr_t p, uint32_t number)
 		rs_share_pardon(owner);
 }
 
+void rs_share_freed(uintptr_t p)
+{
+	uintptr_t block;
+	size_t n;
+	if (!rs_share_is_heap(p) || !rs_alloc_block_of(p, &block, &n))
+		return;
+	for (uint32_t i = page_at(block), end = page_at(block + n - 1) + 1; i < end; i++) {
+		if (RS_LIKELY(!__atomic_load_n(&pages[i].lent, __ATOMIC_RELAXED)))
+			continue;
+		uint64_t mask = rs_os_no_signals();
+		rs_lock(&rs_share_lock);
+		if (pages[i].lent)
+			share(i, 1, 0, true);
+		rs_unlock(&rs_share_lock);
+		rs_os_signals(mask);
+	}
+}
+
 bool rs_share_heap_lent(uintptr_t p) { return __atomic_load_n(&pages[page_at(p)].lent, __ATOMIC_RELAXED); }
 
 void rs_share_heap_shared(uintptr_t from, uintptr_t to)

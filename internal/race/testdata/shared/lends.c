@@ -1,5 +1,5 @@
 // Pages that one thread alone uses for long are lent to it, and nobody is told what it does there until another touches them. What it did before that is known still, so a race with it is found each time, though the
-// thread that had the page does nothing more. By bytes of one page: plain writes against a read and a write, reads against a write; of one whose owner is long gone; of a variable, and of what the program has mapped.
+// thread that had the page does nothing more. By bytes of one page: plain writes against a read and a write, reads against a write; of one whose owner is long gone; of a variable, and of what the program has mapped. And a block that the one frees who had its page, and reads.
 // Who comes second waits without ordering anything (by a sleep), and first touches another byte of that page, by which it is shared again.
 #include <pthread.h>
 #include <stdint.h>
@@ -59,6 +59,15 @@ static void *second(void *arg)
 	return NULL;
 }
 
+static void *freed(void *arg)
+{
+	struct page *p = arg;
+	use(p, 1);
+	free(p); // uaf freed
+	sums[6] = p->used[100]; // uaf freed
+	return NULL;
+}
+
 int main(void)
 {
 	pthread_t t[2];
@@ -73,6 +82,8 @@ int main(void)
 		pthread_join(t[0], NULL);
 		pthread_join(t[1], NULL);
 	}
+	pthread_create(&t[0], NULL, freed, aligned_alloc(4096, sizeof(struct page)));
+	pthread_join(t[0], NULL);
 	puts("done");
 	return 0;
 }
