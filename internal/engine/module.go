@@ -54,7 +54,10 @@ type Module struct {
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
 	fetch     func(*text) bool
-	foreign   bool // see Foreign
+	read      func(at uint64, b []byte) error // memory of the process; nil: Around knows nothing
+	partly    bool                            // only what Around says is known
+	guards    []guarded                       // then
+	foreign   bool                            // see Foreign
 	space     *patch.Space
 	calls     x86.Calls
 	again     bool // it was there before, and had gone
@@ -163,6 +166,9 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
 			mod.foreign = slices.ContainsFunc(goSections, img.HasSection)
 			mod.fetch = func(t *text) bool { return p.fetch(mod, t) }
+			if _, later := p.e.opts.Client.(Unasked); later && p.of == nil {
+				mod.read = p.read
+			}
 			byKey[key] = mod
 			come = append(come, mod)
 		} else {
@@ -293,10 +299,7 @@ func (m *Module) learn() {
 		for _, r := range keep {
 			t.plan.Keep(r[0]+m.Bias, r[1]+m.Bias)
 		}
-		t.planner = patch.NewPlanner(t.plan, m.space)
-		t.planner.Calls = m.calls
-		t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
-		t.live = patch.NewOverlay(t.code)
+		m.plans(t)
 	}
 	if m.fromCache {
 		return
@@ -310,6 +313,14 @@ func (m *Module) learn() {
 	if !m.closed.Load() { // it may have ended early
 		m.keep()
 	}
+}
+
+// plans makes a text, whose code and plan are there, ready to be patched.
+func (m *Module) plans(t *text) {
+	t.planner = patch.NewPlanner(t.plan, m.space)
+	t.planner.Calls = m.calls
+	t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
+	t.live = patch.NewOverlay(t.code)
 }
 
 // functions gives where symbols and frames say that functions lie, by address, of those that begin at one the longer first: link-time addresses.
