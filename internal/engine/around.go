@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
-	"slices"
 
 	"github.com/ripstop/ripstop/internal/patch"
 )
@@ -69,8 +68,7 @@ type around struct {
 
 // A part is what is known of whole pages of a text.
 type part struct {
-	patch.Range // link-time addresses
-	complete    bool
+	patch.Range                   // link-time addresses
 	code        [sha256.Size]byte // the hash of their bytes
 	known       []byte            // patch.Text.AppendPart's
 }
@@ -97,36 +95,34 @@ func (m *Module) covers(a *around, places []uint64) bool {
 	return len(subtract(m.pagesAround(places), union(there))) == 0
 }
 
-// take makes known what was kept; false: it is not of this code, and nothing is known.
+// take makes known what was kept: each part is a text then, and there is no other. False: it is not of this code, and nothing is known.
 func (m *Module) take(a *around) bool {
-	codes, plans := map[*text][]byte{}, map[*text]*patch.Text{}
-	for _, t := range m.texts {
-		complete := slices.ContainsFunc(a.parts, func(x part) bool { return x.complete && m.text(x.Lo+m.Bias) == t })
-		codes[t] = make([]byte, t.size) // of which only the parts are ever touched
-		plans[t] = patch.PartText(t.at, codes[t], complete)
-	}
+	texts := make([]*text, len(a.parts))
 	for i := range a.parts {
 		x := &a.parts[i]
 		lo, hi := x.Lo+m.Bias, x.Hi+m.Bias
-		t := m.text(lo)
-		if t == nil || hi > t.end() || lo >= hi {
+		if t := m.text(lo); t == nil || hi > t.end() || lo >= hi {
 			return false
 		}
-		code := codes[t][lo-t.at : hi-t.at]
-		if m.read(lo, code) != nil || sha256.Sum256(code) != x.code || plans[t].AddPart(lo, hi, x.known) != nil {
+		t := &text{at: lo, size: hi - lo, code: make([]byte, hi-lo)}
+		if m.read(lo, t.code) != nil || sha256.Sum256(t.code) != x.code {
 			return false
 		}
+		var err error
+		if t.plan, err = patch.KnownText(lo, t.code, x.known); err != nil {
+			return false
+		}
+		texts[i] = t
 	}
-	for _, t := range m.texts {
-		t.code, t.plan = codes[t], plans[t]
-		m.plans(t)
-	}
+	all := m.texts
+	m.texts = texts
 	guards, err := m.parseGuarded(a.guards)
 	if err != nil {
-		for _, t := range m.texts {
-			t.code, t.plan, t.planner, t.live = nil, nil, nil, nil
-		}
+		m.texts = all
 		return false
+	}
+	for _, t := range texts {
+		m.plans(t)
 	}
 	m.guards, m.undecoded = guards, a.undecoded
 	m.learnt, m.partly, m.fromCache = true, true, true
@@ -151,10 +147,6 @@ func (m *Module) appendAround(dst []byte, guards []guarded, places []uint64) []b
 			return nil
 		}
 		dst = binary.AppendUvarint(binary.AppendUvarint(dst, r.Lo), r.Hi-r.Lo)
-		dst = append(dst, 0)
-		if t.plan.IsComplete() {
-			dst[len(dst)-1] = 1
-		}
 		sum := sha256.Sum256(t.code[r.Lo+m.Bias-t.at : r.Hi+m.Bias-t.at])
 		dst = append(dst, sum[:]...)
 		known := t.plan.AppendPart(nil, r.Lo+m.Bias, r.Hi+m.Bias)
@@ -190,13 +182,9 @@ func parseAround(b []byte) (*around, error) {
 		var x part
 		x.Lo = number()
 		x.Hi = x.Lo + number()
-		if c := bytes(1); !bad {
-			x.complete = c[0] == 1
-			bad = c[0] > 1
-		}
 		copy(x.code[:], bytes(sha256.Size))
 		x.known = bytes(number())
-		if x.Hi <= x.Lo || x.Lo%patch.PageSize != 0 {
+		if x.Hi <= x.Lo || x.Lo%patch.PageSize != 0 || len(a.parts) > 0 && a.parts[len(a.parts)-1].Hi > x.Lo {
 			bad = true
 		}
 		a.parts = append(a.parts, x)

@@ -66,75 +66,39 @@ func wordsOf(b []byte) []uint64 {
 	return w
 }
 
-// Of a text of which only some places matter, what is known around these may be had alone: the words of lens, targets and loops of a part, of which no instruction passes the end.
-
-// PartBytes is what the ends of parts are multiples of, from the text's beginning, but for the text's own end.
-const PartBytes = 64
-
-// AppendPart appends what is known of the addresses in [lo, hi), for AddPart. The ends are multiples of PartBytes from the text's beginning, or its end.
+// AppendPart is AppendKnown for a text of the bytes in [lo, hi) alone. What passes the end is not known there. The ends are multiples of 64 from the text's beginning, or its end.
 func (t *Text) AppendPart(dst []byte, lo, hi uint64) []byte {
 	lo, hi = lo-t.at, hi-t.at
-	lens, bits := partWords(lo, hi)
-	for i := lens.Lo; i < lens.Hi; i++ {
-		w := t.lens[i]
-		for k := range min(16, hi-16*i) {
-			if a := 16*i + k; a+(w>>(4*k)&15) > hi {
+	n := hi - lo
+	lens, bits := knownWords(int(n))
+	complete := uint64(0)
+	if t.complete {
+		complete = 1
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, complete)
+	word := func(words []uint64, i, each uint64) uint64 { // of which each tells of so many addresses
+		if i*each >= n {
+			return 0
+		}
+		return words[lo/each+i]
+	}
+	for i := range uint64(lens) {
+		w := word(t.lens, i, 16)
+		for k := range uint64(16) {
+			if a := 16*i + k; a+(w>>(4*k)&15) > n {
 				w &^= 15 << (4 * k)
 			}
 		}
 		dst = binary.LittleEndian.AppendUint64(dst, w)
 	}
 	for _, words := range [][]uint64{t.targets, t.loops} {
-		for _, w := range words[bits.Lo:bits.Hi] {
+		for i := range uint64(bits) {
+			w := word(words, i, 64)
+			if 64*(i+1) > n {
+				w &= 1<<(n-min(n, 64*i)) - 1
+			}
 			dst = binary.LittleEndian.AppendUint64(dst, w)
 		}
 	}
 	return dst
-}
-
-// AddPart makes known in [lo, hi) what AppendPart appended of the same addresses of a text of the same bytes there. The text may know nothing yet, and its bytes elsewhere need not be there; they are then
-// in no known instruction.
-func (t *Text) AddPart(lo, hi uint64, b []byte) error {
-	if lo < t.at || hi <= lo || hi > t.end() {
-		return ErrKnown
-	}
-	lo, hi = lo-t.at, hi-t.at
-	if lo%PartBytes != 0 || hi%PartBytes != 0 && hi != uint64(len(t.orig)) {
-		return ErrKnown
-	}
-	lens, bits := partWords(lo, hi)
-	if uint64(len(b)) != 8*(lens.Hi-lens.Lo+2*(bits.Hi-bits.Lo)) {
-		return ErrKnown
-	}
-	w := wordsOf(b)
-	n := lens.Hi - lens.Lo
-	for i := hi - min(hi-lo, 16); i < 16*lens.Hi; i++ {
-		if k := w[i/16-lens.Lo] >> (i % 16 * 4) & 15; k > 0 && i+k > hi {
-			return ErrKnown
-		}
-	}
-	targets, loops := w[n:n+bits.Hi-bits.Lo], w[n+bits.Hi-bits.Lo:]
-	for i := hi; i < 64*bits.Hi; i++ {
-		if targets[i/64-bits.Lo]>>(i%64)&1 != 0 {
-			return ErrKnown
-		}
-	}
-	copy(t.lens[lens.Lo:], w[:n])
-	copy(t.targets[bits.Lo:], targets)
-	copy(t.loops[bits.Lo:], loops)
-	return nil
-}
-
-// partWords gives which words of lens, and of targets and loops, tell of the offsets in [lo, hi).
-func partWords(lo, hi uint64) (lens, bits Range) {
-	return Range{lo / 16, (hi + 15) / 16}, Range{lo / 64, (hi + 63) / 64}
-}
-
-// IsComplete says whether Complete was called.
-func (t *Text) IsComplete() bool { return t.complete }
-
-// PartText is NewText of a text of which only parts are to be known. complete says whether the text that these come from was.
-func PartText(at uint64, code []byte, complete bool) *Text {
-	lens, bits := knownWords(len(code))
-	return &Text{at: at, orig: code, now: NewOverlay(code), complete: complete, lens: make([]uint64, lens), targets: make([]uint64, bits), loops: make([]uint64, bits)}
 }

@@ -61,70 +61,28 @@ func FuzzKnown(f *testing.F) {
 	})
 }
 
-// A text that is told what another one of the same bytes knows of a part knows the same there, but for an instruction that passes the end, and nothing elsewhere.
+// A text of a part of another one that is told what that knows there knows the same, but for an instruction that passes the end.
 func TestPart(t *testing.T) {
 	from := load(t, libcFile, 0x7f1234500000)
+	from.Complete()
 	n := uint64(len(from.orig))
 	for _, r := range []Range{{0, n}, {0, 64}, {4096, 8192}, {64, 64000}, {n &^ 63, n}, {n/2&^63 - 4096, n}} {
-		code := make([]byte, n)
-		copy(code[r.Lo:r.Hi], from.orig[r.Lo:])
 		const at = 0x7f0000400000
-		to := PartText(at, code, true)
-		b := from.AppendPart(nil, from.at+r.Lo, from.at+r.Hi)
-		if err := to.AddPart(at+r.Lo, at+r.Hi, b); err != nil || !to.IsComplete() {
+		to, err := KnownText(at+r.Lo, from.orig[r.Lo:r.Hi:r.Hi], from.AppendPart(nil, from.at+r.Lo, from.at+r.Hi))
+		if err != nil || !to.complete {
 			t.Fatalf("%#x: %v", r, err)
 		}
-		for i := range n {
-			want := 0
-			if i >= r.Lo && i < r.Hi {
-				if want = from.Len(from.at + i); i+uint64(want) > r.Hi {
-					want = 0
-				}
+		for i := r.Lo; i < r.Hi; i++ {
+			want := from.Len(from.at + i)
+			if i+uint64(want) > r.Hi {
+				want = 0
 			}
 			if got := to.Len(at + i); got != want {
 				t.Fatalf("%#x: the instruction at %#x has %d bytes, not %d", r, i, got, want)
 			}
-			in := i >= r.Lo && i < r.Hi
-			if to.target(at+i) != (in && from.target(from.at+i)) || to.loop(at+i) != (in && from.loop(from.at+i)) {
+			if to.target(at+i) != from.target(from.at+i) || to.loop(at+i) != from.loop(from.at+i) {
 				t.Fatalf("%#x: another target or loop at %#x", r, i)
 			}
 		}
-		for _, bad := range []Range{{r.Lo, r.Hi - 1}, {r.Lo + 1, r.Hi}, {r.Lo, r.Lo}, {r.Lo, n + 64}, {r.Lo + 64, r.Hi}} {
-			if to.AddPart(at+bad.Lo, at+bad.Hi, b) == nil {
-				t.Errorf("%#x passes for %#x", r, bad)
-			}
-		}
 	}
-}
-
-// Any bytes are refused, or leave a text that can be planned for: nothing in them leads out of the part.
-func FuzzPart(f *testing.F) {
-	code := bytes.Repeat([]byte{0x48, 0x8b, 0x07, 0x48, 0x89, 0x46, 0x08, 0xeb, 0xf7, 0xf0, 0x48, 0x0f, 0xc1, 0x07, 0x8b, 0x05, 1, 2, 3, 4, 0xc3, 0x90, 0x66, 0x90}, 9)
-	text := NewText(0x400000, code)
-	text.AddFunction(0x400000, 0x400000+uint64(len(code)))
-	end := text.end()
-	f.Add(uint64(0x400000), uint64(0x400080), text.AppendPart(nil, 0x400000, 0x400080))
-	f.Add(uint64(0x400040), end, text.AppendPart(nil, 0x400040, end))
-	f.Fuzz(func(t *testing.T, lo, hi uint64, b []byte) {
-		text := PartText(0x400000, code, len(b)%2 == 0)
-		if text.AddPart(lo, hi, b) != nil {
-			return
-		}
-		p := NewPlanner(text, NewSpace([]Range{{0x10000000, 0x20000000}}))
-		var add []Site
-		for a := text.Next(text.at, text.end()); a < text.end(); a = text.Next(a+1, text.end()) {
-			if a < lo || a+uint64(text.Len(a)) > hi {
-				t.Fatalf("%#x is known", a)
-			}
-			if p.Check(a) == nil {
-				add = append(add, Site{a, nops(8)})
-			}
-		}
-		tx, err := p.PlanSome(add)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Commit(tx)
-		p.Close()
-	})
 }
