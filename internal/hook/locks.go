@@ -346,6 +346,12 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	return sites
 }
 
+// Idle says that a library makes no system call itself and reads no clock, and has nothing to be told of.
+func (c *Locking) Idle(m *engine.Module) bool {
+	at := placesOf(m)
+	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0
+}
+
 // Patched tells of what is left.
 func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *patch.Patch) {
 	c.mu.Lock()

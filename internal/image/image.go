@@ -192,6 +192,15 @@ func (m *Image) Unchanged() bool {
 	return m.mapped && unix.Stat(m.path, &st) == nil && identity(&st) == identity(&m.stat)
 }
 
+// IdentityOf is the Identity that an image would have of the file at a path, without opening it, and its inode.
+func IdentityOf(path string) (id string, inode uint64) {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil || time.Since(time.Unix(st.Ctim.Unix())) < settled {
+		return "", 0
+	}
+	return identity(&st), st.Ino
+}
+
 func identity(st *unix.Stat_t) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
 }
