@@ -43,6 +43,7 @@ func (p *Process) describe() error {
 			return err // but that the old one stays
 		}
 		a = arena{at: ops[0].Address, bytes: ops[0].Value}
+		p.reserved(a.at, a.bytes)
 		p.descriptions[0] = a
 		p.tables += a.bytes
 	}

@@ -42,6 +42,13 @@ type Unasked interface {
 	Unasked()
 }
 
+// An Idler is an Unasked of which it is known of files, too, that it wants nothing of them, so that they are not opened where they come again.
+type Idler interface {
+	Unasked
+	// Idle says of a library of which Sites wanted nothing that it never will, nor has to say anything about it, as long as its file is the same.
+	Idle(m *Module) bool
+}
+
 // A Tester is a Client that also gets PatchAskTest: what tests have a process ask.
 type Tester interface {
 	Test(p *Process, at uint64) error
@@ -81,6 +88,7 @@ const Whole = 1 << 30
 type Engine struct {
 	opts  Options
 	cache *cache.Dir
+	idle  idle
 	mu    sync.Mutex
 	procs map[uint64]*Process
 	all   []*Process

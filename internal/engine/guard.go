@@ -42,6 +42,9 @@ type guarded struct {
 // guarded finds them, or knows them from another process: what they are depends on the code alone, and to look for them takes as long as to read what is known of it.
 func (m *Module) guarded() (list []guarded) {
 	const name = "guards"
+	if m.learn(); m.partly {
+		return m.guards
+	}
 	if b, ok := m.Kept(name); ok {
 		if list, err := m.parseGuarded(b); err == nil {
 			return list

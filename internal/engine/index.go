@@ -251,6 +251,7 @@ func (p *Process) makeRun(list []indexed) (*run, []byte, error) {
 			return nil, nil, err
 		}
 		p.arenas = append(p.arenas, &arena{at: ops[0].Address, bytes: size})
+		p.reserved(ops[0].Address, size)
 		p.tables += size
 		n++
 	}

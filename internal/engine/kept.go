@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"encoding/hex"
+	"hash"
 	"sync"
 
 	"github.com/ripstop/ripstop/internal/cache"
@@ -148,16 +149,19 @@ func (m *Module) keep() {
 }
 
 // Kept gives what Keep was given for this module's code under a name by this build of ripstop, in this process or another one of the user's, wherever the module lay there; false:
-// there is nothing. It is the caller's.
+// there is nothing, or only what lies around some places is known (Around). It is the caller's.
 func (m *Module) Kept(name string) ([]byte, bool) {
 	m.learn()
+	if m.partly {
+		return nil, false
+	}
 	return m.cache.Load(m.hash + "." + name)
 }
 
 // Keep keeps what may be of use when the module is met again. The name is part of a file's.
 func (m *Module) Keep(name string, b []byte) {
 	m.learn()
-	if !m.closed.Load() {
+	if !m.closed.Load() && !m.partly {
 		m.cache.Store(m.hash+"."+name, b)
 	}
 }
@@ -180,6 +184,10 @@ func (m *Module) Hint(name string, b []byte) {
 
 // claimed hashes what a module says it is.
 func (m *Module) claimed() string {
+	return hex.EncodeToString(m.hashClaim().Sum(nil))
+}
+
+func (m *Module) hashClaim() hash.Hash {
 	h := sha256.New()
 	h.Write(build())
 	h.Write([]byte(m.BuildID))
@@ -190,7 +198,7 @@ func (m *Module) claimed() string {
 		}
 	}
 	h.Write(words)
-	return hex.EncodeToString(h.Sum(nil))
+	return h
 }
 
 // countKept adds a module to the figures.

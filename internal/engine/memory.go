@@ -218,6 +218,13 @@ func (p *Process) survey() ([]tracee.Mapping, error) {
 	return maps, nil
 }
 
+// reserved notes what the process has mapped for tables of ours, wherever it liked: not where trampolines of the next plan may lie, which would fail, and be made anew. What is planned already is mapped by then, or fails as ever.
+func (p *Process) reserved(at, bytes uint64) {
+	if r := (patch.Range{Lo: at, Hi: at + bytes}); p.space.Mapped(r) == nil {
+		p.others = with(p.others, r)
+	}
+}
+
 // A mapping is what is to be mapped for trampolines: operations that the process does in one go with what makes them known.
 type mapping struct {
 	ops    []wire.PatchOp

@@ -40,10 +40,10 @@ type Module struct {
 	Path    string // as the process has it mapped; "[vdso]"
 	BuildID string // hexadecimal, "" if it has none
 	Kind    Kind
-	Base    uint64 // of its lowest executable mapping
-	End     uint64 // of its highest
-	Bias    uint64 // address in the process less link-time address
-	Image   *image.Image
+	Base    uint64       // of its lowest executable mapping
+	End     uint64       // of its highest
+	Bias    uint64       // address in the process less link-time address
+	Image   *image.Image // nil: of a library that is idle (Idler), of which nothing is known but this
 
 	texts     []*text
 	bounds    [][2]uint64 // functions; nil: nobody has asked for one
@@ -54,7 +54,10 @@ type Module struct {
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
 	fetch     func(*text) bool
-	foreign   bool // see Foreign
+	read      func(at uint64, b []byte) error // memory of the process; nil: Around knows nothing
+	partly    bool                            // only what Around says is known
+	guards    []guarded                       // then
+	foreign   bool                            // see Foreign
 	space     *patch.Space
 	calls     x86.Calls
 	again     bool // it was there before, and had gone
@@ -138,6 +141,7 @@ func (m *Module) text(at uint64) *text {
 func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 	byKey := map[string]*Module{}
 	seen := map[*Module]bool{}
+	exe := p.exe()
 	for i := range maps {
 		m := &maps[i]
 		if !m.Exec || m.Inode == 0 && m.Path != "[vdso]" || m.Path == "/memfd:"+memoryName {
@@ -146,6 +150,20 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		if old := p.at(uint64(m.Start)); old != nil {
 			seen[old] = true
 			continue
+		}
+		kind := kindOf(m, exe)
+		if kind == Library && p.e.idle.known(p) > 0 {
+			key := fmt.Sprintf("%s %d", m.Dev, m.Inode)
+			mod := byKey[key]
+			if mod == nil && p.e.idle.is(p.identity(m)) {
+				mod = &Module{Path: m.Path, Kind: kind, Base: uint64(m.Start), closed: &p.closed}
+				byKey[key] = mod
+				come = append(come, mod)
+			}
+			if mod != nil {
+				mod.End = uint64(m.End)
+				continue
+			}
 		}
 		img, err := p.open(m)
 		if err != nil {
@@ -160,9 +178,12 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		key := fmt.Sprintf("%s %d %x", m.Dev, m.Inode, bias)
 		mod := byKey[key]
 		if mod == nil {
-			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: p.kind(m, img), Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
+			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: kind, Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
 			mod.foreign = slices.ContainsFunc(goSections, img.HasSection)
 			mod.fetch = func(t *text) bool { return p.fetch(mod, t) }
+			if _, later := p.e.opts.Client.(Unasked); later && p.of == nil {
+				mod.read = p.read
+			}
 			byKey[key] = mod
 			come = append(come, mod)
 		} else {
@@ -216,6 +237,7 @@ func (p *Process) open(m *tracee.Mapping) (*image.Image, error) {
 		return image.FromMemory(m.Path, b)
 	}
 	var first error
+	// The first is identity's.
 	for _, path := range []string{fmt.Sprintf("/proc/%d/root%s", p.PID, m.Path), fmt.Sprintf("/proc/%d/map_files/%x-%x", p.PID, uint64(m.Start), uint64(m.End))} {
 		var st unix.Stat_t
 		err := unix.Stat(path, &st)
@@ -236,6 +258,15 @@ func (p *Process) open(m *tracee.Mapping) (*image.Image, error) {
 	return nil, first
 }
 
+// identity is what image.Identity says of the file that is mapped, "" if it cannot be had by its path.
+func (p *Process) identity(m *tracee.Mapping) string {
+	id, ino := image.IdentityOf(fmt.Sprintf("/proc/%d/root%s", p.PID, m.Path))
+	if ino != m.Inode {
+		return ""
+	}
+	return id
+}
+
 // biasOf gives by how much the image lies elsewhere than it says, if the mapping is one of its executable segments.
 func biasOf(img *image.Image, m *tracee.Mapping) (uint64, bool) {
 	for _, s := range img.Segments() {
@@ -251,13 +282,18 @@ func biasOf(img *image.Image, m *tracee.Mapping) (uint64, bool) {
 	return 0, false
 }
 
-func (p *Process) kind(m *tracee.Mapping, img *image.Image) Kind {
+// exe is the program's file as the process's map names it, "" if it cannot be told.
+func (p *Process) exe() string {
+	exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+	return strings.TrimSuffix(exe, " (deleted)")
+}
+
+func kindOf(m *tracee.Mapping, exe string) Kind {
 	base := filepath.Base(m.Path)
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
 	switch {
 	case m.Path == "[vdso]":
 		return VDSO
-	case err == nil && strings.TrimSuffix(exe, " (deleted)") == m.Path:
+	case exe == m.Path:
 		return Program
 	case base == "libripstop.so":
 		return Agent
@@ -293,10 +329,7 @@ func (m *Module) learn() {
 		for _, r := range keep {
 			t.plan.Keep(r[0]+m.Bias, r[1]+m.Bias)
 		}
-		t.planner = patch.NewPlanner(t.plan, m.space)
-		t.planner.Calls = m.calls
-		t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
-		t.live = patch.NewOverlay(t.code)
+		m.plans(t)
 	}
 	if m.fromCache {
 		return
@@ -310,6 +343,14 @@ func (m *Module) learn() {
 	if !m.closed.Load() { // it may have ended early
 		m.keep()
 	}
+}
+
+// plans makes a text, whose code and plan are there, ready to be patched.
+func (m *Module) plans(t *text) {
+	t.planner = patch.NewPlanner(t.plan, m.space)
+	t.planner.Calls = m.calls
+	t.planner.NoTraps = m.Kind == Libc || m.Kind == Loader
+	t.live = patch.NewOverlay(t.code)
 }
 
 // functions gives where symbols and frames say that functions lie, by address, of those that begin at one the longer first: link-time addresses.

@@ -198,6 +198,9 @@ func TestPrepare(t *testing.T) {
 						t.Fatalf("operation %d refused (%v): the trampoline of %#x is % x, not % x: %v", refuse, errno, x.At, got, x.Trampoline.Code, err)
 					}
 				}
+				if x := p.arenas[0]; refuse%2 == 0 && len(subtract([]patch.Range{{Lo: x.at, Hi: x.at + x.bytes}}, p.others)) > 0 {
+					t.Error("the next plan may take the place of the index")
+				}
 				c.t.planner.Commit(c.tx)
 				c.t.planner.Close()
 				unmapped(t, p, refuse)

@@ -172,7 +172,7 @@ func (p *Process) free() {
 	p.release()
 	unix.Munmap(p.shared)
 	for _, m := range p.mods {
-		m.Image.Close()
+		m.close()
 	}
 }
 
@@ -338,7 +338,9 @@ func (p *Process) modules() error {
 	bytes, near := uint64(0), false
 	for i, m := range come {
 		if m.Kind == Agent {
-			m.Image.Close()
+			m.close()
+		}
+		if m.Kind == Agent || m.Image == nil {
 			continue
 		}
 		wanted[i] = p.e.opts.Client.Sites(p, m)
@@ -382,6 +384,7 @@ func (p *Process) modules() error {
 			}
 		}
 	}
+	p.noteIdle(come)
 	return nil
 }
 
@@ -450,7 +453,7 @@ func (m *Module) patch(at uint64) *patch.Patch {
 func (p *Process) forget(m *Module) error {
 	p.mods = slices.DeleteFunc(slices.Clone(p.mods), func(x *Module) bool { return x == m })
 	p.accepted = slices.DeleteFunc(p.accepted, func(a accepted) bool { return a.m == m })
-	m.Image.Close()
+	m.close()
 	if len(p.left) == mostLeft {
 		clear(p.left)
 	}

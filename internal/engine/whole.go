@@ -72,7 +72,7 @@ func (p *Process) whole() error {
 	timer.Stop()
 	client.End(q)
 	for _, m := range q.mods {
-		m.Image.Close()
+		m.close()
 	}
 	p.asked, p.last, p.stored = q.asked, q.last, q.stored
 	if err != nil && !errors.Is(err, errGone) {

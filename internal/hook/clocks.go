@@ -12,14 +12,36 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// Clocks gives the instructions by which a program, its libraries and libc read the processor's clock: rdtsc and rdtscp. To make known all instructions of all libraries takes long, and few have one: so
-// first of each place that has the bytes it is asked whether the function that frames describe there comes to it.
-func Clocks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
+// places are where a module reads the processor's clock, and makes system calls itself, past libc: link-time addresses, ascending.
+type places struct{ clocks, calls []uint64 }
+
+// placesOf finds them. To make known all instructions of all libraries takes long, and few have one: so of each place that has the bytes it is asked whether the function that frames describe there comes to it.
+// What is found is kept.
+func placesOf(m *engine.Module) (list places) {
+	if m.Kind != engine.Program && m.Kind != engine.Library && m.Kind != engine.Libc {
+		return list
+	}
+	const name = "places"
+	if b, ok := m.Hinted(name); ok {
+		if list, err := parsePlaces(b); err == nil {
+			return list
+		}
+	}
+	list.clocks = find(m, eachClock, len(opRdtscp))
+	if m.Kind != engine.Libc { // all of whose calls are sites
+		list.calls = find(m, eachCall, len(opSyscall))
+	}
+	m.Hint(name, appendPlaces(nil, list))
+	return list
+}
+
+// Clocks gives the instructions at places by which a program, its libraries and libc read the processor's clock: rdtsc and rdtscp.
+func Clocks(p *engine.Process, m *engine.Module, places []uint64) (sites []patch.Site) {
 	hook, processor := p.Func(wire.PatchFuncClockHook), p.Func(wire.PatchFuncClockProcessorHook)
-	if m.Kind != engine.Program && m.Kind != engine.Library && m.Kind != engine.Libc || hook == 0 || processor == 0 {
+	if hook == 0 || processor == 0 {
 		return nil
 	}
-	for _, link := range hinted(m, "clocks", eachClock, len(opRdtscp)) {
+	for _, link := range places {
 		in, ok := m.Instruction(link + m.Bias)
 		r := &clock{at: link + m.Bias, next: link + m.Bias + uint64(in.Inst.Len)}
 		switch {
@@ -35,18 +57,6 @@ func Clocks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 		sites = append(sites, patch.Site{At: r.at, Recipe: r})
 	}
 	return sites
-}
-
-// hinted gives the places of a kind of instruction, kept under a name. each, longest: as of find.
-func hinted(m *engine.Module, name string, each func(code []byte, f func(int)), longest int) []uint64 {
-	if b, ok := m.Hinted(name); ok {
-		if list, err := parsePlaces(b); err == nil {
-			return list
-		}
-	}
-	places := find(m, each, longest)
-	m.Hint(name, appendPlaces(nil, places))
-	return places
 }
 
 // find gives the places, link-time addresses, ascending. each calls f with the offsets at which there are such bytes, of which the longest has as many as it says.

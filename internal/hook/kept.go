@@ -53,23 +53,41 @@ func parseCalls(b []byte) (list []call, err error) {
 	return list, nil
 }
 
-// appendPlaces appends addresses for parsePlaces.
-func appendPlaces(dst []byte, places []uint64) []byte {
-	for _, at := range places {
+// appendList appends addresses for parseList.
+func appendList(dst []byte, list []uint64) []byte {
+	for _, at := range list {
 		dst = binary.AppendUvarint(dst, at)
 	}
 	return dst
 }
 
-// parsePlaces takes any bytes.
-func parsePlaces(b []byte) (places []uint64, err error) {
+// parseList takes any bytes.
+func parseList(b []byte) (list []uint64, err error) {
 	for len(b) > 0 {
 		at, n := binary.Uvarint(b)
 		if n <= 0 {
 			return nil, errKept
 		}
-		places = append(places, at)
+		list = append(list, at)
 		b = b[n:]
 	}
-	return places, nil
+	return list, nil
+}
+
+// appendPlaces appends places for parsePlaces: how many are clocks, and both lists.
+func appendPlaces(dst []byte, list places) []byte {
+	return appendList(appendList(binary.AppendUvarint(dst, uint64(len(list.clocks))), list.clocks), list.calls)
+}
+
+// parsePlaces takes any bytes.
+func parsePlaces(b []byte) (places, error) {
+	clocks, n := binary.Uvarint(b)
+	if n <= 0 {
+		return places{}, errKept
+	}
+	list, err := parseList(b[n:])
+	if err != nil || clocks > uint64(len(list)) {
+		return places{}, errKept
+	}
+	return places{clocks: list[:clocks:clocks], calls: list[clocks:]}, nil
 }

@@ -13,25 +13,36 @@ func TestKept(t *testing.T) {
 	if got, err := parseCalls(appendCalls(nil, calls)); err != nil || !reflect.DeepEqual(got, calls) {
 		t.Fatalf("%v: %+v", err, got)
 	}
-	places := []uint64{1, 5, 0x123456, 3}
-	if got, err := parsePlaces(appendPlaces(nil, places)); err != nil || !reflect.DeepEqual(got, places) {
+	list := []uint64{1, 5, 0x123456, 3}
+	if got, err := parseList(appendList(nil, list)); err != nil || !reflect.DeepEqual(got, list) {
 		t.Fatalf("%v: %v", err, got)
+	}
+	for _, want := range []places{{clocks: list[:3], calls: list[3:]}, {clocks: list, calls: list[4:]}, {clocks: list[:0], calls: list}} {
+		if got, err := parsePlaces(appendPlaces(nil, want)); err != nil || !reflect.DeepEqual(got, want) {
+			t.Fatalf("%v: %v", err, got)
+		}
 	}
 }
 
 // Any bytes are refused, or are what would be kept of what they say.
 func FuzzKept(f *testing.F) {
 	f.Add(appendCalls(nil, []call{{at: 0x12345, size: 2}, {at: 0x12355, left: syscalls.LeftSigreturn}}))
-	f.Add(appendPlaces(nil, []uint64{1, 0x123456}))
+	f.Add(appendList(nil, []uint64{1, 0x123456}))
+	f.Add(appendPlaces(nil, places{[]uint64{1, 0x123456}, []uint64{7}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if calls, err := parseCalls(b); err == nil {
 			if again, err := parseCalls(appendCalls(nil, calls)); err != nil || !reflect.DeepEqual(again, calls) {
 				t.Fatalf("%v: %+v is kept as %+v", err, calls, again)
 			}
 		}
-		if places, err := parsePlaces(b); err == nil {
-			if again, err := parsePlaces(appendPlaces(nil, places)); err != nil || !reflect.DeepEqual(again, places) {
-				t.Fatalf("%v: %v is kept as %v", err, places, again)
+		if list, err := parseList(b); err == nil {
+			if again, err := parseList(appendList(nil, list)); err != nil || !reflect.DeepEqual(again, list) {
+				t.Fatalf("%v: %v is kept as %v", err, list, again)
+			}
+		}
+		if list, err := parsePlaces(b); err == nil {
+			if again, err := parsePlaces(appendPlaces(nil, list)); err != nil || !reflect.DeepEqual(again, list) {
+				t.Fatalf("%v: %v is kept as %v", err, list, again)
 			}
 		}
 	})

@@ -59,7 +59,7 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	}
 	const name = "locks"
 	if b, ok := kept(m, name); ok {
-		if places, err := parsePlaces(b); err == nil {
+		if places, err := parseList(b); err == nil {
 			for _, at := range places {
 				look(at+m.Bias, true)
 			}
@@ -82,7 +82,7 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	for i, s := range sites {
 		places[i] = s.At - m.Bias
 	}
-	m.Keep(name, appendPlaces(nil, places))
+	m.Keep(name, appendList(nil, places))
 	return sites
 }
 
@@ -319,9 +319,11 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 		}
 	}
 	sites = append(sites, locks...)
-	calls := Own(p, m)
+	at := placesOf(m)
+	m.Around(slices.Concat(at.clocks, at.calls))
+	calls := Own(p, m, at.calls)
 	if c.Code {
-		clocks := Clocks(p, m)
+		clocks := Clocks(p, m, at.clocks)
 		for _, s := range clocks {
 			w.clocks = append(w.clocks, s.At)
 		}
@@ -342,6 +344,12 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	}
 	slices.SortFunc(sites, func(a, b patch.Site) int { return cmp.Compare(a.At, b.At) })
 	return sites
+}
+
+// Idle says that a library makes no system call itself and reads no clock, and has nothing to be told of.
+func (c *Locking) Idle(m *engine.Module) bool {
+	at := placesOf(m)
+	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0
 }
 
 // Patched tells of what is left.

@@ -10,14 +10,10 @@ import (
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
-// Own gives the instructions by which a program and its libraries make system calls themselves, past libc: few do, and as with clocks it is asked first where their bytes are.
-func Own(p *engine.Process, m *engine.Module) (sites []patch.Site) {
+// Own gives the instructions at places by which a program and its libraries make system calls themselves.
+func Own(p *engine.Process, m *engine.Module, places []uint64) (sites []patch.Site) {
 	hook := p.Func(wire.PatchFuncSyscallHook)
-	if m.Kind != engine.Program && m.Kind != engine.Library || hook == 0 {
-		return nil
-	}
-	places := hinted(m, "own", eachCall, len(opSyscall))
-	if len(places) == 0 {
+	if hook == 0 || len(places) == 0 {
 		return nil
 	}
 	for _, s := range syscalls.Find(func(yield func(uint64, *x86.Inst) bool) {

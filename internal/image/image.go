@@ -12,6 +12,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +27,9 @@ const maxSections = 1 << 16
 // Image is one opened ELF file. Its methods may be called by several goroutines.
 type Image struct {
 	path    string
-	data    []byte // the whole file
-	mapped  bool   // data is a mapping of a file
+	data    []byte      // the whole file
+	mapped  bool        // data is a mapping of a file
+	stat    unix.Stat_t // of it, as it was opened
 	file    *elf.File
 	buildID string
 
@@ -47,7 +49,7 @@ type Image struct {
 
 // Open opens an ELF file of this machine (64-bit little-endian x86-64). The file stays mapped until Close.
 func Open(path string) (*Image, error) {
-	data, err := mapFile(path)
+	data, stat, err := mapFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +58,7 @@ func Open(path string) (*Image, error) {
 		unmap(data)
 		return nil, err
 	}
+	m.stat = stat
 	return m, nil
 }
 
@@ -170,6 +173,37 @@ func (m *Image) Path() string { return m.path }
 
 // BuildID is the build-id in hexadecimal, or "".
 func (m *Image) BuildID() string { return m.buildID }
+
+// settled is how long ago a file was changed of which it is known that another change has another time.
+const settled = 2 * time.Second
+
+// Identity is what stands for the file's content: device, inode, size and times as they were when it was opened, of which ctime cannot be set back. "": there is no file, or it was changed just before, so that
+// the next change might have the same time.
+func (m *Image) Identity() string {
+	if !m.mapped || time.Since(time.Unix(m.stat.Ctim.Unix())) < settled {
+		return ""
+	}
+	return identity(&m.stat)
+}
+
+// Unchanged says whether the file that has the image's path now is the one that was opened, with the content that it had.
+func (m *Image) Unchanged() bool {
+	var st unix.Stat_t
+	return m.mapped && unix.Stat(m.path, &st) == nil && identity(&st) == identity(&m.stat)
+}
+
+// IdentityOf is the Identity that an image would have of the file at a path, without opening it, and its inode.
+func IdentityOf(path string) (id string, inode uint64) {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil || time.Since(time.Unix(st.Ctim.Unix())) < settled {
+		return "", 0
+	}
+	return identity(&st), st.Ino
+}
+
+func identity(st *unix.Stat_t) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
+}
 
 // Entry is the link-time address at which the kernel or the loader enters the image, 0 if there is none.
 func (m *Image) Entry() uint64 { return m.file.Entry }
@@ -431,23 +465,26 @@ func openRegular(path string) (*os.File, int64, error) {
 // ErrNotRegular says that a path is a directory, device or pipe.
 var ErrNotRegular = errors.New("not a regular file")
 
-func mapFile(path string) ([]byte, error) {
+func mapFile(path string) (b []byte, st unix.Stat_t, err error) {
 	f, size, err := openRegular(path)
 	if err != nil {
-		return nil, err
+		return nil, st, err
 	}
 	defer f.Close()
 	if size == 0 {
-		return nil, fmt.Errorf("%s: the file is empty: %w", path, ErrNotELF)
+		return nil, st, fmt.Errorf("%s: the file is empty: %w", path, ErrNotELF)
 	}
 	if size > 1<<40 {
-		return nil, fmt.Errorf("%s: %d bytes are too many for an ELF file", path, size)
+		return nil, st, fmt.Errorf("%s: %d bytes are too many for an ELF file", path, size)
 	}
-	b, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, st, fmt.Errorf("%s: fstat: %w", path, err)
+	}
+	b, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
-		return nil, fmt.Errorf("%s: mmap: %w", path, err)
+		return nil, st, fmt.Errorf("%s: mmap: %w", path, err)
 	}
-	return b, nil
+	return b, st, nil
 }
 
 func unmap(b []byte) {

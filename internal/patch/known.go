@@ -65,3 +65,40 @@ func wordsOf(b []byte) []uint64 {
 	}
 	return w
 }
+
+// AppendPart is AppendKnown for a text of the bytes in [lo, hi) alone. What passes the end is not known there. The ends are multiples of 64 from the text's beginning, or its end.
+func (t *Text) AppendPart(dst []byte, lo, hi uint64) []byte {
+	lo, hi = lo-t.at, hi-t.at
+	n := hi - lo
+	lens, bits := knownWords(int(n))
+	complete := uint64(0)
+	if t.complete {
+		complete = 1
+	}
+	dst = binary.LittleEndian.AppendUint64(dst, complete)
+	word := func(words []uint64, i, each uint64) uint64 { // of which each tells of so many addresses
+		if i*each >= n {
+			return 0
+		}
+		return words[lo/each+i]
+	}
+	for i := range uint64(lens) {
+		w := word(t.lens, i, 16)
+		for k := range uint64(16) {
+			if a := 16*i + k; a+(w>>(4*k)&15) > n {
+				w &^= 15 << (4 * k)
+			}
+		}
+		dst = binary.LittleEndian.AppendUint64(dst, w)
+	}
+	for _, words := range [][]uint64{t.targets, t.loops} {
+		for i := range uint64(bits) {
+			w := word(words, i, 64)
+			if 64*(i+1) > n {
+				w &= 1<<(n-min(n, 64*i)) - 1
+			}
+			dst = binary.LittleEndian.AppendUint64(dst, w)
+		}
+	}
+	return dst
+}

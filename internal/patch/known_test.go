@@ -60,3 +60,29 @@ func FuzzKnown(f *testing.F) {
 		p.Close()
 	})
 }
+
+// A text of a part of another one that is told what that knows there knows the same, but for an instruction that passes the end.
+func TestPart(t *testing.T) {
+	from := load(t, libcFile, 0x7f1234500000)
+	from.Complete()
+	n := uint64(len(from.orig))
+	for _, r := range []Range{{0, n}, {0, 64}, {4096, 8192}, {64, 64000}, {n &^ 63, n}, {n/2&^63 - 4096, n}} {
+		const at = 0x7f0000400000
+		to, err := KnownText(at+r.Lo, from.orig[r.Lo:r.Hi:r.Hi], from.AppendPart(nil, from.at+r.Lo, from.at+r.Hi))
+		if err != nil || !to.complete {
+			t.Fatalf("%#x: %v", r, err)
+		}
+		for i := r.Lo; i < r.Hi; i++ {
+			want := from.Len(from.at + i)
+			if i+uint64(want) > r.Hi {
+				want = 0
+			}
+			if got := to.Len(at + i); got != want {
+				t.Fatalf("%#x: the instruction at %#x has %d bytes, not %d", r, i, got, want)
+			}
+			if to.target(at+i) != from.target(from.at+i) || to.loop(at+i) != from.loop(from.at+i) {
+				t.Fatalf("%#x: another target or loop at %#x", r, i)
+			}
+		}
+	}
+}

@@ -43,6 +43,7 @@ static struct {
 	const struct rs_checkpoint_kept *source;
 	int proc, pagemap, mem, uffd;
 	bool valid;
+	bool watched;              /* something has been registered */
 	uint64_t span;             /* that is walked; UINT64_MAX: none */
 	uint32_t dirty;            /* pages of it that were written */
 	bool open;                 /* it was left open */
@@ -382,16 +383,16 @@ static bool is_watched(const struct range *r)
 }
 
 /* mremap leaves what it has moved unregistered, and the mapping that this has become one with at its new place (mremap_userfaultfd_prep of Linux 6.18): there pages are left that say they were not written, and go on saying so
- * when they are. So whatever is not registered any more counts as written. */
+ * when they are. So whatever is not registered any more counts as written. At the first checkpoint nothing ever was: all pages say that they were written. */
 static void watch(struct range *r)
 {
 	if (!(state->stats.tracking & RS_CHECKPOINT_WP))
 		return;
 	struct uffdio_register u = {.range = {r->lo, r->hi - r->lo}, .mode = UFFDIO_REGISTER_MODE_WP};
-	bool was = is_watched(r);
+	bool moved = state->watched && !is_watched(r);
 	r->registered = RS_SYS3(SYS_ioctl, state->uffd, UFFDIO_REGISTER, &u) == 0;
 	struct uffdio_writeprotect written = {.range = u.range};
-	if (r->registered && !was)
+	if (r->registered && moved)
 		RS_SYS3(SYS_ioctl, state->uffd, UFFDIO_WRITEPROTECT, &written);
 }
 
@@ -433,6 +434,91 @@ static void drop_unmapped(const struct map *before, const struct map *m)
 	}
 }
 
+/* Of most ranges, of which a program with a hundred libraries has a thousand, there is little or nothing to keep, and to ask takes longer than to look. So one scan walks many, with what lies between them: where it protects, the
+ * kernel passes over what is not registered. */
+
+/* None of it is left open. */
+static bool closed_range(const struct range *r)
+{
+	uint64_t hi;
+	return r->registered && !rs_frames_marked(r->lo, r->hi, &hi) && hi == r->hi;
+}
+
+/* The number behind that of the last range that is walked with range i, which is to be kept. Between them there may be text and what is the kernel's or ours, but nothing that the program may have registered for itself. */
+static uint32_t together(uint32_t i)
+{
+	const struct range *range = state->kept.range;
+	uint32_t end = i;
+	if (!(state->stats.tracking & RS_CHECKPOINT_SCAN))
+		return i;
+	for (uint32_t j = i; j < state->kept.count; j++) {
+		const struct range *r = &range[j];
+		if (j > i && range[j - 1].hi <= rs_guard_lo() && r->lo >= rs_guard_hi())
+			break;
+		if (ours_to_keep(r)) {
+			if (!closed_range(r))
+				break;
+			end = j + 1;
+		} else if (r->shared && !r->special)
+			break;
+	}
+	return end;
+}
+
+/* What lies from *done up to a place is of these categories: it is kept in the ranges from *i on that are to be. */
+static long keep_up_to(uint32_t *i, uint64_t *done, uint64_t to, uint64_t categories)
+{
+	while (*done < to) {
+		const struct range *r = &state->kept.range[*i];
+		if (!ours_to_keep(r)) {
+			++*i;
+			continue;
+		}
+		if (*done < r->lo) {
+			*done = to < r->lo ? to : r->lo;
+			continue;
+		}
+		uint64_t hi = to < r->hi ? to : r->hi;
+		long e = keep_piece(r, *done, hi, kind_of(r, categories));
+		if (e < 0)
+			return e;
+		*done = hi;
+		if (hi == r->hi) {
+			judge();
+			++*i;
+		}
+	}
+	return 0;
+}
+
+/* Ranges from i up to end, as walk_scan does one. */
+static long keep_together(uint32_t i, uint32_t end)
+{
+	uint64_t at = state->kept.range[i].lo, hi = state->kept.range[end - 1].hi, done = at;
+	state->span = UINT64_MAX;
+	state->open = false;
+	while (at < hi) {
+		struct scan s = {.size = sizeof s, .flags = SCAN_WP, .start = at, .end = hi, .vec = (uint64_t)state->region, .vec_len = REGIONS,
+			.anyof = PRESENT | SWAPPED, .returned = WRITTEN | FILED | PRESENT | SWAPPED | ZERO_PAGE};
+		long n = RS_SYS3(SYS_ioctl, state->pagemap, SCAN_IOCTL, &s);
+		if (n < 0)
+			return n;
+		for (long k = 0; k < n; k++) {
+			const struct scan_region *g = &state->region[k];
+			long e = keep_up_to(&i, &done, g->start, 0);
+			if (e == 0)
+				e = keep_up_to(&i, &done, g->end, g->categories);
+			if (e < 0)
+				return e;
+		}
+		uint64_t to = s.walk_end > done ? s.walk_end : done;
+		if (to <= at)
+			break;
+		at = to;
+	}
+	return keep_up_to(&i, &done, hi, 0);
+}
+
 long rs_checkpoint_keep(void)
 {
 	struct rs_checkpoint_stats *s = &state->stats;
@@ -454,6 +540,20 @@ long rs_checkpoint_keep(void)
 			continue;
 		s->ranges++;
 		watch(r);
+	}
+	state->watched = true;
+	for (uint32_t i = 0, end; i < state->kept.count; i = end) {
+		const struct range *r = &state->kept.range[i];
+		end = i + 1;
+		if (!ours_to_keep(r))
+			continue;
+		uint32_t last = together(i);
+		if (last > end) {
+			if ((e = keep_together(i, last)) < 0)
+				return e;
+			end = last;
+			continue;
+		}
 		state->span = UINT64_MAX;
 		if ((e = walk_spans(r, keep_piece)) < 0)
 			return e;
