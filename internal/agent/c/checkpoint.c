@@ -8,6 +8,7 @@
  * (PAGEMAP_SCAN, Linux 6.7). A mapping made in the epoch is not registered, and all its pages count as written: right, only slower. Without either, every page counts as written. */
 #include "checkpoint.h"
 #include "checkframe.h"
+#include "checkmap.h"
 #include "guardthread.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -24,19 +25,7 @@ enum { SCAN_WP = 1, SCAN_CHECK_WPASYNC = 2 };
 enum { WRITTEN = 1 << 1, FILED = 1 << 2, PRESENT = 1 << 3, SWAPPED = 1 << 4, ZERO_PAGE = 1 << 5 };
 enum { UFFD_WP_UNPOPULATED = 1 << 13, UFFD_WP_ASYNC = 1 << 15 };
 
-enum { MAX_RANGES = 1 << 16, PATHS = 4 << 20, REGIONS = 4096, MAX_LEFT = RS_THREADS_PER_REGION * 128 };
-enum { READ = 1, WRITE = 2, EXEC = 4 };
-
-struct range {
-	uint64_t lo, hi;
-	uint64_t inode, offset;    /* of lo, in the file */
-	uint32_t device, path;     /* 0: no file; path: where in `paths` */
-	uint8_t prot;
-	bool shared, special, stack, heap, registered;
-};
-
-struct map { struct range *range; uint32_t count; uint32_t path_bytes; char *paths; };
-
+enum { REGIONS = 4096, MAX_LEFT = RS_THREADS_PER_REGION * 128 };
 static struct {
 	struct map kept, now, end;
 	uint64_t brk, end_brk;
@@ -279,98 +268,7 @@ static long walk_spans(const struct range *r, long (*f)(const struct range *, ui
 	return e;
 }
 
-/* --- the map ---------------------------------------------------------------------------------------------------------------------------- */
-
-static const char *hex(const char *p, uint64_t *v)
-{
-	*v = 0;
-	for (;; p++) {
-		if (*p >= '0' && *p <= '9')
-			*v = *v << 4 | (uint64_t)(*p - '0');
-		else if (*p >= 'a' && *p <= 'f')
-			*v = *v << 4 | (uint64_t)(*p - 'a' + 10);
-		else
-			return p;
-	}
-}
-
-static bool begins(const char *s, const char *with)
-{
-	while (*with)
-		if (*s++ != *with++)
-			return false;
-	return true;
-}
-
-static void add(struct map *m, const struct range *r, uint64_t lo, uint64_t hi)
-{
-	if (lo >= hi || m->count == MAX_RANGES)
-		return;
-	struct range *n = &m->range[m->count++];
-	rs_os_copy(n, r, sizeof *n);
-	n->lo = lo;
-	n->hi = hi;
-	n->offset += n->inode ? lo - r->lo : 0;
-}
-
-/* One line: "lo-hi rwxp offset major:minor inode   path". Mappings of ours that live on, and the kernel's, are not the program's. */
-static const char *parse(struct map *m, const char *p)
-{
-	struct range r = {0};
-	uint64_t major, minor;
-	p = hex(p, &r.lo);
-	p = hex(p + 1, &r.hi) + 1;
-	r.prot = (uint8_t)((p[0] == 'r' ? READ : 0) | (p[1] == 'w' ? WRITE : 0) | (p[2] == 'x' ? EXEC : 0));
-	r.shared = p[3] == 's';
-	p = hex(p + 5, &r.offset);
-	p = hex(p + 1, &major);
-	p = hex(p + 1, &minor) + 1;
-	r.device = (uint32_t)(major << 20 | minor);
-	while (*p >= '0' && *p <= '9')
-		r.inode = r.inode * 10 + (uint64_t)(*p++ - '0');
-	while (*p == ' ')
-		p++;
-	const char *path = p;
-	while (*p && *p != '\n')
-		p++;
-	r.stack = begins(path, "[stack]");
-	r.heap = begins(path, "[heap]");
-	r.special = (*path == '[' && !r.stack && !r.heap && !begins(path, "[anon")) || begins(path, "/memfd:ripstop");
-	if (r.inode) {
-		size_t n = (size_t)(p - path);
-		if (m->path_bytes + n + 1 < PATHS) {
-			r.path = m->path_bytes;
-			rs_os_copy(m->paths + r.path, path, n);
-			m->paths[r.path + n] = 0;
-			m->path_bytes += (uint32_t)n + 1;
-		}
-	} else
-		r.offset = 0;
-	uint64_t lo = rs_guard_lo(), hi = rs_guard_hi();
-	add(m, &r, r.lo, r.hi < lo ? r.hi : lo);
-	add(m, &r, r.lo > hi ? r.lo : hi, r.hi);
-	return *p ? p + 1 : p;
-}
-
-static long read_map(struct map *m)
-{
-	long fd = rs_guard_open(state->proc, "maps", 0), n = 0;
-	size_t have = 0;
-	if (fd < 0)
-		return fd;
-	while (have < state->text_bytes - 1 && (n = RS_SYS3(SYS_read, fd, state->text + have, state->text_bytes - 1 - have)) > 0)
-		have += (size_t)n;
-	RS_SYS1(SYS_close, fd);
-	if (n < 0 || have == 0)
-		return n < 0 ? n : -ESRCH;
-	if (have == state->text_bytes - 1)
-		return -E2BIG;
-	state->text[have] = 0;
-	m->count = m->path_bytes = 0;
-	for (const char *p = state->text; *p;)
-		p = parse(m, p);
-	return m->count == MAX_RANGES ? -E2BIG : 0;
-}
+/* --- keeping ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* Text is not the program's memory: what patches change in it is ours. */
 static bool ours_to_keep(const struct range *r) { return !r->shared && !r->special && (r->prot & WRITE || !(r->prot & EXEC)); }
@@ -527,7 +425,7 @@ long rs_checkpoint_keep(void)
 	state->left_count = 0;
 	s->again = 0;
 	s->copied = s->dropped = s->remapped = s->ranges = 0;
-	long e = read_map(&state->now);
+	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
 	if (e < 0)
 		return e;
 	drop_unmapped(&state->kept, &state->now);
@@ -700,7 +598,7 @@ long rs_checkpoint_back(void)
 	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->brk && (uint64_t)RS_SYS1(SYS_brk, state->brk) != state->brk)
 		return -ENOMEM;
 	leave(false);
-	long e = read_map(&state->now);
+	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
 	if (e < 0)
 		return e;
 	watch_all(&state->now);
@@ -727,7 +625,7 @@ long rs_checkpoint_back(void)
 long rs_checkpoint_mark(void)
 {
 	state->end_brk = (uint64_t)RS_SYS1(SYS_brk, 0);
-	return read_map(&state->end);
+	return rs_map_read(&state->end, state->proc, state->text, state->text_bytes);
 }
 
 static bool any_shared(const struct map *m)
@@ -779,7 +677,7 @@ long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
 	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->end_brk && (uint64_t)RS_SYS1(SYS_brk, state->end_brk) != state->end_brk)
 		return -ENOMEM;
 	leave(false);
-	long e = read_map(&state->now);
+	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
 	if (e < 0)
 		return e;
 	watch_all(&state->now);
@@ -801,7 +699,7 @@ static long each_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned
 
 long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long (*piece)(const struct rs_checkpoint_piece *))
 {
-	long e = read_map(&state->now);
+	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
 	state->each_piece = piece;
 	if (e >= 0)
 		watch_all(&state->now);
