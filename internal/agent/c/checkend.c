@@ -195,6 +195,9 @@ static long compare_piece(const struct rs_checkpoint_piece *k)
 		}
 		bool here = p == kept;
 		const char *was = here ? end->page[end->at].content : rs_checkpoint_page(p);
+		/* The file's page in both, where at the checkpoint there was something else. */
+		if (here && !was && k->file && !k->content)
+			continue;
 		/* A file's page of which nobody has what the file had: written in the re-execution alone. */
 		long e = compare(p, was, !was && k->file && k->content);
 		if (e < 0)

@@ -49,6 +49,7 @@ uint32_t rs_os_range_count(void) RS_HIDDEN;
 extern uint64_t rs_agent_bytes RS_HIDDEN; /* mapped by rs_os_map */
 /* From now on what rs_os_map gives lies from there on, if that is free. */
 void rs_os_place(uintptr_t at) RS_HIDDEN;
+bool rs_os_placed(void) RS_HIDDEN;
 /* Between these, rs_os_map takes what is not large from one piece of memory. Before there are other threads, signals blocked. */
 void rs_os_piece_begin(void) RS_HIDDEN;
 void rs_os_piece_end(void) RS_HIDDEN;

@@ -19,7 +19,8 @@ bool rs_guard_signal_move(int sig, ucontext_t *uc, uint32_t stub, bool on_stack,
 void rs_signal_own_stacks(void) RS_HIDDEN;
 /* signal.c: a stub begins there, or goes on to its handler. */
 bool rs_signal_at_stub(uintptr_t pc) RS_HIDDEN;
-/* What runs between a stub and the moment at which all signals are blocked. A checkpoint that finds a thread there would keep a frame of a signal of which the log of the new epoch has nothing: a re-execution would take it for one more. */
+/* What runs between a stub and the moment at which all signals are blocked. A checkpoint that finds a thread there would keep a frame of a signal of which the log of the new epoch has nothing: a re-execution would take it for one more. So is what
+ * looks at the mode before it does what a re-execution must not do again (rs_reserve). */
 #define RS_GUARD_ARRIVES __attribute__((section("rs_arrives")))
 /* Coordinator, world stopped: a signal has come to the thread with these registers, and nobody has noted it. */
 bool rs_guard_signal_arrives(const greg_t *g) RS_HIDDEN;

@@ -12,7 +12,9 @@
 #include "guardsys.h"
 #include "real.h"
 #include "world.h"
+#include <dlfcn.h>
 #include <errno.h>
+#include <gnu/libc-version.h>
 #include <linux/futex.h>
 #include <sched.h>
 
@@ -48,11 +50,11 @@ static struct rs_guard_log *followed(void)
 
 /* --- the lock ----------------------------------------------------------------------------------------------------------------- */
 
-/* Not for ever: destructors of the program's run while a thread that ends has it. */
+/* Not for ever: destructors of the program's run while a thread that ends has it. Handlers may, while one has that leaves. */
 static void lock(struct rs_guard_log *t)
 {
 	struct timespec until = {0};
-	if (t->doing & RS_GUARD_ENDS) {
+	if (t->doing & (RS_GUARD_ENDS | RS_GUARD_ORDERED)) {
 		t->doing += RS_GUARD_NESTED;
 		return;
 	}
@@ -323,6 +325,31 @@ long rs_guard_thread_exit(struct rs_guard_log *t, unsigned mode)
 	__builtin_unreachable();
 }
 
+/* --- leaving -------------------------------------------------------------------------------------------------------------------------- */
+
+/* libc's, of which only this is wanted: it loads the unwinder before it looks how many frames are asked for. NULL: another one comes first. */
+static int (*backtrace)(void **, int);
+
+static void find_backtrace(void)
+{
+	Dl_info of, libc;
+	void *found = rs_real_find("backtrace", "");
+	if (found && dladdr(found, &of) && dladdr((void *)gnu_get_libc_version, &libc) && of.dli_fbase == libc.dli_fbase)
+		backtrace = (int (*)(void **, int))found;
+}
+
+void rs_guard_unwinds(uintptr_t sp)
+{
+	struct rs_guard_log *t = backtrace ? followed() : NULL;
+	if (!t)
+		return;
+	t->sp = sp;
+	lock(t);
+	RS_GUARD_FORGET();
+	backtrace(NULL, 0);
+	unlock(t);
+}
+
 /* --- joins -------------------------------------------------------------------------------------------------------------------------------- */
 
 static bool has_ended(const uint32_t *word) { return LOAD(*word) == 0; }
@@ -399,6 +426,7 @@ long rs_guard_threads_begin(uintptr_t rseq_offset, uintptr_t rseq_size)
 	for (uint32_t i = 0; i < RS_GUARD_LOGS; i++)
 		rs_guard_log(i)->end_stack = stacks + (size_t)(i + 1) * END_STACK;
 	threads = s;
+	find_backtrace();
 	return 0;
 }
 

@@ -17,6 +17,8 @@ bool rs_guard_create_retry(uintptr_t sp) RS_HIDDEN;
 /* Around what takes, gives back or waits for the memory of threads that have ended: in the order of the recording. */
 void rs_guard_threads_lock(uintptr_t sp) RS_HIDDEN;
 void rs_guard_threads_unlock(void) RS_HIDDEN;
+/* Before libc's pthread_exit: what that loads for itself is loaded under the lock. */
+void rs_guard_unwinds(uintptr_t sp) RS_HIDDEN;
 /* How much of what lies below the caller's stack pointer functions of ours may have written, at most what there is. */
 size_t rs_guard_forgets(void) RS_HIDDEN;
 /* At the end of a wrapper that called such functions: later functions find in their variables what was there, and that is not the same in a recording and in its re-execution. */

@@ -345,7 +345,7 @@ void rs_modules_after_fork(void)
 /* --- tables --------------------------------------------------------------------------------------------------------------------- */
 
 /* Maps the table in fd, or copies it if whoever has the file could still change or shorten it under us. What is no memfd (EINVAL) is a file of Go's cache, which
- * nobody changes. */
+ * nobody changes. Where there are epochs it is copied, too: a mapping of the file would lie where one of the program's lay earlier in the epoch, and will again, and a rollback would have to find the file. */
 static const void *map_table(int fd, uint64_t *bytes)
 {
 	struct stat st;
@@ -354,7 +354,7 @@ static const void *map_table(int fd, uint64_t *bytes)
 	uint64_t n = (uint64_t)st.st_size;
 	*bytes = n;
 	long seals = RS_SYS3(SYS_fcntl, fd, F_GET_SEALS, 0);
-	if (seals == -EINVAL || (seals >= 0 && seals & F_SEAL_SHRINK && seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE))) {
+	if (!rs_os_placed() && (seals == -EINVAL || (seals >= 0 && seals & F_SEAL_SHRINK && seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)))) {
 		long p = RS_SYS6(SYS_mmap, 0, n, PROT_READ, MAP_PRIVATE, fd, 0);
 		if (p < 0 && p > -4096)
 			return NULL;

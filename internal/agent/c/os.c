@@ -18,6 +18,7 @@ static struct { uintptr_t at, end; } piece;
 static uintptr_t place; /* 0: where the kernel likes */
 
 void rs_os_place(uintptr_t at) { place = at; }
+bool rs_os_placed(void) { return place != 0; }
 
 static uintptr_t map(size_t bytes)
 {

@@ -3,6 +3,7 @@
 #include "core.h"
 #include "guardlog.h"
 #include "guardrace.h"
+#include "guardsignal.h"
 #include <errno.h>
 #include <sys/mman.h>
 
@@ -93,9 +94,16 @@ static bool make_room(struct rs_thread *t, unsigned lane, uint64_t need)
 	return w.found;
 }
 
+/* What is executed again was told when it was recorded. Without a call: see rs_reserve. */
+static inline bool told(void)
+{
+	const struct rs_guard_world *w = rs_guard_view.world;
+	return rs_config.guard && w && __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_REPLAY;
+}
+
 /* On lane 0 emit_sp is the one word that says that an emission is under way, and since where: set by one store, so that a handler finds either
  * none or all of it. */
-static inline uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id, unsigned words)
+static inline __attribute__((always_inline)) uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id, unsigned words)
 {
 	uint64_t *ring, head, at, left, need;
 	for (;;) {
@@ -118,6 +126,9 @@ static inline uint64_t *reserve(struct rs_thread *t, unsigned lane, unsigned id,
 		/* A record of half a ring fits behind a pad in an empty one. */
 		if (words >= (t->mask[lane] + 1) / 2 || words > RS_MAX_RECORD_WORDS || !make_room(t, lane, need))
 			return NULL;
+		/* A checkpoint may have come meanwhile. */
+		if (RS_UNLIKELY(told()))
+			return rs_config.races ? rs_guard_race_room(t, id, words) : NULL;
 	}
 	uint64_t *w = ring + at;
 	__atomic_store_n(&t->slot->lane[lane].pending, 1, __ATOMIC_RELAXED);
@@ -157,18 +168,21 @@ static __attribute__((noinline)) uint64_t *reserve_inside(struct rs_thread *t, u
 	return w;
 }
 
-uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
+/* No checkpoint comes between the look at the mode and the note that an emission is under way (rs_ring_emits): a re-execution that began there would write the event once more, with its time, over
+ * what lies in the ring by then. So nothing is called in between. */
+RS_GUARD_ARRIVES uint64_t *rs_reserve(struct rs_thread *t, unsigned id, unsigned words)
 {
 	if (RS_UNLIKELY(t->accesses != NULL) && id != RS_EV_ACCESS && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && id != RS_EV_RACE && id != RS_EV_FRAME)
 		rs_access_event(t, id);
 	if (RS_UNLIKELY(rs_config.races | rs_config.guard)) {
-		/* What is executed again was told when it was recorded. */
-		if (rs_config.guard && rs_guard_mode() == RS_GUARD_REPLAY)
+		if (!told()) {
+			if (rs_guard_race_untold && *rs_guard_race_untold && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
+				rs_guard_race_tell(t);
+			if (rs_config.races && id != RS_EV_RACE && id != RS_EV_FRAME && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
+				rs_race_live_say(t, id);
+		}
+		if (told())
 			return rs_config.races ? rs_guard_race_room(t, id, words) : NULL;
-		if (rs_guard_race_untold && *rs_guard_race_untold && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
-			rs_guard_race_tell(t);
-		if (rs_config.races && id != RS_EV_RACE && id != RS_EV_FRAME && id != RS_EV_STACK && id != RS_EV_STACK_HOLDING && !t->emit_sp)
-			rs_race_live_say(t, id);
 	}
 	if (RS_UNLIKELY(t->emit_sp))
 		return reserve_inside(t, id, words);

@@ -534,6 +534,8 @@ RS_EXPORT __attribute__((noreturn)) void pthread_exit(void *value)
 {
 	if (rs_thread_tls)
 		rs_thread_tls->exit_value = (uint64_t)value;
+	rs_guard_unwinds(RS_SITE_SP(RS_SITE));
+	RS_GUARD_FORGET();
 	rs_real.pthread_exit(value);
 	__builtin_unreachable();
 }
@@ -542,6 +544,8 @@ RS_EXPORT __attribute__((noreturn)) void thrd_exit(int value)
 {
 	if (rs_thread_tls)
 		rs_thread_tls->exit_value = (uint64_t)(int64_t)value;
+	rs_guard_unwinds(RS_SITE_SP(RS_SITE));
+	RS_GUARD_FORGET();
 	rs_real.thrd_exit(value);
 	__builtin_unreachable();
 }

@@ -1,5 +1,6 @@
 // What a rollback cannot put back, in the middle of epochs. "shared": memory that other processes see, which each round counts up. "file": a file that is mapped, unmapped and unlinked in one epoch.
-// "named": likewise, and another file has its name. "places": threads map and unmap at once, and are given each other's places. Prints sums that are the same in each run.
+// "named": likewise, and another file has its name. "places": threads map and unmap at once, and are given each other's places. "loads": likewise, and another one leaves by pthread_exit meanwhile, for which libc loads a library.
+// "over": a file is mapped where memory was that has content. Prints sums that are the same in each run.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -45,17 +46,51 @@ static void *places(void *arg)
 	return NULL;
 }
 
+static void *leave(void *arg)
+{
+	pause_ms(3);
+	pthread_exit(arg);
+}
+
+static long over(const char *program)
+{
+	int fd = open(program, O_RDONLY);
+	long sum = 0;
+	for (int r = 0; r < 4; r++) {
+		char *p = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		p[0] = 'a';
+		pause_ms(120); // another epoch
+		sum += p[0];
+		if (fd < 0 || mmap(p, PAGE, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0) != p)
+			abort();
+		sum += p[1];
+		pause_ms(120);
+		sum += p[1];
+		munmap(p, PAGE);
+	}
+	close(fd);
+	return sum;
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	long sum = 0;
 	if (argc > 2 && chdir(argv[2]) < 0)
 		return 1;
-	if (!strcmp(what, "places")) {
-		pthread_t t[3];
+	if (!strcmp(what, "over")) {
+		printf("%ld\n", over(argv[0]));
+		return 0;
+	}
+	if (!strcmp(what, "places") || !strcmp(what, "loads")) {
+		pthread_t t[3], leaves;
 		long sums[3] = {0};
 		for (int i = 0; i < 3; i++)
 			pthread_create(&t[i], NULL, places, &sums[i]);
+		if (!strcmp(what, "loads")) {
+			pthread_create(&leaves, NULL, leave, NULL);
+			pthread_join(leaves, NULL);
+		}
 		for (int i = 0; i < 3; i++)
 			pthread_join(t[i], NULL);
 		printf("%ld\n", sums[0] + sums[1] + sums[2]);
