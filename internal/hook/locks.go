@@ -3,7 +3,6 @@ package hook
 import (
 	"cmp"
 	"debug/elf"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -49,7 +48,7 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 		}
 		switch {
 		case in.Inst.Op == "cmpxchg" && in.Inst.Lock && (known || f.takes(&l)):
-			sites = append(sites, patch.Site{At: at, Recipe: &taking{l, hook}})
+			sites = append(sites, patch.Site{At: at, Recipe: &taking{l, hook, p.SaveOffset()}})
 		case in.Inst.Op == "xchg" && (known || f.gives(&l)):
 			sites = append(sites, patch.Site{At: at, Recipe: &giving{l, p.SaveOffset()}})
 		default:
@@ -182,18 +181,19 @@ func (*lock) Spare() {}
 type taking struct {
 	lock
 	hook uint64
+	save int32 // wire.PatchPage.SaveOffset
 }
 
 // redZone lies below the stack pointer and is the function's.
 const redZone = 128
 
-// Size is the most bytes that Append appends: two lea of rsp, two pushes, the address, the call, a pop.
-func (*taking) Size() int { return 5 + 2 + 1 + 9 + 5 + 1 + 8 }
+// Size is the most bytes that Append appends: two lea of rsp, two pushes, the hook's address by way of a slot, the word's, the call, a pop.
+func (*taking) Size() int { return 5 + 2 + 1 + 10 + 9 + 4 + 9 + 9 + 1 + 8 }
 
 // Append appends the code as it is to lie at an address: see patch.Recipe.
 func (r *taking) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	c, start := appending(dst, at)
-	states, moves := make([]patch.State, 0, 8), make([]patch.Move, 0, 8)
+	states, moves := make([]patch.State, 0, 12), make([]patch.Move, 0, 16)
 	stack := func(n int64) x86.Mem { return x86.Mem{Base: x86.RSP, Scale: 1, Disp: n, Size: 8} }
 	state := func(down int, more ...patch.Move) {
 		n := len(moves)
@@ -215,12 +215,23 @@ func (r *taking) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	if mem.Base == x86.RSP {
 		mem.Disp += redZone + 16
 	}
+	near := reaches(c.PC()+5+8, r.hook)
+	slot := x86.Mem{Seg: x86.FS, Scale: 1, Disp: int64(r.save), Size: 8}
+	if !near { // as from a program, which lies elsewhere
+		c.MovImm(x86.RDI, r.hook)
+		state(redZone+16, kept)
+		c.Store(slot, x86.RDI)
+		state(redZone+16, kept)
+		c.Load(x86.RDI, stack(0))
+		state(redZone + 16)
+	}
 	c.Lea(x86.RDI, mem)
 	state(redZone+16, kept)
-	if !reaches(c.PC()+5, r.hook) {
-		return dst, nil, errors.New("the agent is out of reach")
+	if near {
+		c.Call(r.hook)
+	} else {
+		c.CallMem(slot)
 	}
-	c.Call(r.hook)
 	state(redZone+16, kept)
 	states[len(states)-1].For = r.next
 	c.Pop(x86.RDI)
@@ -311,16 +322,25 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 		c.Left(fmt.Sprintf("process %d: %s has code of Go's, which makes system calls that are not recorded: no epoch of this process is recorded", p.PID, m.Path))
 		return nil
 	}
+	at, found := placesOf(m), lookMade(p, m)
+	places := slices.Concat(at.clocks, at.calls)
+	for _, l := range found {
+		places = append(places, l.at-m.Bias)
+	}
 	sites, locks := c.Client.Sites(p, m), Locks(p, m)
+	m.Around(places)
 	var w wanted
+	if made := Made(p, m, found); c.Code {
+		locks = append(locks, made...)
+	} else if len(made) > 0 {
+		c.Left(fmt.Sprintf("process %d: %s has locks of its own in %d places, whose order is not recorded where accesses are to be judged (--races=on)", p.PID, m.Path, len(made)))
+	}
 	for _, s := range locks {
 		if _, takes := s.Recipe.(*taking); takes {
 			w.locks = append(w.locks, s.At)
 		}
 	}
 	sites = append(sites, locks...)
-	at := placesOf(m)
-	m.Around(slices.Concat(at.clocks, at.calls))
 	calls := Own(p, m, at.calls)
 	if c.Code {
 		clocks := Clocks(p, m, at.clocks)
@@ -346,10 +366,10 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	return sites
 }
 
-// Idle says that a library makes no system call itself and reads no clock, and has nothing to be told of.
+// Idle says that a library makes no system call itself, reads no clock and has no lock of its own, and has nothing to be told of.
 func (c *Locking) Idle(m *engine.Module) bool {
 	at := placesOf(m)
-	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0
+	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m)
 }
 
 // Patched tells of what is left.

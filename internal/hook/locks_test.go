@@ -113,11 +113,16 @@ func (m *machine) address(mem x86.Mem) uint64 {
 // Where a lock is taken the hook is given the word's address and what is to be stored, below the red zone, and behind it all registers are the program's.
 func TestTaking(t *testing.T) {
 	for _, mem := range words() {
-		for reg := x86.EAX + 1; reg < x86.EAX+16; reg++ {
-			if reg.Num() == x86.RSP.Num() {
+		for reg := x86.EAX + 1; reg < x86.EAX+32; reg++ { // once more where the hook is far away
+			hook := uint64(hookAt)
+			if reg >= x86.EAX+16 {
+				hook = 0x550013330000
+			}
+			reg := x86.EAX + x86.Reg(reg.Num())
+			if reg.Num() == x86.RSP.Num() || reg == x86.EAX {
 				continue
 			}
-			m := newMachine(t, &taking{lock{siteAt, nextAt, mem, reg}, hookAt})
+			m := newMachine(t, &taking{lock{siteAt, nextAt, mem, reg}, hook, saves})
 			rsp := m.GPR[x86.RSP.Num()].Bits
 			word := m.address(mem)
 			m.before, m.after = m.State, m.State

@@ -569,3 +569,62 @@ func TestEpochsOfPolls(t *testing.T) {
 	}
 	noOther(t, counts)
 }
+
+// Locks that a program makes itself of words and futexes, as Rust's standard library does, were nowhere in the log: each epoch of six threads on one lock went another way. A condition made of such a word lost its wake-up in the re-execution, where the signal came before the wait, which
+// stood for good. Their epochs are executed again as they were; and what looks like such a lock (a flag of what is made once, a lock that counts who waits) does what it does natively.
+func TestEpochsOfMadeLocks(t *testing.T) {
+	ofAgent(t)
+	asOften(t, path("made"), "locks", "400000")
+	asOften(t, path("made"), "conditions", "40000")
+	t.Run("alike", func(t *testing.T) {
+		native := finish(t, exec.Command(path("made"), "alike", "50000"))
+		for _, every := range []bool{false, true} {
+			r, _ := epochsBy(t, map[string]any{"On": true, "Every": every, "Most": 20 * time.Millisecond}, path("made"), "alike", "50000")
+			if r != native {
+				t.Errorf("%+v, natively %+v", r, native)
+			}
+		}
+	})
+	t.Run("judged", func(t *testing.T) { // their code is as its file has it
+		r, _ := judgedEpochs(t, 50*time.Millisecond, path("made"), "locks", "50000")
+		if native := finish(t, exec.Command(path("made"), "locks", "50000")); r.stdout != native.stdout || !strings.Contains(r.stderr, "made has locks of its own in ") {
+			t.Errorf("%+v, natively %+v", r, native)
+		}
+	})
+}
+
+// The same of Rust's own, where there is a compiler.
+func TestEpochsOfRust(t *testing.T) {
+	ofAgent(t)
+	rustc, err := exec.LookPath("rustc")
+	if err != nil {
+		t.Skip("rustc is not installed")
+	}
+	for name, flags := range map[string][]string{"plain": nil, "stripped": {"-Cstrip=symbols"}, "small": {"-Copt-level=s", "-Cpanic=abort"}} {
+		exe := filepath.Join(t.TempDir(), name)
+		if out, err := exec.Command(rustc, append([]string{"--edition=2021", "-O", "-o", exe, "testdata/made.rs"}, flags...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		asOften(t, exe, "locks", "200000")
+		asOften(t, exe, "conditions", "20000")
+	}
+}
+
+// asOften runs a program whose order is that of its locks, which are many events. It comes to be the same in all but one of ten epochs: what was loaded without a lock is in no order.
+func asOften(t *testing.T, program ...string) {
+	t.Helper()
+	t.Run(strings.Join(program[1:], " "), func(t *testing.T) {
+		native := finish(t, exec.Command(program[0], program[1:]...))
+		r, counts := epochsOf(t, 20*time.Millisecond, program...)
+		t.Log(counts)
+		same, all := counts["executed again: identical"]+counts["executed again: stack"], 0
+		for name, n := range counts {
+			if strings.HasPrefix(name, "executed again: ") {
+				all += n
+			}
+		}
+		if r != native || same < 1 || same*10 < all*9-9 || counts["events executed again"] < 2000 {
+			t.Errorf("%+v, natively %+v, %v", r, native, counts)
+		}
+	})
+}

@@ -386,6 +386,7 @@ const (
 	PatchFuncLockHook           PatchFunc = 7
 	PatchFuncClockHook          PatchFunc = 8
 	PatchFuncClockProcessorHook PatchFunc = 9
+	PatchFuncSyscall            PatchFunc = 10
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }

@@ -1,4 +1,5 @@
-/* guardlock.c: libc's own low-level locks (of streams, random numbers, time zones, the environment) while `guard` keeps a log. See guardlog.h; internal/hook/locks.go finds where libc takes them.
+/* guardlock.c: libc's own low-level locks (of streams, random numbers, time zones, the environment) while `guard` keeps a log, and locks with the same protocol that programs make themselves (Rust's). See guardlog.h; internal/hook/locks.go finds where
+ * libc takes them, made.go where programs do.
  *
  * In a nutshell. libc takes such a lock by a locked cmpxchg of its word from 0 to 1; who finds it taken makes it 2 and waits for it by a futex; who gives it back writes 0 and, if it was 2, wakes one. Where it is taken, libc jumps
  * here. The words' protocol stays libc's: what is not patched goes together with what is. Where one is given back that somebody waits for, the patch wakes by itself and leaves nothing on the stack (locks.go). That a lock is taken is an event with a ticket, raised while it is held; who must wait
@@ -106,9 +107,17 @@ unsigned rs_guard_lock_quick(uint32_t *word)
 	uint32_t at = t->at;
 	bool done = __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD && !__atomic_load_n(&w->ending, __ATOMIC_ACQUIRE) && at < RS_GUARD_NEARLY_EVENTS && take(word, 1);
 	if (RS_LIKELY(done)) {
+		const uint64_t what = RS_GUARD_WHAT(word, RS_GUARD_LIBC);
 		uint32_t ticket = __atomic_fetch_add(&o->ticket, 1, __ATOMIC_ACQ_REL);
-		t->event[at] = (struct rs_guard_event){RS_GUARD_WHAT(word, RS_GUARD_LIBC), ticket, 0};
-		__atomic_store_n(&t->at, at + 1, __ATOMIC_RELEASE);
+		struct rs_guard_event *last = &t->event[at] - 1;
+		uint32_t more = (uint32_t)-last->result;
+		/* at 0: what lies there is another's. */
+		if (last->what == what && at > 0 && more < RS_GUARD_RUN && last->ticket + more + 1 == ticket)
+			last->result = -(int32_t)(more + 1);
+		else {
+			t->event[at] = (struct rs_guard_event){what, ticket, 0};
+			__atomic_store_n(&t->at, at + 1, __ATOMIC_RELEASE);
+		}
 	}
 	RS_BARRIER();
 	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);

@@ -24,13 +24,13 @@ void rs_guard_no_quick(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardvdso.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own, or one that the program makes itself: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardvdso.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
 	uint64_t what;             /* object (56 bits), kind << 56; of a call its number */
 	uint32_t ticket;           /* RS_GUARD_UNORDERED; of a call: bytes in the log's second part, behind the result's eight */
-	int32_t result;            /* of a mutex that was taken: minus how often it was taken once more, with nothing of this thread's between and the tickets that follow. RS_GUARD_ALONE: once more, any */
+	int32_t result;            /* of a mutex, or a lock of libc's, that was taken: minus how often it was taken once more, with nothing of this thread's between and the tickets that follow. RS_GUARD_ALONE: once more, any */
 };
 #define RS_GUARD_UNORDERED UINT32_MAX
 #define RS_GUARD_WHAT(object, kind) (((uint64_t)(object) & 0xffffffffffffffull) | (uint64_t)(kind) << 56)
@@ -199,7 +199,7 @@ enum { RS_GUARD_SIGNALLED = 1, RS_GUARD_TO_LOOK /* it was cancelled */ };
 static inline uint32_t rs_guard_more(const struct rs_guard_event *e)
 {
 	unsigned kind = (unsigned)(e->what >> 56);
-	return (kind == RS_GUARD_MUTEX || kind == RS_GUARD_ALONE) && e->result < 0 ? (uint32_t)-e->result : 0;
+	return (kind == RS_GUARD_MUTEX || kind == RS_GUARD_LIBC || kind == RS_GUARD_ALONE) && e->result < 0 ? (uint32_t)-e->result : 0;
 }
 /* NULL: none yet (or with make: no room; the epoch is lost). */
 struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make) RS_HIDDEN;
@@ -225,7 +225,7 @@ static inline bool rs_guard_begin_act(struct rs_guard_log *t)
 }
 static inline void rs_guard_no_act(struct rs_guard_log *t) { __atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE); }
 
-/* Coordinator, world stopped at the end of a re-execution. What differs at an address says no other thing: a lock of libc's that is held, for which somebody waits, or did. */
+/* Coordinator, world stopped at the end of a re-execution. What differs at an address says no other thing: a lock of libc's, or of the program's making, that is held, for which somebody waits, or did. */
 bool rs_guard_same_lock(uint64_t at, uint32_t was, uint32_t is) RS_HIDDEN;
 
 /* Stands before the end of an epoch that the thread itself asked for. */

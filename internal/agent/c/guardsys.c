@@ -684,6 +684,29 @@ static bool waits_for_futex(const struct rs_call *c)
 	return c->number == SYS_futex ? op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET || op == FUTEX_LOCK_PI || op == 13 /* FUTEX_LOCK_PI2 */ : c->number == 449 /* futex_waitv */ || c->number == 455 /* futex_wait */;
 }
 
+/* A re-execution's wait for a word. Who wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
+ * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait. */
+static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
+{
+	enum { SLICE_NS = 1000000, SECOND = 1000000000 };
+	const uint64_t what = RS_GUARD_WHAT(SYS_futex, RS_GUARD_CALL);
+	unsigned op = (unsigned)c->arg[1];
+	if (c->number != SYS_futex || (op != FUTEX_WAIT_PRIVATE && op != FUTEX_WAIT_BITSET_PRIVATE) || c->arg[3])
+		return false;
+	c->result = 0;
+	if (t->at == t->end && t->pending_end == what && t->fin.sp == t->sp)
+		rs_guard_replay_end(t, SYS_futex);
+	if (__atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
+		return false;
+	struct timespec until = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
+	until.tv_nsec += SLICE_NS;
+	if (until.tv_nsec >= SECOND)
+		until.tv_nsec -= SECOND, until.tv_sec++;
+	rs_guard_sleep_in_try(t, (uint32_t *)c->arg[0], (uint32_t)c->arg[2], &until);
+	return true;
+}
+
 /* From here on calls kill, or tell of us. */
 static bool shuts_in(const struct rs_call *c) { return c->number == SYS_seccomp || (c->number == SYS_prctl && c->arg[0] == 22 /* PR_SET_SECCOMP */); }
 
@@ -806,6 +829,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 			c->result = -EINTR;
 			return 0;
 		}
+		if (waits && mode == RS_GUARD_REPLAY && waits_briefly(t, c))
+			return 0;
 		if (waits) {
 			c->guard_again = 0;
 			t->pending = RS_GUARD_WHAT(c->number, RS_GUARD_CALL);

@@ -191,6 +191,7 @@ void rs_patch_open(int sock)
 	q->function[RS_PATCH_FUNC_LOCK_HOOK] = (uintptr_t)rs_lock_hook;
 	q->function[RS_PATCH_FUNC_CLOCK_HOOK] = (uintptr_t)rs_clock_hook;
 	q->function[RS_PATCH_FUNC_CLOCK_PROCESSOR_HOOK] = (uintptr_t)rs_clock_processor_hook;
+	q->function[RS_PATCH_FUNC_SYSCALL] = (uintptr_t)syscall; /* ours, in nearly all programs */
 	q->function[RS_PATCH_FUNC_RUNS] = (uintptr_t)rs_patch_runs;
 	q->function[RS_PATCH_FUNC_ACCESS] = (uintptr_t)rs_access;
 	page = q;

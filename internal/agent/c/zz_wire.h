@@ -313,6 +313,7 @@ enum {
 	RS_PATCH_FUNC_LOCK_HOOK = 7,
 	RS_PATCH_FUNC_CLOCK_HOOK = 8,
 	RS_PATCH_FUNC_CLOCK_PROCESSOR_HOOK = 9,
+	RS_PATCH_FUNC_SYSCALL = 10,
 };
 
 /* whose malloc a process has */
