@@ -4,7 +4,8 @@
  * Ground rules that bite here: anything may be broken and any lock held, by this very thread. The default action is back before anything else is done, and the signal comes again with what came
  * with it, so that the process ends as it would have, at the same instruction, with the same core dump. No alternate stack of ours: where there is no room for a handler the kernel ends the process, and nothing is told.
  *
- * The program sees SIG_DFL wherever it looks (signal.c), except by system calls of its own. What it sets takes our handler away. */
+ * The program sees SIG_DFL wherever it looks (signal.c), except by system calls of its own. What it sets takes our handler away, and where it sets SIG_DFL ours is back: handlers that print something, and then have the process die as it would
+ * have (servers', Rust's), set that, and return to the instruction or send themselves the signal. */
 #include "crash.h"
 #include "alloc.h"
 #include "calls.h"
@@ -26,6 +27,14 @@ static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT /* guard's 
 enum { FATAL = sizeof fatal / sizeof fatal[0] };
 static bool began, guards;
 bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask);
+
+static unsigned index_of(int sig)
+{
+	unsigned i = 0;
+	while (i < FATAL && fatal[i] != sig)
+		i++;
+	return i;
+}
 
 static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
 
@@ -103,9 +112,40 @@ static uint32_t stack_of(struct rs_thread *t, const struct shown *uc)
 	return rs_stack_of(t, pcs, 1 + rs_walk(t, &f, false, pcs + 1, depth - 1, NULL));
 }
 
+/* The fault that a handler of the program's has, or had last. sp: where its frame is; 0: it is over. */
+RS_TLS struct { uintptr_t sp; siginfo_t info; struct shown uc; } handled;
+
+void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool begins)
+{
+	if (!began || !guards || rs_in_vfork() || sig == SIGABRT || index_of(sig) == FATAL)
+		return;
+	if (!begins) {
+		handled.sp = 0;
+	} else if (info->si_code > 0) {
+		rs_os_copy(&handled.info, info, sizeof handled.info);
+		rs_os_copy(&handled.uc, uc, sizeof handled.uc);
+		handled.sp = (uintptr_t)uc;
+	}
+}
+
+/* Whether the signal is one that the thread sends itself, from within its handler for a fault of that kind: it comes there, or, where it was blocked, when the handler has returned, before the instruction that had the fault is
+ * executed again. */
+static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
+{
+	enum { NEAR = 1 << 20 }; /* on its stack */
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	if (info->si_code > 0 || info->si_pid != (pid_t)rs_os_pid() || handled.info.si_signo != sig)
+		return false;
+	return handled.sp ? handled.sp > here && handled.sp - here < NEAR : g[REG_RIP] == handled.uc.g[REG_RIP] && g[REG_RSP] == handled.uc.g[REG_RSP];
+}
+
 static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 {
 	struct rs_thread *t = rs_self();
+	if (is_handled(sig, info, uc->uc_mcontext.gregs)) {
+		info = &handled.info;
+		uc = (const ucontext_t *)&handled.uc;
+	}
 	bool fault = info->si_code > 0, addressed = fault && sig != SIGABRT && info->si_code != SI_KERNEL;
 	if (!t || (!fault && (sig != SIGABRT || info->si_pid != (pid_t)rs_os_pid())) || !first())
 		return;
@@ -148,6 +188,30 @@ RS_GUARD_ARRIVES static void handler(int sig, siginfo_t *info, void *context)
 }
 
 bool rs_crash_handles(const void *h) { return began && h == (const void *)(uintptr_t)handler; }
+
+/* What the program gave with SIG_DFL, which sigaction gives back. */
+static struct { sigset_t mask; int flags; } given[FATAL];
+
+bool rs_crash_default(int sig, const struct sigaction *act, struct sigaction *ours)
+{
+	unsigned i = index_of(sig);
+	if (!began || act->sa_handler != SIG_DFL || i >= (guards ? FATAL : FATAL - 1) || rs_sandboxed || rs_in_vfork())
+		return false;
+	given[i].mask = act->sa_mask;
+	given[i].flags = act->sa_flags;
+	*ours = (struct sigaction){.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	return true;
+}
+
+void rs_crash_show(int sig, struct sigaction *old)
+{
+	unsigned i = index_of(sig);
+	old->sa_handler = SIG_DFL;
+	old->sa_flags = i < FATAL ? given[i].flags : 0;
+	sigemptyset(&old->sa_mask);
+	if (i < FATAL)
+		old->sa_mask = given[i].mask;
+}
 
 void rs_crash_begin(bool guard)
 {

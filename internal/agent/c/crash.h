@@ -2,6 +2,7 @@
 #ifndef RS_CRASH_H
 #define RS_CRASH_H
 #include "agent.h"
+#include <signal.h>
 #include <ucontext.h>
 
 /* The program's default actions for such signals become ours, which tell what guard tells of a crash (else: that the process ends) and then are the default. Before the program runs. */
@@ -10,6 +11,12 @@ void rs_crash_begin(bool guard) __attribute__((visibility("hidden")));
 void rs_crash_end(void) __attribute__((visibility("hidden")));
 /* Is that our handler? Then the program is to see SIG_DFL. */
 bool rs_crash_handles(const void *handler) __attribute__((visibility("hidden")));
+/* The program sets the default action for a signal: the action to set in its place, ours; what it gave is kept. False: none. */
+bool rs_crash_default(int sig, const struct sigaction *act, struct sigaction *ours) __attribute__((visibility("hidden")));
+/* Our action as the program is to see it. */
+void rs_crash_show(int sig, struct sigaction *old) __attribute__((visibility("hidden")));
+/* A handler of the program's begins with a signal, or is over: if it sends itself that signal to die of it, the fault is what is told. */
+void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool begins) __attribute__((visibility("hidden")));
 /* Called, if set, when a fault is about to be told: tells what came of executing its epoch again, and, if asked (no heap block explains anything), who wrote the pointer that the instruction used. True: that is known. */
 struct rs_thread;
 extern bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask) __attribute__((visibility("hidden")));

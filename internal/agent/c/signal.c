@@ -104,10 +104,14 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 		rs_guard_signal_begins(&half, context);
 		FORGET_BELOW();
 	}
+	if (handlers[stub] & HAS_INFO)
+		rs_crash_handled(sig, info, context, true);
 	if (rs_patching)
 		patched_handler(sig, info, context, handlers[stub]);
 	else
 		((void (*)(int, siginfo_t *, void *))(handlers[stub] >> SHIFT))(sig, info, context);
+	if (handlers[stub] & HAS_INFO)
+		rs_crash_handled(sig, info, context, false);
 	t = rs_config.all ? rs_self() : NULL;
 	if (t)
 		RS_EMIT(t, SIGNAL_LEAVE, signal_leave, (uint32_t)sig);
@@ -276,14 +280,13 @@ RS_EXPORT int sigaction(int sig, const struct sigaction *act, struct sigaction *
 				act = &ours;
 		}
 	}
+	if (act && t && RS_UNLIKELY(rs_crash_default(sig, act, &ours)))
+		act = &ours;
 	int r = RS_REAL(sigaction)(sig, act, old);
 	if (r == 0 && old) {
 		unstub(old);
-		if (RS_UNLIKELY(rs_crash_handles((const void *)old->sa_handler))) {
-			old->sa_handler = SIG_DFL;
-			old->sa_flags = 0;
-			sigemptyset(&old->sa_mask);
-		}
+		if (RS_UNLIKELY(rs_crash_handles((const void *)old->sa_handler)))
+			rs_crash_show(sig, old);
 		if (trap_blocked)
 			old->sa_mask.__val[0] |= TRAP_BIT;
 	}
@@ -317,7 +320,9 @@ static rs_sighandler install(int sig, rs_sighandler h, int flags, bool mask_itse
 RS_EXPORT rs_sighandler signal(int sig, rs_sighandler h)
 {
 	struct rs_thread *t = rs_self();
-	if (!(rs_patching || (t && rs_config.all)) || (!is_function(h) && sig != SIGTRAP) || !settable(sig)) {
+	struct sigaction as = {.sa_handler = h}, ours;
+	bool crash = t && RS_UNLIKELY(rs_crash_default(sig, &as, &ours));
+	if (!crash && (!(rs_patching || (t && rs_config.all)) || (!is_function(h) && sig != SIGTRAP) || !settable(sig))) {
 		if (h != SIG_ERR)
 			tell(t, sig, 0, h);
 		return unstubbed(RS_REAL(signal)(sig, h));

@@ -80,7 +80,7 @@ static void leave(int sig)
 	(void)sig;
 	siglongjmp(left, 1);
 }
-// case survived: untold
+// case survived: said=
 static void survived(void)
 {
 	signal(SIGABRT, leave);
