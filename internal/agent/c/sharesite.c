@@ -61,7 +61,7 @@ static size_t share_block(uintptr_t p, uintptr_t *block)
 		return n;
 	}
 	struct share_block *b = rs_share_block(p);
-	if (!b || (b->state != SHARE_PRIVATE && b->state != SHARE_STRIPPED && b->state != SHARE_UNOWNED) || sp - rs_share_address(b) < rs_share_bytes(b))
+	if (!b || (b->state != SHARE_PRIVATE && b->state != SHARE_STRIPPED && b->state != SHARE_UNOWNED && b->state != SHARE_RESTING) || sp - rs_share_address(b) < rs_share_bytes(b))
 		return 0;
 	rs_share_shared(b);
 	return 0;
