@@ -219,6 +219,8 @@ void rs_share_keys_free(void) RS_HIDDEN;
 uint8_t rs_share_key_mine(uint32_t number) RS_HIDDEN;
 /* The same, but no other's. */
 uint8_t rs_share_key_spare(uint32_t number) RS_HIDDEN;
+/* There are keys that nobody has. Locked. */
+bool rs_share_key_free(void) RS_HIDDEN;
 /* The calling thread's key if it has one. Locked. */
 uint8_t rs_share_key_held(void) RS_HIDDEN;
 /* What the calling thread may touch when code of the program runs on it. 0: everything. */

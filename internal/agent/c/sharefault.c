@@ -333,8 +333,8 @@ static void start_over(ucontext_t *uc, uintptr_t site)
 		uc->uc_mcontext.gregs[REG_RIP] = (greg_t)site;
 }
 
-/* The thread stands before an access to what is shared. */
-static void judge(ucontext_t *uc, uintptr_t addr)
+/* The thread stands before an access to what is shared; was: it was so when the access failed. Else nothing is known of the instruction: the page may have been lent while the one before was answered. */
+static void judge(ucontext_t *uc, uintptr_t addr, bool was)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
 	uintptr_t pc = (uintptr_t)g[REG_RIP], site = rs_patch_pc(pc);
@@ -345,7 +345,7 @@ static void judge(ucontext_t *uc, uintptr_t addr)
 		return;
 	}
 	/* A trampoline comes here once if the page was private until now, and once more if it does not go by the mirror: its instruction cannot, or goes beyond the page that it asked for; or it is a neighbour's. */
-	bool again = last.site == site && last.addr == addr;
+	bool again = was && last.site == site && last.addr == addr;
 	last.asked = again ? last.asked : false;
 	last.site = site;
 	last.addr = addr;
@@ -423,7 +423,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 	closed = rs_share_closed(); /* it may have its key since just now */
 	rs_share_set_frame(uc, closed);
 	if (!goes_on)
-		judge(uc, addr);
+		judge(uc, addr, bits & SHARE_JUDGED);
 }
 
 bool rs_share_faults(void)

@@ -151,6 +151,14 @@ static uint8_t have(uint32_t number, bool takes)
 uint8_t rs_share_key_mine(uint32_t number) { return have(number, true); }
 uint8_t rs_share_key_spare(uint32_t number) { return have(number, false); }
 
+bool rs_share_key_free(void)
+{
+	for (uint8_t k = 1; k < KEYS; k++)
+		if (keys[k].ours && __atomic_load_n(&keys[k].word, __ATOMIC_RELAXED) == 0)
+			return true;
+	return false;
+}
+
 uint8_t rs_share_key_held(void)
 {
 	rs_share_back();

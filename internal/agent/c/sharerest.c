@@ -7,6 +7,8 @@
  * races with what was told are found as before; atomics are told at all times (rs_share_heap_atomic), so that what went untold in between are movs, which order nothing for certain. Not found is a race
  * with bytes that the thread accessed while it had the page, and in that way never before. Each time that a page comes back it must be asked for twice as often before it is lent again.
  *
+ * Nothing rests where all keys are taken: what rests and whose owner has lost its key meanwhile is shared, with a pardon, when that touches it.
+ *
  * What resting costs: the owner takes a fault where it touches that again. So a release does this only when what all threads' took, faults included, is a DUTY-th of the time that has passed; and memory that was taken
  * back n times rests each 2^n-th time only, SHARE_NEVER of them never: a stack, on which the kernel must be able to put a signal's frame.
  *
@@ -100,7 +102,7 @@ void rs_share_release(uint32_t number)
 		return;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
-	uint8_t key = rs_share_on && now >= not_before ? rs_share_key_held() : 0;
+	uint8_t key = rs_share_on && now >= not_before && rs_share_key_free() ? rs_share_key_held() : 0;
 	struct resting r = {number, key ? rs_share_rest(number) : 0, (uintptr_t)__builtin_frame_address(0)};
 	if (r.rest) {
 		round_of++;
