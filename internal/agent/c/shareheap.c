@@ -315,8 +315,8 @@ void rs_share_heap_rest(uint32_t number, uint8_t key, uint32_t round, uint16_t r
 		if (!(chunks[c].keys >> key & 1))
 			continue;
 		for (uint32_t i = c * CHUNK; i < (c + 1) * CHUNK; i++) {
-			bool its = pages[i].state == SHARE_PRIVATE && pages[i].owner == number && !pages[i].lent;
-			bool rests = its && rs_share_rests(pages[i].again, round) && !(of_stack && address(i) < stack + of_stack && address(i + 1) > stack);
+			bool its = pages[i].state == SHARE_PRIVATE && pages[i].owner == number;
+			bool rests = its && !pages[i].lent && rs_share_rests(pages[i].again, round) && !(of_stack && address(i) < stack + of_stack && address(i + 1) > stack);
 			keeps |= its && !rests;
 			if (rests && n && from + n == i) {
 				n++;
