@@ -52,8 +52,12 @@ type guardProgram struct {
 	name string
 	in   bool // from standard input
 	argv []string
+	n    int // {n} of argv; as many times more where runs are to be long
 	kind int
 }
+
+// guardLong is how many times more all programs have to do where runs are to be long.
+const guardLong = 5
 
 // guardPrograms end by themselves, after half a second of CPU time natively and more: a start, of 55 ms, is taken from each, and is not the same each time. {heap} and {kernels} are programs of ours, which are measured with AddressSanitizer, too.
 var guardPrograms = []guardProgram{
@@ -63,24 +67,24 @@ var guardPrograms = []guardProgram{
 	{name: "pigz", in: true, argv: []string{"pigz", "-p", "2", "-n", "-c"}},
 	{name: "pbzip2", in: true, argv: []string{"pbzip2", "-p2", "-c", "-q", "-z"}},
 	{name: "sqlite3", argv: []string{"sqlite3", ":memory:", `create table t(a integer primary key, b text, c real);
-with recursive n(i) as (select 1 union all select i + 1 from n where i < 600000) insert into t select i, hex(i * 7919), i / 3.0 from n;
-create index u on t(b); select count(*), sum(length(b)) from t where b like '3%'; select b, c from t order by b limit 10;`}},
+with recursive n(i) as (select 1 union all select i + 1 from n where i < {n}) insert into t select i, hex(i * 7919), i / 3.0 from n;
+create index u on t(b); select count(*), sum(length(b)) from t where b like '3%'; select b, c from t order by b limit 10;`}, n: 600_000},
 	{name: "python3", argv: []string{"/usr/bin/python3", "-c", `import json
-d = [{"a": i, "b": str(i), "c": [i, i + 1]} for i in range(300000)]
-assert json.loads(json.dumps(d)) == d`}},
-	{name: "nbody", argv: []string{"{kernels}", "nbody", "2", "120"}},
-	{name: "lu", argv: []string{"{kernels}", "lu", "2", "500"}},
-	{name: "fft", argv: []string{"{kernels}", "fft", "2", "2000"}},
-	{name: "radix", argv: []string{"{kernels}", "radix", "2", "800"}},
-	{name: "stencil", argv: []string{"{kernels}", "stencil", "2", "900"}},
-	{name: "montecarlo", argv: []string{"{kernels}", "montecarlo", "2", "400"}},
-	{name: "kmeans", argv: []string{"{kernels}", "kmeans", "2", "1000"}},
-	{name: "wordcount", argv: []string{"{kernels}", "wordcount", "2", "1500"}},
-	{name: "pipeline", argv: []string{"{kernels}", "pipeline", "2", "500"}},
-	{name: "hashtable", argv: []string{"{kernels}", "hashtable", "2", "150"}, kind: locks},
-	{name: "churn", argv: []string{"{heap}", "churn", "2"}, kind: allocates},
-	{name: "trees", argv: []string{"{heap}", "trees", "2"}, kind: allocates},
-	{name: "remote", argv: []string{"{heap}", "remote", "1"}, kind: allocates},
+d = [{"a": i, "b": str(i), "c": [i, i + 1]} for i in range({n})]
+assert json.loads(json.dumps(d)) == d`}, n: 300_000},
+	{name: "nbody", argv: []string{"{kernels}", "nbody", "2", "{n}"}, n: 120},
+	{name: "lu", argv: []string{"{kernels}", "lu", "2", "{n}"}, n: 500},
+	{name: "fft", argv: []string{"{kernels}", "fft", "2", "{n}"}, n: 2000},
+	{name: "radix", argv: []string{"{kernels}", "radix", "2", "{n}"}, n: 800},
+	{name: "stencil", argv: []string{"{kernels}", "stencil", "2", "{n}"}, n: 900},
+	{name: "montecarlo", argv: []string{"{kernels}", "montecarlo", "2", "{n}"}, n: 400},
+	{name: "kmeans", argv: []string{"{kernels}", "kmeans", "2", "{n}"}, n: 1000},
+	{name: "wordcount", argv: []string{"{kernels}", "wordcount", "2", "{n}"}, n: 1500},
+	{name: "pipeline", argv: []string{"{kernels}", "pipeline", "2", "{n}"}, n: 500},
+	{name: "hashtable", argv: []string{"{kernels}", "hashtable", "2", "{n}"}, n: 150, kind: locks},
+	{name: "churn", argv: []string{"{heap}", "churn", "{n}"}, n: 2, kind: allocates},
+	{name: "trees", argv: []string{"{heap}", "trees", "{n}"}, n: 2, kind: allocates},
+	{name: "remote", argv: []string{"{heap}", "remote", "{n}"}, n: 1, kind: allocates},
 }
 
 // guardLoops are of testdata/micro.c: ns an operation.
@@ -109,7 +113,7 @@ func (b *bench) guard(ctx context.Context) error {
 		}
 	}
 	in := filepath.Join(b.shared, "guard.txt")
-	if err := os.WriteFile(in, guardText(16<<20), 0o644); err != nil {
+	if err := os.WriteFile(in, guardText(b.times()*16<<20), 0o644); err != nil {
 		return err
 	}
 	fmt.Printf("\n%-14s", "guard, ns")
@@ -124,6 +128,9 @@ func (b *bench) guard(ctx context.Context) error {
 		var ns [asanWay + 1][]float64
 		for range b.rounds {
 			for i := range guardWays {
+				if !b.way(i) {
+					continue
+				}
 				prog := plain[1]
 				if i == asanWay {
 					prog = asan[1]
@@ -137,11 +144,25 @@ func (b *bench) guard(ctx context.Context) error {
 		}
 		fmt.Printf("%-14s", l.kind)
 		for i := range ns {
+			if ns[i] == nil {
+				fmt.Printf(" %-22s", "")
+				continue
+			}
 			fmt.Printf(" %-22s", fmt.Sprintf("%.1f (%.2f×)", median(ns[i]), median(ns[i])/median(ns[0])))
 		}
 		fmt.Println()
 	}
 	return b.guardTable(ctx, began, in, plain, asan)
+}
+
+// way tells whether programs are to be measured in it. Natively they always are.
+func (b *bench) way(i int) bool { return i == 0 || b.ways.MatchString(guardWays[i].name) }
+
+func (b *bench) times() int {
+	if b.long {
+		return guardLong
+	}
+	return 1
 }
 
 func (b *bench) guardWay(i int) []string {
@@ -189,7 +210,7 @@ func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plai
 		}
 		argv := b.guardWay(i)
 		for _, a := range p.argv {
-			argv = append(argv, strings.NewReplacer("{heap}", progs[0], "{kernels}", progs[2]).Replace(a))
+			argv = append(argv, strings.NewReplacer("{heap}", progs[0], "{kernels}", progs[2], "{n}", strconv.Itoa(p.n*b.times())).Replace(a))
 		}
 		file := ""
 		if p.in {
@@ -212,6 +233,9 @@ func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plai
 			r := &rows[k]
 			for j := range guardWays {
 				i := (j + rounds) % len(guardWays) // none is always the first
+				if !b.way(i) {
+					continue
+				}
 				cpu, took, ok, err := once(k, i)
 				if err != nil {
 					return err
@@ -236,6 +260,7 @@ func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plai
 		fmt.Printf("%-14s %6.3f s ", r.name, median(r.cpu[0]))
 		for i := 1; i <= asanWay; i++ {
 			if r.cpu[i] == nil {
+				fmt.Printf(" %-32s", "")
 				continue
 			}
 			if k == 0 {
@@ -304,7 +329,7 @@ func (b *bench) guardServer(ctx context.Context, p drive.Program, way int) (cpu,
 		return 0, 0, err
 	}
 	defer os.RemoveAll(dir)
-	job := drive.Job{Mode: []drive.Mode{drive.Native, drive.Run, drive.Guard, drive.Guard, drive.Guard}[way], Size: drive.Short, Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
+	job := drive.Job{Mode: []drive.Mode{drive.Native, drive.Run, drive.Guard, drive.Guard, drive.Guard}[way], Size: map[bool]drive.Size{false: drive.Short, true: drive.Timed}[b.long], Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
 	if argv := guardWays[way].argv; argv != nil {
 		job.Flags = argv[1 : len(argv)-1]
 	}

@@ -27,6 +27,8 @@ type bench struct {
 	rounds  int
 	only    *regexp.Regexp
 	rows    *regexp.Regexp // of guard
+	ways    *regexp.Regexp // of guard
+	long    bool           // of guard
 	modes   []drive.Mode   // of programs; native is the first
 	beside  bool           // modes of a program run at the same time
 	missed  int
@@ -38,17 +40,19 @@ func main() {
 	rounds := flag.Int("rounds", 5, "at most so many rounds")
 	only := flag.String("only", "", "measure only what matches this regular expression")
 	programs := flag.String("programs", "", "for guard: only the rows that match this regular expression")
+	ways := flag.String("ways", "", "for guard: only the columns that match this regular expression, and native")
+	long := flag.Bool("long", false, "for guard: runs of five times the work, of which starts are less")
 	record := flag.Bool("record", true, "measure programs under record, too")
 	beside := flag.Bool("beside", false, "run the modes of a program at the same time: neighbours of the machine take the same of each, so that CPU time tells half a percent and elapsed time of what computes nothing; the median is of CPU time then, and of elapsed time where a program mostly sleeps or spins")
 	stepped := flag.String("stepped", "", "for pt: a recording of --sample=step --period=1000 --filter=all to measure on; none: one is made, which takes minutes")
 	flag.Parse()
-	if err := run(*ripstop, *budget, *rounds, *only, *programs, *record, *beside, *stepped); err != nil {
+	if err := run(*ripstop, *budget, *rounds, *only, *programs, *ways, *long, *record, *beside, *stepped); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ripstop string, budget time.Duration, rounds int, only, rows string, record, beside bool, stepped string) error {
+func run(ripstop string, budget time.Duration, rounds int, only, rows, ways string, long, record, beside bool, stepped string) error {
 	path, err := filepath.Abs(ripstop)
 	if err != nil {
 		return err
@@ -64,6 +68,10 @@ func run(ripstop string, budget time.Duration, rounds int, only, rows string, re
 	if err != nil {
 		return err
 	}
+	reWays, err := regexp.Compile(ways)
+	if err != nil {
+		return err
+	}
 	shared, err := os.MkdirTemp("/tmp", "rsbench")
 	if err != nil {
 		return err
@@ -72,7 +80,7 @@ func run(ripstop string, budget time.Duration, rounds int, only, rows string, re
 	if err := os.Chmod(shared, 0o755); err != nil {
 		return err
 	}
-	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, rows: reRows, stepped: stepped, beside: beside, modes: []drive.Mode{drive.Native, drive.Run}}
+	b := &bench{ripstop: path, shared: shared, budget: budget, rounds: rounds, only: re, rows: reRows, ways: reWays, long: long, stepped: stepped, beside: beside, modes: []drive.Mode{drive.Native, drive.Run}}
 	if record {
 		b.modes = append(b.modes, drive.Record)
 	}
