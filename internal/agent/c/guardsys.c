@@ -9,9 +9,11 @@
 #include "guardrace.h"
 #include "guardsys.h"
 #include "called.h"
+#include "guardhash.h"
 #include "guardkept.h"
 #include "guardpage.h"
 #include "guardquick.h"
+#include "guardread.h"
 #include "guardsignal.h"
 #include "guardstack.h"
 #include "guardthread.h"
@@ -29,25 +31,11 @@
 #include <sys/statfs.h>
 #include <sys/uio.h>
 
-enum { FDS = 1 << 16, FILES = 1 << 10, CHANGING = 64, RSEQ = 334 };
+enum { RSEQ = 334 };
 /* What is recorded of a file that changes: reads of so many bytes, while the thread's log has so many. Often overwritten are small pieces; for the rest the epoch ends, as for what is read the first time. */
 enum { RECORDED = 64 << 10, RECORDED_LOG = 1 << 20 };
 enum { ENDS = 4 }; /* for one call: others may read again meanwhile what it is to overwrite */
-enum { UNKNOWN, OTHER, READER, WRITER, READ_WRITE };
-
-struct fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append, changes; };
-/* Read in this epoch, up to hi, through a descriptor that is now `fd`, the coordinator's if kept. */
-struct file { uint64_t device, inode, hi; int32_t fd; bool kept; };
-static struct sys {
-	uint32_t epoch;
-	uint32_t files;            /* from 1 on */
-	uint32_t reads;            /* raised when more of a file counts as read, before it is */
-	uint32_t changing_at;      /* the next to be forgotten */
-	struct { uint64_t device, inode; } changing[CHANGING]; /* files that were overwritten in the epoch in which they were read */
-	struct file file[FILES];
-	struct fd fd[FDS];
-	struct rs_guard_sys_verdict stats;
-} *sys;
+static struct sys { struct rs_guard_sys_verdict stats; } *sys;
 
 /* What is in the log of a call, before the pieces of memory that it wrote. */
 struct noted {
@@ -61,212 +49,6 @@ struct noted {
 };
 struct piece { uint64_t at, bytes; }; /* and the bytes, padded to eight */
 
-/* --- hashes ------------------------------------------------------------------------------------------------------------------------------ */
-
-static uint64_t mix(uint64_t h, uint64_t word)
-{
-	h = (h ^ word) * 0x9e3779b97f4a7c15ull;
-	return h ^ h >> 29;
-}
-
-static void hash_piece(void *arg, const void *p, size_t n)
-{
-	uint64_t h = *(uint64_t *)arg, w;
-	const char *at = p;
-	/* Of what is long four hashes at once, none of which waits for another. */
-	if (n >= 64) {
-		uint64_t lane[4] = {h, h + 1, h + 2, h + 3}, words[4];
-		for (; n >= sizeof words; n -= sizeof words, at += sizeof words) {
-			__builtin_memcpy(words, at, sizeof words);
-			for (unsigned i = 0; i < 4; i++)
-				lane[i] = mix(lane[i], words[i]);
-		}
-		h = mix(mix(lane[0], lane[1]), mix(lane[2], lane[3]));
-	}
-	for (; n >= 8; n -= 8, at += 8) {
-		__builtin_memcpy(&w, at, 8);
-		h = mix(h, w);
-	}
-	for (w = n; n > 0; n--)
-		w = w << 8 | (uint8_t)*at++;
-	*(uint64_t *)arg = mix(h, w);
-}
-
-static uint64_t check(const struct rs_call *c)
-{
-	uint64_t h = c->number;
-	for (unsigned i = 0; c->number < RS_GUARD_NUMBERS && i < rs_guard_rows[c->number].args; i++)
-		h = mix(h, c->arg[i]);
-	return h;
-}
-
-/* Of what was written by it, as far as the result says. */
-static uint64_t data_of(const struct rs_call *c, long result)
-{
-	uint64_t h = 0;
-	if (result > 0)
-		rs_kernel_data((unsigned)c->number, (const long *)c->arg, (size_t)result, hash_piece, &h);
-	return h;
-}
-
-/* --- descriptors ------------------------------------------------------------------------------------------------------------------------------ */
-
-static bool changes(const struct stat *st)
-{
-	for (uint32_t i = 0; i < CHANGING; i++)
-		if (sys->changing[i].inode == st->st_ino && sys->changing[i].device == st->st_dev)
-			return true;
-	return false;
-}
-
-static void look(int32_t fd, struct fd *f)
-{
-	struct stat st;
-	struct statfs fs;
-	long flags = RS_SYS2(SYS_fcntl, fd, F_GETFL);
-	f->kind = OTHER;
-	f->file = 0;
-	f->changes = false;
-	f->append = flags >= 0 && flags & O_APPEND;
-	if (flags >= 0 && !(flags & O_PATH) && RS_SYS2(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && RS_SYS2(SYS_fstatfs, fd, &fs) == 0)
-		for (unsigned i = 0; i < sizeof rs_guard_file_systems / sizeof *rs_guard_file_systems; i++)
-			if ((uint32_t)fs.f_type == rs_guard_file_systems[i])
-				f->kind = (flags & O_ACCMODE) == O_RDONLY ? READER : (flags & O_ACCMODE) == O_WRONLY ? WRITER : READ_WRITE;
-	if (f->kind > OTHER)
-		f->changes = changes(&st);
-	f->epoch = flags < 0 ? 0 : sys->epoch; /* what is not open is looked at again */
-}
-
-/* NULL: not one that is followed; its content is recorded. */
-static struct fd *of(int32_t fd)
-{
-	if ((uint32_t)fd >= FDS)
-		return NULL;
-	struct fd *f = &sys->fd[fd];
-	if (f->epoch != sys->epoch)
-		look(fd, f);
-	return f;
-}
-
-static void forget(int32_t fd)
-{
-	if ((uint32_t)fd < FDS)
-		sys->fd[fd].epoch = 0;
-}
-
-/* The file of a descriptor that is read now; 0: there is no room, or it is none. */
-static uint16_t file_of(int32_t fd)
-{
-	struct fd *f = of(fd);
-	struct stat st;
-	if (!f || f->kind == OTHER || f->file)
-		return f && f->kind != OTHER ? f->file : 0;
-	uint32_t i = __atomic_load_n(&sys->files, __ATOMIC_RELAXED);
-	if (i >= FILES || RS_SYS2(SYS_fstat, fd, &st) < 0 || (i = __atomic_fetch_add(&sys->files, 1, __ATOMIC_RELAXED)) >= FILES)
-		return 0;
-	sys->file[i] = (struct file){st.st_dev, st.st_ino, 0, fd, false};
-	return f->file = (uint16_t)i;
-}
-
-/* Before it is read: who overwrites looks at `reads` before and behind (overwritten). */
-static void read_to(uint16_t file, uint64_t hi)
-{
-	uint64_t *at = &sys->file[file].hi, was = __atomic_load_n(at, __ATOMIC_RELAXED);
-	while (hi > was)
-		if (__atomic_compare_exchange_n(at, &was, hi, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
-			__atomic_fetch_add(&sys->reads, 1, __ATOMIC_SEQ_CST);
-			break;
-		}
-}
-
-/* Something of the file from `from` on was read in this epoch. */
-static bool was_read(const struct stat *st, uint64_t from)
-{
-	uint32_t n = __atomic_load_n(&sys->files, __ATOMIC_SEQ_CST);
-	n = n < FILES ? n : FILES;
-	for (uint32_t i = 1; i < n; i++)
-		if (sys->file[i].inode == st->st_ino && sys->file[i].device == st->st_dev && from < __atomic_load_n(&sys->file[i].hi, __ATOMIC_RELAXED))
-			return true;
-	return false;
-}
-
-/* Is about to overwrite what was read; or over: has written so many bytes there, or what its result says. st: the file, if so. */
-static bool overwrites(const struct rs_call *c, bool over, struct stat *st)
-{
-	int32_t fd = -1, at = AT_FDCWD;
-	const void *path = NULL;
-	uint64_t from = 0;
-	if (__atomic_load_n(&sys->files, __ATOMIC_SEQ_CST) <= 1)
-		return false;
-	switch (c->number) {
-	case SYS_write:
-	case SYS_writev: fd = (int32_t)c->arg[0], from = UINT64_MAX; break;
-	case SYS_pwrite64:
-	case SYS_pwritev:
-	case SYS_pwritev2: fd = (int32_t)c->arg[0], from = c->arg[3]; break;
-	case SYS_ftruncate: fd = (int32_t)c->arg[0], from = c->arg[1]; break;
-	case SYS_fallocate: fd = (int32_t)c->arg[0], from = c->arg[2]; break;
-	case SYS_sendfile: fd = (int32_t)c->arg[0]; break;
-	case SYS_splice:
-	case SYS_copy_file_range: fd = (int32_t)c->arg[2]; break;
-	case SYS_creat:
-	case SYS_truncate: path = (const void *)c->arg[0]; break;
-	case SYS_open: path = c->arg[1] & O_TRUNC ? (const void *)c->arg[0] : NULL; break;
-	case SYS_openat: path = c->arg[2] & O_TRUNC ? (const void *)c->arg[1] : NULL, at = (int32_t)c->arg[0]; break;
-	}
-	if (path)
-		return RS_SYS4(SYS_newfstatat, at, path, st, 0) == 0 && was_read(st, 0);
-	struct fd *f = fd < 0 ? NULL : of(fd);
-	if (!f || f->kind == OTHER || RS_SYS2(SYS_fstat, fd, st) < 0 || !was_read(st, 0))
-		return false;
-	if (f->append || from == UINT64_MAX) {
-		long now = f->append ? st->st_size : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
-		if (over && c->result > 0)
-			now -= c->result;
-		from = now < 0 ? 0 : (uint64_t)now;
-	}
-	return was_read(st, from);
-}
-
-/* Others may have read between the look and the write what that was to overwrite; which of the two came first nobody knows. */
-static void overwritten(const struct rs_guard_log *t, const struct rs_call *c)
-{
-	struct stat st;
-	if (t->reads != __atomic_load_n(&sys->reads, __ATOMIC_SEQ_CST) && overwrites(c, true, &st))
-		rs_guard_lost(RS_GUARD_LOST_CALL);
-}
-
-/* What is read of it from now on is recorded. */
-static void note_change(const struct stat *st)
-{
-	if (changes(st))
-		return;
-	uint32_t i = __atomic_fetch_add(&sys->changing_at, 1, __ATOMIC_RELAXED) % CHANGING;
-	sys->changing[i].device = st->st_dev, sys->changing[i].inode = st->st_ino;
-}
-
-/* A file that has no name any more, as those have that are made for a while: nobody can wait for its close who has not got it from us. */
-static bool unnamed(int32_t fd)
-{
-	struct stat st;
-	return RS_SYS2(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0;
-}
-
-/* The file that is about to be closed is open for this epoch's reads still. One that could be written, too, is closed at once: somebody may wait for that. */
-static bool keep(int32_t fd)
-{
-	struct fd *f = of(fd);
-	if (!f || !f->file || rs_guard_is_lost(rs_guard_world()))
-		return true;
-	long own = f->kind == READER || unnamed(fd) ? rs_guard_kept_add(fd) : -EBUSY;
-	if (own < 0)
-		return false;
-	sys->file[f->file].fd = (int32_t)own;
-	sys->file[f->file].kept = true;
-	sys->stats.kept++;
-	return true;
-}
-
 /* --- classes ------------------------------------------------------------------------------------------------------------------------------------- */
 
 static bool holds(const struct rs_guard_rule *r, uint64_t a)
@@ -275,9 +57,9 @@ static bool holds(const struct rs_guard_rule *r, uint64_t a)
 		return (a & r->mask) == r->value;
 	if (r->test == RS_GUARD_IF_ANY_BIT)
 		return (a & r->mask) != 0;
-	const struct fd *f = of((int32_t)a);
-	unsigned kind = f ? f->kind : OTHER;
-	return r->test == RS_GUARD_IF_FILE ? kind > OTHER : kind == WRITER;
+	const struct rs_guard_fd *f = rs_guard_fd_of((int32_t)a);
+	unsigned kind = f ? f->kind : RS_GUARD_FD_OTHER;
+	return r->test == RS_GUARD_IF_FILE ? kind > RS_GUARD_FD_OTHER : kind == RS_GUARD_FD_WRITER;
 }
 
 static unsigned class_of(const struct rs_call *c)
@@ -335,16 +117,16 @@ static unsigned reading(const struct rs_guard_log *t, struct rs_call *c)
 {
 	int32_t fd = (int32_t)c->arg[0];
 	const bool one = c->number == SYS_read || c->number == SYS_pread64;
-	const struct fd *f = of(fd);
+	const struct rs_guard_fd *f = rs_guard_fd_of(fd);
 	c->guard_offset = 0;
 	if (one && f && f->changes && c->arg[2] <= RECORDED && t->bytes_at < RECORDED_LOG)
 		return RS_GUARD_RECORDABLE;
-	c->guard_file = file_of(fd);
+	c->guard_file = rs_guard_file_of(fd);
 	long at = at_offset(c) ? (long)c->arg[3] : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
 	c->guard_offset = (uint64_t)at;
 	if (!c->guard_file || at < 0)
 		return RS_GUARD_RECORDABLE;
-	read_to(c->guard_file, one && c->arg[2] < UINT64_MAX / 2 ? (uint64_t)at + c->arg[2] : UINT64_MAX);
+	rs_guard_read_to(c->guard_file, one && c->arg[2] < UINT64_MAX / 2 ? (uint64_t)at + c->arg[2] : UINT64_MAX);
 	return RS_GUARD_REVOCABLE;
 }
 
@@ -373,8 +155,8 @@ static bool gives(const struct rs_call *c, unsigned class)
 	unsigned order = rs_guard_rows[c->number].order;
 	if (!(order & RS_GUARD_GIVES) || (class != RS_GUARD_RECORDABLE && class != RS_GUARD_DEFERRABLE) || may_wait(c, class))
 		return false;
-	const struct fd *f = order & RS_GUARD_NOT_FILES ? of((int32_t)c->arg[0]) : NULL;
-	return !f || f->kind == OTHER;
+	const struct rs_guard_fd *f = order & RS_GUARD_NOT_FILES ? rs_guard_fd_of((int32_t)c->arg[0]) : NULL;
+	return !f || f->kind == RS_GUARD_FD_OTHER;
 }
 
 static struct rs_guard_object *wakes; /* WAKES; NULL: no call is quick */
@@ -385,7 +167,7 @@ static uint64_t order_of(const struct rs_call *c, uint8_t class, uint8_t *order)
 {
 	unsigned has = class == RS_GUARD_RECORDABLE || class == RS_GUARD_DEFERRABLE ? rs_guard_rows[c->number].order : 0;
 	/* Before which the epoch ended: so did all that it is to be seen of. */
-	bool gave = has & RS_GUARD_GIVES && c->guard_offset >> 32 == sys->epoch;
+	bool gave = has & RS_GUARD_GIVES && c->guard_offset >> 32 == rs_guard_reads->epoch;
 	*order = (uint8_t)((has & RS_GUARD_TAKES) | (gave ? RS_GUARD_GIVES : 0));
 	return (gave ? (uint32_t)c->guard_offset : 0) | (has & RS_GUARD_TAKES ? (uint64_t)tickets_of_wakes() << 32 : 0);
 }
@@ -430,28 +212,28 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 	if (!t->inner)
 		return -1;
 	struct stat st;
-	t->reads = __atomic_load_n(&sys->reads, __ATOMIC_SEQ_CST);
-	if (overwrites(c, false, &st)) {
-		note_change(&st);
+	t->reads = __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST);
+	if (rs_guard_overwrites(c, false, &st)) {
+		rs_guard_note_change(&st);
 		return end_first(t, c, ends);
 	}
-	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !keep((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
+	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !rs_guard_keep_read((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
 		return end_first(t, c, ends);
-	c->guard_check = check(c);
+	c->guard_check = rs_guard_check(c);
 	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
 	c->guard_file = 0;
 	if (class == RS_GUARD_REVOCABLE)
 		class = reading(t, c);
 	else if (gives(c, class))
-		c->guard_offset = (uint64_t)sys->epoch << 32 | rs_guard_ticket(WAKES);
+		c->guard_offset = (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket(WAKES);
 	else
 		c->guard_offset = 0;
-	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS) && (c->guard_file = file_of((int32_t)c->arg[4])))
-		read_to(c->guard_file, UINT64_MAX);
+	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS) && (c->guard_file = rs_guard_file_of((int32_t)c->arg[4])))
+		rs_guard_read_to(c->guard_file, UINT64_MAX);
 	if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 		c->arg[2] = MADV_DONTNEED;
 	if (c->number == SYS_munmap)
-		c->guard_offset = (uint64_t)sys->epoch << 32 | rs_guard_ticket(MAP);
+		c->guard_offset = (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket(MAP);
 	c->guard_again = 0;
 	c->guard_class = (uint8_t)class;
 	c->guard_state = RS_GUARD_CALL_NOTED;
@@ -494,18 +276,18 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 		bool sure = c->result >= 0 && (at_offset(c) || RS_SYS3(SYS_lseek, (int32_t)a[0], 0, SEEK_CUR) == (long)e.offset + c->result);
 		if (sure) {
 			uint64_t asked = n == SYS_read || n == SYS_pread64 ? c->arg[2] : UINT64_MAX;
-			rs_kernel_pieces(n, a, c->result, 0, hash_piece, &e.data);
-			read_to(e.file, (uint64_t)c->result < asked ? UINT64_MAX : e.offset + (uint64_t)c->result); /* the file's end was seen */
+			rs_kernel_pieces(n, a, c->result, 0, rs_guard_hash_piece, &e.data);
+			rs_guard_read_to(e.file, (uint64_t)c->result < asked ? UINT64_MAX : e.offset + (uint64_t)c->result); /* the file's end was seen */
 		} else {
 			e.class = RS_GUARD_RECORDABLE;
 		}
 	}
 	/* A munmap before which the epoch ended has a ticket of that one. */
 	if (of_map(n))
-		e.offset = n == SYS_munmap && e.offset >> 32 == sys->epoch ? (uint32_t)e.offset : rs_guard_ticket(MAP);
+		e.offset = n == SYS_munmap && e.offset >> 32 == rs_guard_reads->epoch ? (uint32_t)e.offset : rs_guard_ticket(MAP);
 	struct room r = {0};
 	if (e.class == RS_GUARD_RECORDABLE || e.class == RS_GUARD_DEFERRABLE) {
-		e.data = data_of(c, c->result);
+		e.data = rs_guard_data_of(c, c->result);
 		e.offset = order_of(c, e.class, &e.order);
 		rs_kernel_pieces(n, a, c->result, c->guard_room, measure, &r);
 	}
@@ -524,23 +306,17 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 	}
 }
 
-static void set_append(int32_t fd, bool append)
-{
-	if ((uint32_t)fd < FDS)
-		sys->fd[fd].append = append;
-}
-
 /* A descriptor that is another one's, or nobody's, from now on. */
 static void closed(const struct rs_call *c)
 {
 	if (onto_itself(c))
 		return;
 	if (c->number == SYS_close)
-		forget((int32_t)c->arg[0]);
+		rs_guard_fd_forget((int32_t)c->arg[0]);
 	else if (c->number == SYS_dup2 || c->number == SYS_dup3)
-		forget((int32_t)c->arg[1]);
+		rs_guard_fd_forget((int32_t)c->arg[1]);
 	else if (c->number == SYS_fcntl && (uint32_t)c->arg[1] == F_SETFL)
-		set_append((int32_t)c->arg[0], c->arg[2] & O_APPEND);
+		rs_guard_fd_append((int32_t)c->arg[0], c->arg[2] & O_APPEND);
 }
 
 /* --- re-execution ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -560,7 +336,7 @@ static bool give(const struct rs_call *c, const struct noted *e, uint32_t bytes)
 	return true;
 }
 
-static long on_file(const struct file *f, uint64_t number, uint64_t a, uint64_t b, uint64_t c)
+static long on_file(const struct rs_guard_file *f, uint64_t number, uint64_t a, uint64_t b, uint64_t c)
 {
 	const struct rs_call call = {.number = number, .arg = {(uint64_t)f->fd, a, b, c}};
 	return f->kept ? rs_guard_kept_call(&call) : RS_SYS5(number, f->fd, a, b, c, 0);
@@ -570,7 +346,7 @@ static long on_file(const struct file *f, uint64_t number, uint64_t a, uint64_t 
 static long get_again(const struct rs_call *c, const struct noted *e, long result)
 {
 	const uint64_t *a = c->arg;
-	const struct file *f = &sys->file[e->file];
+	const struct rs_guard_file *f = &rs_guard_reads->file[e->file];
 	long got = 0;
 	if (c->number != SYS_read && c->number != SYS_pread64)
 		return result > 0 ? on_file(f, SYS_preadv, a[1], a[2], e->offset) : 0;
@@ -598,7 +374,7 @@ static bool read_again(const struct rs_call *c, const struct noted *e, long resu
 	rs_guard_page_called(to, room, false);
 	if (*got != result)
 		return false;
-	rs_kernel_pieces((unsigned)c->number, a, result, 0, hash_piece, hash);
+	rs_kernel_pieces((unsigned)c->number, a, result, 0, rs_guard_hash_piece, hash);
 	rs_kernel_pieces((unsigned)c->number, a, result, 0, wrote, (void *)c);
 	return *hash == e->data;
 }
@@ -615,7 +391,7 @@ static void same_place(struct rs_call *c, const struct noted *e, long result)
 		if (!(c->arg[3] & (MAP_FIXED | 0x100000 /* MAP_FIXED_NOREPLACE */)))
 			c->arg[3] |= 0x100000;
 		if (e->file)
-			c->arg[4] = (uint64_t)sys->file[e->file].fd;
+			c->arg[4] = (uint64_t)rs_guard_reads->file[e->file].fd;
 	} else if (c->number == SYS_mremap && (uint64_t)result != c->arg[0] && !(c->arg[3] & MREMAP_FIXED)) {
 		c->arg[3] |= MREMAP_FIXED | MREMAP_MAYMOVE;
 		c->arg[4] = (uint64_t)result;
@@ -638,8 +414,8 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 		return -1;
 	}
 	sys->stats.replayed++;
-	if (bytes < sizeof *e || e->check != check(c)) {
-		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, check(c));
+	if (bytes < sizeof *e || e->check != rs_guard_check(c)) {
+		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, rs_guard_check(c));
 	} else if (c->number == SYS_sigaltstack) {
 		bool watched = !rs_guard_stack_taken() && rs_guard_watch_altstack(c, result);
 		c->result = watched ? result : rs_guard_stack_call(c, result == 0);
@@ -658,7 +434,7 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 		c->guard_offset = (uint64_t)result;
 		c->guard_state = RS_GUARD_CALL_AGAIN;
 		rs_guard_page_before(c);
-		if (c->number != SYS_mmap || !sys->file[e->file].kept)
+		if (c->number != SYS_mmap || !rs_guard_reads->file[e->file].kept)
 			return 1;
 		c->result = rs_guard_kept_call(c);
 		over(c);
@@ -669,7 +445,7 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 	} else if (!in_order(t, e)) {
 		rs_guard_replay_end(t, (uint16_t)c->number);
 		return -1;
-	} else if ((hash = data_of(c, result)) != e->data || !give(c, e, bytes)) {
+	} else if ((hash = rs_guard_data_of(c, result)) != e->data || !give(c, e, bytes)) {
 		rs_guard_diverged(t, RS_GUARD_CALL_BYTES, e->data, hash);
 	}
 	c->result = result;
@@ -724,7 +500,7 @@ static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mod
 		return rs_guard_thread_exit(t, mode);
 	long how = rs_guard_thread_clone(t, c, mode);
 	if (how == RS_GUARD_MAKE_BIRTH) {
-		c->guard_check = check(c);
+		c->guard_check = rs_guard_check(c);
 		c->guard_class = RS_GUARD_RECORDABLE;
 		c->guard_room = c->guard_file = 0;
 		c->guard_state = RS_GUARD_CALL_BIRTH;
@@ -743,7 +519,7 @@ static long interrupted(struct rs_guard_log *t, struct rs_call *c)
 	rs_guard_call_begin(t, (uint16_t)c->number, false);
 	if (!t->inner)
 		return -1;
-	c->guard_check = check(c);
+	c->guard_check = rs_guard_check(c);
 	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
 	c->guard_file = 0;
 	c->guard_offset = 0;
@@ -762,7 +538,7 @@ static bool alternate(struct rs_guard_log *t, struct rs_call *c)
 		if (!t->inner)
 			return false;
 	}
-	c->guard_check = check(c);
+	c->guard_check = rs_guard_check(c);
 	c->guard_room = c->guard_file = 0;
 	c->guard_offset = 0;
 	c->guard_class = RS_GUARD_REPEATABLE;
@@ -922,7 +698,7 @@ static void over(struct rs_call *c)
 		__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
 		bool waited = rs_guard_call_over(t);
-		overwritten(t, c);
+		rs_guard_overwritten(t, c);
 		write_down(t, c);
 		open_ours(c);
 		closed(c);
@@ -980,8 +756,8 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	if (!quick || !t || t->outside || c->see || t->bytes_at >= RS_GUARD_NEARLY_BYTES || !fits_quick(quick, c))
 		return false;
 	if (quick & OTHERS) {
-		const struct fd *f = c->arg[0] < FDS ? &sys->fd[c->arg[0]] : NULL;
-		if (!f || f->epoch != sys->epoch || f->kind != OTHER)
+		const struct rs_guard_fd *f = c->arg[0] < RS_GUARD_FDS ? &rs_guard_reads->fd[c->arg[0]] : NULL;
+		if (!f || f->epoch != rs_guard_reads->epoch || f->kind != RS_GUARD_FD_OTHER)
 			return false;
 	}
 	if (!rs_guard_begin_quickly(t))
@@ -989,9 +765,9 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	__atomic_store_n(&t->inner, RS_GUARD_AT_CALL, __ATOMIC_RELEASE);
 	t->sp = (uintptr_t)c + RS_CALL_FRAME;
 	c->start = 1;
-	c->guard_check = check(c);
+	c->guard_check = rs_guard_check(c);
 	c->guard_room = c->guard_file = 0;
-	c->guard_offset = rs_guard_rows[c->number].order & RS_GUARD_GIVES ? (uint64_t)sys->epoch << 32 | rs_guard_ticket_shared(wakes) : 0;
+	c->guard_offset = rs_guard_rows[c->number].order & RS_GUARD_GIVES ? (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket_shared(wakes) : 0;
 	c->guard_again = 0;
 	c->guard_class = RS_GUARD_RECORDABLE;
 	c->guard_state = RS_GUARD_CALL_NOTED;
@@ -1012,7 +788,7 @@ static inline void note_quick(struct rs_guard_log *t, const struct rs_call *c, u
 	uint8_t order;
 	*to = (uint64_t)c->result;
 	e->check = c->guard_check;
-	e->data = quick & READS_BYTES ? data_of(c, c->result) : 0;
+	e->data = quick & READS_BYTES ? rs_guard_data_of(c, c->result) : 0;
 	e->offset = order_of(c, RS_GUARD_RECORDABLE, &order);
 	e->file = 0;
 	e->class = RS_GUARD_RECORDABLE;
@@ -1074,8 +850,8 @@ void rs_guard_sys_epoch(void)
 {
 	if (!sys)
 		return;
-	sys->epoch++;
-	sys->files = 1;
+	rs_guard_reads->epoch++;
+	rs_guard_reads->files = 1;
 	rs_guard_kept_epoch();
 }
 
@@ -1088,6 +864,7 @@ void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over)
 	struct rs_guard_world *w = rs_guard_world();
 	struct rs_guard_log *t = rs_guard_self();
 	*v = sys->stats;
+	v->kept = rs_guard_reads->kept;
 	v->why = w->why, v->event = w->event, v->was = w->was, v->is = w->is, v->lost = w->lost;
 	v->events = t ? t->at : 0, v->end = t ? t->end : 0;
 	if (over) {
@@ -1112,9 +889,8 @@ long rs_guard_sys_begin(void)
 	/* They come back on another stack, with another fs, or not at all. */
 	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
 	struct sys *s = rs_guard_map(sizeof *s);
-	if (!s || rs_guard_kept_begin() < 0 || rs_guard_vdso_begin() < 0)
+	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_vdso_begin() < 0)
 		return -ENOMEM;
-	s->epoch = s->files = 1;
 	rs_os_copy(unguarded, rs_call_class, sizeof unguarded);
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)
 		rs_call_class[i] = RS_CALL_SEE;

@@ -1,0 +1,175 @@
+/* guardread.c: files that are read in an epoch, and what becomes of them while it lasts: guardread.h. General registers only. */
+#include "guardread.h"
+#include "guardkept.h"
+#include "zz_guardclass.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+
+struct rs_guard_reads *rs_guard_reads;
+
+long rs_guard_reads_begin(void)
+{
+	struct rs_guard_reads *r = rs_guard_map(sizeof *r);
+	if (!r)
+		return -ENOMEM;
+	r->epoch = r->files = 1;
+	rs_guard_reads = r;
+	return 0;
+}
+
+static bool changes(const struct stat *st)
+{
+	for (uint32_t i = 0; i < RS_GUARD_CHANGING; i++)
+		if (rs_guard_reads->changing[i].inode == st->st_ino && rs_guard_reads->changing[i].device == st->st_dev)
+			return true;
+	return false;
+}
+
+static void look(int32_t fd, struct rs_guard_fd *f)
+{
+	struct stat st;
+	struct statfs fs;
+	long flags = RS_SYS2(SYS_fcntl, fd, F_GETFL);
+	f->kind = RS_GUARD_FD_OTHER;
+	f->file = 0;
+	f->changes = false;
+	f->append = flags >= 0 && flags & O_APPEND;
+	if (flags >= 0 && !(flags & O_PATH) && RS_SYS2(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && RS_SYS2(SYS_fstatfs, fd, &fs) == 0)
+		for (unsigned i = 0; i < sizeof rs_guard_file_systems / sizeof *rs_guard_file_systems; i++)
+			if ((uint32_t)fs.f_type == rs_guard_file_systems[i])
+				f->kind = (flags & O_ACCMODE) == O_RDONLY ? RS_GUARD_FD_READER : (flags & O_ACCMODE) == O_WRONLY ? RS_GUARD_FD_WRITER : RS_GUARD_FD_BOTH;
+	if (f->kind > RS_GUARD_FD_OTHER)
+		f->changes = changes(&st);
+	f->epoch = flags < 0 ? 0 : rs_guard_reads->epoch; /* what is not open is looked at again */
+}
+
+struct rs_guard_fd *rs_guard_fd_of(int32_t fd)
+{
+	if ((uint32_t)fd >= RS_GUARD_FDS)
+		return NULL;
+	struct rs_guard_fd *f = &rs_guard_reads->fd[fd];
+	if (f->epoch != rs_guard_reads->epoch)
+		look(fd, f);
+	return f;
+}
+
+void rs_guard_fd_forget(int32_t fd)
+{
+	if ((uint32_t)fd < RS_GUARD_FDS)
+		rs_guard_reads->fd[fd].epoch = 0;
+}
+
+uint16_t rs_guard_file_of(int32_t fd)
+{
+	struct rs_guard_fd *f = rs_guard_fd_of(fd);
+	struct stat st;
+	if (!f || f->kind == RS_GUARD_FD_OTHER || f->file)
+		return f && f->kind != RS_GUARD_FD_OTHER ? f->file : 0;
+	uint32_t i = __atomic_load_n(&rs_guard_reads->files, __ATOMIC_RELAXED);
+	if (i >= RS_GUARD_FILES || RS_SYS2(SYS_fstat, fd, &st) < 0 || (i = __atomic_fetch_add(&rs_guard_reads->files, 1, __ATOMIC_RELAXED)) >= RS_GUARD_FILES)
+		return 0;
+	rs_guard_reads->file[i] = (struct rs_guard_file){st.st_dev, st.st_ino, 0, fd, false};
+	return f->file = (uint16_t)i;
+}
+
+void rs_guard_read_to(uint16_t file, uint64_t hi)
+{
+	uint64_t *at = &rs_guard_reads->file[file].hi, was = __atomic_load_n(at, __ATOMIC_RELAXED);
+	while (hi > was)
+		if (__atomic_compare_exchange_n(at, &was, hi, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+			__atomic_fetch_add(&rs_guard_reads->reads, 1, __ATOMIC_SEQ_CST);
+			break;
+		}
+}
+
+/* Something of the file from `from` on was read in this epoch. */
+static bool was_read(const struct stat *st, uint64_t from)
+{
+	uint32_t n = __atomic_load_n(&rs_guard_reads->files, __ATOMIC_SEQ_CST);
+	n = n < RS_GUARD_FILES ? n : RS_GUARD_FILES;
+	for (uint32_t i = 1; i < n; i++)
+		if (rs_guard_reads->file[i].inode == st->st_ino && rs_guard_reads->file[i].device == st->st_dev && from < __atomic_load_n(&rs_guard_reads->file[i].hi, __ATOMIC_RELAXED))
+			return true;
+	return false;
+}
+
+bool rs_guard_overwrites(const struct rs_call *c, bool over, struct stat *st)
+{
+	int32_t fd = -1, at = AT_FDCWD;
+	const void *path = NULL;
+	uint64_t from = 0;
+	if (__atomic_load_n(&rs_guard_reads->files, __ATOMIC_SEQ_CST) <= 1)
+		return false;
+	switch (c->number) {
+	case SYS_write:
+	case SYS_writev: fd = (int32_t)c->arg[0], from = UINT64_MAX; break;
+	case SYS_pwrite64:
+	case SYS_pwritev:
+	case SYS_pwritev2: fd = (int32_t)c->arg[0], from = c->arg[3]; break;
+	case SYS_ftruncate: fd = (int32_t)c->arg[0], from = c->arg[1]; break;
+	case SYS_fallocate: fd = (int32_t)c->arg[0], from = c->arg[2]; break;
+	case SYS_sendfile: fd = (int32_t)c->arg[0]; break;
+	case SYS_splice:
+	case SYS_copy_file_range: fd = (int32_t)c->arg[2]; break;
+	case SYS_creat:
+	case SYS_truncate: path = (const void *)c->arg[0]; break;
+	case SYS_open: path = c->arg[1] & O_TRUNC ? (const void *)c->arg[0] : NULL; break;
+	case SYS_openat: path = c->arg[2] & O_TRUNC ? (const void *)c->arg[1] : NULL, at = (int32_t)c->arg[0]; break;
+	}
+	if (path)
+		return RS_SYS4(SYS_newfstatat, at, path, st, 0) == 0 && was_read(st, 0);
+	struct rs_guard_fd *f = fd < 0 ? NULL : rs_guard_fd_of(fd);
+	if (!f || f->kind == RS_GUARD_FD_OTHER || RS_SYS2(SYS_fstat, fd, st) < 0 || !was_read(st, 0))
+		return false;
+	if (f->append || from == UINT64_MAX) {
+		long now = f->append ? st->st_size : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
+		if (over && c->result > 0)
+			now -= c->result;
+		from = now < 0 ? 0 : (uint64_t)now;
+	}
+	return was_read(st, from);
+}
+
+void rs_guard_overwritten(const struct rs_guard_log *t, const struct rs_call *c)
+{
+	struct stat st;
+	if (t->reads != __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST) && rs_guard_overwrites(c, true, &st))
+		rs_guard_lost(RS_GUARD_LOST_CALL);
+}
+
+void rs_guard_note_change(const struct stat *st)
+{
+	if (changes(st))
+		return;
+	uint32_t i = __atomic_fetch_add(&rs_guard_reads->changing_at, 1, __ATOMIC_RELAXED) % RS_GUARD_CHANGING;
+	rs_guard_reads->changing[i].device = st->st_dev, rs_guard_reads->changing[i].inode = st->st_ino;
+}
+
+/* A file that has no name any more, as those have that are made for a while: nobody can wait for its close who has not got it from us. */
+static bool unnamed(int32_t fd)
+{
+	struct stat st;
+	return RS_SYS2(SYS_fstat, fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0;
+}
+
+bool rs_guard_keep_read(int32_t fd)
+{
+	struct rs_guard_fd *f = rs_guard_fd_of(fd);
+	if (!f || !f->file || rs_guard_is_lost(rs_guard_world()))
+		return true;
+	long own = f->kind == RS_GUARD_FD_READER || unnamed(fd) ? rs_guard_kept_add(fd) : -EBUSY;
+	if (own < 0)
+		return false;
+	rs_guard_reads->file[f->file].fd = (int32_t)own;
+	rs_guard_reads->file[f->file].kept = true;
+	rs_guard_reads->kept++;
+	return true;
+}
+
+void rs_guard_fd_append(int32_t fd, bool append)
+{
+	if ((uint32_t)fd < RS_GUARD_FDS)
+		rs_guard_reads->fd[fd].append = append;
+}
