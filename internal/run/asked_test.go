@@ -282,7 +282,11 @@ func TestAskedForReport(t *testing.T) {
 // An end of the epoch that came while a crash was looked at, before it asked for its re-execution, left an epoch without the crash to be executed again, or was taken for the answer: no cause was told, and not that there was no re-execution (TestJudgedStale/crash
 // failed so once in 13). Here ends are asked for all the time, and the look at all blocks takes longer than one.
 func TestCrashedAndAsked(t *testing.T) {
-	for range 8 {
+	rounds := 8
+	if testing.Short() {
+		rounds = 2
+	}
+	for range rounds {
 		cmd := command(t, withEpochs, path("laden"))
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
