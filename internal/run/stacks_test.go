@@ -12,10 +12,10 @@ import (
 func TestSmallAlternateStacks(t *testing.T) {
 	for _, kind := range []string{"nothing", "clock", "write", "mutex"} {
 		for _, more := range []string{"0", "512", "2048", "4816", "12288"} {
-			if testing.Short() && (kind != "mutex" || more != "0") { // of Go's the same code each time
-				continue
-			}
 			t.Run(kind+"/"+more, func(t *testing.T) {
+				if kind != "mutex" || more != "0" {
+					ofAgent(t)
+				}
 				native := finish(t, exec.Command(path("small"), kind, more))
 				r, counts := epochsOf(t, 5*time.Millisecond, path("small"), kind, more)
 				if native.stdout != "400 intact\n" || r != native {
@@ -34,10 +34,10 @@ func TestSmallAlternateStacks(t *testing.T) {
 // A handler of a stack that has overflowed goes on by siglongjmp, and one that leaves so from where the thread stands in an act of guard's does not cost it all the epochs that follow. Where an end of epoch came upon a signal of many, that signal stayed blocked for good (often: in six of eight runs of 100,000). A stack that is too small natively, too, ends the process by SIGSEGV.
 func TestNarrowStacks(t *testing.T) {
 	for kind, more := range map[string]string{"plain": "0", "often": "12288", "restart": "0", "nested": "3200", "again": "3200", "jump": "0", "loose": "0", "checked": "0", "asks": "0", "disarm": "0", "changes": "0", "computes": "0", "overflow": "0", "threads": "0", "locks": "0", "settings": "0", "child": "4816", "dies": "0"} {
-		if testing.Short() && kind != "plain" && kind != "dies" {
-			continue
-		}
 		t.Run(kind, func(t *testing.T) {
+			if kind != "plain" && kind != "dies" {
+				ofAgent(t)
+			}
 			native := finish(t, exec.Command(path("narrow"), kind, more))
 			if kind == "dies" {
 				native.stderr = ""
