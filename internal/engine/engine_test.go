@@ -307,6 +307,9 @@ func (c *pushes) Sites(_ *engine.Process, m *engine.Module) (list []patch.Site) 
 
 // Sites of libc that need int3 were left out once; what was planned anew for their neighbours got int3 in turn, and a thread that came there with all signals blocked died of SIGTRAP (`count --libc --stack`, where pthread_create begins a thread).
 func TestNoTrapsInLibc(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: planning all of libc, by one goroutine")
+	}
 	prog := compile(t, "many.c", "-O1")
 	c := &pushes{everywhere{t: t, libc: true}}
 	st := same(t, engine.Options{Client: c, Calls: x86.PushReturn}, "", prog)

@@ -570,6 +570,17 @@ func TestEpochsOfPolls(t *testing.T) {
 	noOther(t, counts)
 }
 
+// A thread begins with its maker's vector registers, and in a re-execution without any: what libc's memcpy leaves there (AVX-512's of 240 bytes of thread-local variables) lay in words of memcached's stacks.
+func TestEpochsOfVectors(t *testing.T) {
+	ofAgent(t)
+	native := finish(t, exec.Command(path("inherits")))
+	r, counts := epochsOf(t, 10*time.Millisecond, path("inherits"))
+	if r != native || counts["executed again: identical"] < 2 {
+		t.Errorf("%+v, natively %+v, %v", r, native, counts)
+	}
+	noOther(t, counts)
+}
+
 // Locks that a program makes itself of words and futexes, as Rust's standard library does, were nowhere in the log: each epoch of six threads on one lock went another way. A condition made of such a word lost its wake-up in the re-execution, where the signal came before the wait, which
 // stood for good. Their epochs are executed again as they were; and what looks like such a lock (a flag of what is made once, a lock that counts who waits) does what it does natively.
 func TestEpochsOfMadeLocks(t *testing.T) {

@@ -216,6 +216,8 @@ void rs_frames_lock(struct rs_thread *t, uintptr_t obj, uint32_t stack) RS_HIDDE
 /* Calls f on this stack with the vector registers as they are, and puts them back if f may have been called for a recipe: what recipes call (access.c) has those of the program. This function and
  * those of ring.c, stack.c, unwind.c and os.c touch none. */
 void rs_vectors_kept(void (*f)(void *), void *arg) RS_HIDDEN;
+/* Clears all these registers, and those of the x87; the control words stay. */
+void rs_vectors_clear(void) RS_HIDDEN;
 /* How they are saved, as in struct rs_patch_page; size 0: no code is patched. */
 extern struct rs_xsave { uint64_t mask; uint32_t size, compact; } rs_xsave RS_HIDDEN;
 

@@ -164,6 +164,8 @@ long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned m
 	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
 	threads->word_at = a->child_tid - a->tls;
+	/* The new thread has them as they are here, and may lay them down on its stack. In a re-execution it has none (rs_world_unborn). To glibc's clone3, a function, they are nothing. */
+	rs_vectors_clear();
 	if (mode == RS_GUARD_REPLAY)
 		return 0;
 	rs_guard_call_begin(t, (uint16_t)c->number, false);

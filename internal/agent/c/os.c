@@ -20,9 +20,10 @@ static uintptr_t place; /* 0: where the kernel likes */
 void rs_os_place(uintptr_t at) { place = at; }
 bool rs_os_placed(void) { return place != 0; }
 
-static uintptr_t map(size_t bytes)
+static uintptr_t next_place(size_t bytes) { return place ? __atomic_fetch_add(&place, bytes + RS_PAGE, __ATOMIC_RELAXED) : 0; }
+
+static uintptr_t map(uintptr_t wish, size_t bytes)
 {
-	uintptr_t wish = place ? __atomic_fetch_add(&place, bytes + RS_PAGE, __ATOMIC_RELAXED) : 0;
 	long p = RS_SYS6(SYS_mmap, wish, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p < 0 && p > -4096)
 		return 0;
@@ -32,7 +33,7 @@ static uintptr_t map(size_t bytes)
 
 void rs_os_piece_begin(void)
 {
-	piece.at = map(PIECE);
+	piece.at = map(next_place(PIECE), PIECE);
 	piece.end = piece.at ? piece.at + PIECE : 0;
 }
 
@@ -59,6 +60,16 @@ static void note_range(uintptr_t lo, uintptr_t hi)
 		rs_os_ranges[i] = (struct rs_range){lo, hi};
 }
 
+static void *mapped(uintptr_t p, size_t bytes)
+{
+	if (!p)
+		return NULL;
+	note_range(p, p + bytes);
+	uint64_t sum = __atomic_add_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
+	return (void *)p;
+}
+
 void *rs_os_map(size_t bytes)
 {
 	if (rs_sandboxed)
@@ -67,12 +78,17 @@ void *rs_os_map(size_t bytes)
 	uintptr_t p = piece.at;
 	if (bytes < LARGE && bytes <= piece.end - p)
 		piece.at += bytes;
-	else if (!(p = map(bytes)))
-		return NULL;
-	note_range(p, p + bytes);
-	uint64_t sum = __atomic_add_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
-	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
-	return (void *)p;
+	else
+		p = map(next_place(bytes), bytes);
+	return mapped(p, bytes);
+}
+
+void *rs_os_map_numbered(uint32_t number, size_t bytes)
+{
+	if (!place || rs_sandboxed || bytes > RS_OS_NUMBERED_BYTES)
+		return rs_os_map(bytes);
+	bytes = (bytes + RS_PAGE - 1) & -RS_PAGE;
+	return mapped(map(RS_OS_NUMBERED + (uintptr_t)number * RS_OS_NUMBERED_BYTES, bytes), bytes);
 }
 
 void rs_os_unmap(void *p, size_t bytes)

@@ -52,5 +52,9 @@ static inline long rs_program_sys6(long n, long a, long b, long c, long d, long 
 
 /* Anonymous private memory, zeroed, counted as the agent's; NULL on failure. */
 void *rs_os_map(size_t bytes);
+/* Of things of which there are several, made by whichever thread comes first: where rs_os_place was called each has its place by its number, so that a re-execution, in which other mappings of ours come in another order, has it there, too. */
+enum { RS_OS_NUMBERED_BYTES = 1 << 16 };
+#define RS_OS_NUMBERED 0x2f0000000000ul
+void *rs_os_map_numbered(uint32_t number, size_t bytes);
 void rs_os_unmap(void *p, size_t bytes);
 #endif

@@ -4,6 +4,7 @@
  * Ground rules: no vector registers, nothing below the stack pointer but the 128 bytes that the kernel leaves alone; every register and flag is on return as it was. Until access.c
  * is called nothing has happened: a thread that is interrupted before is shown at the site and starts over there. */
 #include "full.h"
+#include "guardlog.h"
 #include "patch.h"
 
 /* From rsp: where the recipe's mark lies, the program's rdi (recipe.tellDepth above which is the program's rsp); and what is saved. Below that, for access.c, a context of which these four are the
@@ -478,4 +479,21 @@ __attribute__((force_align_arg_pointer)) void rs_vectors_kept(void (*f)(void *),
 		__asm__ volatile("xsave64 (%0)" ::"r"(area), "a"(lo), "d"(hi) : "memory");
 	f(arg);
 	__asm__ volatile("xrstor64 (%0)" ::"r"(area), "a"(lo), "d"(hi) : "memory");
+	/* What libc's functions left in registers when they were called by us, which may be so in a recording only, is not to stay below the program's stack pointer. */
+	if (rs_guard_on)
+		rs_os_clear(area, rs_xsave.size);
+}
+
+void rs_vectors_clear(void)
+{
+	enum { X87 = 1 };
+	/* Of what is not in the header nothing is read: it is made as it is at the beginning. */
+	struct { uint16_t control, status[11]; uint32_t mxcsr, rest[121]; uint64_t header[8]; } __attribute__((aligned(64))) area;
+	_Static_assert(offsetof(__typeof__(area), mxcsr) == 24 && offsetof(__typeof__(area), header) == 512, "Intel SDM vol. 1, 13.4");
+	if (!rs_xsave.size)
+		return;
+	rs_os_clear(&area, sizeof area);
+	area.header[0] = X87;
+	__asm__ volatile("stmxcsr %0\n\tfnstcw %1" : "=m"(area.mxcsr), "=m"(area.control));
+	__asm__ volatile("xrstor64 %0" ::"m"(area), "a"((uint32_t)rs_xsave.mask), "d"((uint32_t)(rs_xsave.mask >> 32)));
 }
