@@ -20,6 +20,7 @@ unsigned rs_guard_lock_slow(uint32_t *word, uintptr_t sp) RS_HIDDEN;
 
 #define XSTR(x) RS_STRING(x)
 #define BELOW RS_GUARD_BELOW_BYTES
+#define TAKE(reg) "popq " reg "\n	movq $0, -8(%rsp)\n	"
 
 /* From a site's trampoline: rdi is the word's address. On the stack: where it goes on, rdi, what is to be stored, the red zone. Keeps all registers; rax and the flags are as behind the instruction. */
 __asm__(".text\n.p2align 4\n.globl rs_lock_hook\n.hidden rs_lock_hook\n.type rs_lock_hook, @function\n"
@@ -36,7 +37,8 @@ __asm__(".text\n.p2align 4\n.globl rs_lock_hook\n.hidden rs_lock_hook\n.type rs_
 	"	call rs_guard_lock_quick\n"
 	"6:	cmpl $1, %eax\n"
 	"	jb 2f\n"
-	"1:	popq %r11\n	popq %r10\n	popq %r9\n	popq %r8\n	popq %rdi\n	popq %rsi\n	popq %rdx\n	popq %rcx\n"
+	/* Of what was saved nothing stays below: what calls of before left in registers is not the same in a recording and in its re-execution. */
+	"1:	" TAKE("%r11") TAKE("%r10") TAKE("%r9") TAKE("%r8") TAKE("%rdi") TAKE("%rsi") TAKE("%rdx") TAKE("%rcx")
 	".cfi_adjust_cfa_offset -64\n"
 	"	movl $0, %eax\n"
 	"	jne 5f\n"
