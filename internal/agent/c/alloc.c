@@ -97,7 +97,7 @@ static struct rs_alloc_heap *make_heap(uint32_t id)
 	size_t slots = 0;
 	for (unsigned c = 0; c < RS_ALLOC_CLASSES; c++)
 		slots += T.cap[c];
-	struct rs_alloc_heap *h = rs_os_map_numbered(id, sizeof *h + slots * sizeof(uintptr_t));
+	struct rs_alloc_heap *h = rs_os_map_numbered(RS_OS_HEAP(id), sizeof *h + slots * sizeof(uintptr_t));
 	if (!h)
 		return NULL;
 	uintptr_t *at = (uintptr_t *)(h + 1);

@@ -333,7 +333,7 @@ void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, st
 	}
 	RS_BARRIER();
 	if (h && quarantine_bytes && !h->quarantine)
-		h->quarantine = rs_os_map(sizeof *h->quarantine);
+		h->quarantine = rs_os_map_numbered(RS_OS_QUARANTINE(h->id), sizeof *h->quarantine);
 	if (!h || !h->quarantine || size > quarantine_bytes) {
 		rs_plain_free(h, block);
 		return;

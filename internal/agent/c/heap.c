@@ -243,7 +243,7 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum wal
 	*reused = false;
 	if (rs_alloc.extra) /* with guard bytes blocks are what reports are about: their stacks are exact */
 		return rs_stack_kept(t, pc, fp, guarded_depth());
-	if (!t->heap_recent && !(t->heap_recent = rs_os_map(sizeof(struct site) * SITE_SLOTS)))
+	if (!t->heap_recent && !(t->heap_recent = rs_os_map_numbered(RS_OS_RECENT(t->number), sizeof(struct site) * SITE_SLOTS)))
 		return 0;
 	uint64_t key;
 	struct site *s = site_of(t->heap_recent, pc + (walked == FREE_WHOLE), fp, &key);

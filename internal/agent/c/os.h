@@ -55,6 +55,11 @@ void *rs_os_map(size_t bytes);
 /* Of things of which there are several, made by whichever thread comes first: where rs_os_place was called each has its place by its number, so that a re-execution, in which other mappings of ours come in another order, has it there, too. */
 enum { RS_OS_NUMBERED_BYTES = 1 << 16 };
 #define RS_OS_NUMBERED 0x2f0000000000ul
+/* Numbers: of heaps and their quarantines, by id; of threads, by rs_thread.number. */
+#define RS_OS_HEAP(id) ((id) & 0x3fff)
+#define RS_OS_QUARANTINE(id) (0x4000 | ((id) & 0x3fff))
+#define RS_OS_UNWIND_CACHE(number) (0x8000 + 2 * ((number) & 0x3fffff))
+#define RS_OS_RECENT(number) (0x8001 + 2 * ((number) & 0x3fffff))
 void *rs_os_map_numbered(uint32_t number, size_t bytes);
 void rs_os_unmap(void *p, size_t bytes);
 #endif

@@ -368,7 +368,7 @@ static inline __attribute__((always_inline)) unsigned walk(struct rs_thread *t, 
 		f->pc = rs_patch_pc(f->pc);
 	pcs[n++] = exact ? f->pc : f->pc - 1;
 	if (RS_UNLIKELY(!k.cache)) {
-		if (!(k.cache = t->unwind_cache = rs_os_map(sizeof *k.cache)))
+		if (!(k.cache = t->unwind_cache = rs_os_map_numbered(RS_OS_UNWIND_CACHE(t->number), sizeof *k.cache)))
 			return n;
 	}
 	k.cache->window_size = 0;
