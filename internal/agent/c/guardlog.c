@@ -751,6 +751,8 @@ void rs_guard_log_new(void)
 			rs_guard_log_drop(t);
 		if (t->tid && t->outside)
 			lost = t->outside_why;
+		if (t->tid && t->doing & RS_GUARD_UNHELD)
+			lost = RS_GUARD_LOST_THREAD; /* what it does to others' stacks is in no order */
 		if (t->tid && t->cancelled)
 			lost = RS_GUARD_LOST_THREAD; /* when it heeds that is no event */
 	}

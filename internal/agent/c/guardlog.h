@@ -38,7 +38,7 @@ struct rs_guard_event {
 /* What a thread does, as the coordinator sees it. WAITS: in a wait of ours, and can be woken to look again. ENDED: before an event at which the epoch ends for it. CALL: in a call that has done nothing
  * until it is over (the frame says whether it is). */
 enum { RS_GUARD_RUNS, RS_GUARD_WAITS, RS_GUARD_ENDED, RS_GUARD_IN_CALL, RS_GUARD_KEPT /* natively it would be gone (guardthread.c) */, RS_GUARD_UNBORN };
-enum { RS_GUARD_CREATES = 1, RS_GUARD_ENDS = 2, RS_GUARD_ORDERED = 4 /* has the lock of guardthread.c */, RS_GUARD_NESTED = 8 /* and once more, in what runs while it ends */ };
+enum { RS_GUARD_CREATES = 1, RS_GUARD_ENDS = 2, RS_GUARD_ORDERED = 4 /* has the lock of guardthread.c */, RS_GUARD_UNHELD = 8 /* has not got it, and goes on as if: no epoch meanwhile is followed */, RS_GUARD_NESTED = 16 /* once more in either, in what runs while it ends */ };
 
 enum { RS_GUARD_INNER = 1, RS_GUARD_AT_CALL };
 

@@ -54,16 +54,20 @@ static struct rs_guard_log *followed(void)
 static void lock(struct rs_guard_log *t)
 {
 	struct timespec until = {0};
-	if (t->doing & (RS_GUARD_ENDS | RS_GUARD_ORDERED)) {
+	if (t->doing & (RS_GUARD_ENDS | RS_GUARD_ORDERED | RS_GUARD_UNHELD)) {
 		t->doing += RS_GUARD_NESTED;
 		return;
 	}
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
 	until.tv_sec += LOCK_MS / 1000;
-	if (rs_guard_order_lock(t, &order, &until))
+	if (rs_guard_order_lock(t, &order, &until)) {
 		t->doing |= RS_GUARD_ORDERED;
-	else
+	} else {
+		/* And so is each that begins before it is through (rs_guard_log_new). In this order: one may end in between. */
+		t->doing |= RS_GUARD_UNHELD;
+		RS_BARRIER();
 		rs_guard_lost(RS_GUARD_LOST_THREAD);
+	}
 }
 
 static void unlock(struct rs_guard_log *t)
@@ -72,10 +76,10 @@ static void unlock(struct rs_guard_log *t)
 		t->doing -= RS_GUARD_NESTED;
 		return;
 	}
-	if (!(t->doing & RS_GUARD_ORDERED))
-		return;
-	t->doing &= ~RS_GUARD_ORDERED;
-	rs_guard_order_unlock(&order);
+	bool has = t->doing & RS_GUARD_ORDERED;
+	t->doing &= ~(RS_GUARD_ORDERED | RS_GUARD_UNHELD);
+	if (has)
+		rs_guard_order_unlock(&order);
 }
 
 void rs_guard_threads_lock(uintptr_t sp)
