@@ -495,9 +495,10 @@ static bool is_in_its_last(const struct rs_guard_log *t, uint64_t of)
 
 static bool is_past(const struct rs_guard_log *t, uint64_t of)
 {
-	const struct rs_guard_log *who = rs_guard_log(tries->differs.who);
+	/* One that goes another way now is noted there just now (cut). */
+	uint32_t who = LOAD(tries->differs.who);
 	(void)t, (void)of;
-	return LOAD(who->at) > tries->differs.at || stands(who);
+	return who != NOBODY && (LOAD(rs_guard_log(who)->at) > tries->differs.at || stands(rs_guard_log(who)));
 }
 
 /* It has done as much of a run as in the cut. */
