@@ -30,6 +30,12 @@ static void handler(int sig, siginfo_t *info, void *context)
 	unsigned i = 0;
 	if (sig == SIGSEGV && rs_guard_page_fault(info, context))
 		return;
+	/* It was sent, and waits until the program opens it. */
+	if (info->si_code <= 0 && rs_guard_mode() == RS_GUARD_REPLAY) {
+		uc->uc_sigmask.__val[0] |= 1ull << (sig - 1);
+		RS_SYS4(SYS_rt_tgsigqueueinfo, rs_os_pid(), rs_os_tid(), sig, info);
+		return;
+	}
 	rs_guard_break_show(uc->uc_mcontext.gregs);
 	if (rs_config.races)
 		rs_patch_show(uc, info, &shown); /* it does not go on there */

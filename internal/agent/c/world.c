@@ -499,14 +499,16 @@ long rs_world_keep_end(struct rs_world_thread *t) { return keep(t, t->end, &t->e
 
 /* The mask while an epoch is executed again: all but ours and those of faults. */
 #define BIT(signal) (1ull << ((signal) - 1))
-#define IN_EXCURSION (~(BIT(RS_WORLD_SIGNAL) | BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS)))
+#define FAULTS (BIT(SIGSEGV) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGSYS))
+#define IN_EXCURSION (~(BIT(RS_WORLD_SIGNAL) | FAULTS))
 
 void rs_world_back(struct rs_world_thread *t)
 {
 	copy(t->out, &t->saved->uc, t->frame_bytes);
-	/* SIGTRAP is blocked by glibc alone, before a thread's first steps; the call that opens it there is not made again, and the thread would find that its creator had it blocked (trap.c). */
+	/* Faults are open whatever the program has blocked (glibc blocks all where threads are made and end), as the call that opens them is not made again: one that is blocked the kernel ends the process by (guardfault.c). And a thread that stood before its first
+	 * steps would find that its creator had SIGTRAP blocked (trap.c). */
 	if (rs_guard_sys_follows())
-		t->out->uc.uc_sigmask.__val[0] = (t->out->uc.uc_sigmask.__val[0] | IN_EXCURSION) & ~BIT(SIGTRAP);
+		t->out->uc.uc_sigmask.__val[0] = (t->out->uc.uc_sigmask.__val[0] | IN_EXCURSION) & ~FAULTS;
 	rs_os_copy(&t->call, &t->saved_call, sizeof t->call);
 	t->call.since += now_ns() - t->kept_ns; /* as much is left as there was */
 	t->order = RS_WORLD_BACK;

@@ -1,4 +1,6 @@
-// Crashes where the time stamp counter is later than the clock, which is read after it: never, but in a re-execution, which is given the clock's times of the recording. The counter is read by code that is made here, which nobody patches.
+// Crashes where the time stamp counter is later than the clock, which is read after it: never, but in a re-execution, which is given the clock's times of the recording. The counter is read by code that is made here, which nobody patches. later blocked: with all
+// signals blocked.
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +37,12 @@ static int64_t both(uint64_t *tsc)
 	return before;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	sigset_t all;
+	sigfillset(&all);
+	if (argc > 1 && strcmp(argv[1], "blocked") == 0)
+		sigprocmask(SIG_SETMASK, &all, NULL);
 	static const char code[] = {0x0f, 0x31, 0x48, (char)0xc1, (char)0xe2, 0x20, 0x48, 0x09, (char)0xd0, (char)0xc3}; /* rdtsc; shl $32, %rdx; or %rdx, %rax; ret */
 	void *made = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (made == MAP_FAILED)
