@@ -239,6 +239,18 @@ func TestEpochsOfUnheld(t *testing.T) {
 	}
 }
 
+// A re-execution that goes another way had a thread born on its recorded stack, whatever stack had been made ready for it: as a thread has no alternate stack then, the kernel ended the process by SIGSEGV. And it made calls that take away the stack on which another
+// thread lives, where its handlers find nothing, and the kernel writes (rseq). Both are differences like others.
+func TestEpochsOfStrays(t *testing.T) {
+	ofAgent(t)
+	for _, how := range []string{"other", "under"} {
+		r, counts := epochsOf(t, 10*time.Second, path("strays"), how)
+		if r.code != 0 || r.signal != 0 || r.stdout != "well\n" || r.stderr != "" || counts["epochs"] == 0 {
+			t.Errorf("%s: %+v, %v", how, r, counts)
+		}
+	}
+}
+
 // The 32 bytes of each thread that the kernel writes by itself (rseq) were kept from going back and forward, for all that were there at the checkpoint. One that had ended since, on a stack of the program's own, had none any more, and what lay there was the
 // program's data: where a re-execution went another way before the thread's end, the program went on with 24 bytes of that thread's in the middle of its data (each time, here).
 func TestEpochsOfGivenStacks(t *testing.T) {

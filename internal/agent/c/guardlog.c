@@ -795,6 +795,7 @@ void rs_guard_log_back(void)
 				t->wait = NULL;
 				t->state = RS_GUARD_UNBORN;
 				t->young = 1;
+				t->gave_up = 0;
 			}
 	STORE(world->mode, RS_GUARD_REPLAY);
 	rs_guard_no_quick();

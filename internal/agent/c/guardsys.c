@@ -400,6 +400,13 @@ static void same_place(struct rs_call *c, const struct noted *e, long result)
 
 static void over(struct rs_call *c);
 
+/* What is below a thread that lives. The recording has not taken it away, as the kernel, which writes to the thread's rseq area whenever it has been away, ends a process where it cannot; and its handlers find nothing of theirs. */
+static bool takes_away(const struct rs_guard_log *t, const struct rs_call *c)
+{
+	bool takes = c->number == SYS_munmap || (c->number == SYS_mprotect && !(c->arg[2] & PROT_WRITE)) || (c->number == SYS_mmap && c->arg[3] & MAP_FIXED);
+	return takes && rs_guard_thread_lives(t, c->arg[0], c->arg[1]);
+}
+
 /* 0: done; 1: to be made; -1: the re-execution is over. */
 static long follow(struct rs_guard_log *t, struct rs_call *c)
 {
@@ -428,6 +435,11 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 		c->guard_room = (uint32_t)e->offset;
 		if (of_map((unsigned)c->number) && !rs_guard_turn(t, MAP, c->guard_room))
 			return -1;
+		if (RS_UNLIKELY(takes_away(t, c))) {
+			rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, c->arg[0], c->arg[1]);
+			c->result = result;
+			return 0;
+		}
 		same_place(c, e, result);
 		if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 			c->arg[2] = MADV_DONTNEED;
@@ -509,7 +521,7 @@ static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mod
 		return how;
 	if (follow(t, c) < 0)
 		return -1;
-	rs_guard_thread_again(c, c->result);
+	rs_guard_thread_again(t, c, c->result);
 	return 0;
 }
 

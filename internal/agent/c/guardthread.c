@@ -201,17 +201,43 @@ void rs_guard_thread_made(const struct rs_call *c)
 	STORE(b->tid, (uint32_t)c->result);
 }
 
-void rs_guard_thread_again(const struct rs_call *c, long result)
+/* The thread goes on with its recorded registers, and so on its recorded stack. If the re-execution has made ready another one, it can only fault, and as it has no alternate stack yet the kernel may end the process then. */
+static bool as_born(const struct rs_call *c, uint32_t tid)
+{
+	const struct clone_args *a = (const struct clone_args *)c->arg[0];
+	for (uint32_t i = 0; i < threads->births && i < BIRTHS; i++) {
+		const struct birth *b = &threads->birth[i];
+		if (b->tid == tid)
+			return b->tls == a->tls && b->clear_tid == a->child_tid && (uint64_t)b->gregs[REG_RSP] == a->stack + a->stack_size && (uint64_t)b->gregs[REG_RDX] == c->rdx && (uint64_t)b->gregs[REG_R8] == c->r8;
+	}
+	return false;
+}
+
+void rs_guard_thread_again(struct rs_guard_log *t, const struct rs_call *c, long result)
 {
 	const struct clone_args *a = (const struct clone_args *)c->arg[0];
 	if (result <= 0)
 		return;
 	int32_t tid = (int32_t)result;
 	rs_os_copy((void *)a->parent_tid, &tid, sizeof tid); /* glibc's own: nobody watches it */
+	if (!as_born(c, (uint32_t)tid)) {
+		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, (uint64_t)tid, a->stack);
+		return;
+	}
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
 		if (rs_guard_log(i)->tid == (uint32_t)tid && LOAD(rs_guard_log(i)->state) == RS_GUARD_UNBORN)
 			STORE(rs_guard_log(i)->state, RS_GUARD_RUNS);
 	rs_world_born((uint32_t)tid);
+}
+
+bool rs_guard_thread_lives(const struct rs_guard_log *own, uint64_t lo, uint64_t bytes)
+{
+	for (uint32_t i = 0; threads && i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		if (t != own && LOAD(t->tid) && t->handle && t->handle - lo < bytes && LOAD(t->state) != RS_GUARD_UNBORN && !LOAD(t->gave_up))
+			return true;
+	}
+	return false;
 }
 
 /* --- ends ------------------------------------------------------------------------------------------------------------------------------- */

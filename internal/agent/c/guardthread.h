@@ -36,7 +36,10 @@ long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned m
 long rs_guard_thread_exit(struct rs_guard_log *t, unsigned mode) RS_HIDDEN;
 /* RECORD: it is born. REPLAY: it is to be. */
 void rs_guard_thread_made(const struct rs_call *c) RS_HIDDEN;
-void rs_guard_thread_again(const struct rs_call *c, long result) RS_HIDDEN;
+void rs_guard_thread_again(struct rs_guard_log *t, const struct rs_call *c, long result) RS_HIDDEN;
+
+/* REPLAY: another thread's descriptor lies in there, and it has not ended. */
+bool rs_guard_thread_lives(const struct rs_guard_log *own, uint64_t lo, uint64_t bytes) RS_HIDDEN;
 
 /* --- the coordinator, the world stopped ---------------------------------------------------------------------------------------------- */
 
