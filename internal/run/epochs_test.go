@@ -244,7 +244,7 @@ func TestEpochsOfUnheld(t *testing.T) {
 func TestEpochsOfStrays(t *testing.T) {
 	ofAgent(t)
 	for _, how := range []string{"other", "under"} {
-		r, counts := epochsOf(t, 10*time.Second, path("strays"), how)
+		r, counts := epochsOf(t, 20*time.Second, path("strays"), how)
 		if r.code != 0 || r.signal != 0 || r.stdout != "well\n" || r.stderr != "" || counts["epochs"] == 0 {
 			t.Errorf("%s: %+v, %v", how, r, counts)
 		}

@@ -6,13 +6,13 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { BYTES = 1 << 18, TICK = 50000000 /* some 15 to 50 ms of the processor's time */ };
+enum { BYTES = 1 << 18, TICK = 30000000 /* some 10 to 30 ms of the processor's time */ };
 static char *stack[2];
 static volatile int which;
 
 static void sleep_ms(long ms)
 {
-	struct timespec t = {0, ms * 1000000};
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
 	nanosleep(&t, NULL);
 }
 
@@ -39,7 +39,7 @@ static void *chooses(void *arg)
 /* When nobody has it any more, natively. */
 static void *takes(void *arg)
 {
-	sleep_ms(900);
+	sleep_ms(4000);
 	if (arg)
 		spend(2);
 	munmap(stack[1], BYTES);
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
 	if (under) {
 		which = 1;
 	} else {
-		sleep_ms(600);
+		sleep_ms(2000);
 		spend(3);
 	}
 	pthread_attr_init(&a);
