@@ -1,19 +1,22 @@
 // Pages that one thread alone uses for long are lent to it, and nobody is told what it does there until another touches them. What it did before that is known still, so a race with it is found each time, though the
-// thread that had the page does nothing more. By bytes of one page: plain writes against a read and a write, reads against a write; of one whose owner is long gone; of a variable, and of what the program has mapped. And a block that the one frees who had its page, and reads.
+// thread that had the page does nothing more. By bytes of one page: plain writes against a read and a write, reads against a write; of one whose owner is long gone; of a variable, and of what the program has mapped; and of one whose owner is gone and had
+// released something, where who comes second has its key by then. And a block that the one frees who had its page, and reads.
 // Who comes second waits without ordering anything (by a sleep), and first touches another byte of that page, by which it is shared again.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-enum { KINDS = 6, WORDS = 512, ROUNDS = 400 };
+enum { KINDS = 7, WORDS = 512, ROUNDS = 400, RELEASES = 50 };
 
 struct page { volatile long used[WORDS]; };
 
 static struct page *page[KINDS], variable __attribute__((aligned(4096))); // each a page of its own
 static long sums[2 * KINDS];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // the first's alone
 
 __attribute__((noinline)) static void use(struct page *p, int writes)
 {
@@ -37,15 +40,35 @@ KIND(2, sums[2] = *at, *at = 3)     // race-mov after
 KIND(3, *at = 1, sums[3] = *at)     // race-mov gone
 KIND(4, *at = 1, sums[4] = *at)     // race-mov variable
 KIND(5, *at = 1, *at = 2)           // race-mov mapped
+KIND(6, *at = 1, sums[5] = *at)     // race-mov key
 
-static void (*const kind[KINDS])(struct page *, int) = {kind0, kind1, kind2, kind3, kind4, kind5};
+static void (*const kind[KINDS])(struct page *, int) = {kind0, kind1, kind2, kind3, kind4, kind5, kind6};
+
+// Which orders nothing: how many threads there are is asked of the kernel.
+static void others_ended(void)
+{
+	struct stat s;
+	while (stat("/proc/self/task", &s) == 0 && s.st_nlink > 2 + 2)
+		usleep(1000);
+}
+
+static void release_often(void)
+{
+	for (int i = 0; i < RELEASES; i++) {
+		pthread_mutex_lock(&lock);
+		pthread_mutex_unlock(&lock);
+		usleep(2000);
+	}
+}
 
 static void *first(void *arg)
 {
 	int n = (int)(intptr_t)arg;
 	kind[n](page[n], 0);
 	use(page[n], n != 2);
-	if (n != 3)
+	if (n == 6)
+		release_often();
+	else if (n != 3)
 		usleep(300000); // it lives, and does nothing
 	return NULL;
 }
@@ -53,7 +76,13 @@ static void *first(void *arg)
 static void *second(void *arg)
 {
 	int n = (int)(intptr_t)arg;
-	usleep(150000);
+	volatile char *own;
+	if (n == 6) {
+		others_ended();
+		*(own = malloc(100)) = 1; // it has a key from here on
+		free((void *)own);
+	} else
+		usleep(150000);
 	sums[KINDS + n] = page[n]->used[300]; // nobody has touched that
 	kind[n](page[n], 1);
 	return NULL;
