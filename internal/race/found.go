@@ -17,6 +17,7 @@ type LiveNames interface {
 type Live struct {
 	w       LiveNames
 	pending map[uint64]map[wire.EvRace]Race // by process: what was found and is not decided, as its world was then
+	told    map[uint64]map[wire.EvRace]bool // by process: what was decided, with its rule
 	before  map[beforeKey][]byte            // what was there when a thread was about to make the later access
 }
 
@@ -31,7 +32,7 @@ const maxBefore = 1 << 14
 
 // NewLive makes one. w must be up to date at each call of Found.
 func NewLive(w LiveNames) *Live {
-	return &Live{w, map[uint64]map[wire.EvRace]Race{}, map[beforeKey][]byte{}}
+	return &Live{w, map[uint64]map[wire.EvRace]Race{}, map[uint64]map[wire.EvRace]bool{}, map[beforeKey][]byte{}}
 }
 
 // Frame takes what a thread says before a race that it meets.
@@ -60,7 +61,18 @@ func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool
 	r, pending := l.pending[process][key]
 	if pending {
 		delete(l.pending[process], key)
-	} else {
+	}
+	// An access may be found twice, for two reasons to wait. The second is decided later, when the memory may be gone.
+	decided := key
+	decided.Rule = ev.Rule
+	if l.told[process][decided] {
+		return finding.Finding{}, false
+	}
+	if l.told[process] == nil {
+		l.told[process] = map[wire.EvRace]bool{}
+	}
+	l.told[process][decided] = true
+	if !pending {
 		r = l.words(process, &ev)
 	}
 	r.Finding.Count = max(int(ev.Count), 1)
@@ -70,7 +82,10 @@ func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool
 }
 
 // End says that a process is gone.
-func (l *Live) End(process uint64) { delete(l.pending, process) }
+func (l *Live) End(process uint64) {
+	delete(l.pending, process)
+	delete(l.told, process)
+}
 
 // words gives the race, of the rule that it has if it rests on nothing.
 func (l *Live) words(process uint64, ev *wire.EvRace) (r Race) {
