@@ -52,8 +52,8 @@ func TestShared(t *testing.T) {
 	build(t, race, "build", "-ldflags", "-E ripstop_entry", "-o", runner, "../run/testdata/runner")
 	build(t, race, "test", "-c", "-o", tests, ".")
 	out, status := inMachine(t, "export PATH="+os.Getenv("PATH")+" HOME=/root RIPSTOP_RUNNER="+runner+" RIPSTOP_ROUNDS="+rounds+" RIPSTOP_KEYS=1\n"+
-		"cd "+race+" && exec "+tests+" -test.v -test.run '^(TestProgramsShared|TestProgramsSharedTruth|TestProtectionKeys|TestSharingEnds)$' -test.parallel 2 2>&1", 25*time.Minute)
-	if status != 0 || strings.Count(out, "\n--- PASS: Test") < 4 {
+		"cd "+race+" && exec "+tests+" -test.v -test.run '^(TestProgramsShared|TestProgramsSharedTruth|TestProtectionKeys|TestSharingEnds|TestPardonsOfTakenKeys)$' -test.parallel 2 2>&1", 25*time.Minute)
+	if status != 0 || strings.Count(out, "\n--- PASS: Test") < 5 {
 		t.Fatalf("status %d\n%s", status, out)
 	}
 	t.Log(out[strings.Index(out, "--- "):])

@@ -42,7 +42,7 @@ struct share_block {
 	uint8_t prot;              /* at: what the program has made of it; if that is not PROT_READ | PROT_WRITE it is OPEN */
 	uint8_t again;             /* as a page's of the heap (shareheap.c) */
 	uint8_t lends;             /* SHARED: some of its pages may be lent (sharelent.c) */
-	uint16_t rest;             /* RESTING, UNOWNED: when its owner was done with it; 0: that is not known */
+	uint16_t rest;             /* RESTING, UNOWNED, STRIPPED: when its owner was done with it; 0: that is not known */
 	uint32_t next;             /* free list of blocks */
 	uintptr_t at;              /* where the program has it, if not in the region: globals, and what it has mmap'd */
 };
@@ -119,8 +119,8 @@ void rs_share_heap_unwatch(uintptr_t from, uintptr_t to) RS_HIDDEN;
 void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped, uint16_t rest) RS_HIDDEN;
 /* What that thread has alone, with that key, is RESTING from now on, but for the block that sp lies in, and what it took back too often. round: counts such calls of the thread's. */
 void rs_share_heap_rest(uint32_t number, uint8_t key, uint32_t round, uint16_t rest, uintptr_t sp) RS_HIDDEN;
-/* That thread's key will be another's, and it lives. */
-void rs_share_heap_strip(uint32_t number, uint8_t key) RS_HIDDEN;
+/* That thread's key will be another's, and it lives. rest: of now. */
+void rs_share_heap_strip(uint32_t number, uint8_t key, uint16_t rest) RS_HIDDEN;
 /* Nothing is watched any more. */
 void rs_share_heap_open(void) RS_HIDDEN;
 /* Calls fn for all memory that is there; offset: in the region. */
@@ -159,7 +159,7 @@ void rs_share_release(uint32_t number) RS_HIDDEN;
 /* A thread is done with something for now: its time. Counted are the pages and blocks that name it, none yet. 0: there are too many. */
 uint16_t rs_share_rest(uint32_t number) RS_HIDDEN;
 void rs_share_rest_count(uint16_t rest, int more) RS_HIDDEN;
-/* That thread knows all that was done up to then. */
+/* That thread knows all that was done up to then by another, or all threads do. */
 bool rs_share_rest_known(uint16_t rest, uint32_t number) RS_HIDDEN;
 /* It has taken back what was RESTING, since the processor's counter said this. */
 void rs_share_took_back(uint64_t since) RS_HIDDEN;

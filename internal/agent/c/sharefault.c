@@ -99,7 +99,8 @@ static bool own_block(struct share_block *b, uint32_t number)
 	uint8_t key = rs_share_key_mine(number);
 	if (!key)
 		return false;
-	pardon(b, number);
+	if (b->owner != number) /* or it has it back */
+		pardon(b, number);
 	b->touched = 1;
 	b->owner = number;
 	if (rs_share_tag(b, SHARE_PRIVATE, key) < 0)
@@ -139,8 +140,10 @@ static bool touched_by(struct share_block *b, uintptr_t p, uint32_t number)
 		uint8_t key = b->owner == number ? rs_share_key_mine(number) : 0;
 		if (key && rs_share_tag(b, SHARE_PRIVATE, key) < 0)
 			rs_share_tag(b, SHARE_OPEN, 0);
-		if (!key)
+		if (!key) {
+			pardon(b, number);
 			rs_share_shared(b);
+		}
 		return b->state != SHARE_SHARED;
 	}
 	case SHARE_PRIVATE:

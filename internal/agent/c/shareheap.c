@@ -21,7 +21,7 @@ enum { UNIT = 4, CHUNK = RS_CHUNK >> SHARE_PAGE_BITS, HALF = CHUNK / 2, BORDERS 
 /* SHARE_FREE: not committed, and has no access at all. */
 static struct page {
 	uint32_t owner;      /* PRIVATE, STRIPPED, RESTING, or was when it was last touched */
-	uint16_t rest;       /* RESTING, UNOWNED: since when; 0: that is not known */
+	uint16_t rest;       /* RESTING, UNOWNED, STRIPPED: since when; 0: that is not known */
 	uint8_t state, key;
 	uint8_t again;       /* how often its owner took it back */
 	uint8_t lends, asks; /* how often it was lent, and how often it might have been since */
@@ -442,7 +442,7 @@ static void lose(uint16_t keys, uint8_t key, struct leaving l)
 static uint16_t bit(uint8_t key) { return (uint16_t)(key ? 1u << key : 0); }
 
 void rs_share_heap_end(uint32_t number, uint8_t key, bool stripped, uint16_t rest) { lose(bit(key) | bit(stripped ? rs_share.key : 0), key, (struct leaving){number, SHARE_UNOWNED, rest}); }
-void rs_share_heap_strip(uint32_t number, uint8_t key) { lose(bit(key), key, (struct leaving){number, SHARE_STRIPPED, 0}); }
+void rs_share_heap_strip(uint32_t number, uint8_t key, uint16_t rest) { lose(bit(key), key, (struct leaving){number, SHARE_STRIPPED, rest}); }
 
 static void open_run(uint32_t first, uint32_t n, const void *arg)
 {

@@ -95,11 +95,18 @@ void rs_share_go(uint32_t rights)
 		__atomic_compare_exchange_n(&keys[k].word, &w, away_now(me), false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
 }
 
+/* Whose key goes, or who ends, and its time. */
+struct leaving { uint32_t number; uint16_t rest; };
+
 static void strip(struct share_block *b, void *arg)
 {
-	const uint32_t *number = arg;
-	if (b->state == SHARE_PRIVATE && b->owner == *number && rs_share_tag(b, SHARE_STRIPPED, rs_share.key) < 0)
+	const struct leaving *l = arg;
+	if (b->state != SHARE_PRIVATE || b->owner != l->number)
+		return;
+	if (rs_share_tag(b, SHARE_STRIPPED, rs_share.key) < 0)
 		rs_share_tag(b, SHARE_OPEN, 0);
+	else
+		rs_share_rest_count(b->rest = l->rest, 1);
 }
 
 /* A key that was another's, and is now that thread's. */
@@ -117,10 +124,10 @@ static uint8_t take(uint32_t number)
 	}
 	if (!best || now < not_before || !__atomic_compare_exchange_n(&keys[best].word, &had, number, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 		return 0;
-	uint32_t from = (uint32_t)had;
+	struct leaving from = {(uint32_t)had, rs_share_rest((uint32_t)had)};
 	rs_share_each(strip, &from);
-	rs_share_heap_strip(from, best);
-	rs_share_lent_leave(from);
+	rs_share_heap_strip(from.number, best, from.rest);
+	rs_share_lent_leave(from.number);
 	uint64_t then = share_counter();
 	not_before = then + DUTY * (then - now);
 	__atomic_fetch_add(&rs_counters->share_keys_taken, 1, __ATOMIC_RELAXED);
@@ -303,8 +310,6 @@ void rs_share_thread_begin(void)
 	own.closed = rs_share.deny; /* none where nothing is watched any more */
 	share_set_rights(own.closed);
 }
-
-struct leaving { uint32_t number; uint16_t rest; };
 
 static void leave_one(struct share_block *b, void *arg)
 {

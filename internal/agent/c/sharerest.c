@@ -7,7 +7,7 @@
  * races with what was told are found as before; atomics are told at all times (rs_share_heap_atomic), so that what went untold in between are movs, which order nothing for certain. Not found is a race
  * with bytes that the thread accessed while it had the page, and in that way never before. Each time that a page comes back it must be asked for twice as often before it is lent again.
  *
- * Nothing rests where all keys are taken: what rests and whose owner has lost its key meanwhile is shared, with a pardon, when that touches it.
+ * Nothing rests where all keys are taken: what rests and whose owner has lost its key meanwhile is shared, with a pardon, when that touches it. What a thread loses with its key knows since when, too: all of it is one pardon.
  *
  * What resting costs: the owner takes a fault where it touches that again. So a release does this only when what all threads' took, faults included, is a DUTY-th of the time that has passed; and memory that was taken
  * back n times rests each 2^n-th time only, SHARE_NEVER of them never: a stack, on which the kernel must be able to put a signal's frame.
@@ -42,10 +42,14 @@ void rs_share_rest_count(uint16_t rest, int more)
 		rests[rest].users += (uint32_t)more;
 }
 
+/* A thread knows what it did itself, but others may not: what it did there may have released something to them. */
 bool rs_share_rest_known(uint16_t rest, uint32_t number)
 {
 	const struct race_thread *t = rest && number ? rs_race_of(number) : NULL;
-	return t && race_knows(t, rests[rest].epoch);
+	uint64_t e = rests[rest].epoch;
+	if (rest && race_load(&rs_race_floor[race_slot(e)]) >= race_time(e))
+		return true;
+	return t && t->slot != race_slot(e) && race_knows(t, e);
 }
 
 bool rs_share_ended(uint32_t number)
