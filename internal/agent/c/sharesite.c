@@ -46,8 +46,9 @@ bool rs_share_common(uintptr_t pc, void *fp)
 
 /* --- what a thread begins with ------------------------------------------------------------------------------------------------------------ */
 
-/* PARCEL: a block of so many bytes and less only carries what the thread is to work upon (std::thread's state, a closure): what it points to is the thread's as well. MOST: of a longer one, the first. */
-enum { PARCEL = 128, MOST = 1 << 20 };
+/* PARCEL: a block of so many bytes and less only carries what the thread is to work upon (std::thread's state, std::async's, a closure): what it points to is the thread's as well. MOST: of a longer one, the
+ * first. DEEP: std::thread's state leads to std::function's closure, that to the work. POINTERS: so many are followed in all. */
+enum { PARCEL = 128, MOST = 1 << 20, DEEP = 2, POINTERS = 64 };
 
 /* The block that p lies in is shared, unless the thread runs on it. Of one of the heap its bytes, and where it begins; else 0. Locked. */
 static size_t share_block(uintptr_t p, uintptr_t *block)
@@ -67,19 +68,28 @@ static size_t share_block(uintptr_t p, uintptr_t *block)
 	return 0;
 }
 
+static void share_from(uintptr_t p, unsigned deep, unsigned *left)
+{
+	uintptr_t block;
+	size_t n = share_block(p, &block);
+	for (size_t i = 0; deep && *left && n <= PARCEL && i + sizeof p <= n; i += sizeof p) {
+		uintptr_t to = __atomic_load_n((const uintptr_t *)(block + rs_share.away + i), __ATOMIC_RELAXED);
+		if (to - block >= n && (rs_share_has(to) || rs_share_bits(to))) {
+			--*left;
+			share_from(to, deep - 1, left);
+		}
+	}
+}
+
 void rs_share_argument(const void *arg)
 {
-	uintptr_t p = (uintptr_t)arg, block;
+	unsigned left = POINTERS;
+	uintptr_t p = (uintptr_t)arg;
 	if (!rs_share_on || (!rs_share_has(p) && !rs_share_bits(p)))
 		return;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&rs_share_lock);
-	size_t n = share_block(p, &block);
-	for (size_t i = 0; n && n <= PARCEL && i + sizeof p <= n; i += sizeof p) {
-		uintptr_t to = __atomic_load_n((const uintptr_t *)(block + rs_share.away + i), __ATOMIC_RELAXED), ignored;
-		if (to - block >= n && (rs_share_has(to) || rs_share_bits(to)))
-			share_block(to, &ignored);
-	}
+	share_from(p, DEEP, &left);
 	rs_unlock(&rs_share_lock);
 	rs_os_signals(mask);
 }
