@@ -67,12 +67,18 @@ void rs_guard_stack_is(const stack_t *s)
 void rs_guard_stack_take(struct rs_guard_log *t)
 {
 	stack_t now, ours = rs_guard_stack_of(t);
-	if (rs_sandboxed || ours.ss_flags & SS_DISABLE || kernel(NULL, &now) != 0 || rs_guard_stack_has((uintptr_t)now.ss_sp))
+	if (rs_sandboxed || ours.ss_flags & SS_DISABLE || kernel(NULL, &now) != 0)
 		return;
+	bool has = rs_guard_stack_has((uintptr_t)now.ss_sp), born = t->young && rs_guard_mode() == RS_GUARD_REPLAY;
+	if (has && !born)
+		return;
+	/* Who is born has none; what the kernel has is ours, or the watch's, since the thread is the recording's. */
+	if (born)
+		now = (stack_t){.ss_flags = SS_DISABLE};
 	/* From here on a handler has its frame moved; where it is on its own stack just now the kernel refuses. */
 	own.is = now;
 	own.ours = ours;
-	if (kernel(&ours, NULL) != 0)
+	if (!has && kernel(&ours, NULL) != 0)
 		rs_os_clear(&own, sizeof own);
 	t->alt_lo = rs_guard_alt.lo, t->alt_size = rs_guard_alt.size;
 }
