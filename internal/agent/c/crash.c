@@ -119,6 +119,7 @@ void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool
 {
 	if (!began || !guards || rs_in_vfork() || sig == SIGABRT || index_of(sig) == FATAL)
 		return;
+	rs_guard_fault_handled(sig, uc, begins);
 	if (!begins) {
 		handled.sp = 0;
 	} else if (info->si_code > 0) {
@@ -128,13 +129,13 @@ void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool
 	}
 }
 
-/* Whether the signal is one that the thread sends itself, from within its handler for a fault of that kind: it comes there, or, where it was blocked, when the handler has returned, before the instruction that had the fault is
- * executed again. */
+/* Whether the signal is one that the thread sends itself, from within its handler for a fault of that kind, or an abort there: it comes there, or, where it was blocked, when the handler has returned, before the instruction that
+ * had the fault is executed again. */
 static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
 {
 	enum { NEAR = 1 << 20 }; /* on its stack */
-	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-	if (info->si_code > 0 || info->si_pid != (pid_t)rs_os_pid() || handled.info.si_signo != sig)
+	uintptr_t here = (uintptr_t)g[REG_RSP];
+	if (info->si_code > 0 || info->si_pid != (pid_t)rs_os_pid() || (sig == SIGABRT ? !handled.sp : handled.info.si_signo != sig))
 		return false;
 	return handled.sp ? handled.sp > here && handled.sp - here < NEAR : g[REG_RIP] == handled.uc.g[REG_RIP] && g[REG_RSP] == handled.uc.g[REG_RSP];
 }
@@ -142,9 +143,11 @@ static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
 static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 {
 	struct rs_thread *t = rs_self();
+	bool aborts = sig == SIGABRT;
 	if (is_handled(sig, info, uc->uc_mcontext.gregs)) {
 		info = &handled.info;
 		uc = (const ucontext_t *)&handled.uc;
+		sig = info->si_signo;
 	}
 	bool fault = info->si_code > 0, addressed = fault && sig != SIGABRT && info->si_code != SI_KERNEL;
 	if (!t || (!fault && (sig != SIGABRT || info->si_pid != (pid_t)rs_os_pid())) || !first())
@@ -153,6 +156,8 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		rs_emit_end(t, RS_END_ABORT, 0);
 		return;
 	}
+	if (fault)
+		rs_guard_fault_asks(sig, info, uc->uc_mcontext.gregs);
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
 	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, g, !rs_evidence_count());
@@ -165,7 +170,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		tell_freed(t, g);
 	uint32_t stack = stack_of(t, &like);
 	RS_EMIT_URGENT(t, CRASH, crash, (uint32_t)sig, (uint32_t)info->si_code, (uint16_t)flags, addressed ? (uintptr_t)info->si_addr : 0, (uintptr_t)own[REG_RIP], stack);
-	if (sig == SIGABRT)
+	if (aborts)
 		rs_emit_end(t, RS_END_ABORT, 0);
 }
 

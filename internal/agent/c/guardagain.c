@@ -21,7 +21,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
+enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {
@@ -108,6 +108,8 @@ static bool stands(const struct rs_guard_log *t)
 {
 	const struct rs_guard_world *w = rs_guard_world();
 	uint32_t state = state_of(t);
+	if (w->mode == RS_GUARD_REPLAY && w->to_fault)
+		return state != RS_GUARD_RUNS && state != RS_GUARD_WAITS && (t->index + 1 != w->fault.who || rs_guard_try_crashed());
 	if (state == RS_GUARD_UNBORN)
 		return w->why != RS_GUARD_IDENTICAL; /* who was to make it has come to nothing */
 	if (w->mode == RS_GUARD_REPLAY && w->why == RS_GUARD_IDENTICAL && (t->at != t->end || t->pending != t->pending_end || (state != RS_GUARD_ENDED && state != t->fin.state)))
@@ -161,7 +163,7 @@ static bool all_stand(void)
 static long gather(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
-	uint64_t begun = now_ms(), moved = begun, sum = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
+	uint64_t begun = now_ms(), moved = begun, sum = 0, met = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
 	uint64_t most = !w->session ? END_MS : w->every ? EVERY_END_MS : SESSION_END_MS;
 	for (;;) {
 		bool all, waiting;
@@ -175,7 +177,12 @@ static long gather(void)
 			sum = s;
 			moved = now;
 		}
-		if (all) {
+		/* Up to a fault: what others do behind it is nobody's. */
+		if (w->mode == RS_GUARD_REPLAY && w->to_fault && rs_guard_try_crashed()) {
+			met = met ? met : now;
+			if (waiting || now - met > MET_MS)
+				return rs_world_stop(STOP_MS);
+		} else if (all) {
 			long r = rs_world_stop(STOP_MS);
 			if (r < 0)
 				return r;
@@ -402,7 +409,10 @@ static long again(void)
 				break;
 			rs_guard_log_forward();
 			w->mode = RS_GUARD_RECORD;
-			return r;
+			if (r != -ESRCH || !w->to_fault)
+				return r;
+			rs_guard_lost(RS_GUARD_LOST_THREAD);
+			return -ENOTSUP;
 		}
 		first = false;
 		w->tries++;
@@ -412,7 +422,7 @@ static long again(void)
 		rs_world_go();
 		stopped = stop_all();
 		rs_guard_watch_disarm(stopped == 0);
-		if (stopped == 0 && w->why == RS_GUARD_IDENTICAL)
+		if (stopped == 0 && w->why == RS_GUARD_IDENTICAL && !w->to_fault)
 			r = compare();
 	} while (stopped == 0 && r == 0 && (rs_guard_try_more(w->why, w->tries) || (!rs_guard_try_gave_up() && rs_guard_watch_more(rs_guard_try_came(w->why)))));
 	if (stopped == 0 && r == 0 && rs_guard_race_wanted())

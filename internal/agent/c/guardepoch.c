@@ -5,6 +5,7 @@
  *
  * Ground rules: guard.h's. The upper part runs on threads of the program, perhaps in a hook: general registers only. */
 #include "guardepoch.h"
+#include "guardfault.h"
 #include "guardkept.h"
 #include "guardsignal.h"
 #include "guardstack.h"
@@ -136,6 +137,10 @@ bool rs_guard_full(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 	if (!w->session || t->outside || rs_guard_mode() != RS_GUARD_RECORD)
 		return false;
 	uint32_t inner = t->inner, at = t->at, bytes = t->bytes_at;
+	if (rs_guard_is_faulted(w) && rs_guard_fault_cuts(RS_GUARD_LOST_LOG)) {
+		rs_guard_fault_again(t);
+		return false;
+	}
 	if (!LOAD(w->lost)) {
 		STORE(t->inner, 0);
 		come(t, RS_GUARD_ASK_END, object, kind);
@@ -163,7 +168,7 @@ bool rs_guard_end_before(struct rs_guard_log *t, uintptr_t object, unsigned kind
 	struct rs_guard_world *w = rs_guard_world();
 	struct timespec now = {0};
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
-	if (!w->session || LOAD(w->lost) || (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < LOAD(w->soonest_ns))
+	if (!w->session || LOAD(w->lost) || rs_guard_is_faulted(w) || (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec < LOAD(w->soonest_ns))
 		return false;
 	come(t, RS_GUARD_ASK_END, object, kind);
 	return true;
@@ -177,6 +182,20 @@ void rs_guard_exit(void)
 		t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
 		come(t, RS_GUARD_ASK_END, RS_GUARD_LOST_PROCESS, RS_GUARD_ASK);
 	}
+}
+
+void rs_guard_stand_by(uint32_t gate)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	const struct timespec ts = {1, 0};
+	if (RS_SYS4(SYS_futex, &w->gate, FUTEX_WAIT_PRIVATE, gate, &ts) != -ETIMEDOUT || LOAD(w->mode) != RS_GUARD_RECORD || rs_guard_coordinator_lives())
+		return;
+	rs_guard_lost(RS_GUARD_LOST_MEMORY);
+	STORE(w->mode, RS_GUARD_OFF);
+	rs_guard_no_quick();
+	STORE(rs_counters->guard[0].state, 2);
+	__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
+	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
 
 void rs_guard_off(void)

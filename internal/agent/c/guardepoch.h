@@ -10,6 +10,7 @@ extern uint32_t *rs_guard_request RS_HIDDEN;
 
 /* The coordinator, the log, system calls, and the first checkpoint. */
 long rs_guard_begin_session(bool every, uint32_t ms) RS_HIDDEN;
+bool rs_guard_coordinator_lives(void) RS_HIDDEN;
 /* guardcause.c: evidence of the heap, and crashes, are looked into from now on. False: no memory. */
 bool rs_guard_cause_begin(void) RS_HIDDEN;
 #endif

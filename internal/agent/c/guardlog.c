@@ -1,4 +1,5 @@
 /* guardlog.c: the logs of threads, tickets and turns of objects, and the waits of `guard`. See guardlog.h. General registers only. */
+#include "guardfault.h"
 #include "guardplace.h"
 #include "guardrace.h"
 #include "guardsignal.h"
@@ -222,7 +223,7 @@ static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
 	/* glibc blocks all signals around some calls (pthread_kill): here a stop must come. */
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, &masked, 8);
 	while (LOAD(world->gate) == gate)
-		RS_SYS4(SYS_futex, &world->gate, FUTEX_WAIT_PRIVATE, gate, NULL);
+		rs_guard_stand_by(gate);
 	/* A re-execution may go astray: it must be stopped wherever it is. Its calls change no mask. */
 	if (masked & stops && LOAD(world->mode) != RS_GUARD_REPLAY)
 		RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &stops, NULL, 8);
@@ -289,7 +290,7 @@ static uint64_t key_of(uint64_t what) { return what >> 56 == RS_GUARD_LIBC ? rs_
 void rs_guard_lost(uint32_t why)
 {
 	uint32_t none = 0;
-	if (world)
+	if (world && !(LOAD(world->fault.who) && rs_guard_fault_cuts(why)))
 		__atomic_compare_exchange_n(&world->lost, &none, why, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
@@ -360,7 +361,8 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 			return false;
 		}
 		if (t->at == t->end) {
-			rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
+			if (!rs_guard_fault_behind(t))
+				rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
 			if (kind == RS_GUARD_HEAP)
 				return false;
 			continue;
@@ -459,9 +461,10 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 		append(t, what, i == OBJECTS ? RS_GUARD_UNORDERED : __atomic_fetch_add(&objects[i].ticket, 1, __ATOMIC_ACQ_REL), result);
 	} else if (!LOAD(world->ending)) {
 		const struct rs_guard_event *e = &t->event[t->at];
-		if (t->at == t->end)
-			rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
-		else if (e->what != what)
+		if (t->at == t->end) {
+			if (!rs_guard_fault_behind(t))
+				rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
+		} else if (e->what != what)
 			rs_guard_diverged(t, RS_GUARD_EVENT, e->what, what);
 		else if (result_of(e) != result)
 			rs_guard_diverged(t, RS_GUARD_RESULT, (uint64_t)(int64_t)result_of(e), (uint64_t)(int64_t)result);
@@ -701,7 +704,7 @@ static void reset(bool new)
 		t->at = t->run = t->bytes_at = 0;
 		if (new) {
 			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state, t->kept.doing = t->doing;
-			t->end = t->bytes_end = 0;
+			t->end = t->bytes_end = t->cut = 0;
 		} else {
 			t->sp = t->kept.sp, t->pending = t->kept.pending, t->wait = t->kept.wait, t->state = t->kept.state, t->doing = t->kept.doing;
 			/* Those who stood were let go behind the checkpoint. */
@@ -771,7 +774,7 @@ void rs_guard_log_new(void)
 	rs_guard_threads_new();
 	rs_guard_try_new();
 	world->lost = lost;
-	world->soon = 0;
+	world->soon = world->fault.who = world->to_fault = 0;
 	world->begun_ticks = __builtin_ia32_rdtsc();
 	rs_guard_sys_epoch();
 	STORE(world->mode, RS_GUARD_RECORD);
@@ -783,6 +786,7 @@ void rs_guard_log_back(void)
 		logs[i].end = logs[i].at;
 		logs[i].bytes_end = logs[i].bytes_at;
 		logs[i].pending_end = logs[i].pending;
+		rs_guard_fault_end(&logs[i]);
 	}
 	reset(false);
 	uint32_t tid;

@@ -81,6 +81,8 @@ struct rs_guard_log {
 	uint32_t *cancel_wait;     /* in one of them: the word that is changed then */
 	uint64_t alt_lo, alt_size; /* the program's alternate stack (guardstack.h); size 0: it has none */
 	char *bytes;
+	uint32_t cut, cut_bytes;   /* 1 + the events, and bytes, that are followed where the epoch is executed again up to a fault: what the thread did then is not (guardfault.h). 0: all are */
+	struct rs_guard_event cut_last; /* the last of them: more of its run may come */
 } __attribute__((aligned(64)));
 static inline bool rs_guard_is_spare(const struct rs_guard_log *t) { return !t->event; }
 
@@ -228,12 +230,24 @@ static inline void rs_guard_no_act(struct rs_guard_log *t) { __atomic_store_n(&t
 /* Coordinator, world stopped at the end of a re-execution. What differs at an address says no other thing: a lock of libc's, or of the program's making, that is held, for which somebody waits, or did. */
 bool rs_guard_same_lock(uint64_t at, uint32_t was, uint32_t is) RS_HIDDEN;
 
+/* Waits at the gate, for a while. Where nobody would open it, as the coordinator is gone (the program has written over its memory), no epochs are recorded any more. */
+void rs_guard_stand_by(uint32_t gate) RS_HIDDEN;
 /* Stands before the end of an epoch that the thread itself asked for. */
 void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) RS_HIDDEN;
 
 /* --- for the coordinator (guardagain.c) ------------------------------------------------------------------------------------------ */
 
 enum { RS_GUARD_SKIPS = 4096 };
+/* The epoch's first fault of which a handler of the program's was told. */
+struct rs_guard_faulted {
+	uint32_t who;              /* 1 + the index of its thread's log; 0: there was none */
+	uint32_t asks;             /* the process dies of it, and its thread is about to ask for a re-execution */
+	uint32_t over;             /* the handler has returned; so many events and one there were then */
+	int32_t sig;
+	uint64_t address, since_ns, over_ns;
+	uint64_t frame, context;   /* below the one the stack was not used; the handler's ucontext, 0: it is not called yet */
+	uint64_t gregs[REG_EFL + 1];
+};
 struct rs_guard_world {
 	uint32_t mode, ending;     /* ending: every thread stops at its next event. The first two: rs_guard_plainly */
 	uint32_t gate;             /* futex: changed when those who stand may go on */
@@ -264,6 +278,8 @@ struct rs_guard_world {
 	uint32_t answers;          /* how many who asked for a re-execution were answered: verdicts counts other ends, too */
 	uint32_t crashing;         /* threads between their crash and its answer: nothing but who asks for a re-execution ends their epoch */
 	bool answering;            /* coordinator: this end was asked for so */
+	struct rs_guard_faulted fault;
+	uint32_t to_fault;         /* REPLAY: the epoch is executed again up to that */
 	struct { uint32_t why, tid, event, lost, threads, events; uint64_t was, is, at; } last;
 };
 struct rs_guard_world *rs_guard_world(void) RS_HIDDEN;
@@ -273,10 +289,12 @@ static inline bool rs_guard_plainly(const struct rs_guard_world *w)
 	typedef uint64_t both __attribute__((may_alias));
 	return __atomic_load_n((const both *)w, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD;
 }
-/* A crash is about to ask: an end that came first would leave it an epoch without it. */
-static inline bool rs_guard_put_off(const struct rs_guard_world *w) { return !w->answering && w->mode == RS_GUARD_RECORD && __atomic_load_n(&w->crashing, __ATOMIC_SEQ_CST); }
 /* The epoch will not be executed again: nobody reads what is written down of it. */
 static inline bool rs_guard_is_lost(const struct rs_guard_world *w) { return __atomic_load_n(&w->lost, __ATOMIC_RELAXED) != 0; }
+/* It can be executed again up to a fault, if the process dies of that, and else is lost: guardfault.h. */
+static inline bool rs_guard_is_faulted(const struct rs_guard_world *w) { return __atomic_load_n(&w->fault.who, __ATOMIC_ACQUIRE) && !rs_guard_is_lost(w); }
+/* A crash is about to ask, or may be: an end that came first would leave it an epoch without it. */
+static inline bool rs_guard_put_off(const struct rs_guard_world *w) { return !w->answering && w->mode == RS_GUARD_RECORD && (__atomic_load_n(&w->crashing, __ATOMIC_SEQ_CST) || rs_guard_is_faulted(w)); }
 struct rs_guard_log *rs_guard_log(uint32_t index) RS_HIDDEN;
 /* Before the coordinator begins. Negative errno. */
 long rs_guard_log_begin(void) RS_HIDDEN;

@@ -6,6 +6,7 @@
  * A thread that comes to no event for a millisecond gets its signal from the kernel again, and the epoch is lost, as it is where a handler cannot be made to wait: faults, SA_RESETHAND, masks of a wait, timers of profilers.
  *
  * Ground rules: guardlog.h's. A waiting signal is the thread's own, in the arena; it is touched with all signals blocked, ours too, so that no checkpoint finds it half done. */
+#include "guardfault.h"
 #include "guardrace.h"
 #include "guardsignal.h"
 #include "guardstack.h"
@@ -418,7 +419,8 @@ static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, uc
 		return true; /* rt_sigreturn sets the mask */
 	}
 	w->at_once &= ~BIT(sig);
-	rs_guard_lost(RS_GUARD_LOST_SIGNAL);
+	if (!has_info || !synchronous(sig, info->si_code) || !rs_guard_fault_comes(t, sig, info, uc))
+		rs_guard_lost(RS_GUARD_LOST_SIGNAL);
 	/* So are those that waited before: what the handler has blocked waits in the kernel. */
 	uint64_t waits = bits(t);
 	while (t->signals && send_again(t, &w->signal[0].info) >= 0)

@@ -260,6 +260,12 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 	return s->answer = 0;
 }
 
+void rs_guard_step_stands(void)
+{
+	if (stepping && stepping->armed && stepping->tid == rs_os_tid())
+		close_back(stepping);
+}
+
 /* In the other registers functions of the agent leave what they like. */
 static bool same_place(const uint64_t *gregs, const uint64_t *end)
 {

@@ -21,6 +21,8 @@ struct rs_guard_step {
 /* ONE: an instruction. CALL: the rest of a function, the agent's mostly, or a system call: the next step is where it came back. BREAK: what came next is not known. */
 enum { RS_GUARD_STEP_ONE, RS_GUARD_STEP_CALL, RS_GUARD_STEP_BREAK };
 
+/* REPLAY: the calling thread stands from here on, and is not stepped any more. */
+void rs_guard_step_stands(void) RS_HIDDEN;
 /* On the thread that crashed by this signal, with its registers g: the next re-execution is to have its steps; rs_guard_stepped is called then. In a re-execution: nothing, and what it answered in the recording. -ESRCH: there is no log; -ENOENT: nothing to begin at is known. */
 long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g) RS_HIDDEN;
 /* The steps: number 0 is the instruction that faulted (or that could not be fetched), higher ones were before. NULL: there are no more. If they did not say enough, number 0 is next time what was the first before. */

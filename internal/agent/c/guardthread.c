@@ -497,6 +497,15 @@ bool rs_guard_threads_birth(uint32_t i, uint32_t *tid, uint64_t *rseq)
 	return true;
 }
 
+bool rs_guard_threads_is_born(uint32_t tid)
+{
+	uint32_t is, i = 0;
+	uint64_t rseq;
+	while (rs_guard_threads_birth(i, &is, &rseq) && is != tid)
+		i++;
+	return rs_guard_threads_birth(i, &is, &rseq);
+}
+
 bool rs_guard_threads_unborn(uint32_t tid)
 {
 	struct rs_world_thread *w = rs_world_of(tid);

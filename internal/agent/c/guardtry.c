@@ -228,6 +228,8 @@ bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
 	return true;
 }
 
+bool rs_guard_try_crashed(void) { return tries && LOAD(tries->crossed); }
+
 /* --- re-execution: waiting for others -------------------------------------------------------------------------------------------------------- */
 
 static bool stands(const struct rs_guard_log *t)
