@@ -197,10 +197,12 @@ bool rs_crash_handles(const void *h) { return began && h == (const void *)(uintp
 /* What the program gave with SIG_DFL, which sigaction gives back. */
 static struct { sigset_t mask; int flags; } given[FATAL];
 
+bool rs_crash_takes(int sig) { return began && index_of(sig) < (guards ? FATAL : FATAL - 1) && !rs_sandboxed && !rs_in_vfork(); }
+
 bool rs_crash_default(int sig, const struct sigaction *act, struct sigaction *ours)
 {
 	unsigned i = index_of(sig);
-	if (!began || act->sa_handler != SIG_DFL || i >= (guards ? FATAL : FATAL - 1) || rs_sandboxed || rs_in_vfork())
+	if (act->sa_handler != SIG_DFL || !rs_crash_takes(sig))
 		return false;
 	given[i].mask = act->sa_mask;
 	given[i].flags = act->sa_flags;

@@ -13,6 +13,8 @@ void rs_crash_end(void) __attribute__((visibility("hidden")));
 bool rs_crash_handles(const void *handler) __attribute__((visibility("hidden")));
 /* The program sets the default action for a signal: the action to set in its place, ours; what it gave is kept. False: none. */
 bool rs_crash_default(int sig, const struct sigaction *act, struct sigaction *ours) __attribute__((visibility("hidden")));
+/* The signal's default action would become ours. */
+bool rs_crash_takes(int sig) __attribute__((visibility("hidden")));
 /* Our action as the program is to see it. */
 void rs_crash_show(int sig, struct sigaction *old) __attribute__((visibility("hidden")));
 /* A handler of the program's begins with a signal, or is over: if it sends itself that signal to die of it, the fault is what is told. */

@@ -86,6 +86,21 @@ static bool put_off(int sig, siginfo_t *info, ucontext_t *uc, uint32_t stub)
 
 void rs_signal_due(void) { RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &rs_thread_tls->put_off_mask, NULL, 8); }
 
+RS_GENERAL static uint64_t flags_behind(uintptr_t key, uint64_t flags);
+
+/* SA_RESETHAND has set the default action, as the handler was called. */
+static void crash_default(int sig, uintptr_t key)
+{
+	struct rs_kernel_action now;
+	struct sigaction as = {.sa_handler = SIG_DFL}, ours;
+	if (!rs_crash_takes(sig) || RS_SYS4(SYS_rt_sigaction, sig, NULL, &now, 8) != 0 || now.handler != (uintptr_t)SIG_DFL)
+		return;
+	as.sa_flags = (int)flags_behind(key, now.flags);
+	as.sa_mask.__val[0] = now.mask;
+	if (rs_crash_default(sig, &as, &ours))
+		rs_real.sigaction(sig, &ours, NULL);
+}
+
 /* What functions that were called have left below is not the same in a recording and in its re-execution, and whatever is called next has it in variables that it does not set: an epoch that ends in a handler would differ in words of stacks. */
 #define FORGET_BELOW() RS_CLEAR_BELOW(2048)
 
@@ -104,6 +119,7 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 		rs_guard_signal_begins(&half, context);
 		FORGET_BELOW();
 	}
+	crash_default(sig, handlers[stub]);
 	if (handlers[stub] & HAS_INFO)
 		rs_crash_handled(sig, info, context, true);
 	if (rs_patching)
@@ -162,11 +178,11 @@ RS_GENERAL static uintptr_t behind_stub(uintptr_t p)
 
 bool rs_signal_at_stub(uintptr_t pc) { return pc - (uintptr_t)rs_signal_stubs < STUBS * STUB_BYTES; }
 
-/* The stub's bits of an action, and the flags that the kernel is given. The stub wants to know the sender, and not to be on the program's stack (guardstack.c). But flags outlive the handler that SA_RESETHAND takes away. */
+/* The stub's bits of an action, and the flags that the kernel is given. The stub wants to know the sender, and not to be on the program's stack (guardstack.c). But flags outlive the handler that SA_RESETHAND takes away, if what comes then is not ours. */
 RS_GENERAL static uint64_t flags_of(int sig, uint64_t flags, unsigned *bits)
 {
 	*bits = (flags & SA_SIGINFO ? WANTS_INFO : 0) | (flags & SA_ONSTACK ? ON_STACK : 0);
-	if (!(flags & (uint32_t)SA_RESETHAND))
+	if (!(flags & (uint32_t)SA_RESETHAND) || rs_crash_takes(sig))
 		flags |= SA_SIGINFO | (rs_guard_stack_wanted(sig) ? SA_ONSTACK : 0);
 	*bits |= flags & SA_SIGINFO ? HAS_INFO : 0;
 	return flags;

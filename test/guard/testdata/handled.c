@@ -10,6 +10,8 @@
 // case stack: fault
 // case ontop: fault by epochs
 // case aborts: fault epochs alone
+// case once: fault by epochs
+// case bare: fault by epochs
 // case prints: fault
 // case grows: fault
 // case forks: fault
@@ -65,6 +67,22 @@ static void set_default(int sig)
 	sigaddset(&a.sa_mask, SIGUSR1);
 	if (sigaction(sig, &a, NULL) || sigaction(sig, NULL, &is_now) || is_now.sa_handler != SIG_DFL || (is_now.sa_flags & ~0x04000000) != a.sa_flags || sigismember(&is_now.sa_mask, SIGUSR1) != 1 || sigismember(&is_now.sa_mask, SIGUSR2))
 		_exit(7);
+}
+
+// What SA_RESETHAND leaves.
+static void check_default(int sig, int flags)
+{
+	struct sigaction is_now;
+	if (sigaction(sig, NULL, &is_now) || is_now.sa_handler != SIG_DFL || (is_now.sa_flags & ~0x04000000) != flags)
+		_exit(16);
+}
+
+static void bare_handler(int sig)
+{
+	static const char said[] = "it crashes\n";
+	check_default(sig, (int)SA_RESETHAND);
+	if (write(1, said, sizeof said - 1) < 0)
+		_exit(8);
 }
 
 // Others go on while a handler works.
@@ -136,6 +154,10 @@ static void handler(int sig, siginfo_t *info, void *context)
 	do_more();
 	if (is("aborts"))
 		abort();
+	if (is("once")) {
+		check_default(sig, (int)SA_RESETHAND | SA_NODEFER | SA_SIGINFO);
+		return;
+	}
 	if (is("old")) {
 		if (signal(sig, SIG_DFL) == SIG_ERR)
 			_exit(9);
@@ -194,6 +216,10 @@ int main(int argc, char **argv)
 	}
 	if (is("nested") || is("ontop"))
 		a.sa_flags |= SA_NODEFER;
+	if (is("once"))
+		a.sa_flags |= SA_NODEFER | SA_RESETHAND;
+	if (is("bare"))
+		a = (struct sigaction){.sa_handler = bare_handler, .sa_flags = (int)SA_RESETHAND};
 	if (is("sent"))
 		signal(SIGSEGV, SIG_DFL);
 	else
