@@ -129,6 +129,13 @@ void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool
 	}
 }
 
+/* One that was left by a jump has something else where its frame was, if what is called now goes further down. */
+static bool is_in_handler(void)
+{
+	struct shown now;
+	return read_memory((greg_t)handled.sp, &now, sizeof now) && rs_os_equal(now.g, handled.uc.g, REG_RIP * sizeof *now.g);
+}
+
 /* Whether the signal is one that the thread sends itself, from within its handler for a fault of that kind, or an abort there: it comes there, or, where it was blocked, when the handler has returned, before the instruction that
  * had the fault is executed again. */
 static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
@@ -137,7 +144,7 @@ static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
 	uintptr_t here = (uintptr_t)g[REG_RSP];
 	if (info->si_code > 0 || info->si_pid != (pid_t)rs_os_pid() || (sig == SIGABRT ? !handled.sp : handled.info.si_signo != sig))
 		return false;
-	return handled.sp ? handled.sp > here && handled.sp - here < NEAR : g[REG_RIP] == handled.uc.g[REG_RIP] && g[REG_RSP] == handled.uc.g[REG_RSP];
+	return handled.sp ? handled.sp > here && handled.sp - here < NEAR && is_in_handler() : g[REG_RIP] == handled.uc.g[REG_RIP] && g[REG_RSP] == handled.uc.g[REG_RSP];
 }
 
 static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)

@@ -336,7 +336,7 @@ long rs_guard_thread_exit(struct rs_guard_log *t, unsigned mode)
 			rs_guard_lost(RS_GUARD_LOST_THREAD);
 		return RS_GUARD_MAKE_PASS;
 	}
-	if (mode == RS_GUARD_RECORD && w->every && !t->outside && !LOAD(w->lost) && LOAD(threads->kept) >= KEPT) {
+	if (mode == RS_GUARD_RECORD && w->every && !t->outside && !LOAD(w->lost) && !rs_guard_is_faulted(w) && LOAD(threads->kept) >= KEPT) {
 		rs_guard_epoch_end(t, t->handle, RS_GUARD_EXIT);
 		return -1;
 	}

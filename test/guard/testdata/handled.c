@@ -19,6 +19,7 @@
 // case joins: fault
 // case creates: fault perhaps
 // case again: fault perhaps
+// case later: fail perhaps
 // case clean:
 // case jumps:
 // case maps:
@@ -145,7 +146,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		uc->uc_mcontext.gregs[REG_RIP] += 6; /* movl $1, (%reg) */
 		return;
 	}
-	if (is("jumps") || (is("again") && faults++ == 0))
+	if (is("jumps") || is("later") || (is("again") && faults++ == 0))
 		siglongjmp(out, 1);
 	if (write(1, said, sizeof said - 1) < 0 || (info->si_code > 0 && info->si_addr != (void *)WRONG))
 		_exit(8);
@@ -189,6 +190,20 @@ static void go_on(void)
 		_exit(15);
 }
 
+static void (*volatile stop)(void) = abort;
+
+// Further down than the fault was.
+__attribute__((noinline)) static void fail(int depth)
+{
+	volatile char room[256];
+	memset((char *)room, depth, sizeof room);
+	if (depth)
+		fail(depth - 1);
+	else
+		stop();
+	room[0] = 1;
+}
+
 static void *run(void *arg)
 {
 	if (is("sent"))
@@ -196,6 +211,8 @@ static void *run(void *arg)
 	spoil();
 	if (is("jumps") || is("maps") || is("skips"))
 		go_on();
+	else if (is("later") && sigsetjmp(out, 1))
+		fail(100);
 	else if (!is("clean") && !is("again"))
 		fault();
 	else if (!sigsetjmp(out, 1) || is("again"))
