@@ -3,7 +3,7 @@
  * In a nutshell. The kernel delivers a signal wherever the thread is. While an epoch records, the stub of the handler (signal.c) keeps what it was given, blocks the signal and returns: the thread goes on to its next event, and there the
  * handler runs, by a frame that is made here as the kernel makes one. So what ran before it and what behind is known by counts of events, and a re-execution runs it at the same place, with the same siginfo, frame and stack.
  * A call that the signal interrupted has done nothing: the handler runs, and the call is made again or returns EINTR, as the kernel had it. Signals that a thread sends itself come in the call, and are handled before it returns.
- * A thread that comes to no event for a millisecond gets its signal from the kernel again, and the epoch is lost, as it is where a handler cannot be made to wait: faults, SA_RESETHAND, masks of a wait, timers of profilers.
+ * A thread that comes to no event for a millisecond gets its signal from the kernel again, and the epoch is lost, as it is where a handler cannot be made to wait: faults (but guardfault.h), SA_RESETHAND, masks of a wait, timers of profilers.
  *
  * Ground rules: guardlog.h's. A waiting signal is the thread's own, in the arena; it is touched with all signals blocked, ours too, so that no checkpoint finds it half done. */
 #include "guardfault.h"
