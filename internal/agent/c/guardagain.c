@@ -393,6 +393,8 @@ static long judged(void)
 static long again(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
+	if (!w->fault.asks)
+		rs_guard_fault_drop(); /* who asks is another thread */
 	long r = w->lost ? -ENOTSUP : keep_end();
 	if (r < 0 || (r = may_go_back()) < 0)
 		return r;

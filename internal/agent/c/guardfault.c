@@ -191,6 +191,13 @@ bool rs_guard_fault_cuts(uint32_t why)
 	return true;
 }
 
+void rs_guard_fault_drop(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	if (rs_guard_is_faulted(w) && LOAD(w->mode) == RS_GUARD_RECORD)
+		goes_on(w);
+}
+
 void rs_guard_fault_again(struct rs_guard_log *t)
 {
 	struct rs_guard_world *w = rs_guard_world();

@@ -21,6 +21,8 @@ void rs_guard_fault_handled(int sig, const ucontext_t *uc, bool begins) RS_HIDDE
 void rs_guard_fault_asks(int sig, const siginfo_t *info, const greg_t *g) RS_HIDDEN;
 /* On any thread, instead of losing the epoch: the log of this one is cut. False: it is lost all the same. */
 bool rs_guard_fault_cuts(uint32_t why) RS_HIDDEN;
+/* RECORD: the epoch is to end all the same: it is lost. */
+void rs_guard_fault_drop(void) RS_HIDDEN;
 /* What is behind the cut is nobody's: the log has room again. */
 void rs_guard_fault_again(struct rs_guard_log *t) RS_HIDDEN;
 /* REPLAY: where this log ends is no end of the thread's. */

@@ -7,6 +7,7 @@
  * Ground rules: guard.h's; general registers only. */
 #include "guardthread.h"
 #include "guardepoch.h"
+#include "guardfault.h"
 #include "guardrseq.h"
 #include "guardsync.h"
 #include "guardsys.h"
@@ -142,6 +143,7 @@ bool rs_guard_create_retry(uintptr_t sp)
 	if (!t || (rs_guard_mode() == RS_GUARD_RECORD ? !LOAD(threads->kept) : t->at != t->end || t->pending_end != RS_GUARD_WHAT(there, RS_GUARD_ORDER)))
 		return false;
 	t->sp = sp;
+	rs_guard_fault_drop();
 	rs_guard_epoch_end(t, there, RS_GUARD_ORDER);
 	return true;
 }

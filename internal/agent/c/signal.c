@@ -89,16 +89,20 @@ void rs_signal_due(void) { RS_SYS4(SYS_rt_sigprocmask, SIG_SETMASK, &rs_thread_t
 RS_GENERAL static uint64_t flags_behind(uintptr_t key, uint64_t flags);
 
 /* SA_RESETHAND has set the default action, as the handler was called. */
-static void crash_default(int sig, uintptr_t key)
+static __attribute__((noinline)) void set_crash_default(int sig, uintptr_t key, const struct rs_kernel_action *now)
 {
-	struct rs_kernel_action now;
 	struct sigaction as = {.sa_handler = SIG_DFL}, ours;
-	if (!rs_crash_takes(sig) || RS_SYS4(SYS_rt_sigaction, sig, NULL, &now, 8) != 0 || now.handler != (uintptr_t)SIG_DFL)
-		return;
-	as.sa_flags = (int)flags_behind(key, now.flags);
-	as.sa_mask.__val[0] = now.mask;
+	as.sa_flags = (int)flags_behind(key, now->flags);
+	as.sa_mask.__val[0] = now->mask;
 	if (rs_crash_default(sig, &as, &ours))
 		rs_real.sigaction(sig, &ours, NULL);
+}
+
+static __attribute__((noinline)) void crash_default(int sig, uintptr_t key)
+{
+	struct rs_kernel_action now;
+	if (RS_SYS4(SYS_rt_sigaction, sig, NULL, &now, 8) == 0 && now.handler == (uintptr_t)SIG_DFL)
+		set_crash_default(sig, key, &now);
 }
 
 /* What functions that were called have left below is not the same in a recording and in its re-execution, and whatever is called next has it in variables that it does not set: an epoch that ends in a handler would differ in words of stacks. */
@@ -119,7 +123,8 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 		rs_guard_signal_begins(&half, context);
 		FORGET_BELOW();
 	}
-	crash_default(sig, handlers[stub]);
+	if (rs_crash_takes(sig))
+		crash_default(sig, handlers[stub]);
 	if (handlers[stub] & HAS_INFO)
 		rs_crash_handled(sig, info, context, true);
 	if (rs_patching)
