@@ -26,7 +26,7 @@
 enum { NOTHING = RS_GUARD_ASK_NOTHING, CHECKPOINT = RS_GUARD_ASK_CHECKPOINT, ROLLBACK = RS_GUARD_ASK_ROLLBACK, STOP = RS_GUARD_ASK_STOP, AGAIN = RS_GUARD_ASK_AGAIN, END = RS_GUARD_ASK_END, SOON = RS_GUARD_ASK_SOON };
 /* In a session a stop is given up soon, as the others stand meanwhile. Ends by time are given a hundredth of it (page faults behind a checkpoint cost about as much again), those of epochs that are lost a twentieth: until then nothing
  * could be executed again. */
-enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, SESSION_END_NS = 300000000, TIMES = 20, TIMES_BY_TIME = 100, MOST_IN_VAIN = 3 };
+enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, FAULTED_NS = 100000000, SESSION_END_NS = 300000000, TIMES = 20, TIMES_BY_TIME = 100, MOST_IN_VAIN = 3 };
 
 /* What a test sees while the world is stopped, in memory that it shares with the process. The coordinator raises `said` and goes on when `go` is the same. */
 struct rs_guard_test {
@@ -287,7 +287,7 @@ static long end(bool execute_again, bool asked)
 	if (later) {
 		stopped();
 		rs_guard_let_go();
-		guard->due = now_ns() + 10000000;
+		guard->due = now_ns() + (rs_guard_is_faulted(w) && !w->fault.over ? FAULTED_NS : 10000000);
 		return -EAGAIN;
 	}
 	uint64_t begun = now_ns();

@@ -240,16 +240,16 @@ void rs_guard_fault_look(void)
 		goes_on(w);
 }
 
-/* The longer it lasts, the longer. */
+/* Not at once: most handlers are over soon. The longer it lasts, the longer. */
 uint64_t rs_guard_fault_lasts(void)
 {
-	enum { LEAST_MS = 50, QUIET_MS = 5000 };
+	enum { SOON_MS = 1000, QUIET_MS = 5000 };
 	const struct rs_guard_world *w = rs_guard_world();
 	rs_guard_fault_look();
 	if (!rs_guard_is_faulted(w) || LOAD(w->mode) != RS_GUARD_RECORD || LOAD(w->fault.over) || LOAD(w->fault.asks))
 		return 0;
 	uint64_t lasts = now_ns() - w->fault.since_ns;
-	return lasts < LEAST_MS * 1000000ull ? LEAST_MS * 1000000ull : lasts < QUIET_MS * 1000000ull ? lasts : QUIET_MS * 1000000ull;
+	return lasts < SOON_MS * 1000000ull ? 0 : lasts < QUIET_MS * 1000000ull ? lasts : QUIET_MS * 1000000ull;
 }
 
 void rs_guard_fault_end(struct rs_guard_log *t)
