@@ -74,7 +74,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
-enum { MOST_MS = 300000 /* a handler may take, that then lets the process die (redis tests all memory) */, RETURNED_MS = 100 /* from its return until it has */, STACK = 8 << 20, CARRIED = 0x10100 /* TF, RF */ };
+enum { MOST_MS = 300000 /* a handler may take, that then lets the process die (redis tests all memory) */, RETURNED_MS = 100 /* from its return until it has */, CARRIED = 0x10100 /* TF, RF */ };
 
 static uint64_t now_ns(void)
 {
@@ -224,7 +224,7 @@ static bool has_left(const struct rs_guard_faulted *f)
 	uint64_t sp = t->sp, context = LOAD(f->context);
 	gregset_t g;
 	struct iovec local = {g, sizeof g}, remote = {(void *)(context + offsetof(ucontext_t, uc_mcontext.gregs)), sizeof g};
-	if (sp - f->frame - 1 < STACK && sp - t->alt_lo >= t->alt_size)
+	if (sp > f->frame && sp - t->alt_lo >= t->alt_size)
 		return true;
 	return context && RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) >= 0 && !rs_os_equal(g, f->gregs, REG_RIP * sizeof *g);
 }
