@@ -545,6 +545,16 @@ void rs_guard_call_unbroken(struct rs_guard_rest *rest, ucontext_t *uc)
 		put_back(&c, uc);
 }
 
+/* The thread ran on when it was looked at. It may have come out of that call, and be in the next one like it now: what lay where the timeout was read is anything then. */
+static void begins_now(struct rs_guard_call *c)
+{
+	int i = row_of(c->number);
+	if (i < 0 || again[i].kind != TIMESPEC || c->arg[again[i].arg] == (uint64_t)&c->left)
+		return;
+	c->since = now_ns();
+	c->timeout = timeout_of(c);
+}
+
 void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
@@ -560,6 +570,7 @@ void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)
 		return;
 	if (!(c->in && c->pc == pc && same_arguments(c, g)) && !interrupted(c, g))
 		return;
+	begins_now(c);
 	if (put_back(c, uc))
 		shorten(c, g);
 }
