@@ -24,6 +24,7 @@ func TestPartly(t *testing.T) {
 		j.partly = func(process uint64) bool { return partly && process == 2 }
 		ev := wire.EvRace{Rule: wire.RaceRuleDataRace, Kind: 2, Kind2: 2, By: 2, By2: 1, Addr: 0x1000, Size: 8, Pc: 0x51, Addr2: 0x1000, Size2: 8, Pc2: 0x61, Count: 1}
 		for range 2 {
+			ev.Addr += 0x100 // another race: one that is found again is not told again
 			j.Event(2, &wire.Event{Type: wire.TypeRace, Words: ev.Append(nil, 7)})
 		}
 		j.Finish()
