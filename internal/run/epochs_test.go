@@ -593,27 +593,28 @@ func TestEpochsOfWaits(t *testing.T) {
 	})
 }
 
-// Whoever comes out of poll has what came of it written, also by an end of an epoch, and then in the recording alone: of a program that polls the same places again more than half of the epochs (71 of 130) differed in memory. And where a signal waited, what asked whether the
-// call would return wrote that to the program's memory, too (24 of 3,400 epochs of `rolls gmrcbsokfhilt 16`, in words of stacks).
-func TestEpochsOfPolls(t *testing.T) {
-	ofAgent(t)
-	native := finish(t, exec.Command(path("polls")))
-	r, counts := epochsOf(t, 10*time.Millisecond, path("polls"))
-	if r != native || counts["executed again: identical"] < 5 {
+// allAlike wants a program as natively, and all of its epochs the same where they are executed again, of which there are as many at least.
+func allAlike(t *testing.T, least int, program string) {
+	t.Helper()
+	native := finish(t, exec.Command(program))
+	r, counts := epochsOf(t, 10*time.Millisecond, program)
+	if r != native || counts["executed again: identical"] < least {
 		t.Errorf("%+v, natively %+v, %v", r, native, counts)
 	}
 	noOther(t, counts)
 }
 
+// Whoever comes out of poll has what came of it written, also by an end of an epoch, and then in the recording alone: of a program that polls the same places again more than half of the epochs (71 of 130) differed in memory. And where a signal waited, what asked whether the
+// call would return wrote that to the program's memory, too (24 of 3,400 epochs of `rolls gmrcbsokfhilt 16`, in words of stacks).
+func TestEpochsOfPolls(t *testing.T) {
+	ofAgent(t)
+	allAlike(t, 5, path("polls"))
+}
+
 // A thread begins with its maker's vector registers, and in a re-execution without any: what libc's memcpy leaves there (AVX-512's of 240 bytes of thread-local variables) lay in words of memcached's stacks.
 func TestEpochsOfVectors(t *testing.T) {
 	ofAgent(t)
-	native := finish(t, exec.Command(path("inherits")))
-	r, counts := epochsOf(t, 10*time.Millisecond, path("inherits"))
-	if r != native || counts["executed again: identical"] < 2 {
-		t.Errorf("%+v, natively %+v, %v", r, native, counts)
-	}
-	noOther(t, counts)
+	allAlike(t, 2, path("inherits"))
 }
 
 // Locks that a program makes itself of words and futexes, as Rust's standard library does, were nowhere in the log: each epoch of six threads on one lock went another way. A condition made of such a word lost its wake-up in the re-execution, where the signal came before the wait, which

@@ -511,7 +511,9 @@ void rs_guard_call_unpoll(const struct rs_guard_polled *p)
 static bool interrupted(struct rs_guard_call *c, const greg_t *g)
 {
 	uint64_t pc = (uint64_t)g[REG_RIP];
+	struct timespec left = c->left; /* the call may be one that was put back, and read it */
 	rs_os_clear(c, sizeof *c);
+	c->left = left;
 	if (!number_before(pc, (uint64_t)g[REG_RSP], &c->number))
 		return false;
 	c->in = true;
@@ -538,7 +540,7 @@ static bool put_back(const struct rs_guard_call *c, ucontext_t *uc)
 
 void rs_guard_call_unbroken(struct rs_guard_rest *rest, ucontext_t *uc)
 {
-	struct rs_guard_call c;
+	struct rs_guard_call c = {0};
 	const greg_t *g = uc->uc_mcontext.gregs;
 	rs_guard_call_goes_on(rest, uc);
 	if (g[REG_RAX] == -EINTR && is_syscall((uint64_t)g[REG_RIP] - 2) && interrupted(&c, g))

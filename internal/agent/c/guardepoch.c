@@ -184,13 +184,10 @@ void rs_guard_exit(void)
 	}
 }
 
-void rs_guard_stand_by(uint32_t gate)
+/* No epochs are recorded from here on, and who stands goes on. */
+static void no_more(struct rs_guard_world *w, uint32_t why)
 {
-	struct rs_guard_world *w = rs_guard_world();
-	const struct timespec ts = {1, 0};
-	if (RS_SYS4(SYS_futex, &w->gate, FUTEX_WAIT_PRIVATE, gate, &ts) != -ETIMEDOUT || LOAD(w->mode) != RS_GUARD_RECORD || rs_guard_coordinator_lives())
-		return;
-	rs_guard_lost(RS_GUARD_LOST_MEMORY);
+	rs_guard_lost(why);
 	STORE(w->mode, RS_GUARD_OFF);
 	rs_guard_no_quick();
 	STORE(rs_counters->guard[0].state, 2);
@@ -198,17 +195,21 @@ void rs_guard_stand_by(uint32_t gate)
 	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
 
+void rs_guard_stand_by(uint32_t gate)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	const struct timespec ts = {1, 0};
+	if (RS_SYS4(SYS_futex, &w->gate, FUTEX_WAIT_PRIVATE, gate, &ts) != -ETIMEDOUT || LOAD(w->mode) != RS_GUARD_RECORD || rs_guard_coordinator_lives())
+		return;
+	no_more(w, RS_GUARD_LOST_MEMORY);
+}
+
 void rs_guard_off(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	if (!w || !LOAD(w->mode))
 		return;
-	rs_guard_lost(RS_GUARD_LOST_CALL);
-	STORE(w->mode, RS_GUARD_OFF);
-	rs_guard_no_quick();
-	STORE(rs_counters->guard[0].state, 2);
-	__atomic_fetch_add(&w->gate, 1, __ATOMIC_ACQ_REL);
-	RS_SYS3(SYS_futex, &w->gate, FUTEX_WAKE_PRIVATE, INT32_MAX);
+	no_more(w, RS_GUARD_LOST_CALL);
 	rs_guard_kept_drop();
 }
 

@@ -48,8 +48,9 @@ long rs_guard_threads_begin(uintptr_t rseq_offset, uintptr_t rseq_size) RS_HIDDE
 void rs_guard_threads_end(void) RS_HIDDEN;
 /* An epoch begins: nobody was born in it. */
 void rs_guard_threads_new(void) RS_HIDDEN;
+/* The thread was born in the epoch, and its birth is in the log. */
+bool rs_guard_threads_is_born(uint32_t tid) RS_HIDDEN;
 /* Before memory goes back: the thread was born in the epoch, and will be again. False: nothing is known of its birth. */
-bool rs_guard_threads_is_born(uint32_t tid) RS_HIDDEN; /* its birth is in the log */
 bool rs_guard_threads_unborn(uint32_t tid) RS_HIDDEN;
 /* Before memory goes forward. */
 void rs_guard_threads_forward(void) RS_HIDDEN;
