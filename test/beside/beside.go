@@ -23,20 +23,25 @@ import (
 
 // Frame is a frame of a stack, as far as a tool tells it.
 type Frame struct {
-	File string // without directory; "" where it is not known
-	Line int
+	File    string // without directory; "" where it is not known
+	Line    int
+	Inlined bool // in the next one (ripstop's)
 }
 
 // Report is one race of a tool's: the stacks of the accesses that it tells, one or two, innermost frame first.
 type Report struct {
 	Stacks [][]Frame
 	Text   string
+	alone  bool // of the second stack the instruction is all that is known (ripstop's, of an access that was long ago)
 }
 
-// Lines gives for each stack the line of the innermost frame in the file source; 0: none is there.
+// Lines gives for each stack the line of the innermost frame in the file source; 0: none is there. An instruction that is alone, of a function in another file, has no line.
 func (r *Report) Lines(source string) (lines []int) {
-	for _, s := range r.Stacks {
+	for n, s := range r.Stacks {
 		i := slices.IndexFunc(s, func(f Frame) bool { return f.File == filepath.Base(source) })
+		if i < 0 && n == 1 && r.alone && len(s) > 0 && s[0].File != "" {
+			continue
+		}
 		if i < 0 {
 			lines = append(lines, 0)
 		} else {
@@ -171,11 +176,12 @@ func ParseRipstop(in io.Reader) (out []Report, err error) {
 			continue
 		}
 		r := Report{Text: f.Rule + ": " + f.Message}
-		for _, p := range f.Parts[:min(2, len(f.Parts))] {
+		for n, p := range f.Parts[:min(2, len(f.Parts))] {
 			for i := range p.Stack {
 				p.Stack[i].File = filepath.Base(p.Stack[i].File)
 			}
 			r.Stacks = append(r.Stacks, p.Stack)
+			r.alone = n == 1 && slices.IndexFunc(p.Stack, func(f Frame) bool { return !f.Inlined }) == len(p.Stack)-1
 		}
 		out = append(out, r)
 	}

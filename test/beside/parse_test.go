@@ -50,7 +50,9 @@ func TestParse(t *testing.T) {
 		{"valgrind", valgrindText, "x.c", "[[3 4] [7]]", ParseValgrind},
 		{"ripstop", `{"type":"run"}
 {"type":"finding","rule":"data-race","parts":[{"stack":[{"file":"/h/y.h","line":9},{"file":"/s/x.c","line":3}]},{"stack":[{}]},{"stack":[]}]}
-{"type":"finding","rule":"deadlock"}`, "x.c", "[[3 0]]", ParseRipstop},
+{"type":"finding","rule":"deadlock"}
+{"type":"finding","rule":"data-race","parts":[{"stack":[{"file":"x.c","line":3}]},{"stack":[{"file":"i.h","line":1,"inlined":true},{"file":"t.h","line":2}]}]}
+{"type":"finding","rule":"data-race","parts":[{"stack":[{"file":"x.c","line":3}]},{"stack":[{"file":"t.h","line":2},{"file":"y.c","line":1}]}]}`, "x.c", "[[3 0] [3] [3 0]]", ParseRipstop},
 	} {
 		got, err := c.parse(strings.NewReader(c.text))
 		var lines [][]int

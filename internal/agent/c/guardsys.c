@@ -875,9 +875,10 @@ void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	struct rs_guard_log *t = rs_guard_self();
+	uint64_t why = __atomic_load_n(&w->why, __ATOMIC_ACQUIRE); /* first: what else is said of it was there before (rs_guard_diverged) */
 	*v = sys->stats;
 	v->kept = rs_guard_reads->kept;
-	v->why = w->why, v->event = w->event, v->was = w->was, v->is = w->is, v->lost = w->lost;
+	v->why = why, v->event = w->event, v->was = w->was, v->is = w->is, v->lost = w->lost;
 	v->events = t ? t->at : 0, v->end = t ? t->end : 0;
 	if (over) {
 		__atomic_store_n(&w->mode, RS_GUARD_OFF, __ATOMIC_RELEASE);
