@@ -178,7 +178,7 @@ func ParseRipstop(in io.Reader) (out []Report, err error) {
 		r := Report{Text: f.Rule + ": " + f.Message}
 		for n, p := range f.Parts[:min(2, len(f.Parts))] {
 			for i := range p.Stack {
-				p.Stack[i].File = filepath.Base(p.Stack[i].File)
+				_, p.Stack[i].File = filepath.Split(p.Stack[i].File)
 			}
 			r.Stacks = append(r.Stacks, p.Stack)
 			r.alone = n == 1 && slices.IndexFunc(p.Stack, func(f Frame) bool { return !f.Inlined }) == len(p.Stack)-1
@@ -220,7 +220,7 @@ func ParseValgrind(in io.Reader) (out []Report, err error) {
 		for _, s := range stacks {
 			var frames []Frame
 			for _, f := range s.Frames {
-				frames = append(frames, Frame{f.File, f.Line})
+				frames = append(frames, Frame{File: f.File, Line: f.Line})
 			}
 			r.Stacks = append(r.Stacks, frames)
 		}
@@ -270,7 +270,7 @@ func ParseTSan(in io.Reader) (out []Report, err error) {
 		if m := tsanFrame.FindStringSubmatch(line); m != nil && inStack && len(r.Stacks) > 0 {
 			n, _ := strconv.Atoi(m[2])
 			last := &r.Stacks[len(r.Stacks)-1]
-			*last = append(*last, Frame{m[1], n})
+			*last = append(*last, Frame{File: m[1], Line: n})
 		}
 	}
 	return out, nil
