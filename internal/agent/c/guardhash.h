@@ -10,24 +10,40 @@ static inline uint64_t rs_guard_mix(uint64_t h, uint64_t word)
 	return h ^ h >> 29;
 }
 
+static inline uint64_t rs_guard_word(const char *at)
+{
+	uint64_t w;
+	__builtin_memcpy(&w, at, sizeof w);
+	return w;
+}
+
+/* Of two words: both halves of a product. */
+static inline uint64_t rs_guard_pair(const char *at, uint64_t first, uint64_t second)
+{
+	unsigned __int128 p = (unsigned __int128)(rs_guard_word(at) ^ first) * (rs_guard_word(at + 8) ^ second);
+	return (uint64_t)p ^ (uint64_t)(p >> 64);
+}
+
+/* Of what is long, as pages of files are, each pair of words is one product, none of which waits for another: sums of products of words, each with a factor of its place (the idea is NH's of UMAC, RFC 4418).
+ * The sums are variables and no array, which gcc keeps in memory. */
 static inline void rs_guard_hash_piece(void *arg, const void *p, size_t n)
 {
 	uint64_t h = *(uint64_t *)arg, w;
 	const char *at = p;
-	/* Of what is long four hashes at once, none of which waits for another. */
 	if (n >= 64) {
-		uint64_t lane[4] = {h, h + 1, h + 2, h + 3}, words[4];
-		for (; n >= sizeof words; n -= sizeof words, at += sizeof words) {
-			__builtin_memcpy(words, at, sizeof words);
-			for (unsigned i = 0; i < 4; i++)
-				lane[i] = rs_guard_mix(lane[i], words[i]);
+		uint64_t a = 0, b = 0, c = 0, d = 0, first = h ^ 0xd6e8feb86659fd93ull, second = h ^ 0xa0761d6478bd642full;
+		for (; n >= 64; n -= 64, at += 64) {
+			a += rs_guard_pair(at, first, second);
+			b += rs_guard_pair(at + 16, first, second);
+			c += rs_guard_pair(at + 32, first, second);
+			d += rs_guard_pair(at + 48, first, second);
+			first += 0x9e3779b97f4a7c15ull;
+			second += 0xc2b2ae3d27d4eb4full;
 		}
-		h = rs_guard_mix(rs_guard_mix(lane[0], lane[1]), rs_guard_mix(lane[2], lane[3]));
+		h = rs_guard_mix(rs_guard_mix(rs_guard_mix(rs_guard_mix(h, a), b), c), d);
 	}
-	for (; n >= 8; n -= 8, at += 8) {
-		__builtin_memcpy(&w, at, 8);
-		h = rs_guard_mix(h, w);
-	}
+	for (; n >= 8; n -= 8, at += 8)
+		h = rs_guard_mix(h, rs_guard_word(at));
 	for (w = n; n > 0; n--)
 		w = w << 8 | (uint8_t)*at++;
 	*(uint64_t *)arg = rs_guard_mix(h, w);

@@ -69,7 +69,8 @@ func TestGuardCalls(t *testing.T) {
 func TestGuardCallsDiverge(t *testing.T) {
 	run := guardCalls(t)
 	for part, want := range map[string]string{
-		"changed": "why 10 event 2, done again 2\n", "number": "why 7 event 0, done again 0\n", "argument": "why 8 event 1, done again 1\n", "data": "why 10 event 2, done again 2\n", "overwritten": "ended 0, 1, 2, lost 5\n",
+		"changed": "why 10 event 2, done again 2\n", "number": "why 7 event 0, done again 0\n", "argument": "why 8 event 1, done again 1\n", "data": "why 10 event 2, done again 2\n", "words": "why 10 event 2, done again 2\n", "blocks": "why 10 event 2, done again 2\n", "bit": "why 10 event 2, done again 2\n",
+		"overwritten": "ended 0, 1, 2, lost 5\n",
 	} {
 		t.Run(part, func(t *testing.T) {
 			if _, got := run(t, part); !strings.HasPrefix(got.stdout, want) || got.stderr != "" || got.state != "exit status 0" {

@@ -327,7 +327,23 @@ static void other_data(void)
 	memcpy(text, shared->times ? "one" : "two", 3);
 	CALL(SYS_write, opened("data", O_WRONLY | O_CREAT), text, 3);
 }
-
+// Of what is long: two words, two blocks of 64 bytes that have changed places, or a bit that is another.
+static uint64_t page[512];
+static void other_page(int what)
+{
+	for (uint64_t i = 0; i < 512; i++)
+		page[i] = i;
+	if (shared->times && what == 0)
+		page[101] = 100, page[100] = 101;
+	for (int i = 0; shared->times && what == 1 && i < 8; i++)
+		page[8 + i] = 16 + i, page[16 + i] = 8 + i;
+	if (shared->times && what == 2)
+		page[500] ^= 1ul << 63;
+	CALL(SYS_write, opened("data", O_WRONLY | O_CREAT), page, sizeof page);
+}
+static void other_words(void) { other_page(0); }
+static void other_blocks(void) { other_page(1); }
+static void other_bit(void) { other_page(2); }
 
 // What was read in an epoch is overwritten: the epoch ends before that.
 static void overwritten(void)
@@ -348,7 +364,7 @@ static void overwritten(void)
 
 static const struct { const char *name; void (*f)(void); bool diverges; } parts[] = {
 	{"files", files, false}, {"descriptors", descriptors, false}, {"channels", channels, false}, {"times", times_and_chance, false}, {"mappings", mappings, false}, {"masks", masks, false}, {"threads", threads, false},
-	{"changed", changed, true}, {"number", other_number, true}, {"argument", other_argument, true}, {"data", other_data, true}, {"overwritten", overwritten, true},
+	{"changed", changed, true}, {"number", other_number, true}, {"argument", other_argument, true}, {"data", other_data, true}, {"words", other_words, true}, {"blocks", other_blocks, true}, {"bit", other_bit, true}, {"overwritten", overwritten, true},
 };
 
 // Answers each message with how many there were.
