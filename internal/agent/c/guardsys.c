@@ -112,6 +112,9 @@ static bool may_wait(const struct rs_call *c, unsigned class)
 
 static bool at_offset(const struct rs_call *c) { return c->number == SYS_pread64 || c->number == SYS_preadv || c->number == SYS_preadv2; }
 
+/* What is read of a file that changes is kept, if that is not much. */
+static bool keeps_data(const struct rs_guard_log *t, const struct rs_call *c) { return c->arg[2] <= RECORDED && t->bytes_at < RECORDED_LOG; }
+
 /* Reads whose offset cannot be told are recorded. */
 static unsigned reading(const struct rs_guard_log *t, struct rs_call *c)
 {
@@ -119,7 +122,7 @@ static unsigned reading(const struct rs_guard_log *t, struct rs_call *c)
 	const bool one = c->number == SYS_read || c->number == SYS_pread64;
 	const struct rs_guard_fd *f = rs_guard_fd_of(fd);
 	c->guard_offset = 0;
-	if (one && f && f->changes && c->arg[2] <= RECORDED && t->bytes_at < RECORDED_LOG)
+	if (one && f && f->changes && keeps_data(t, c))
 		return RS_GUARD_RECORDABLE;
 	c->guard_file = rs_guard_file_of(fd);
 	long at = at_offset(c) ? (long)c->arg[3] : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
@@ -749,10 +752,11 @@ void rs_guard_sys_after(struct rs_call *c) { rs_guard_sys_ended(c, (uintptr_t)c 
 /* --- quick calls ------------------------------------------------------------------------------------------------------------------------------------------ */
 
 /* Calls of which all is said here: recordable, of at most one piece of memory. What record, over and write_down do with them, without what is for others: most of what a call costs is code and tables that are in no cache, behind a kernel that has
- * used them. OTHERS: descriptor arg 0 is known to be no file that is followed. NAMELESS: arg 4 is NULL. POLLS: arg 1 is 1. WRITES, EVENTS: to arg 1, bytes or events as the result says. READS: likewise, from there. */
+ * used them. OTHERS: descriptor arg 0 is known to be no file that is followed. NAMELESS: arg 4 is NULL. POLLS: arg 1 is 1. WRITES, EVENTS: to arg 1, bytes or events as the result says. READS: likewise, from there. FOLLOWED: arg 0 is a file that is followed, and was read in this epoch before; arg 3 the offset (revocable, and its data is hashed). */
 enum { QUICK_CALLS = 256 };
-enum { IS_QUICK = 1, OTHERS = 2, NAMELESS = 4, MAY_WAIT = 8, WRITES_BYTES = 16, WRITES_EVENTS = 32, READS_BYTES = 64, POLLS_ONE = 128 };
-static const uint8_t quick_calls[QUICK_CALLS] = {
+enum { IS_QUICK = 1, OTHERS = 2, NAMELESS = 4, MAY_WAIT = 8, WRITES_BYTES = 16, WRITES_EVENTS = 32, READS_BYTES = 64, POLLS_ONE = 128, FOLLOWED = 256 };
+static const uint16_t quick_calls[QUICK_CALLS] = {
+	[SYS_pread64] = IS_QUICK | FOLLOWED,
 	[SYS_read] = IS_QUICK | OTHERS | MAY_WAIT | WRITES_BYTES, [SYS_recvfrom] = IS_QUICK | NAMELESS | MAY_WAIT | WRITES_BYTES, [SYS_epoll_wait] = IS_QUICK | MAY_WAIT | WRITES_EVENTS, [SYS_poll] = IS_QUICK | MAY_WAIT | POLLS_ONE,
 	[SYS_write] = IS_QUICK | OTHERS | READS_BYTES, [SYS_sendto] = IS_QUICK | READS_BYTES, [SYS_sendmsg] = IS_QUICK, [SYS_getppid] = IS_QUICK,
 };
@@ -760,6 +764,21 @@ static const uint8_t quick_calls[QUICK_CALLS] = {
 static inline unsigned quick_of(const struct rs_call *c) { return c->number < QUICK_CALLS && wakes ? quick_calls[c->number] : 0; }
 
 static inline bool fits_quick(unsigned quick, const struct rs_call *c) { return !(quick & NAMELESS && c->arg[4]) && !(quick & POLLS_ONE && (c->arg[1] != 1 || !c->arg[0])); }
+
+/* What `record` makes of a read of a file that it has seen in this epoch. Between the events of t, so that the epoch stays. */
+static bool follows_quickly(struct rs_guard_log *t, struct rs_call *c)
+{
+	const struct rs_guard_fd *f = c->arg[0] < RS_GUARD_FDS ? &rs_guard_reads->fd[c->arg[0]] : NULL;
+	if (!f || f->epoch != rs_guard_reads->epoch || !f->file || (f->changes && keeps_data(t, c)) || (int64_t)c->arg[3] < 0 || (int64_t)(c->arg[2] | (c->arg[2] + c->arg[3])) < 0) {
+		rs_guard_end_quickly(t);
+		return false;
+	}
+	c->guard_file = f->file;
+	c->guard_offset = c->arg[3];
+	c->guard_class = RS_GUARD_REVOCABLE;
+	rs_guard_read_to(f->file, c->arg[3] + c->arg[2]);
+	return true;
+}
 
 bool rs_guard_sys_quick(struct rs_call *c)
 {
@@ -774,14 +793,19 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	}
 	if (!rs_guard_begin_quickly(t))
 		return false;
+	if (quick & FOLLOWED && !follows_quickly(t, c))
+		return false;
 	__atomic_store_n(&t->inner, RS_GUARD_AT_CALL, __ATOMIC_RELEASE);
 	t->sp = (uintptr_t)c + RS_CALL_FRAME;
 	c->start = 1;
 	c->guard_check = rs_guard_check(c);
-	c->guard_room = c->guard_file = 0;
-	c->guard_offset = rs_guard_rows[c->number].order & RS_GUARD_GIVES ? (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket_shared(wakes) : 0;
+	c->guard_room = 0;
+	if (!(quick & FOLLOWED)) {
+		c->guard_file = 0;
+		c->guard_offset = rs_guard_rows[c->number].order & RS_GUARD_GIVES ? (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket_shared(wakes) : 0;
+		c->guard_class = RS_GUARD_RECORDABLE;
+	}
 	c->guard_again = 0;
-	c->guard_class = RS_GUARD_RECORDABLE;
 	c->guard_state = RS_GUARD_CALL_NOTED;
 	if (quick & MAY_WAIT) {
 		rs_guard_try_wait(t, false);
@@ -797,14 +821,20 @@ static inline void note_quick(struct rs_guard_log *t, const struct rs_call *c, u
 	uint64_t *to = (uint64_t *)(t->bytes + t->bytes_at);
 	struct noted *e = (struct noted *)(to + 1);
 	struct piece *p = (struct piece *)(e + 1);
-	uint8_t order;
 	*to = (uint64_t)c->result;
 	e->check = c->guard_check;
 	e->data = quick & READS_BYTES ? rs_guard_data_of(c, c->result) : 0;
-	e->offset = order_of(c, RS_GUARD_RECORDABLE, &order);
-	e->file = 0;
-	e->class = RS_GUARD_RECORDABLE;
-	e->order = order;
+	e->file = c->guard_file;
+	e->class = c->guard_class;
+	e->order = 0;
+	if (quick & FOLLOWED) {
+		e->offset = c->guard_offset;
+		rs_guard_hash_piece(&e->data, (const void *)c->arg[1], (size_t)c->result);
+		if ((uint64_t)c->result < c->arg[2])
+			rs_guard_read_to(e->file, UINT64_MAX); /* the file's end was seen */
+	} else {
+		e->offset = order_of(c, RS_GUARD_RECORDABLE, &e->order);
+	}
 	e->pieces = n != 0;
 	if (n) {
 		*p = (struct piece){from, n};
@@ -820,7 +850,9 @@ bool rs_guard_sys_quick_over(struct rs_call *c)
 	unsigned quick = quick_of(c);
 	const long *a = (const long *)c->arg;
 	uint64_t n = 0, from = (uint64_t)a[1];
-	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != RS_GUARD_RECORDABLE || c->result == -EINTR || t->at >= t->quick || !fits_quick(quick, c))
+	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != (quick & FOLLOWED ? RS_GUARD_REVOCABLE : RS_GUARD_RECORDABLE) || c->result == -EINTR || t->at >= t->quick || !fits_quick(quick, c))
+		return false;
+	if (quick & FOLLOWED && c->result < 0)
 		return false;
 	if (c->result > 0 && quick & (WRITES_BYTES | WRITES_EVENTS))
 		n = quick & WRITES_EVENTS ? (uint64_t)c->result * sizeof(struct epoll_event) : c->result < a[2] ? (uint64_t)c->result : (uint64_t)a[2];
@@ -849,7 +881,7 @@ static void quick_begin(void)
 		const struct rs_guard_row *r = &rs_guard_rows[i];
 		const struct rs_call c = {.number = i};
 		bool gives = r->order & RS_GUARD_GIVES, files = r->rules || r->order & RS_GUARD_NOT_FILES;
-		if (quick_calls[i] && (r->class != RS_GUARD_RECORDABLE || (files && !(quick_calls[i] & OTHERS)) || may_wait(&c, RS_GUARD_RECORDABLE) != !!(quick_calls[i] & MAY_WAIT) || (gives && quick_calls[i] & MAY_WAIT)))
+		if (quick_calls[i] && (r->class != RS_GUARD_RECORDABLE || (files && !(quick_calls[i] & (OTHERS | FOLLOWED))) || may_wait(&c, RS_GUARD_RECORDABLE) != !!(quick_calls[i] & MAY_WAIT) || (gives && quick_calls[i] & MAY_WAIT)))
 			return;
 	}
 	rs_guard_ticket(WAKES); /* so that there is the object; the first epoch counts anew */
