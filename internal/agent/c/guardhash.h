@@ -1,6 +1,7 @@
-/* guardhash.h: what a system call's arguments and data are compared by (guardsys.c). */
+/* guardhash.h: what a system call's arguments and data are compared by (guardsys.c, guardsysquick.c). */
 #ifndef RS_GUARDHASH_H
 #define RS_GUARDHASH_H
+#include "called.h"
 #include "guardsys.h"
 #include "zz_guardclass.h"
 

@@ -11,8 +11,8 @@
 #include "called.h"
 #include "guardhash.h"
 #include "guardkept.h"
+#include "guardnote.h"
 #include "guardpage.h"
-#include "guardquick.h"
 #include "guardread.h"
 #include "guardsignal.h"
 #include "guardstack.h"
@@ -24,30 +24,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
-#include <poll.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
-#include <sys/uio.h>
 
 enum { RSEQ = 334 };
-/* What is recorded of a file that changes: reads of so many bytes, while the thread's log has so many. Often overwritten are small pieces; for the rest the epoch ends, as for what is read the first time. */
-enum { RECORDED = 64 << 10, RECORDED_LOG = 1 << 20 };
 enum { ENDS = 4 }; /* for one call: others may read again meanwhile what it is to overwrite */
 static struct sys { struct rs_guard_sys_verdict stats; } *sys;
-
-/* What is in the log of a call, before the pieces of memory that it wrote. */
-struct noted {
-	uint64_t check;            /* hash of the arguments */
-	uint64_t data;             /* of what the call read from memory, or what it read from a file */
-	uint64_t offset;           /* REVOCABLE; or a ticket (of_map); or by order: a ticket, and in the upper half how many there were afterwards */
-	uint16_t file;             /* 0: none */
-	uint8_t class;
-	uint8_t order;             /* RS_GUARD_GIVES, RS_GUARD_TAKES */
-	uint32_t pieces;
-};
-struct piece { uint64_t at, bytes; }; /* and the bytes, padded to eight */
 
 /* --- classes ------------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -74,8 +56,7 @@ static unsigned class_of(const struct rs_call *c)
 	return row->class;
 }
 
-/* Does nothing until it is over, and may wait for others. */
-static bool may_wait(const struct rs_call *c, unsigned class)
+bool rs_guard_may_wait(const struct rs_call *c, unsigned class)
 {
 	switch (c->number) {
 	case SYS_read:
@@ -112,9 +93,6 @@ static bool may_wait(const struct rs_call *c, unsigned class)
 
 static bool at_offset(const struct rs_call *c) { return c->number == SYS_pread64 || c->number == SYS_preadv || c->number == SYS_preadv2; }
 
-/* What is read of a file that changes is kept, if that is not much. */
-static bool keeps_data(const struct rs_guard_log *t, const struct rs_call *c) { return c->arg[2] <= RECORDED && t->bytes_at < RECORDED_LOG; }
-
 /* Reads whose offset cannot be told are recorded. */
 static unsigned reading(const struct rs_guard_log *t, struct rs_call *c)
 {
@@ -122,7 +100,7 @@ static unsigned reading(const struct rs_guard_log *t, struct rs_call *c)
 	const bool one = c->number == SYS_read || c->number == SYS_pread64;
 	const struct rs_guard_fd *f = rs_guard_fd_of(fd);
 	c->guard_offset = 0;
-	if (one && f && f->changes && keeps_data(t, c))
+	if (one && f && f->changes && rs_guard_keeps_data(t, c))
 		return RS_GUARD_RECORDABLE;
 	c->guard_file = rs_guard_file_of(fd);
 	long at = at_offset(c) ? (long)c->arg[3] : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
@@ -150,23 +128,22 @@ static bool of_map(unsigned number) { return number == SYS_mmap || number == SYS
 
 /* What one thread gives another takes: what is written, a signal, a descriptor's end. Their order is an object of calls, too: who gives takes a ticket before it does, who takes notes behind it how many there were, and in a re-execution
  * comes behind as many. Nothing is locked, and those who take do not wait for each other. One order for all: which descriptors belong together is not known here, nor what another process answers to whom. */
-enum { WAKES = RS_GUARD_SIGNALS_ORDER }; /* handlers have a ticket of it, too (guardsignal.c) */
 
 /* With a ticket. A call in which the epoch may end must have none: it would be in no log. */
 static bool gives(const struct rs_call *c, unsigned class)
 {
 	unsigned order = rs_guard_rows[c->number].order;
-	if (!(order & RS_GUARD_GIVES) || (class != RS_GUARD_RECORDABLE && class != RS_GUARD_DEFERRABLE) || may_wait(c, class))
+	if (!(order & RS_GUARD_GIVES) || (class != RS_GUARD_RECORDABLE && class != RS_GUARD_DEFERRABLE) || rs_guard_may_wait(c, class))
 		return false;
 	const struct rs_guard_fd *f = order & RS_GUARD_NOT_FILES ? rs_guard_fd_of((int32_t)c->arg[0]) : NULL;
 	return !f || f->kind == RS_GUARD_FD_OTHER;
 }
 
-static struct rs_guard_object *wakes; /* WAKES; NULL: no call is quick */
+struct rs_guard_object *rs_guard_wakes;
 
-static uint32_t tickets_of_wakes(void) { return wakes ? __atomic_load_n(&wakes->ticket, __ATOMIC_ACQUIRE) : rs_guard_tickets(WAKES); }
+static uint32_t tickets_of_wakes(void) { return rs_guard_wakes ? __atomic_load_n(&rs_guard_wakes->ticket, __ATOMIC_ACQUIRE) : rs_guard_tickets(RS_GUARD_WAKES); }
 
-static uint64_t order_of(const struct rs_call *c, uint8_t class, uint8_t *order)
+uint64_t rs_guard_order_of(const struct rs_call *c, uint8_t class, uint8_t *order)
 {
 	unsigned has = class == RS_GUARD_RECORDABLE || class == RS_GUARD_DEFERRABLE ? rs_guard_rows[c->number].order : 0;
 	/* Before which the epoch ended: so did all that it is to be seen of. */
@@ -176,20 +153,20 @@ static uint64_t order_of(const struct rs_call *c, uint8_t class, uint8_t *order)
 }
 
 /* REPLAY. False: its turn does not come. */
-static bool in_order(struct rs_guard_log *t, const struct noted *e)
+static bool in_order(struct rs_guard_log *t, const struct rs_guard_noted *e)
 {
 	uint32_t ticket = (uint32_t)e->offset;
 	if (e->order & RS_GUARD_GIVES) {
-		if (!rs_guard_turn(t, WAKES, ticket))
+		if (!rs_guard_turn(t, RS_GUARD_WAKES, ticket))
 			return false;
-		RS_GUARD_GIVES(WAKES, false);
-		rs_guard_next_turn(WAKES, ticket);
+		RS_GUARD_GIVES(RS_GUARD_WAKES, false);
+		rs_guard_next_turn(RS_GUARD_WAKES, ticket);
 	}
 	if (!(e->order & RS_GUARD_TAKES))
 		return true;
-	if (!rs_guard_behind(t, WAKES, (uint32_t)(e->offset >> 32)))
+	if (!rs_guard_behind(t, RS_GUARD_WAKES, (uint32_t)(e->offset >> 32)))
 		return false;
-	RS_GUARD_TAKES(WAKES, false);
+	RS_GUARD_TAKES(RS_GUARD_WAKES, false);
 	return true;
 }
 
@@ -211,7 +188,7 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 		return between_epochs(c);
 	if (rs_guard_kept_matters(c) && rs_guard_kept_has((int32_t)c->arg[0]))
 		return end_first(t, c, ends);
-	rs_guard_call_begin(t, (uint16_t)c->number, may_wait(c, class));
+	rs_guard_call_begin(t, (uint16_t)c->number, rs_guard_may_wait(c, class));
 	if (!t->inner)
 		return -1;
 	struct stat st;
@@ -228,7 +205,7 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 	if (class == RS_GUARD_REVOCABLE)
 		class = reading(t, c);
 	else if (gives(c, class))
-		c->guard_offset = (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket(WAKES);
+		c->guard_offset = (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket(RS_GUARD_WAKES);
 	else
 		c->guard_offset = 0;
 	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS) && (c->guard_file = rs_guard_file_of((int32_t)c->arg[4])))
@@ -250,7 +227,7 @@ static void measure(void *arg, const void *p, size_t n)
 {
 	struct room *r = arg;
 	(void)p;
-	r->bytes += sizeof(struct piece) + ((n + 7) & ~7ul);
+	r->bytes += sizeof(struct rs_guard_piece) + ((n + 7) & ~7ul);
 	r->pieces++;
 }
 
@@ -258,12 +235,12 @@ static void take_piece(void *arg, const void *p, size_t n)
 {
 	struct room *r = arg;
 	uint64_t padded = (n + 7) & ~7ul;
-	if (!r->pieces || sizeof(struct piece) + padded > r->bytes)
+	if (!r->pieces || sizeof(struct rs_guard_piece) + padded > r->bytes)
 		return; /* what it points to changed under us */
-	*(struct piece *)r->to = (struct piece){(uintptr_t)p, n};
-	rs_os_copy(r->to + sizeof(struct piece), p, n);
-	r->to += sizeof(struct piece) + padded;
-	r->bytes -= sizeof(struct piece) + padded;
+	*(struct rs_guard_piece *)r->to = (struct rs_guard_piece){(uintptr_t)p, n};
+	rs_os_copy(r->to + sizeof(struct rs_guard_piece), p, n);
+	r->to += sizeof(struct rs_guard_piece) + padded;
+	r->bytes -= sizeof(struct rs_guard_piece) + padded;
 	r->pieces--;
 }
 
@@ -273,7 +250,7 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 		return;
 	const long *a = (const long *)c->arg;
 	unsigned n = (unsigned)c->number;
-	struct noted e = {.check = c->guard_check, .offset = c->guard_offset, .file = c->guard_file, .class = c->guard_class};
+	struct rs_guard_noted e = {.check = c->guard_check, .offset = c->guard_offset, .file = c->guard_file, .class = c->guard_class};
 	if (e.class == RS_GUARD_REVOCABLE) {
 		/* Others may have moved the offset in between. */
 		bool sure = c->result >= 0 && (at_offset(c) || RS_SYS3(SYS_lseek, (int32_t)a[0], 0, SEEK_CUR) == (long)e.offset + c->result);
@@ -291,7 +268,7 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 	struct room r = {0};
 	if (e.class == RS_GUARD_RECORDABLE || e.class == RS_GUARD_DEFERRABLE) {
 		e.data = rs_guard_data_of(c, c->result);
-		e.offset = order_of(c, e.class, &e.order);
+		e.offset = rs_guard_order_of(c, e.class, &e.order);
 		rs_kernel_pieces(n, a, c->result, c->guard_room, measure, &r);
 	}
 	e.pieces = r.pieces;
@@ -304,8 +281,8 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 	if (r.pieces) {
 		struct room left = r;
 		rs_kernel_pieces(n, a, c->result, c->guard_room, take_piece, &left);
-		for (; left.pieces; left.pieces--, left.to += sizeof(struct piece)) /* never, but for races on what it points to */
-			*(struct piece *)left.to = (struct piece){0, 0};
+		for (; left.pieces; left.pieces--, left.to += sizeof(struct rs_guard_piece)) /* never, but for races on what it points to */
+			*(struct rs_guard_piece *)left.to = (struct rs_guard_piece){0, 0};
 	}
 }
 
@@ -326,11 +303,11 @@ static void closed(const struct rs_call *c)
 
 static void wrote(void *arg, const void *p, size_t n) { rs_guard_watch_wrote(arg, p, n); }
 
-static bool give(const struct rs_call *c, const struct noted *e, uint32_t bytes)
+static bool give(const struct rs_call *c, const struct rs_guard_noted *e, uint32_t bytes)
 {
 	const char *p = (const char *)(e + 1), *end = (const char *)e + bytes;
 	for (uint32_t i = 0; i < e->pieces; i++) {
-		const struct piece *m = (const struct piece *)p;
+		const struct rs_guard_piece *m = (const struct rs_guard_piece *)p;
 		if ((size_t)(end - p) < sizeof *m || m->bytes > (size_t)(end - p) - sizeof *m)
 			return false;
 		rs_guard_watch_put(c, (void *)m->at, p + sizeof *m, m->bytes);
@@ -346,7 +323,7 @@ static long on_file(const struct rs_guard_file *f, uint64_t number, uint64_t a, 
 }
 
 /* A read of the recording once more. How much came. */
-static long get_again(const struct rs_call *c, const struct noted *e, long result)
+static long get_again(const struct rs_call *c, const struct rs_guard_noted *e, long result)
 {
 	const uint64_t *a = c->arg;
 	const struct rs_guard_file *f = &rs_guard_reads->file[e->file];
@@ -365,7 +342,7 @@ static long get_again(const struct rs_call *c, const struct noted *e, long resul
 }
 
 /* True: it gave the same. */
-static bool read_again(const struct rs_call *c, const struct noted *e, long result, long *got, uint64_t *hash)
+static bool read_again(const struct rs_call *c, const struct rs_guard_noted *e, long result, long *got, uint64_t *hash)
 {
 	const long *a = (const long *)c->arg;
 	bool one = c->number == SYS_read || c->number == SYS_pread64;
@@ -383,7 +360,7 @@ static bool read_again(const struct rs_call *c, const struct noted *e, long resu
 }
 
 /* Private mappings are where they were. */
-static void same_place(struct rs_call *c, const struct noted *e, long result)
+static void same_place(struct rs_call *c, const struct rs_guard_noted *e, long result)
 {
 	if (result < 0 && result > -4096)
 		return;
@@ -418,7 +395,7 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 	uint64_t hash;
 	if (c->number < RS_GUARD_NUMBERS && rs_guard_rows[c->number].class == RS_GUARD_LOOSE)
 		return 1;
-	const struct noted *e = rs_guard_call_take(t, (uint16_t)c->number, &result, &bytes);
+	const struct rs_guard_noted *e = rs_guard_call_take(t, (uint16_t)c->number, &result, &bytes);
 	if (!e) {
 		rs_guard_replay_end(t, (uint16_t)c->number);
 		return -1;
@@ -475,7 +452,7 @@ static bool waits_for_futex(const struct rs_call *c)
 	return c->number == SYS_futex ? op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET || op == FUTEX_LOCK_PI || op == 13 /* FUTEX_LOCK_PI2 */ : c->number == 449 /* futex_waitv */ || c->number == 455 /* futex_wait */;
 }
 
-/* A re-execution's wait for a word. Who wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
+/* A re-execution's wait for a word. Who rs_guard_wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
  * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait. */
 static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 {
@@ -635,15 +612,6 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 	}
 }
 
-/* The frame stays below the program's stack pointer, where a recording and its re-execution must leave the same. */
-static void leave_frame(struct rs_call *c)
-{
-	c->start = c->see = c->ticks = c->spare = c->moved = c->guard_check = c->guard_offset = 0;
-	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
-	c->guard_again = c->left = 0;
-	rs_os_clear(&c->left_now, sizeof c->left_now + sizeof c->lent);
-}
-
 /* What came while the call was made: before it returns. */
 void rs_guard_sys_signals(const struct rs_call *c, uintptr_t sp)
 {
@@ -660,7 +628,7 @@ long rs_guard_sys_before(struct rs_call *c)
 	const uintptr_t sp = (uintptr_t)c + RS_CALL_FRAME;
 	long made = rs_guard_sys_begun(c, sp);
 	if (!made) {
-		leave_frame(c);
+		rs_guard_leave_frame(c);
 		rs_guard_sys_signals(c, sp);
 	}
 	return made;
@@ -742,151 +710,12 @@ void rs_guard_sys_ended(struct rs_call *c, uintptr_t sp)
 {
 	bool seen = c->guard_state != RS_GUARD_CALL_UNSEEN && c->guard_state != RS_GUARD_CALL_WAIT;
 	over(c);
-	leave_frame(c);
+	rs_guard_leave_frame(c);
 	if (seen)
 		rs_guard_sys_signals(c, sp);
 }
 
 void rs_guard_sys_after(struct rs_call *c) { rs_guard_sys_ended(c, (uintptr_t)c + RS_CALL_FRAME); }
-
-/* --- quick calls ------------------------------------------------------------------------------------------------------------------------------------------ */
-
-/* Calls of which all is said here: recordable, of at most one piece of memory. What record, over and write_down do with them, without what is for others: most of what a call costs is code and tables that are in no cache, behind a kernel that has
- * used them. OTHERS: descriptor arg 0 is known to be no file that is followed. NAMELESS: arg 4 is NULL. POLLS: arg 1 is 1. WRITES, EVENTS: to arg 1, bytes or events as the result says. READS: likewise, from there. FOLLOWED: arg 0 is a file that is followed, and was read in this epoch before; arg 3 the offset (revocable, and its data is hashed). */
-enum { QUICK_CALLS = 256 };
-enum { IS_QUICK = 1, OTHERS = 2, NAMELESS = 4, MAY_WAIT = 8, WRITES_BYTES = 16, WRITES_EVENTS = 32, READS_BYTES = 64, POLLS_ONE = 128, FOLLOWED = 256 };
-static const uint16_t quick_calls[QUICK_CALLS] = {
-	[SYS_pread64] = IS_QUICK | FOLLOWED,
-	[SYS_read] = IS_QUICK | OTHERS | MAY_WAIT | WRITES_BYTES, [SYS_recvfrom] = IS_QUICK | NAMELESS | MAY_WAIT | WRITES_BYTES, [SYS_epoll_wait] = IS_QUICK | MAY_WAIT | WRITES_EVENTS, [SYS_poll] = IS_QUICK | MAY_WAIT | POLLS_ONE,
-	[SYS_write] = IS_QUICK | OTHERS | READS_BYTES, [SYS_sendto] = IS_QUICK | READS_BYTES, [SYS_sendmsg] = IS_QUICK, [SYS_getppid] = IS_QUICK,
-};
-
-static inline unsigned quick_of(const struct rs_call *c) { return c->number < QUICK_CALLS && wakes ? quick_calls[c->number] : 0; }
-
-static inline bool fits_quick(unsigned quick, const struct rs_call *c) { return !(quick & NAMELESS && c->arg[4]) && !(quick & POLLS_ONE && (c->arg[1] != 1 || !c->arg[0])); }
-
-/* What `record` makes of a read of a file that it has seen in this epoch. Between the events of t, so that the epoch stays. */
-static bool follows_quickly(struct rs_guard_log *t, struct rs_call *c)
-{
-	const struct rs_guard_fd *f = c->arg[0] < RS_GUARD_FDS ? &rs_guard_reads->fd[c->arg[0]] : NULL;
-	if (!f || f->epoch != rs_guard_reads->epoch || !f->file || (f->changes && keeps_data(t, c)) || (int64_t)c->arg[3] < 0 || (int64_t)(c->arg[2] | (c->arg[2] + c->arg[3])) < 0) {
-		rs_guard_end_quickly(t);
-		return false;
-	}
-	c->guard_file = f->file;
-	c->guard_offset = c->arg[3];
-	c->guard_class = RS_GUARD_REVOCABLE;
-	rs_guard_read_to(f->file, c->arg[3] + c->arg[2]);
-	return true;
-}
-
-bool rs_guard_sys_quick(struct rs_call *c)
-{
-	struct rs_guard_log *t = rs_guard_mine;
-	unsigned quick = quick_of(c);
-	if (!quick || !t || t->outside || c->see || t->bytes_at >= RS_GUARD_NEARLY_BYTES || !fits_quick(quick, c))
-		return false;
-	if (quick & OTHERS) {
-		const struct rs_guard_fd *f = c->arg[0] < RS_GUARD_FDS ? &rs_guard_reads->fd[c->arg[0]] : NULL;
-		if (!f || f->epoch != rs_guard_reads->epoch || f->kind != RS_GUARD_FD_OTHER)
-			return false;
-	}
-	if (!rs_guard_begin_quickly(t))
-		return false;
-	if (quick & FOLLOWED && !follows_quickly(t, c))
-		return false;
-	__atomic_store_n(&t->inner, RS_GUARD_AT_CALL, __ATOMIC_RELEASE);
-	t->sp = (uintptr_t)c + RS_CALL_FRAME;
-	c->start = 1;
-	c->guard_check = rs_guard_check(c);
-	c->guard_room = 0;
-	if (!(quick & FOLLOWED)) {
-		c->guard_file = 0;
-		c->guard_offset = rs_guard_rows[c->number].order & RS_GUARD_GIVES ? (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket_shared(wakes) : 0;
-		c->guard_class = RS_GUARD_RECORDABLE;
-	}
-	c->guard_again = 0;
-	c->guard_state = RS_GUARD_CALL_NOTED;
-	if (quick & MAY_WAIT) {
-		rs_guard_try_wait(t, false);
-		t->pending = RS_GUARD_WHAT(c->number, RS_GUARD_CALL);
-		__atomic_store_n(&t->state, RS_GUARD_IN_CALL, __ATOMIC_RELEASE);
-	}
-	return true;
-}
-
-/* from, n: the piece; bytes: of the note. */
-static inline void note_quick(struct rs_guard_log *t, const struct rs_call *c, unsigned quick, uint64_t from, uint64_t n, uint32_t bytes)
-{
-	uint64_t *to = (uint64_t *)(t->bytes + t->bytes_at);
-	struct noted *e = (struct noted *)(to + 1);
-	struct piece *p = (struct piece *)(e + 1);
-	*to = (uint64_t)c->result;
-	e->check = c->guard_check;
-	e->data = quick & READS_BYTES ? rs_guard_data_of(c, c->result) : 0;
-	e->file = c->guard_file;
-	e->class = c->guard_class;
-	e->order = 0;
-	if (quick & FOLLOWED) {
-		e->offset = c->guard_offset;
-		rs_guard_hash_piece(&e->data, (const void *)c->arg[1], (size_t)c->result);
-		if ((uint64_t)c->result < c->arg[2])
-			rs_guard_read_to(e->file, UINT64_MAX); /* the file's end was seen */
-	} else {
-		e->offset = order_of(c, RS_GUARD_RECORDABLE, &e->order);
-	}
-	e->pieces = n != 0;
-	if (n) {
-		*p = (struct piece){from, n};
-		rs_os_copy(p + 1, (const void *)from, n);
-	}
-	t->bytes_at += 8 + bytes;
-	rs_guard_append_quickly(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL), bytes, 0);
-}
-
-bool rs_guard_sys_quick_over(struct rs_call *c)
-{
-	struct rs_guard_log *t = rs_guard_mine;
-	unsigned quick = quick_of(c);
-	const long *a = (const long *)c->arg;
-	uint64_t n = 0, from = (uint64_t)a[1];
-	if (!quick || !t || c->guard_state != RS_GUARD_CALL_NOTED || c->guard_class != (quick & FOLLOWED ? RS_GUARD_REVOCABLE : RS_GUARD_RECORDABLE) || c->result == -EINTR || t->at >= t->quick || !fits_quick(quick, c))
-		return false;
-	if (quick & FOLLOWED && c->result < 0)
-		return false;
-	if (c->result > 0 && quick & (WRITES_BYTES | WRITES_EVENTS))
-		n = quick & WRITES_EVENTS ? (uint64_t)c->result * sizeof(struct epoll_event) : c->result < a[2] ? (uint64_t)c->result : (uint64_t)a[2];
-	if (c->result >= 0 && quick & POLLS_ONE)
-		from = (uint64_t)a[0] + offsetof(struct pollfd, revents), n = sizeof(short);
-	uint32_t bytes = (uint32_t)(sizeof(struct noted) + (n ? sizeof(struct piece) + ((n + 7) & ~7ul) : 0));
-	bool lost = rs_guard_is_lost(rs_guard_world());
-	if (!lost && (n > RS_GUARD_BYTES || t->bytes_at + 8 + bytes > t->bytes_ready))
-		return false;
-	bool waited = rs_guard_call_over(t);
-	if (RS_LIKELY(!lost))
-		note_quick(t, c, quick, from, n, bytes);
-	if (waited)
-		rs_guard_try_wait(t, true);
-	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
-	leave_frame(c);
-	if (RS_UNLIKELY(t->signals))
-		rs_guard_sys_signals(c, (uintptr_t)c + RS_CALL_FRAME);
-	return true;
-}
-
-/* The tables say the same of them. */
-static void quick_begin(void)
-{
-	for (unsigned i = 0; i < QUICK_CALLS; i++) {
-		const struct rs_guard_row *r = &rs_guard_rows[i];
-		const struct rs_call c = {.number = i};
-		bool gives = r->order & RS_GUARD_GIVES, files = r->rules || r->order & RS_GUARD_NOT_FILES;
-		if (quick_calls[i] && (r->class != RS_GUARD_RECORDABLE || (files && !(quick_calls[i] & (OTHERS | FOLLOWED))) || may_wait(&c, RS_GUARD_RECORDABLE) != !!(quick_calls[i] & MAY_WAIT) || (gives && quick_calls[i] & MAY_WAIT)))
-			return;
-	}
-	rs_guard_ticket(WAKES); /* so that there is the object; the first epoch counts anew */
-	wakes = rs_guard_object(WAKES);
-}
 
 /* --- begin ----------------------------------------------------------------------------------------------------------------------------------------------------- */
 
@@ -942,7 +771,7 @@ long rs_guard_sys_begin(void)
 	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)
 		rs_call_class[pass[i]] = RS_CALL_PASS;
 	sys = s;
-	quick_begin();
+	rs_guard_sys_quick_begin();
 	rs_hook_on = 1;
 	return 0;
 }
