@@ -6,13 +6,11 @@
  * Where there are no breakpoints of the processor's (guardbreak.h) the handler counts, and the coordinator sets the one behind what is not stepped. The write of a return address is then the call that made it, with that stack pointer: told when the call has been
  * made. */
 #include "guardstep.h"
-#include "decode.h"
 #include "guardbreak.h"
 #include "guarddebug.h"
 #include "guardlog.h"
 #include "guardsys.h"
 #include "guardwatch.h"
-#include "patch.h"
 #include "pointer.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +28,8 @@ enum { MAGIC = 0x72735753, DATA_AT = 24, TYPE_AT = 32, TYPE_BREAKPOINT = 5 };
 #define TRAP_TRACE 2
 #endif
 
-/* call: that writes there; 0: not known. set: in software it has a breakpoint. */
-struct anchor { uint64_t address, call, count, now, others; uint32_t type, hot, met; int32_t fd; bool set; };
+/* call: that writes there; 0: not known. set: in software it has a breakpoint; begins: at `begin`, not at `call`. */
+struct anchor { uint64_t address, call, begin, count, now, others; uint32_t type, hot, met; int32_t fd; bool set, begins; };
 
 static struct stepping {
 	uint32_t phase, armed;     /* of the next re-execution; of this one */
@@ -63,11 +61,7 @@ static struct stepping {
 	struct rs_guard_step step[RS_GUARD_STEPS];
 } *stepping;
 bool (*rs_guard_stepped)(void);
-extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
-
-static bool ours(uint64_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
-
-static bool read_memory(uint64_t at, void *to, size_t n)
+bool rs_guard_step_read(uint64_t at, void *to, size_t n)
 {
 	struct iovec local = {to, n}, remote = {(void *)at, n};
 	if (RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) != (long)n)
@@ -101,106 +95,6 @@ static void close_back(struct stepping *s)
 	s->back = -1;
 }
 
-static bool calls(const struct rs_instruction *in) { return in->map == 0 && (in->op == 0xe8 || (in->op == 0xff && (in->reg & 7) == 2)); }
-
-bool rs_guard_step_behind_call(uint64_t to)
-{
-	enum { SHORTEST = 2, LONGEST = 7 };
-	uint8_t code[LONGEST];
-	struct rs_instruction in;
-	if (to < LONGEST || !read_memory(to - LONGEST, code, sizeof code))
-		return false;
-	for (unsigned n = SHORTEST; n <= LONGEST; n++)
-		if (rs_decode(&in, code + LONGEST - n, n) && in.length == n && calls(&in))
-			return true;
-	return false;
-}
-
-/* The call that ends there, found from where an instruction of the function begins, one by one. What patches have changed is not what it was. */
-static uint64_t call_from_beginning(struct rs_thread *t, uint64_t to)
-{
-	enum { FAR = 64 << 10, LONGEST = 15 };
-	uint8_t code[512];
-	uint64_t at = t ? rs_walk_beginning(t, to - 1) : 0, from = 0, n = 0;
-	if (!at || to - at > FAR)
-		return 0;
-	while (at < to) {
-		struct rs_instruction in;
-		if (!n || (at - from + LONGEST > n && from + n < to)) {
-			from = at;
-			n = to - at < sizeof code ? to - at : sizeof code;
-			if (!read_memory(from, code, n))
-				return 0;
-		}
-		if (!rs_decode(&in, code + (at - from), n - (at - from)))
-			return 0;
-		uint64_t leads = in.map == 0 && in.op == 0xe9 ? rs_decode_target(&in, at) : 0;
-		if (leads && rs_patch_pc(leads) != leads)
-			return 0;
-		if (at + in.length == to)
-			return calls(&in) ? at : 0;
-		at += in.length;
-	}
-	return 0;
-}
-
-/* Where certainly a call begins that returns there; 0: that is not known. guess: it may be no return address at all. */
-static uint64_t call_before(struct rs_thread *t, uint64_t to, bool guess)
-{
-	enum { SHORTEST = 2, LONGEST = 9 };
-	uint8_t code[LONGEST];
-	struct rs_instruction in;
-	uint64_t is = 0;
-	unsigned ways = 0;
-	if (to < LONGEST || !read_memory(to - LONGEST, code, sizeof code))
-		return 0;
-	for (unsigned n = SHORTEST; n <= LONGEST; n++)
-		if (rs_decode(&in, code + LONGEST - n, n) && in.length == n && calls(&in)) {
-			is = to - n;
-			ways++;
-		}
-	return ways == 1 && !guess ? is : ways ? call_from_beginning(t, to) : 0;
-}
-
-/* Words of the stack from `at` up, a piece at a time. */
-struct words { uint64_t from, n, word[512]; };
-
-static bool word_at(struct words *w, uint64_t at, uint64_t *word)
-{
-	if (w->n == 0 || at - w->from >= 8 * w->n) {
-		struct iovec local = {w->word, sizeof w->word}, remote = {(void *)at, sizeof w->word};
-		long r = RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0);
-		w->from = at;
-		w->n = r < 8 ? 0 : (uint64_t)r / 8;
-		if (!w->n)
-			return false;
-	}
-	*word = w->word[(at - w->from) / 8];
-	return true;
-}
-
-unsigned rs_guard_step_words(struct rs_thread *t, uint64_t rsp, const uint64_t *pcs, unsigned n, struct rs_guard_step_word *word)
-{
-	enum { FAR = 256 << 10, NEAR = 4 << 10 };
-	struct words w;
-	w.n = 0;
-	uint64_t at = rsp & -8ull, hi = at + FAR, is = 0;
-	unsigned found = 0;
-	word[found++] = (struct rs_guard_step_word){at - 8, read_memory(at - 8, &is, sizeof is) ? call_before(t, is, true) : 0};
-	for (unsigned i = 1; i < n && found < RS_GUARD_STEP_WORDS; i++) {
-		while (at < hi && word_at(&w, at, &is) && is != pcs[i])
-			at += 8;
-		if (at >= hi || is != pcs[i])
-			break;
-		word[found++] = (struct rs_guard_step_word){at, call_before(t, is, false)};
-		at += 8;
-	}
-	for (uint64_t end = at + NEAR; n < 2 && found < RS_GUARD_STEP_WORDS && at < end && word_at(&w, at, &is); at += 8)
-		if (rs_guard_step_behind_call(is))
-			word[found++] = (struct rs_guard_step_word){at, call_before(t, is, true)};
-	return found;
-}
-
 static void find_words(struct stepping *s, struct rs_thread *t, const greg_t *g)
 {
 	uint64_t pcs[RS_GUARD_STEP_WORDS];
@@ -228,7 +122,7 @@ static bool choose(struct stepping *s)
 	else
 		s->used--; /* to know which call through it is the last */
 	while (s->anchors < ANCHORS && s->used < s->words)
-		s->anchor[s->anchors++] = (struct anchor){.address = s->word[s->used].at, .call = s->word[s->used].call, .type = WRITE}, s->used++;
+		s->anchor[s->anchors++] = (struct anchor){.address = s->word[s->used].at, .call = s->word[s->used].call, .begin = s->word[s->used].begin, .type = WRITE}, s->used++;
 	s->tries = 0;
 	return true;
 }
@@ -312,7 +206,7 @@ static bool called(const struct rs_guard_step *k, uint64_t to)
 	struct rs_instruction in;
 	uint8_t code[15];
 	uint64_t pc = k->gregs[REG_RIP];
-	return k->what == RS_GUARD_STEP_ONE && to > pc && to - pc <= sizeof code && read_memory(pc, code, to - pc) && rs_decode(&in, code, to - pc) && in.length == to - pc && calls(&in);
+	return k->what == RS_GUARD_STEP_ONE && to > pc && to - pc <= sizeof code && rs_guard_step_read(pc, code, to - pc) && rs_decode(&in, code, to - pc) && in.length == to - pc && rs_guard_step_calls(&in);
 }
 
 /* The agent's first instruction is about to run: where the program goes on behind it, and its stack pointer there. 0: not known. */
@@ -322,7 +216,7 @@ static uint64_t way_out(const struct stepping *s, const greg_t *g, uint64_t *rsp
 	*rsp = (uint64_t)g[REG_RSP] + (next ? 0 : 8);
 	if (next)
 		return s->soft ? rs_hook_exit() : next; /* next lies in a trampoline, which may show the same memory as others */
-	if (!read_memory((uint64_t)g[REG_RSP], &to, sizeof to))
+	if (!rs_guard_step_read((uint64_t)g[REG_RSP], &to, sizeof to))
 		return 0;
 	/* A call that was seen pushed it; ld.so may have run since. */
 	for (uint32_t i = 1; i <= s->n && i <= RS_GUARD_STEPS; i++) {
@@ -399,7 +293,7 @@ static void look_at_call(struct stepping *s, const greg_t *g)
 	if (s->n < 2 || s->step[(s->n - 2) % RS_GUARD_STEPS].gregs[REG_RSP] != rsp + 8)
 		return;
 	for (uint32_t i = 0; i < s->words && !s->call_back; i++)
-		if (rsp == s->word[i].at && other_call(s, i) && read_memory(rsp, &s->call_back, sizeof s->call_back)) {
+		if (rsp == s->word[i].at && other_call(s, i) && rs_guard_step_read(rsp, &s->call_back, sizeof s->call_back)) {
 			bool call = s->soft ? called(&s->step[(s->n - 2) % RS_GUARD_STEPS], s->call_back) : rs_guard_step_behind_call(s->call_back);
 			s->call_back = call ? s->call_back : 0;
 			s->call_rsp = rsp + 8;
@@ -418,12 +312,12 @@ static bool comes_back(const struct stepping *s, const greg_t *g, uint64_t *to, 
 	*rsp = (uint64_t)g[REG_RSP] + 8;
 	if (s->place)
 		return false;
-	if (s->soft && read_memory(pc, code, n) && rs_decode(&in, code, n) && calls(&in)) {
+	if (s->soft && rs_guard_step_read(pc, code, n) && rs_decode(&in, code, n) && rs_guard_step_calls(&in)) {
 		*to = pc + in.length;
 		*rsp = (uint64_t)g[REG_RSP];
 		return true;
 	}
-	return read_memory((uint64_t)g[REG_RSP], to, sizeof *to) && (s->soft ? call_before(rs_thread_tls, *to, true) != 0 : rs_guard_step_behind_call(*to));
+	return rs_guard_step_read((uint64_t)g[REG_RSP], to, sizeof *to) && (s->soft ? rs_guard_step_call_before(rs_thread_tls, *to, true) != 0 : rs_guard_step_behind_call(*to));
 }
 
 /* Before an instruction, of a breakpoint or a step. first: the instruction's last time but one. */
@@ -431,7 +325,7 @@ static void step(struct stepping *s, greg_t *g, bool first)
 {
 	g[REG_EFL] &= ~(greg_t)TF;
 	s->running = 0;
-	if (ours((uint64_t)g[REG_RIP])) {
+	if (rs_guard_step_ours((uint64_t)g[REG_RIP])) {
 		uint64_t rsp, to = way_out(s, g, &rsp);
 		pass(s, g, to, rsp);
 		return;
@@ -477,7 +371,7 @@ static void anchor(struct stepping *s, struct anchor *a, greg_t *g, const greg_t
 {
 	__atomic_store_n(&a->met, 1, __ATOMIC_RELEASE);
 	s->left = MOST;
-	if (s->back >= 0 && ours((uint64_t)g[REG_RIP]))
+	if (s->back >= 0 && rs_guard_step_ours((uint64_t)g[REG_RIP]))
 		return;
 	if (!s->running && s->n)
 		keep(s, g, RS_GUARD_STEP_BREAK);
@@ -541,10 +435,10 @@ static void met(struct stepping *s, const struct rs_guard_break *b, greg_t *g)
 	uint64_t at = (uint64_t)g[REG_RIP];
 	uint32_t there = rs_guard_break_there(b), behind = BREAKS;
 	for (uint32_t k = 0; k < BREAKS; k++) {
-		bool call = k < ANCHORS && s->anchor[k].type == WRITE;
+		bool call = k < ANCHORS && s->anchor[k].type == WRITE && !s->anchor[k].begins;
 		if (!(there & 1u << k))
 			continue;
-		if (!call && !(k == RETURN && ours(at)))
+		if (!call && !(k == RETURN && rs_guard_step_ours(at)))
 			tell(s, k, at, g, NULL);
 		else if (!call || (uint64_t)g[REG_RSP] == s->anchor[k].address + 8)
 			behind = k;
@@ -669,6 +563,9 @@ static long arm_breaks(struct stepping *s)
 		struct anchor *a = &s->anchor[i];
 		uint64_t at = a->type == WRITE ? a->call : a->address;
 		r = at && period(s, a) ? rs_guard_break_set(i, at) : -EINVAL;
+		a->begins = r == -EINVAL && a->begin && period(s, a);
+		if (a->begins)
+			r = rs_guard_break_set(i, a->begin);
 		a->set = r == 0;
 		r = r == -EINVAL ? 0 : r;
 	}

@@ -5,13 +5,14 @@
  * callers further out. Long calls that these functions make are passed by. In functions of the agent there are no steps: they block signals, and a trap that is blocked kills. Where anchors lie is a guess; what is claimed rests on the steps, which are good if they end where it crashed. */
 #ifndef RS_GUARDSTEP_H
 #define RS_GUARDSTEP_H
+#include "decode.h"
 #include "guard.h"
 #include <signal.h>
 
 enum { RS_GUARD_STEPS = 16384, RS_GUARD_STEP_WORDS = 8 };
 
-/* A word of the stack in which a return address lies; call: the instruction that wrote it, if that is certain; else 0. */
-struct rs_guard_step_word { uint64_t at, call; };
+/* A word of the stack in which a return address lies. call: the instruction that wrote it, if that is certain (of the innermost, which may be gone, it is a guess); else 0. begin: an instruction near the beginning of what was called, which it comes by; 0: not known. */
+struct rs_guard_step_word { uint64_t at, call, begin; };
 
 struct rs_guard_step {
 	uint64_t gregs[17]; /* before the instruction; as in a ucontext, up to RIP */
@@ -38,8 +39,16 @@ long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, u
 /* Where on the stack the return addresses are that a walk found (pcs, the first is no return address); the first is the one of the function's last call. If it found none, whatever could be one. How many, RS_GUARD_STEP_WORDS at most. t may be NULL: then less is certain. */
 unsigned rs_guard_step_words(struct rs_thread *t, uint64_t rsp, const uint64_t *pcs, unsigned n, struct rs_guard_step_word *word) RS_HIDDEN;
 
+/* The agent's code. */
+extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
+static inline bool rs_guard_step_ours(uint64_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
 /* Does a call end there? */
 bool rs_guard_step_behind_call(uint64_t to) RS_HIDDEN;
+static inline bool rs_guard_step_calls(const struct rs_instruction *in) { return in->map == 0 && (in->op == 0xe8 || (in->op == 0xff && (in->reg & 7) == 2)); }
+/* Where certainly a call begins that returns there; 0: that is not known. guess: it may be no return address at all. */
+uint64_t rs_guard_step_call_before(struct rs_thread *t, uint64_t to, bool guess) RS_HIDDEN;
+/* n bytes of the program's memory, without breakpoints of ours. False: not all are there. */
+bool rs_guard_step_read(uint64_t at, void *to, size_t n) RS_HIDDEN;
 
 /* --- for guardwatch.c, on the coordinator ------------------------------------------------------------------------------------------------ */
 
