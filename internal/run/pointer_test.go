@@ -105,6 +105,9 @@ var pointerKinds = []pointerKind{
 	{"divisor", `The divisor 0x0, read from 0x[0-9a-f]+`},
 	{"kernel", `The pointer 0x1250 that it used, read from 0x[0-9a-f]+`},
 	{"crowd", `The pointer 0x1264 that it used, read from 0x[0-9a-f]+`},
+	{"first", `The pointer 0x1268 that it used, read from 0x[0-9a-f]+`},
+	{"waited", `The pointer 0x1270 that it used, read from 0x[0-9a-f]+`},
+	{"both", `The pointer 0x1274 that it used, read from 0x[0-9a-f]+`},
 	{"thread", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
 	{"dead", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
 }

@@ -38,17 +38,20 @@ static unsigned index_of(int sig)
 
 static long action(int sig, const struct rs_kernel_action *set, struct rs_kernel_action *old) { return RS_SYS4(SYS_rt_sigaction, sig, set, old, 8); }
 
-/* One thread tells; another that crashes meanwhile would end the process before it has. */
-static bool first(void)
+/* One thread tells; another that crashes meanwhile would end the process before it has. pc: of its fault; 0: it is none. second: another one is known to tell. */
+static bool first(uint64_t pc, bool second)
 {
-	enum { PATIENCE_MS = 2000, STEP_MS = 100 };
+	enum { PATIENCE_MS = 2000, STEP_MS = 10 };
 	static uint32_t pid; /* who came first in this process */
 	uint32_t own = rs_os_pid();
-	if (__atomic_exchange_n(&pid, own, __ATOMIC_RELAXED) != own)
+	if (!second && __atomic_exchange_n(&pid, own, __ATOMIC_RELAXED) != own)
 		return true;
 	static uint32_t never;
-	for (unsigned ms = 0; ms < PATIENCE_MS; ms += STEP_MS)
+	for (unsigned ms = 0; ms < PATIENCE_MS; ms += STEP_MS) {
+		if (pc)
+			rs_guard_crash_stands(pc);
 		rs_os_wait(&never, 0, false, STEP_MS);
+	}
 	return false;
 }
 
@@ -147,7 +150,7 @@ static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
 	return handled.sp ? handled.sp > here && handled.sp - here < NEAR && is_in_handler() : g[REG_RIP] == handled.uc.g[REG_RIP] && g[REG_RSP] == handled.uc.g[REG_RSP];
 }
 
-static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
+static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool second)
 {
 	struct rs_thread *t = rs_self();
 	bool aborts = sig == SIGABRT;
@@ -157,7 +160,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		sig = info->si_signo;
 	}
 	bool fault = info->si_code > 0, addressed = fault && sig != SIGABRT && info->si_code != SI_KERNEL;
-	if (!t || (!fault && (sig != SIGABRT || info->si_pid != (pid_t)rs_os_pid())) || !first())
+	if (!t || (!fault && (sig != SIGABRT || info->si_pid != (pid_t)rs_os_pid())) || !first(fault ? (uint64_t)uc->uc_mcontext.gregs[REG_RIP] : 0, second))
 		return;
 	if (!guards) {
 		rs_emit_end(t, RS_END_ABORT, 0);
@@ -181,11 +184,11 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc)
 		rs_emit_end(t, RS_END_ABORT, 0);
 }
 
-static __attribute__((noinline)) void die(int sig, siginfo_t *info, const ucontext_t *uc)
+static __attribute__((noinline)) void die(int sig, siginfo_t *info, const ucontext_t *uc, bool second)
 {
 	int error = errno;
 	struct rs_kernel_action none = {0, 0, 0, 0};
-	tell(sig, info, uc);
+	tell(sig, info, uc, second);
 	action(sig, &none, NULL);
 	RS_SYS4(SYS_rt_tgsigqueueinfo, RS_SYS0(SYS_getpid), rs_os_tid(), sig, info); /* comes when we have returned */
 	errno = error;
@@ -193,8 +196,8 @@ static __attribute__((noinline)) void die(int sig, siginfo_t *info, const uconte
 
 RS_GUARD_ARRIVES static void handler(int sig, siginfo_t *info, void *context)
 {
-	bool noted = rs_guard_crashes(sig, ((const ucontext_t *)context)->uc_mcontext.gregs);
-	die(sig, info, context);
+	bool second, noted = rs_guard_crashes(sig, ((const ucontext_t *)context)->uc_mcontext.gregs, &second);
+	die(sig, info, context, second);
 	if (noted)
 		rs_guard_crashed();
 }

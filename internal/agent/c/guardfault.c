@@ -27,10 +27,15 @@ static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 enum { FAULTS = sizeof faults / sizeof *faults, RED_ZONE = 128 };
 static struct taken { uint32_t pid; struct rs_guard_world *world; bool are; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
 
+/* The thread crashed in the recording after another one had, and came no further than this. */
+static bool is_second(const struct rs_guard_log *t, uint64_t pc) { return t->at == t->end && t->pending_end == RS_GUARD_WHAT(pc, RS_GUARD_FAULTS); }
+
 /* It is the recording's crash, which its handler looks into. Else the thread is to stand: there is a difference, or that is all that is executed again. */
 static bool meets(struct rs_guard_log *t, int sig, const siginfo_t *info, uint64_t pc)
 {
 	struct rs_guard_world *w = rs_guard_world();
+	if (is_second(t, pc))
+		return false;
 	bool it = (!w->to_fault || (uint64_t)info->si_addr == w->fault.address) && rs_guard_try_crash(t, sig, pc);
 	if (it && w->to_fault)
 		__atomic_store_n(&w->ending, 1, __ATOMIC_SEQ_CST);
@@ -58,8 +63,9 @@ static void handler(int sig, siginfo_t *info, void *context)
 		rs_patch_show(uc, info, &shown); /* it does not go on there */
 	while (t && rs_guard_mode() == RS_GUARD_REPLAY && !meets(t, sig, info, (uint64_t)uc->uc_mcontext.gregs[REG_RIP])) {
 		uint32_t gate = __atomic_load_n(&rs_guard_world()->gate, __ATOMIC_ACQUIRE);
+		bool second = is_second(t, (uint64_t)uc->uc_mcontext.gregs[REG_RIP]);
 		rs_guard_step_stands();
-		rs_guard_stand(t, 0, RS_GUARD_ASK, gate);
+		rs_guard_stand(t, second ? (uintptr_t)uc->uc_mcontext.gregs[REG_RIP] : 0, second ? RS_GUARD_FAULTS : RS_GUARD_ASK, gate);
 	}
 	while (i < FAULTS - 1 && faults[i] != sig)
 		i++;
@@ -280,8 +286,9 @@ long rs_guard_faults_begin(void)
 	return 0;
 }
 
-RS_GUARD_ARRIVES bool rs_guard_crashes(int sig, const greg_t *g)
+RS_GUARD_ARRIVES bool rs_guard_crashes(int sig, const greg_t *g, bool *second)
 {
+	*second = false;
 	bool noted = taken && RS_SYS0(SYS_getpid) == taken->pid && __atomic_load_n(&taken->world->mode, __ATOMIC_ACQUIRE) == RS_GUARD_RECORD;
 	if (noted)
 		__atomic_fetch_add(&taken->world->crashing, 1, __ATOMIC_SEQ_CST);
@@ -289,8 +296,21 @@ RS_GUARD_ARRIVES bool rs_guard_crashes(int sig, const greg_t *g)
 	if (t)
 		t->under = (uint64_t)g[REG_RSP] - RED_ZONE;
 	if (taken && sig != SIGABRT && rs_guard_mode() == RS_GUARD_RECORD)
-		rs_guard_try_crash(t, sig, (uint64_t)g[REG_RIP]);
+		*second = !rs_guard_try_crash(t, sig, (uint64_t)g[REG_RIP]) && rs_guard_try_other_crash(t) && !LOAD(taken->world->fault.who);
 	return noted;
+}
+
+void rs_guard_crash_stands(uint64_t pc)
+{
+	struct rs_guard_log *t = taken && RS_SYS0(SYS_getpid) == taken->pid ? rs_guard_self() : NULL;
+	struct rs_guard_world *w = rs_guard_world();
+	while (t && w->session && !t->outside && !t->inner && t->tid == rs_os_tid() && rs_guard_mode() == RS_GUARD_RECORD) {
+		uint32_t gate = LOAD(w->gate);
+		if (!LOAD(w->ending))
+			break;
+		t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
+		rs_guard_stand(t, pc, RS_GUARD_FAULTS, gate);
+	}
 }
 
 void rs_guard_crashed(void) { __atomic_fetch_sub(&taken->world->crashing, 1, __ATOMIC_SEQ_CST); }

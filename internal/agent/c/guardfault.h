@@ -6,9 +6,11 @@
 
 /* Before the first checkpoint. -ENOMEM. */
 long rs_guard_faults_begin(void) RS_HIDDEN;
-/* The process is about to die of this; the epoch may be executed again to look into it, and ends by nothing else from here on, if that is true, until rs_guard_crashed. The first that the signal's handler calls: where it is before that there is no end either (RS_GUARD_ARRIVES). */
-bool rs_guard_crashes(int sig, const greg_t *g) RS_HIDDEN;
+/* The process is about to die of this; the epoch may be executed again to look into it, and ends by nothing else from here on, if that is true, until rs_guard_crashed. The first that the signal's handler calls: where it is before that there is no end either (RS_GUARD_ARRIVES). second: another thread crashed before, and is to tell. */
+bool rs_guard_crashes(int sig, const greg_t *g, bool *second) RS_HIDDEN;
 void rs_guard_crashed(void) RS_HIDDEN;
+/* Of one that crashed, by a fault at pc, while another tells, from time to time: if an epoch is to end, the thread is at its end there, and stands. */
+void rs_guard_crash_stands(uint64_t pc) RS_HIDDEN;
 /* --- faults of which a handler of the program's is told -----------------------------------------------------------------------------------
  * What such a handler does is not followed. But the epoch can be executed again up to the fault: if the process dies of it that is done, and if the program goes on the epoch is lost. Until one of them is known it does not end but where it must
  * (rs_guard_put_off). Threads' logs go on behind the fault, since what its thread needs of theirs may be written down behind it; where one of them does what no epoch can follow its log is cut. */

@@ -228,6 +228,12 @@ bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
 	return true;
 }
 
+bool rs_guard_try_other_crash(const struct rs_guard_log *t)
+{
+	uint32_t who = tries ? LOAD(tries->crasher) : NOBODY;
+	return who != NOBODY && t && who != t->index;
+}
+
 bool rs_guard_try_crashed(void) { return tries && LOAD(tries->crossed); }
 
 /* --- re-execution: waiting for others -------------------------------------------------------------------------------------------------------- */

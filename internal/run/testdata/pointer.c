@@ -222,6 +222,43 @@ static void *in_crowd(void *arg)
 }
 FUNCTION void use_crowd(struct thing *t) { sink = crowd(500, t); }
 
+// In a thread's first function, which no function of the program has called.
+FUNCTION void spoil_first(void) { thing->data = (int *)0x1268; }
+static void *first(void *arg)
+{
+	sink = *((struct thing *)arg)->data;
+	return arg;
+}
+FUNCTION void use_first(struct thing *t)
+{
+	pthread_t p;
+	pthread_create(&p, NULL, first, t);
+	pthread_join(p, NULL);
+}
+
+// There, behind a wait; and in two threads at once.
+static void *waits(void *arg)
+{
+	pthread_barrier_wait(&together);
+	sink = *((struct thing *)arg)->data;
+	return arg;
+}
+FUNCTION void wait_with(unsigned n, struct thing *t)
+{
+	pthread_t p[2];
+	pthread_barrier_destroy(&together);
+	pthread_barrier_init(&together, NULL, n + 1);
+	for (unsigned i = 0; i < n; i++)
+		pthread_create(&p[i], NULL, waits, t);
+	pthread_barrier_wait(&together);
+	for (unsigned i = 0; i < n; i++)
+		pthread_join(p[i], NULL);
+}
+FUNCTION void spoil_waited(void) { thing->data = (int *)0x1270; }
+FUNCTION void use_waited(struct thing *t) { wait_with(1, t); }
+FUNCTION void spoil_both(void) { thing->data = (int *)0x1274; }
+FUNCTION void use_both(struct thing *t) { wait_with(2, t); }
+
 // Read from a block that was freed.
 FUNCTION void spoil_freed(void)
 {
@@ -287,7 +324,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 
