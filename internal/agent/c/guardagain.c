@@ -433,12 +433,30 @@ static long again(void)
 	return r;
 }
 
+/* Not all have come to an event. If the one that asks has crashed, what the others compute is nobody's: the world is stopped wherever they are. */
+static long gather_crash(void)
+{
+	enum { TIMES = 20 };
+	for (int i = 0; i < TIMES; i++) {
+		long r = rs_world_stop(STOP_MS);
+		if (r < 0)
+			return r;
+		if (rs_guard_between() && rs_guard_fault_only())
+			return 0;
+		rs_world_go();
+		rs_guard_wait_between();
+	}
+	return -EBUSY;
+}
+
 long rs_guard_reexecute(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	__atomic_store_n(&w->ending, 1, __ATOMIC_SEQ_CST);
 	rs_guard_no_quick();
 	long r = gather();
+	if (r == -EBUSY && w->fault.dies)
+		r = gather_crash();
 	bool stopped = r == 0;
 	uint32_t events = 0, lost = w->lost;
 	if (r == -EAGAIN) {

@@ -184,6 +184,21 @@ void rs_guard_fault_asks(int sig, const siginfo_t *info, const greg_t *g)
 	struct rs_guard_faulted *f = &w->fault;
 	if (t && f->sig == sig && f->address == (uint64_t)info->si_addr && is_there(f, g) && (!f->over || f->over == t->at + 1))
 		STORE(f->asks, 1);
+	t = w && w->session && !LOAD(f->who) && LOAD(w->mode) == RS_GUARD_RECORD ? rs_guard_self() : NULL;
+	if (t && !rs_guard_try_other_crash(t)) {
+		f->address = (uint64_t)info->si_addr;
+		STORE(f->dies, t->index + 1);
+	}
+}
+
+bool rs_guard_fault_only(void)
+{
+	struct rs_guard_faulted *f = &rs_guard_world()->fault;
+	if (!LOAD(f->dies) || LOAD(f->who))
+		return false;
+	STORE(f->asks, 1);
+	STORE(f->who, f->dies);
+	return true;
 }
 
 bool rs_guard_fault_cuts(uint32_t why)

@@ -21,6 +21,8 @@ bool rs_guard_fault_comes(struct rs_guard_log *t, int sig, const siginfo_t *info
 void rs_guard_fault_handled(int sig, const ucontext_t *uc, bool begins) RS_HIDDEN;
 /* On the thread: the process dies, and what is told is this. If that is the fault, the next re-execution that the thread asks for goes up to it. */
 void rs_guard_fault_asks(int sig, const siginfo_t *info, const greg_t *g) RS_HIDDEN;
+/* Coordinator, an epoch's end is asked for by who has crashed, and not all come to it: it is executed again up to that fault. False: there was none. */
+bool rs_guard_fault_only(void) RS_HIDDEN;
 /* On any thread, instead of losing the epoch: the log of this one is cut. False: it is lost all the same. */
 bool rs_guard_fault_cuts(uint32_t why) RS_HIDDEN;
 /* RECORD: the epoch is to end all the same: it is lost. */

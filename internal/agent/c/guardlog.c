@@ -774,7 +774,7 @@ void rs_guard_log_new(void)
 	rs_guard_threads_new();
 	rs_guard_try_new();
 	world->lost = lost;
-	world->soon = world->fault.who = world->to_fault = 0;
+	world->soon = world->fault.who = world->fault.dies = world->to_fault = 0;
 	world->begun_ticks = __builtin_ia32_rdtsc();
 	rs_guard_sys_epoch();
 	STORE(world->mode, RS_GUARD_RECORD);

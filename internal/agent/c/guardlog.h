@@ -242,6 +242,7 @@ enum { RS_GUARD_SKIPS = 4096 };
 struct rs_guard_faulted {
 	uint32_t who;              /* 1 + the index of its thread's log; 0: there was none */
 	uint32_t asks;             /* the process dies of it, and its thread is about to ask for a re-execution */
+	uint32_t dies;             /* of a fault for which the program has no handler: as who */
 	uint32_t over;             /* the handler has returned; so many events and one there were then */
 	int32_t sig;
 	uint64_t address, since_ns, over_ns;
