@@ -108,6 +108,7 @@ var pointerKinds = []pointerKind{
 	{"first", `The pointer 0x1268 that it used, read from 0x[0-9a-f]+`},
 	{"waited", `The pointer 0x1270 that it used, read from 0x[0-9a-f]+`},
 	{"both", `The pointer 0x1274 that it used, read from 0x[0-9a-f]+`},
+	{"busy", `The pointer 0x1278 that it used, read from 0x[0-9a-f]+`},
 	{"thread", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
 	{"dead", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
 }

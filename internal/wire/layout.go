@@ -308,8 +308,8 @@ func init() {
 			{0, "libc"}, {1, "owner"}, {2, "freer"}}},
 		EnumSpec{"GuardLost", "why an epoch cannot be executed again", []EnumValue{
 			{1, "log"}, {2, "objects"}, {3, "threads"}, {4, "kind"}, {5, "call"}, {6, "thread"}, {7, "module"}, {8, "process"}, {9, "once"}, {10, "signal"}, {11, "memory"}, {12, "shared"}, {13, "file"}}},
-		EnumSpec{"GuardVerdict", "what came of executing an epoch again: the first difference", []EnumValue{
-			{0, "identical"}, {1, "event"}, {2, "result"}, {3, "more"}, {4, "stalled"}, {5, "memory"}, {6, "map"}, {7, "call-number"}, {8, "call-argument"}, {9, "call-result"}, {10, "call-bytes"}, {11, "stack"}, {12, "fault"}, {15, "failed"}}},
+		EnumSpec{"GuardVerdict", "what came of executing an epoch again: the first difference; crash: the same, up to a crash, behind which memory was not compared", []EnumValue{
+			{0, "identical"}, {1, "event"}, {2, "result"}, {3, "more"}, {4, "stalled"}, {5, "memory"}, {6, "map"}, {7, "call-number"}, {8, "call-argument"}, {9, "call-result"}, {10, "call-bytes"}, {11, "stack"}, {12, "fault"}, {13, "crash"}, {15, "failed"}}},
 		EnumSpec{"GuardJudged", "what came of a re-execution with all accesses judged: refused: the code could not be looked at; whole: it came to its end; astray: it went another way, and what was found is of before", []EnumValue{
 			{0, "refused"}, {1, "whole"}, {2, "astray"}}},
 		EnumSpec{"GuardWant", "what the coordinator of epochs is asked from outside: checkpoint: the epoch ends; rollback: and is executed again", []EnumValue{

@@ -423,7 +423,7 @@ const (
 
 func (v GuardLost) String() string { return enumName("GuardLost", uint32(v)) }
 
-// GuardVerdict: what came of executing an epoch again: the first difference.
+// GuardVerdict: what came of executing an epoch again: the first difference; crash: the same, up to a crash, behind which memory was not compared.
 type GuardVerdict uint8
 
 const (
@@ -440,6 +440,7 @@ const (
 	GuardVerdictCallBytes    GuardVerdict = 10
 	GuardVerdictStack        GuardVerdict = 11
 	GuardVerdictFault        GuardVerdict = 12
+	GuardVerdictCrash        GuardVerdict = 13
 	GuardVerdictFailed       GuardVerdict = 15
 )
 

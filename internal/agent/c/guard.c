@@ -234,11 +234,11 @@ void rs_guard_told(long r)
 		count_lost(w->last.lost);
 	else {
 		count(&rs_counters->guard_verdicts[r < 0 ? RS_GUARD_VERDICT_FAILED : r & 15], 1);
-		count(&rs_counters->guard_same[r == RS_GUARD_IDENTICAL || r == RS_GUARD_STACK ? w->tries & 15 : 0], 1);
+		count(&rs_counters->guard_same[r == RS_GUARD_IDENTICAL || r == RS_GUARD_STACK || r == RS_GUARD_VERDICT_CRASH ? w->tries & 15 : 0], 1);
 	}
 	uint64_t *d = rs_counters->guard_differs;
 	/* Words of stacks do not take the place of what is worse. */
-	if (r != 0 && !w->last.lost && (r != RS_GUARD_STACK || d[0] == 0 || d[0] == RS_GUARD_STACK)) {
+	if (r != 0 && r != RS_GUARD_VERDICT_CRASH && !w->last.lost && (r != RS_GUARD_STACK || d[0] == 0 || d[0] == RS_GUARD_STACK)) {
 		d[0] = (uint64_t)r, d[1] = w->last.event, d[2] = w->last.at, d[3] = w->last.was, d[4] = w->last.is, d[5] = w->last.tid;
 		d[6] = w->stack.tid, d[7] = w->stack.above, d[8] = w->stack.before;
 	}

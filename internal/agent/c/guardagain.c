@@ -476,7 +476,7 @@ long rs_guard_reexecute(void)
 	w->last.why = w->why, w->last.tid = w->tid, w->last.event = w->event, w->last.was = w->was, w->last.is = w->is;
 	w->result = r < 0 ? (int32_t)r : (int32_t)w->why;
 	if (w->session)
-		rs_guard_told(w->result);
+		rs_guard_told(w->result == RS_GUARD_IDENTICAL && w->to_fault ? RS_GUARD_VERDICT_CRASH : w->result);
 	if (stopped)
 		rs_guard_do_checkpoint();
 	__atomic_fetch_add(&w->answers, 1, __ATOMIC_SEQ_CST);

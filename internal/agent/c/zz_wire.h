@@ -340,7 +340,7 @@ enum {
 	RS_GUARD_LOST_FILE = 13,
 };
 
-/* what came of executing an epoch again: the first difference */
+/* what came of executing an epoch again: the first difference; crash: the same, up to a crash, behind which memory was not compared */
 enum {
 	RS_GUARD_VERDICT_IDENTICAL = 0,
 	RS_GUARD_VERDICT_EVENT = 1,
@@ -355,6 +355,7 @@ enum {
 	RS_GUARD_VERDICT_CALL_BYTES = 10,
 	RS_GUARD_VERDICT_STACK = 11,
 	RS_GUARD_VERDICT_FAULT = 12,
+	RS_GUARD_VERDICT_CRASH = 13,
 	RS_GUARD_VERDICT_FAILED = 15,
 };
 

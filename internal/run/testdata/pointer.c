@@ -259,6 +259,16 @@ FUNCTION void use_waited(struct thing *t) { wait_with(1, t); }
 FUNCTION void spoil_both(void) { thing->data = (int *)0x1274; }
 FUNCTION void use_both(struct thing *t) { wait_with(2, t); }
 
+// Beside a thread that calls nothing from here on.
+FUNCTION void spoil_busy(void) { thing->data = (int *)0x1278; }
+FUNCTION void use_busy(struct thing *t)
+{
+	pthread_t p;
+	pthread_create(&p, NULL, first, t);
+	for (;;)
+		sink++;
+}
+
 // Read from a block that was freed.
 FUNCTION void spoil_freed(void)
 {
@@ -324,7 +334,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 
