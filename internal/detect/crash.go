@@ -149,20 +149,21 @@ func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers 
 		case s.Addr >= s.Block+s.Size:
 			flags &^= wire.CrashFlagBehind
 		}
+		if s.State == wire.BlockStateNone {
+			b.said(s, fmt.Sprintf("%s, where nothing was seen to write in the last epoch", b.location(s.Addr)))
+			continue
+		}
 		known := id[s.Block] != ""
 		if !known {
 			id[s.Block] = fmt.Sprintf("H%d", len(id)+1)
 			b.block(id[s.Block], s.Block, s.Size, s.AllocStack, s.AllocThread)
 		}
-		said := fmt.Sprintf(usedWords(s.Used), s.Value) + fmt.Sprintf(" was read from 0x%x, %s", s.Addr, inBlock(id[s.Block], s))
 		if s.Used == wire.UsedRegister {
 			if !known {
 				b.f.Notes = append(b.f.Notes, fmt.Sprintf("A register points to 0x%x, %s.", s.Addr, inBlock(id[s.Block], s)))
 			}
-		} else if s.Step == 0 {
-			b.f.Message += ". " + said
 		} else {
-			b.f.Notes = append(b.f.Notes, said+".")
+			b.said(s, inBlock(id[s.Block], s))
 		}
 		b.writers(s.Step, writers)
 		if s.FreeStack != 0 && !known {
@@ -180,6 +181,16 @@ func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers 
 	}
 	if flags&wire.CrashFlagBehind != 0 {
 		b.f.Notes = append(b.f.Notes, "The address is made of the bytes that lie behind heap blocks: probably a pointer was read beyond the end of one.")
+	}
+}
+
+// said adds where the value of s was read.
+func (b *teller) said(s *wire.EvCrashSource, where string) {
+	said := fmt.Sprintf(usedWords(s.Used), s.Value) + fmt.Sprintf(" was read from 0x%x, %s", s.Addr, where)
+	if s.Step == 0 {
+		b.f.Message += ". " + said
+	} else {
+		b.f.Notes = append(b.f.Notes, said+".")
 	}
 }
 

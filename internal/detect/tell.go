@@ -63,6 +63,20 @@ func (b *teller) object(addr uint64, kind wire.Object) string {
 	return o.ID
 }
 
+// location likewise, of memory that is no object.
+func (b *teller) location(addr uint64) string {
+	key := objectKey{addr: addr}
+	if id := b.ids[key]; id != "" {
+		return id
+	}
+	o := b.p.d.w.Object(b.p.id, addr, 0)
+	b.last["L"]++
+	o.Kind, o.ID = "location", fmt.Sprintf("L%d", b.last["L"])
+	b.ids[key] = o.ID
+	b.f.Objects = append(b.f.Objects, o)
+	return o.ID
+}
+
 // kind is the object's kind at the beginning of a sentence.
 func (b *teller) kind(kind wire.Object) string { return upper(finding.KindWords(kind.String())) }
 

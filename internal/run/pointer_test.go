@@ -113,6 +113,26 @@ var pointerKinds = []pointerKind{
 	{"dead", `The pointer 0x1260 that it used, read from 0x[0-9a-f]+`},
 }
 
+// What was written before the epoch began is not known, and that is said; where no epoch has ended since (the machine is busy) who wrote it is told. Once nothing was said of a variable, and in a thread that had been in one function all the while nothing was found.
+func TestPointerFromEarlier(t *testing.T) {
+	ofAgent(t)
+	options := map[string]any{"ExitCode": 66, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 100 * time.Millisecond}}
+	says := regexp.MustCompile(`The pointer 0x1280 that it used(?: was read from 0x[0-9a-f]+, L1 \(global\), where nothing was seen to write in the last epoch\n(.|\n)*  Location L1 \(0x[0-9a-f]+\) is global 'global'|, read from 0x[0-9a-f]+, was written here in main thread:\n    #0 spoil_earlier )`)
+	for _, level := range []string{"-O0", "-O2"} {
+		for _, perf := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s perf=%t", level, perf), func(t *testing.T) {
+				cmd := command(t, options, pointerProgram(t, level), "earlier")
+				if !perf {
+					cmd = under(t, refuse(unix.EACCES, unix.SYS_PERF_EVENT_OPEN), options, pointerProgram(t, level), "earlier")
+				}
+				if r := finish(t, cmd); r.stdout != "begun\n" || r.code != 66 || !says.MatchString(r.stderr) {
+					t.Errorf("%+v", r)
+				}
+			})
+		}
+	}
+}
+
 func (k pointerKind) check(t *testing.T, r result) {
 	t.Helper()
 	if r.stdout != "begun\n" || r.code != 66 || strings.Count(r.stderr, "WARNING:") != 1 {

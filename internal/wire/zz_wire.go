@@ -292,6 +292,7 @@ const (
 	BlockStateFreed  BlockState = 2
 	BlockStateFilled BlockState = 3
 	BlockStateStale  BlockState = 4
+	BlockStateNone   BlockState = 5
 )
 
 func (v BlockState) String() string { return enumName("BlockState", uint32(v)) }
@@ -2388,7 +2389,7 @@ func (e EvCrashText) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvCrashSource is event `crash-source`: [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch. Used `register`, without a re-execution: a register points to addr.
+// EvCrashSource is event `crash-source`: [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch. none: it was in no heap block, and is told where it is unwritten. Used `register`, without a re-execution: a register points to addr.
 type EvCrashSource struct {
 	State       BlockState
 	Used        Used

@@ -177,6 +177,10 @@ struct rs_trail { bool unfit, entry_rbp; unsigned n; uint64_t at[RS_TRAIL], valu
 unsigned rs_walk(struct rs_thread *t, struct rs_frame *f, bool exact, uint64_t *pcs, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
 /* Where an instruction of the same function certainly begins, at pc or before; 0: none is known. */
 uintptr_t rs_walk_beginning(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
+/* The beginning of the function, or the part of one, that pc is in; 0: not known. */
+uintptr_t rs_walk_function(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
+/* How far the canonical frame address lies above the stack pointer there; 0: not known, or not the same each time. */
+int32_t rs_walk_offset(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
 /* What t->unwind_cache points to, zeroed at first. */
 extern const size_t rs_walk_cache_bytes RS_HIDDEN;
 /* The stack as it was: these words instead of what lies at [lo, lo+size) now, and from there on what is there, if it is of a frame of this thread

@@ -136,13 +136,16 @@ static bool told(const struct rs_guard_watched *of)
 	return rs_guard_step_write(h->tid, u->address, h->gregs, pc, h->word, h->words) == 0;
 }
 
-/* The heap block that it was read from. */
+/* The heap block that it was read from; or that nobody wrote where it was. */
 static void tell_block(struct rs_thread *t, unsigned step, const struct cause *c)
 {
 	const struct rs_pointer *p = &c->of.p;
 	struct rs_evidence e;
-	if (!rs_evidence_block(t, p->location, &e))
+	if (!rs_evidence_block(t, p->location, &e)) {
+		if (c->unit.count == 0)
+			RS_EMIT(t, CRASH_SOURCE, crash_source, RS_BLOCK_STATE_NONE, (uint8_t)p->used, (uint8_t)step, 1, 0, 0, p->location, p->value, 0, 0, 0, 0);
 		return;
+	}
 	/* Only what freed blocks are filled with was certainly read after the free. */
 	uint64_t unread = p->bytes < 8 ? ~0ull << 8 * p->bytes : 0, fill = RS_FREED_WORD >> 8 * (p->location & 7), is = 0;
 	bool filled = p->location + p->bytes <= e.block + e.size && !((p->value ^ fill) & ~unread);

@@ -224,6 +224,10 @@ static uint64_t way_out(const struct stepping *s, const greg_t *g, uint64_t *rsp
 		if (k->gregs[REG_RSP] == (uint64_t)g[REG_RSP] + 8 && called(k, to))
 			return to;
 	}
+	/* Or the steps began with its write, of which the processor tells behind the call. */
+	for (uint32_t k = 0; k < s->anchors && !s->soft; k++)
+		if (s->anchor[k].type == WRITE && s->anchor[k].address == (uint64_t)g[REG_RSP] && __atomic_load_n(&s->anchor[k].met, __ATOMIC_ACQUIRE) && rs_guard_step_behind_call(to))
+			return to;
 	return 0;
 }
 

@@ -21,7 +21,7 @@ static uint64_t call_from_beginning(struct rs_thread *t, uint64_t to, bool last)
 {
 	enum { FAR = 64 << 10, LONGEST = 15 };
 	uint8_t code[512];
-	uint64_t at = t ? rs_walk_beginning(t, to - 1) : 0, from = 0, n = 0, found = 0;
+	uint64_t at = !t ? 0 : last ? rs_walk_function(t, to) : rs_walk_beginning(t, to - 1), from = 0, n = 0, found = 0;
 	if (!at || to - at > FAR)
 		return 0;
 	while (at < to) {
@@ -87,10 +87,12 @@ unsigned rs_guard_step_words(struct rs_thread *t, uint64_t rsp, const uint64_t *
 	unsigned found = 0;
 	word[0] = (struct rs_guard_step_word){at - 8, rs_guard_step_read(at - 8, &is, sizeof is) ? rs_guard_step_call_before(t, is, true) : 0, 0};
 	/* It may lie there no more: what is below the stack pointer is cleared behind calls of the kernel's and acts of synchronisation. */
-	if (!word[found++].call && n)
-		word[0].call = call_from_beginning(t, pcs[0], true);
+	if (!word[found++].call && n && (word[0].call = call_from_beginning(t, pcs[0], true))) {
+		int32_t here = rs_walk_offset(t, pcs[0]), there = rs_walk_offset(t, word[0].call);
+		word[0].at += here && there ? (uint64_t)(int64_t)(here - there) : 0;
+	}
 	for (unsigned i = 1; i < n && found < RS_GUARD_STEP_WORDS; i++) {
-		const uint64_t begin = t ? rs_walk_beginning(t, pcs[i - 1] - (i > 1)) : 0;
+		const uint64_t begin = t ? rs_walk_function(t, pcs[i - 1] - (i > 1)) : 0;
 		bool called = false; /* by a function of ours, of which walks say nothing: a thread's or a handler's beginning */
 		for (; at < hi && word_at(&w, at, &is) && is != pcs[i]; at += 8)
 			if (!called && rs_guard_step_ours(is) && rs_guard_step_behind_call(is)) {

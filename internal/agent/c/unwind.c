@@ -177,6 +177,22 @@ uintptr_t rs_walk_beginning(struct rs_thread *t, uintptr_t pc)
 	return row ? m->rows_base + m->rows[row - 1].pc : 0;
 }
 
+uintptr_t rs_walk_function(struct rs_thread *t, uintptr_t pc)
+{
+	const struct rs_module *m = module_of(t, pc);
+	uint32_t row = m && __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) == RS_TABLE_HAS ? row_of(m, pc) : 0;
+	while (row > 0 && !(m->rows[row - 1].rule & RS_ROW_START))
+		row--;
+	return row ? m->rows_base + m->rows[row - 1].pc : 0;
+}
+
+int32_t rs_walk_offset(struct rs_thread *t, uintptr_t pc)
+{
+	bool final;
+	struct rs_unwind_rule r = find_rule(t, pc, &final);
+	return r.cfa == RS_CFA_RSP ? r.cfa_off : 0;
+}
+
 static inline struct rs_unwind_rule rule_of(struct rs_thread *t, struct walk *k, uint64_t generation, uintptr_t pc)
 {
 	struct cache *c = k->cache;

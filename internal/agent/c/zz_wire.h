@@ -243,6 +243,7 @@ enum {
 	RS_BLOCK_STATE_FREED = 2,
 	RS_BLOCK_STATE_FILLED = 3,
 	RS_BLOCK_STATE_STALE = 4,
+	RS_BLOCK_STATE_NONE = 5,
 };
 
 /* what came of executing the last epoch again for a crash */
@@ -1321,7 +1322,7 @@ static inline void rs_put_crash_text(uint64_t *w, uint8_t kind, uint64_t n)
 }
 static inline uint8_t rs_get_crash_text_kind(const uint64_t *w) { return (uint8_t)(w[1] >> 0); }
 
-/* [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch. Used `register`, without a re-execution: a register points to addr. */
+/* [guard] The re-execution for the `crash` that comes next saw it use value (used and step as in guard-writer), which it had read from addr, in the heap block [block,block+size) or behind it. out: the block is there. freed: free_thread has freed it at free_stack by the time of the crash. filled: and value is what freed blocks are filled with, so it was read after that. stale: the block is there, and value is that all the same, as are still the bytes: they were not written since the block was handed out again. unwritten 1: nothing was seen to write there in the epoch. none: it was in no heap block, and is told where it is unwritten. Used `register`, without a re-execution: a register points to addr. */
 #define RS_EV_CRASH_SOURCE 88
 #define RS_CRASH_SOURCE_WORDS 8
 static inline void rs_put_crash_source(uint64_t *w, uint8_t state, uint8_t used, uint8_t step, uint8_t unwritten, uint32_t alloc_thread, uint32_t free_thread, uint64_t addr, uint64_t value, uint64_t block, uint64_t size, uint32_t alloc_stack, uint32_t free_stack)

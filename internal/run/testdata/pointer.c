@@ -269,6 +269,26 @@ FUNCTION void use_busy(struct thing *t)
 		sink++;
 }
 
+// Read from a variable that was spoiled long before, in a thread that has been in one function all the while.
+static int *global;
+FUNCTION void spoil_earlier(void) { global = (int *)0x1280; }
+static void *waits_long(void *arg)
+{
+	for (int i = 0; i < 200; i++) {
+		pthread_mutex_lock(&lock);
+		usleep(3000);
+		pthread_mutex_unlock(&lock);
+	}
+	sink = *global;
+	return arg;
+}
+FUNCTION void use_earlier(struct thing *t)
+{
+	pthread_t p;
+	pthread_create(&p, NULL, waits_long, t);
+	pthread_join(p, NULL);
+}
+
 // Read from a block that was freed.
 FUNCTION void spoil_freed(void)
 {
@@ -334,7 +354,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(earlier), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
 	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 
