@@ -46,6 +46,8 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 		b.f.Message += fmt.Sprintf(", at 0x%x", ev.Addr)
 		if ev.Addr < nullPages {
 			b.f.Message += " (a null pointer, or near it)"
+		} else if ev.Flags&wire.CrashFlagStack != 0 {
+			b.f.Message += " (beside the stack pointer: the stack has probably overflowed)"
 		}
 	}
 	part := finding.Part{Text: "Crashed here", Stack: b.stack(ev.Stack)}

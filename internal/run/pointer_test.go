@@ -133,6 +133,20 @@ func TestPointerFromEarlier(t *testing.T) {
 	}
 }
 
+// What a stack's end is is said. Once it was no more than an access that the mapping does not permit, which nobody knows for what it is.
+func TestStackOverflow(t *testing.T) {
+	ofAgent(t)
+	prog := pointerProgram(t, "-O2")
+	for _, kind := range []string{"overflow", "overflowed"} {
+		t.Run(kind, func(t *testing.T) {
+			r := finish(t, command(t, pointerOptions, prog, kind))
+			if r.stdout != "begun\n" || r.code != 66 || !regexp.MustCompile(`SIGSEGV: .*, at 0x[0-9a-f]+ \(beside the stack pointer: the stack has probably overflowed\)\n`).MatchString(r.stderr) || !strings.Contains(r.stderr, "SUMMARY: ripstop: crash testdata/pointer.c") {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 func (k pointerKind) check(t *testing.T, r result) {
 	t.Helper()
 	if r.stdout != "begun\n" || r.code != 66 || strings.Count(r.stderr, "WARNING:") != 1 {

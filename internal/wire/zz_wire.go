@@ -253,6 +253,7 @@ const (
 	CrashFlagAddressed CrashFlag = 1
 	CrashFlagFreed     CrashFlag = 2
 	CrashFlagBehind    CrashFlag = 4
+	CrashFlagStack     CrashFlag = 8
 )
 
 func (v CrashFlag) String() string { return enumName("CrashFlag", uint32(v)) }
@@ -2331,7 +2332,7 @@ func (e EvSigmask) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvCrash is event `crash`: [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks.
+// EvCrash is event `crash`: [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer.
 type EvCrash struct {
 	Sig   uint32
 	Code  int32

@@ -75,6 +75,13 @@ static bool read_memory(greg_t at, void *to, size_t n)
 	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
+/* Is the address beside the stack pointer, as far as functions' frames go? */
+static unsigned overflows(uint64_t address, const greg_t *g)
+{
+	enum { BELOW = 512, ABOVE = 64 << 10 };
+	return address + BELOW - (uint64_t)g[REG_RSP] < BELOW + ABOVE ? RS_CRASH_FLAG_STACK : 0;
+}
+
 /* What was read from a freed block often was by way of a register that still points there. In those that calls need not keep our own free may have left it. */
 static void tell_freed(struct rs_thread *t, const greg_t *g)
 {
@@ -175,7 +182,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool seco
 	const greg_t *own = shown(&like, uc);
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, &like);
-	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED : 0) | (fault ? patterns(g) : 0);
+	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) : 0) | (fault ? patterns(g) : 0);
 	if (!known && flags & RS_CRASH_FLAG_FREED)
 		tell_freed(t, g);
 	uint32_t stack = stack_of(t, &like);

@@ -216,6 +216,7 @@ enum {
 	RS_CRASH_FLAG_ADDRESSED = 1,
 	RS_CRASH_FLAG_FREED = 2,
 	RS_CRASH_FLAG_BEHIND = 4,
+	RS_CRASH_FLAG_STACK = 8,
 };
 
 /* what a text says of a crash */
@@ -1292,7 +1293,7 @@ static inline uint8_t rs_get_sigmask_how(const uint64_t *w) { return (uint8_t)(w
 static inline uint64_t rs_get_sigmask_set(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 static inline uint64_t rs_get_sigmask_mask(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 
-/* [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. */
+/* [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer. */
 #define RS_EV_CRASH 86
 #define RS_CRASH_WORDS 6
 static inline void rs_put_crash(uint64_t *w, uint32_t sig, uint32_t code, uint16_t flags, uint64_t addr, uint64_t pc, uint32_t stack)

@@ -289,6 +289,27 @@ FUNCTION void use_earlier(struct thing *t)
 	pthread_join(p, NULL);
 }
 
+// Calls that have no end, by main and by another thread.
+FUNCTION int deeper(int n)
+{
+	volatile char frame[2000];
+	frame[n % 2000] = 1;
+	return deeper(n + 1) + frame[n / 2 % 2000];
+}
+static void *deep_thread(void *arg)
+{
+	sink = deeper(0);
+	return arg;
+}
+static void spoil_nothing(void) {}
+FUNCTION void use_overflow(struct thing *t) { sink = deeper(t != NULL); }
+FUNCTION void use_overflowed(struct thing *t)
+{
+	pthread_t p;
+	pthread_create(&p, NULL, deep_thread, t);
+	pthread_join(p, NULL);
+}
+
 // Read from a block that was freed.
 FUNCTION void spoil_freed(void)
 {
@@ -348,14 +369,13 @@ FUNCTION void spoil_unset(void)
 }
 FUNCTION void use_unset(struct thing *t) { sink = *array[t ? 3 : 4]; }
 
-static void spoil_nothing(void) {}
 static const struct kind {
 	const char *name;
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
 	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(earlier), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
-	{"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
+	{"overflow", spoil_nothing, use_overflow}, {"overflowed", spoil_nothing, use_overflowed}, {"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 
 int main(int argc, char **argv)
