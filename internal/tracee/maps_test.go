@@ -105,10 +105,14 @@ func TestLeadsCopiedUp(t *testing.T) {
 	if s, err := filepath.EvalSymlinks(sleep); err == nil {
 		sleep = s
 	}
-	script := fmt.Sprintf(`cd %s && mkdir m up && mount -t tmpfs t up && mkdir up/u up/w && mount -t overlay o -o lowerdir=%s,upperdir=up/u,workdir=up/w m && ln m/sleep m/second && echo yes && exec m/sleep 60`, dir, filepath.Dir(sleep))
+	script := fmt.Sprintf(`mount --make-rprivate / && cd %s && mkdir m low up && mount -t tmpfs l low && cp %s low/sleep && mount -t tmpfs t up && mkdir up/u up/w && mount -t overlay o -o lowerdir=low,upperdir=up/u,workdir=up/w m && ln m/sleep m/second && echo yes && exec m/sleep 60`, dir, sleep)
 	c := exec.Command("/bin/sh", "-c", script)
-	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() != 0 { // in a namespace of users the overlay may have no way to remember the lower file, and then the two are the same
+		c.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		c.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
+		c.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
 	out, err := c.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
