@@ -168,6 +168,7 @@ type Stats struct {
 	RaceAmnesties, RaceEvicted, RaceUnsaid uint64 // as in wire.Region
 	SharePardons, ShareKeysTaken           uint64 // likewise
 	SharePages, ShareLent, ShareRests      uint64 // likewise
+	ShareFaults, ShareSteps                uint64 // likewise
 
 	Guard GuardStats
 }
@@ -223,6 +224,8 @@ func (st *Stats) add(p *process) {
 		st.SharePages += atomic.LoadUint64(&r.head.SharePages)
 		st.ShareLent += atomic.LoadUint64(&r.head.ShareLent)
 		st.ShareRests += atomic.LoadUint64(&r.head.ShareRests)
+		st.ShareFaults += atomic.LoadUint64(&r.head.ShareFaults)
+		st.ShareSteps += atomic.LoadUint64(&r.head.ShareSteps)
 		st.Guard.add(r.head)
 		for i := range r.slots {
 			st.LocksTaken += atomic.LoadUint64(&r.slots[i].shared.LocksTaken)

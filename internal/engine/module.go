@@ -241,7 +241,7 @@ func (p *Process) open(m *tracee.Mapping) (*image.Image, error) {
 	for _, path := range []string{fmt.Sprintf("/proc/%d/root%s", p.PID, m.Path), fmt.Sprintf("/proc/%d/map_files/%x-%x", p.PID, uint64(m.Start), uint64(m.End))} {
 		var st unix.Stat_t
 		err := unix.Stat(path, &st)
-		if err == nil && st.Ino != m.Inode {
+		if err == nil && st.Ino != m.Inode && !m.Leads(path) {
 			err = fmt.Errorf("%s is not the file that is mapped", path)
 		}
 		if err == nil {
@@ -261,7 +261,7 @@ func (p *Process) open(m *tracee.Mapping) (*image.Image, error) {
 // identity is what image.Identity says of the file that is mapped, "" if it cannot be had by its path.
 func (p *Process) identity(m *tracee.Mapping) string {
 	id, ino := image.IdentityOf(fmt.Sprintf("/proc/%d/root%s", p.PID, m.Path))
-	if ino != m.Inode {
+	if ino != m.Inode { // on an overlay it may be the file all the same (open): then it is opened
 		return ""
 	}
 	return id

@@ -50,6 +50,8 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 					report.Stat{Name: "shared memory, pages of the heap shared", Value: fmt.Sprint(st.SharePages)},
 					report.Stat{Name: "shared memory, pages lent", Value: fmt.Sprint(st.ShareLent)},
 					report.Stat{Name: "shared memory, releases that withdrew", Value: fmt.Sprint(st.ShareRests)},
+					report.Stat{Name: "shared memory, faults", Value: fmt.Sprint(st.ShareFaults)},
+					report.Stat{Name: "shared memory, instructions stepped", Value: fmt.Sprint(st.ShareSteps)},
 					report.Stat{Name: "shared memory, instructions asked for", Value: fmt.Sprint(p.Requests[wire.PatchAskSite])},
 					report.Stat{Name: "shared memory, instructions patched", Value: fmt.Sprint(p.Held)})
 			}

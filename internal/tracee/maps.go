@@ -3,8 +3,12 @@ package tracee
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Mapping is one line of /proc/PID/maps.
@@ -33,6 +37,31 @@ func Maps(pid int) ([]Mapping, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return m, nil
+}
+
+// Leads reports whether a path leads to the very file that is mapped. On an overlay a file's inode by stat(2) may be that of a lower layer's, from which it was copied up, where /proc/PID/maps shows the upper
+// layer's (Linux 6.1); so where they differ it is looked how the file shows when it is mapped here.
+func (m *Mapping) Leads(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return false
+	}
+	if st.Ino == m.Inode {
+		return true
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return false
+	}
+	defer unix.Munmap(b)
+	here := Addr(uintptr(unsafe.Pointer(unsafe.SliceData(b))))
+	maps, err := Maps(os.Getpid())
+	return err == nil && slices.ContainsFunc(maps, func(x Mapping) bool { return x.Start <= here && here < x.End && x.Dev == m.Dev && x.Inode == m.Inode })
 }
 
 // ParseMaps reads the text of /proc/PID/maps.

@@ -165,6 +165,8 @@ var Layouts = []Layout{
 		{"SharePages", "u64", 0, "likewise: pages of the heap that became shared, as often as they did"},
 		{"ShareLent", "u64", 0, "likewise: how often a shared page of the heap was lent to a thread that alone had used it for long"},
 		{"ShareRests", "u64", 0, "likewise: how often what a thread has for its own was withdrawn from it at a release"},
+		{"ShareFaults", "u64", 0, "likewise: faults on watched memory"},
+		{"ShareSteps", "u64", 0, "likewise: how often an instruction that is not patched was stepped"},
 		{"GuardEpochs", "u64", 0, "with Config.Guard: epochs that have ended"},
 		{"GuardEvents", "u64", 0, "likewise: events in those that were executed again"},
 		{"GuardBusy", "u64", 0, "likewise: ends that could not be had, as not all threads came to one"},

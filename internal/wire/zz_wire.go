@@ -2884,6 +2884,8 @@ type Region struct {
 	SharePages     uint64          // likewise: pages of the heap that became shared, as often as they did
 	ShareLent      uint64          // likewise: how often a shared page of the heap was lent to a thread that alone had used it for long
 	ShareRests     uint64          // likewise: how often what a thread has for its own was withdrawn from it at a release
+	ShareFaults    uint64          // likewise: faults on watched memory
+	ShareSteps     uint64          // likewise: how often an instruction that is not patched was stepped
 	GuardEpochs    uint64          // with Config.Guard: epochs that have ended
 	GuardEvents    uint64          // likewise: events in those that were executed again
 	GuardBusy      uint64          // likewise: ends that could not be had, as not all threads came to one
@@ -2895,7 +2897,7 @@ type Region struct {
 	GuardSame      [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged    [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
 	Guard          [1]GuardOutside // of the process's first region
-	_              [3120]byte
+	_              [3104]byte
 }
 
 // SizeRegion is the size of Region in bytes.

@@ -165,7 +165,7 @@ uint32_t rs_alloc_common_heap;
 static struct rs_alloc_heap *common; /* under its lock, which is had before those of heaps; `taken` for good */
 static uint32_t common_lock;
 
-void *rs_alloc_common(size_t n, bool zero)
+void *rs_alloc_common(size_t n, size_t align, bool zero)
 {
 	struct rs_alloc_heap *h = V.on && !V.extra ? rs_alloc_enter() : NULL;
 	if (!h)
@@ -173,7 +173,7 @@ void *rs_alloc_common(size_t n, bool zero)
 	lock_word(&common_lock, true);
 	if (!common && (common = find_heap(true)))
 		__atomic_store_n(&rs_alloc_common_heap, common->id, __ATOMIC_RELAXED);
-	void *p = common ? rs_plain_alloc(common, n, 16, zero) : NULL;
+	void *p = common ? rs_plain_alloc(common, n, align > 16 ? align : 16, zero) : NULL;
 	rs_alloc_unlock(&common_lock);
 	rs_alloc_leave(h);
 	return p;
@@ -548,6 +548,35 @@ static __attribute__((noinline)) bool guarded_resize(uintptr_t *p, size_t n)
 	return done;
 }
 
+/* Where the block can be had with another size without its bytes being copied; NULL: nowhere. */
+static void *resized_in_place(uintptr_t p, size_t n, size_t was)
+{
+	/* A little less than there is stays; libc's gives back what is more than 32 bytes too many, but has less to choose from. */
+	if (was <= RS_ALLOC_LARGEST && n <= was && (n >= was - was / 8 || class_of(n) == class_of(was)))
+		return (void *)p;
+	bool huge = was > RS_ALLOC_LARGEST && n > RS_ALLOC_LARGEST, longer = n > was && n <= RS_ALLOC_LARGEST && class_of(was) >= RS_ALLOC_WHOLE;
+	struct rs_alloc_heap *h = huge || longer ? rs_alloc_enter() : NULL;
+	if (!h)
+		return NULL;
+	uintptr_t to = huge ? rs_huge_resize(h, p, n) : rs_slab_extend(h, p, class_of(n)) ? p : 0;
+	rs_alloc_leave(h);
+	return (void *)to;
+}
+
+void *rs_alloc_common_realloc(void *old, size_t n)
+{
+	uintptr_t p = (uintptr_t)old;
+	if (n == 0 || V.extra || size_of(p) == 0)
+		return NULL;
+	size_t was = rs_alloc_usable_size(old);
+	void *new = LOAD(V.owner[chunk_index(p)]) == __atomic_load_n(&rs_alloc_common_heap, __ATOMIC_RELAXED) ? resized_in_place(p, n, was) : NULL;
+	if (new || !(new = rs_alloc_common(n, 16, false)))
+		return new;
+	copy((uintptr_t)new, p, was < n ? was : n);
+	rs_alloc_free(old);
+	return new;
+}
+
 void *rs_alloc_realloc(void *old, size_t n)
 {
 	uintptr_t p = (uintptr_t)old;
@@ -559,17 +588,9 @@ void *rs_alloc_realloc(void *old, size_t n)
 		rs_alloc_abort("realloc(): invalid pointer");
 	size_t was = rs_alloc_usable_size(old);
 	if (!V.extra) {
-		/* A little less than there is stays; libc's gives back what is more than 32 bytes too many, but has less to choose from. */
-		if (was <= RS_ALLOC_LARGEST && n <= was && (n >= was - was / 8 || class_of(n) == class_of(was)))
-			return old;
-		bool huge = was > RS_ALLOC_LARGEST && n > RS_ALLOC_LARGEST, longer = n > was && n <= RS_ALLOC_LARGEST && class_of(was) >= RS_ALLOC_WHOLE;
-		struct rs_alloc_heap *h = huge || longer ? rs_alloc_enter() : NULL;
-		if (h) {
-			uintptr_t to = huge ? rs_huge_resize(h, p, n) : rs_slab_extend(h, p, class_of(n)) ? p : 0;
-			rs_alloc_leave(h);
-			if (to)
-				return (void *)to;
-		}
+		void *same = resized_in_place(p, n, was);
+		if (same)
+			return same;
 	}
 	if (V.extra && V.on && guarded_resize(&p, n))
 		return (void *)p;

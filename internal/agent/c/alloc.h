@@ -122,7 +122,9 @@ void rs_alloc_free_doubtful(void *p) __attribute__((visibility("hidden")));
 void rs_alloc_doubt(void *p, const char *what) __attribute__((visibility("hidden")));
 size_t rs_alloc_usable_size(void *p) __attribute__((visibility("hidden")));
 /* A block of a heap that is no thread's, which is had under a lock; freed as any other. NULL: there is none. */
-void *rs_alloc_common(size_t n, bool zero) __attribute__((visibility("hidden")));
+void *rs_alloc_common(size_t n, size_t align, bool zero) __attribute__((visibility("hidden")));
+/* A block with another size as one of that heap, the old one freed unless it is the same. NULL: nothing was done. */
+void *rs_alloc_common_realloc(void *old, size_t n) __attribute__((visibility("hidden")));
 /* The number of that heap; 0: nobody has asked for a block of it. */
 extern uint32_t rs_alloc_common_heap __attribute__((visibility("hidden")));
 bool rs_alloc_trim(void) __attribute__((visibility("hidden")));

@@ -667,7 +667,8 @@ bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t
 
 /* What the real functions are, our own heap's where that is in use. */
 static inline bool ours_for(uintptr_t pc) { return rs_alloc.on && !(RS_UNLIKELY(rs_alloc_source.not_for != NULL) && rs_alloc_source.not_for(pc)); }
-static __attribute__((noinline)) void *had_in_common(size_t n, bool zero, uintptr_t pc, void *fp) { return ours_for(pc) && rs_alloc_source.common(pc, fp) ? rs_alloc_common(n, zero) : NULL; }
+static __attribute__((noinline)) bool is_for_common(uintptr_t pc, void *fp) { return ours_for(pc) && rs_alloc_source.common(pc, fp); }
+static inline void *had_in_common(size_t n, bool zero, uintptr_t pc, void *fp) { return is_for_common(pc, fp) ? rs_alloc_common(n, 16, zero) : NULL; }
 static inline void *real_malloc(size_t n, uintptr_t pc) { return ours_for(pc) ? rs_alloc_malloc(n) : rs_real.malloc(n); }
 static inline void *real_calloc(size_t m, size_t n, uintptr_t pc) { return ours_for(pc) ? rs_alloc_calloc(m, n) : rs_real.calloc(m, n); }
 /* p is a block that is out, for certain. */
@@ -687,25 +688,34 @@ void rs_heap_free_real(void *p, void (*real)(void *))
 		real(p);
 }
 
-static void *real_resize(void *(*real)(void *, size_t), void *old, size_t n, bool known, uintptr_t pc)
+static void *real_resize(void *(*real)(void *, size_t), void *old, size_t n, bool known, uintptr_t pc, void *fp)
 {
+	bool common = RS_UNLIKELY(rs_alloc_source.common != NULL) && is_for_common(pc, fp);
+	void *p = common && !old ? rs_alloc_common(n, 16, false) : NULL;
 	if (!old)
-		return ours_for(pc) ? rs_alloc_malloc(n) : real(old, n);
+		return p ? p : ours_for(pc) ? rs_alloc_malloc(n) : real(old, n);
 	if (!rs_alloc_has((uintptr_t)old))
 		return real(old, n);
 	if (!known)
 		rs_alloc_doubt(old, "realloc(): invalid pointer");
-	return rs_alloc_realloc(old, n);
+	p = common ? rs_alloc_common_realloc(old, n) : NULL;
+	return p ? p : rs_alloc_realloc(old, n);
+}
+
+void *rs_heap_memalign_ours(size_t align, size_t n, uintptr_t pc, void *fp)
+{
+	void *p = RS_UNLIKELY(rs_alloc_source.common != NULL) && is_for_common(pc, fp) ? rs_alloc_common(n, align, false) : NULL;
+	return p ? p : rs_alloc_memalign(align, n);
 }
 
 /* As glibc's, an alignment is rounded up to a power of two. */
-void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t n)
+void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t n, uintptr_t pc, void *fp)
 {
 	if (!rs_alloc.on || align > SIZE_MAX / 2 + 1)
 		return real(align, n);
 	if (align & (align - 1))
 		align = 1ull << (64 - __builtin_clzll(align));
-	return rs_alloc_memalign(align, n);
+	return rs_heap_memalign_ours(align, n, pc, fp);
 }
 
 static __attribute__((noinline)) void *malloc_guarded(size_t n, uintptr_t pc, void *fp)
@@ -774,7 +784,7 @@ void *rs_heap_resize(void *(*real)(void *, size_t), void *old, size_t n, unsigne
 		known = lives(was, (uintptr_t)old);
 	}
 	rs_heap_give(old, kind, pc, fp);
-	void *p = real_resize(real, old, n, known, pc);
+	void *p = real_resize(real, old, n, known, pc, fp);
 	if (p)
 		rs_heap_got(p, n, kind, pc, fp);
 	else if (old && n != 0) /* it failed: the old block lives on */

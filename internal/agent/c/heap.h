@@ -35,7 +35,9 @@ bool rs_heap_is_early(const void *p) __attribute__((visibility("hidden")));
 size_t rs_heap_early_size(const void *p) __attribute__((visibility("hidden")));
 /* The real functions, or our own heap's where the block is, or is to be, its. p may be no block at all. */
 void rs_heap_free_real(void *p, void (*real)(void *)) __attribute__((visibility("hidden")));
-void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t n) __attribute__((visibility("hidden")));
+void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t n, uintptr_t pc, void *fp) __attribute__((visibility("hidden")));
+/* Our own heap's, which is in use; align: a power of two. */
+void *rs_heap_memalign_ours(size_t align, size_t n, uintptr_t pc, void *fp) __attribute__((visibility("hidden")));
 /* All of a realloc. */
 void *rs_heap_resize(void *(*real)(void *, size_t), void *old, size_t n, unsigned kind, uintptr_t pc, void *fp) __attribute__((visibility("hidden")));
 #endif

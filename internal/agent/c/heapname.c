@@ -22,7 +22,7 @@ RS_EXPORT void *memalign(size_t align, size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.memalign))
 		return rs_heap_early(align, n);
-	void *p = rs_heap_memalign_real(rs_real.memalign, align, n);
+	void *p = rs_heap_memalign_real(rs_real.memalign, align, n, RS_CALLER(), __builtin_frame_address(0));
 	RS_HEAP_GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -31,7 +31,7 @@ RS_EXPORT void *aligned_alloc(size_t align, size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.aligned_alloc))
 		return rs_heap_early(align, n);
-	void *p = rs_heap_memalign_real(rs_real.aligned_alloc, align, n);
+	void *p = rs_heap_memalign_real(rs_real.aligned_alloc, align, n, RS_CALLER(), __builtin_frame_address(0));
 	RS_HEAP_GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -47,7 +47,7 @@ RS_EXPORT int posix_memalign(void **out, size_t align, size_t n)
 	int r;
 	if (rs_alloc.on && align % sizeof(void *) == 0 && align && !(align & (align - 1))) {
 		int error = errno;
-		void *p = rs_alloc_memalign(align, n);
+		void *p = rs_heap_memalign_ours(align, n, RS_CALLER(), __builtin_frame_address(0));
 		if (p)
 			*out = p;
 		else
@@ -64,7 +64,7 @@ RS_EXPORT void *valloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.valloc))
 		return rs_heap_early(4096, n);
-	void *p = rs_alloc.on ? rs_alloc_memalign(RS_PAGE, n) : rs_real.valloc(n);
+	void *p = rs_alloc.on ? rs_heap_memalign_ours(RS_PAGE, n, RS_CALLER(), __builtin_frame_address(0)) : rs_real.valloc(n);
 	RS_HEAP_GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -74,7 +74,7 @@ RS_EXPORT void *pvalloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.pvalloc))
 		return rs_heap_early(4096, (n + 4095) & ~(size_t)4095);
-	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_alloc_memalign(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE) : rs_real.pvalloc(n);
+	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_heap_memalign_ours(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE, RS_CALLER(), __builtin_frame_address(0)) : rs_real.pvalloc(n);
 	RS_HEAP_GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -127,7 +127,7 @@ RS_EXPORT void *__libc_memalign(size_t align, size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_memalign))
 		return rs_heap_early(align, n);
-	void *p = rs_heap_memalign_real(rs_real.__libc_memalign, align, n);
+	void *p = rs_heap_memalign_real(rs_real.__libc_memalign, align, n, RS_CALLER(), __builtin_frame_address(0));
 	RS_HEAP_GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -137,7 +137,7 @@ RS_EXPORT void *__libc_valloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_valloc))
 		return rs_heap_early(4096, n);
-	void *p = rs_alloc.on ? rs_alloc_memalign(RS_PAGE, n) : rs_real.__libc_valloc(n);
+	void *p = rs_alloc.on ? rs_heap_memalign_ours(RS_PAGE, n, RS_CALLER(), __builtin_frame_address(0)) : rs_real.__libc_valloc(n);
 	RS_HEAP_GOT(p, n, MEMALIGN);
 	return p;
 }
@@ -147,7 +147,7 @@ RS_EXPORT void *__libc_pvalloc(size_t n)
 {
 	if (RS_UNLIKELY(!rs_real.__libc_pvalloc))
 		return rs_heap_early(4096, (n + 4095) & ~(size_t)4095);
-	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_alloc_memalign(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE) : rs_real.__libc_pvalloc(n);
+	void *p = rs_alloc.on && n <= PTRDIFF_MAX ? rs_heap_memalign_ours(RS_PAGE, (n + RS_PAGE - 1) & -RS_PAGE, RS_CALLER(), __builtin_frame_address(0)) : rs_real.__libc_pvalloc(n);
 	RS_HEAP_GOT(p, n, MEMALIGN);
 	return p;
 }

@@ -282,6 +282,7 @@ static void let_by(ucontext_t *uc)
 static void step(ucontext_t *uc)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
+	__atomic_fetch_add(&rs_counters->share_steps, 1, __ATOMIC_RELAXED);
 	rs_share_set_frame(uc, shared_open());
 	stepping = (uintptr_t)g[REG_RIP];
 	g[REG_EFL] |= TF;
@@ -409,6 +410,7 @@ static void handler(int sig, siginfo_t *info, void *context)
 		was_ours(addr);
 		return;
 	}
+	__atomic_fetch_add(&rs_counters->share_faults, 1, __ATOMIC_RELAXED);
 	rs_share_back(); /* a handler's frame on watched memory may interrupt a call */
 	uint32_t closed = rs_share_closed();
 	if (!closed && !rs_thread_tls) { /* a thread that is not known */

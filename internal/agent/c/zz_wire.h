@@ -1702,6 +1702,8 @@ struct rs_region {
 	uint64_t share_pages; /* likewise: pages of the heap that became shared, as often as they did */
 	uint64_t share_lent; /* likewise: how often a shared page of the heap was lent to a thread that alone had used it for long */
 	uint64_t share_rests; /* likewise: how often what a thread has for its own was withdrawn from it at a release */
+	uint64_t share_faults; /* likewise: faults on watched memory */
+	uint64_t share_steps; /* likewise: how often an instruction that is not patched was stepped */
 	uint64_t guard_epochs; /* with Config.Guard: epochs that have ended */
 	uint64_t guard_events; /* likewise: events in those that were executed again */
 	uint64_t guard_busy; /* likewise: ends that could not be had, as not all threads came to one */
@@ -1713,7 +1715,7 @@ struct rs_region {
 	uint64_t guard_same[16]; /* likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was */
 	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3120];
+	uint8_t end_padding[3104];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1739,17 +1741,19 @@ _Static_assert(offsetof(struct rs_region, share_keys_taken) == 136, "Region.Shar
 _Static_assert(offsetof(struct rs_region, share_pages) == 144, "Region.SharePages");
 _Static_assert(offsetof(struct rs_region, share_lent) == 152, "Region.ShareLent");
 _Static_assert(offsetof(struct rs_region, share_rests) == 160, "Region.ShareRests");
-_Static_assert(offsetof(struct rs_region, guard_epochs) == 168, "Region.GuardEpochs");
-_Static_assert(offsetof(struct rs_region, guard_events) == 176, "Region.GuardEvents");
-_Static_assert(offsetof(struct rs_region, guard_busy) == 184, "Region.GuardBusy");
-_Static_assert(offsetof(struct rs_region, guard_stop_ns) == 192, "Region.GuardStopNs");
-_Static_assert(offsetof(struct rs_region, guard_lost) == 200, "Region.GuardLost");
-_Static_assert(offsetof(struct rs_region, guard_verdicts) == 328, "Region.GuardVerdicts");
-_Static_assert(offsetof(struct rs_region, guard_differs) == 456, "Region.GuardDiffers");
-_Static_assert(offsetof(struct rs_region, guard_tries) == 528, "Region.GuardTries");
-_Static_assert(offsetof(struct rs_region, guard_same) == 656, "Region.GuardSame");
-_Static_assert(offsetof(struct rs_region, guard_judged) == 784, "Region.GuardJudged");
-_Static_assert(offsetof(struct rs_region, guard) == 816, "Region.Guard");
+_Static_assert(offsetof(struct rs_region, share_faults) == 168, "Region.ShareFaults");
+_Static_assert(offsetof(struct rs_region, share_steps) == 176, "Region.ShareSteps");
+_Static_assert(offsetof(struct rs_region, guard_epochs) == 184, "Region.GuardEpochs");
+_Static_assert(offsetof(struct rs_region, guard_events) == 192, "Region.GuardEvents");
+_Static_assert(offsetof(struct rs_region, guard_busy) == 200, "Region.GuardBusy");
+_Static_assert(offsetof(struct rs_region, guard_stop_ns) == 208, "Region.GuardStopNs");
+_Static_assert(offsetof(struct rs_region, guard_lost) == 216, "Region.GuardLost");
+_Static_assert(offsetof(struct rs_region, guard_verdicts) == 344, "Region.GuardVerdicts");
+_Static_assert(offsetof(struct rs_region, guard_differs) == 472, "Region.GuardDiffers");
+_Static_assert(offsetof(struct rs_region, guard_tries) == 544, "Region.GuardTries");
+_Static_assert(offsetof(struct rs_region, guard_same) == 672, "Region.GuardSame");
+_Static_assert(offsetof(struct rs_region, guard_judged) == 800, "Region.GuardJudged");
+_Static_assert(offsetof(struct rs_region, guard) == 832, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {

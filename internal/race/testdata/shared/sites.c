@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 6, KINDS = 3, APART = 20000 }; // nothing is near a block, or handed out twice, or it would be shared for what was there
+enum { ROUNDS = 6, KINDS = 8, APART = 20000 }; // nothing is near a block, or handed out twice, or it would be shared for what was there
 
 struct item { long kind, late[7]; char apart[APART]; };
 
@@ -17,10 +17,37 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static struct item *given; // under the lock, as the next
 static int state;          // of it: given, taken, read
 static long sum, taken;
+static void *volatile none; // or the compiler calls malloc
 
 __attribute__((noinline)) static struct item *make(int kind)
 {
-	struct item *p = kind == 0 ? malloc(sizeof *p) : kind == 1 ? calloc(1, sizeof *p) : malloc(600000);
+	struct item *p = NULL;
+	void *aligned = NULL;
+	switch (kind) {
+	case 0:
+		p = malloc(sizeof *p);
+		break;
+	case 1:
+		p = calloc(1, sizeof *p);
+		break;
+	case 2:
+		p = malloc(600000);
+		break;
+	case 3:
+		p = realloc(none, sizeof *p);
+		break;
+	case 4:
+		p = realloc(malloc(24), sizeof *p);
+		break;
+	case 5:
+		p = realloc(malloc(30000), 600000);
+		break;
+	case 6:
+		p = aligned_alloc(64, (sizeof *p + 63) & -64ul);
+		break;
+	case 7:
+		p = posix_memalign(&aligned, 4096, sizeof *p) == 0 ? aligned : NULL;
+	}
 	p->kind = kind;
 	return p;
 }
@@ -31,8 +58,13 @@ __attribute__((noinline)) static struct item *make(int kind)
 KIND(0) // race-mov malloc
 KIND(1) // race-mov calloc
 KIND(2) // race-mov large
+KIND(3) // race-mov reallocated
+KIND(4) // race-mov grown
+KIND(5) // race-mov enlarged
+KIND(6) // race-mov aligned_alloc
+KIND(7) // race-mov posix_memalign
 
-static void (*const late[KINDS])(struct item *, int) = {late0, late1, late2};
+static void (*const late[KINDS])(struct item *, int) = {late0, late1, late2, late3, late4, late5, late6, late7};
 
 static void *takes(void *arg)
 {

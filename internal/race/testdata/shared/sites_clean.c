@@ -1,4 +1,4 @@
-// Blocks of allocations whose blocks threads share: what one fills and another changes under a lock, gives back, enlarges or hands on, in several sizes and by malloc and calloc, so that places are used again by whom they were not; what
+// Blocks of allocations whose blocks threads share: what one fills and another changes under a lock, gives back, enlarges or hands on, in several sizes and by all functions that allocate, so that places are used again by whom they were not; what
 // their owner does before anybody else knows of them; and a child of fork that has some of them, and makes its own. Contents are as natively.
 #include <pthread.h>
 #include <stdint.h>
@@ -16,11 +16,36 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct item *slot[SLOTS]; // under the lock
 static long handed;
 
+static void *aligned(size_t to, size_t n)
+{
+	void *p = NULL;
+	if (n % 3 == 0 ? posix_memalign(&p, to, n) != 0 : !(p = aligned_alloc(to, (n + to - 1) & -to)))
+		abort();
+	if ((uintptr_t)p % to)
+		abort();
+	return p;
+}
+
+// A block that has grown twice, the second time a little, and shrunk: what was in it is in it still.
+static void *grown(size_t n)
+{
+	unsigned char *p = realloc(NULL, n / 3 + 1);
+	for (size_t k = 0; k < n / 3 + 1; k += 97)
+		p[k] = (unsigned char)(k * 7);
+	p = realloc(p, n);
+	p = realloc(p, n + 100);
+	p = realloc(p, n);
+	for (size_t k = 0; k < n / 3 + 1; k += 97)
+		if (p[k] != (unsigned char)(k * 7))
+			abort();
+	return p;
+}
+
 __attribute__((noinline)) static struct item *make(unsigned i)
 {
 	static const size_t sizes[] = {24, 100, 700, 5000, 40000, 600000};
 	size_t n = sizes[i % 6];
-	struct item *p = i & 8 ? calloc(1, sizeof *p + n) : malloc(sizeof *p + n);
+	struct item *p = i & 8 ? calloc(1, sizeof *p + n) : i % 5 == 0 ? aligned(64 << i % 7, sizeof *p + n) : i % 5 == 1 ? grown(sizeof *p + n) : malloc(sizeof *p + n);
 	for (size_t k = 0; i & 8 && k < n; k += 13)
 		if (p->byte[k])
 			abort();
