@@ -473,18 +473,18 @@ static bool waits_for_futex(const struct rs_call *c)
 }
 
 /* A re-execution's wait for a word. Who wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
- * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait. */
+ * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait, or has an end of its own, which has come if it had come in the recording. */
 static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 {
 	enum { SLICE_NS = 1000000, SECOND = 1000000000 };
 	const uint64_t what = RS_GUARD_WHAT(SYS_futex, RS_GUARD_CALL);
 	unsigned op = (unsigned)c->arg[1];
-	if (c->number != SYS_futex || (op != FUTEX_WAIT_PRIVATE && op != FUTEX_WAIT_BITSET_PRIVATE) || c->arg[3])
+	if (c->number != SYS_futex || (op != FUTEX_WAIT_PRIVATE && op != FUTEX_WAIT_BITSET_PRIVATE))
 		return false;
 	c->result = 0;
 	if (t->at == t->end && t->pending_end == what && t->fin.sp == t->sp)
 		rs_guard_replay_end(t, SYS_futex);
-	if (__atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
+	if (c->arg[3] || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
 		return false;
 	struct timespec until = {0};
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);

@@ -162,6 +162,8 @@ long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned m
 	if (!t || mode == RS_GUARD_OFF || t->outside || !threads)
 		return RS_GUARD_MAKE_PASS;
 	const struct clone_args *a = (const struct clone_args *)c->arg[0];
+	if (is_thread(c))
+		threads->word_at = a->child_tid - a->tls;
 	if (!(t->doing & RS_GUARD_CREATES) || !is_thread(c) || (mode == RS_GUARD_RECORD && LOAD(threads->births) >= BIRTHS)) {
 		rs_guard_lost(RS_GUARD_LOST_THREAD);
 		return RS_GUARD_MAKE_PASS;
@@ -169,7 +171,6 @@ long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned m
 	/* glibc has all signals blocked, and here it may stand. */
 	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
-	threads->word_at = a->child_tid - a->tls;
 	/* The new thread has them as they are here, and may lay them down on its stack. In a re-execution it has none (rs_world_unborn). To glibc's clone3, a function, they are nothing. */
 	rs_vectors_clear();
 	if (mode == RS_GUARD_REPLAY)
