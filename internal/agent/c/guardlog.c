@@ -447,11 +447,9 @@ static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32
 	STORE(t->at, at + 1);
 }
 
-void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
+/* Whether it is a re-execution. */
+static inline bool after(struct rs_guard_log *t, uint64_t what, int32_t result, bool ordered)
 {
-	uint64_t what = RS_GUARD_WHAT(object, kind);
-	if (RS_UNLIKELY(rs_guard_is_spare(t)))
-		return;
 	/* A stop in here would be of an event that is half in one epoch and half in the next. */
 	STORE(t->inner, RS_GUARD_INNER);
 	RS_BARRIER();
@@ -482,9 +480,26 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 		}
 	}
 	RS_BARRIER();
+	return replay;
+}
+
+void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
+{
+	if (RS_UNLIKELY(rs_guard_is_spare(t)))
+		return;
+	bool replay = after(t, RS_GUARD_WHAT(object, kind), result, ordered);
 	STORE(t->inner, 0);
 	if (RS_UNLIKELY(replay))
 		rs_guard_try_behind(t);
+}
+
+void rs_guard_after_still(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
+{
+	if (after(t, RS_GUARD_WHAT(object, kind), result, ordered)) {
+		STORE(t->inner, 0);
+		rs_guard_try_behind(t);
+		STORE(t->inner, RS_GUARD_INNER);
+	}
 }
 
 /* --- calls ----------------------------------------------------------------------------------------------------------------------------- */

@@ -99,6 +99,8 @@ struct rs_guard_log *rs_guard_spare(void) RS_HIDDEN;
 bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN;
 /* After the act, or in place of one that failed. ordered: takes a ticket of the object (while it is held, or before what lets others go on). REPLAY: compares the result, and lets the next go on. */
 void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
+/* Likewise, but no stop comes until the thread says so: its act goes on (t->inner is still RS_GUARD_INNER). Not a spare's. */
+void rs_guard_after_still(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
 
 /* The thread with this thread pointer is cancelled, the kernel and glibc know: a wait of ours that it is in, and that is a cancellation point, ends. */
 void rs_guard_cancel(uint64_t tp) RS_HIDDEN;

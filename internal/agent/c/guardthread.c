@@ -306,9 +306,8 @@ static __attribute__((noreturn, used)) void keep(struct rs_guard_log *t)
 	uintptr_t lo = t->sp - CLEARED > t->stack_lo ? t->sp - CLEARED : t->stack_lo;
 	if (t->stack_lo && t->stack_lo < t->sp)
 		rs_os_clear((void *)lo, t->sp - lo);
-	/* The ticket first: who sees that it has ended has a later one. */
-	rs_guard_after(t, t->handle, RS_GUARD_EXIT, 0, true);
-	STORE(t->inner, RS_GUARD_INNER);
+	/* The ticket first: who sees that it has ended has a later one. No checkpoint until it is kept: of one that is not, a rollback would give back the rseq area. */
+	rs_guard_after_still(t, t->handle, RS_GUARD_EXIT, 0, true);
 	STORE(*t->word, 0);
 	RS_SYS3(SYS_futex, t->word, FUTEX_WAKE, INT32_MAX);
 	unlock(t);
