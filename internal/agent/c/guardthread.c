@@ -23,7 +23,7 @@
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 
 /* KEPT: natively they would be gone: programs count threads, and have limits. */
-enum { BIRTHS = 128, KEPT = 32, CLEARED = 24 << 10, SLICE_MS = 50, LOCK_MS = 1000 };
+enum { BIRTHS = 128, KEPT = 32, CLEARED = 24 << 10, SLICE_MS = 50, LOCK_SECONDS = 1, LOCK_MOST = 10 };
 
 struct birth {
 	uint32_t tid;
@@ -39,7 +39,7 @@ static struct threads {
 	uint32_t nobodys[8] __attribute__((aligned(32))); /* an rseq area */
 	struct birth birth[BIRTHS];
 } *threads;
-static uint32_t order;             /* the lock; the program's memory */
+static struct rs_guard_order order; /* the lock; the program's memory */
 
 static bool is_self(const struct rs_guard_log *t) { return rs_os_tid() == t->tid; }
 
@@ -51,17 +51,14 @@ static struct rs_guard_log *followed(void)
 
 /* --- the lock ----------------------------------------------------------------------------------------------------------------- */
 
-/* Not for ever: destructors of the program's run while a thread that ends has it. Handlers may, while one has that leaves. */
+/* Not for ever: destructors of the program's run while a thread that ends has it, and may wait for who waits here. Handlers may, while one has that leaves. */
 static void lock(struct rs_guard_log *t)
 {
-	struct timespec until = {0};
 	if (t->doing & (RS_GUARD_ENDS | RS_GUARD_ORDERED | RS_GUARD_UNHELD)) {
 		t->doing += RS_GUARD_NESTED;
 		return;
 	}
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
-	until.tv_sec += LOCK_MS / 1000;
-	if (rs_guard_order_lock(t, &order, &until)) {
+	if (rs_guard_order_lock(t, &order, LOCK_SECONDS, LOCK_MOST)) {
 		t->doing |= RS_GUARD_ORDERED;
 	} else {
 		/* And so is each that begins before it is through (rs_guard_log_new). In this order: one may end in between. */
