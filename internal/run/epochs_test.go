@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -637,6 +638,42 @@ func TestEpochsOfWaits(t *testing.T) {
 			t.Errorf("%+v, natively %+v", r, native)
 		}
 	})
+}
+
+// A wait with a timeout is as long as natively, however many epochs end meanwhile. The signal of a stop ends it, and it is made again with what is left: but from when the first stop had seen it, so that of 200 ms the sleep was 300 where epochs took 150, and 205 to 280 with
+// epochs of 5 ms and some load, as the time from then on that a stop took was not counted either, if it found the thread on its way back.
+func TestLengthsOfWaits(t *testing.T) {
+	ofAgent(t)
+	const asked, waits = 200 * time.Millisecond, 16
+	// lengths gives the median, as a busy machine makes some long.
+	lengths := func(cmd *exec.Cmd) time.Duration {
+		r := finish(t, cmd)
+		if r.code != 0 || r.signal != 0 || r.stderr != "" {
+			t.Fatalf("%+v", r)
+		}
+		var took []time.Duration
+		for line := range strings.Lines(r.stdout) {
+			name, us, _ := strings.Cut(strings.TrimSpace(line), " ")
+			n, _ := strconv.Atoi(us)
+			took = append(took, time.Duration(n)*time.Microsecond)
+			if took[len(took)-1] < asked {
+				t.Errorf("%s took %v", name, took[len(took)-1])
+			}
+		}
+		if len(took) != waits {
+			t.Fatalf("%q", r.stdout)
+		}
+		slices.Sort(took)
+		t.Log(took)
+		return took[waits/2]
+	}
+	late := lengths(exec.Command(path("lengths"), "200")) - asked
+	for _, most := range []time.Duration{5 * time.Millisecond, 150 * time.Millisecond} {
+		got := lengths(command(t, map[string]any{"ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": most}}, path("lengths"), "200"))
+		if got > asked+asked/4+3*late {
+			t.Errorf("epochs of %v: half of the waits for %v took %v and more, natively %v", most, asked, got, asked+late)
+		}
+	}
 }
 
 // allAlike wants a program as natively, and all of its epochs the same where they are executed again, of which there are as many at least.

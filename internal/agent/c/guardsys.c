@@ -498,13 +498,6 @@ static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 /* From here on calls kill, or tell of us. */
 static bool shuts_in(const struct rs_call *c) { return c->number == SYS_seccomp || (c->number == SYS_prctl && c->arg[0] == 22 /* PR_SET_SECCOMP */); }
 
-/* The kernel makes it for a process of one task alone, or for one that shares its root and directory with nobody: not beside the coordinator. Of a setns without a kind it is not known. */
-static bool wants_alone(const struct rs_call *c)
-{
-	enum { VM = 0x100, SIGHAND = 0x800, THREAD = 0x10000, TIME = 0x80, MOUNTS = 0x20000, USERS = 0x10000000 };
-	return c->number == SYS_unshare ? c->arg[0] & (VM | SIGHAND | THREAD | USERS) : c->number == SYS_setns && (!c->arg[1] || c->arg[1] & (TIME | MOUNTS | USERS));
-}
-
 /* As rs_call_before; -1: once more. */
 static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mode)
 {
@@ -579,7 +572,7 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 	if (!sys)
 		return of_thread ? RS_GUARD_MAKE_PASS : 1;
 	rs_guard_kept_sees(c);
-	if (RS_UNLIKELY(wants_alone(c)) && rs_guard_mode() != RS_GUARD_REPLAY) {
+	if (RS_UNLIKELY(rs_guard_call_wants_alone(c)) && rs_guard_mode() != RS_GUARD_REPLAY) {
 		rs_guard_leave();
 		return 1;
 	}
@@ -635,7 +628,7 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 /* The frame stays below the program's stack pointer, where a recording and its re-execution must leave the same. */
 static void leave_frame(struct rs_call *c)
 {
-	c->start = c->see = c->ticks = c->spare = c->moved = c->guard_check = c->guard_offset = 0;
+	c->start = c->see = c->ticks = c->begun = c->moved = c->guard_check = c->guard_offset = 0;
 	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
 	c->guard_again = c->left = 0;
 	rs_os_clear(&c->left_now, sizeof c->left_now + sizeof c->lent);
@@ -659,7 +652,8 @@ long rs_guard_sys_before(struct rs_call *c)
 	if (!made) {
 		leave_frame(c);
 		rs_guard_sys_signals(c, sp);
-	}
+	} else if (made == 1)
+		rs_guard_call_begins(c);
 	return made;
 }
 
@@ -784,6 +778,7 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	c->guard_class = RS_GUARD_RECORDABLE;
 	c->guard_state = RS_GUARD_CALL_NOTED;
 	if (quick & MAY_WAIT) {
+		rs_guard_call_begins(c);
 		rs_guard_try_wait(t, false);
 		t->pending = RS_GUARD_WHAT(c->number, RS_GUARD_CALL);
 		__atomic_store_n(&t->state, RS_GUARD_IN_CALL, __ATOMIC_RELEASE);
