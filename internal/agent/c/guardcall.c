@@ -120,7 +120,11 @@ void rs_guard_call_begins(struct rs_call *c)
 		if ((int32_t)c->arg[3] <= 0)
 			return;
 		break;
-	case SYS_nanosleep: case SYS_clock_nanosleep: case 441 /* epoll_pwait2 */: case SYS_futex: case SYS_rt_sigtimedwait: case SYS_semtimedop: case SYS_io_getevents: case 333 /* io_pgetevents */:
+	case SYS_futex:
+		if ((c->arg[1] & FUTEX_CMD_MASK) != FUTEX_WAIT || !c->arg[3])
+			return;
+		break;
+	case SYS_nanosleep: case SYS_clock_nanosleep: case 441 /* epoll_pwait2 */: case SYS_rt_sigtimedwait: case SYS_semtimedop: case SYS_io_getevents: case 333 /* io_pgetevents */:
 		break;
 	default:
 		return;
@@ -137,10 +141,10 @@ static uint64_t since(struct rs_call *c)
 		return c->begun & ~in_ns;
 	struct moment m = now();
 	uint64_t all = m.ticks - first.ticks, ns = m.ns - first.ns, gone = m.ticks - c->begun, passed = 0;
-	for (; ns >> SMALL; all >>= 1)
-		ns >>= 1;
 	/* A clock that goes backwards, as where a virtual machine has moved, says nothing. */
-	if (m.ticks > first.ticks && all && gone <= all && ns) {
+	if (m.ticks > first.ticks && m.ns > first.ns && gone <= all) {
+		for (; ns >> SMALL; all >>= 1)
+			ns >>= 1;
 		uint64_t rate = (ns << SHIFT) / all;
 		passed = (gone >> SHIFT) * rate + ((gone & ((1u << SHIFT) - 1)) * rate >> SHIFT);
 		passed -= passed / DOUBT;

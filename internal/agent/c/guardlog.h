@@ -77,6 +77,7 @@ struct rs_guard_log {
 	uint64_t vdso_sp;
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
 	uint64_t half;             /* where the frame of a handler lies that the kernel began within an act of the thread's; 0: there is none (guardsignal.h) */
+	uint64_t stood_ns;         /* how long it has stood at ends of epochs */
 	uint32_t cancelled;        /* pthread_cancel was called for it: its waits look whether that counts */
 	uint32_t *cancel_wait;     /* in one of them: the word that is changed then */
 	uint64_t alt_lo, alt_size; /* the program's alternate stack (guardstack.h); size 0: it has none */

@@ -89,8 +89,9 @@ static void be_cancelled(struct rs_guard_log *t)
 
 /* --- what is taken: mutexes, rwlocks, semaphores ---------------------------------------------------------------------------- */
 
-/* A wait that goes on where the lock has changed hands: where there are many threads and few processors, that one was not among them for a while says nothing. But not for ever: what is slow under the lock is so for one after the other. */
-struct patience { const struct rs_guard_order *lock; uint32_t seen, seconds, most; struct timespec until; };
+/* A wait that goes on where the lock has changed hands: where there are many threads and few processors, that one was not among them for a while says nothing. But not for ever: what is slow under the lock is so for one after the other. What does not count is the time in which it stood at
+ * ends of epochs: so may who has the lock. */
+struct patience { const struct rs_guard_order *lock; uint32_t seen, seconds, most; uint64_t stood_ns; struct timespec until; };
 
 static void wait_from_now(struct patience *p)
 {
@@ -99,12 +100,23 @@ static void wait_from_now(struct patience *p)
 	p->until.tv_sec += p->seconds;
 }
 
-static bool goes_on(struct patience *p)
+static bool goes_on(const struct rs_guard_log *t, struct patience *p)
 {
-	if (!p || __atomic_load_n(&p->lock->hands, __ATOMIC_RELAXED) == p->seen || p->most <= p->seconds)
+	enum { LITTLE = 1000000, SECOND = 1000000000 };
+	if (!p)
 		return false;
-	p->most -= p->seconds;
-	wait_from_now(p);
+	uint64_t more = t->stood_ns - p->stood_ns;
+	p->stood_ns += more;
+	if (__atomic_load_n(&p->lock->hands, __ATOMIC_RELAXED) != p->seen && p->most > p->seconds) {
+		p->most -= p->seconds;
+		wait_from_now(p);
+		return true;
+	}
+	if (more < LITTLE)
+		return false;
+	more += (uint64_t)p->until.tv_nsec;
+	p->until.tv_sec += (time_t)(more / SECOND);
+	p->until.tv_nsec = (long)(more % SECOND);
 	return true;
 }
 
@@ -172,7 +184,7 @@ static int take_it(struct rs_guard_log *t, const struct taking *k)
 		if (counted)
 			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
 		if (r == EBUSY) {
-			bool ends = (e == -ETIMEDOUT && !goes_on(k->patience)) || e == -ECANCELED || (e == -EINTR && k->interrupted);
+			bool ends = (e == -ETIMEDOUT && !goes_on(t, k->patience)) || e == -ECANCELED || (e == -EINTR && k->interrupted);
 			if (ends && __atomic_load_n(&t->signals, __ATOMIC_ACQUIRE)) {
 				over = e;
 				continue;
@@ -247,7 +259,7 @@ static int try_order(uintptr_t lock) { return __atomic_exchange_n((uint32_t *)lo
 
 bool rs_guard_order_lock(struct rs_guard_log *t, struct rs_guard_order *lock, uint32_t seconds, uint32_t most)
 {
-	struct patience p = {.lock = lock, .seconds = seconds, .most = most};
+	struct patience p = {.lock = lock, .seconds = seconds, .most = most, .stood_ns = t->stood_ns};
 	wait_from_now(&p);
 	return take(t, &(struct taking){(uintptr_t)&lock->word, RS_GUARD_ORDER, RS_GUARD_TIMED, CLOCK_MONOTONIC, &p.until, try_order, false, &p}) == 0;
 }
