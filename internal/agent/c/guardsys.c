@@ -652,7 +652,7 @@ long rs_guard_sys_before(struct rs_call *c)
 	if (!made) {
 		leave_frame(c);
 		rs_guard_sys_signals(c, sp);
-	} else if (made == 1)
+	} else if (made == 1 && rs_guard_mode() != RS_GUARD_OFF)
 		rs_guard_call_begins(c);
 	return made;
 }
