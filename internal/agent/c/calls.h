@@ -32,7 +32,10 @@ struct rs_call {
 	uint64_t rdi, rsi, r10, r8, r9;
 	uint64_t arg[6];
 	uint64_t ticks;
-	uint64_t spare;
+	union {
+		uint64_t spare;    /* sharecall.c, where no epochs are recorded */
+		uint64_t begun;    /* guardcall.c: when a call began that has a timeout */
+	};
 	uint64_t guard_check, guard_offset; /* guardsys.c */
 	uint32_t guard_room;
 	uint16_t guard_file;

@@ -632,6 +632,7 @@ long rs_guard_begin(unsigned flags)
 	guard->stack = stack;
 	guard->plain = flags & PLAIN;
 	guard->kept = -ENOENT;
+	rs_guard_calls_begin();
 	if (flags & CALLS && ((!rs_guard_on && (r = rs_guard_log_begin()) < 0) || (r = rs_guard_sys_begin()) < 0))
 		return r;
 	find_rseq();

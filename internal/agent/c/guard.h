@@ -49,9 +49,9 @@ long rs_guard_numbers(int dir, long (*f)(void *arg, uint32_t number), void *arg)
 struct rs_guard_call {
 	bool in;                   /* the thread was in it, at pc (behind the instruction) and sp */
 	uint64_t number, arg[6], sp, pc;
-	uint64_t since;            /* ns of CLOCK_MONOTONIC: when we first saw it in this call, from which its relative timeout counts */
+	uint64_t since;            /* ns of CLOCK_MONOTONIC: from when its relative timeout counts: when the call began, if the hook made it; else when we first saw it there */
 	uint64_t timeout;          /* ns from since; UINT64_MAX: none, or not a relative one */
-	struct timespec left;      /* what its argument points to when it is made again */
+	struct timespec left;      /* what its argument points to when it is made again, elsewhere than by the hook */
 };
 /* What the kernel reads where such a call goes on with the rest of its pieces. Nobody's memory but the thread's. */
 struct rs_guard_rest { struct msghdr msg; struct iovec piece[128]; };
@@ -69,7 +69,12 @@ void rs_guard_call_take_back(struct rs_call *c) RS_HIDDEN;
 struct rs_guard_polled { uint64_t at, n; };
 void rs_guard_call_polls(const greg_t *g, struct rs_guard_polled *p) RS_HIDDEN;
 void rs_guard_call_unpoll(const struct rs_guard_polled *p) RS_HIDDEN;
-/* On the thread, in a handler of ours that is no stop: as if its signal had not come. A timeout begins anew. */
+/* Before the first of the session; and right before each that the hook makes: those that have a timeout note when that was. */
+void rs_guard_calls_begin(void) RS_HIDDEN;
+void rs_guard_call_begins(struct rs_call *c) RS_HIDDEN;
+/* The kernel makes it for a process of one task alone, or for one that shares its root and directory with nobody: not beside the coordinator. */
+bool rs_guard_call_wants_alone(const struct rs_call *c) RS_HIDDEN;
+/* On the thread, in a handler of ours that is no stop: as if its signal had not come. */
 void rs_guard_call_unbroken(struct rs_guard_rest *rest, ucontext_t *uc) RS_HIDDEN;
 /* A thread has come to its stop in uc: a call that returned how many bytes it had moved is about to be made, in uc, for the rest. */
 void rs_guard_call_goes_on(struct rs_guard_rest *rest, ucontext_t *uc) RS_HIDDEN;

@@ -7,7 +7,8 @@
  * Calls that move many bytes wait until all are moved, and return after any signal how many were (a write to a pipe, a send): the thread goes on with the rest, and the hook adds what came before (rs_call.moved). So do those that move
  * many messages, and io_uring_enter, which says how many requests it has taken whether or not the completions are there that it was to wait for: it is to wait for them again, and takes no more.
  *
- * A relative timeout goes on from when we first saw the thread in the call: too long by at most an epoch. To be exact the call's beginning must be noted by whoever makes it. */
+ * A relative timeout goes on from when the call began, which the hook notes by the processor's clock: that costs 10 ns, the kernel's would cost as much as many a call. The first stop that finds the thread there makes it one of CLOCK_MONOTONIC, by how both have gone on
+ * since the session began, so all but what was before that stop is exact; that is too long by a thousandth at most, and never too short. Who has made its call elsewhere than in the hook waits from when we first saw it there: too long by at most an epoch. */
 #include "guard.h"
 #include "calls.h"
 #include "guardsys.h"
@@ -72,6 +73,84 @@ static bool fetch(void *to, uint64_t from, size_t n)
 		return r == (long)n;
 	rs_os_copy(to, (const void *)from, n);
 	return true;
+}
+
+/* Of a setns without a kind it is not known. */
+bool rs_guard_call_wants_alone(const struct rs_call *c)
+{
+	enum { VM = 0x100, SIGHAND = 0x800, THREAD = 0x10000, TIME = 0x80, MOUNTS = 0x20000, USERS = 0x10000000 };
+	return c->number == SYS_unshare ? c->arg[0] & (VM | SIGHAND | THREAD | USERS) : c->number == SYS_setns && (!c->arg[1] || c->arg[1] & (TIME | MOUNTS | USERS));
+}
+
+/* --- when a call began --------------------------------------------------------------------------------------------------- */
+
+struct moment { uint64_t ticks, ns; };
+static struct moment first; /* of the session; before the first checkpoint */
+
+static uint64_t ticks(void)
+{
+	uint32_t lo, hi;
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi) : : "memory");
+	return (uint64_t)hi << 32 | lo;
+}
+
+/* Both clocks, of which the ticks are not later, and as close as they come. */
+static struct moment now(void)
+{
+	enum { TRIES = 4 };
+	struct moment m = {0};
+	for (uint64_t best = UINT64_MAX, i = 0; i < TRIES; i++) {
+		uint64_t before = ticks(), ns = now_ns(), took = ticks() - before;
+		if (took < best)
+			best = took, m = (struct moment){before, ns};
+	}
+	return m;
+}
+
+void rs_guard_calls_begin(void) { first = now(); }
+
+void rs_guard_call_begins(struct rs_call *c)
+{
+	switch (c->number) {
+	case SYS_poll:
+		if ((int32_t)c->arg[2] <= 0)
+			return;
+		break;
+	case SYS_epoll_wait: case SYS_epoll_pwait:
+		if ((int32_t)c->arg[3] <= 0)
+			return;
+		break;
+	case SYS_futex:
+		if ((c->arg[1] & FUTEX_CMD_MASK) != FUTEX_WAIT || !c->arg[3])
+			return;
+		break;
+	case SYS_nanosleep: case SYS_clock_nanosleep: case 441 /* epoll_pwait2 */: case SYS_rt_sigtimedwait: case SYS_semtimedop: case SYS_io_getevents: case 333 /* io_pgetevents */:
+		break;
+	default:
+		return;
+	}
+	c->begun = ticks();
+}
+
+/* In ns of CLOCK_MONOTONIC, and not earlier than it was: a wait is to be no shorter than was asked for. */
+static uint64_t since(struct rs_call *c)
+{
+	const uint64_t in_ns = 1ull << 63;
+	enum { SHIFT = 20, SMALL = 43, DOUBT = 1024 /* the kernel makes its clock go faster or slower, by 500 of a million at most */ };
+	if (c->begun & in_ns)
+		return c->begun & ~in_ns;
+	struct moment m = now();
+	uint64_t all = m.ticks - first.ticks, ns = m.ns - first.ns, gone = m.ticks - c->begun, passed = 0;
+	/* A clock that goes backwards, as where a virtual machine has moved, says nothing. */
+	if (m.ticks > first.ticks && m.ns > first.ns && gone <= all) {
+		for (; ns >> SMALL; all >>= 1)
+			ns >>= 1;
+		uint64_t rate = (ns << SHIFT) / all;
+		passed = (gone >> SHIFT) * rate + ((gone & ((1u << SHIFT) - 1)) * rate >> SHIFT);
+		passed -= passed / DOUBT;
+	}
+	c->begun = in_ns | (m.ns - passed);
+	return m.ns - passed;
 }
 
 /* In ns; UINT64_MAX: none that is relative. */
@@ -266,11 +345,32 @@ static bool would_return(const struct rs_guard_call *c)
 
 static const uint8_t reg[6] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
 
-static void shorten(struct rs_guard_call *c, greg_t *g)
+/* The hook's frame of a thread that is behind its call, or about to make it. NULL: it is elsewhere. */
+static struct rs_call *hooked(const greg_t *g, bool made)
+{
+	uint64_t pc = (uint64_t)g[REG_RIP];
+	struct rs_call *h = (struct rs_call *)g[REG_RSP];
+	return rs_hook_at_call(pc) && rs_hook_at_call(pc + 2) != made && h->see == 1 ? h : NULL;
+}
+
+/* What the hook has noted of it. */
+static void take_beginning(struct rs_guard_call *c, struct rs_call *h)
+{
+	struct rs_guard_call asked = {.number = h->number};
+	rs_os_copy(asked.arg, h->arg, sizeof asked.arg);
+	c->number = h->number;
+	c->timeout = timeout_of(&asked);
+	if (c->timeout != UINT64_MAX)
+		c->since = since(h);
+}
+
+/* h: the hook's frame, where the call is there, or NULL. */
+static void shorten(struct rs_guard_call *c, greg_t *g, struct rs_call *h)
 {
 	int i = row_of(c->number);
 	if (i < 0 || c->timeout == UINT64_MAX)
 		return;
+	struct timespec *to = h ? &h->lent : &c->left; /* these calls lend nothing of what was before */
 	uint64_t gone = now_ns() - c->since, left = gone < c->timeout ? c->timeout - gone : 0;
 	if (again[i].kind == MS) {
 		left = (left + 999999) / 1000000 * 1000000;
@@ -278,9 +378,9 @@ static void shorten(struct rs_guard_call *c, greg_t *g)
 			left = 1000000; /* 0 would ask, and not wait at all, which is as long */
 		g[reg[again[i].arg]] = (greg_t)(left / 1000000);
 	} else
-		g[reg[again[i].arg]] = (greg_t)&c->left;
-	c->left.tv_sec = (time_t)(left / 1000000000u);
-	c->left.tv_nsec = (long)(left % 1000000000u);
+		g[reg[again[i].arg]] = (greg_t)to;
+	to->tv_sec = (time_t)(left / 1000000000u);
+	to->tv_nsec = (long)(left % 1000000000u);
 }
 
 /* --- calls that have moved some bytes -------------------------------------------------------------------------------------- */
@@ -541,10 +641,16 @@ static bool put_back(const struct rs_guard_call *c, ucontext_t *uc)
 void rs_guard_call_unbroken(struct rs_guard_rest *rest, ucontext_t *uc)
 {
 	struct rs_guard_call c = {0};
-	const greg_t *g = uc->uc_mcontext.gregs;
+	greg_t *g = uc->uc_mcontext.gregs;
 	rs_guard_call_goes_on(rest, uc);
-	if (g[REG_RAX] == -EINTR && is_syscall((uint64_t)g[REG_RIP] - 2) && interrupted(&c, g))
-		put_back(&c, uc);
+	if (g[REG_RAX] != -EINTR || !is_syscall((uint64_t)g[REG_RIP] - 2) || !interrupted(&c, g))
+		return;
+	struct rs_call *h = hooked(g, true);
+	if (h)
+		take_beginning(&c, h);
+	/* Elsewhere a timeout begins anew: there is no place for what is left of it. */
+	if (put_back(&c, uc) && h)
+		shorten(&c, g, h);
 }
 
 /* The thread ran on when it was looked at. It may have come out of that call, and be in the next one like it now: what lay where the timeout was read is anything then. */
@@ -561,18 +667,27 @@ void rs_guard_call_again(struct rs_guard_call *c, ucontext_t *uc)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
 	uint64_t pc = (uint64_t)g[REG_RIP];
+	struct rs_call *h;
 	if (c->in && pc == c->pc - 2 && (uint64_t)g[REG_RAX] == c->number && same_arguments(c, g) && is_syscall(pc)) {
 		if (!never_interrupted(c) && other_waits(uc->uc_sigmask.__val[0], true) && !would_return(c)) {
 			g[REG_RAX] = -EINTR;
 			g[REG_RIP] += 2;
+			return;
 		}
+	} else if (g[REG_RAX] == -EINTR && is_syscall(pc - 2)) {
+		if (!(c->in && c->pc == pc && same_arguments(c, g)) && !interrupted(c, g))
+			return;
+		if ((h = hooked(g, true)))
+			take_beginning(c, h);
+		else
+			begins_now(c);
+		if (put_back(c, uc))
+			shorten(c, g, h);
 		return;
 	}
-	if (g[REG_RAX] != -EINTR || !is_syscall(pc - 2))
-		return;
-	if (!(c->in && c->pc == pc && same_arguments(c, g)) && !interrupted(c, g))
-		return;
-	begins_now(c);
-	if (put_back(c, uc))
-		shorten(c, g);
+	/* It was about to make its call, perhaps not for the first time. */
+	if ((h = hooked(g, false)) && (uint64_t)g[REG_RAX] == h->number && row_of(h->number) >= 0) {
+		take_beginning(c, h);
+		shorten(c, g, h);
+	}
 }

@@ -210,6 +210,13 @@ long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int 
 
 long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u); }
 
+static uint64_t now_ns(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 /* gate: as it was before the thread saw that it is to stand. */
 static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
 {
@@ -222,8 +229,10 @@ static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
 	RS_SYS3(SYS_futex, &world->ended, FUTEX_WAKE_PRIVATE, 1);
 	/* glibc blocks all signals around some calls (pthread_kill): here a stop must come. */
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, &masked, 8);
+	uint64_t since = now_ns();
 	while (LOAD(world->gate) == gate)
 		rs_guard_stand_by(gate);
+	t->stood_ns += now_ns() - since;
 	/* A re-execution may go astray: it must be stopped wherever it is. Its calls change no mask. */
 	if (masked & stops && LOAD(world->mode) != RS_GUARD_REPLAY)
 		RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &stops, NULL, 8);
@@ -447,11 +456,9 @@ static void append(struct rs_guard_log *t, uint64_t what, uint32_t ticket, int32
 	STORE(t->at, at + 1);
 }
 
-void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
+/* Whether it is a re-execution. */
+static inline bool after(struct rs_guard_log *t, uint64_t what, int32_t result, bool ordered)
 {
-	uint64_t what = RS_GUARD_WHAT(object, kind);
-	if (RS_UNLIKELY(rs_guard_is_spare(t)))
-		return;
 	/* A stop in here would be of an event that is half in one epoch and half in the next. */
 	STORE(t->inner, RS_GUARD_INNER);
 	RS_BARRIER();
@@ -482,9 +489,26 @@ void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int
 		}
 	}
 	RS_BARRIER();
+	return replay;
+}
+
+void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
+{
+	if (RS_UNLIKELY(rs_guard_is_spare(t)))
+		return;
+	bool replay = after(t, RS_GUARD_WHAT(object, kind), result, ordered);
 	STORE(t->inner, 0);
 	if (RS_UNLIKELY(replay))
 		rs_guard_try_behind(t);
+}
+
+void rs_guard_after_still(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered)
+{
+	if (after(t, RS_GUARD_WHAT(object, kind), result, ordered)) {
+		STORE(t->inner, 0);
+		rs_guard_try_behind(t);
+		STORE(t->inner, RS_GUARD_INNER);
+	}
 }
 
 /* --- calls ----------------------------------------------------------------------------------------------------------------------------- */

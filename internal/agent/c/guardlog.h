@@ -77,6 +77,7 @@ struct rs_guard_log {
 	uint64_t vdso_sp;
 	uint32_t looked;           /* the world's `round` when a wait of ours ended last */
 	uint64_t half;             /* where the frame of a handler lies that the kernel began within an act of the thread's; 0: there is none (guardsignal.h) */
+	uint64_t stood_ns;         /* how long it has stood at ends of epochs */
 	uint32_t cancelled;        /* pthread_cancel was called for it: its waits look whether that counts */
 	uint32_t *cancel_wait;     /* in one of them: the word that is changed then */
 	uint64_t alt_lo, alt_size; /* the program's alternate stack (guardstack.h); size 0: it has none */
@@ -99,6 +100,8 @@ struct rs_guard_log *rs_guard_spare(void) RS_HIDDEN;
 bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN;
 /* After the act, or in place of one that failed. ordered: takes a ticket of the object (while it is held, or before what lets others go on). REPLAY: compares the result, and lets the next go on. */
 void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
+/* Likewise, but no stop comes until the thread says so: its act goes on (t->inner is still RS_GUARD_INNER). Not a spare's. */
+void rs_guard_after_still(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
 
 /* The thread with this thread pointer is cancelled, the kernel and glibc know: a wait of ours that it is in, and that is a cancellation point, ends. */
 void rs_guard_cancel(uint64_t tp) RS_HIDDEN;

@@ -32,7 +32,7 @@ static inline bool rs_guard_keeps_data(const struct rs_guard_log *t, const struc
 /* The frame stays below the program's stack pointer, where a recording and its re-execution must leave the same. */
 static inline void rs_guard_leave_frame(struct rs_call *c)
 {
-	c->start = c->see = c->ticks = c->spare = c->moved = c->guard_check = c->guard_offset = 0;
+	c->start = c->see = c->ticks = c->begun = c->moved = c->guard_check = c->guard_offset = 0;
 	c->guard_room = c->guard_file = c->guard_class = c->guard_state = 0;
 	c->guard_again = c->left = 0;
 	rs_os_clear(&c->left_now, sizeof c->left_now + sizeof c->lent);

@@ -89,6 +89,37 @@ static void be_cancelled(struct rs_guard_log *t)
 
 /* --- what is taken: mutexes, rwlocks, semaphores ---------------------------------------------------------------------------- */
 
+/* A wait that goes on where the lock has changed hands: where there are many threads and few processors, that one was not among them for a while says nothing. But not for ever: what is slow under the lock is so for one after the other. What does not count is the time in which it stood at
+ * ends of epochs: so may who has the lock. */
+struct patience { const struct rs_guard_order *lock; uint32_t seen, seconds, most; uint64_t stood_ns; struct timespec until; };
+
+static void wait_from_now(struct patience *p)
+{
+	p->seen = __atomic_load_n(&p->lock->hands, __ATOMIC_RELAXED);
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &p->until);
+	p->until.tv_sec += p->seconds;
+}
+
+static bool goes_on(const struct rs_guard_log *t, struct patience *p)
+{
+	enum { LITTLE = 1000000, SECOND = 1000000000 };
+	if (!p)
+		return false;
+	uint64_t more = t->stood_ns - p->stood_ns;
+	p->stood_ns += more;
+	if (__atomic_load_n(&p->lock->hands, __ATOMIC_RELAXED) != p->seen && p->most > p->seconds) {
+		p->most -= p->seconds;
+		wait_from_now(p);
+		return true;
+	}
+	if (more < LITTLE)
+		return false;
+	more += (uint64_t)p->until.tv_nsec;
+	p->until.tv_sec += (time_t)(more / SECOND);
+	p->until.tv_nsec = (long)(more % SECOND);
+	return true;
+}
+
 struct taking {
 	uintptr_t object;
 	unsigned kind;
@@ -96,6 +127,7 @@ struct taking {
 	const struct timespec *abstime;
 	int (*try)(uintptr_t object); /* 0: taken; EBUSY: wait; else the result */
 	bool interrupted;             /* a handler ends the wait, and so does a cancellation: the result is ECANCELED */
+	struct patience *patience;    /* whose `until` is abstime */
 };
 
 static int try_read(uintptr_t rw) { return REAL(pthread_rwlock_tryrdlock)((pthread_rwlock_t *)rw); }
@@ -152,7 +184,7 @@ static int take_it(struct rs_guard_log *t, const struct taking *k)
 		if (counted)
 			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
 		if (r == EBUSY) {
-			bool ends = e == -ETIMEDOUT || e == -ECANCELED || (e == -EINTR && k->interrupted);
+			bool ends = (e == -ETIMEDOUT && !goes_on(t, k->patience)) || e == -ECANCELED || (e == -EINTR && k->interrupted);
 			if (ends && __atomic_load_n(&t->signals, __ATOMIC_ACQUIRE)) {
 				over = e;
 				continue;
@@ -225,15 +257,18 @@ static int try_sem(uintptr_t sem)
 
 static int try_order(uintptr_t lock) { return __atomic_exchange_n((uint32_t *)lock, 1, __ATOMIC_ACQUIRE) ? EBUSY : 0; }
 
-bool rs_guard_order_lock(struct rs_guard_log *t, uint32_t *lock, const struct timespec *until)
+bool rs_guard_order_lock(struct rs_guard_log *t, struct rs_guard_order *lock, uint32_t seconds, uint32_t most)
 {
-	return take(t, &(struct taking){(uintptr_t)lock, RS_GUARD_ORDER, RS_GUARD_TIMED, CLOCK_MONOTONIC, until, try_order, false}) == 0;
+	struct patience p = {.lock = lock, .seconds = seconds, .most = most, .stood_ns = t->stood_ns};
+	wait_from_now(&p);
+	return take(t, &(struct taking){(uintptr_t)&lock->word, RS_GUARD_ORDER, RS_GUARD_TIMED, CLOCK_MONOTONIC, &p.until, try_order, false, &p}) == 0;
 }
 
-void rs_guard_order_unlock(uint32_t *lock)
+void rs_guard_order_unlock(struct rs_guard_order *lock)
 {
-	__atomic_exchange_n(lock, 0, __ATOMIC_SEQ_CST);
-	wake((uintptr_t)lock, 1);
+	__atomic_store_n(&lock->hands, lock->hands + 1, __ATOMIC_RELAXED);
+	__atomic_exchange_n(&lock->word, 0, __ATOMIC_SEQ_CST);
+	wake((uintptr_t)&lock->word, 1);
 }
 
 /* False: a handler that ran first has it. */
@@ -262,7 +297,7 @@ int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct time
 		return op == RS_GUARD_TRY ? REAL(pthread_mutex_trylock)(m) : REAL(pthread_mutex_lock)(m);
 	if (rs_guard_alone(m) && take_alone(t, m))
 		return 0;
-	return take(t, &(struct taking){(uintptr_t)m, RS_GUARD_MUTEX, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_mutex, false});
+	return take(t, &(struct taking){(uintptr_t)m, RS_GUARD_MUTEX, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_mutex, false, NULL});
 }
 
 int rs_guard_mutex_unlock(pthread_mutex_t *m)
@@ -288,7 +323,7 @@ int rs_guard_rwlock_lock(pthread_rwlock_t *rw, bool write, int op, int clock, co
 	struct rs_guard_slot *s = last && write && op != RS_GUARD_TRY ? rs_guard_slot((uintptr_t)rw, true) : NULL;
 	if (s)
 		__atomic_fetch_add(&s->lock, 1, __ATOMIC_SEQ_CST);
-	int r = take(t, &(struct taking){(uintptr_t)rw, RS_GUARD_RWLOCK, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, write ? try_write : last ? try_read_last : try_read, false});
+	int r = take(t, &(struct taking){(uintptr_t)rw, RS_GUARD_RWLOCK, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, write ? try_write : last ? try_read_last : try_read, false, NULL});
 	if (s && __atomic_sub_fetch(&s->lock, 1, __ATOMIC_SEQ_CST) == 0 && r != 0)
 		wake((uintptr_t)rw, INT32_MAX);
 	return r;
@@ -320,7 +355,7 @@ int rs_guard_sem_wait(sem_t *sem, int op, int clock, const struct timespec *abst
 	if (op != RS_GUARD_TRY)
 		REAL(pthread_testcancel)();
 	int r;
-	while ((r = take(t, &(struct taking){(uintptr_t)sem, RS_GUARD_SEM, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_sem, op != RS_GUARD_TRY})) == ECANCELED)
+	while ((r = take(t, &(struct taking){(uintptr_t)sem, RS_GUARD_SEM, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_sem, op != RS_GUARD_TRY, NULL})) == ECANCELED)
 		be_cancelled(t);
 	if (r == 0)
 		return 0;
@@ -479,7 +514,7 @@ static int wait_briefly(struct rs_guard_log *t, pthread_mutex_t *m, int clock, c
 	bool late = abstime && (now.tv_sec > abstime->tv_sec || (now.tv_sec == abstime->tv_sec && now.tv_nsec >= abstime->tv_nsec));
 	if (!late)
 		RS_SYS2(SYS_nanosleep, &slice, NULL);
-	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false});
+	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false, NULL});
 	return late ? ETIMEDOUT : 0;
 }
 
@@ -510,7 +545,7 @@ int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const s
 	rs_guard_mutex_unlock(m);
 	int how = wait_signal(t, s, c, m, clock, abstime);
 	RS_GUARD_TAKES((uintptr_t)c, false);
-	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false});
+	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false, NULL});
 	m->__data.__nusers--;
 	if (how == ECANCELED) {
 		be_cancelled(t);

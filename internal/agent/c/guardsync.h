@@ -72,10 +72,11 @@ void rs_guard_make_began(uintptr_t object) __attribute__((visibility("hidden")))
 void rs_guard_make_over(uintptr_t object) __attribute__((visibility("hidden")));
 /* A re-execution: what is made already may be what the recording ended before. */
 bool rs_guard_follows(void) __attribute__((visibility("hidden")));
-/* A lock of guard's own, in the program's memory. False: it was not to be had until then (CLOCK_MONOTONIC). */
+/* A lock of guard's own, in the program's memory. False: nobody gave it back for so long; or others had it all the time, for `most`. */
 struct rs_guard_log;
-bool rs_guard_order_lock(struct rs_guard_log *t, uint32_t *lock, const struct timespec *until) __attribute__((visibility("hidden")));
-void rs_guard_order_unlock(uint32_t *lock) __attribute__((visibility("hidden")));
+struct rs_guard_order { uint32_t word, hands /* how often it was given back */; };
+bool rs_guard_order_lock(struct rs_guard_log *t, struct rs_guard_order *lock, uint32_t seconds, uint32_t most) __attribute__((visibility("hidden")));
+void rs_guard_order_unlock(struct rs_guard_order *lock) __attribute__((visibility("hidden")));
 /* The agent's own heap tells of its locks. */
 void rs_guard_heap_begin(void) __attribute__((visibility("hidden")));
 #endif

@@ -452,19 +452,19 @@ static bool waits_for_futex(const struct rs_call *c)
 	return c->number == SYS_futex ? op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET || op == FUTEX_LOCK_PI || op == 13 /* FUTEX_LOCK_PI2 */ : c->number == 449 /* futex_waitv */ || c->number == 455 /* futex_wait */;
 }
 
-/* A re-execution's wait for a word. Who rs_guard_wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
- * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait. */
+/* A re-execution's wait for a word. Who wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
+ * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait, or has an end of its own, which has come if it had come in the recording. */
 static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 {
 	enum { SLICE_NS = 1000000, SECOND = 1000000000 };
 	const uint64_t what = RS_GUARD_WHAT(SYS_futex, RS_GUARD_CALL);
 	unsigned op = (unsigned)c->arg[1];
-	if (c->number != SYS_futex || (op != FUTEX_WAIT_PRIVATE && op != FUTEX_WAIT_BITSET_PRIVATE) || c->arg[3])
+	if (c->number != SYS_futex || (op != FUTEX_WAIT_PRIVATE && op != FUTEX_WAIT_BITSET_PRIVATE))
 		return false;
 	c->result = 0;
 	if (t->at == t->end && t->pending_end == what && t->fin.sp == t->sp)
 		rs_guard_replay_end(t, SYS_futex);
-	if (__atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
+	if (c->arg[3] || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
 		return false;
 	struct timespec until = {0};
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
@@ -477,13 +477,6 @@ static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 
 /* From here on calls kill, or tell of us. */
 static bool shuts_in(const struct rs_call *c) { return c->number == SYS_seccomp || (c->number == SYS_prctl && c->arg[0] == 22 /* PR_SET_SECCOMP */); }
-
-/* The kernel makes it for a process of one task alone, or for one that shares its root and directory with nobody: not beside the coordinator. Of a setns without a kind it is not known. */
-static bool wants_alone(const struct rs_call *c)
-{
-	enum { VM = 0x100, SIGHAND = 0x800, THREAD = 0x10000, TIME = 0x80, MOUNTS = 0x20000, USERS = 0x10000000 };
-	return c->number == SYS_unshare ? c->arg[0] & (VM | SIGHAND | THREAD | USERS) : c->number == SYS_setns && (!c->arg[1] || c->arg[1] & (TIME | MOUNTS | USERS));
-}
 
 /* As rs_call_before; -1: once more. */
 static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mode)
@@ -559,7 +552,7 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 	if (!sys)
 		return of_thread ? RS_GUARD_MAKE_PASS : 1;
 	rs_guard_kept_sees(c);
-	if (RS_UNLIKELY(wants_alone(c)) && rs_guard_mode() != RS_GUARD_REPLAY) {
+	if (RS_UNLIKELY(rs_guard_call_wants_alone(c)) && rs_guard_mode() != RS_GUARD_REPLAY) {
 		rs_guard_leave();
 		return 1;
 	}
@@ -630,7 +623,8 @@ long rs_guard_sys_before(struct rs_call *c)
 	if (!made) {
 		rs_guard_leave_frame(c);
 		rs_guard_sys_signals(c, sp);
-	}
+	} else if (made == 1 && rs_guard_mode() != RS_GUARD_OFF)
+		rs_guard_call_begins(c);
 	return made;
 }
 

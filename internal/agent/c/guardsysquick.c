@@ -68,6 +68,7 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	c->guard_again = 0;
 	c->guard_state = RS_GUARD_CALL_NOTED;
 	if (quick & MAY_WAIT) {
+		rs_guard_call_begins(c);
 		rs_guard_try_wait(t, false);
 		t->pending = RS_GUARD_WHAT(c->number, RS_GUARD_CALL);
 		__atomic_store_n(&t->state, RS_GUARD_IN_CALL, __ATOMIC_RELEASE);

@@ -23,7 +23,7 @@
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 
 /* KEPT: natively they would be gone: programs count threads, and have limits. */
-enum { BIRTHS = 128, KEPT = 32, CLEARED = 24 << 10, SLICE_MS = 50, LOCK_MS = 1000 };
+enum { BIRTHS = 128, KEPT = 32, CLEARED = 24 << 10, SLICE_MS = 50, LOCK_SECONDS = 1, LOCK_MOST = 10 };
 
 struct birth {
 	uint32_t tid;
@@ -39,7 +39,7 @@ static struct threads {
 	uint32_t nobodys[8] __attribute__((aligned(32))); /* an rseq area */
 	struct birth birth[BIRTHS];
 } *threads;
-static uint32_t order;             /* the lock; the program's memory */
+static struct rs_guard_order order; /* the lock; the program's memory */
 
 static bool is_self(const struct rs_guard_log *t) { return rs_os_tid() == t->tid; }
 
@@ -51,17 +51,14 @@ static struct rs_guard_log *followed(void)
 
 /* --- the lock ----------------------------------------------------------------------------------------------------------------- */
 
-/* Not for ever: destructors of the program's run while a thread that ends has it. Handlers may, while one has that leaves. */
+/* Not for ever: destructors of the program's run while a thread that ends has it, and may wait for who waits here. Handlers may, while one has that leaves. */
 static void lock(struct rs_guard_log *t)
 {
-	struct timespec until = {0};
 	if (t->doing & (RS_GUARD_ENDS | RS_GUARD_ORDERED | RS_GUARD_UNHELD)) {
 		t->doing += RS_GUARD_NESTED;
 		return;
 	}
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
-	until.tv_sec += LOCK_MS / 1000;
-	if (rs_guard_order_lock(t, &order, &until)) {
+	if (rs_guard_order_lock(t, &order, LOCK_SECONDS, LOCK_MOST)) {
 		t->doing |= RS_GUARD_ORDERED;
 	} else {
 		/* And so is each that begins before it is through (rs_guard_log_new). In this order: one may end in between. */
@@ -162,6 +159,8 @@ long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned m
 	if (!t || mode == RS_GUARD_OFF || t->outside || !threads)
 		return RS_GUARD_MAKE_PASS;
 	const struct clone_args *a = (const struct clone_args *)c->arg[0];
+	if (is_thread(c))
+		threads->word_at = a->child_tid - a->tls;
 	if (!(t->doing & RS_GUARD_CREATES) || !is_thread(c) || (mode == RS_GUARD_RECORD && LOAD(threads->births) >= BIRTHS)) {
 		rs_guard_lost(RS_GUARD_LOST_THREAD);
 		return RS_GUARD_MAKE_PASS;
@@ -169,7 +168,6 @@ long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned m
 	/* glibc has all signals blocked, and here it may stand. */
 	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
-	threads->word_at = a->child_tid - a->tls;
 	/* The new thread has them as they are here, and may lay them down on its stack. In a re-execution it has none (rs_world_unborn). To glibc's clone3, a function, they are nothing. */
 	rs_vectors_clear();
 	if (mode == RS_GUARD_REPLAY)
@@ -305,9 +303,8 @@ static __attribute__((noreturn, used)) void keep(struct rs_guard_log *t)
 	uintptr_t lo = t->sp - CLEARED > t->stack_lo ? t->sp - CLEARED : t->stack_lo;
 	if (t->stack_lo && t->stack_lo < t->sp)
 		rs_os_clear((void *)lo, t->sp - lo);
-	/* The ticket first: who sees that it has ended has a later one. */
-	rs_guard_after(t, t->handle, RS_GUARD_EXIT, 0, true);
-	STORE(t->inner, RS_GUARD_INNER);
+	/* The ticket first: who sees that it has ended has a later one. No checkpoint until it is kept: of one that is not, a rollback would give back the rseq area. */
+	rs_guard_after_still(t, t->handle, RS_GUARD_EXIT, 0, true);
 	STORE(*t->word, 0);
 	RS_SYS3(SYS_futex, t->word, FUTEX_WAKE, INT32_MAX);
 	unlock(t);

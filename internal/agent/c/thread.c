@@ -17,8 +17,8 @@
 #include <sys/auxv.h>
 #include <sys/resource.h>
 
+enum { DESCRIPTOR = 2304 };         /* glibc's struct pthread, at most */
 static uint32_t next_number = 1;
-static uint32_t pending_starts;    /* created, and not yet in thread_main */
 static uint32_t blocked_threads;
 static pthread_key_t end_key;
 static bool have_key;
@@ -145,6 +145,24 @@ struct rs_thread *rs_thread_main(int sock, uintptr_t stack_hi, long *why)
 	return t;
 }
 
+static void *thread_main(void *p);
+static int thread_main_c11(void *p);
+
+/* Made by our wrappers, and not yet at its first step: it is in a handler. Its descriptor says what glibc is to call. How many are on their way would not tell whether this is one of them, and is another number when an epoch is executed again. */
+static bool is_to_begin(void)
+{
+	uint64_t word;
+	for (uintptr_t at = pthread_self(), end = at + DESCRIPTOR; at < end; at += sizeof word) {
+		/* glibc's is not larger, and may be smaller. */
+		if (at % RS_PAGE == 0 && !rs_peek(&word, at, sizeof word))
+			break;
+		word = *(const uint64_t *)at;
+		if (word == (uintptr_t)thread_main || word == (uintptr_t)thread_main_c11)
+			return true;
+	}
+	return false;
+}
+
 /* A thread that glibc made for itself (timers, asynchronous I/O, name look-ups), or that was there before us. Its stack's lower end is not known: only
  * what lies above the first sight of it is taken for granted. */
 static struct rs_thread *adopt(void)
@@ -152,6 +170,8 @@ static struct rs_thread *adopt(void)
 	long why;
 	adopting = true;
 	__atomic_store_n(&rs_threaded, true, __ATOMIC_RELAXED);
+	/* Who has which place in a region is an order. */
+	rs_guard_threads_lock((uintptr_t)__builtin_frame_address(0) + 16);
 	struct rs_thread *t = rs_region_claim(-1, &why);
 	if (t) {
 		t->stack_hi = pthread_self();
@@ -164,9 +184,12 @@ static struct rs_thread *adopt(void)
 		hide(t);
 		/* In a thread of another libc the place of the key may be of use to that libc: then we do not see its end. */
 		go_live(t, !rs_namespaces);
+		if (!rs_namespaces)
+			rs_guard_thread_begin(true);
 		rs_thread_say_start(t);
 		rs_leave(t);
 	}
+	rs_guard_threads_unlock();
 	adopting = false;
 	return t;
 }
@@ -200,10 +223,11 @@ struct rs_thread *rs_self_slow(void)
 		t->inside = 0;
 		return t;
 	}
-	/* While a start is pending, this may be that thread, in a handler before its first step. */
-	if (!rs_active || over || adopting || __atomic_load_n(&pending_starts, __ATOMIC_RELAXED) || rs_sandboxed || rs_in_vfork())
+	if (!rs_active || over || adopting || rs_sandboxed || rs_in_vfork() || is_to_begin())
 		return NULL;
-	return adopt();
+	t = adopt();
+	RS_GUARD_FORGET();
+	return t;
 }
 
 static void begin(struct rs_handle *h)
@@ -211,7 +235,6 @@ static void begin(struct rs_handle *h)
 	struct rs_thread *t = h->t;
 	/* glibc puts the thread's descriptor at the upper end of its stack. A stack from its cache may be larger than asked for: then we know less
 	 * than there is, and never more. */
-	enum { DESCRIPTOR = 2304 };
 	uintptr_t self = pthread_self(), top = (self + DESCRIPTOR + RS_PAGE - 1) & -RS_PAGE;
 	t->stack_hi = self;
 	t->stack_lo = h->stack_size < top ? top - (h->stack_size & -RS_PAGE) : self;
@@ -223,7 +246,6 @@ static void begin(struct rs_handle *h)
 	go_live(t, true);
 	rs_share_thread_begin();
 	rs_guard_thread_begin(h->own_stack);
-	__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 	rs_thread_say_start(t);
 	rs_leave(t);
 }
@@ -306,7 +328,7 @@ static void end_round(void *value)
 
 void rs_thread_after_fork(struct rs_thread *t)
 {
-	pending_starts = blocked_threads = 0;
+	blocked_threads = 0;
 	rs_live_threads = t ? 1 : 0;
 	rs_threaded = false;
 	if (t) {
@@ -382,7 +404,6 @@ static __attribute__((noinline)) struct rs_thread *prepare(struct rs_thread *t, 
 	h->settled_at = detached ? stack : 0;
 	h->stack_size = stack_size;
 	__atomic_store_n(&h->who, WHO(number, detached ? DETACHED : 0), __ATOMIC_RELEASE);
-	__atomic_fetch_add(&pending_starts, 1, __ATOMIC_SEQ_CST);
 	__atomic_fetch_add(&rs_live_threads, 1, __ATOMIC_RELAXED);
 	t->creates = h;
 	return child;
@@ -410,7 +431,6 @@ static void created(struct rs_thread *t, uint32_t number, uint64_t handle, int e
 {
 	struct rs_handle *h = t->creates;
 	if (error) {
-		__atomic_fetch_sub(&pending_starts, 1, __ATOMIC_RELAXED);
 		__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_RELAXED);
 		rs_region_unclaim(h->t);
 		rs_handle_drop(h);
