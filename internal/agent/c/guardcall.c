@@ -111,6 +111,7 @@ void rs_guard_calls_begin(void) { first = now(); }
 
 void rs_guard_call_begins(struct rs_call *c)
 {
+	c->begun = 0;
 	switch (c->number) {
 	case SYS_poll:
 		if ((int32_t)c->arg[2] <= 0)
@@ -132,7 +133,7 @@ void rs_guard_call_begins(struct rs_call *c)
 	c->begun = ticks();
 }
 
-/* In ns of CLOCK_MONOTONIC, and not earlier than it was: a wait is to be no shorter than was asked for. */
+/* In ns of CLOCK_MONOTONIC, and not earlier than it was: a wait is to be no shorter than was asked for. Where nothing was noted it is now. */
 static uint64_t since(struct rs_call *c)
 {
 	const uint64_t in_ns = 1ull << 63;
@@ -142,7 +143,7 @@ static uint64_t since(struct rs_call *c)
 	struct moment m = now();
 	uint64_t all = m.ticks - first.ticks, ns = m.ns - first.ns, gone = m.ticks - c->begun, passed = 0;
 	/* A clock that goes backwards, as where a virtual machine has moved, says nothing. */
-	if (m.ticks > first.ticks && m.ns > first.ns && gone <= all) {
+	if (c->begun && m.ticks > first.ticks && m.ns > first.ns && gone <= all) {
 		for (; ns >> SMALL; all >>= 1)
 			ns >>= 1;
 		uint64_t rate = (ns << SHIFT) / all;

@@ -623,8 +623,11 @@ long rs_guard_sys_before(struct rs_call *c)
 	if (!made) {
 		rs_guard_leave_frame(c);
 		rs_guard_sys_signals(c, sp);
-	} else if (made == 1 && rs_guard_mode() != RS_GUARD_OFF)
+	} else if (made == 1 && rs_guard_mode() != RS_GUARD_OFF) {
 		rs_guard_call_begins(c);
+	} else {
+		c->begun = 0;
+	}
 	return made;
 }
 
