@@ -42,8 +42,8 @@ first 128 of a freed one), writes in front of the first block of a group, reads,
 blocks of a program's own allocator.
 
 A crash (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) that the program does not handle is
-reported with its stack before the process dies of it, as it would have; not one of a
-stack that overflowed. Of an abort the report has what the C library said (a failed
+reported with its stack before the process dies of it, as it would have; one of a stack
+that overflowed only with --epochs. Of an abort the report has what the C library said (a failed
 assertion, a smashed stack), or the type and what() of the C++ exception for which
 std::terminate was called, if libstdc++ is a shared library.
 

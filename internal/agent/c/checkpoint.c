@@ -301,13 +301,6 @@ static void watch_all(struct map *m)
 			watch(&m->range[i]);
 }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* Frames of what is not mapped any more, or not to be kept. */
 static void drop_unmapped(const struct map *before, const struct map *m)
 {
@@ -420,7 +413,7 @@ static long keep_together(uint32_t i, uint32_t end)
 long rs_checkpoint_keep(void)
 {
 	struct rs_checkpoint_stats *s = &state->stats;
-	uint64_t begun = now_ns();
+	uint64_t begun = rs_os_now_ns();
 	state->valid = false;
 	state->left_count = 0;
 	s->again = 0;
@@ -460,7 +453,7 @@ long rs_checkpoint_keep(void)
 	state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
 	state->valid = true;
 	s->pages = rs_frames_count();
-	s->ns = now_ns() - begun;
+	s->ns = rs_os_now_ns() - begun;
 	return 0;
 }
 
@@ -591,7 +584,7 @@ unsigned rs_checkpoint_left(const uint64_t **pieces)
 long rs_checkpoint_back(void)
 {
 	struct rs_checkpoint_stats *s = &state->stats;
-	uint64_t begun = now_ns();
+	uint64_t begun = rs_os_now_ns();
 	if (!state->valid)
 		return -ENOENT;
 	s->copied = s->dropped = s->remapped = 0;
@@ -616,7 +609,7 @@ long rs_checkpoint_back(void)
 			return e;
 	}
 	leave(true);
-	s->ns = now_ns() - begun;
+	s->ns = rs_os_now_ns() - begun;
 	return 0;
 }
 

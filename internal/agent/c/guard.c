@@ -177,13 +177,6 @@ long rs_guard_do_rollback(void)
 
 /* --- epochs of a session ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static void count(uint64_t *counter, uint64_t n) { __atomic_fetch_add(counter, n, __ATOMIC_RELAXED); }
 
 static void count_lost(uint32_t why)
@@ -199,7 +192,7 @@ static long end_anywhere(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
 	uint32_t lost = w->lost;
-	uint64_t begun = now_ns();
+	uint64_t begun = rs_os_now_ns();
 	long r = rs_world_stop(SESSION_STOP_MS);
 	while (r == 0 && !rs_guard_put_off(w) && !rs_guard_between()) {
 		/* Who waits for a processor behind a call is in the middle of one, and of many threads some always do: whoever comes to another event stands there. */
@@ -207,7 +200,7 @@ static long end_anywhere(void)
 		rs_guard_no_quick();
 		rs_world_go();
 		rs_guard_wait_between();
-		r = now_ns() - begun > SESSION_END_NS ? -EBUSY : rs_world_stop(SESSION_STOP_MS);
+		r = rs_os_now_ns() - begun > SESSION_END_NS ? -EBUSY : rs_world_stop(SESSION_STOP_MS);
 	}
 	bool stopped = r == 0;
 	if (stopped && rs_guard_put_off(w))
@@ -246,7 +239,7 @@ void rs_guard_told(long r)
 
 static void end_soon(void)
 {
-	uint64_t soon = now_ns() + 1000000;
+	uint64_t soon = rs_os_now_ns() + 1000000;
 	soon = soon < guard->soonest ? guard->soonest : soon;
 	guard->due = soon < guard->due ? soon : guard->due;
 }
@@ -288,10 +281,10 @@ static long end(bool execute_again, bool asked)
 	if (later) {
 		stopped();
 		rs_guard_let_go();
-		guard->due = now_ns() + (rs_guard_is_faulted(w) && !w->fault.over ? FAULTED_NS : 10000000);
+		guard->due = rs_os_now_ns() + (rs_guard_is_faulted(w) && !w->fault.over ? FAULTED_NS : 10000000);
 		return -EAGAIN;
 	}
-	uint64_t begun = now_ns(), events = 0;
+	uint64_t begun = rs_os_now_ns(), events = 0;
 	for (uint32_t i = 0; i < w->logs; i++)
 		events += rs_guard_log(i)->at;
 	bool again = execute_again && !w->lost;
@@ -303,10 +296,10 @@ static long end(bool execute_again, bool asked)
 		r = -EAGAIN;
 	stopped();
 	if (r == -EAGAIN) {
-		guard->due = now_ns() + 10000000;
+		guard->due = rs_os_now_ns() + 10000000;
 		return r;
 	}
-	uint64_t now = now_ns(), cost = now - begun;
+	uint64_t now = rs_os_now_ns(), cost = now - begun;
 	if (r == -EBUSY)
 		count(&rs_counters->guard_busy, 1);
 	count(&rs_counters->guard_stop_ns, cost);
@@ -335,7 +328,7 @@ static void serve_outside(void)
 	uint32_t ask = o ? __atomic_load_n(&o->ask, __ATOMIC_ACQUIRE) : 0, want = ask & 0xff;
 	if (!ask || ask == guard->answered)
 		return;
-	uint64_t begun = now_ns();
+	uint64_t begun = rs_os_now_ns();
 	uint32_t lost = w->lost, events = 0;
 	uint64_t bytes = 0;
 	for (uint32_t i = 0; i < w->logs; i++) {
@@ -351,7 +344,7 @@ static void serve_outside(void)
 	if (want == RS_GUARD_WANT_ROLLBACK && r != -EBUSY && !lost)
 		lost = w->last.lost, events = w->last.events;
 	o->result = (int32_t)r, o->lost = lost, o->tries = want == RS_GUARD_WANT_ROLLBACK && !lost ? w->tries : 0;
-	o->took_ns = now_ns() - begun, o->events = events, o->log_bytes = bytes;
+	o->took_ns = rs_os_now_ns() - begun, o->events = events, o->log_bytes = bytes;
 	o->differs[0] = w->last.event, o->differs[1] = w->last.at, o->differs[2] = w->last.was, o->differs[3] = w->last.is, o->differs[4] = w->last.tid;
 	guard->answered = ask;
 	__atomic_store_n(&o->answered, ask, __ATOMIC_RELEASE);
@@ -403,7 +396,7 @@ static void serve(uint32_t request)
 	if (r == 0 && request == CHECKPOINT) {
 		r = rs_guard_do_checkpoint();
 		/* Here, before it sleeps: what another thread sets then it sees when it wakes, half a second later. */
-		guard->due = guard->epoch_ms ? now_ns() + guard->epoch_ms * 1000000ull : 0;
+		guard->due = guard->epoch_ms ? rs_os_now_ns() + guard->epoch_ms * 1000000ull : 0;
 	} else if (request == CHECKPOINT)
 		guard->kept = r;
 	if (r == 0 && request == ROLLBACK)
@@ -473,9 +466,9 @@ static void coordinate(void *arg)
 	long r = begin();
 	__atomic_store_n(&guard->ready, r < 0 ? (uint32_t)r : 1, __ATOMIC_RELEASE);
 	RS_SYS3(SYS_futex, &guard->ready, FUTEX_WAKE_PRIVATE, 1 << 30);
-	uint64_t looked = now_ns();
+	uint64_t looked = rs_os_now_ns();
 	while (r == 0 && !__atomic_load_n(&guard->over, __ATOMIC_SEQ_CST)) {
-		uint64_t now = now_ns(), until = looked + ALONE_MS * 1000000ull;
+		uint64_t now = rs_os_now_ns(), until = looked + ALONE_MS * 1000000ull;
 		until = guard->due && guard->due < until ? guard->due : until;
 		/* A handler may do with memory what it likes, ours included, while nobody else writes there: so redis tests it. */
 		uint64_t quiet = rs_guard_on ? rs_guard_fault_lasts() : 0;
@@ -490,7 +483,7 @@ static void coordinate(void *arg)
 			serve(request);
 		else if (until > 0 && RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, NOTHING, &ts) != -ETIMEDOUT)
 			continue;
-		now = now_ns();
+		now = rs_os_now_ns();
 		if (now - looked > ALONE_MS * 1000000ull && !quiet) {
 			if (alone())
 				break;
@@ -669,12 +662,12 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	if (rs_alloc.on)
 		rs_guard_heap_begin();
 	guard->epoch_ms = ms;
-	w->begun_ms = now_ns() / 1000000;
+	w->begun_ms = rs_os_now_ns() / 1000000;
 	if ((r = ask(CHECKPOINT)) < 0) {
 		rs_guard_off();
 		return r;
 	}
-	guard->outside->begun_ns = now_ns();
+	guard->outside->begun_ns = rs_os_now_ns();
 	__atomic_store_n(&guard->outside->state, 1, __ATOMIC_RELEASE);
 	return 0;
 }

@@ -57,13 +57,6 @@ static bool never_interrupted(const struct rs_guard_call *c)
 
 static uint64_t ns_of(const struct timespec *ts) { return (uint64_t)ts->tv_sec * 1000000000u + (uint64_t)ts->tv_nsec; }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return ns_of(&ts);
-}
-
 /* What the kernel has read for a call, or runs; by now it may not be there. Where the kernel does not say so (as in some containers), it is: else a sleep whose timeout is not known would begin anew at each stop. */
 static bool fetch(void *to, uint64_t from, size_t n)
 {
@@ -100,7 +93,7 @@ static struct moment now(void)
 	enum { TRIES = 4 };
 	struct moment m = {0};
 	for (uint64_t best = UINT64_MAX, i = 0; i < TRIES; i++) {
-		uint64_t before = ticks(), ns = now_ns(), took = ticks() - before;
+		uint64_t before = ticks(), ns = rs_os_now_ns(), took = ticks() - before;
 		if (took < best)
 			best = took, m = (struct moment){before, ns};
 	}
@@ -222,7 +215,7 @@ void rs_guard_call_look(int task, uint32_t tid, struct rs_guard_call *c)
 		}
 	}
 	if (n.in && n.timeout == UINT64_MAX) {
-		n.since = now_ns();
+		n.since = rs_os_now_ns();
 		n.timeout = timeout_of(&n);
 	}
 	struct timespec left = c->left; /* the thread's call still reads it */
@@ -325,7 +318,7 @@ static bool would_return(const struct rs_guard_call *c)
 {
 	uint64_t set = 0, waits = 0;
 	unsigned i = 0;
-	if (c->timeout != UINT64_MAX && now_ns() - c->since >= c->timeout)
+	if (c->timeout != UINT64_MAX && rs_os_now_ns() - c->since >= c->timeout)
 		return true;
 	while (i < sizeof waits_for / sizeof *waits_for && waits_for[i].number != c->number)
 		i++;
@@ -372,7 +365,7 @@ static void shorten(struct rs_guard_call *c, greg_t *g, struct rs_call *h)
 	if (i < 0 || c->timeout == UINT64_MAX)
 		return;
 	struct timespec *to = h ? &h->lent : &c->left; /* these calls lend nothing of what was before */
-	uint64_t gone = now_ns() - c->since, left = gone < c->timeout ? c->timeout - gone : 0;
+	uint64_t gone = rs_os_now_ns() - c->since, left = gone < c->timeout ? c->timeout - gone : 0;
 	if (again[i].kind == MS) {
 		left = (left + 999999) / 1000000 * 1000000;
 		if (left == 0)
@@ -622,7 +615,7 @@ static bool interrupted(struct rs_guard_call *c, const greg_t *g)
 	c->sp = (uint64_t)g[REG_RSP];
 	c->arg[0] = (uint64_t)g[REG_RDI], c->arg[1] = (uint64_t)g[REG_RSI], c->arg[2] = (uint64_t)g[REG_RDX];
 	c->arg[3] = (uint64_t)g[REG_R10], c->arg[4] = (uint64_t)g[REG_R8], c->arg[5] = (uint64_t)g[REG_R9];
-	c->since = now_ns();
+	c->since = rs_os_now_ns();
 	c->timeout = timeout_of(c);
 	return true;
 }
@@ -660,7 +653,7 @@ static void begins_now(struct rs_guard_call *c)
 	int i = row_of(c->number);
 	if (i < 0 || again[i].kind != TIMESPEC || c->arg[again[i].arg] == (uint64_t)&c->left)
 		return;
-	c->since = now_ns();
+	c->since = rs_os_now_ns();
 	c->timeout = timeout_of(c);
 }
 

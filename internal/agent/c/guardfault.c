@@ -82,13 +82,6 @@ static void handler(int sig, siginfo_t *info, void *context)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
 enum { MOST_MS = 300000 /* a handler may take, that then lets the process die (redis tests all memory) */, RETURNED_MS = 100 /* from its return until it has */, CARRIED = 0x10100 /* TF, RF */ };
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static void cut(struct rs_guard_log *t)
 {
 	if (t->cut)
@@ -143,7 +136,7 @@ bool rs_guard_fault_comes(struct rs_guard_log *t, int sig, const siginfo_t *info
 	f->context = 0;
 	f->sig = sig;
 	f->address = (uint64_t)info->si_addr;
-	f->since_ns = now_ns();
+	f->since_ns = rs_os_now_ns();
 	f->frame = t->sp = (uint64_t)g[REG_RSP] - RED_ZONE;
 	rs_os_copy(f->gregs, g, sizeof f->gregs);
 	cut(t);
@@ -171,7 +164,7 @@ void rs_guard_fault_handled(int sig, const ucontext_t *uc, bool begins)
 		goes_on(w);
 		poke();
 	} else if (!begins) {
-		w->fault.over_ns = now_ns();
+		w->fault.over_ns = rs_os_now_ns();
 		STORE(w->fault.over, t->at + 1);
 		poke();
 	}
@@ -256,7 +249,7 @@ void rs_guard_fault_look(void)
 	const struct rs_guard_faulted *f = &w->fault;
 	if (!rs_guard_is_faulted(w) || LOAD(w->mode) != RS_GUARD_RECORD || LOAD(f->asks) || __atomic_load_n(&w->crashing, __ATOMIC_SEQ_CST))
 		return;
-	uint64_t now = now_ns();
+	uint64_t now = rs_os_now_ns();
 	if (LOAD(f->over) ? now - f->over_ns > RETURNED_MS * 1000000ull : has_left(f) || now - f->since_ns > MOST_MS * 1000000ull)
 		goes_on(w);
 }
@@ -269,7 +262,7 @@ uint64_t rs_guard_fault_lasts(void)
 	rs_guard_fault_look();
 	if (!rs_guard_is_faulted(w) || LOAD(w->mode) != RS_GUARD_RECORD || LOAD(w->fault.over) || LOAD(w->fault.asks))
 		return 0;
-	uint64_t lasts = now_ns() - w->fault.since_ns;
+	uint64_t lasts = rs_os_now_ns() - w->fault.since_ns;
 	return lasts < SOON_MS * 1000000ull ? 0 : lasts < QUIET_MS * 1000000ull ? lasts : QUIET_MS * 1000000ull;
 }
 

@@ -210,13 +210,6 @@ long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int 
 
 long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u); }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* gate: as it was before the thread saw that it is to stand. */
 static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
 {
@@ -229,10 +222,10 @@ static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
 	RS_SYS3(SYS_futex, &world->ended, FUTEX_WAKE_PRIVATE, 1);
 	/* glibc blocks all signals around some calls (pthread_kill): here a stop must come. */
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, &masked, 8);
-	uint64_t since = now_ns();
+	uint64_t since = rs_os_now_ns();
 	while (LOAD(world->gate) == gate)
 		rs_guard_stand_by(gate);
-	t->stood_ns += now_ns() - since;
+	t->stood_ns += rs_os_now_ns() - since;
 	/* A re-execution may go astray: it must be stopped wherever it is. Its calls change no mask. */
 	if (masked & stops && LOAD(world->mode) != RS_GUARD_REPLAY)
 		RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &stops, NULL, 8);

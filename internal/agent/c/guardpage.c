@@ -47,13 +47,6 @@ static struct pages {
 } *pages;
 #define WAITED 0x80000000u
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static struct page *page_of(uint64_t a)
 {
 	for (uint32_t i = 0; i < pages->count; i++)
@@ -179,7 +172,7 @@ static void over(void)
 {
 	struct page *p = page_of(pages->fault);
 	pages->stores++;
-	p->spent_ns += now_ns() - pages->begun_ns;
+	p->spent_ns += rs_os_now_ns() - pages->begun_ns;
 	if (p->spent_ns > PATIENCE_MS * 1000000ull && p->state == RS_GUARD_PAGE_WATCHED) {
 		p->state = RS_GUARD_PAGE_HOT;
 		if (p->closed)
@@ -319,7 +312,7 @@ bool rs_guard_page_fault(const siginfo_t *info, ucontext_t *uc)
 		unlock();
 		return may; /* it has been opened */
 	}
-	w->begun_ns = now_ns();
+	w->begun_ns = rs_os_now_ns();
 	begin_store(uc, at);
 	return true;
 }

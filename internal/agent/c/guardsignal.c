@@ -62,13 +62,6 @@ extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 
 static struct waiting *of(const struct rs_guard_log *t) { return &waiting[t->index]; }
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 static uint64_t ran_ns(void)
 {
 	struct timespec ts = {0};
@@ -406,7 +399,7 @@ static __attribute__((noinline)) bool arrived(int sig, const siginfo_t *info, uc
 			if (!t->signals) {
 				w->early = 0;
 				w->ran = ran_ns();
-				STORE(w->since, now_ns());
+				STORE(w->since, rs_os_now_ns());
 			}
 			STORE(t->signals, t->signals + 1);
 			STORE(t->quick, 0);

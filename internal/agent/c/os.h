@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <time.h>
 
 extern uint32_t rs_share_on __attribute__((visibility("hidden")));
 /* Calls have something done around them: memory of the program's is watched by protection keys, which the kernel honours, so that they are made with all of them open (share.h); or the kernel would give them to the
@@ -34,6 +35,14 @@ static inline long rs_sys6(long n, long a, long b, long c, long d, long e, long 
 #define RS_SYS4(n, a, b, c, d) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
 #define RS_SYS5(n, a, b, c, d, e) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 #define RS_SYS6(n, a, b, c, d, e, f) rs_sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+/* CLOCK_MONOTONIC's. */
+static inline uint64_t rs_os_now_ns(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
 
 /* The program's own calls, where a function of ours makes them in place of libc's: they go by the hook of patched sites where that is in use (syshook.c). */
 extern uint32_t rs_calls_on __attribute__((visibility("hidden")));

@@ -37,13 +37,6 @@ static struct world {
 	struct action chain;       /* glibc's for our signal, as of when we last looked */
 } *world;
 
-static uint64_t now_ns(void)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* --- on the thread that stops -------------------------------------------------------------------------------------------- */
 
 extern char rs_world_handler[] RS_HIDDEN, rs_world_restorer[] RS_HIDDEN;
@@ -380,10 +373,10 @@ static long gather(uint64_t until)
 			if (world->thread[i]->tid && world->thread[i]->listed != world->round && rs_world_ended(world->thread[i]->tid))
 				forget(world->thread[i]);
 		uint32_t seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST);
-		for (uint64_t looked = now_ns(); missing(false); seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST)) {
+		for (uint64_t looked = rs_os_now_ns(); missing(false); seen = __atomic_load_n(&world->arrived, __ATOMIC_SEQ_CST)) {
 			if (missing(false))
 				wait_arrival(seen);
-			uint64_t now = now_ns();
+			uint64_t now = rs_os_now_ns();
 			if (now - looked > 5000000) {
 				looked = now;
 				/* glibc's handler may have been put over ours in between, and taken the signal. */
@@ -399,7 +392,7 @@ static long gather(uint64_t until)
 		}
 		if (!fresh && (all_named() || rounds > LINKED))
 			return 0;
-		if (rounds > ROUNDS && now_ns() > until)
+		if (rounds > ROUNDS && rs_os_now_ns() > until)
 			return -EBUSY; /* some have ended, and a debugger keeps them in the list */
 	}
 }
@@ -409,10 +402,10 @@ long rs_world_stop(uint32_t ms)
 	world->number = (world->number + 1) & (UINT32_MAX >> 2);
 	world->workers = false;
 	long r = rs_world_own_action();
-	uint64_t begun = now_ns();
+	uint64_t begun = rs_os_now_ns();
 	if (r == 0)
 		r = gather(begun + ms * 1000000ull);
-	world->stop_ns = now_ns() - begun;
+	world->stop_ns = rs_os_now_ns() - begun;
 	if (r < 0)
 		rs_world_go();
 	return r;
@@ -490,7 +483,7 @@ static long keep(struct rs_world_thread *t, struct rs_world_frame *to, uint64_t 
 	*bytes = n ? (uint64_t)n : 1;
 	copy(to, uc, *bytes);
 	rs_os_copy(call, &t->call, sizeof t->call);
-	*when = now_ns();
+	*when = rs_os_now_ns();
 	return 0;
 }
 
@@ -510,7 +503,7 @@ void rs_world_back(struct rs_world_thread *t)
 	if (rs_guard_sys_follows())
 		t->out->uc.uc_sigmask.__val[0] = (t->out->uc.uc_sigmask.__val[0] | IN_EXCURSION) & ~FAULTS;
 	rs_os_copy(&t->call, &t->saved_call, sizeof t->call);
-	t->call.since += now_ns() - t->kept_ns; /* as much is left as there was */
+	t->call.since += rs_os_now_ns() - t->kept_ns; /* as much is left as there was */
 	t->order = RS_WORLD_BACK;
 }
 
@@ -518,7 +511,7 @@ void rs_world_forward(struct rs_world_thread *t)
 {
 	copy(t->out, &t->end->uc, t->end_bytes);
 	rs_os_copy(&t->call, &t->end_call, sizeof t->call);
-	t->call.since += now_ns() - t->end_ns;
+	t->call.since += rs_os_now_ns() - t->end_ns;
 	t->order = RS_WORLD_BACK;
 	t->unborn = 0;
 }
