@@ -31,7 +31,7 @@ var guardWays = []struct {
 	{"native", nil},
 	{"run", []string{"run", "--exit-code", "0", "--"}},
 	{"recording", []string{"guard", "--exit-code", "0", "--guard-bytes", "0", "--quarantine", "0", "--epochs", "1h", "--"}},
-	{"guard", []string{"guard", "--exit-code", "0", "--"}},
+	{"guard", []string{"guard", "--exit-code", "0", "--epochs", "0", "--"}},
 	{"both", []string{"guard", "--exit-code", "0", "--epochs", "1h", "--"}},
 	{"ASan", nil},
 }

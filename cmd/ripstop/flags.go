@@ -182,7 +182,8 @@ func (l long) String() string {
 	return l.p.String()
 }
 
-func (fs *flagSet) long(p *time.Duration, name, usage string) {
+func (fs *flagSet) long(p *time.Duration, name string, value time.Duration, usage string) {
+	*p = value
 	fs.cmd.Flags().Var(long{p}, name, usage)
 	fs.note(name)
 }

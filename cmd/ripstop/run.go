@@ -46,7 +46,7 @@ func (fs *flagSet) targetFlags(o *flags) {
 // deadlockFlags are those of what happens while a program runs.
 func (fs *flagSet) deadlockFlags(o *flags) {
 	fs.oneOf(&o.onDeadlock, "on-deadlock", "exit", onDeadlock, "when every thread is stuck: end the program, leave it, or abort it for a core dump")
-	fs.long(&o.hangTimeout, "hang-timeout", "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
+	fs.long(&o.hangTimeout, "hang-timeout", 0, "when nothing has happened for so `LONG` (30s, 5m), show all threads; 0 never does")
 	fs.boolean(&o.haltOnFirst, "halt-on-first", "", "end the program when something is reported that is neither suppressed nor known; races that rest on mov alone are mostly told at the end")
 }
 

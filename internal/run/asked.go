@@ -28,7 +28,7 @@ type asked struct {
 func (w *watch) listen(sess *agent.Session, begin time.Time) (end func()) {
 	s, err := ctl.Listen((&asked{w, sess, begin}).answer)
 	if err != nil {
-		w.notSeen.add(w.notSeen.fact, fmt.Sprintf("what 'ripstop ctl' could have asked: no socket for it could be made (%v)", err))
+		w.notSeen.add(false, 0, "", fmt.Sprintf("what 'ripstop ctl' could have asked: no socket for it could be made (%v)", err))
 		return func() {}
 	}
 	return s.Close

@@ -14,7 +14,7 @@ import (
 // told of a call was wrong. A forked child's patched instructions were no longer looked at when guard was off in it.
 func TestDispatchedCalls(t *testing.T) {
 	ofAgent(t)
-	said := regexp.MustCompile(`(?m)^ripstop: process \d+: guard: no epochs are recorded from here on, as its system calls are given to itself .*\n`)
+	said := regexp.MustCompile(`(?m)^ripstop: not seen: process \d+ \(dispatch\): no epochs are recorded: its system calls are given to itself .*\n`)
 	for _, program := range []string{"none", "own", "libc", "half", "always", "none f", "libc f", "none b", "none d"} {
 		args := append([]string{path("dispatch")}, strings.Fields(program)...)
 		native := finish(t, exec.Command(args[0], args[1:]...))

@@ -75,6 +75,9 @@ func (g *Guard) word() uint32 {
 	return uint32(wire.AllocatorFreer) | up(max(g.Bytes, DefaultGuardBytes), guardUnit, 1<<8-1)<<8 | up(g.Quarantine, quarantineUnit, 1<<16-1)<<16
 }
 
+// DefaultEpoch is the longest epoch of `guard` unless it is told another.
+const DefaultEpoch = 10 * time.Second
+
 // Epochs is what `guard` records of a run, so that its last epoch can be executed again in place.
 type Epochs struct {
 	On    bool

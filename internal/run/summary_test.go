@@ -1,6 +1,8 @@
 package run
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +23,27 @@ func TestRacesNotSeen(t *testing.T) {
 		got := strings.Join(racesNotSeen(c.st), "; ")
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.st, got, c.want)
+		}
+	}
+}
+
+// What is true of many processes, as of each of a test suite under a limit on memory, is one line.
+func TestNotSeenOfMany(t *testing.T) {
+	u := newUnseen()
+	for p := uint64(1); p <= 3; p++ {
+		u.add(true, p, fmt.Sprintf("process %d (worker)", p), "no epochs are recorded")
+	}
+	u.add(true, 1, "process 1 (worker)", "a thread was not seen")
+	u.add(true, 1, "process 1 (worker)", "a thread was not seen")
+	u.add(false, 2, "process 2 (worker)", "it executed a program that was not followed")
+	u.warn("two connections were closed")
+	for all, want := range map[bool][]string{
+		false: {"process 1 (worker) and 2 more: no epochs are recorded", "process 1 (worker): a thread was not seen (2 times)", "two connections were closed"},
+		true: {"process 1 (worker) and 2 more: no epochs are recorded", "process 1 (worker): a thread was not seen (2 times)", "process 2 (worker): it executed a program that was not followed",
+			"two connections were closed"},
+	} {
+		if got := u.lines(all); !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

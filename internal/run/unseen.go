@@ -9,45 +9,49 @@ import (
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
-// unseen collects what could not be watched: a sentence each, in the order of their first occurrence.
+// unseen collects what could not be watched: a sentence each, in the order of their first occurrence, with the process that it first was true of and how many more.
 type unseen struct {
 	mu    sync.Mutex
-	loss  map[string]int // something that should have been seen was not; how often
-	fact  map[string]int // something was not watched for a good reason; said on demand
+	said  map[string]*occurrence
 	order []string
 }
 
-func newUnseen() *unseen { return &unseen{loss: map[string]int{}, fact: map[string]int{}} }
-
-func (u *unseen) add(to map[string]int, text string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.loss[text]+u.fact[text] == 0 {
-		u.order = append(u.order, text)
-	}
-	to[text]++
+type occurrence struct {
+	loss  bool            // something that should have been seen was not; else there was a good reason, and it is said on demand
+	where string          // the first process; "" if it is of none
+	in    map[uint64]bool // the processes
+	times int
 }
 
-func (u *unseen) warn(text string) { u.add(u.loss, text) }
+func newUnseen() *unseen { return &unseen{said: map[string]*occurrence{}} }
+
+func (u *unseen) add(loss bool, process uint64, where, text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	o := u.said[text]
+	if o == nil {
+		o = &occurrence{where: where, in: map[uint64]bool{}}
+		u.said[text] = o
+		u.order = append(u.order, text)
+	}
+	o.loss = o.loss || loss
+	o.in[process] = true
+	o.times++
+}
+
+func (u *unseen) warn(text string) { u.add(true, 0, "", text) }
 
 // event takes note of the events by which agents say what they do not see.
 func (u *unseen) event(set *target.Set, process uint64, e *wire.Event) {
 	switch e.Type {
 	case wire.TypeNotice:
 		n := wire.DecodeNotice(e.Words)
-		text, important := noticeText(n)
-		to := u.fact
-		if important {
-			to = u.loss
-		}
-		u.add(to, processName(set, process)+": "+text)
+		text, loss := noticeText(n)
+		u.add(loss, process, processName(set, process), text)
 	case wire.TypeUnfollowed:
 		n := wire.DecodeUnfollowed(e.Words)
-		to := u.fact
-		if n.Why == wire.UnfollowedNoSession || n.Why == wire.UnfollowedRawClone || n.Why == wire.UnfollowedInsideLibc {
-			to = u.loss
-		}
-		u.add(to, fmt.Sprintf("%s: its child %s was not watched: %s", processName(set, process), childName(n), unfollowedText(n.Why)))
+		loss := n.Why == wire.UnfollowedNoSession || n.Why == wire.UnfollowedRawClone || n.Why == wire.UnfollowedInsideLibc
+		u.add(loss, process, processName(set, process), fmt.Sprintf("its child %s was not watched: %s", childName(n), unfollowedText(n.Why)))
 	}
 }
 
@@ -133,6 +137,17 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 			return "who wrote where was not always found: hardware breakpoints are never hit on this machine, and the page to be watched in their place is one that the kernel writes to by itself", true
 		}
 		return "who wrote where could not be watched" + errno + ": the kernel refuses breakpoints (kernel.perf_event_paranoid, a container's filter, a limit on descriptors, a debugger that has them all) or process_vm_readv; debug registers set by ripstop are refused, too, or not enough, as for crashes", true
+	case wire.NoticeNoEpochs:
+		why := "they could not begin" + errno
+		switch syscall.Errno(n.Errno) {
+		case syscall.EDQUOT:
+			why = "that would take memory from what its limit (ulimit -v, -d) leaves it"
+		case syscall.ENOTSUP:
+			why = "its heap is libc's, or not all of its system calls can be seen"
+		case syscall.ENOSYS:
+			why = "its system calls are given to itself (PR_SET_SYSCALL_USER_DISPATCH)"
+		}
+		return "no epochs are recorded: " + why, true
 	case wire.NoticeHeapUnchecked:
 		return "not all blocks of its heap were looked at when it ended", true
 	case wire.NoticeNamespace:
@@ -155,17 +170,23 @@ func (u *unseen) lines(all bool) []string {
 	defer u.mu.Unlock()
 	var out []string
 	for _, text := range u.order {
-		n := u.loss[text]
-		if all {
-			n += u.fact[text]
+		o := u.said[text]
+		if !o.loss && !all {
+			continue
 		}
-		switch {
-		case n == 0:
-		case n == 1:
-			out = append(out, text)
+		switch more := len(o.in) - 1; {
+		case o.where == "":
+		case more == 1:
+			text = o.where + " and one more: " + text
+		case more > 1:
+			text = fmt.Sprintf("%s and %d more: %s", o.where, more, text)
 		default:
-			out = append(out, fmt.Sprintf("%s (%d times)", text, n))
+			text = o.where + ": " + text
 		}
+		if o.times > len(o.in) {
+			text = fmt.Sprintf("%s (%d times)", text, o.times)
+		}
+		out = append(out, text)
 	}
 	return out
 }

@@ -216,6 +216,7 @@ const (
 	NoticeNoWatch        Notice = 19
 	NoticeLocksShort     Notice = 20
 	NoticeStackShort     Notice = 21
+	NoticeNoEpochs       Notice = 22
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }

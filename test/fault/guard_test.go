@@ -34,7 +34,7 @@ func guards(t *testing.T) []mode {
 		t.Fatal(err)
 	}
 	return []mode{
-		{name: "guard", args: []string{ripstop, "guard", "--exit-code", "0", "--"}},
+		{name: "guard", args: []string{ripstop, "guard", "--exit-code", "0", "--epochs", "0", "--"}},
 		{name: "epochs", args: []string{ripstop, "guard", "--exit-code", "0", "--epochs", "50ms", "--"}},
 		{name: "every", args: []string{runner, string(every), "run"}},
 		{name: "debug registers", args: []string{refusing, fmt.Sprintf("%d=%d", unix.SYS_PERF_EVENT_OPEN, unix.EACCES), ripstop, "guard", "--exit-code", "0", "--epochs", "10s", "--"}},

@@ -276,7 +276,7 @@ func TestDeath(t *testing.T) {
 	if out, err := exec.Command("gcc", "-g", "-O0", "-w", "-o", exe, "testdata/deep.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	got := run(t, exec.Command(ripstop, "guard", "--", exe))
+	got := run(t, exec.Command(ripstop, "guard", "--epochs", "0", "--", exe))
 	if got.how != "SIGSEGV" || !bytes.Contains(got.errs, []byte("not seen: the program was ended by SIGSEGV")) {
 		t.Errorf("it ended with %s\n%s", got.how, got.errs)
 	}

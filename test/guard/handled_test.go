@@ -30,8 +30,9 @@ func TestHandled(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		for _, c := range list {
-			for _, flags := range [][]string{nil, {"--epochs", "1s"}} {
-				if c[3] == " epochs alone" && flags == nil {
+			for _, epochs := range []string{"0", "1s"} {
+				flags := []string{"--epochs", epochs}
+				if c[3] == " epochs alone" && epochs == "0" {
 					continue
 				}
 				t.Run(c[1]+level+strings.Join(flags, ""), func(t *testing.T) {
@@ -43,7 +44,7 @@ func TestHandled(t *testing.T) {
 						t.Errorf("it ended with %s, %q, %q, natively with %s, %q, %q", got.how, got.out, got.errs, native.how, native.out, native.errs)
 					}
 					found := findings(t, report)
-					if c[2] == "" || c[3] != "" && flags == nil {
+					if c[2] == "" || c[3] != "" && epochs == "0" {
 						if len(found) > 0 {
 							t.Fatalf("%+v", found)
 						}
@@ -55,7 +56,7 @@ func TestHandled(t *testing.T) {
 					if names := functions(found[0].Parts[0].Stack, source); len(names) == 0 || names[0] != c[2] {
 						t.Errorf("in %v", names)
 					}
-					if flags != nil {
+					if epochs != "0" {
 						checkWriter(t, &found[0], source, "spoil", c[4] != "", string(got.errs))
 					}
 				})

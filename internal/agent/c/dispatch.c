@@ -105,7 +105,9 @@ static void begin(void)
 	rs_syscall_of_libc = (uintptr_t)rs_real.syscall;
 	/* What the handler does in place of a call would have to be executed again. */
 	if (rs_guard_on && rs_guard_mode()) {
-		rs_os_say("guard: no epochs are recorded from here on, as its system calls are given to itself (PR_SET_SYSCALL_USER_DISPATCH)", 0);
+		struct rs_thread *t = rs_self();
+		if (t)
+			rs_notice(t, RS_NOTICE_NO_EPOCHS, ENOSYS, 0);
 		rs_guard_off();
 	}
 	rs_dispatch_classes();

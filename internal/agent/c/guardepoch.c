@@ -226,20 +226,15 @@ void rs_guard_forget(void)
 
 /* --- the beginning ---------------------------------------------------------------------------------------------------------------- */
 
-/* Once: what is not recorded, and why. A program whose ripstop has died while it began is as natively. */
+/* What is not recorded, and why, is told in the report: standard error is the program's. */
 static void begun(long r)
 {
+	struct rs_thread *t = rs_self();
 	if (r == 0)
 		return;
 	STORE(rs_counters->guard[0].state, 2);
-	if (rs_go_dead())
-		return;
-	if (r == -EDQUOT)
-		rs_os_say("guard: no epochs are recorded, as that would take memory from what its limit (ulimit -v, -d) leaves it", 0);
-	else if (r == -ENOTSUP)
-		rs_os_say("guard: no epochs are recorded, as its heap is libc's, or not all of its system calls can be seen", 0);
-	else
-		rs_os_say("guard: nothing can be executed again", r);
+	if (t)
+		rs_notice(t, RS_NOTICE_NO_EPOCHS, (int)-r, 0);
 }
 
 void rs_guard_session(void)

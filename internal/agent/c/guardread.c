@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 
 struct rs_guard_reads *rs_guard_reads;
 
@@ -19,10 +20,31 @@ long rs_guard_reads_begin(void)
 	return 0;
 }
 
-static bool changes(const struct stat *st)
+static bool is_same(struct rs_guard_name a, struct rs_guard_name b) { return a.inode == b.inode && a.device == b.device; }
+
+static struct rs_guard_name name_of(const struct stat *st) { return (struct rs_guard_name){st->st_dev, st->st_ino}; }
+
+/* Before each write, so not fstat: who was told a file's times makes the next write to it set them anew (since Linux 6.13), which costs more than the look. */
+static bool look_up(int32_t fd, struct rs_guard_name *to, uint64_t *size)
+{
+	struct statx x;
+	struct stat st;
+	if (RS_SYS5(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | (size ? STATX_SIZE : 0), &x) == 0) {
+		st.st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);
+		st.st_ino = x.stx_ino;
+		st.st_size = (off_t)x.stx_size;
+	} else if (RS_SYS2(SYS_fstat, fd, &st) < 0) /* a container's seccomp may refuse what is newer than it */
+		return false;
+	*to = name_of(&st);
+	if (size)
+		*size = (uint64_t)st.st_size;
+	return true;
+}
+
+static bool changes(struct rs_guard_name file)
 {
 	for (uint32_t i = 0; i < RS_GUARD_CHANGING; i++)
-		if (rs_guard_reads->changing[i].inode == st->st_ino && rs_guard_reads->changing[i].device == st->st_dev)
+		if (is_same(rs_guard_reads->changing[i], file))
 			return true;
 	return false;
 }
@@ -41,7 +63,7 @@ static void look(int32_t fd, struct rs_guard_fd *f)
 			if ((uint32_t)fs.f_type == rs_guard_file_systems[i])
 				f->kind = (flags & O_ACCMODE) == O_RDONLY ? RS_GUARD_FD_READER : (flags & O_ACCMODE) == O_WRONLY ? RS_GUARD_FD_WRITER : RS_GUARD_FD_BOTH;
 	if (f->kind > RS_GUARD_FD_OTHER)
-		f->changes = changes(&st);
+		f->changes = changes(name_of(&st));
 	f->epoch = flags < 0 ? 0 : rs_guard_reads->epoch; /* what is not open is looked at again */
 }
 
@@ -70,7 +92,7 @@ uint16_t rs_guard_file_of(int32_t fd)
 	uint32_t i = __atomic_load_n(&rs_guard_reads->files, __ATOMIC_RELAXED);
 	if (i >= RS_GUARD_FILES || RS_SYS2(SYS_fstat, fd, &st) < 0 || (i = __atomic_fetch_add(&rs_guard_reads->files, 1, __ATOMIC_RELAXED)) >= RS_GUARD_FILES)
 		return 0;
-	rs_guard_reads->file[i] = (struct rs_guard_file){st.st_dev, st.st_ino, 0, fd, false};
+	rs_guard_reads->file[i] = (struct rs_guard_file){name_of(&st), 0, fd, false};
 	return f->file = (uint16_t)i;
 }
 
@@ -85,21 +107,21 @@ void rs_guard_read_to(uint16_t file, uint64_t hi)
 }
 
 /* Something of the file from `from` on was read in this epoch. */
-static bool was_read(const struct stat *st, uint64_t from)
+static bool was_read(struct rs_guard_name file, uint64_t from)
 {
 	uint32_t n = __atomic_load_n(&rs_guard_reads->files, __ATOMIC_SEQ_CST);
 	n = n < RS_GUARD_FILES ? n : RS_GUARD_FILES;
 	for (uint32_t i = 1; i < n; i++)
-		if (rs_guard_reads->file[i].inode == st->st_ino && rs_guard_reads->file[i].device == st->st_dev && from < __atomic_load_n(&rs_guard_reads->file[i].hi, __ATOMIC_RELAXED))
+		if (is_same(rs_guard_reads->file[i].name, file) && from < __atomic_load_n(&rs_guard_reads->file[i].hi, __ATOMIC_RELAXED))
 			return true;
 	return false;
 }
 
-bool rs_guard_overwrites(const struct rs_call *c, bool over, struct stat *st)
+bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_name *file)
 {
 	int32_t fd = -1, at = AT_FDCWD;
 	const void *path = NULL;
-	uint64_t from = 0;
+	uint64_t from = 0, size = 0;
 	if (__atomic_load_n(&rs_guard_reads->files, __ATOMIC_SEQ_CST) <= 1)
 		return false;
 	switch (c->number) {
@@ -118,33 +140,45 @@ bool rs_guard_overwrites(const struct rs_call *c, bool over, struct stat *st)
 	case SYS_open: path = c->arg[1] & O_TRUNC ? (const void *)c->arg[0] : NULL; break;
 	case SYS_openat: path = c->arg[2] & O_TRUNC ? (const void *)c->arg[1] : NULL, at = (int32_t)c->arg[0]; break;
 	}
-	if (path)
-		return RS_SYS4(SYS_newfstatat, at, path, st, 0) == 0 && was_read(st, 0);
+	if (path) {
+		struct stat st;
+		if (RS_SYS4(SYS_newfstatat, at, path, &st, 0) < 0)
+			return false;
+		*file = name_of(&st);
+		return was_read(*file, 0);
+	}
 	struct rs_guard_fd *f = fd < 0 ? NULL : rs_guard_fd_of(fd);
-	if (!f || f->kind == RS_GUARD_FD_OTHER || RS_SYS2(SYS_fstat, fd, st) < 0 || !was_read(st, 0))
+	if (!f || f->kind == RS_GUARD_FD_OTHER)
+		return false;
+	/* Read by this descriptor: it is known. */
+	if (f->file && !f->append)
+		*file = rs_guard_reads->file[f->file].name;
+	else if (!look_up(fd, file, f->append ? &size : NULL))
+		return false;
+	if (!was_read(*file, 0))
 		return false;
 	if (f->append || from == UINT64_MAX) {
-		long now = f->append ? st->st_size : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
+		long now = f->append ? (long)size : RS_SYS3(SYS_lseek, fd, 0, SEEK_CUR);
 		if (over && c->result > 0)
 			now -= c->result;
 		from = now < 0 ? 0 : (uint64_t)now;
 	}
-	return was_read(st, from);
+	return was_read(*file, from);
 }
 
 void rs_guard_overwritten(const struct rs_guard_log *t, const struct rs_call *c)
 {
-	struct stat st;
-	if (t->reads != __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST) && rs_guard_overwrites(c, true, &st))
+	struct rs_guard_name file;
+	if (t->reads != __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST) && rs_guard_overwrites(c, true, &file))
 		rs_guard_lost(RS_GUARD_LOST_CALL);
 }
 
-void rs_guard_note_change(const struct stat *st)
+void rs_guard_note_change(struct rs_guard_name file)
 {
-	if (changes(st))
+	if (changes(file))
 		return;
 	uint32_t i = __atomic_fetch_add(&rs_guard_reads->changing_at, 1, __ATOMIC_RELAXED) % RS_GUARD_CHANGING;
-	rs_guard_reads->changing[i].device = st->st_dev, rs_guard_reads->changing[i].inode = st->st_ino;
+	rs_guard_reads->changing[i] = file;
 }
 
 /* A file that has no name any more, as those have that are made for a while: nobody can wait for its close who has not got it from us. */

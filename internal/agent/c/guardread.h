@@ -9,8 +9,10 @@ enum { RS_GUARD_FDS = 1 << 16, RS_GUARD_FILES = 1 << 10, RS_GUARD_CHANGING = 64 
 enum { RS_GUARD_FD_UNKNOWN, RS_GUARD_FD_OTHER, RS_GUARD_FD_READER, RS_GUARD_FD_WRITER, RS_GUARD_FD_BOTH };
 
 struct rs_guard_fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append, changes; };
+/* What a file is known by: st_dev and st_ino. */
+struct rs_guard_name { uint64_t device, inode; };
 /* Read in this epoch, up to hi, through a descriptor that is now `fd`, the coordinator's if kept. */
-struct rs_guard_file { uint64_t device, inode, hi; int32_t fd; bool kept; };
+struct rs_guard_file { struct rs_guard_name name; uint64_t hi; int32_t fd; bool kept; };
 /* In the arena. */
 extern struct rs_guard_reads {
 	uint32_t epoch;
@@ -18,7 +20,7 @@ extern struct rs_guard_reads {
 	uint32_t reads;            /* raised when more of a file counts as read, before it is */
 	uint32_t changing_at;      /* the next to be forgotten */
 	uint64_t kept;
-	struct { uint64_t device, inode; } changing[RS_GUARD_CHANGING]; /* files that were overwritten in the epoch in which they were read */
+	struct rs_guard_name changing[RS_GUARD_CHANGING]; /* files that were overwritten in the epoch in which they were read */
 	struct rs_guard_file file[RS_GUARD_FILES];
 	struct rs_guard_fd fd[RS_GUARD_FDS];
 } *rs_guard_reads RS_HIDDEN;
@@ -35,12 +37,12 @@ void rs_guard_fd_append(int32_t fd, bool append) RS_HIDDEN;
 uint16_t rs_guard_file_of(int32_t fd) RS_HIDDEN;
 /* Before it is read: who overwrites looks at `reads` before and behind (rs_guard_overwritten). */
 void rs_guard_read_to(uint16_t file, uint64_t hi) RS_HIDDEN;
-/* Is about to overwrite what was read; or over: has written so many bytes there, or what its result says. st: the file, if so. */
-bool rs_guard_overwrites(const struct rs_call *c, bool over, struct stat *st) RS_HIDDEN;
+/* Is about to overwrite what was read; or over: has written so many bytes there, or what its result says. file: which, if so. */
+bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_name *file) RS_HIDDEN;
 /* Others may have read between the look and the write what that was to overwrite; which of the two came first nobody knows. */
 void rs_guard_overwritten(const struct rs_guard_log *t, const struct rs_call *c) RS_HIDDEN;
 /* What is read of it from now on is recorded. */
-void rs_guard_note_change(const struct stat *st) RS_HIDDEN;
+void rs_guard_note_change(struct rs_guard_name file) RS_HIDDEN;
 /* The file that is about to be closed is open for this epoch's reads still. One that could be written, too, is closed at once: somebody may wait for that; false. */
 bool rs_guard_keep_read(int32_t fd) RS_HIDDEN;
 #endif

@@ -191,10 +191,10 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 	rs_guard_call_begin(t, (uint16_t)c->number, rs_guard_may_wait(c, class));
 	if (!t->inner)
 		return -1;
-	struct stat st;
+	struct rs_guard_name file;
 	t->reads = __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST);
-	if (rs_guard_overwrites(c, false, &st)) {
-		rs_guard_note_change(&st);
+	if (rs_guard_overwrites(c, false, &file)) {
+		rs_guard_note_change(file);
 		return end_first(t, c, ends);
 	}
 	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !rs_guard_keep_read((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))

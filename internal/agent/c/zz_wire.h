@@ -191,6 +191,7 @@ enum {
 	RS_NOTICE_NO_WATCH = 19,
 	RS_NOTICE_LOCKS_SHORT = 20,
 	RS_NOTICE_STACK_SHORT = 21,
+	RS_NOTICE_NO_EPOCHS = 22,
 };
 
 /* what is wrong with the bytes at or behind a heap block */

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -194,7 +195,7 @@ func (killer) Attach(uint64, int) ([2]int, error) {
 }
 func (killer) Gone(uint64) {}
 
-// A program that was executed as ripstop was killed said on its standard error that no epochs are recorded (TestKillGoSideOfGuard, one kill in some hundreds): what had failed was to be patched, since nobody was there any more to do it. It is silent then, and says so where ripstop lives.
+// A program that was executed as ripstop was killed said on its standard error that no epochs are recorded (TestKillGoSideOfGuard, one kill in some hundreds): what had failed was to be patched, since nobody was there any more to do it. Since then that is told by an event, and standard error is the program's.
 func TestGoKilledBeforePatches(t *testing.T) {
 	config := all
 	config.Patch, config.Calls, config.Guard, config.Allocator = 1, 1, 1, uint32(wire.AllocatorFreer)
@@ -238,8 +239,21 @@ func TestGoKilledBeforePatches(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v, natively %+v", got, want)
 	}
-	got = native(t, session(t, config).Environ(os.Environ()), prog)
-	if strings.Count(got.stderr, "\n") != 1 || !strings.Contains(got.stderr, "guard: no epochs are recorded") || got.stdout != want.stdout || got.state != want.state {
+	lib, err := library()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := &log{ended: map[uint64]bool{}}
+	s, err := agent.New(agent.Options{Config: config, Handler: told, Library: lib})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = native(t, s.Environ(os.Environ()), prog)
+	s.Close()
+	is := func(e event) bool {
+		return e.Type == wire.TypeNotice && wire.DecodeNotice(e.Words).What == wire.NoticeNoEpochs
+	}
+	if !slices.ContainsFunc(told.events, is) || got != want {
 		t.Errorf("with nobody who patches: %+v", got)
 	}
 }
