@@ -42,7 +42,7 @@ The program notices nothing.
   status       program, mode, threads, findings so far; epochs, how many were lost
                and why, and how long the present one is
   report       the findings up to now in the chosen format, as at the program's end
-  checkpoint   of 'guard --epochs': ends the present epoch; another begins
+  checkpoint   of 'guard': ends the present epoch; another begins
   rollback     likewise, and the epoch that ended is rolled back and executed again
                in place; says whether it came out identical, or in what it differed.
                The program goes on from where it was, whatever came of that

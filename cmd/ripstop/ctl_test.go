@@ -34,7 +34,7 @@ func TestCtl(t *testing.T) {
 		{[]string{"ctl", "12", "checkpoint"}, ctl.Answer{Outcome: ctl.Done, Epoch: &ctl.Epoch{Number: 2, TookMS: 1, Events: 7}}, 0, "epoch 2 has begun; the end of the one before (7 events) took 1ms\n", ""},
 		{[]string{"ctl", "12", "report", "--format", "sarif"}, ctl.Answer{Outcome: ctl.Done, Exit: 66, Report: []byte("found\n")}, 66, "found\n", ""},
 		{[]string{"ctl", "12", "report"}, ctl.Answer{Outcome: ctl.Done}, 0, "", "ripstop: nothing was found so far\n"},
-		{[]string{"ctl", "12", "rollback"}, ctl.No(ctl.Unsupported, "process 12: guard runs without --epochs: no rollback"), 125, "", "ripstop: process 12: guard runs without --epochs: no rollback\n"},
+		{[]string{"ctl", "12", "rollback"}, ctl.No(ctl.Unsupported, "process 12: guard records no epochs: no rollback"), 125, "", "ripstop: process 12: guard records no epochs: no rollback\n"},
 	} {
 		var asked ctl.Question
 		jobs.ctl = func(q ctl.Question) ctl.Answer { asked = q; return c.answer }

@@ -167,7 +167,7 @@ func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers 
 		} else {
 			b.said(s, inBlock(id[s.Block], s))
 		}
-		b.writers(s.Step, writers)
+		b.writers(s.Step, writers, false)
 		if s.FreeStack != 0 && !known {
 			b.part(finding.Part{Text: "Heap block " + id[s.Block] + " was freed here", Thread: s.FreeThread, Stack: b.stack(s.FreeStack)})
 		}
@@ -176,7 +176,7 @@ func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers 
 		if i > 0 && writers[i-1].Step == w.Step || slices.ContainsFunc(sources, func(s wire.EvCrashSource) bool { return s.Step == w.Step }) {
 			continue
 		}
-		b.writers(w.Step, writers)
+		b.writers(w.Step, writers, true)
 	}
 	if flags&wire.CrashFlagFreed != 0 {
 		b.f.Notes = append(b.f.Notes, "The address is made of the bytes that freed blocks are filled with: probably a pointer was read from a freed block.")
@@ -231,13 +231,13 @@ func usedWords(u wire.Used) string {
 	return used[wire.UsedPointer]
 }
 
-// writers tells of one step who wrote there.
-func (b *teller) writers(step uint8, writers []wire.EvGuardWriter) {
+// writers tells of one step who wrote there; where: nothing was said yet of what lies there.
+func (b *teller) writers(step uint8, writers []wire.EvGuardWriter, where bool) {
 	for i, w := range writers {
 		if w.Step != step {
 			continue
 		}
-		text := fmt.Sprintf(usedWords(w.Used), w.After) + fmt.Sprintf(", read from 0x%x, was written here", w.Addr)
+		text := fmt.Sprintf(usedWords(w.Used), w.After) + fmt.Sprintf(", read from 0x%x%s, was written here", w.Addr, b.variable(w.Addr, where))
 		if i > 0 && writers[i-1].Step == w.Step {
 			text = fmt.Sprintf("Before that, 0x%x was written to the same place here", w.After)
 		}
@@ -246,4 +246,16 @@ func (b *teller) writers(step uint8, writers []wire.EvGuardWriter) {
 		}
 		b.part(finding.Part{Text: text, Thread: w.Writer, Stack: b.stack(w.Stack)})
 	}
+}
+
+// variable names the variable that lies at an address, if one does.
+func (b *teller) variable(addr uint64, ask bool) string {
+	if !ask {
+		return ""
+	}
+	switch b.p.d.w.Object(b.p.id, addr, 0).Where {
+	case finding.Global, finding.TLS, finding.OnStack:
+		return ", " + b.location(addr)
+	}
+	return ""
 }

@@ -103,24 +103,28 @@ func objectName(o *finding.Object) string {
 
 // message is f.Message with the name of each object behind the first mention of its id, and what the program said of its crash.
 func message(f *finding.Finding) string {
-	msg := clean(f.Message)
+	msg := named(f, clean(f.Message))
+	if c := f.Crash; c != nil {
+		msg += crashText(c)
+	}
+	return msg
+}
+
+func named(f *finding.Finding, text string) string {
 	for i := range f.Objects {
 		o := &f.Objects[i]
 		name := objectName(o)
 		if name == "" || o.ID == "" {
 			continue
 		}
-		if at := wordIndex(msg, o.ID); at >= 0 {
+		if at := wordIndex(text, o.ID); at >= 0 {
 			end := at + len(o.ID)
-			if !strings.HasPrefix(msg[end:], " (") {
-				msg = msg[:end] + " (" + name + ")" + msg[end:]
+			if !strings.HasPrefix(text[end:], " (") {
+				text = text[:end] + " (" + name + ")" + text[end:]
 			}
 		}
 	}
-	if c := f.Crash; c != nil {
-		msg += crashText(c)
-	}
-	return msg
+	return text
 }
 
 // crashText is what goes behind the message of a crash.
@@ -184,6 +188,9 @@ func isWord(c byte) bool {
 // partText is the sentence of a part, with its thread; of accesses to memory as ThreadSanitizer words it.
 func partText(f *finding.Finding, p *finding.Part) string {
 	s := clean(p.Text)
+	if ruleOf(f.Rule).Class == finding.ClassCrash {
+		s = named(f, s) // of a lock, or a race, the message has said it
+	}
 	if p.Thread == 0 {
 		return s
 	}

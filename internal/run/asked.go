@@ -191,7 +191,7 @@ func (k *asked) epoch(ctx context.Context, q ctl.Question, p agent.Info, want wi
 		return ctl.No(o, "process %d: "+format, append([]any{p.PID}, args...)...)
 	}
 	if !k.w.opts.Epochs.On {
-		return no(ctl.Unsupported, "%s runs without --epochs: no %s", k.w.opts.mode(), q.Do)
+		return no(ctl.Unsupported, "%s records no epochs: no %s", k.w.opts.mode(), q.Do)
 	}
 	for until := time.Now().Add(beginWithin); ; {
 		e, ok := k.sess.Epochs(p.Process)

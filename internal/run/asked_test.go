@@ -188,7 +188,7 @@ func TestAskedWithoutEpochs(t *testing.T) {
 	for mode, o := range map[string]map[string]any{"guard": {"Guard": map[string]any{"Bytes": 16, "Quarantine": 1024}}, "run": nil} {
 		w := work(t, o, "2")
 		for _, do := range []string{ctl.DoCheckpoint, ctl.DoRollback} {
-			if a := w.asks(w.prog, do); a.Outcome != ctl.Unsupported || !strings.HasSuffix(a.Why, mode+" runs without --epochs: no "+do) {
+			if a := w.asks(w.prog, do); a.Outcome != ctl.Unsupported || !strings.HasSuffix(a.Why, mode+" records no epochs: no "+do) {
 				t.Errorf("%s: %+v", mode, a)
 			}
 		}

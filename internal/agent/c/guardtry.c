@@ -19,6 +19,7 @@ struct line {
 	struct stamp *stamp;
 	uint32_t stamps, at;       /* at: REPLAY: those that are behind it */
 	uint32_t held;             /* stands before its next event, for the cut */
+	uint32_t lets;             /* stands behind its last event, for the crash's thread to pass */
 	uint32_t arrived;          /* REPLAY: the last act before which it was: its place then, with its lowest bit set */
 	uint32_t awaited;          /* REPLAY: somebody waits until it is there: a place, with its lowest bit set; 0: nobody */
 	uint32_t fresh;            /* REPLAY: has a wait behind it, and perhaps not yet what the program did then */
@@ -46,6 +47,7 @@ static struct tries {
 	uint32_t crasher, sig;     /* its log's index, or NOBODY */
 	uint64_t pc, ticks;
 	uint32_t crossed;          /* REPLAY: it has crashed */
+	uint32_t pass;             /* REPLAY: the crash's thread comes to this stamp, less one, of its own before who was between two events there goes on from the first; 0: none */
 	uint32_t blocked;          /* some of what the others did up to the cut they did behind its last event: it does not wait for them there */
 	uint32_t ordered;          /* REPLAY: waits and cut count */
 	uint32_t way, failed, gave_up;
@@ -369,7 +371,7 @@ static bool has_moved_on(const struct rs_guard_log *t, uint64_t of)
 {
 	uint32_t i = (uint32_t)(of >> 32);
 	const struct rs_guard_log *o = rs_guard_log(i);
-	if (place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == ((uint32_t)of | 1))
+	if (LOAD(tries->line[i].lets) || place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == ((uint32_t)of | 1))
 		return true;
 	await(i, (uint32_t)of);
 	const struct way *w = &ways[tries->way];
@@ -541,6 +543,46 @@ static bool others_are_past(const struct rs_guard_log *t, uint64_t of)
 	return are_there(t, &tries->differs, 1);
 }
 
+static bool has_passed(const struct rs_guard_log *t, uint64_t stamp)
+{
+	(void)t;
+	return LOAD(tries->line[tries->crasher].at) > stamp || LOAD(tries->crossed) || stands(rs_guard_log(tries->crasher));
+}
+
+/* The crash's thread came to a wait of its own while this one was between two events: what this one did there comes behind what that one had done until then, which did not crash yet. */
+static void let_pass(struct rs_guard_log *t)
+{
+	struct line *l = &tries->line[t->index];
+	const struct stamp *p = &tries->line[tries->crasher].stamp[tries->pass - 1];
+	if (t->index == tries->crasher || t->index >= p->logs || tries->mark[p->first + t->index].done != place(t) || has_passed(t, tries->pass - 1))
+		return;
+	STORE(l->fresh, 0);
+	STORE(l->lets, 1);
+	woken();
+	wait_for(t, has_passed, tries->pass - 1, MOST_MS);
+	STORE(l->lets, 0);
+}
+
+/* Its last wait, if it crashed right behind it; where it crashed too early, the first behind that; or none, since it is a guess. */
+static uint32_t stamp_to_pass(void)
+{
+	const struct tries *s = tries;
+	const struct line *l = s->crasher == NOBODY ? NULL : &s->line[s->crasher];
+	bool early = l && s->differs.who == s->crasher && s->differs.at < s->crash.at;
+	uint32_t i = l ? l->stamps : 0;
+	if (s->way % 4 == 0 || s->way % 4 == 2)
+		while (i && (l->stamp[i - 1].over || l->stamp[i - 1].event + 1 < s->crash.at))
+			i = l->stamp[i - 1].over ? i - 1 : 0;
+	else if (early) {
+		uint32_t n = i;
+		for (i = 1; i <= n && (l->stamp[i - 1].over || l->stamp[i - 1].event < s->differs.at); i++)
+			;
+		i = i <= n ? i : 0;
+	} else
+		i = 0;
+	return i;
+}
+
 static bool never(const struct rs_guard_log *t, uint64_t of)
 {
 	(void)t, (void)of;
@@ -589,6 +631,8 @@ void rs_guard_try_behind(struct rs_guard_log *t)
 	if (!s || !s->ordered)
 		return;
 	const struct way *w = &ways[s->way];
+	if (s->pass)
+		let_pass(t);
 	if (t->index == s->crasher && t->at == s->crash.at && !s->blocked && !w->free)
 		wait_for(t, crash_may_come, 0, UINT64_MAX);
 	if (w->late && t->index == s->differs.who && t->at + w->back == s->differs.at)
@@ -674,10 +718,11 @@ void rs_guard_try_back(void)
 	if (!s)
 		return;
 	for (uint32_t i = 0; i < w->logs; i++) {
-		s->line[i].at = s->line[i].held = s->line[i].arrived = s->line[i].awaited = s->line[i].fresh = 0;
+		s->line[i].at = s->line[i].held = s->line[i].lets = s->line[i].arrived = s->line[i].awaited = s->line[i].fresh = 0;
 		s->line[i].chance = (i + 1 + (uint64_t)w->tries * LOGS) * 0x9e3779b97f4a7c15ull;
 	}
 	s->crossed = 0;
+	s->pass = stamp_to_pass();
 	/* Of all epochs most are the same without. */
 	s->ordered = w->session && (!w->every || s->crasher != NOBODY || w->tries > 1);
 	s->again = s->from == s->begun ? ticks() : 0;

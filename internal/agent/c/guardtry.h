@@ -2,7 +2,7 @@
  *
  * In a nutshell. Logs order what threads do with the same object. What they do to each other's memory without one is ordered by four things more, none of which costs a recording anything but where a thread waits in the kernel anyway. *Waits*: a call
  * that may wait has the processor's time before and behind it; a re-execution gives its result when all that other threads' waits have earlier is behind them. *Marks*, with few threads: at a wait's beginning and end it is written down how far
- * the others have come; the result is given when they are there, and who is there does no more before it is. *The cut*: where all threads were when one crashed; in a re-execution they do not go on from
+ * the others have come; the result is given when they are there, and who is there does no more before it is; what the crash came of was not done yet when its thread came to its last wait, if that crashed right behind it. *The cut*: where all threads were when one crashed; in a re-execution they do not go on from
  * there before it has crashed, and it does not begin with what comes behind its last event before they are there. *Tries*: if it went another way all the same, the next one delays the thread that did, or the others, before that place, and lets waits
  * take as long as they took. All of it waits for a while only: it may be impossible, since what happened between events is not known. */
 #ifndef RS_GUARDTRY_H

@@ -94,6 +94,25 @@ static void computing_user(void)
 	}
 }
 
+// One uses it again and again with short sleeps between, and the other one computes for about as long before it takes it away: that one's waits say when it woke, and not how much later it wrote.
+static void *late_taker(void *arg)
+{
+	pthread_barrier_wait(&begin);
+	nap(5000);
+	computes(100000);
+	take_away();
+	return arg;
+}
+
+static void serving_user(void)
+{
+	pthread_barrier_wait(&begin);
+	for (int i = 0; i < 1000; i++) {
+		use();
+		nap(100);
+	}
+}
+
 // Nobody sleeps.
 static void *quick_taker(void *arg)
 {
@@ -122,7 +141,7 @@ static void quick_user(void)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void *(*taker)(void *); void (*user)(void); } kinds[] = {{"sleeps", taker, user}, {"looks", taker, looking_user}, {"computes", taker, computing_user}, {"quick", quick_taker, quick_user}};
+	static const struct { const char *name; void *(*taker)(void *); void (*user)(void); } kinds[] = {{"sleeps", taker, user}, {"looks", taker, looking_user}, {"computes", taker, computing_user}, {"serves", late_taker, serving_user}, {"quick", quick_taker, quick_user}};
 	pthread_t t;
 	shared = &there;
 	pthread_barrier_init(&begin, NULL, 2);
