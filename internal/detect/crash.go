@@ -237,7 +237,7 @@ func (b *teller) writers(step uint8, writers []wire.EvGuardWriter, where bool) {
 		if w.Step != step {
 			continue
 		}
-		text := fmt.Sprintf(usedWords(w.Used), w.After) + fmt.Sprintf(", read from 0x%x%s, was written here", w.Addr, b.variable(w.Addr, where))
+		text := fmt.Sprintf(usedWords(w.Used), w.After) + fmt.Sprintf(", read from 0x%x%s, was written here", w.Addr, b.variable(w.Addr, where && w.Used != wire.UsedReturn))
 		if i > 0 && writers[i-1].Step == w.Step {
 			text = fmt.Sprintf("Before that, 0x%x was written to the same place here", w.After)
 		}
@@ -253,8 +253,7 @@ func (b *teller) variable(addr uint64, ask bool) string {
 	if !ask {
 		return ""
 	}
-	switch b.p.d.w.Object(b.p.id, addr, 0).Where {
-	case finding.Global, finding.TLS, finding.OnStack:
+	if o := b.p.d.w.Object(b.p.id, addr, 0); o.Where == finding.Global || o.Where == finding.TLS || (o.Where == finding.OnStack && o.Frame.Module != "") {
 		return ", " + b.location(addr)
 	}
 	return ""

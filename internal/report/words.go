@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -103,16 +104,17 @@ func objectName(o *finding.Object) string {
 
 // message is f.Message with the name of each object behind the first mention of its id, and what the program said of its crash.
 func message(f *finding.Finding) string {
-	msg := named(f, clean(f.Message))
+	msg := named(f.Objects, clean(f.Message))
 	if c := f.Crash; c != nil {
 		msg += crashText(c)
 	}
 	return msg
 }
 
-func named(f *finding.Finding, text string) string {
-	for i := range f.Objects {
-		o := &f.Objects[i]
+// named is text with the names of objects behind their ids.
+func named(objects []finding.Object, text string) string {
+	for i := range objects {
+		o := &objects[i]
 		name := objectName(o)
 		if name == "" || o.ID == "" {
 			continue
@@ -189,7 +191,8 @@ func isWord(c byte) bool {
 func partText(f *finding.Finding, p *finding.Part) string {
 	s := clean(p.Text)
 	if ruleOf(f.Rule).Class == finding.ClassCrash {
-		s = named(f, s) // of a lock, or a race, the message has said it
+		// Of all others the message has said it.
+		s = named(slices.DeleteFunc(slices.Clone(f.Objects), func(o finding.Object) bool { return o.Kind != "location" }), s)
 	}
 	if p.Thread == 0 {
 		return s
