@@ -199,7 +199,7 @@ func TestAskedWithoutEpochs(t *testing.T) {
 	}
 }
 
-// A forked child is not recorded.
+// A forked child that only waits is not recorded.
 func TestAskedOfChild(t *testing.T) {
 	w := work(t, withEpochs, "1", "child")
 	line, _ := w.out.ReadString('\n')

@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "core.h"
 #include "dispatch.h"
+#include "guardfork.h"
 #include "guardsys.h"
 #include "patch.h"
 #include "share.h"
@@ -238,6 +239,8 @@ RS_GENERAL long rs_call_after(struct rs_call *c)
 	hands(c, __builtin_frame_address(0), true);
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_sys_after(c);
+	else if (RS_UNLIKELY(rs_guard_young))
+		rs_guard_fork_called(c);
 	return 0;
 }
 

@@ -213,6 +213,15 @@ void rs_guard_off(void)
 	rs_guard_kept_drop();
 }
 
+void rs_guard_close(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	if (!w->session || LOAD(w->mode) != RS_GUARD_RECORD)
+		return;
+	no_more(w, RS_GUARD_LOST_CALL);
+	rs_guard_kept_epoch();
+}
+
 /* Calls, handlers and locks are the program's alone then. Where it has shut itself in nobody may ask the kernel for its alternate stack: there each act asks for a log, and finds none. */
 void rs_guard_forget(void)
 {
@@ -242,6 +251,8 @@ static void begun(long r)
 		rs_os_say("guard: nothing can be executed again", r);
 }
 
+uint32_t rs_guard_epoch_ms(uint32_t word) { return word >> 8 ? word >> 8 : USUAL_MS; }
+
 void rs_guard_session(void)
 {
 	uint32_t word = rs_config.guard;
@@ -250,5 +261,5 @@ void rs_guard_session(void)
 	rs_guard_sync_begin();
 	rs_guard_bind();
 	rs_os_place(PLACE);
-	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS));
+	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, rs_guard_epoch_ms(word)));
 }

@@ -1,0 +1,155 @@
+/* guardfork.c: epochs of forked children. See guardfork.h; docs/decisions.md, 42.
+ *
+ * A fork takes neither the coordinator along, nor what the kernel knows of written pages, nor the arena's content. So a child begins as a program does, but later: most children execute another program soon, and what that costs them is to stay what it is natively.
+ * Until then it is native (rs_guard_forget). What each module has from the parent it replaces where it begins: nothing in the child waits for it, as the fork left one thread, outside of all events.
+ *
+ * Ground rules: calls.h's of rs_call_before. The beginning itself runs apart: on a stack of ours, with the program's vector registers kept. */
+#include "guardfork.h"
+#include "core.h"
+#include "dispatch.h"
+#include "guardepoch.h"
+#include "guardstack.h"
+#include "guardsys.h"
+#include "proc.h"
+#include "thread.h"
+#include <errno.h>
+#include <fcntl.h>
+
+/* AGE: who lives that long is worth an epoch, and what its first checkpoint costs. Of a clock of any speed SOON has passed before that. */
+enum { AGE_MS = 200, SOON_TICKS = 50000000, STACK = 48 << 10, VECTORS = 16 << 10, SHARE = 8 /* of the memory that is to be had */ };
+
+uint32_t rs_guard_young;
+RS_TLS uint32_t plainly;     /* the thread's next child may be recorded */
+static uint64_t born_ns, born_ticks;
+static char *apart;                 /* STACK bytes, and room for vector registers */
+
+/* --- the fork --------------------------------------------------------------------------------------------------------------------------- */
+
+/* Not where functions of ours that have to do with the log are below, or what they have begun: they would go on in the child's. */
+void rs_guard_fork_begins(void)
+{
+	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	struct rs_guard_within handler;
+	uint32_t i = 0;
+	if (rs_guard_on)
+		plainly = t && rs_guard_mode() == RS_GUARD_RECORD && rs_guard_world()->session && t->outside == 1 && !t->half && !t->doing && !t->young && !rs_guard_stack_within(t, &i, &handler);
+}
+
+void rs_guard_fork_child(void)
+{
+	bool was = rs_guard_young;
+	rs_guard_young = plainly && rs_thread_tls && rs_active && !rs_sandboxed;
+	if (!rs_guard_young) {
+		if (was)
+			rs_guard_sys_forget();
+		return;
+	}
+	born_ns = rs_os_now_ns();
+	born_ticks = __builtin_ia32_rdtsc();
+	if (!was)
+		rs_guard_sys_young();
+}
+
+/* --- the beginning ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Calls f on the stack that ends at top, where the vector registers are kept meanwhile. */
+void rs_guard_fork_apart(char *top, void (*f)(void)) RS_HIDDEN;
+__asm__(".text\n.p2align 4\n.globl rs_guard_fork_apart\n.hidden rs_guard_fork_apart\n.type rs_guard_fork_apart, @function\n"
+	"rs_guard_fork_apart:\n"
+	".cfi_startproc\n"
+	"	pushq %rbp\n"
+	".cfi_adjust_cfa_offset 8\n.cfi_rel_offset %rbp, 0\n"
+	"	movq %rsp, %rbp\n"
+	".cfi_def_cfa_register %rbp\n"
+	"	pushq %rbx\n"
+	".cfi_offset %rbx, -24\n"
+	"	movq %rdi, %rbx\n"
+	"	movl $-1, %eax\n	movl $-1, %edx\n"
+	"	xsave64 (%rbx)\n"
+	"	movq %rbx, %rsp\n"
+	"	call *%rsi\n"
+	"	movl $-1, %eax\n	movl $-1, %edx\n"
+	"	xrstor64 (%rbx)\n"
+	"	leaq -8(%rbp), %rsp\n"
+	"	popq %rbx\n"
+	".cfi_restore %rbx\n"
+	"	popq %rbp\n"
+	".cfi_def_cfa %rsp, 8\n.cfi_restore %rbp\n"
+	"	ret\n"
+	".cfi_endproc\n"
+	".size rs_guard_fork_apart, .-rs_guard_fork_apart\n");
+
+static uint64_t number_behind(const char *text, const char *name)
+{
+	for (; *text; text++) {
+		size_t n = 0;
+		while (name[n] && text[n] == name[n])
+			n++;
+		if (name[n])
+			continue;
+		uint64_t v = 0;
+		for (text += n; *text == ' '; text++)
+			;
+		for (; *text >= '0' && *text <= '9'; text++)
+			v = v * 10 + (uint64_t)(*text - '0');
+		return v;
+	}
+	return 0;
+}
+
+/* What children share with their parent each of their checkpoints copies: many large ones may be more than the machine has. */
+static bool is_too_large(void)
+{
+	char text[512];
+	if (rs_guard_read(AT_FDCWD, "/proc/meminfo", text, sizeof text) <= 0)
+		return true;
+	uint64_t there_kb = number_behind(text, "MemAvailable:");
+	if (rs_guard_read(AT_FDCWD, "/proc/self/statm", text, sizeof text) <= 0)
+		return true;
+	const char *p = text;
+	while (*p && *p != ' ')
+		p++;
+	return number_behind(p, " ") * (RS_PAGE >> 10) > there_kb / SHARE;
+}
+
+static void begin(void)
+{
+	uint32_t word = rs_config.guard;
+	struct rs_thread *t = rs_thread_tls;
+	uint64_t mask = rs_os_no_signals(); /* a handler would find half of it */
+	if (!rs_session_over() && rs_guard_alone() && !rs_guard_limited() && !is_too_large() && rs_region_try(t) == 0 && rs_guard_begin_session(word & 2, rs_guard_epoch_ms(word)) < 0)
+		rs_guard_undo();
+	/* What was blocked then; while an epoch is executed again all are. */
+	if (rs_guard_mode() != RS_GUARD_REPLAY)
+		rs_os_signals(mask);
+}
+
+static __attribute__((noinline)) void live(uintptr_t sp)
+{
+	const struct rs_thread *t = rs_thread_tls;
+	uint32_t a = 0xd, b = 0, c = 0, d = 0;
+	/* Another time: a vfork child; a function of ours, or an emission that a handler interrupted. */
+	if (rs_in_vfork() || (t && (t->inside || t->emit_sp)) || !rs_guard_stack_free(sp))
+		return;
+	rs_guard_young = 0;
+	rs_guard_sys_forget(); /* calls are as before the first epoch */
+	__asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+	if (!t || !rs_active || rs_sandboxed || rs_dispatch_on || rs_live_threads != 1 || b > VECTORS)
+		return;
+	if (!apart)
+		apart = rs_os_map(STACK + VECTORS);
+	if (apart)
+		rs_guard_fork_apart(apart + STACK, begin);
+}
+
+void rs_guard_fork_creates(uintptr_t sp)
+{
+	if (RS_UNLIKELY(rs_guard_young))
+		live(sp);
+}
+
+void rs_guard_fork_called(const struct rs_call *c)
+{
+	if (__builtin_ia32_rdtsc() - born_ticks > SOON_TICKS && rs_os_now_ns() - born_ns > AGE_MS * 1000000ull)
+		live((uintptr_t)c + RS_CALL_FRAME);
+}
