@@ -220,6 +220,32 @@ func TestAskedOfChild(t *testing.T) {
 	w.end()
 }
 
+// One that comes out of its waits is, as its parent; once there was nothing to ask of any.
+func TestAskedOfRecordedChild(t *testing.T) {
+	w := work(t, withEpochs, "1", "polling child")
+	line, _ := w.out.ReadString('\n')
+	var child int
+	if err := json.Unmarshal([]byte(line), &child); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); w.asks(child, ctl.DoStatus).Outcome != ctl.Done && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	for _, pid := range []int{child, w.prog, child} {
+		a := w.asks(pid, ctl.DoRollback)
+		if a.Outcome != ctl.Done || a.Epoch == nil || (a.Epoch.Verdict != "identical" && a.Epoch.Verdict != "stack") {
+			t.Errorf("%+v %+v", a, a.Epoch)
+		}
+	}
+	if a := w.asks(child, ctl.DoCheckpoint); a.Outcome != ctl.Done {
+		t.Errorf("%+v", a)
+	}
+	if a := w.asks(child, ctl.DoStatus); a.Outcome != ctl.Done || a.Status.Threads != 1 || a.Status.Epochs == nil || !a.Status.Epochs.Recording {
+		t.Errorf("%+v %+v", a, a.Status)
+	}
+	w.end()
+}
+
 // A program that is stopped, and with it ripstop, answers when it goes on; that is said at once, and nothing waits for it.
 func TestAskedWhileStopped(t *testing.T) {
 	w := work(t, withEpochs, "2")

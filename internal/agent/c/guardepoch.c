@@ -6,6 +6,7 @@
  * Ground rules: guard.h's. The upper part runs on threads of the program, perhaps in a hook: general registers only. */
 #include "guardepoch.h"
 #include "guardfault.h"
+#include "guardfork.h"
 #include "guardkept.h"
 #include "guardsignal.h"
 #include "guardstack.h"
@@ -80,6 +81,8 @@ void rs_guard_out_before(uint32_t why, uintptr_t object, unsigned kind)
 {
 	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
 	struct rs_guard_world *w = rs_guard_world();
+	if (RS_UNLIKELY(rs_guard_young))
+		rs_guard_young_outside++;
 	if (!t || !rs_guard_mode() || (!t->outside && !is_self(t)))
 		return;
 	if (t->outside++)
@@ -120,6 +123,8 @@ void rs_guard_unhold(void) { __atomic_fetch_sub(&rs_guard_world()->holding, 1, _
 void rs_guard_in(void)
 {
 	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	if (RS_UNLIKELY(rs_guard_young_outside))
+		rs_guard_young_outside--;
 	if (!t || !t->outside)
 		return;
 	if (t->outside > 1) {

@@ -1,13 +1,14 @@
 // Another of these programs (OF, a file's name) in a child. Its first argument is how the child comes to be: "fork": this process waits for it and ends as it does; "daemon": by daemon(3); "twice": by a fork, a session of its own, and another fork;
 // "threads": by a fork of a process that has threads, who hold and wait for things all the time. The others are that program's.
 // Or it is what the child does: "serve": a worker of one thread, to which requests come after a while; the third has it write a byte behind a block (put). "at once N": so many children end at once, one after another. "busy": children without end for half a second, each of which
-// forks again. "closed": a daemon that records, and says every 50 ms that it lives, for long after its parent has ended.
+// forks again. "closed": a daemon that records, and says every 50 ms that it lives, for long after its parent has ended. "over": what no epoch can follow, and then two seconds of sleep; says whether that took processor time.
 #ifndef OF
 #define OF "epochs.c"
 #endif
 #define main of_main
 #include OF
 #undef main
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
@@ -121,6 +122,17 @@ static int closed(void)
 	return 0;
 }
 
+static int over(void)
+{
+	static char selector;
+	prctl(59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, &selector);
+	sleep(2);
+	struct timespec used;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	puts(used.tv_sec || used.tv_nsec > 500000000 ? "busy" : "idle");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int (*of)(int, char **) = (int (*)(int, char **))(void *)of_main;
@@ -133,6 +145,8 @@ int main(int argc, char **argv)
 		return busy(1);
 	if (strcmp(how, "closed") == 0)
 		return closed();
+	if (strcmp(how, "over") == 0)
+		return over();
 	if (strcmp(how, "daemon") == 0) {
 		if (daemon(1, 1))
 			return 96;
