@@ -491,7 +491,7 @@ static void coordinate(void *arg)
 			if (alone())
 				break;
 			looked = now;
-			if (rs_guard_on && __atomic_load_n(&rs_ctl->closing, __ATOMIC_RELAXED))
+			if (rs_guard_on && rs_ctl && __atomic_load_n(&rs_ctl->closing, __ATOMIC_RELAXED))
 				rs_guard_close();
 			/* What lost it may be long over, and with epochs of an hour nothing would be recorded until then. */
 			if (guard->due && rs_guard_on && (rs_guard_world()->lost || rs_guard_is_faulted(rs_guard_world())) && guard->due > guard->lost_due)

@@ -16,7 +16,7 @@
 #include <fcntl.h>
 
 /* AGE: who lives that long is worth an epoch, and what its first checkpoint costs. Of a clock of any speed SOON has passed before that. */
-enum { AGE_MS = 200, SOON_TICKS = 50000000, STACK = 48 << 10, VECTORS = 16 << 10, SHARE = 8 /* of the memory that is to be had */ };
+enum { AGE_MS = 200, SOON_TICKS = 50000000, STACK = 48 << 10, VECTORS = 16 << 10, SHARE = 8 /* of the memory that is to be had */, MOST_KB = 256 << 10 };
 
 uint32_t rs_guard_young;
 __thread uint32_t rs_guard_young_outside;
@@ -140,7 +140,7 @@ static uint64_t number_behind(const char *text, const char *name)
 	return 0;
 }
 
-/* What children share with their parent each of their checkpoints copies: many large ones may be more than the machine has. */
+/* What children share with their parent each of their checkpoints copies: many large ones may be more than the machine has, and half a millisecond for each MiB is long for a child that, say, writes down what its parent had. */
 static bool is_too_large(void)
 {
 	char text[512];
@@ -152,7 +152,8 @@ static bool is_too_large(void)
 	const char *p = text;
 	while (*p && *p != ' ')
 		p++;
-	return number_behind(p, " ") * (RS_PAGE >> 10) > there_kb / SHARE;
+	uint64_t kb = number_behind(p, " ") * (RS_PAGE >> 10);
+	return kb > MOST_KB || kb > there_kb / SHARE;
 }
 
 /* Of who can write to memory that others see no epoch is ever executed again (rs_checkpoint_ways): servers with a table of their workers. Or it cannot be told. */
