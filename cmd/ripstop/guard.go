@@ -29,6 +29,8 @@ return address that was used, those that wrote what that had copied, and the hea
 blocks that it was read from, with who freed them. This is new:
 not every program can be executed again (the report then says no more than without),
 --stats shows how many epochs could, and locks and threads are not judged meanwhile.
+A forked child is recorded from when it makes a thread, or from a system call when it
+is a fifth of a second old, but not one that shares memory with other processes.
 With --races=on they are executed once more, with every memory access looked at as by
 'ripstop run --full': the report then also has the data races of those moments, and
 accesses to freed blocks, reads too (marked reproduced). All threads wait meanwhile.
