@@ -231,6 +231,7 @@ func TestAskedOfRecordedChild(t *testing.T) {
 	for end := time.Now().Add(time.Minute); w.asks(child, ctl.DoStatus).Outcome != ctl.Done && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
+	w.asks(w.prog, ctl.DoCheckpoint) // the epoch of the fork cannot be executed again
 	for _, pid := range []int{child, w.prog, child} {
 		a := w.asks(pid, ctl.DoRollback)
 		if a.Outcome != ctl.Done || a.Epoch == nil || (a.Epoch.Verdict != "identical" && a.Epoch.Verdict != "stack") {
