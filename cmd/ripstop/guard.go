@@ -40,8 +40,9 @@ Not every program can be executed again, and an epoch is over when it does what 
 be undone, after which another begins: what was written before the last one began is not
 known. --stats shows how many epochs there were. Locks and threads are not judged while
 they are recorded. Under a limit on memory (ulimit -v, -d) nothing is recorded: it would
-take from the program what the limit leaves it. Processes made by fork that execute no
-other program are not recorded either.
+take from the program what the limit leaves it. A forked child is recorded from when it
+makes a thread, or from a system call when it is a fifth of a second old, but not one
+that shares memory with other processes.
 With --races=on the last moments are executed once more, with every memory access looked
 at as by 'ripstop run --full': the report then also has the data races of those moments,
 and accesses to freed blocks, reads too (marked reproduced). All threads wait meanwhile,
