@@ -174,6 +174,9 @@ func (s *stuckSet) shrink() bool {
 func (s *stuckSet) why(t *thread) (blockers []blocker, closed bool) {
 	w := t.want
 	o := s.p.lookup(w.obj, w.kind)
+	if w.late && w.kind != wire.ObjectOnce && w.kind != wire.ObjectGuard {
+		return s.lateWhy(t, o)
+	}
 	switch w.kind {
 	case wire.ObjectThread:
 		if target := s.p.threads[w.target]; target != nil && target != t && s.in[target] {
