@@ -39,9 +39,10 @@ says no more of a crash than where it was, and of a block than that it was overw
 Not every program can be executed again, and an epoch is over when it does what cannot
 be undone, after which another begins: what was written before the last one began is not
 known. --stats shows how many epochs there were. Under a limit on memory (ulimit -v, -d)
-nothing is recorded: it would take from the program what the limit leaves it. Processes
-made by fork that execute no other program are not recorded either, and of them, as of
-all that cannot be recorded, locks and threads are not judged.
+nothing is recorded: it would take from the program what the limit leaves it. A forked
+child is recorded from when it makes a thread, or from a system call when it is a fifth
+of a second old, but not one that shares memory with other processes. Of forked children,
+and of all that cannot be recorded, locks and threads are not judged.
 
 While epochs are recorded a deadlock is reported when it has lasted for a second or two:
 of mutexes, rwlocks that are held for writing, joins, initialisers, and of a process all

@@ -3,6 +3,7 @@ package detect
 import (
 	"slices"
 
+	"github.com/ripstop/ripstop/internal/finding"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -90,6 +91,9 @@ func (p *process) findStuck() {
 		return
 	}
 	p.dirty, p.allStuck = false, false
+	if !p.tells(finding.RuleDeadlock) {
+		return
+	}
 	s := p.newStuckSet()
 	if len(s.threads) == 0 {
 		return

@@ -185,6 +185,9 @@ func (k *asked) report(q ctl.Question) ctl.Answer {
 // beginWithin is how long a process may take to record its first epoch.
 const beginWithin = 2 * time.Second
 
+// childAge is guardfork.c's AGE_MS.
+const childAge = 200 * time.Millisecond
+
 // epoch has an epoch of the process end, and perhaps be executed again.
 func (k *asked) epoch(ctx context.Context, q ctl.Question, p agent.Info, want wire.GuardWant) ctl.Answer {
 	no := func(o ctl.Outcome, format string, args ...any) ctl.Answer {
@@ -205,7 +208,7 @@ func (k *asked) epoch(ctx context.Context, q ctl.Question, p agent.Info, want wi
 			break
 		}
 		if time.Now().After(until) {
-			return no(ctl.Unsupported, "its epochs are not recorded: it was made by fork and has executed no program")
+			return no(ctl.Unsupported, "its epochs are not recorded, or not yet: it was made by fork, and they begin when it makes a thread, or comes out of a wait or another call when it is %v old", childAge)
 		}
 		select {
 		case <-ctx.Done():

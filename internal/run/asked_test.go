@@ -199,7 +199,7 @@ func TestAskedWithoutEpochs(t *testing.T) {
 	}
 }
 
-// A forked child is not recorded.
+// A forked child that only waits is not recorded.
 func TestAskedOfChild(t *testing.T) {
 	w := work(t, withEpochs, "1", "child")
 	line, _ := w.out.ReadString('\n')
@@ -215,6 +215,33 @@ func TestAskedOfChild(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if a := w.asks(child, ctl.DoStatus); a.Outcome != ctl.Done || a.Status.PID != child || a.Status.Processes != 2 {
+		t.Errorf("%+v %+v", a, a.Status)
+	}
+	w.end()
+}
+
+// One that comes out of its waits is, as its parent; once there was nothing to ask of any.
+func TestAskedOfRecordedChild(t *testing.T) {
+	w := work(t, withEpochs, "1", "polling child")
+	line, _ := w.out.ReadString('\n')
+	var child int
+	if err := json.Unmarshal([]byte(line), &child); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); w.asks(child, ctl.DoStatus).Outcome != ctl.Done && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	w.asks(w.prog, ctl.DoCheckpoint) // the epoch of the fork cannot be executed again
+	for _, pid := range []int{child, w.prog, child} {
+		a := w.asks(pid, ctl.DoRollback)
+		if a.Outcome != ctl.Done || a.Epoch == nil || (a.Epoch.Verdict != "identical" && a.Epoch.Verdict != "stack") {
+			t.Errorf("%+v %+v", a, a.Epoch)
+		}
+	}
+	if a := w.asks(child, ctl.DoCheckpoint); a.Outcome != ctl.Done {
+		t.Errorf("%+v", a)
+	}
+	if a := w.asks(child, ctl.DoStatus); a.Outcome != ctl.Done || a.Status.Threads != 1 || a.Status.Epochs == nil || !a.Status.Epochs.Recording {
 		t.Errorf("%+v %+v", a, a.Status)
 	}
 	w.end()

@@ -248,7 +248,7 @@ void rs_guard_off(void) __attribute__((visibility("hidden")));
 void rs_guard_leave(void) __attribute__((visibility("hidden")));
 /* Is it the coordinator that has this stack pointer? */
 bool rs_guard_is_coordinator(uintptr_t sp) __attribute__((visibility("hidden")));
-/* In a forked child, where there is no log, nor any other thread: all is done as without one from now on. */
+/* In a forked child, where there is no log, nor any other thread: all is done as without one from now on, or until it has one of its own (guardfork.h). */
 void rs_guard_forget(void) __attribute__((visibility("hidden")));
 /* This thread begins; and it is about to end (sp: the program's stack pointer). */
 void rs_guard_thread_begin(bool own_stack) __attribute__((visibility("hidden")));

@@ -6,6 +6,7 @@
 #include "calls.h"
 #include "core.h"
 #include "dispatch.h"
+#include "guardfork.h"
 #include "guardsys.h"
 #include "patch.h"
 #include "share.h"
@@ -161,6 +162,7 @@ RS_GENERAL static long before(struct rs_call *c)
 	c->start = 0;
 	if (forbids_clock(c)) {
 		classify(false);
+		rs_guard_young = 0; /* which reads the clock */
 		return 1;
 	}
 	/* Where calls are counted the sites are libc's, which is called by functions of ours that have seen to it. */
@@ -238,6 +240,8 @@ RS_GENERAL long rs_call_after(struct rs_call *c)
 	hands(c, __builtin_frame_address(0), true);
 	if (RS_UNLIKELY(rs_guard_on))
 		rs_guard_sys_after(c);
+	else if (RS_UNLIKELY(rs_guard_young))
+		rs_guard_fork_called(c);
 	return 0;
 }
 

@@ -116,6 +116,8 @@ bool rs_ring_emits(const struct rs_thread *t, uintptr_t sp) RS_HIDDEN;
 void rs_region_unclaim(struct rs_thread *t) RS_HIDDEN;
 /* Makes sure that t's region is known to Go; false: it cannot be, and we have detached. */
 bool rs_region_attach(struct rs_thread *t) RS_HIDDEN;
+/* Likewise; a negative errno where it cannot be, and nothing has happened. */
+long rs_region_try(struct rs_thread *t) RS_HIDDEN;
 /* Makes pages of the ring up to head word `words` present, so that no store can fail. Negative errno. */
 long rs_region_populate(struct rs_thread *t, unsigned lane, uint64_t words) RS_HIDDEN;
 /* Makes pages of a region present, so that no store to them can fail. Negative errno. */

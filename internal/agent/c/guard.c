@@ -17,6 +17,7 @@
 #include "guardwatch.h"
 #include "heap.h"
 #include "patch.h"
+#include "thread.h"
 #include "world.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -272,8 +273,10 @@ static void answer_lost(void)
 static long end(bool execute_again, bool asked)
 {
 	struct rs_guard_world *w = rs_guard_world();
-	if (!rs_guard_mode())
+	if (!rs_guard_mode()) {
+		guard->due = 0;
 		return -ENOSYS;
+	}
 	rs_guard_fault_look();
 	w->answering = asked && (!rs_guard_is_faulted(w) || w->fault.asks);
 	bool later = !may_stop() || rs_guard_put_off(w);
@@ -507,6 +510,8 @@ static void coordinate(void *arg)
 			looked = now;
 			if (rs_guard_on)
 				rs_guard_want_look();
+			if (rs_guard_on && rs_ctl && __atomic_load_n(&rs_ctl->closing, __ATOMIC_RELAXED))
+				rs_guard_close();
 			/* What lost it may be long over, and with epochs of an hour nothing would be recorded until then. */
 			if (guard->due && rs_guard_on && (rs_guard_world()->lost || rs_guard_is_faulted(rs_guard_world())) && guard->due > guard->lost_due)
 				guard->due = guard->lost_due > now ? guard->lost_due : now;
@@ -578,20 +583,17 @@ static bool is_only(uint32_t own)
 	return only;
 }
 
+bool rs_guard_alone(void) { return is_only(rs_os_tid()); }
+
 bool rs_guard_coordinator_lives(void) { return !guard->tid || RS_SYS3(SYS_tgkill, rs_os_pid(), guard->tid, 0) != -ESRCH; }
 
 bool rs_guard_is_coordinator(uintptr_t sp) { return guard && sp - (uintptr_t)guard->stack < STACK; }
 
-void rs_guard_leave(void)
+/* The coordinator ends, and is gone. */
+static void end_coordinator(void)
 {
 	const struct timespec moment = {0, 100000};
 	const unsigned most = 10000;
-	if (!guard || guard->pid != rs_os_pid() || !rs_guard_world()->session)
-		return;
-	rs_guard_off();
-	/* With others there the kernel refuses as natively. */
-	if (__atomic_load_n(&rs_live_threads, __ATOMIC_SEQ_CST) > 1 || guard->over)
-		return;
 	rs_guard_kept_shut();
 	__atomic_store_n(&guard->over, 1, __ATOMIC_SEQ_CST);
 	uint32_t nothing = NOTHING;
@@ -602,8 +604,33 @@ void rs_guard_leave(void)
 		RS_SYS2(SYS_nanosleep, &moment, NULL);
 }
 
+void rs_guard_leave(void)
+{
+	if (!guard || guard->pid != rs_os_pid() || !rs_guard_world()->session)
+		return;
+	rs_guard_off();
+	/* With others there the kernel refuses as natively. */
+	if (__atomic_load_n(&rs_live_threads, __ATOMIC_SEQ_CST) <= 1 && !guard->over)
+		end_coordinator();
+}
+
+void rs_guard_undo(void)
+{
+	if (guard && guard->pid == rs_os_pid()) {
+		rs_guard_off();
+		if (guard->tid)
+			end_coordinator();
+	}
+	rs_guard_forget();
+}
+
+/* A forked child has glibc's where its parent had it, and asks no loader. */
 static void find_rseq(void)
 {
+	static bool looked;
+	if (looked)
+		return;
+	looked = true;
 	const ptrdiff_t *offset = rs_real_find("__rseq_offset", "");
 	const unsigned *size = rs_real_find("__rseq_size", "");
 	rseq_offset = offset ? (uintptr_t)*offset : 0;
@@ -682,7 +709,7 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;
 	w->every = every;
-	rs_guard_thread_begin(false);
+	rs_guard_thread_begin(rs_thread_tls && rs_thread_tls->handle && rs_thread_tls->handle->own_stack);
 	if (rs_alloc.on)
 		rs_guard_heap_begin();
 	guard->epoch_ms = ms;

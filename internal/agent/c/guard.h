@@ -22,7 +22,7 @@
 
 /* --- the arena ------------------------------------------------------------------------------------------------------- */
 
-/* Reserves address space, once, before the first checkpoint. Negative errno. */
+/* Reserves address space, once, before the first checkpoint; a forked child has its parent's, empty. Negative errno. */
 long rs_guard_reserve(void) RS_HIDDEN;
 /* Zeroed memory that survives rollbacks and is never given back; NULL: the reserve is used up, or there is no memory. Page-aligned. Coordinator, or before it runs. */
 void *rs_guard_map(size_t bytes) RS_HIDDEN;

@@ -6,6 +6,7 @@
  * Ground rules: guard.h's. The upper part runs on threads of the program, perhaps in a hook: general registers only. */
 #include "guardepoch.h"
 #include "guardfault.h"
+#include "guardfork.h"
 #include "guardkept.h"
 #include "guardsignal.h"
 #include "guardstack.h"
@@ -80,6 +81,8 @@ void rs_guard_out_before(uint32_t why, uintptr_t object, unsigned kind)
 {
 	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
 	struct rs_guard_world *w = rs_guard_world();
+	if (RS_UNLIKELY(rs_guard_young))
+		rs_guard_young_outside++;
 	if (!t || !rs_guard_mode() || (!t->outside && !is_self(t)))
 		return;
 	if (t->outside++)
@@ -120,6 +123,8 @@ void rs_guard_unhold(void) { __atomic_fetch_sub(&rs_guard_world()->holding, 1, _
 void rs_guard_in(void)
 {
 	struct rs_guard_log *t = rs_guard_on ? rs_guard_self() : NULL;
+	if (RS_UNLIKELY(rs_guard_young_outside))
+		rs_guard_young_outside--;
 	if (!t || !t->outside)
 		return;
 	if (t->outside > 1) {
@@ -213,6 +218,15 @@ void rs_guard_off(void)
 	rs_guard_kept_drop();
 }
 
+void rs_guard_close(void)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	if (!w->session || LOAD(w->mode) != RS_GUARD_RECORD)
+		return;
+	no_more(w, RS_GUARD_LOST_CALL);
+	rs_guard_kept_epoch();
+}
+
 /* Calls, handlers and locks are the program's alone then. Where it has shut itself in nobody may ask the kernel for its alternate stack: there each act asks for a log, and finds none. */
 void rs_guard_forget(void)
 {
@@ -237,6 +251,8 @@ static void begun(long r)
 		rs_notice(t, RS_NOTICE_NO_EPOCHS, (int)-r, 0);
 }
 
+uint32_t rs_guard_epoch_ms(uint32_t word) { return word >> 8 ? word >> 8 : USUAL_MS; }
+
 void rs_guard_session(void)
 {
 	uint32_t word = rs_config.guard;
@@ -245,5 +261,5 @@ void rs_guard_session(void)
 	rs_guard_sync_begin();
 	rs_guard_bind();
 	rs_os_place(PLACE);
-	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, word >> 8 ? word >> 8 : USUAL_MS));
+	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, rs_guard_epoch_ms(word)));
 }

@@ -11,6 +11,14 @@ extern uint32_t *rs_guard_request RS_HIDDEN;
 /* The coordinator, the log, system calls, and the first checkpoint. */
 long rs_guard_begin_session(bool every, uint32_t ms) RS_HIDDEN;
 bool rs_guard_coordinator_lives(void) RS_HIDDEN;
+/* Coordinator: the session is over, which the process outlives: nobody will ask, and none is recorded any more. */
+void rs_guard_close(void) RS_HIDDEN;
+/* The process has no task but this thread. */
+bool rs_guard_alone(void) RS_HIDDEN;
+/* On the thread that called rs_guard_begin_session, which has failed, in a forked child: all is as if it had not been called. */
+void rs_guard_undo(void) RS_HIDDEN;
+/* Config.Guard's: how long an epoch lasts. */
+uint32_t rs_guard_epoch_ms(uint32_t word) RS_HIDDEN;
 /* guardcause.c: evidence of the heap, and crashes, are looked into from now on. False: no memory. */
 bool rs_guard_cause_begin(void) RS_HIDDEN;
 #endif

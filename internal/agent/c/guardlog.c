@@ -651,6 +651,11 @@ long rs_guard_log_begin(void)
 	spares = rs_guard_map(SPARES * sizeof *spares);
 	objects = rs_guard_map(OBJECTS * sizeof *objects);
 	used = rs_guard_map(OBJECTS * sizeof *used);
+	if (own) { /* a forked child's parent's */
+		rs_os_unmap(own, sizeof *own);
+		own = NULL;
+	}
+	spare_mine = NULL;
 	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + HUGE_BYTES + RS_PAGE), *bytes = rs_guard_map((size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
 	if (w)
@@ -663,9 +668,16 @@ long rs_guard_log_begin(void)
 		logs[i].event = (struct rs_guard_event *)(events + (size_t)i * EVENTS * sizeof(struct rs_guard_event));
 		logs[i].bytes = bytes + (size_t)i * BYTES;
 	}
-	find_loader(w->loader);
-	find_data(__ehdr_start, w->agent);
-	dl_iterate_phdr(find_tls, w->tls);
+	/* A forked child asks neither the loader nor libc, of which other threads of its parent's may have had locks. */
+	static uint64_t loader[2], agent[2], tls[2];
+	if (!agent[1]) {
+		find_loader(loader);
+		find_data(__ehdr_start, agent);
+		dl_iterate_phdr(find_tls, tls);
+	}
+	rs_os_copy(w->loader, loader, sizeof loader);
+	rs_os_copy(w->agent, agent, sizeof agent);
+	rs_os_copy(w->tls, tls, sizeof tls);
 	w->mode = RS_GUARD_RECORD;
 	_Static_assert(offsetof(struct rs_guard_world, mode) == 0 && offsetof(struct rs_guard_world, ending) == 4, "rs_guard_plainly");
 	rs_guard_view = (struct rs_guard_view){w, objects, own->slot};

@@ -30,9 +30,21 @@ bool rs_guard_limited(void)
 	return false;
 }
 
-/* As much as we get: `ulimit -v` and cgroups differ. A forked child finds zeros. */
+static void begin_at(uintptr_t lo)
+{
+	used = (struct used *)lo;
+	used->at = lo + RS_PAGE;
+	used->open = lo + STEP;
+}
+
+/* As much as we get: `ulimit -v` and cgroups differ. A forked child finds zeros, and has that for its own: pointers that it has from its parent lead to zeros still, as what was opened stays so. */
 long rs_guard_reserve(void)
 {
+	if (arena.lo) {
+		RS_SYS3(SYS_madvise, arena.lo, arena.hi - arena.lo, MADV_DONTNEED);
+		begin_at(arena.lo);
+		return 0;
+	}
 	for (size_t size = 1ul << 38; size >= 1ul << 28; size /= 2) {
 		/* Far from all modules: trampolines have to be near them. */
 		long p = RS_SYS6(SYS_mmap, 0x200000000000, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -47,9 +59,7 @@ long rs_guard_reserve(void)
 		}
 		arena.lo = (uintptr_t)p;
 		arena.hi = arena.lo + size;
-		used = (struct used *)arena.lo;
-		used->at = arena.lo + RS_PAGE;
-		used->open = arena.lo + STEP;
+		begin_at(arena.lo);
 		return 0;
 	}
 	return -ENOMEM;

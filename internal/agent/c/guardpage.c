@@ -516,6 +516,8 @@ long rs_guard_pages_begin(void)
 	if (!p)
 		return -ENOMEM;
 	pages = p;
+	if (rs_alloc_source.commit == heap_commit)
+		return 0; /* a forked child's parent's are the same */
 	heap = rs_alloc_source;
 	rs_alloc_source.commit = heap_commit;
 	rs_alloc_source.decommit = heap_decommit;

@@ -15,8 +15,8 @@ long rs_guard_signals_begin(void) RS_HIDDEN;
 bool rs_guard_signal(int sig, const siginfo_t *info, ucontext_t *uc, uintptr_t entry, bool has_info, bool on_stack) RS_HIDDEN;
 /* False, where it is to run: on an alternate stack of ours it does not return: handle is called with a frame where the kernel would have made one without that. Returns true where the kernel would have found no room: SIGSEGV comes, and the handler is not to run. */
 bool rs_guard_signal_move(int sig, ucontext_t *uc, uint32_t stub, bool on_stack, void (*handle)(int sig, siginfo_t *info, void *context, uint32_t stub)) RS_HIDDEN;
-/* signal.c: SA_ONSTACK is to be taken from actions for which the program did not ask for it. */
-void rs_signal_own_stacks(void) RS_HIDDEN;
+/* signal.c: SA_ONSTACK is to be taken from actions for which the program did not ask for it; or (ours) given to those that are to have it. */
+void rs_signal_stacks(bool ours) RS_HIDDEN;
 /* signal.c: a stub begins there, or goes on to its handler. */
 bool rs_signal_at_stub(uintptr_t pc) RS_HIDDEN;
 /* What runs between a stub and the moment at which all signals are blocked. A checkpoint that finds a thread there would keep a frame of a signal of which the log of the new epoch has nothing: a re-execution would take it for one more. So is what

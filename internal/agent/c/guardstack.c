@@ -27,14 +27,30 @@ static uint32_t theirs;             /* it has one of a thread's that has none of
 /* ours: what the kernel has; size 0: what the program has set itself. is: what that is, as the kernel keeps it. */
 RS_TLS struct { stack_t ours, is; } own;
 
+static long kernel(const stack_t *set, stack_t *old) { return RS_SYS2(SYS_sigaltstack, set, old); }
+
 long rs_guard_stack_begin(void)
 {
+	if (stacks) { /* a forked child's parent's, which it has given back */
+		rs_os_unmap(stacks, (size_t)RS_GUARD_LOGS * BYTES);
+		stacks = NULL;
+	}
 	char *p = rs_os_map((size_t)RS_GUARD_LOGS * BYTES);
 	if (!p)
 		return -ENOMEM;
 	RS_SYS3(SYS_madvise, p, (size_t)RS_GUARD_LOGS * BYTES, MADV_NOHUGEPAGE); /* a page or two of each are written */
 	stacks = p;
+	if (given_back) {
+		given_back = theirs = 0;
+		rs_signal_stacks(true);
+	}
 	return 0;
+}
+
+bool rs_guard_stack_free(uintptr_t sp)
+{
+	stack_t now;
+	return given_back && !rs_guard_stack_has(sp) && kernel(NULL, &now) == 0 && !(now.ss_flags & SS_ONSTACK) && !rs_guard_stack_has((uintptr_t)now.ss_sp);
 }
 
 bool rs_guard_stack_has(uintptr_t p) { return stacks && p - (uintptr_t)stacks < (size_t)RS_GUARD_LOGS * BYTES; }
@@ -49,8 +65,6 @@ stack_t rs_guard_stack_of(const struct rs_guard_log *t)
 		s.ss_sp = stacks + (size_t)t->index * BYTES + HEAD, s.ss_size = BYTES - HEAD;
 	return s;
 }
-
-static long kernel(const stack_t *set, stack_t *old) { return RS_SYS2(SYS_sigaltstack, set, old); }
 
 void rs_guard_stack_is(const stack_t *s)
 {
@@ -234,7 +248,7 @@ void rs_guard_stack_forget(void)
 		kernel(&own.is, NULL);
 	rs_os_clear(&own.ours, sizeof own.ours);
 	given_back = 1;
-	rs_signal_own_stacks();
+	rs_signal_stacks(false);
 }
 
 /* Where the kernel has the program's own. */
@@ -247,7 +261,7 @@ static long by_kernel(const struct rs_call *c)
 	rs_guard_stack_is(&now);
 	rs_guard_stack_take(rs_guard_self());
 	if (!own.ours.ss_size && !(now.ss_flags & SS_DISABLE) && !__atomic_exchange_n(&theirs, 1, __ATOMIC_RELAXED))
-		rs_signal_own_stacks();
+		rs_signal_stacks(false);
 	return 0;
 }
 

@@ -6,6 +6,8 @@
 
 /* Before other threads, in a session. -ENOMEM. */
 long rs_guard_stack_begin(void) RS_HIDDEN;
+/* A forked child's thread with this stack pointer: neither it nor the kernel is on one of those that its parent had, nor on the program's own. */
+bool rs_guard_stack_free(uintptr_t sp) RS_HIDDEN;
 /* On the thread: the kernel has ours from here on, if the thread is not on its own just now. */
 void rs_guard_stack_take(struct rs_guard_log *t) RS_HIDDEN;
 /* Ours of that log, or none. */

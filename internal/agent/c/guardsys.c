@@ -755,6 +755,14 @@ void rs_guard_sys_forget(void)
 		rs_dispatch_classes();
 }
 
+void rs_guard_sys_young(void)
+{
+	static const uint16_t lives[] = {SYS_read, SYS_write, SYS_poll, SYS_ppoll, SYS_select, SYS_pselect6, SYS_epoll_wait, SYS_epoll_pwait, 441 /* epoll_pwait2 */, SYS_accept, SYS_accept4, SYS_recvfrom, SYS_recvmsg, SYS_sendto, SYS_sendmsg,
+					 SYS_nanosleep, SYS_clock_nanosleep, SYS_futex, SYS_pause, SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_semop, SYS_semtimedop, SYS_msgrcv, SYS_mq_timedreceive, SYS_mmap, SYS_munmap, SYS_brk, SYS_lseek, SYS_openat, SYS_close};
+	for (unsigned i = 0; i < sizeof lives / sizeof *lives; i++)
+		rs_call_class[lives[i]] = RS_CALL_SEE;
+}
+
 long rs_guard_sys_begin(void)
 {
 	/* They come back on another stack, with another fs, or not at all. */

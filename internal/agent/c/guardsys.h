@@ -4,6 +4,8 @@
 #include "calls.h"
 #include "guardlog.h"
 
+/* In a forked child that is not recorded, behind _forget: the hook sees calls that processes make that live. */
+void rs_guard_sys_young(void) RS_HIDDEN;
 /* Before the first checkpoint, on a thread of the program: from here on the hook sees all calls. -ENOMEM. */
 long rs_guard_sys_begin(void) RS_HIDDEN;
 /* System calls are classed as they were before. */

@@ -363,7 +363,11 @@ static int (*backtrace)(void **, int);
 
 static void find_backtrace(void)
 {
+	static bool looked; /* a forked child asks no loader */
 	Dl_info of, libc;
+	if (looked)
+		return;
+	looked = true;
 	void *found = rs_real_find("backtrace", "");
 	if (found && dladdr(found, &of) && dladdr((void *)gnu_get_libc_version, &libc) && of.dli_fbase == libc.dli_fbase)
 		backtrace = (int (*)(void **, int))found;
@@ -459,6 +463,7 @@ long rs_guard_threads_begin(uintptr_t rseq_offset, uintptr_t rseq_size)
 	for (uint32_t i = 0; i < RS_GUARD_LOGS; i++)
 		rs_guard_log(i)->end_stack = stacks + (size_t)(i + 1) * END_STACK;
 	threads = s;
+	order = (struct rs_guard_order){0}; /* a forked child's parent may have had it */
 	find_backtrace();
 	return 0;
 }

@@ -5,6 +5,7 @@
  * of the linker's but the lock-free _dl_find_object is called with our lock held. Signals are blocked under the lock. */
 #include "called.h"
 #include "core.h"
+#include "guardfork.h"
 #include "patch.h"
 #include <dlfcn.h>
 #include <elf.h>
@@ -251,6 +252,7 @@ static void add(struct rs_thread *t, const struct object *o)
 	if (m == &modules[module_count])
 		__atomic_store_n(&module_count, module_count + 1, __ATOMIC_RELEASE);
 	new_generation();
+	rs_guard_fork_loads(o->base, o->bias);
 }
 
 static int add_listed(struct dl_phdr_info *info, size_t size, void *t)

@@ -554,9 +554,12 @@ void rs_patch_before_fork(void)
 		__atomic_add_fetch(&page->forks, 1, __ATOMIC_SEQ_CST);
 }
 
+static uint32_t missing = UINT32_MAX; /* of the parent's sites, which are ours */
+
 /* The page is the parent's. */
 void rs_patch_after_fork(void)
 {
+	missing = rs_patch_missing();
 	page = NULL;
 	late = false;
 	unheard = 0;
@@ -656,7 +659,7 @@ bool rs_patch_near(uintptr_t pc)
 	return near;
 }
 
-uint32_t rs_patch_missing(void) { return rs_patching && page ? page->unpatched : UINT32_MAX; }
+uint32_t rs_patch_missing(void) { return rs_patching && page ? page->unpatched : missing; }
 
 bool rs_patch_midway(uintptr_t pc)
 {

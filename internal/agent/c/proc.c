@@ -5,6 +5,7 @@
  * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
 #include "dispatch.h"
+#include "guardfork.h"
 #include "race.h"
 #include "alloc.h"
 #include "patch.h"
@@ -75,6 +76,7 @@ void rs_proc_unseen(void)
 static void before_fork(void)
 {
 	rs_guard_out(RS_GUARD_LOST_PROCESS);
+	rs_guard_fork_begins();
 	rs_race_fork_begins();
 	struct rs_thread *t = rs_thread_tls;
 	rs_alloc_before_fork();
@@ -117,12 +119,13 @@ static void child_after_fork(void)
 		return;
 	if (of_vfork || !rs_config.follow) {
 		rs_proc_unseen();
-		return;
+	} else {
+		uint32_t inside = fork_inside;
+		rs_init_after_fork();
+		if (rs_thread_tls)
+			rs_thread_tls->inside = inside;
 	}
-	uint32_t inside = fork_inside;
-	rs_init_after_fork();
-	if (rs_thread_tls)
-		rs_thread_tls->inside = inside;
+	rs_guard_fork_child();
 }
 
 __attribute__((constructor)) static void start(void)
@@ -366,6 +369,7 @@ static int unseen_start(void *p)
 	rs_patch_after_fork();
 	rs_share_after_fork(true);
 	rs_proc_unseen();
+	rs_guard_fork_child();
 	return s->stack ? rs_share_clone_on(s->stack, s->fn, s->arg) : s->fn(s->arg);
 }
 

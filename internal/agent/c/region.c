@@ -316,7 +316,7 @@ void rs_region_unclaim(struct rs_thread *t)
 	__atomic_fetch_and(&t->home->claimed, ~(1ull << t->index), __ATOMIC_RELEASE);
 }
 
-bool rs_region_attach(struct rs_thread *t)
+long rs_region_try(struct rs_thread *t)
 {
 	struct rs_home *h = t->home;
 	uint64_t mask = rs_os_no_signals();
@@ -332,6 +332,12 @@ bool rs_region_attach(struct rs_thread *t)
 	}
 	rs_unlock(&lock);
 	rs_os_signals(mask);
+	return r;
+}
+
+bool rs_region_attach(struct rs_thread *t)
+{
+	long r = rs_region_try(t);
 	if (r < 0)
 		rs_not_joined(r);
 	return r == 0;

@@ -199,14 +199,15 @@ RS_GENERAL static uint64_t flags_behind(uintptr_t key, uint64_t flags)
 	return flags & ~(uint64_t)((key & WANTS_INFO ? 0 : SA_SIGINFO) | (key & ON_STACK ? 0 : SA_ONSTACK));
 }
 
-RS_GENERAL void rs_signal_own_stacks(void)
+RS_GENERAL void rs_signal_stacks(bool ours)
 {
 	struct rs_kernel_action a;
 	for (int sig = 1; sig <= 64; sig++) {
 		uintptr_t key = RS_SYS4(SYS_rt_sigaction, sig, NULL, &a, 8) == 0 ? behind_stub(a.handler) : 0;
-		if (!key || key & ON_STACK || !(a.flags & SA_ONSTACK))
+		bool wanted = ours && rs_guard_stack_wanted(sig) && (!(a.flags & (uint32_t)SA_RESETHAND) || rs_crash_takes(sig));
+		if (!key || key & ON_STACK || !(a.flags & SA_ONSTACK) == !wanted)
 			continue;
-		a.flags &= ~(uint64_t)SA_ONSTACK;
+		a.flags ^= SA_ONSTACK;
 		RS_SYS4(SYS_rt_sigaction, sig, &a, NULL, 8);
 	}
 }

@@ -8,6 +8,7 @@
 #include "called.h"
 #include "calls.h"
 #include "core.h"
+#include "guardfork.h"
 #include "guardthread.h"
 #include "patch.h"
 #include "sync.h"
@@ -463,6 +464,7 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 		return unseen(r ? 0 : *handle, r);
 	}
 	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
+	rs_guard_fork_creates(RS_SITE_SP(at));
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
 	rs_share_globals();
@@ -521,6 +523,7 @@ static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t sta
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
 	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
+	rs_guard_fork_creates(RS_SITE_SP(at));
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
 	rs_share_globals();

@@ -1,7 +1,8 @@
 // Threads over a mutex, a condition, a semaphore, the heap and a pipe, until a byte comes on standard input. Says whether their sums agree, and whether anything was interrupted: the same in each run.
-// Its arguments: how many threads; "child": with a forked child, whose pid it prints, "inverted": with two locks that were taken in both orders, "past": with a thread that was made past ripstop, by the function that dlvsym gives.
+// Its arguments: how many threads; "child": with a forked child, whose pid it prints, "polling child": one that comes out of its wait again and again, "inverted": with two locks that were taken in both orders, "past": with a thread that was made past ripstop, by the function that dlvsym gives.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdint.h>
@@ -107,8 +108,12 @@ int main(int argc, char **argv)
 	puts("begun");
 	fflush(stdout);
 	char byte;
-	pid_t child = strcmp(also, "child") == 0 ? fork() : 0;
-	if (child == 0 && strcmp(also, "child") == 0) {
+	int forks = strcmp(also, "child") == 0 || strcmp(also, "polling child") == 0;
+	pid_t child = forks ? fork() : 0;
+	if (child == 0 && forks) {
+		struct pollfd p = {.events = POLLIN};
+		while (strcmp(also, "polling child") == 0 && poll(&p, 1, 20) == 0)
+			free(malloc(100));
 		while (read(0, &byte, 1) > 0)
 			;
 		_exit(0);
