@@ -47,7 +47,7 @@ static struct tries {
 	uint32_t crasher, sig;     /* its log's index, or NOBODY */
 	uint64_t pc, ticks;
 	uint32_t crossed;          /* REPLAY: it has crashed */
-	uint32_t pass;             /* REPLAY: the crash's thread comes to this stamp, less one, of its own before who was between two events there goes on from the first; 0: none */
+	uint32_t passes, pass;     /* REPLAY: this thread comes to this stamp, less one, of its own before who was between two events there goes on from the first; pass 0: none does */
 	uint32_t blocked;          /* some of what the others did up to the cut they did behind its last event: it does not wait for them there */
 	uint32_t ordered;          /* REPLAY: waits and cut count */
 	uint32_t way, failed, gave_up;
@@ -546,15 +546,15 @@ static bool others_are_past(const struct rs_guard_log *t, uint64_t of)
 static bool has_passed(const struct rs_guard_log *t, uint64_t stamp)
 {
 	(void)t;
-	return LOAD(tries->line[tries->crasher].at) > stamp || LOAD(tries->crossed) || stands(rs_guard_log(tries->crasher));
+	return LOAD(tries->line[tries->passes].at) > stamp || LOAD(tries->crossed) || stands(rs_guard_log(tries->passes));
 }
 
-/* The crash's thread came to a wait of its own while this one was between two events: what this one did there comes behind what that one had done until then, which did not crash yet. */
+/* Another thread came to a wait of its own while this one was between two events: what this one did there comes behind what that one had done until then, which did not crash there. */
 static void let_pass(struct rs_guard_log *t)
 {
 	struct line *l = &tries->line[t->index];
-	const struct stamp *p = &tries->line[tries->crasher].stamp[tries->pass - 1];
-	if (t->index == tries->crasher || t->index >= p->logs || tries->mark[p->first + t->index].done != place(t) || has_passed(t, tries->pass - 1))
+	const struct stamp *p = &tries->line[tries->passes].stamp[tries->pass - 1];
+	if (t->index == tries->passes || t->index >= p->logs || tries->mark[p->first + t->index].done != place(t) || has_passed(t, tries->pass - 1))
 		return;
 	STORE(l->fresh, 0);
 	STORE(l->lets, 1);
@@ -563,24 +563,24 @@ static void let_pass(struct rs_guard_log *t)
 	STORE(l->lets, 0);
 }
 
-/* Its last wait, if it crashed right behind it; where it crashed too early, the first behind that; or none, since it is a guess. */
-static uint32_t stamp_to_pass(void)
+/* The crash's thread, to its last wait, if it crashed right behind that; or who crashed where it had not, to the first wait behind that; or nobody, since it is a guess. */
+static void choose_pass(void)
 {
-	const struct tries *s = tries;
-	const struct line *l = s->crasher == NOBODY ? NULL : &s->line[s->crasher];
-	bool early = l && s->differs.who == s->crasher && s->differs.at < s->crash.at;
-	uint32_t i = l ? l->stamps : 0;
-	if (s->way % 4 == 0 || s->way % 4 == 2)
+	struct tries *s = tries;
+	bool last = s->way % 2 == 0, strayed = s->differs.who != NOBODY && (s->differs.who != s->crasher || s->differs.at < s->crash.at);
+	s->pass = 0;
+	if (s->crasher == NOBODY || !(last || strayed))
+		return;
+	s->passes = last ? s->crasher : s->differs.who;
+	const struct line *l = &s->line[s->passes];
+	uint32_t i = l->stamps, n = i;
+	if (last)
 		while (i && (l->stamp[i - 1].over || l->stamp[i - 1].event + 1 < s->crash.at))
 			i = l->stamp[i - 1].over ? i - 1 : 0;
-	else if (early) {
-		uint32_t n = i;
+	else
 		for (i = 1; i <= n && (l->stamp[i - 1].over || l->stamp[i - 1].event < s->differs.at); i++)
 			;
-		i = i <= n ? i : 0;
-	} else
-		i = 0;
-	return i;
+	s->pass = i <= n ? i : 0;
 }
 
 static bool never(const struct rs_guard_log *t, uint64_t of)
@@ -722,7 +722,7 @@ void rs_guard_try_back(void)
 		s->line[i].chance = (i + 1 + (uint64_t)w->tries * LOGS) * 0x9e3779b97f4a7c15ull;
 	}
 	s->crossed = 0;
-	s->pass = stamp_to_pass();
+	choose_pass();
 	/* Of all epochs most are the same without. */
 	s->ordered = w->session && (!w->every || s->crasher != NOBODY || w->tries > 1);
 	s->again = s->from == s->begun ? ticks() : 0;
