@@ -38,11 +38,20 @@ what they cost under 'ripstop run'; all else stays.
 says no more of a crash than where it was, and of a block than that it was overwritten.
 Not every program can be executed again, and an epoch is over when it does what cannot
 be undone, after which another begins: what was written before the last one began is not
-known. --stats shows how many epochs there were. Locks and threads are not judged while
-they are recorded. Under a limit on memory (ulimit -v, -d) nothing is recorded: it would
-take from the program what the limit leaves it. A forked child is recorded from when it
-makes a thread, or from a system call when it is a fifth of a second old, but not one
-that shares memory with other processes.
+known. --stats shows how many epochs there were. Under a limit on memory (ulimit -v, -d)
+nothing is recorded: it would take from the program what the limit leaves it. A forked
+child is recorded from when it makes a thread, or from a system call when it is a fifth
+of a second old, but not one that shares memory with other processes. Of forked children,
+and of all that cannot be recorded, locks and threads are not judged.
+
+While epochs are recorded a deadlock is reported when it has lasted for a second or two:
+of mutexes, rwlocks that are held for writing, joins, initialisers, and of a process all
+of whose threads wait. Who has a lock is said, and not where it was taken. Of misuse
+what an object's own words prove is reported: of a mutex unlocks, waits and destroys by
+who does not hold it, use after it was destroyed, and full counts; unlocks of a rwlock
+that is free or another's to write; joins and detaches; impossible counts. What needs a
+list of the locks that are held is left to 'ripstop run', and to --epochs 0: lock-order
+inversions above all, locks that are robust or have a protocol, spin locks.
 With --races=on the last moments are executed once more, with every memory access looked
 at as by 'ripstop run --full': the report then also has the data races of those moments,
 and accesses to freed blocks, reads too (marked reproduced). All threads wait meanwhile,
@@ -53,9 +62,8 @@ first 128 of a freed one), writes in front of the first block of a group, reads,
 blocks of a program's own allocator; without epochs, stacks that overflow.
 
 What 'ripstop run' reports of the heap is reported too: invalid and double frees; with
---epochs 0 also deadlocks, lock-order inversions, misuse. The program's input, output,
-signals and exit status are as without ripstop; when something was found the exit status
-is 66.`,
+--epochs 0 all that it reports. The program's input, output, signals and exit status are
+as without ripstop; when something was found the exit status is 66.`,
 		Example: `  ripstop guard -- ./server -p 8080
   ripstop guard --guard-bytes 64 --quarantine 16M -- ./unit-test
   ripstop guard --races on -- ./unit-test

@@ -462,6 +462,7 @@ func (s *Session) Blocked(process uint64, threads []uint32) bool {
 	if p == nil || p.broken {
 		return false
 	}
+	busy := s.busy(p)
 	seqs := make([]uint64, len(threads))
 	// Each thread is looked at twice. What is unchanged in between was so for all of them when the first round ended.
 	for round := 0; round < 2; round++ {
@@ -477,6 +478,9 @@ func (s *Session) Blocked(process uint64, threads []uint32) bool {
 			}
 			seqs[i] = seq
 		}
+		if round == 0 && !p.sleep(threads) {
+			return false
+		}
 	}
-	return true
+	return busy&1 == 0 && s.busy(p) == busy
 }

@@ -99,12 +99,13 @@ func (s *Session) AllBlocked(process uint64, threads []uint32) bool {
 	if err != nil || len(waits) != len(threads) {
 		return false
 	}
+	busy, coordinator := s.busy(p), s.coordinator(p)
 	living := 0
 	for _, task := range tasks {
 		st, err := taskStatus(filepath.Join("/proc", strconv.Itoa(p.pid), "task", task.Name()))
 		// In another pid namespace the agent's tids are others; the innermost one is its own.
-		if err == nil && st.state == 'Z' {
-			continue // the first thread, which has ended before the others
+		if err == nil && (st.state == 'Z' || coordinator != 0 && st.tid == coordinator) {
+			continue // the first thread, which has ended before the others; or none of the program's
 		}
 		if err != nil || waits[st.tid] == 0 || st.pending&st.caught&^st.blocked != 0 {
 			return false
@@ -120,7 +121,72 @@ func (s *Session) AllBlocked(process uint64, threads []uint32) bool {
 		return false
 	}
 	// Nothing has changed while we looked.
-	return s.Blocked(process, threads)
+	return s.Blocked(process, threads) && s.busy(p) == busy
+}
+
+// busy is odd while the threads of a process whose epochs are recorded may stand or do again what they did, and another number each time. 0: it has none.
+func (s *Session) busy(p *process) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, o := p.outside(); o != nil {
+		return atomic.LoadUint32(&o.Busy)
+	}
+	return 0
+}
+
+// coordinator is the id of the task that records a process's epochs, as the process sees it; 0: there is none.
+func (s *Session) coordinator(p *process) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, o := p.outside(); o != nil {
+		return int(atomic.LoadUint32(&o.Coordinator))
+	}
+	return 0
+}
+
+// sleep tells whether those of the threads whose wait is guard's own sleep in it: in the kernel, on the word that their slot names. A wait that was left by a jump has no end of which the slot would know.
+func (p *process) sleep(threads []uint32) bool {
+	words := map[int]uint64{} // by tid
+	for _, t := range threads {
+		if w := atomic.LoadUint64(&p.threads[t].shared.WaitWord); w != 0 {
+			words[int(atomic.LoadUint32(&p.threads[t].shared.Tid))] = w
+		}
+	}
+	if len(words) == 0 {
+		return true
+	}
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.pid))
+	if err != nil || p.pid <= 0 {
+		return false
+	}
+	for _, task := range tasks {
+		dir := filepath.Join("/proc", strconv.Itoa(p.pid), "task", task.Name())
+		st, err := taskStatus(dir)
+		if err != nil {
+			continue
+		}
+		word := words[st.tid]
+		if word == 0 {
+			continue
+		}
+		if st.state != 'S' || !sleepsOn(dir, word) {
+			return false
+		}
+		delete(words, st.tid)
+	}
+	return len(words) == 0
+}
+
+// sleepsOn tells whether a task that sleeps does so in the futex at that address. Where that must not be known, it is believed.
+func sleepsOn(dir string, word uint64) bool {
+	b, err := os.ReadFile(filepath.Join(dir, "syscall"))
+	if err != nil {
+		return true
+	}
+	var number int
+	var address uint64
+	n, _ := fmt.Sscanf(string(b), "%d 0x%x", &number, &address)
+	return n == 2 && number == unix.SYS_FUTEX && address == word
 }
 
 type status struct {

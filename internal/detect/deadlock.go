@@ -96,7 +96,8 @@ func shortestCircle(t *thread, why map[*thread][]blocker, used map[*thread]bool)
 func (s *stuckSet) leansOnAll(threads []*thread) bool {
 	return slices.ContainsFunc(threads, func(t *thread) bool {
 		if t.want.kind != wire.ObjectSem {
-			return false
+			blockers, _ := s.why(t)
+			return t.want.late && slices.ContainsFunc(blockers, func(b blocker) bool { return b.gone != nil })
 		}
 		o := s.p.lookup(t.want.obj, t.want.kind)
 		return len(threads) == 1 || o == nil || !s.provenLock(t, o)
@@ -158,7 +159,7 @@ func (s *stuckSet) tellCircle(circle []*thread, why map[*thread][]blocker) {
 		}
 		gist = append(gist, fmt.Sprintf("%s waits for %s", b.thread(t.number), b.waitsFor(t, blockers[0])))
 		b.part(s.waiter(b, t, blockers, "Blocked here on "))
-		if g := blockers[0].gone; g != nil {
+		if g := blockers[0].gone; g != nil && g.stack != 0 {
 			b.part(finding.Part{Text: fmt.Sprintf("%s acquired here and never released", upper(b.named(t.want.obj, t.want.kind))), Thread: g.thread, Stack: b.stack(g.stack)})
 		}
 		if r := t.relock; r != nil && len(circle) == 1 {
@@ -190,6 +191,7 @@ func (s *stuckSet) tellCircle(circle []*thread, why map[*thread][]blocker) {
 		}
 	}
 	s.tellBehind(b, circle, why)
+	s.lateNote(b, circle)
 	s.p.say(s.uniqueKey(circle), b.f)
 }
 
@@ -341,7 +343,16 @@ func (s *stuckSet) tellHang(threads []*thread) {
 		if count == 0 {
 			count = o.value
 		}
-		b.f.Message = fmt.Sprintf("%s can never fill: it is for %d threads, %d arrived, and no thread is left that could", upper(b.named(w.obj, w.kind)), count, o.phase.arrived)
+		arrived := uint32(0)
+		if o.phase != nil {
+			arrived = o.phase.arrived
+		}
+		for _, t := range threads { // told late, without its arrival
+			if t.want.late && t.want.obj == w.obj {
+				arrived++
+			}
+		}
+		b.f.Message = fmt.Sprintf("%s can never fill: it is for %d threads, %d arrived, and no thread is left that could", upper(b.named(w.obj, w.kind)), count, arrived)
 	}
 	// Those who wait for something that nobody is left to give come first: they are the reason.
 	ordered := slices.Clone(threads)
@@ -361,6 +372,7 @@ func (s *stuckSet) tellHang(threads []*thread) {
 			b.f.Message += ", …"
 		}
 	}
+	s.lateNote(b, threads)
 	s.p.say(s.uniqueKey(threads), b.f)
 }
 

@@ -34,6 +34,9 @@ type Config struct {
 	// it such a claim is made only when the process is gone, and about condition variables and semaphores that are no locks only from a
 	// full trace, where every signal and post is seen.
 	ConfirmAll func(process uint64, threads []uint32) bool
+	// Epochs: processes record epochs (`guard`) and keep no list of the locks that are held; what waits long is told late, with who has it. Judged are such waits,
+	// joins and initialisers, and those wrong uses that an object's own words prove; not those of forked children, which began in the middle. See late.go.
+	Epochs bool
 	// MaxNestings bounds how many different (lock taken, locks held) one process's order graph keeps. 0: 1<<17. What is not kept is
 	// said in Notes.
 	MaxNestings int

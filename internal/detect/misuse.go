@@ -71,6 +71,9 @@ func (p *process) misuse(t *thread, ev wire.EvMisuse) {
 	if t == nil {
 		return
 	}
+	if !p.lateOwner(&ev) {
+		return
+	}
 	o := p.lookup(ev.Obj, ev.Kind)
 	errorcheck := o != nil && o.flags&wire.ObjFlagErrorcheck != 0
 	switch ev.What {

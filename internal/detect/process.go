@@ -21,6 +21,8 @@ type process struct {
 	unseen   bool    // it has threads that send no events
 	bypassed bool    // threads may be joined and detached by a library whose calls are not seen
 	tids     map[uint32]bool
+	ended    map[uint32]ended // with Config.Epochs: threads that have ended, by what the kernel called them
+	now      uint64           // time of the last event
 
 	objs  objects
 	order *orderGraph
@@ -62,6 +64,12 @@ func newProcess(d *Detector, id uint64) *process {
 	return p
 }
 
+// ended is a thread that is no more.
+type ended struct {
+	number uint32
+	at     uint64
+}
+
 // thread is what the detectors know of one thread.
 type thread struct {
 	number uint32
@@ -90,6 +98,7 @@ type thread struct {
 
 func (p *process) event(e *wire.Event) {
 	w := e.Words
+	p.now = e.TS
 	switch e.Type {
 	case wire.TypeAcquire:
 		p.acquire(p.self(e), wire.DecodeAcquire(w))
@@ -256,10 +265,14 @@ func (p *process) threadStart(ev wire.EvThreadStart) {
 		t = p.addThread(ev.Self)
 	}
 	t.tid, t.stackLo, t.stackHi = ev.TID, ev.StackLo, ev.StackHi
+	delete(p.ended, ev.TID)
 	if ev.TID != 0 {
 		p.tids[ev.TID] = true
 	}
 }
+
+// maxEnded bounds how many threads that have ended are remembered by their number in the kernel.
+const maxEnded = 1 << 14
 
 // endThread makes t one that can do nothing more.
 func (p *process) endThread(t *thread) {
@@ -269,6 +282,12 @@ func (p *process) endThread(t *thread) {
 	t.ended = true
 	t.want, t.relock, t.held, t.recent, t.phase = nil, nil, nil, nil, nil
 	p.live--
+	if p.d.cfg.Epochs && t.tid != 0 {
+		if p.ended == nil || len(p.ended) >= maxEnded {
+			p.ended = map[uint32]ended{}
+		}
+		p.ended[t.tid] = ended{t.number, p.now}
+	}
 	if p.recent == t {
 		p.recent = nil
 	}

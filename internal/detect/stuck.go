@@ -3,6 +3,7 @@ package detect
 import (
 	"slices"
 
+	"github.com/ripstop/ripstop/internal/finding"
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
@@ -90,6 +91,9 @@ func (p *process) findStuck() {
 		return
 	}
 	p.dirty, p.allStuck = false, false
+	if !p.tells(finding.RuleDeadlock) {
+		return
+	}
 	s := p.newStuckSet()
 	if len(s.threads) == 0 {
 		return
@@ -174,6 +178,9 @@ func (s *stuckSet) shrink() bool {
 func (s *stuckSet) why(t *thread) (blockers []blocker, closed bool) {
 	w := t.want
 	o := s.p.lookup(w.obj, w.kind)
+	if w.late && w.kind != wire.ObjectOnce && w.kind != wire.ObjectGuard {
+		return s.lateWhy(t, o)
+	}
 	switch w.kind {
 	case wire.ObjectThread:
 		if target := s.p.threads[w.target]; target != nil && target != t && s.in[target] {

@@ -18,16 +18,31 @@ type want struct {
 	held   []wire.Held
 	posted uint64 // object.posted when the wait began
 	sees   bool   // a full trace: every signal of the condition is seen
+	late   bool   // it was told late: late.go
+	since  uint64 // when it was told first
+	told   uint64 // when it was told last
 
 	reported bool // it is in a deadlock that was reported
 }
 
-func (p *process) wantEvent(t *thread, ev wire.EvWant, _ uint64) {
+func (p *process) wantEvent(t *thread, ev wire.EvWant, ts uint64) {
 	if t == nil {
 		return
 	}
+	since := ts
+	if p.d.cfg.Epochs {
+		if !(*lateWant)(&ev).judged() {
+			p.running(t)
+			return
+		}
+		ev.Held = nil
+		if w := t.want; w != nil && w.late && w.obj == ev.Obj && w.kind == ev.Kind {
+			since = w.since
+		}
+	}
+	reported := t.want != nil && t.want.reported && since != ts
 	t.want = &want{obj: ev.Obj, kind: ev.Kind, mode: ev.Mode, timed: ev.How == wire.HowTimed || ev.How == wire.HowTry, stack: ev.Stack,
-		target: ev.Target, value: ev.Value, held: ev.Held}
+		target: ev.Target, value: ev.Value, held: ev.Held, late: ev.How == wire.HowLate, since: since, told: ts, reported: reported}
 	if o := p.objs.byAddr[ev.Obj]; o != nil && o.kind == ev.Kind {
 		t.want.posted = o.posted
 	}

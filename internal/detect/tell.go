@@ -128,6 +128,9 @@ func (p *process) say(key string, f finding.Finding) {
 		s.again++
 		return
 	}
+	if !p.tells(f.Rule) {
+		return
+	}
 	if len(p.said) >= maxSaid {
 		p.d.note("process " + p.name() + ": more than 16384 different findings; the later ones are left out")
 		return

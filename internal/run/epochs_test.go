@@ -208,15 +208,21 @@ func TestEpochsOfThreads(t *testing.T) {
 // as long as others live. One that acted upon a cancellation in a later epoch than the call's was executed again without it (in one of 14 runs).
 func TestEndsOfThreads(t *testing.T) {
 	ofAgent(t)
-	counts := asNatively(t, path("ends"))
+	native := finish(t, exec.Command(path("ends")))
+	r, counts := epochs(t, path("ends"))
 	noOther(t, counts)
 	if counts["executed again: identical"] < 2 {
 		t.Error("hardly an epoch was executed again")
 	}
-	native := finish(t, exec.Command(path("ends")))
-	r := finish(t, command(t, map[string]any{"ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 50 * time.Millisecond}}, path("ends")))
-	if r != native {
-		t.Errorf("only recorded: %+v, natively %+v", r, native)
+	recorded := finish(t, command(t, map[string]any{"ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 50 * time.Millisecond}}, path("ends")))
+	for _, r := range []result{r, recorded} {
+		if told := summaries(r.stderr); !slices.Equal(told, []string{"join-self"}) {
+			t.Errorf("it joins itself once; told is %v", told)
+		}
+		r.stderr = ""
+		if r != native {
+			t.Errorf("%+v, natively %+v", r, native)
+		}
 	}
 }
 
@@ -444,8 +450,8 @@ func TestEpochsOfPrograms(t *testing.T) {
 	}
 }
 
-// A forked child is not guarded, and what it holds began in the middle: of locks that are right there were orders that are none, each time. Where logs of locks are kept they are not judged.
-func TestEpochsJudgeNoLocks(t *testing.T) {
+// A forked child is not guarded, and what it holds began in the middle: of locks that are right there were orders that are none, each time. Where epochs are recorded orders are not judged, nor anything of the locks of forked children.
+func TestEpochsJudgeNoOrders(t *testing.T) {
 	r := finish(t, command(t, map[string]any{"Epochs": map[string]any{"On": true}}, "/usr/bin/python3", "testdata/forked.py"))
 	if r.code != 0 || r.stdout != "done\n" || r.stderr != "" {
 		t.Errorf("status %d, %q, %s", r.code, r.stdout, r.stderr)

@@ -24,7 +24,7 @@ type Judge struct {
 	races   *race.Live
 	hideMov bool                      // races that rest on mov alone are not told
 	partly  func(process uint64) bool // says where code is patched in part: races there are not told. nil: nowhere
-	noLocks bool                      // nor anything of locks and threads: the agent keeps logs of them, and no account
+	epochs  bool                      // epochs are recorded: races are told of re-executions alone
 	again   bool                      // races are those of re-executions
 
 	// Findings are named and written on a goroutine of their own: to read a large program's debug information takes longer than the
@@ -102,7 +102,7 @@ func (j *Judge) NotSeen(all bool) []string {
 
 // found takes a finding of the detectors.
 func (j *Judge) found(f finding.Finding) {
-	if info, _ := finding.RuleOf(f.Rule); j.noLocks && info.Class != finding.ClassHeap && info.Class != finding.ClassCrash && (info.Class != finding.ClassRace || !j.again) {
+	if info, _ := finding.RuleOf(f.Rule); j.epochs && info.Class == finding.ClassRace && !j.again {
 		return
 	}
 	j.mu.Lock()

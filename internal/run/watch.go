@@ -29,23 +29,22 @@ type watch struct {
 	halted   bool                // by HaltOnFirst
 	hang     hang
 	events   uint64
-	crashes  int // that agents have told of
+	crashes  int  // that agents have told of
+	put      bool // a process was put down
 }
 
 func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
 	if o.OnDeadlock == "" {
 		o.OnDeadlock = Exit
 	}
-	if o.Epochs.On {
-		o.OnDeadlock = Continue
-	}
 	w := &watch{opts: o, live: map[uint64]bool{}}
 	w.Judge = NewJudge(detect.Config{
 		Confirm:    func(p uint64, threads []uint32) bool { return w.sess.Blocked(p, threads) },
 		ConfirmAll: func(p uint64, threads []uint32) bool { return w.sess.AllBlocked(p, threads) },
+		Epochs:     o.Epochs.On,
 	}, sym, rep)
 	w.hideMov = o.MovAtomics == race.Hide
-	w.noLocks, w.again = o.Epochs.On, o.Epochs.Races
+	w.epochs, w.again = o.Epochs.On, o.Epochs.Races
 	return w
 }
 
@@ -104,6 +103,7 @@ func (w *watch) putDown(process uint64) {
 		sig, patience = syscall.SIGABRT, abortTime
 	}
 	w.say("all threads of %s are stuck: it is ended (--on-deadlock=%s)", processName(w.set, process), w.opts.OnDeadlock)
+	w.put = true
 	w.end(process, sig, patience)
 }
 
@@ -121,7 +121,7 @@ var crashSignals = map[syscall.Signal]bool{syscall.SIGSEGV: true, syscall.SIGBUS
 
 // ended says so where the program was ended by a crash that no agent could tell of.
 func (w *watch) ended(status agent.Status) {
-	if w.opts.Guard != nil && !status.Exited && crashSignals[status.Signal] && w.crashes == 0 {
+	if w.opts.Guard != nil && !status.Exited && crashSignals[status.Signal] && w.crashes == 0 && !w.put {
 		w.Warn(fmt.Sprintf("the program was ended by %s where nothing of it could be told: a stack that overflowed, the program's own handler, or the signal was sent to it", unix.SignalName(status.Signal)))
 	}
 }

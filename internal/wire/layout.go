@@ -116,6 +116,7 @@ var Layouts = []Layout{
 		{"Lane", "Lane", 2, "0: events; 1: events of signal handlers that interrupted an emission"},
 		{"Held", "HeldSlot", HeldInSlot, ""},
 		{"LocksTaken", "u64", 0, "lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended"},
+		{"WaitWord", "u64", 0, "address in the process of the futex on which a wait of how=late sleeps; 0: the wait is none"},
 	}, Align: 64},
 	{Name: "GuardDebug", Doc: "How the coordinator has Go set the debug registers of all threads but its own, which stand, where the kernel refuses it breakpoints. It writes what is to be in them, then Word, and rings the doorbell; Go takes the question up, does it, writes Result, then Word, and wakes it. A question that was not taken up is withdrawn by 0.", Fields: []Member{
 		{"Word", "u32", 0, "futex: number of the question << 2 | 1: asked, 2: taken up, 3: answered; 0: none"},
@@ -134,6 +135,8 @@ var Layouts = []Layout{
 		{"Lost", "u32", 0, "likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again"},
 		{"Tries", "u32", 0, "likewise: how often it was executed again"},
 		{"LastLost", "u32", 0, "enum GuardLost of the last epoch that ended and was lost, 0: none was"},
+		{"Busy", "u32", 0, "raised before the coordinator stops threads or has an epoch executed again, and behind that: while it is odd what threads do, and their memory, may be of before"},
+		{"Coordinator", "u32", 0, "its thread id, as the process itself sees it"},
 		{"TookNs", "u64", 0, "of the last answer: from the beginning of the end to that of the next epoch"},
 		{"Events", "u64", 0, "likewise: of the epoch"},
 		{"LogBytes", "u64", 0, "likewise: of the logs of all threads"},

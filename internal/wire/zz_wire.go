@@ -44,6 +44,7 @@ const (
 	HowTimed     How = 2
 	HowCond      How = 3
 	HowRecursive How = 4
+	HowLate      How = 5
 )
 
 func (v How) String() string { return enumName("How", uint32(v)) }
@@ -1293,7 +1294,7 @@ func (e EvOrder) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvWant is event `want`: The thread is about to block. kind=thread: joins target. kind=cond: waits on condition obj (mutex not in the tail any more). barrier: value = count. once, guard: another thread runs the initialiser. sem: value = how often a thread that waited for it posted it itself (0: nothing speaks for its use as a lock). how=timed: it will give up by itself. The tail holds what it keeps holding. mutex, and rwlock held for writing: value = the owner's kernel tid as it stood in the object when the wait began, 0 if none could be read: in a forked child it tells a lock whose owner does not exist there. A second want without want-end (a signal handler waits inside a wait) replaces the first until its want-end, after which the first is sent again.
+// EvWant is event `want`: The thread is about to block. kind=thread: joins target. kind=cond: waits on condition obj (mutex not in the tail any more). barrier: value = count. once, guard: another thread runs the initialiser. sem: value = how often a thread that waited for it posted it itself (0: nothing speaks for its use as a lock). how=timed: it will give up by itself. The tail holds what it keeps holding. mutex, and rwlock held for writing: value = the owner's kernel tid as it stood in the object when the wait began, 0 if none could be read: in a forked child it tells a lock whose owner does not exist there. A second want without want-end (a signal handler waits inside a wait) replaces the first until its want-end, after which the first is sent again. how=late: epochs are recorded (Config.Guard), and the wait, which does not end by itself, has lasted for about a second already; what the thread holds is not known; mutex, rwlock: value = who has it as of this event, 0: not known (a rwlock held for reading). It comes again, without want-end, when that is another thread, or that thread has begun another wait that is told.
 type EvWant struct {
 	Obj    uint64
 	Kind   Object
@@ -2814,7 +2815,8 @@ type Slot struct {
 	Lane       [2]Lane      // 0: events; 1: events of signal handlers that interrupted an emission
 	Held       [62]HeldSlot //
 	LocksTaken uint64       // lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended
-	_          [40]byte
+	WaitWord   uint64       // address in the process of the futex on which a wait of how=late sleeps; 0: the wait is none
+	_          [32]byte
 }
 
 // SizeSlot is the size of Slot in bytes.
@@ -2839,24 +2841,26 @@ var _ = [1]struct{}{}[unsafe.Sizeof(GuardDebug{})-SizeGuardDebug]
 
 // GuardOutside: How Go asks the coordinator of a process's epochs. Go writes Ask, then sets Request if that is 0, and wakes it; the coordinator writes what came of it, then Answered, and wakes that. One question at a time.
 type GuardOutside struct {
-	Request  uint32        // futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own
-	Ask      uint32        // number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn
-	Answered uint32        // futex: the last Ask that was answered
-	State    uint32        // 0: no epochs are recorded, or not yet; 1: they are; 2: not any more, or they could not be
-	Result   int32         // of the last answer: enum GuardVerdict of a rollback, else 0; or a negative errno: EBUSY: not all threads came to an end in time, ENOTSUP: the epoch was lost, ENOSYS: State is not 1
-	Lost     uint32        // likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again
-	Tries    uint32        // likewise: how often it was executed again
-	LastLost uint32        // enum GuardLost of the last epoch that ended and was lost, 0: none was
-	TookNs   uint64        // of the last answer: from the beginning of the end to that of the next epoch
-	Events   uint64        // likewise: of the epoch
-	LogBytes uint64        // likewise: of the logs of all threads
-	Differs  [5]uint64     // likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread
-	BegunNs  uint64        // CLOCK_MONOTONIC when the present epoch began
-	Debug    [1]GuardDebug //
+	Request     uint32        // futex: what the coordinator is to look at next; 0: nothing; GuardLook: Ask. Other values are the process's own
+	Ask         uint32        // number of the question << 8 | enum GuardWant; 0: none, or it was withdrawn
+	Answered    uint32        // futex: the last Ask that was answered
+	State       uint32        // 0: no epochs are recorded, or not yet; 1: they are; 2: not any more, or they could not be
+	Result      int32         // of the last answer: enum GuardVerdict of a rollback, else 0; or a negative errno: EBUSY: not all threads came to an end in time, ENOTSUP: the epoch was lost, ENOSYS: State is not 1
+	Lost        uint32        // likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again
+	Tries       uint32        // likewise: how often it was executed again
+	LastLost    uint32        // enum GuardLost of the last epoch that ended and was lost, 0: none was
+	Busy        uint32        // raised before the coordinator stops threads or has an epoch executed again, and behind that: while it is odd what threads do, and their memory, may be of before
+	Coordinator uint32        // its thread id, as the process itself sees it
+	TookNs      uint64        // of the last answer: from the beginning of the end to that of the next epoch
+	Events      uint64        // likewise: of the epoch
+	LogBytes    uint64        // likewise: of the logs of all threads
+	Differs     [5]uint64     // likewise, of a rollback that was not identical: event, address, what was there or was done, what is, thread
+	BegunNs     uint64        // CLOCK_MONOTONIC when the present epoch began
+	Debug       [1]GuardDebug //
 }
 
 // SizeGuardOutside is the size of GuardOutside in bytes.
-const SizeGuardOutside = 160
+const SizeGuardOutside = 168
 
 var _ = [1]struct{}{}[unsafe.Sizeof(GuardOutside{})-SizeGuardOutside]
 
@@ -2898,7 +2902,7 @@ type Region struct {
 	GuardSame      [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged    [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
 	Guard          [1]GuardOutside // of the process's first region
-	_              [3104]byte
+	_              [3096]byte
 }
 
 // SizeRegion is the size of Region in bytes.

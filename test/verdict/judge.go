@@ -136,22 +136,22 @@ func (v Verdict) mismatch(f *Finding, symbols bool) string {
 	return ""
 }
 
-// Judge says in which way the findings are not those that the program states, "" if they are.
-func (p *Program) Judge(found []Finding, symbols bool) string {
-	if match(p.Want, found, symbols) {
+// Judge says in which way the findings are not those that a program states, "" if they are.
+func Judge(want []Verdict, found []Finding, symbols bool) string {
+	if match(want, found, symbols) {
 		return ""
 	}
 	var b strings.Builder
-	for _, v := range p.Want {
+	for _, v := range want {
 		fmt.Fprintf(&b, "  stated: %v\n", v)
 	}
-	if len(p.Want) == 0 {
+	if len(want) == 0 {
 		b.WriteString("  stated: none\n")
 	}
 	for i := range found {
 		f := &found[i]
 		fmt.Fprintf(&b, "  found:  %s: %s\n", f.Rule, f.Message)
-		for _, v := range p.Want {
+		for _, v := range want {
 			if v.Rule == f.Rule {
 				if why := v.mismatch(f, symbols); why != "" {
 					fmt.Fprintf(&b, "          (not as stated: %s)\n", why)

@@ -23,6 +23,8 @@ type Program struct {
 	Name    string // of the file
 	Path    string
 	Want    []Verdict   // the findings, no more and no fewer; empty: none
+	Epochs  []Verdict   // likewise under `ripstop guard --epochs`
+	Alone   bool        // it is not run there: nothing would end it
 	Hangs   bool        // natively it does not end
 	Exit    int         // its own exit status
 	Signal  unix.Signal // that it dies by; 0: none
@@ -90,7 +92,7 @@ const directive = "// ripstop:"
 // Parse reads the statements in the comment lines that a program begins with.
 func Parse(name, text string) (*Program, error) {
 	p := &Program{Name: name}
-	none := false
+	none, epochs := false, false
 	for n, line := range strings.Split(text, "\n") {
 		if !strings.HasPrefix(line, "//") {
 			break
@@ -99,7 +101,7 @@ func Parse(name, text string) (*Program, error) {
 		if !ok {
 			continue
 		}
-		if err := p.statement(strings.Fields(rest), &none); err != nil {
+		if err := p.statement(strings.Fields(rest), &none, &epochs); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", name, n+1, err)
 		}
 	}
@@ -113,10 +115,26 @@ func Parse(name, text string) (*Program, error) {
 	case p.Exit != 0 && p.Signal != 0, p.Hangs && (p.Exit != 0 || p.Signal != 0):
 		return nil, fmt.Errorf("%s: two different ends", name)
 	}
+	if !epochs {
+		for _, v := range p.Want {
+			if !notWithEpochs[v.Rule] {
+				p.Epochs = append(p.Epochs, v)
+			}
+		}
+	}
+	if p.Hangs && len(p.Epochs) == 0 && !p.Alone {
+		return nil, fmt.Errorf("%s: it hangs, but without a finding nothing would end it with epochs: state 'epochs VERDICT' or 'epochs hangs'", name)
+	}
 	return p, nil
 }
 
-func (p *Program) statement(words []string, none *bool) error {
+// notWithEpochs are the rules for which a list of what threads hold is needed, or more of threads than is kept while epochs are recorded.
+var notWithEpochs = map[finding.Rule]bool{
+	finding.RuleInversion: true, finding.RuleThreadLeak: true, finding.RuleExitHoldingLock: true, finding.RuleFreeLocked: true, finding.RuleReinitLocked: true,
+	finding.RuleDestroyWaited: true, finding.RuleCondTwoMutexes: true, finding.RuleBarrierInUse: true, finding.RuleOwnerDied: true, finding.RuleForkDeadlock: true,
+}
+
+func (p *Program) statement(words []string, none, epochs *bool) error {
 	if len(words) == 0 {
 		return fmt.Errorf("an empty statement")
 	}
@@ -138,6 +156,19 @@ func (p *Program) statement(words []string, none *bool) error {
 			return err
 		}
 		p.Want = append(p.Want, v)
+	case "epochs":
+		*epochs = true
+		switch {
+		case len(args) == 1 && args[0] == "none":
+		case len(args) == 1 && args[0] == "hangs":
+			p.Alone = true
+		default:
+			v, err := parseVerdict(args)
+			if err != nil {
+				return err
+			}
+			p.Epochs = append(p.Epochs, v)
+		}
 	case "hangs":
 		p.Hangs = true
 		return takes(0)

@@ -95,11 +95,11 @@ func TestJudge(t *testing.T) {
 		{"lock-order-inversion; lock-order-inversion frames=f", []Finding{inversion, inversion}, true},
 		{"lock-order-inversion; lock-order-inversion frames=h", []Finding{inversion, inversion}, false},
 	} {
-		if why := stated(c.stated).Judge(c.found, true); (why == "") != c.good {
+		if why := Judge(stated(c.stated).Want, c.found, true); (why == "") != c.good {
 			t.Errorf("%q: good should be %t; %s", c.stated, c.good, why)
 		}
 	}
-	if why := stated("lock-order-inversion objects=x").Judge([]Finding{inversion}, false); why != "" {
+	if why := Judge(stated("lock-order-inversion objects=x").Want, []Finding{inversion}, false); why != "" {
 		t.Errorf("without symbols names count: %s", why)
 	}
 }

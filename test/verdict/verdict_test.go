@@ -94,6 +94,46 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+// TestEpochs: likewise under guard with epochs, as far as that judges locks and threads: deadlocks are told while it records, and what an object's own words prove.
+func TestEpochs(t *testing.T) {
+	all, err := ReadPrograms(programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bench := &bench{ripstop: ripstop(t), schedules: Schedules(processors(t)), runs: usualRuns()}
+	for n, p := range all {
+		if p.Alone {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			if p.Compiler() == "rustc" && exec.Command("rustc", "--version").Run() != nil {
+				t.Skip("no Rust compiler here: a Rust program is tested where there is one")
+			}
+			tr := &trial{bench: bench, Program: p, variant: Variants[n%2], dir: t.TempDir()}
+			exe, err := p.Compile(tr.variant, tr.dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr.exe = exe
+			if !p.Hangs {
+				if err := tr.runNatively(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range (bench.runs + 1) / 2 {
+				s := bench.schedules[(n+i)%len(bench.schedules)]
+				// Short epochs end while threads wait.
+				if err := tr.with(s, func() error {
+					return tr.under(s, i%2 == 1, p.Epochs, "guard", "--epochs", []string{"10s", "100ms"}[(n+i)%2])
+				}); err != nil {
+					t.Errorf("run %d (%s): %v", i+1, s.Name, err)
+				}
+			}
+		})
+	}
+}
+
 // bench is what all programs are tested with.
 type bench struct {
 	ripstop   string
@@ -194,25 +234,30 @@ func (tr *trial) command(s Schedule, flags ...string) []string {
 // watched runs the program under `ripstop run` and judges. Quiet: text is not asked for and the exit status is to be the program's, so that
 // nothing at all may differ from the native run.
 func (tr *trial) watched(s Schedule, quiet bool) error {
+	return tr.under(s, quiet, tr.Want, "run")
+}
+
+// under is watched under a command of ripstop's, which is to find what is wanted.
+func (tr *trial) under(s Schedule, quiet bool, want []Verdict, command ...string) error {
 	file := filepath.Join(tr.dir, "report.json")
 	os.Remove(file)
-	flags := []string{"run", "--format", "text,json=" + file}
+	flags := append(slices.Clone(command), "--format", "text,json="+file)
 	quiet = quiet && !tr.Hangs
 	if quiet {
-		flags = []string{"run", "--exit-code", "0", "--format", "json=" + file}
+		flags = append(slices.Clone(command), "--exit-code", "0", "--format", "json="+file)
 	}
 	args := tr.command(s, append(flags, tr.fill(tr.Flags)...)...)
 	o, err := Do(tr.dir, args)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, strings.Join(args, " "))
 	}
-	wrong := tr.judge(file)
+	wrong := tr.judge(file, want)
 	if !tr.Hangs {
 		wrong = append(wrong, differ("standard output", tr.native.Stdout, o.Stdout))
 	}
-	if len(tr.Want) == 0 || quiet {
+	if len(want) == 0 || quiet {
 		own := o.Stderr
-		if len(tr.Want) > 0 {
+		if len(want) > 0 {
 			own = reported.ReplaceAllString(own, "")
 		} else if slices.Contains(tr.Flags, "--suppressions") {
 			own = suppressed.ReplaceAllString(own, "")
@@ -222,7 +267,7 @@ func (tr *trial) watched(s Schedule, quiet bool) error {
 		if o.Code != 66 {
 			wrong = append(wrong, "it ends with "+o.Status()+", not 66")
 		}
-		for _, v := range tr.Want {
+		for _, v := range want {
 			if !strings.Contains(o.Stderr, "SUMMARY: ripstop: "+string(v.Rule)+" ") {
 				wrong = append(wrong, fmt.Sprintf("no SUMMARY of %s on standard error", v.Rule))
 			}
@@ -275,7 +320,7 @@ func (tr *trial) recorded(s Schedule) error {
 	if found.Code != want || found.Signal != 0 {
 		wrong = append(wrong, fmt.Sprintf("report ends with %s, not %d:\n%s", found.Status(), want, clip(found.Stderr)))
 	}
-	return deviation(append(wrong, tr.judge(file)...), args, o)
+	return deviation(append(wrong, tr.judge(file, tr.Want)...), args, o)
 }
 
 // flags are those of the program's that record has, about what is watched, or those that report has.
@@ -311,12 +356,12 @@ func endWhenStuck(r *Running, dir string) error {
 	return fmt.Errorf("the trace of the hanging program does not come to show that all its threads wait (%v)", err)
 }
 
-func (tr *trial) judge(file string) []string {
+func (tr *trial) judge(file string, want []Verdict) []string {
 	rep, err := ReadReport(file)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	wrong := []string{tr.Judge(rep.Findings, !tr.variant.Stripped)}
+	wrong := []string{Judge(want, rep.Findings, !tr.variant.Stripped)}
 	if !tr.Hangs && tr.Signal == 0 && (rep.Exit == nil || *rep.Exit != tr.Exit) {
 		wrong = append(wrong, fmt.Sprintf("the report does not say that the program exited with %d", tr.Exit))
 	}

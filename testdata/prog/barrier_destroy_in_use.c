@@ -1,6 +1,7 @@
 // A barrier destroyed while a thread waits at it for another who has not come: glibc's destroy waits with it, and a third thread gives up.
 // ripstop: verdict barrier-destroy-in-use objects=phase frames=main
 // ripstop: exit 4
+// ripstop: epochs hangs
 #define _GNU_SOURCE
 #include <pthread.h>
 #include "blocked.h"

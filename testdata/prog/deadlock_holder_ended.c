@@ -2,6 +2,7 @@
 // ripstop: verdict exit-holding-lock objects=table frames=forgetful
 // ripstop: verdict deadlock objects=table frames=forgetful,main
 // ripstop: hangs
+// ripstop: epochs deadlock objects=table frames=main
 #include <pthread.h>
 
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;

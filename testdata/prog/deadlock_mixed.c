@@ -3,6 +3,7 @@
 // because it is not asleep: `run` let the program hang, and only `report` of a recording told it.
 // ripstop: verdict deadlock objects=shared,spin,permit,plain frames=reader,spinner,taker,writer
 // ripstop: hangs
+// ripstop: epochs hangs
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>

@@ -2,6 +2,8 @@
 // ripstop: verdict double-free frames=main
 // ripstop: signal ABRT
 // ripstop: build -Wno-use-after-free
+// ripstop: epochs double-free frames=main
+// ripstop: epochs crash
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

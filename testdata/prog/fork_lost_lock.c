@@ -1,6 +1,7 @@
 // The child of a fork wants a lock that a thread held which does not exist in the child.
 // ripstop: verdict deadlock-after-fork objects=lock frames=main
 // ripstop: hangs
+// ripstop: epochs hangs
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,8 @@
 // free of something on the stack.
 // ripstop: verdict invalid-free frames=main
 // ripstop: signal ABRT
+// ripstop: epochs invalid-free frames=main
+// ripstop: epochs crash
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -2,6 +2,8 @@
 // ripstop: verdict invalid-free frames=main,make
 // ripstop: signal ABRT
 // ripstop: build -Wno-free-nonheap-object
+// ripstop: epochs invalid-free frames=main,make
+// ripstop: epochs crash
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 // A rwlock destroyed while a thread reads.
 // ripstop: verdict destroy-locked objects=table frames=main
+// ripstop: epochs none
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
 // A reader reads again behind a waiting writer who goes first: the writer waits for the first reading, the second for the writer.
 // ripstop: verdict deadlock objects=table frames=writer,main
 // ripstop: hangs
+// ripstop: epochs hangs
 #define _GNU_SOURCE
 #include <pthread.h>
 #include "blocked.h"

@@ -1,6 +1,7 @@
 // Two binary semaphores used as locks, in opposite orders.
 // ripstop: verdict deadlock objects=sem_a,sem_b frames=one,two
 // ripstop: hangs
+// ripstop: epochs hang
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,7 @@
 // A binary semaphore that is used as a lock for a while, then taken twice by one thread, with a second one behind it, until a third thread
 // posts it: how Python waits. No lock, no owner, no finding.
 // ripstop: verdict none
+// ripstop: epochs hangs
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <semaphore.h>

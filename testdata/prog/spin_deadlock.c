@@ -1,6 +1,7 @@
 // Two spin locks in opposite orders: both threads burn their processors for ever.
 // ripstop: verdict deadlock objects=spin_a,spin_b frames=one,two
 // ripstop: hangs
+// ripstop: epochs hangs
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

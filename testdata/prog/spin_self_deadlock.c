@@ -1,6 +1,7 @@
 // A spin lock locked twice by its owner, who burns its processor for ever.
 // ripstop: verdict self-deadlock objects=lock frames=main
 // ripstop: hangs
+// ripstop: epochs hangs
 #include <pthread.h>
 
 static pthread_spinlock_t lock;

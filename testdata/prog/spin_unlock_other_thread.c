@@ -1,5 +1,6 @@
 // A spin lock unlocked by a thread that does not hold it.
 // ripstop: verdict unlock-not-owner objects=lock frames=thief,main
+// ripstop: epochs none
 #include <pthread.h>
 #include <stdio.h>
 

@@ -1,6 +1,7 @@
 // The reader of a std::shared_mutex locks it exclusively without letting go.
 // ripstop: verdict self-deadlock objects=table frames=main
 // ripstop: hangs
+// ripstop: epochs deadlock objects=table frames=main
 #include <mutex>
 #include <shared_mutex>
 

@@ -1,5 +1,6 @@
 // A spin lock used after it was destroyed.
 // ripstop: verdict use-after-destroy objects=object frames=main
+// ripstop: epochs none
 #include <pthread.h>
 #include <stdio.h>
 

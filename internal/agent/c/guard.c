@@ -13,6 +13,7 @@
 #include "guardsys.h"
 #include "guardthread.h"
 #include "guardtry.h"
+#include "guardwant.h"
 #include "guardwatch.h"
 #include "heap.h"
 #include "patch.h"
@@ -323,6 +324,19 @@ static long end(bool execute_again, bool asked)
 	return r;
 }
 
+/* Go is to believe nothing of what threads do meanwhile: they may stand, or do something again. */
+static void busy(void)
+{
+	if (guard->outside)
+		__atomic_fetch_add(&guard->outside->busy, 1, __ATOMIC_SEQ_CST);
+}
+
+static bool asked_outside(void)
+{
+	uint32_t ask = guard->outside ? __atomic_load_n(&guard->outside->ask, __ATOMIC_ACQUIRE) : 0;
+	return ask && ask != guard->answered;
+}
+
 /* Go's question, once. Answers are written before `answered`. */
 static void serve_outside(void)
 {
@@ -482,8 +496,11 @@ static void coordinate(void *arg)
 		struct timespec ts = {(time_t)(until / 1000000000u), (long)(until % 1000000000u)};
 		rs_guard_kept_answer();
 		uint32_t request = __atomic_load_n(rs_guard_request, __ATOMIC_SEQ_CST);
-		if (request != NOTHING)
+		if (request != NOTHING) {
+			busy();
 			serve(request);
+			busy();
+		}
 		else if (until > 0 && RS_SYS4(SYS_futex, rs_guard_request, FUTEX_WAIT, NOTHING, &ts) != -ETIMEDOUT)
 			continue;
 		now = rs_os_now_ns();
@@ -491,15 +508,22 @@ static void coordinate(void *arg)
 			if (alone())
 				break;
 			looked = now;
+			if (rs_guard_on)
+				rs_guard_want_look();
 			if (rs_guard_on && rs_ctl && __atomic_load_n(&rs_ctl->closing, __ATOMIC_RELAXED))
 				rs_guard_close();
 			/* What lost it may be long over, and with epochs of an hour nothing would be recorded until then. */
 			if (guard->due && rs_guard_on && (rs_guard_world()->lost || rs_guard_is_faulted(rs_guard_world())) && guard->due > guard->lost_due)
 				guard->due = guard->lost_due > now ? guard->lost_due : now;
 		}
-		if (guard->due && now >= guard->due)
-			end(rs_guard_world()->every, false);
-		serve_outside();
+		bool due = guard->due && now >= guard->due;
+		if (due || asked_outside()) {
+			busy();
+			if (due)
+				end(rs_guard_world()->every, false);
+			serve_outside();
+			busy();
+		}
 	}
 	RS_SYS1(SYS_exit, 0);
 	__builtin_unreachable();
@@ -695,6 +719,7 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 		return r;
 	}
 	guard->outside->begun_ns = rs_os_now_ns();
+	guard->outside->coordinator = guard->tid;
 	__atomic_store_n(&guard->outside->state, 1, __ATOMIC_RELEASE);
 	return 0;
 }

@@ -52,7 +52,8 @@ static struct rs_guard_log *is_new(struct rs_guard_log *t)
 	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
 	t->young = 1;
-	t->cancelled = t->gave_up = 0;
+	t->cancelled = t->gave_up = t->may_tell = t->tell = 0;
+	t->told_sp = 0;
 	return is_mine(t);
 }
 

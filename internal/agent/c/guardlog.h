@@ -82,6 +82,10 @@ struct rs_guard_log {
 	uint32_t *cancel_wait;     /* in one of them: the word that is changed then */
 	uint64_t alt_lo, alt_size; /* the program's alternate stack (guardstack.h); size 0: it has none */
 	char *bytes;
+	uint32_t waits;            /* guardwant.h: how many waits it has begun of which it can tell */
+	uint32_t may_tell, tell;   /* it is in that one; 0: in none. The coordinator asks it to */
+	uint32_t wants;            /* how many waits it has told of */
+	uint64_t told_sp;          /* the program's stack pointer of the one that it has told of and that is not over; 0: there is none */
 	uint32_t cut, cut_bytes;   /* 1 + the events, and bytes, that are followed where the epoch is executed again up to a fault: what the thread did then is not (guardfault.h). 0: all are */
 	struct rs_guard_event cut_last; /* the last of them: more of its run may come */
 } __attribute__((aligned(64)));

@@ -9,6 +9,7 @@
 #include "guardquick.h"
 #include "guardrace.h"
 #include "guardsync.h"
+#include "guardwant.h"
 #include "alloc.h"
 #include <time.h>
 
@@ -139,7 +140,7 @@ static int try_read_last(uintptr_t rw)
 	return s && __atomic_load_n(&s->lock, __ATOMIC_SEQ_CST) && rs_guard_mode() != RS_GUARD_REPLAY ? EBUSY : try_read(rw);
 }
 
-static int take_it(struct rs_guard_log *t, const struct taking *k)
+static int take_it(struct rs_guard_log *t, const struct taking *k, struct rs_guard_want *w)
 {
 	/* Of a semaphore several may be posted before one that was woken could say so. */
 	const bool counted = k->kind == RS_GUARD_SEM;
@@ -180,7 +181,7 @@ static int take_it(struct rs_guard_log *t, const struct taking *k)
 		} else
 			some_wait(s);
 		r = k->try(k->object);
-		long e = r != EBUSY ? 0 : k->interrupted && cancelled(t) ? -ECANCELED : rs_guard_sleep(t, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime);
+		long e = r != EBUSY ? 0 : k->interrupted && cancelled(t) ? -ECANCELED : rs_guard_want_sleep(t, w, &s->seq, seq, k->clock, again || k->op != RS_GUARD_TIMED ? NULL : k->abstime);
 		if (counted)
 			__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
 		if (r == EBUSY) {
@@ -199,9 +200,18 @@ static int take_it(struct rs_guard_log *t, const struct taking *k)
 	}
 }
 
+static struct rs_guard_want want(const struct rs_guard_log *t, const struct taking *k)
+{
+	static const uint8_t kinds[RS_GUARD_KINDS] = {[RS_GUARD_MUTEX] = RS_OBJECT_MUTEX, [RS_GUARD_COND_WAKE] = RS_OBJECT_MUTEX, [RS_GUARD_RWLOCK] = RS_OBJECT_RWLOCK, [RS_GUARD_SEM] = RS_OBJECT_SEM};
+	bool reads = k->try == try_read || k->try == try_read_last;
+	return (struct rs_guard_want){.object = k->object, .kind = k->op == RS_GUARD_LOCK ? kinds[k->kind] : 0, .mode = reads ? RS_MODE_SHARED : RS_MODE_EXCLUSIVE, .sp = t->sp};
+}
+
 static int take(struct rs_guard_log *t, const struct taking *k)
 {
-	int r = take_it(t, k);
+	struct rs_guard_want w = want(t, k);
+	int r = take_it(t, k, &w);
+	rs_guard_want_end(t, &w, r);
 	if (r == 0 && k->kind != RS_GUARD_ORDER)
 		RS_GUARD_TAKES(k->object, k->try == try_read || k->try == try_read_last);
 	return r;
@@ -284,6 +294,14 @@ static bool take_alone(struct rs_guard_log *t, pthread_mutex_t *m)
 	return true;
 }
 
+static int again(pthread_mutex_t *m, int op, uintptr_t sp)
+{
+	int r = op == RS_GUARD_TRY ? REAL(pthread_mutex_trylock)(m) : REAL(pthread_mutex_lock)(m);
+	if (r == EAGAIN)
+		rs_guard_full_count((uintptr_t)m, RS_OBJECT_MUTEX, m->__data.__count, sp);
+	return r;
+}
+
 int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct timespec *abstime, uintptr_t sp)
 {
 	if (!fits(m))
@@ -294,7 +312,7 @@ int rs_guard_mutex_lock(pthread_mutex_t *m, int op, int clock, const struct time
 		return RS_GUARD_PASS;
 	/* This thread's already: what comes of it, it alone knows. */
 	if ((type == PTHREAD_MUTEX_RECURSIVE || type == PTHREAD_MUTEX_ERRORCHECK) && (uint32_t)m->__data.__owner == t->tid)
-		return op == RS_GUARD_TRY ? REAL(pthread_mutex_trylock)(m) : REAL(pthread_mutex_lock)(m);
+		return again(m, op, sp);
 	if (rs_guard_alone(m) && take_alone(t, m))
 		return 0;
 	return take(t, &(struct taking){(uintptr_t)m, RS_GUARD_MUTEX, op, clock < 0 ? CLOCK_REALTIME : clock, abstime, try_mutex, false, NULL});
@@ -375,6 +393,8 @@ int rs_guard_sem_post(sem_t *sem, uintptr_t sp)
 	RS_GUARD_GIVES((uintptr_t)sem, false);
 	rs_guard_after(t, (uintptr_t)sem, RS_GUARD_SEM_POST, 0, true);
 	int r = REAL(sem_post)(sem);
+	if (r != 0 && errno == EOVERFLOW)
+		rs_guard_full_count((uintptr_t)sem, RS_OBJECT_SEM, INT32_MAX, sp);
 	rs_guard_sem_wake(sem);
 	return r;
 }
@@ -466,7 +486,7 @@ static void dequeue(struct rs_guard_slot *s, uint32_t index)
 }
 
 /* The thread is no longer in the queue: 0: signalled; ETIMEDOUT: its time was over; ECANCELED. */
-static int wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime)
+static int wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread_cond_t *c, pthread_mutex_t *m, int clock, const struct timespec *abstime, struct rs_guard_want *w)
 {
 	struct rs_guard_node *n = rs_guard_node(t->index);
 	int expired = 0;
@@ -487,7 +507,7 @@ static int wait_signal(struct rs_guard_log *t, struct rs_guard_slot *s, pthread_
 			__atomic_compare_exchange_n(&n->signalled, &look, 0, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
 			if (cancelled(t))
 				expired = ECANCELED;
-			else if (rs_guard_sleep(t, &n->signalled, 0, clock, replay ? NULL : abstime) == -ETIMEDOUT)
+			else if (rs_guard_want_sleep(t, w, &n->signalled, 0, clock, replay ? NULL : abstime) == -ETIMEDOUT)
 				expired = ETIMEDOUT;
 			continue;
 		} else if (!rs_guard_begin_act(t))
@@ -533,6 +553,7 @@ int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const s
 	REAL(pthread_testcancel)();
 	if ((m->__data.__kind & TYPE) == PTHREAD_MUTEX_ERRORCHECK && (uint32_t)m->__data.__owner != t->tid)
 		return EPERM;
+	rs_guard_check_wait(c, m, sp);
 	struct rs_guard_slot *s = rs_guard_slot((uintptr_t)c, true);
 	if (!s)
 		return wait_briefly(t, m, clock, abstime);
@@ -543,7 +564,9 @@ int rs_guard_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int clock, const s
 	unlock_slot(s);
 	m->__data.__nusers++; /* as glibc: who waits is a user, so that it is not destroyed (EBUSY) */
 	rs_guard_mutex_unlock(m);
-	int how = wait_signal(t, s, c, m, clock, abstime);
+	struct rs_guard_want w = {.object = (uintptr_t)c, .kind = abstime ? 0 : RS_OBJECT_COND, .sp = sp};
+	int how = wait_signal(t, s, c, m, clock, abstime, &w);
+	rs_guard_want_end(t, &w, how);
 	RS_GUARD_TAKES((uintptr_t)c, false);
 	take(t, &(struct taking){(uintptr_t)m, RS_GUARD_COND_WAKE, RS_GUARD_LOCK, CLOCK_REALTIME, NULL, try_mutex, false, NULL});
 	m->__data.__nusers--;
@@ -613,6 +636,7 @@ int rs_guard_barrier_wait(pthread_barrier_t *barrier, uintptr_t sp)
 	unlock_slot(s);
 	if (full && __atomic_load_n(&s->waiters, __ATOMIC_SEQ_CST))
 		wake_slot(s, INT32_MAX);
+	struct rs_guard_want w = {.object = (uintptr_t)b, .kind = RS_OBJECT_BARRIER, .sp = sp};
 	for (;;) {
 		if (rs_guard_pause(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE))
 			continue;
@@ -620,11 +644,12 @@ int rs_guard_barrier_wait(pthread_barrier_t *barrier, uintptr_t sp)
 		uint32_t seq = __atomic_load_n(&s->seq, __ATOMIC_SEQ_CST);
 		bool over = (int32_t)(__atomic_load_n(&b->current_round, __ATOMIC_SEQ_CST) - end) >= 0;
 		if (!over)
-			rs_guard_sleep(t, &s->seq, seq, CLOCK_MONOTONIC, NULL);
+			rs_guard_want_sleep(t, &w, &s->seq, seq, CLOCK_MONOTONIC, NULL);
 		__atomic_fetch_sub(&s->waiters, 1, __ATOMIC_SEQ_CST);
 		if (over)
 			break;
 	}
+	rs_guard_want_end(t, &w, 0);
 	rs_guard_before(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, NULL);
 	rs_guard_after(t, (uintptr_t)b, RS_GUARD_BARRIER_LEAVE, 0, false);
 	RS_GUARD_TAKES((uintptr_t)b, false);
@@ -671,7 +696,7 @@ static int made(uintptr_t object, int of)
 }
 
 /* Threads without a log do not wake us, and an initialiser that was left is taken back by the library behind us: so waits end by themselves, too. */
-static void wait_made(struct rs_guard_log *t, struct rs_guard_slot *s, uintptr_t object, int of)
+static void wait_made(struct rs_guard_log *t, struct rs_guard_slot *s, uintptr_t object, int of, struct rs_guard_want *w)
 {
 	enum { SLICE_NS = 50000000, SECOND = 1000000000 };
 	struct timespec until = {0};
@@ -683,7 +708,7 @@ static void wait_made(struct rs_guard_log *t, struct rs_guard_slot *s, uintptr_t
 	until.tv_sec += until.tv_nsec / SECOND;
 	until.tv_nsec %= SECOND;
 	if (now != MADE)
-		rs_guard_sleep(t, &s->seq, seq, CLOCK_MONOTONIC, &until);
+		rs_guard_want_slice(t, w, &s->seq, seq, &until);
 }
 
 /* Takes the slot, if nobody makes the object. */
@@ -697,13 +722,9 @@ static bool begin_make(struct rs_guard_slot *s, uintptr_t object, int of)
 	return false;
 }
 
-int rs_guard_make(uintptr_t object, int of, uintptr_t sp)
+static int make(struct rs_guard_log *t, struct rs_guard_slot *s, uintptr_t object, int of, struct rs_guard_want *w)
 {
 	const uint64_t what = RS_GUARD_WHAT(object, RS_GUARD_MAKES);
-	struct rs_guard_log *t = self(sp);
-	struct rs_guard_slot *s = t ? rs_guard_slot(object, true) : NULL;
-	if (!s)
-		return RS_GUARD_PASS;
 	for (;;) {
 		bool replay = rs_guard_mode() == RS_GUARD_REPLAY;
 		bool last = replay && t->at == t->end && t->pending_end == what, mine = replay && rs_guard_next(t) == what;
@@ -723,8 +744,20 @@ int rs_guard_make(uintptr_t object, int of, uintptr_t sp)
 			}
 		}
 		rs_guard_no_act(t);
-		wait_made(t, s, object, of);
+		wait_made(t, s, object, of, w);
 	}
+}
+
+int rs_guard_make(uintptr_t object, int of, uintptr_t sp)
+{
+	struct rs_guard_log *t = self(sp);
+	struct rs_guard_slot *s = t ? rs_guard_slot(object, true) : NULL;
+	if (!s)
+		return RS_GUARD_PASS;
+	struct rs_guard_want w = {.object = object, .kind = of == RS_GUARD_OF_ONCE ? RS_OBJECT_ONCE : RS_OBJECT_GUARD, .sp = sp};
+	int r = make(t, s, object, of, &w);
+	rs_guard_want_end(t, &w, 0);
+	return r;
 }
 
 void rs_guard_make_began(uintptr_t object)

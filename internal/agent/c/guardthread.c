@@ -428,6 +428,8 @@ int rs_guard_join(pthread_t thread, int op, int clock, const struct timespec *ab
 	if (!t || !threads->word_at || handle == (uint64_t)pthread_self())
 		return RS_GUARD_PASS;
 	t->sp = sp;
+	if (op == RS_GUARD_LOCK && rs_guard_mode() == RS_GUARD_RECORD)
+		STORE(t->wants, t->wants + 1); /* join.c has told of it */
 	uint32_t *word = (uint32_t *)(handle + threads->word_at);
 	for (;;) {
 		struct rs_guard_event was;

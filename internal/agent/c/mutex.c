@@ -14,6 +14,7 @@
  */
 #include "guardquick.h"
 #include "guardsync.h"
+#include "guardwant.h"
 #include "mutexquick.h"
 #include "opened.h"
 #include "sync.h"
@@ -366,6 +367,12 @@ static __attribute__((noinline)) int give_any(pthread_mutex_t *m, struct rs_site
 	return r;
 }
 
+static int checked_unlock(pthread_mutex_t *m, struct rs_site at)
+{
+	rs_guard_check_unlock(m, RS_SITE_SP(at));
+	return rs_guard_mutex_unlock(m);
+}
+
 static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 {
 	int quick = rs_guard_on ? rs_guard_mutex_quick_unlock(m) : 0;
@@ -373,7 +380,7 @@ static __attribute__((noinline)) int give(pthread_mutex_t *m, struct rs_site at)
 		RS_NO_REGISTERS();
 		return 0;
 	}
-	RS_GUARDED(quick == RS_GUARD_GIVEN_WAKE_ALL ? rs_guard_mutex_wake_all(m) : quick ? rs_guard_mutex_wake(m) : rs_guard_mutex_unlock(m));
+	RS_GUARDED(quick == RS_GUARD_GIVEN_WAKE_ALL ? rs_guard_mutex_wake_all(m) : quick ? rs_guard_mutex_wake(m) : checked_unlock(m, at));
 	return give_any(m, at);
 }
 
@@ -472,6 +479,8 @@ static void check_destroy(struct rs_thread *t, pthread_mutex_t *m, int result, u
 	uint32_t owner = owner_of(m);
 	if (lock_of(m) != 0 && owner != 0 && (s = rs_sync_holder(owner, (uintptr_t)m)) != NULL)
 		rs_misuse(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MISUSE_DESTROY_LOCKED, result, stack, rs_slot_held_stack(s->slot, (uintptr_t)m), owner, s->number);
+	else if (rs_guard_on && PLAIN(kind_of(m)) && lock_of(m) != 0 && rs_guard_is_thread(owner))
+		rs_misuse(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MISUSE_DESTROY_LOCKED, result, stack, 0, owner, 0);
 	else if ((s = rs_sync_waits_with((uintptr_t)m)) != NULL)
 		rs_misuse(t, (uintptr_t)m, RS_OBJECT_MUTEX, RS_MISUSE_DESTROY_WAITED, result, stack, s->wait_stack, m->__data.__nusers, s->number);
 }
@@ -504,13 +513,19 @@ static APART int lock_noting(pthread_mutex_t *m) { return quick_taken(rs_thread_
 static APART int unlock_any(pthread_mutex_t *m) { return unlock(m, RS_SITE); }
 /* While `guard` keeps a log. */
 static APART int lock_kept(pthread_mutex_t *m, uintptr_t sp) { return rs_guard_mutex_lock(m, RS_GUARD_LOCK, -1, NULL, sp); }
-static APART int unlock_kept(pthread_mutex_t *m) { return rs_guard_mutex_unlock(m); }
+static APART int unlock_kept(pthread_mutex_t *m, uintptr_t sp)
+{
+	rs_guard_check_unlock(m, sp);
+	return rs_guard_mutex_unlock(m);
+}
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_lock_slowly, lock_kept, lock_any);
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_unlock_slowly, unlock_kept, unlock_any);
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_slowly, rs_guard_mutex_wake, unlock_any);
 RS_GUARD_SLOWLY(pthread_mutex_t, rs_mutex_wake_all_slowly, rs_guard_mutex_wake_all, unlock_any);
 
-RS_EXPORT int pthread_mutex_lock(pthread_mutex_t *m)
+/* Where in a line of 64 bytes it begins is a tenth of what a lock and unlock of a process with one thread take: 4.2 ns for 4.6 where that is the middle, as it is now. No attribute says that; `bench -only '^guard$' -programs '^lock-single$'` does, when something before it has changed. */
+#define HALF_LINE __attribute__((aligned(32)))
+RS_EXPORT HALF_LINE int pthread_mutex_lock(pthread_mutex_t *m)
 {
 	/* Here and not behind a jump: a jump more behind the program's own wrongly foreseen branches is a tenth of what this takes. */
 	if (RS_LIKELY(rs_guard_mine != NULL)) {
@@ -554,7 +569,7 @@ static APART int unlock_held(pthread_mutex_t *m)
 	return 0;
 }
 
-RS_EXPORT int pthread_mutex_unlock(pthread_mutex_t *m)
+RS_EXPORT HALF_LINE int pthread_mutex_unlock(pthread_mutex_t *m)
 {
 	if (RS_LIKELY(rs_guard_mine != NULL)) {
 		int quick = rs_guard_gives_quickly(m);

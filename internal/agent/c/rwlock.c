@@ -5,6 +5,7 @@
  */
 #include "guardquick.h"
 #include "guardsync.h"
+#include "guardwant.h"
 #include "rwlockquick.h"
 #include "opened.h"
 #include "sync.h"
@@ -254,7 +255,11 @@ static APART int unlock_any(pthread_rwlock_t *rw)
 	return REAL(pthread_rwlock_unlock)(rw);
 }
 
-static APART int unlock_kept(pthread_rwlock_t *rw) { return rs_guard_rwlock_unlock(rw); }
+static APART int unlock_kept(pthread_rwlock_t *rw, uintptr_t sp)
+{
+	rs_guard_check_rwlock_unlock(rw, sp);
+	return rs_guard_rwlock_unlock(rw);
+}
 RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_unlock_slowly, unlock_kept, unlock_any);
 RS_GUARD_SLOWLY(pthread_rwlock_t, rs_rwlock_wake_slowly, rs_guard_rwlock_wake, unlock_any);
 static APART int unlock_guarded(pthread_rwlock_t *rw)
@@ -304,6 +309,8 @@ static void check_destroy(struct rs_thread *t, pthread_rwlock_t *rw, uint32_t st
 		return;
 	if (i >= 0 && (writer == t->tid || (RS_INFO_MODE(t->held[i].info) == RS_MODE_SHARED && readers >> READERS != 0))) {
 		where = rs_held_stack_at(t, (uint32_t)i), other = t->number, tid = t->tid;
+	} else if (rs_guard_on && writer != 0 && rs_guard_is_thread(writer)) {
+		tid = writer; /* Go knows who that is */
 	} else {
 		if (writer != 0)
 			o = rs_sync_holder(writer, (uintptr_t)rw);

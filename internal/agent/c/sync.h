@@ -57,15 +57,15 @@ static inline uint32_t rs_site_stack(struct rs_thread *t, struct rs_site at)
 #define JUMP return
 #define APART __attribute__((noipa, used))
 #endif
-/* int name(type *object): RS_GUARDED of `int kept(type *object, uintptr_t sp)`, where nothing was pushed yet: who could do without, and jumps here or not, leaves the same below the stack pointer. Behind RS_GUARD_PASS `any(object)`. In
+/* int name(type *object): RS_GUARDED of `int kept(type *object, uintptr_t sp)`, with the caller's rbp at sp - 16 as in a frame (guardwant.c), where nothing was pushed yet: who could do without, and jumps here or not, leaves the same below the stack pointer. Behind RS_GUARD_PASS `any(object)`. In
  * assembler, as a compiler would push what it likes before it keeps anything. */
 #define RS_GUARD_SLOWLY(type, name, kept, any) \
 	int name(type *object) __attribute__((visibility("hidden"))); \
 	__asm__(".pushsection .text\n\t.p2align 4\n\t.type " #name ", @function\n\t.globl " #name "\n\t.hidden " #name "\n" #name ":\n\t.cfi_startproc\n\t" \
 		"movq rs_guard_below@gottpoff(%rip), %rdx\n\tmovq %fs:(%rdx), %rdx\n\ttestq %rdx, %rdx\n\tje 1f\n\t" \
 		"movq %rdi, %r8\n\tmovq %rdx, %rdi\n\t" RS_BELOW_("%", RS_STRING(RS_GUARD_BELOW_BYTES), "%rsi", "%r10", "%r11") "cld\n\trep movsq\n\tmovq %r8, %rdi\n" \
-		"1:\tleaq 8(%rsp), %rsi\n\tpushq %rdx\n\t.cfi_adjust_cfa_offset 8\n\tpushq %rdi\n\t.cfi_adjust_cfa_offset 8\n\tsubq $8, %rsp\n\t.cfi_adjust_cfa_offset 8\n\t" \
-		"call " #kept "\n\taddq $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\tpopq %r8\n\t.cfi_adjust_cfa_offset -8\n\tpopq %rsi\n\t.cfi_adjust_cfa_offset -8\n\t" \
+		"1:\tleaq 8(%rsp), %rsi\n\tpushq %rbp\n\t.cfi_adjust_cfa_offset 8\n\tpushq %rdx\n\t.cfi_adjust_cfa_offset 8\n\tpushq %rdi\n\t.cfi_adjust_cfa_offset 8\n\t" \
+		"call " #kept "\n\tpopq %r8\n\t.cfi_adjust_cfa_offset -8\n\tpopq %rsi\n\t.cfi_adjust_cfa_offset -8\n\taddq $8, %rsp\n\t.cfi_adjust_cfa_offset -8\n\t" \
 		"testq %rsi, %rsi\n\tje 2f\n\t" RS_BELOW_("%", RS_STRING(RS_GUARD_BELOW_BYTES), "%rdi", "%r10", "%r11") "cld\n\trep movsq\n" \
 		"2:\tcmpl $-2, %eax\n\tje 3f\n\t" RS_NO_REGISTERS_("%") "ret\n3:\tmovq %r8, %rdi\n\tjmp " #any "\n\t.cfi_endproc\n\t.size " #name ", .-" #name "\n\t.popsection")
 _Static_assert(RS_GUARD_PASS == -2, "RS_GUARD_SLOWLY");

@@ -83,6 +83,7 @@ static void fill(struct rs_thread *t, uint32_t number)
 	for (unsigned lane = 0; lane < 2; lane++)
 		t->slot->lane[lane].pending = 0; /* whatever the thread before left open */
 	t->slot->wait_kind = 0;
+	t->slot->wait_word = 0;
 	t->slot->wait_obj = 0;
 	t->slot->held_count = 0;
 	t->slot->number = number;
@@ -346,6 +347,8 @@ void rs_thread_after_fork(struct rs_thread *t)
 struct rs_wait rs_wait_begin(struct rs_thread *t, unsigned kind, uintptr_t obj, uint32_t stack)
 {
 	struct rs_slot *s = t->slot;
+	if (RS_UNLIKELY(rs_guard_on) && rs_guard_follows())
+		return (struct rs_wait){0}; /* the slot is as the recording left it */
 	struct rs_wait before = {s->wait_kind, s->wait_stack, s->wait_obj, false};
 	if (before.kind == 0) {
 		uint32_t blocked = __atomic_add_fetch(&blocked_threads, 1, __ATOMIC_RELAXED);
@@ -363,6 +366,8 @@ struct rs_wait rs_wait_begin(struct rs_thread *t, unsigned kind, uintptr_t obj, 
 void rs_wait_end(struct rs_thread *t, const struct rs_wait *before)
 {
 	struct rs_slot *s = t->slot;
+	if (RS_UNLIKELY(rs_guard_on) && rs_guard_follows())
+		return;
 	if (before->kind == 0)
 		__atomic_sub_fetch(&blocked_threads, 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->wait_seq, s->wait_seq + 1, __ATOMIC_RELEASE);

@@ -55,6 +55,7 @@ enum {
 	RS_HOW_TIMED = 2,
 	RS_HOW_COND = 3,
 	RS_HOW_RECURSIVE = 4,
+	RS_HOW_LATE = 5,
 };
 
 /* attributes of a synchronisation object (bits) */
@@ -754,7 +755,7 @@ static inline uint8_t rs_get_order_mode(const uint64_t *w) { return (uint8_t)(w[
 static inline uint8_t rs_get_order_how(const uint64_t *w) { return (uint8_t)(w[2] >> 16); }
 static inline uint32_t rs_get_order_stack(const uint64_t *w) { return (uint32_t)(w[2] >> 24); }
 
-/* The thread is about to block. kind=thread: joins target. kind=cond: waits on condition obj (mutex not in the tail any more). barrier: value = count. once, guard: another thread runs the initialiser. sem: value = how often a thread that waited for it posted it itself (0: nothing speaks for its use as a lock). how=timed: it will give up by itself. The tail holds what it keeps holding. mutex, and rwlock held for writing: value = the owner's kernel tid as it stood in the object when the wait began, 0 if none could be read: in a forked child it tells a lock whose owner does not exist there. A second want without want-end (a signal handler waits inside a wait) replaces the first until its want-end, after which the first is sent again. */
+/* The thread is about to block. kind=thread: joins target. kind=cond: waits on condition obj (mutex not in the tail any more). barrier: value = count. once, guard: another thread runs the initialiser. sem: value = how often a thread that waited for it posted it itself (0: nothing speaks for its use as a lock). how=timed: it will give up by itself. The tail holds what it keeps holding. mutex, and rwlock held for writing: value = the owner's kernel tid as it stood in the object when the wait began, 0 if none could be read: in a forked child it tells a lock whose owner does not exist there. A second want without want-end (a signal handler waits inside a wait) replaces the first until its want-end, after which the first is sent again. how=late: epochs are recorded (Config.Guard), and the wait, which does not end by itself, has lasted for about a second already; what the thread holds is not known; mutex, rwlock: value = who has it as of this event, 0: not known (a rwlock held for reading). It comes again, without want-end, when that is another thread, or that thread has begun another wait that is told. */
 #define RS_EV_WANT 37
 #define RS_WANT_WORDS 5
 static inline void rs_put_want(uint64_t *w, uint64_t obj, uint8_t kind, uint8_t mode, uint8_t how, uint32_t stack, uint32_t target, uint32_t value, uint64_t n)
@@ -1612,7 +1613,8 @@ struct rs_slot {
 	struct rs_lane lane[2]; /* 0: events; 1: events of signal handlers that interrupted an emission */
 	struct rs_held_slot held[62]; /*  */
 	uint64_t locks_taken; /* lock acquisitions of the thread, as of its last wait; Region.LocksTaken has those of threads that have ended */
-	uint8_t end_padding[40];
+	uint64_t wait_word; /* address in the process of the futex on which a wait of how=late sleeps; 0: the wait is none */
+	uint8_t end_padding[32];
 };
 _Static_assert(sizeof(struct rs_slot) == 1344, "Slot");
 _Static_assert(offsetof(struct rs_slot, state) == 0, "Slot.State");
@@ -1627,6 +1629,7 @@ _Static_assert(offsetof(struct rs_slot, moments) == 40, "Slot.Moments");
 _Static_assert(offsetof(struct rs_slot, lane) == 48, "Slot.Lane");
 _Static_assert(offsetof(struct rs_slot, held) == 304, "Slot.Held");
 _Static_assert(offsetof(struct rs_slot, locks_taken) == 1296, "Slot.LocksTaken");
+_Static_assert(offsetof(struct rs_slot, wait_word) == 1304, "Slot.WaitWord");
 
 /* How the coordinator has Go set the debug registers of all threads but its own, which stand, where the kernel refuses it breakpoints. It writes what is to be in them, then Word, and rings the doorbell; Go takes the question up, does it, writes Result, then Word, and wakes it. A question that was not taken up is withdrawn by 0. */
 struct rs_guard_debug {
@@ -1655,6 +1658,8 @@ struct rs_guard_outside {
 	uint32_t lost; /* likewise: enum GuardLost of the epoch that it was about, 0: it could be executed again */
 	uint32_t tries; /* likewise: how often it was executed again */
 	uint32_t last_lost; /* enum GuardLost of the last epoch that ended and was lost, 0: none was */
+	uint32_t busy; /* raised before the coordinator stops threads or has an epoch executed again, and behind that: while it is odd what threads do, and their memory, may be of before */
+	uint32_t coordinator; /* its thread id, as the process itself sees it */
 	uint64_t took_ns; /* of the last answer: from the beginning of the end to that of the next epoch */
 	uint64_t events; /* likewise: of the epoch */
 	uint64_t log_bytes; /* likewise: of the logs of all threads */
@@ -1662,7 +1667,7 @@ struct rs_guard_outside {
 	uint64_t begun_ns; /* CLOCK_MONOTONIC when the present epoch began */
 	struct rs_guard_debug debug[1]; /*  */
 };
-_Static_assert(sizeof(struct rs_guard_outside) == 160, "GuardOutside");
+_Static_assert(sizeof(struct rs_guard_outside) == 168, "GuardOutside");
 _Static_assert(offsetof(struct rs_guard_outside, request) == 0, "GuardOutside.Request");
 _Static_assert(offsetof(struct rs_guard_outside, ask) == 4, "GuardOutside.Ask");
 _Static_assert(offsetof(struct rs_guard_outside, answered) == 8, "GuardOutside.Answered");
@@ -1671,12 +1676,14 @@ _Static_assert(offsetof(struct rs_guard_outside, result) == 16, "GuardOutside.Re
 _Static_assert(offsetof(struct rs_guard_outside, lost) == 20, "GuardOutside.Lost");
 _Static_assert(offsetof(struct rs_guard_outside, tries) == 24, "GuardOutside.Tries");
 _Static_assert(offsetof(struct rs_guard_outside, last_lost) == 28, "GuardOutside.LastLost");
-_Static_assert(offsetof(struct rs_guard_outside, took_ns) == 32, "GuardOutside.TookNs");
-_Static_assert(offsetof(struct rs_guard_outside, events) == 40, "GuardOutside.Events");
-_Static_assert(offsetof(struct rs_guard_outside, log_bytes) == 48, "GuardOutside.LogBytes");
-_Static_assert(offsetof(struct rs_guard_outside, differs) == 56, "GuardOutside.Differs");
-_Static_assert(offsetof(struct rs_guard_outside, begun_ns) == 96, "GuardOutside.BegunNs");
-_Static_assert(offsetof(struct rs_guard_outside, debug) == 104, "GuardOutside.Debug");
+_Static_assert(offsetof(struct rs_guard_outside, busy) == 32, "GuardOutside.Busy");
+_Static_assert(offsetof(struct rs_guard_outside, coordinator) == 36, "GuardOutside.Coordinator");
+_Static_assert(offsetof(struct rs_guard_outside, took_ns) == 40, "GuardOutside.TookNs");
+_Static_assert(offsetof(struct rs_guard_outside, events) == 48, "GuardOutside.Events");
+_Static_assert(offsetof(struct rs_guard_outside, log_bytes) == 56, "GuardOutside.LogBytes");
+_Static_assert(offsetof(struct rs_guard_outside, differs) == 64, "GuardOutside.Differs");
+_Static_assert(offsetof(struct rs_guard_outside, begun_ns) == 104, "GuardOutside.BegunNs");
+_Static_assert(offsetof(struct rs_guard_outside, debug) == 112, "GuardOutside.Debug");
 
 /* Head of a region. Slots follow at SlotsOffset, rings where their lanes say. The memfd is sealed with F_SEAL_SHRINK (Go refuses it otherwise: a shrunk file would kill the reader), and the head and Offset and Bytes of every lane are final before it is sent. */
 struct rs_region {
@@ -1716,7 +1723,7 @@ struct rs_region {
 	uint64_t guard_same[16]; /* likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was */
 	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3104];
+	uint8_t end_padding[3096];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
