@@ -29,7 +29,7 @@ static bool look_up(int32_t fd, struct rs_guard_name *to, uint64_t *size)
 {
 	struct statx x;
 	struct stat st;
-	if (RS_SYS5(SYS_statx, fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | (size ? STATX_SIZE : 0), &x) == 0) {
+	if (RS_SYS5(SYS_statx, fd, "", AT_EMPTY_PATH | (size ? 0 : AT_STATX_DONT_SYNC), STATX_INO | (size ? STATX_SIZE : 0), &x) == 0) {
 		st.st_dev = makedev(x.stx_dev_major, x.stx_dev_minor);
 		st.st_ino = x.stx_ino;
 		st.st_size = (off_t)x.stx_size;
