@@ -24,7 +24,8 @@ reported with its stack, and with who wrote the pointer, index, divisor or retur
 that was used, those that wrote what that had copied, and the heap blocks that it was
 read from, with who freed them. Of an abort the report has what the C library said (a
 failed assertion, a smashed stack), or the type and what() of the C++ exception for
-which std::terminate was called, if libstdc++ is a shared library.
+which std::terminate was called, if libstdc++ is a shared library, and who wrote what
+the last condition before it looked at.
 
 The program has ripstop's heap in place of the C library's, in which known bytes lie
 behind each block, and freed blocks are kept back for a while, filled with known bytes.

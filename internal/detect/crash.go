@@ -117,13 +117,15 @@ func againWords(a *finding.Again) string {
 }
 
 var used = map[wire.Used]string{
-	wire.UsedPointer:     "The pointer 0x%x that it used",
-	wire.UsedPart:        "The value 0x%x that the address it used was computed from",
-	wire.UsedReturn:      "The return address 0x%x that it went to",
-	wire.UsedDivisor:     "The divisor 0x%x",
-	wire.UsedDivisorPart: "The value 0x%x that the divisor was computed from",
-	wire.UsedCopied:      "The value 0x%x that was written there",
-	wire.UsedCopiedPart:  "The value 0x%x that what was written there was computed from",
+	wire.UsedPointer:       "The pointer 0x%x that it used",
+	wire.UsedPart:          "The value 0x%x that the address it used was computed from",
+	wire.UsedReturn:        "The return address 0x%x that it went to",
+	wire.UsedDivisor:       "The divisor 0x%x",
+	wire.UsedDivisorPart:   "The value 0x%x that the divisor was computed from",
+	wire.UsedCondition:     "The value 0x%x that the last condition before the abort looked at",
+	wire.UsedConditionPart: "The value 0x%x that what the last condition before the abort looked at was computed from",
+	wire.UsedCopied:        "The value 0x%x that was written there",
+	wire.UsedCopiedPart:    "The value 0x%x that what was written there was computed from",
 }
 
 // maxSources bounds what is kept of one crash.

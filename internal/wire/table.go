@@ -41,7 +41,7 @@ var Enums = []EnumSpec{
 		{1, "free"}, {2, "realloc"}, {3, "quarantine"}, {4, "exit"}, {5, "exec"}, {6, "signal"}, {7, "epoch"}}},
 	{"CrashFlag", "what else is known of a crash (bits)", []EnumValue{{1, "addressed"}, {2, "freed"}, {4, "behind"}, {8, "stack"}}},
 	{"CrashText", "what a text says of a crash", []EnumValue{{1, "said"}, {2, "exception"}, {3, "what"}}},
-	{"Used", "what of a crash was written", []EnumValue{{0, "pointer"}, {1, "part"}, {2, "return"}, {3, "divisor"}, {4, "divisor-part"}, {5, "copied"}, {6, "copied-part"}, {7, "register"}}},
+	{"Used", "what of a crash was written", []EnumValue{{0, "pointer"}, {1, "part"}, {2, "return"}, {3, "divisor"}, {4, "divisor-part"}, {5, "copied"}, {6, "copied-part"}, {7, "register"}, {8, "condition"}, {9, "condition-part"}}},
 	{"BlockState", "of the heap block that a value was read from or behind", []EnumValue{{1, "out"}, {2, "freed"}, {3, "filled"}, {4, "stale"}, {5, "none"}}},
 	{"Again", "what came of executing the last epoch again for a crash", []EnumValue{{1, "reproduced"}, {2, "other"}, {3, "busy"}, {4, "lost"}, {5, "ended"}}},
 	{"Writer", "how it is known who wrote", []EnumValue{{1, "watchpoint"}, {2, "kernel"}}},

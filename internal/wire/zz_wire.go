@@ -275,14 +275,16 @@ func (v CrashText) String() string { return enumName("CrashText", uint32(v)) }
 type Used uint8
 
 const (
-	UsedPointer     Used = 0
-	UsedPart        Used = 1
-	UsedReturn      Used = 2
-	UsedDivisor     Used = 3
-	UsedDivisorPart Used = 4
-	UsedCopied      Used = 5
-	UsedCopiedPart  Used = 6
-	UsedRegister    Used = 7
+	UsedPointer       Used = 0
+	UsedPart          Used = 1
+	UsedReturn        Used = 2
+	UsedDivisor       Used = 3
+	UsedDivisorPart   Used = 4
+	UsedCopied        Used = 5
+	UsedCopiedPart    Used = 6
+	UsedRegister      Used = 7
+	UsedCondition     Used = 8
+	UsedConditionPart Used = 9
 )
 
 func (v Used) String() string { return enumName("Used", uint32(v)) }

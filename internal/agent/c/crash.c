@@ -177,9 +177,9 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool seco
 		rs_guard_fault_asks(sig, info, uc->uc_mcontext.gregs);
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	const greg_t *g = uc->uc_mcontext.gregs;
-	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, g, !rs_evidence_count());
 	struct shown like;
 	const greg_t *own = shown(&like, uc);
+	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL ? own : NULL, !rs_evidence_count());
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, &like);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) : 0) | (fault ? patterns(g) : 0);

@@ -17,6 +17,7 @@ enum { HEADER = 112, HEADER_CLASS = 80, GLOBALS_CAUGHT = 0 };
 static struct {
 	const uintptr_t *abort_msg;
 	void *(*globals)(void); /* __cxa_get_globals_fast: the address of a thread-local variable */
+	uintptr_t unwinds;      /* a function of libgcc's */
 	uintptr_t single, multiple; /* vtables of type_info of classes with one base, and with several */
 } library;
 static uint32_t aborts; /* tid that called abort */
@@ -26,7 +27,18 @@ void rs_crashtext_begin(void)
 	library.abort_msg = rs_real_meant("__abort_msg", "GLIBC_PRIVATE");
 	library.globals = (void *(*)(void))rs_real_meant("__cxa_get_globals_fast", "CXXABI_1.3");
 	library.single = (uintptr_t)rs_real_meant("_ZTVN10__cxxabiv120__si_class_type_infoE", "CXXABI_1.3");
+	library.unwinds = (uintptr_t)rs_real_meant("_Unwind_RaiseException", "GCC_3.0");
 	library.multiple = (uintptr_t)rs_real_meant("_ZTVN10__cxxabiv121__vmi_class_type_infoE", "CXXABI_1.3");
+}
+
+bool rs_crashtext_aborts(struct rs_thread *t, uintptr_t pc)
+{
+	const uintptr_t of[] = {(uintptr_t)library.abort_msg, library.single, library.unwinds};
+	const struct rs_module *m = rs_module_of(t, pc);
+	for (unsigned i = 0; m && i < sizeof of / sizeof *of; i++)
+		if (of[i] && rs_module_of(t, of[i]) == m)
+			return true;
+	return false;
 }
 
 void rs_crashtext_abort(void) { __atomic_store_n(&aborts, rs_os_tid(), __ATOMIC_RELAXED); }

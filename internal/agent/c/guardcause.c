@@ -2,6 +2,7 @@
 #include "alloc.h"
 #include "core.h"
 #include "crash.h"
+#include "crashtext.h"
 #include "evidence.h"
 #include "guardepoch.h"
 #include "guardrace.h"
@@ -168,6 +169,22 @@ static void tell_again(struct rs_thread *t, bool asked, long answer)
 		__atomic_fetch_add(&rs_counters->guard_tries[tries & 15], 1, __ATOMIC_RELAXED);
 }
 
+/* The call from which the program did not come back, which aborted, and what the walk knows of the registers there. */
+static bool aborts_at(struct rs_thread *t, const greg_t *g, greg_t *at)
+{
+	enum { FRAMES = 32 };
+	struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true};
+	uint64_t pcs[2], call;
+	unsigned i = 0;
+	for (; i < FRAMES && rs_walk(t, &f, i == 0, pcs, 2, NULL) == 2 && rs_crashtext_aborts(t, f.pc - 1); i++)
+		;
+	if (i == FRAMES || rs_crashtext_aborts(t, f.pc - 1) || !(call = rs_guard_step_call_before(t, f.pc, true)))
+		return false;
+	rs_os_copy(at, g, sizeof(gregset_t));
+	at[REG_RIP] = (greg_t)call, at[REG_RSP] = (greg_t)f.rsp, at[REG_RBP] = (greg_t)f.rbp, at[REG_RBX] = (greg_t)f.rbx;
+	return true;
+}
+
 /* The last writes to where it was read from, up to the one that wrote what was read. */
 static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 {
@@ -175,10 +192,15 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 		tell_again(t, false, 0);
 		return false;
 	}
-	if (sig == SIGABRT) { /* no pointer to look for: for what all accesses tell */
-		if (rs_guard_race_wanted())
-			rs_guard_epoch_again();
-		return false;
+	gregset_t at;
+	if (sig == SIGABRT) {
+		if (!g || !aborts_at(t, g, at)) { /* for what all accesses tell */
+			if (rs_guard_race_wanted())
+				rs_guard_epoch_again();
+			return false;
+		}
+		g = at;
+		rs_guard_try_crash(rs_guard_self(), sig, (uint64_t)at[REG_RIP]);
 	}
 	if (rs_guard_mode() == RS_GUARD_RECORD) {
 		rs_os_clear(source, sizeof *source);
@@ -189,7 +211,7 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 		tell_refusal(t, r == -ESRCH ? 0 : r);
 		return false;
 	}
-	long answer = rs_guard_epoch_again();
+	long answer = sig == SIGABRT ? rs_guard_epoch_again_before(SYS_tgkill) : rs_guard_epoch_again();
 	tell_refusal(t, rs_guard_watch_refusal());
 	source->asks = false;
 	tell_again(t, true, answer);

@@ -66,14 +66,18 @@ static long come(struct rs_guard_log *t, uint32_t what, uintptr_t object, unsign
 	return w->result;
 }
 
-long rs_guard_epoch_again(void)
+static long again(uintptr_t object, unsigned kind, uintptr_t sp)
 {
 	struct rs_guard_log *t = rs_guard_self();
 	if (!t || !rs_guard_world()->session || !rs_guard_mode() || t->outside || !is_self(t))
 		return -ENOSYS;
-	t->sp = (uintptr_t)__builtin_frame_address(0) + 16;
-	return come(t, RS_GUARD_ASK_AGAIN, 0, RS_GUARD_ASK);
+	t->sp = sp;
+	return come(t, RS_GUARD_ASK_AGAIN, object, kind);
 }
+
+long rs_guard_epoch_again(void) { return again(0, RS_GUARD_ASK, (uintptr_t)__builtin_frame_address(0) + 16); }
+
+long rs_guard_epoch_again_before(unsigned number) { return again(number, RS_GUARD_CALL, (uintptr_t)__builtin_frame_address(0) + 16); }
 
 void rs_guard_out(uint32_t why) { rs_guard_out_before(why, why, RS_GUARD_ASK); }
 

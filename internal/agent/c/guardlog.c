@@ -330,6 +330,8 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 	bool over = LOAD(world->mode) == RS_GUARD_REPLAY && t->at == t->end;
 	if (over && t->pending_end != what && t->pending_end)
 		rs_guard_diverged(t, RS_GUARD_MORE, t->pending_end, what);
+	else if (over)
+		rs_guard_try_aborts(t);
 	if (!over && !LOAD(world->ending))
 		return false;
 	stand(t, what, gate);

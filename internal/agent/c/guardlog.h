@@ -149,6 +149,8 @@ void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint6
 /* On a thread of the program, outside of events: the epoch ends here for it, is executed again, and another one begins. enum rs_guard_why; or a negative errno: it was not executed again: -EBUSY: not all threads came to an event in
  * time; -ENOTSUP: it is lost; -ENOSYS: guard is off. In a re-execution it does not return. */
 long rs_guard_epoch_again(void) RS_HIDDEN;
+/* Likewise, in a handler of what the thread has sent itself by this call, of whose end the log has nothing yet: a re-execution ends before it is made. */
+long rs_guard_epoch_again_before(unsigned number) RS_HIDDEN;
 /* From now on no stop begins until rs_guard_unhold; none is under way. */
 void rs_guard_hold(void) RS_HIDDEN;
 void rs_guard_unhold(void) RS_HIDDEN;

@@ -29,7 +29,7 @@ enum { MAGIC = 0x72735753, DATA_AT = 24, TYPE_AT = 32, TYPE_BREAKPOINT = 5 };
 #endif
 
 /* call: that writes there; 0: not known. set: in software it has a breakpoint; begins: at `begin`, not at `call`. */
-struct anchor { uint64_t address, call, begin, count, now, others; uint32_t type, hot, met; int32_t fd; bool set, begins; };
+struct anchor { uint64_t address, call, begin, count, now, others; uint32_t type, hot, met; int32_t fd; bool set, begins, last /* its last time counts */; };
 
 static struct stepping {
 	uint32_t phase, armed;     /* of the next re-execution; of this one */
@@ -46,7 +46,11 @@ static struct stepping {
 	long answer;
 	uint64_t end[17];          /* where steps are to end: the crash, or where those that were looked at begin */
 	uint64_t crash[17];
-	uint32_t inner;            /* the latter, or a write */
+	uint32_t inner;            /* the latter, or a write, or the call that aborts */
+	uint64_t condition[ANCHORS]; /* to an abort: what may have been compared last */
+	uint32_t conditions;
+	uint64_t top;              /* where the return address of the function that aborts is */
+	bool loose;                /* of the end the instruction and the stack pointer are known, and no more */
 	uint64_t place;            /* what is written there; 0: it is the crash that steps are for */
 	uint64_t behind[17];       /* the write */
 	struct anchor write;
@@ -117,13 +121,19 @@ static bool choose(struct stepping *s)
 	if (s->used == s->words || now_ms() - s->begun_ms > PATIENCE_MS)
 		return false;
 	s->anchors = 0;
+	s->tries = 0;
+	if (s->conditions) {
+		for (; s->anchors < s->conditions; s->anchors++)
+			s->anchor[s->anchors] = (struct anchor){.address = s->condition[s->anchors], .type = EXECUTE, .last = true};
+		s->conditions = 0;
+		return true;
+	}
 	if (s->used == 0)
 		s->anchor[s->anchors++] = (struct anchor){.address = s->end[REG_RIP], .type = EXECUTE};
 	else
 		s->used--; /* to know which call through it is the last */
 	while (s->anchors < ANCHORS && s->used < s->words)
 		s->anchor[s->anchors++] = (struct anchor){.address = s->word[s->used].at, .call = s->word[s->used].call, .begin = s->word[s->used].begin, .type = WRITE}, s->used++;
-	s->tries = 0;
 	return true;
 }
 
@@ -145,10 +155,18 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 	s->back = -1;
 	for (unsigned i = 0; i < sizeof s->end / 8; i++)
 		s->end[i] = s->crash[i] = (uint64_t)g[i];
-	s->inner = 0;
+	s->inner = s->loose = sig == SIGABRT;
 	s->place = 0;
 	s->begun_ms = now_ms();
 	find_words(s, t, g);
+	/* The return address of the call that aborts lies where those of the function's other calls lay. */
+	s->conditions = s->loose ? rs_guard_step_conditions(t, (uint64_t)g[REG_RIP], s->condition, ANCHORS) : 0;
+	if (s->loose && s->words) {
+		s->words--;
+		for (uint32_t i = 0; i < s->words; i++)
+			s->word[i] = s->word[i + 1];
+	}
+	s->top = s->words ? s->word[0].at : (uint64_t)g[REG_RSP];
 	choose(s);
 	s->phase = COUNT;
 	return s->answer = 0;
@@ -170,12 +188,18 @@ static bool same_place(const uint64_t *gregs, const uint64_t *end)
 	return true;
 }
 
+static bool is_end(const struct stepping *s, const uint64_t *gregs)
+{
+	return s->loose ? gregs[REG_RIP] == s->end[REG_RIP] && gregs[REG_RSP] == s->end[REG_RSP] : same_place(gregs, s->end);
+}
+
 long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const struct rs_guard_step_word *word, unsigned words)
 {
 	struct stepping *s = stepping;
 	s->tid = tid;
 	s->place = place;
 	s->inner = 1;
+	s->loose = false;
 	rs_os_copy(s->behind, behind, sizeof s->behind);
 	rs_os_copy(s->end, behind, sizeof s->end);
 	s->end[REG_RIP] = pc;
@@ -341,7 +365,7 @@ static void step(struct stepping *s, greg_t *g, bool first)
 	keep(s, g, RS_GUARD_STEP_ONE);
 	s->left--;
 	/* All that is wanted, if it is the last time: if it is a function's beginning, that comes back otherwise; before a write's last time comes an anchor. */
-	if (s->inner && !first && same_place((const uint64_t *)g, s->end)) {
+	if (s->inner && !first && is_end(s, (const uint64_t *)g)) {
 		uint64_t to, rsp;
 		bool known = comes_back(s, g, &to, &rsp);
 		s->call_back = 0;
@@ -367,7 +391,7 @@ static uint64_t period(const struct stepping *s, const struct anchor *a)
 {
 	if (s->phase == COUNT)
 		return s->place ? 1 : HOT;
-	return a->hot ? 0 : a->count - (a->type == EXECUTE && a->count > s->soft);
+	return a->hot ? 0 : a->count - (a->type == EXECUTE && !a->last && a->count > s->soft);
 }
 
 /* call: in software, the registers before the call that wrote there. */
@@ -674,6 +698,7 @@ const struct rs_guard_step *rs_guard_step_back(uint32_t i)
 
 const uint64_t *rs_guard_step_crash(void) { return stepping->crash; }
 int rs_guard_step_signal(void) { return stepping->sig; }
+uint64_t rs_guard_step_top(void) { return stepping->top; }
 
 /* The next steps are to end where these begin. */
 static void from_first(struct stepping *s)
@@ -683,6 +708,7 @@ static void from_first(struct stepping *s)
 		if (k->what == RS_GUARD_STEP_ONE)
 			rs_os_copy(s->end, k->gregs, sizeof s->end);
 	s->inner = 1;
+	s->loose = false;
 }
 
 bool rs_guard_step_more(void)
@@ -692,7 +718,7 @@ bool rs_guard_step_more(void)
 	s->phase = NOTHING;
 	if (was == COUNT) {
 		for (uint32_t i = 0; i < s->anchors; i++)
-			if (!s->anchor[i].hot && s->anchor[i].count > (s->anchor[i].type == EXECUTE && !s->soft))
+			if (!s->anchor[i].hot && s->anchor[i].count > (s->anchor[i].type == EXECUTE && !s->anchor[i].last && !s->soft))
 				s->phase = STEP;
 		if (s->phase == NOTHING && choose(s))
 			s->phase = COUNT;
@@ -702,7 +728,7 @@ bool rs_guard_step_more(void)
 	while (s->n && s->step[(s->n - 1) % RS_GUARD_STEPS].what != RS_GUARD_STEP_ONE)
 		s->n--;
 	const struct rs_guard_step *last = rs_guard_step_back(0);
-	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && same_place(last->gregs, s->end), whole = good && rs_guard_stepped();
+	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && is_end(s, last->gregs), whole = good && rs_guard_stepped();
 	/* Not good if another thread made it another way, or steps were too many. */
 	if (!good && ++s->tries < TRIES && !late)
 		s->phase = COUNT;

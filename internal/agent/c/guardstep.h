@@ -31,6 +31,8 @@ const struct rs_guard_step *rs_guard_step_back(uint32_t i) RS_HIDDEN;
 /* The registers of the crash in the recording. Those that a call need not give back may be others in the last step. */
 const uint64_t *rs_guard_step_crash(void) RS_HIDDEN;
 int rs_guard_step_signal(void) RS_HIDDEN;
+/* Of an abort: where the return address of the function is that aborted. */
+uint64_t rs_guard_step_top(void) RS_HIDDEN;
 /* Called by the coordinator between two re-executions, when there are steps: memory is as it was at the crash. False: steps from further back would say more. */
 extern bool (*rs_guard_stepped)(void) RS_HIDDEN;
 
@@ -38,6 +40,9 @@ extern bool (*rs_guard_stepped)(void) RS_HIDDEN;
 long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, uint64_t pc, const struct rs_guard_step_word *word, unsigned words) RS_HIDDEN;
 /* Where on the stack the return addresses are that a walk found (pcs, the first is no return address); the first is the one of the function's last call. If it found none, whatever could be one. How many, RS_GUARD_STEP_WORDS at most. t may be NULL: then less is certain. */
 unsigned rs_guard_step_words(struct rs_thread *t, uint64_t rsp, const uint64_t *pcs, unsigned n, struct rs_guard_step_word *word) RS_HIDDEN;
+
+/* Instructions that compare what jumps go by that lead straight to a call; how many. */
+unsigned rs_guard_step_conditions(struct rs_thread *t, uint64_t call, uint64_t *at, unsigned most) RS_HIDDEN;
 
 /* The agent's code. */
 extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;

@@ -4,6 +4,7 @@
 #include "guardtry.h"
 #include "guardsync.h"
 #include <errno.h>
+#include <signal.h>
 #include <linux/futex.h>
 
 enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 16, MARKS = 1 << 22, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
@@ -228,6 +229,12 @@ bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
 	s->ticks = fault_ticks(t);
 	cut_back(&s->crash, s->ticks);
 	return true;
+}
+
+void rs_guard_try_aborts(const struct rs_guard_log *t)
+{
+	if (tries && tries->crasher == t->index && tries->sig == SIGABRT && t->at == tries->crash.at)
+		STORE(tries->crossed, 1);
 }
 
 bool rs_guard_try_other_crash(const struct rs_guard_log *t)

@@ -28,6 +28,8 @@ void rs_guard_try_wait(struct rs_guard_log *t, bool over) RS_HIDDEN;
 void rs_guard_try_sleep(struct rs_guard_log *t, bool over) RS_HIDDEN;
 /* RECORD: the process is about to die of this. REPLAY: true: of that. */
 bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc) RS_HIDDEN;
+/* REPLAY: the thread stands where its log ends: it has crashed, if that was an abort. */
+void rs_guard_try_aborts(const struct rs_guard_log *t) RS_HIDDEN;
 /* RECORD: the epoch's crash is another thread's. */
 bool rs_guard_try_other_crash(const struct rs_guard_log *t) RS_HIDDEN;
 /* REPLAY: it has. */

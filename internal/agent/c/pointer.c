@@ -206,6 +206,55 @@ static enum stored stored(const struct rs_pointer *p, uint32_t i, uint32_t *at, 
 	return NOT_SEEN;
 }
 
+bool rs_pointer_jumps(const struct rs_instruction *in) { return (in->map == 0 && (in->op & 0xf0) == 0x70) || (in->map == 1 && (in->op & 0xf0) == 0x80); }
+
+bool rs_pointer_keeps_flags(const struct rs_instruction *in)
+{
+	if (in->map == 1)
+		return in->op == 0x1e || in->op == 0x1f || in->op == 0xb6 || in->op == 0xb7 || in->op == 0xbe || in->op == 0xbf || (in->op & 0xf0) == 0x40 || (in->op & 0xf0) == 0x90;
+	return in->map == 0 && ((in->op >= 0x88 && in->op <= 0x8b) || in->op == 0x8d || in->op == 0x63 || in->op == 0x90 || (in->op >= 0xb0 && in->op <= 0xbf) || in->op == 0xc6 || in->op == 0xc7 || in->op == 0xe9 || in->op == 0xeb);
+}
+
+/* What a comparison, or an operation by whose result a jump goes, looked at: an operand in memory, or the register that is not a constant. */
+static struct origin compared(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned *bytes)
+{
+	unsigned op = in->op, low = op & 7;
+	bool arithmetic = op < 0x40 && low < 6, immediate = op == 0x80 || op == 0x81 || op == 0x83, tests = op == 0x84 || op == 0x85 || ((op == 0xf6 || op == 0xf7) && (in->reg & 7) == 0);
+	if (in->map != 0 || (!arithmetic && !immediate && !tests && op != 0xa8 && op != 0xa9))
+		return unknown();
+	*bytes = !(op & 1) ? 1 : in->small ? 2 : in->rex & 8 ? 8 : 4;
+	if (op == 0xa8 || op == 0xa9 || (arithmetic && low >= 4))
+		return moved(RAX);
+	struct origin o = memory_operand(in) ? loaded(s, in, *bytes) : unknown();
+	if (o.what == LOADED)
+		return o;
+	/* cmp and the like by a segment's word: a stack protector. */
+	unsigned r = memory_operand(in) || (arithmetic && low >= 2) ? in->reg : in->rm;
+	return (memory_operand(in) && !arithmetic) || (*bytes == 1 && r >= 4 && !in->rex) ? unknown() : moved(r);
+}
+
+/* What the last condition looked at before the call that is the end of the steps, in that function; *i: the step. EARLIER: none was met. */
+static struct origin condition(uint32_t *i, unsigned *bytes)
+{
+	const struct rs_guard_step *end = rs_guard_step_back(0), *s;
+	bool jumped = false;
+	for (uint32_t k = 1; (s = rs_guard_step_back(k)) && s->what != RS_GUARD_STEP_BREAK; k++) {
+		struct decoded d;
+		/* Its room on the stack may have been made behind the condition. */
+		if (s->what != RS_GUARD_STEP_ONE || reg(s, RSP) < reg(end, RSP) || reg(s, RSP) > rs_guard_step_top())
+			continue;
+		if (!decode(s, &d))
+			return unknown();
+		if (!jumped) {
+			jumped = rs_pointer_jumps(&d.in);
+		} else if (!rs_pointer_keeps_flags(&d.in)) {
+			*i = k;
+			return compared(s, &d.in, bytes);
+		}
+	}
+	return (struct origin){.what = EARLIER};
+}
+
 /* What the crash used, before step *i: a register (MOVED), or what lies in memory (LOADED); *bytes of it; *as: enum Used, if it is all of it, *part: it is not. */
 static struct origin used(uint32_t *i, unsigned *bytes, unsigned *as, bool *part)
 {
@@ -214,6 +263,10 @@ static struct origin used(uint32_t *i, unsigned *bytes, unsigned *as, bool *part
 	*as = RS_USED_POINTER;
 	*bytes = 8;
 	*part = false;
+	if (rs_guard_step_signal() == SIGABRT) {
+		*as = RS_USED_CONDITION;
+		return condition(i, bytes);
+	}
 	if (decode(s, &d)) {
 		bool plain = d.in.map == 0, divides = plain && (d.in.op & 0xfe) == 0xf6 && (d.in.reg & 6) == 6;
 		if (divides && rs_guard_step_signal() == SIGFPE) {

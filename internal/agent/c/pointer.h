@@ -26,6 +26,10 @@ bool rs_pointer_store(struct rs_pointer_search *q, const uint64_t *behind, uint6
 uint64_t rs_pointer_stores(const uint64_t *gregs) __attribute__((visibility("hidden")));
 /* Of an instruction that has crashed: what its registers hold of the address that it accesses or goes to, two values at most. */
 unsigned rs_pointer_addressed(const uint64_t *gregs, uint64_t *value) __attribute__((visibility("hidden")));
+/* A jump that goes by flags; and an instruction that may lie between a comparison and such a jump, as it leaves the flags alone. */
+struct rs_instruction;
+bool rs_pointer_jumps(const struct rs_instruction *in) __attribute__((visibility("hidden")));
+bool rs_pointer_keeps_flags(const struct rs_instruction *in) __attribute__((visibility("hidden")));
 /* For the coordinator, between re-executions. False: steps that end with the first one of these may say more. */
 bool rs_pointer_source(struct rs_pointer_search *q) __attribute__((visibility("hidden")));
 #endif

@@ -238,6 +238,8 @@ enum {
 	RS_USED_COPIED = 5,
 	RS_USED_COPIED_PART = 6,
 	RS_USED_REGISTER = 7,
+	RS_USED_CONDITION = 8,
+	RS_USED_CONDITION_PART = 9,
 };
 
 /* of the heap block that a value was read from or behind */
