@@ -194,6 +194,7 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 	}
 	gregset_t at;
 	if (sig == SIGABRT) {
+		/* cppcheck-suppress uninitvar ; it writes it */
 		if (!g || !aborts_at(t, g, at)) { /* for what all accesses tell */
 			if (rs_guard_race_wanted())
 				rs_guard_epoch_again();
