@@ -19,7 +19,7 @@ bool rs_crash_takes(int sig) __attribute__((visibility("hidden")));
 void rs_crash_show(int sig, struct sigaction *old) __attribute__((visibility("hidden")));
 /* A handler of the program's begins with a signal, or is over: if it sends itself that signal to die of it, the fault is what is told. */
 void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool begins) __attribute__((visibility("hidden")));
-/* Called, if set, when a fault is about to be told: tells what came of executing its epoch again, and, if asked (no heap block explains anything), who wrote the pointer that the instruction used. True: that is known. */
+/* Called, if set, when a fault is about to be told: tells what came of executing its epoch again, and, if asked (no heap block explains anything), who wrote the pointer that the instruction used, or of an abort what was looked at (g: the registers where it sent itself the signal; NULL: it did not do so by tgkill). True: that is known. */
 struct rs_thread;
 extern bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask) __attribute__((visibility("hidden")));
 #endif
