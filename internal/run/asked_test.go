@@ -199,18 +199,23 @@ func TestAskedWithoutEpochs(t *testing.T) {
 	}
 }
 
-// A forked child that only waits is not recorded.
-func TestAskedOfChild(t *testing.T) {
-	w := work(t, withEpochs, "1", "child")
+// forkedChild is the forked child that the program has told of, known to ripstop, which it makes itself on its own.
+func forkedChild(t *testing.T, w *working) (child int) {
+	t.Helper()
 	line, _ := w.out.ReadString('\n')
-	var child int
 	if err := json.Unmarshal([]byte(line), &child); err != nil {
 		t.Fatal(err)
 	}
-	// It makes itself known on its own.
 	for end := time.Now().Add(time.Minute); w.asks(child, ctl.DoStatus).Outcome != ctl.Done && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
+	return child
+}
+
+// A forked child that only waits is not recorded.
+func TestAskedOfChild(t *testing.T) {
+	w := work(t, withEpochs, "1", "child")
+	child := forkedChild(t, w)
 	if a := w.asks(child, ctl.DoRollback); a.Outcome != ctl.Unsupported || !strings.Contains(a.Why, "made by fork") {
 		t.Errorf("%+v", a)
 	}
@@ -223,14 +228,7 @@ func TestAskedOfChild(t *testing.T) {
 // One that comes out of its waits is, as its parent; once there was nothing to ask of any.
 func TestAskedOfRecordedChild(t *testing.T) {
 	w := work(t, withEpochs, "1", "polling child")
-	line, _ := w.out.ReadString('\n')
-	var child int
-	if err := json.Unmarshal([]byte(line), &child); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); w.asks(child, ctl.DoStatus).Outcome != ctl.Done && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	child := forkedChild(t, w)
 	w.asks(w.prog, ctl.DoCheckpoint) // the epoch of the fork cannot be executed again
 	for _, pid := range []int{child, w.prog, child} {
 		a := w.asks(pid, ctl.DoRollback)

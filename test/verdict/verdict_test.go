@@ -69,6 +69,12 @@ func processors(t *testing.T) []int {
 	return cpus
 }
 
+func compilable(t *testing.T, p *Program) {
+	if p.Compiler() == "rustc" && exec.Command("rustc", "--version").Run() != nil {
+		t.Skip("no Rust compiler here: a Rust program is tested where there is one")
+	}
+}
+
 // TestPrograms: in every program of testdata/prog, however it is built and whatever the schedule, run finds, and report finds in what
 // record has written, exactly what the program states. Its output and status are those that it has natively; where there is
 // nothing to report, not a word is added to its standard error.
@@ -81,9 +87,7 @@ func TestPrograms(t *testing.T) {
 	for _, p := range all {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			if p.Compiler() == "rustc" && exec.Command("rustc", "--version").Run() != nil {
-				t.Skip("no Rust compiler here: a Rust program is tested where there is one")
-			}
+			compilable(t, p)
 			for i, v := range Variants {
 				if v.Stripped && p.Symbols {
 					continue
@@ -108,9 +112,7 @@ func TestEpochs(t *testing.T) {
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
-			if p.Compiler() == "rustc" && exec.Command("rustc", "--version").Run() != nil {
-				t.Skip("no Rust compiler here: a Rust program is tested where there is one")
-			}
+			compilable(t, p)
 			tr := &trial{bench: bench, Program: p, variant: Variants[n%2], dir: t.TempDir()}
 			exe, err := p.Compile(tr.variant, tr.dir)
 			if err != nil {
