@@ -77,6 +77,8 @@ void rs_alloc_unlock(uint32_t *l)
 {
 	if (RS_UNLIKELY(__atomic_exchange_n(l, FREE, __ATOMIC_RELEASE) == CONTENDED))
 		rs_os_wake(l, false);
+	if (RS_UNLIKELY(rs_alloc_order.free != NULL))
+		rs_alloc_order.free();
 }
 
 /* As glibc ends a program whose heap is broken. */

@@ -44,10 +44,11 @@ extern struct rs_alloc_source rs_alloc_source __attribute__((visibility("hidden"
 
 /* What two threads may do in either order they do under locks: 0 is that of chunks and heaps, others are heaps. With frees that go to the freeing thread all
  * addresses follow from each thread's own calls and the order in which each lock was had. `before` is called before a lock is sought (a re-execution waits there for its
- * turn), `after` when it is held. */
+ * turn), `after` when it is held, `free` when it is not any more. */
 struct rs_alloc_order {
 	void (*before)(uint32_t lock);
 	void (*after)(uint32_t lock);
+	void (*free)(void);
 };
 extern struct rs_alloc_order rs_alloc_order __attribute__((visibility("hidden")));
 

@@ -11,6 +11,9 @@
 #include "guardrace.h"
 #include "guardlog.h"
 #include "guardsync.h"
+#include "guardtry.h"
+#include "alloc.h"
+#include "sync.h"
 #include "world.h"
 #include <sys/single_threaded.h>
 
@@ -168,3 +171,33 @@ bool rs_guard_same_lock(uint64_t at, uint32_t was, uint32_t is)
 	}
 	return false;
 }
+
+/* --- the agent's heap -------------------------------------------------------------------------------------------------------------------- */
+
+enum { LOCKS = 1 << 12 /* no address, and above the objects of calls */ };
+static void heap_before(uint32_t lock)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	if (t)
+		rs_guard_before(t, LOCKS + lock, RS_GUARD_HEAP, NULL);
+	RS_CLEAR_BELOW(768);
+	RS_NO_REGISTERS();
+}
+
+static void heap_free(void)
+{
+	rs_guard_try_gave();
+	RS_CLEAR_BELOW(768);
+	RS_NO_REGISTERS();
+}
+
+static void heap_after(uint32_t lock)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	if (t)
+		rs_guard_after(t, LOCKS + lock, RS_GUARD_HEAP, 0, true);
+	RS_CLEAR_BELOW(768);
+	RS_NO_REGISTERS();
+}
+
+void rs_guard_heap_begin(void) { rs_alloc_order = (struct rs_alloc_order){heap_before, heap_after, heap_free}; }

@@ -9,6 +9,7 @@
 #include "guardquick.h"
 #include "guardrace.h"
 #include "guardsync.h"
+#include "guardtry.h"
 #include "guardwant.h"
 #include "alloc.h"
 #include <time.h>
@@ -326,6 +327,7 @@ int rs_guard_mutex_unlock(pthread_mutex_t *m)
 	int r = REAL(pthread_mutex_unlock)(m);
 	if (r == 0)
 		wake((uintptr_t)m, 1);
+	rs_guard_try_gave();
 	return r;
 }
 
@@ -354,6 +356,7 @@ int rs_guard_rwlock_unlock(pthread_rwlock_t *rw)
 	RS_GUARD_GIVES((uintptr_t)rw, !rw->__data.__cur_writer);
 	int r = REAL(pthread_rwlock_unlock)(rw);
 	wake((uintptr_t)rw, INT32_MAX);
+	rs_guard_try_gave();
 	return r;
 }
 
@@ -770,26 +773,3 @@ void rs_guard_make_began(uintptr_t object)
 void rs_guard_make_over(uintptr_t object) { wake(object, INT32_MAX); }
 
 bool rs_guard_follows(void) { return rs_guard_mode() == RS_GUARD_REPLAY; }
-
-/* --- the agent's heap -------------------------------------------------------------------------------------------------------------------- */
-
-enum { LOCKS = 1 << 12 /* no address, and above the objects of calls */ };
-static void heap_before(uint32_t lock)
-{
-	struct rs_guard_log *t = rs_guard_self();
-	if (t)
-		rs_guard_before(t, LOCKS + lock, RS_GUARD_HEAP, NULL);
-	RS_CLEAR_BELOW(768);
-	RS_NO_REGISTERS();
-}
-
-static void heap_after(uint32_t lock)
-{
-	struct rs_guard_log *t = rs_guard_self();
-	if (t)
-		rs_guard_after(t, LOCKS + lock, RS_GUARD_HEAP, 0, true);
-	RS_CLEAR_BELOW(768);
-	RS_NO_REGISTERS();
-}
-
-void rs_guard_heap_begin(void) { rs_alloc_order = (struct rs_alloc_order){heap_before, heap_after}; }

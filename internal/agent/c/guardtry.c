@@ -8,7 +8,7 @@
 #include <linux/futex.h>
 
 enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 16, MARKS = 1 << 22, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
-enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
+enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, ACT_MS = 20 /* what it is somebody's turn to do takes less, but if it is a lock that another has */, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
 enum { OTHERWISE = 3 /* re-executions, where events differ and nothing crashed: more have not helped */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
 enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000 };
 
@@ -21,6 +21,9 @@ struct line {
 	uint32_t stamps, at;       /* at: REPLAY: those that are behind it */
 	uint32_t held;             /* stands before its next event, for the cut */
 	uint32_t lets;             /* stands behind its last event, for the crash's thread to pass */
+	uint32_t owes;             /* REPLAY: stands there only when it has given back what that event took */
+	uint32_t acts, acts_at;    /* REPLAY: of who does what it is its turn to do, while this one lets another pass: its log's index, from 1, and its place */
+	uint64_t acts_ms;          /* since when */
 	uint32_t arrived;          /* REPLAY: the last act before which it was: its place then, with its lowest bit set */
 	uint32_t awaited;          /* REPLAY: somebody waits until it is there: a place, with its lowest bit set; 0: nobody */
 	uint32_t fresh;            /* REPLAY: has a wait behind it, and perhaps not yet what the program did then */
@@ -106,6 +109,8 @@ static uint32_t place(const struct rs_guard_log *t)
 }
 _Static_assert(RS_GUARD_RUN + 1 < 1 << 9 && RS_GUARD_EVENTS <= 1 << 22, "a place fits");
 
+static uint32_t events_at(uint32_t place) { return place ? (place >> 10) + 1 : 0; }
+
 /* 1: in its next act, or about to be. */
 static uint32_t within(const struct rs_guard_log *t) { return LOAD(t->state) != RS_GUARD_RUNS || LOAD(t->inner); }
 
@@ -176,7 +181,7 @@ static void cut(struct cut *c, const struct rs_guard_log *who)
 		const struct rs_guard_log *t = rs_guard_log(i);
 		c->inside[i] = (uint8_t)within(t);
 		uint32_t at = place(t);
-		c->other[i] = at ? (at >> 10) + 1 : 0;
+		c->other[i] = events_at(at);
 		c->run[i] = (uint16_t)(at >> 1 & 0x1ff);
 	}
 	c->at = who->at;
@@ -299,7 +304,7 @@ static void wait_for(struct rs_guard_log *t, bool (*holds)(const struct rs_guard
 		all += passed, still += passed;
 		if (is != sum)
 			sum = is, still = 0, asked = false;
-		if (all / times > most_ms || still / times > (run ? MOST_MS : IDLE_MS))
+		if (all / times > most_ms || still > (run ? MOST_MS * times : IDLE_MS))
 			return;
 		if (!asked && still > IDLE_MS / 2) {
 			round = __atomic_add_fetch(&rs_guard_world()->round, 1, __ATOMIC_SEQ_CST);
@@ -556,6 +561,45 @@ static bool has_passed(const struct rs_guard_log *t, uint64_t stamp)
 	return LOAD(tries->line[tries->passes].at) > stamp || LOAD(tries->crossed) || stands(rs_guard_log(tries->passes));
 }
 
+static bool acts(const struct rs_guard_log *o, uint32_t at) { return LOAD(o->state) == RS_GUARD_RUNS && LOAD(o->inner) == RS_GUARD_INNER && place(o) == at; }
+
+/* It was somebody's turn for a while: what it wants this thread has, from an event before its last one. */
+static bool is_wanted(const struct rs_guard_log *t)
+{
+	struct line *l = &tries->line[t->index];
+	if (l->acts && acts(rs_guard_log(l->acts - 1), l->acts_at))
+		return now_ms() - l->acts_ms > ACT_MS;
+	l->acts = 0;
+	for (uint32_t i = 0; i < rs_guard_world()->logs && !l->acts; i++) {
+		uint32_t at = place(rs_guard_log(i));
+		if (i != t->index && acts(rs_guard_log(i), at))
+			l->acts = i + 1, l->acts_at = at, l->acts_ms = now_ms();
+	}
+	return false;
+}
+
+static bool has_passed_or_wants(const struct rs_guard_log *t, uint64_t stamp) { return has_passed(t, stamp) || is_wanted(t); }
+
+static bool has_ticket(const struct rs_guard_event *e) { return e->what >> 56 != RS_GUARD_CALL && e->what >> 56 != RS_GUARD_CLOCK && e->ticket != RS_GUARD_UNORDERED; }
+
+/* Did another take, up to the cut or, if c is NULL, the mark of who is to pass, what this one took with the last of its first `at` events? Then it gave it back behind that. */
+static bool blocks(const struct rs_guard_log *t, uint32_t at, const struct cut *c, const struct stamp *p)
+{
+	const struct rs_guard_event *last = at ? &t->event[at - 1] : NULL;
+	if (!last || !has_ticket(last))
+		return false;
+	uint64_t object = RS_GUARD_WHAT(last->what, 0);
+	for (uint32_t i = 0; i < (c ? rs_guard_world()->logs : p->logs); i++) {
+		uint32_t n = c ? c->other[i] : i == tries->passes ? p->event : events_at(tries->mark[p->first + i].done);
+		for (uint32_t k = 0; i != t->index && k < n; k++) {
+			const struct rs_guard_event *e = &rs_guard_log(i)->event[k];
+			if (RS_GUARD_WHAT(e->what, 0) == object && has_ticket(e) && e->ticket > last->ticket)
+				return true;
+		}
+	}
+	return false;
+}
+
 /* Another thread came to a wait of its own while this one was between two events: what this one did there comes behind what that one had done until then, which did not crash there. */
 static void let_pass(struct rs_guard_log *t)
 {
@@ -563,10 +607,15 @@ static void let_pass(struct rs_guard_log *t)
 	const struct stamp *p = &tries->line[tries->passes].stamp[tries->pass - 1];
 	if (t->index == tries->passes || t->index >= p->logs || tries->mark[p->first + t->index].done != place(t) || has_passed(t, tries->pass - 1))
 		return;
+	if (!l->owes && blocks(t, events_at(place(t)), NULL, p)) {
+		STORE(l->owes, 1);
+		return;
+	}
+	l->acts = 0;
 	STORE(l->fresh, 0);
 	STORE(l->lets, 1);
 	woken();
-	wait_for(t, has_passed, tries->pass - 1, MOST_MS);
+	wait_for(t, has_passed_or_wants, tries->pass - 1, MOST_MS);
 	STORE(l->lets, 0);
 }
 
@@ -638,6 +687,7 @@ void rs_guard_try_behind(struct rs_guard_log *t)
 	if (!s || !s->ordered)
 		return;
 	const struct way *w = &ways[s->way];
+	STORE(s->line[t->index].owes, 0);
 	if (s->pass)
 		let_pass(t);
 	if (t->index == s->crasher && t->at == s->crash.at && !s->blocked && !w->free)
@@ -646,6 +696,15 @@ void rs_guard_try_behind(struct rs_guard_log *t)
 		wait_for(t, others_are_past, 0, LATE_MS);
 	if (w->chance && s->differs.who != NOBODY && t->at == (t->index == s->differs.who ? s->differs.at : s->differs.other[t->index]))
 		spin(t);
+}
+
+void rs_guard_try_gave(void)
+{
+	struct rs_guard_log *t = tries && rs_guard_mode() == RS_GUARD_REPLAY ? rs_guard_self() : NULL;
+	if (!t || !tries->ordered || !tries->line[t->index].owes)
+		return;
+	let_pass(t);
+	STORE(tries->line[t->index].owes, 0);
 }
 
 void rs_guard_try_diverged(const struct rs_guard_log *t)
@@ -683,26 +742,6 @@ void rs_guard_try_new(void)
 	tries->begun = ticks();
 }
 
-static bool has_ticket(const struct rs_guard_event *e) { return e->what >> 56 != RS_GUARD_CALL && e->what >> 56 != RS_GUARD_CLOCK && e->ticket != RS_GUARD_UNORDERED; }
-
-/* Has another thread taken what the crash's had taken by its last event? It gave it back behind that. */
-static bool blocks(void)
-{
-	const struct tries *s = tries;
-	const struct rs_guard_log *t = rs_guard_log(s->crasher);
-	const struct rs_guard_event *last = s->crash.at ? &t->event[s->crash.at - 1] : NULL;
-	if (!last || !has_ticket(last))
-		return false;
-	uint64_t object = RS_GUARD_WHAT(last->what, 0);
-	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
-		for (uint32_t k = 0; i != s->crasher && k < s->crash.other[i]; k++) {
-			const struct rs_guard_event *e = &rs_guard_log(i)->event[k];
-			if (RS_GUARD_WHAT(e->what, 0) == object && has_ticket(e) && e->ticket > last->ticket)
-				return true;
-		}
-	return false;
-}
-
 void rs_guard_try_excursion(void)
 {
 	struct tries *s = tries;
@@ -715,7 +754,7 @@ void rs_guard_try_excursion(void)
 	uint64_t end = s->crasher == NOBODY ? ticks() : s->ticks, ms = s->excursion_ms - rs_guard_world()->begun_ms;
 	uint64_t last = (ticks() - s->begun) / (ms ? ms : 1) * SLEPT_MS;
 	s->from = end - s->begun > last ? end - last : s->begun;
-	s->blocked = s->crasher != NOBODY && blocks();
+	s->blocked = s->crasher != NOBODY && blocks(rs_guard_log(s->crasher), s->crash.at, &s->crash, NULL);
 }
 
 void rs_guard_try_back(void)
@@ -725,7 +764,7 @@ void rs_guard_try_back(void)
 	if (!s)
 		return;
 	for (uint32_t i = 0; i < w->logs; i++) {
-		s->line[i].at = s->line[i].held = s->line[i].lets = s->line[i].arrived = s->line[i].awaited = s->line[i].fresh = 0;
+		s->line[i].at = s->line[i].held = s->line[i].lets = s->line[i].owes = s->line[i].arrived = s->line[i].awaited = s->line[i].fresh = 0;
 		s->line[i].chance = (i + 1 + (uint64_t)w->tries * LOGS) * 0x9e3779b97f4a7c15ull;
 	}
 	s->crossed = 0;

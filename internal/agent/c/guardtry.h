@@ -40,6 +40,8 @@ void rs_guard_try_arrive(struct rs_guard_log *t) RS_HIDDEN;
 void rs_guard_try_before(struct rs_guard_log *t) RS_HIDDEN;
 void rs_guard_try_waited(struct rs_guard_log *t) RS_HIDDEN;
 void rs_guard_try_behind(struct rs_guard_log *t) RS_HIDDEN;
+/* This thread has given back what an event took. */
+void rs_guard_try_gave(void) RS_HIDDEN;
 /* REPLAY: the first difference is this thread's. */
 void rs_guard_try_diverged(const struct rs_guard_log *t) RS_HIDDEN;
 
