@@ -69,6 +69,19 @@ func histogram(tries map[int]int) string {
 	return b.String()
 }
 
+// Behind a difference the re-execution's end was waited for as if there were none: a thread that then computes for ever was given twenty times the epoch's length, up to two hundred seconds, in which a crashed program did not die.
+func TestTriesThatCompute(t *testing.T) {
+	begun := time.Now()
+	r := finish(t, command(t, map[string]any{"ExitCode": 0, "Guard": map[string]any{"Bytes": 16}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}, path("astray")))
+	took := time.Since(begun)
+	if r.signal != syscall.SIGSEGV || !strings.Contains(r.stderr, "could not be reproduced: the last epoch was executed again") {
+		t.Fatalf("signal %v\n%s", r.signal, r.stderr)
+	}
+	if took > 17*time.Second {
+		t.Errorf("one second was recorded, and it took %s to look into the crash", took)
+	}
+}
+
 // A crash that needs a race came again in its re-execution only if that happened to go the same way: results of sleeps are given without sleeping, so what the sleeps had kept apart was not, and the report had no cause. Nothing was said of that either.
 // Now what waits in the kernel is in order, and so is what comes before a crash: of a race that is widened by sleeps, the first try reproduces at least 99.9% (RIPSTOP_SOAK=1: 10,000 runs, or as many as there are in RIPSTOP_SOAK_MINUTES; 20 in a gate,
 // all but one, as the machine may be busy). A race that is not has more tries, with delays: most crashes come again. How many, one knows: each report says so.

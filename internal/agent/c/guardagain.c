@@ -21,7 +21,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
+enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, ASTRAY_TIMES = 2 /* the processor's time that a thread had */, ASTRAY_MS = 1000 /* and that, since rollbacks make pages costly */, DIFFERS_MS = 300 /* it differs: what who comes to no event computes is nobody's */, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {
@@ -134,6 +134,19 @@ static uint64_t progress(bool *all, bool *waiting)
 	return sum;
 }
 
+/* Somebody has computed for far longer than in the recording: he waits for what will not come. It is no matter of how busy the machine is. */
+static bool is_astray(void)
+{
+	if (rs_guard_world()->slower || rs_guard_watch_slows())
+		return false;
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		if (t->tid && !stands(t) && state_of(t) == RS_GUARD_RUNS && rs_os_cpu_ns(t->tid) - t->cpu.again > ASTRAY_TIMES * t->cpu.took + ASTRAY_MS * 1000000ull)
+			return true;
+	}
+	return false;
+}
+
 /* World stopped. A call that was interrupted before it did anything will be made again. */
 static bool all_stand(void)
 {
@@ -192,8 +205,9 @@ static long gather(void)
 		}
 		if (rs_guard_put_off(w))
 			return -EAGAIN;
-		bool late = w->slower && now - begun > RACES_MS;
-		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || now - moved > (waiting ? WAITING_MS * (1 + w->slower) : stalled)) {
+		bool differs = w->mode == RS_GUARD_REPLAY && __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE), late = w->slower && now - begun > RACES_MS;
+		uint64_t patience = differs ? DIFFERS_MS : waiting ? WAITING_MS : stalled;
+		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || now - moved > patience * (waiting || differs ? 1 + w->slower : 1) || (now - moved > STALLED_MS && is_astray())) {
 			if (w->mode == RS_GUARD_RECORD || __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE))
 				return -EBUSY;
 			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);

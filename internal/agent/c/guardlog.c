@@ -756,6 +756,7 @@ void rs_guard_log_keep_end(void)
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
 		t->fin.sp = t->sp, t->fin.pending = t->pending, t->fin.wait = t->wait, t->fin.state = t->state, t->fin.doing = t->doing;
+		t->cpu.took = t->tid ? rs_os_cpu_ns(t->tid) - t->cpu.from : 0;
 	}
 }
 
@@ -771,7 +772,7 @@ void rs_guard_log_forward(void)
 void rs_guard_log_drop(struct rs_guard_log *t)
 {
 	t->outside = t->inner = t->state = t->doing = t->signals = 0;
-	t->half = 0;
+	t->half = t->cpu.from = 0;
 	t->word = NULL;
 	t->handle = t->sp = t->pending = 0;
 	STORE(t->tid, 0);
@@ -803,6 +804,8 @@ void rs_guard_log_new(void)
 	if (rs_guard_signals_half())
 		lost = RS_GUARD_LOST_SIGNAL;
 	reset(true);
+	for (uint32_t i = 0; i < world->logs; i++)
+		logs[i].cpu.from = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;
 	rs_guard_threads_new();
 	rs_guard_try_new();
 	world->lost = lost;
@@ -821,6 +824,8 @@ void rs_guard_log_back(void)
 		rs_guard_fault_end(&logs[i]);
 	}
 	reset(false);
+	for (uint32_t i = 0; i < world->logs; i++)
+		logs[i].cpu.again = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;
 	uint32_t tid;
 	uint64_t rseq;
 	for (uint32_t k = 0; rs_guard_threads_birth(k, &tid, &rseq); k++)

@@ -88,6 +88,7 @@ struct rs_guard_log {
 	uint64_t told_sp;          /* the program's stack pointer of the one that it has told of and that is not over; 0: there is none */
 	uint32_t cut, cut_bytes;   /* 1 + the events, and bytes, that are followed where the epoch is executed again up to a fault: what the thread did then is not (guardfault.h). 0: all are */
 	struct rs_guard_event cut_last; /* the last of them: more of its run may come */
+	struct { uint64_t from, took, again; } cpu; /* ns of the processor's time: what it had had when the epoch began (0: it was not born), had in it, and had had when the re-execution began */
 } __attribute__((aligned(64)));
 static inline bool rs_guard_is_spare(const struct rs_guard_log *t) { return !t->event; }
 

@@ -88,14 +88,6 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
 }
 
-/* ns of the processor's time. 0: nobody knows. */
-static uint64_t cpu_of(uint32_t tid)
-{
-	struct timespec ts = {0};
-	RS_SYS2(SYS_clock_gettime, (int)(~tid << 3 | 6 /* CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED */), &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
 /* How many acts a thread has done, in the order in which it does them: alike in recording and re-execution, in which runs have their final length. An even number. */
 static uint32_t place(const struct rs_guard_log *t)
 {
@@ -149,7 +141,7 @@ static void stamp(struct rs_guard_log *t, bool over, uint32_t event)
 	if (rs_guard_world()->logs <= FEW && (!over || !l->stamps || p->ticks - p[-1].ticks > BRIEF))
 		mark_others(p, t->index);
 	if (p->logs && over)
-		l->cpu = cpu_of(t->tid);
+		l->cpu = rs_os_cpu_ns(t->tid);
 	STORE(l->stamps, l->stamps + 1);
 }
 
@@ -195,7 +187,7 @@ static uint64_t fault_ticks(const struct rs_guard_log *t)
 	const struct stamp *last = l->stamps ? &l->stamp[l->stamps - 1] : NULL;
 	uint64_t now = ticks() - FAULT;
 	bool behind_it = last && last->over && last->logs && last->event + 1 == t->at;
-	return last && (now < last->ticks || (behind_it && cpu_of(t->tid) - l->cpu < SHORT_NS)) ? last->ticks : now;
+	return last && (now < last->ticks || (behind_it && rs_os_cpu_ns(t->tid) - l->cpu < SHORT_NS)) ? last->ticks : now;
 }
 
 /* What others have waited for until after that came behind it. */
@@ -324,7 +316,7 @@ static bool is_fresh(uint32_t i)
 	const struct rs_guard_log *o = rs_guard_log(i);
 	if (!LOAD(l->fresh))
 		return false;
-	if (LOAD(o->state) == RS_GUARD_RUNS && cpu_of(o->tid) - l->cpu < SHORT_AGAIN_NS)
+	if (LOAD(o->state) == RS_GUARD_RUNS && rs_os_cpu_ns(o->tid) - l->cpu < SHORT_AGAIN_NS)
 		return true;
 	STORE(l->fresh, 0);
 	return false;
@@ -388,7 +380,7 @@ static bool has_moved_on(const struct rs_guard_log *t, uint64_t of)
 	await(i, (uint32_t)of);
 	const struct way *w = &ways[tries->way];
 	bool memory = tries->crasher == NOBODY && tries->differs.who == NOBODY;
-	return cpu_of(o->tid) - tries->line[t->index].base >= (memory && w->near ? 0 : memory && w->far ? FAR_NS : SHORT_AGAIN_NS);
+	return rs_os_cpu_ns(o->tid) - tries->line[t->index].base >= (memory && w->near ? 0 : memory && w->far ? FAR_NS : SHORT_AGAIN_NS);
 }
 
 /* When the wait was over they were somewhere between that and their next events: mostly behind what the program does there, which is short. */
@@ -401,7 +393,7 @@ static void let_move_on(struct rs_guard_log *t, const struct stamp *p)
 		bool had = last && last->over && i < last->logs && tries->mark[last->first + i].done == to;
 		if (i == t->index || to & 1 || had || place(rs_guard_log(i)) != to)
 			continue;
-		tries->line[t->index].base = cpu_of(rs_guard_log(i)->tid);
+		tries->line[t->index].base = rs_os_cpu_ns(rs_guard_log(i)->tid);
 		wait_for(t, has_moved_on, (uint64_t)i << 32 | to, LATE_MS);
 	}
 }
@@ -495,7 +487,7 @@ void rs_guard_try_waited(struct rs_guard_log *t)
 		/* Memory differs, and nobody knows where that began. */
 		if (ways[tries->way].chance && tries->crasher == NOBODY && tries->differs.who == NOBODY && throw(l) % 4 == 0)
 			spin(t);
-		l->cpu = cpu_of(t->tid);
+		l->cpu = rs_os_cpu_ns(t->tid);
 		STORE(l->fresh, 1);
 	}
 	pass(l, i + 1);

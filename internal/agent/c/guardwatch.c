@@ -43,6 +43,7 @@ static struct watch {
 	uint32_t registers;        /* UNTRIED, HIT, DEAD */
 	bool debug;                /* the kernel has refused breakpoints by perf: those of Go's are used */
 	bool pages;                /* no breakpoint is ever hit */
+	bool steps;                /* armed: for steps */
 	uint32_t threads;
 	struct thread thread[RS_WORLD_THREADS];
 } *watch;
@@ -562,8 +563,11 @@ void rs_guard_watch_arm(void)
 	if (w->pages)
 		arm_pages();
 	set_stacks();
+	w->steps = steps;
 	__atomic_store_n(&w->armed, 1, __ATOMIC_SEQ_CST);
 }
+
+bool rs_guard_watch_slows(void) { return watch && watch->armed && (watch->pages || watch->steps); }
 
 /* What the program has for signals: it takes effect when the thread goes on from a copy of the frame that lies elsewhere; from a frame on an alternate stack the kernel changes none. */
 static void give_stacks_back(void)

@@ -87,6 +87,8 @@ long rs_guard_watch_begin(void) RS_HIDDEN;
 bool rs_guard_registers_hit(void) RS_HIDDEN;
 /* World stopped, all threads to go back to the checkpoint: opens breakpoints, if any are wanted. */
 void rs_guard_watch_arm(void) RS_HIDDEN;
+/* What is armed makes threads many times slower than they were. */
+bool rs_guard_watch_slows(void) RS_HIDDEN;
 /* The re-execution is over, and (stopped) the world is, too: closes them, and the threads' frames have the program's stacks for signals again. They are to go on from copies of their frames (rs_world_back). */
 void rs_guard_watch_disarm(bool stopped) RS_HIDDEN;
 /* What came of the re-execution that was disarmed last. True: another one is wanted, for what is left, or since this one diverged. */

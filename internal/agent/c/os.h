@@ -43,6 +43,13 @@ static inline uint64_t rs_os_now_ns(void)
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
+/* ns of the processor's time that a thread of this process has had. 0: nobody knows. */
+static inline uint64_t rs_os_cpu_ns(uint32_t tid)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, (int)(~tid << 3 | 6 /* CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED */), &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
 
 /* The program's own calls, where a function of ours makes them in place of libc's: they go by the hook of patched sites where that is in use (syshook.c). */
 extern uint32_t rs_calls_on __attribute__((visibility("hidden")));
