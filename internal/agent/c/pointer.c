@@ -66,19 +66,36 @@ static bool address(const struct rs_guard_step *s, const struct rs_instruction *
 	return true;
 }
 
-/* Of an address that is no good: the register to blame, `part` if it is not all of it. A base that is memory is right, so the index is not. */
+static uint64_t low_bytes(uint64_t v, unsigned bytes) { return bytes < 8 ? v & ((1ull << 8 * bytes) - 1) : v; }
+
+/* May it be an offset? */
+static bool is_small(uint64_t v)
+{
+	const uint64_t most = 1ull << 32;
+	return v + most < 2 * most;
+}
+
+/* Of a sum that is no address of anything, whether b is to blame, not a: what is memory is right; what is too large to be an offset is not; of two that are small, of which a pointer that is null, and was added to, is one, the null. */
+static bool worse(uint64_t a, uint64_t b)
+{
+	if (readable(a) || readable(b))
+		return readable(a);
+	return is_small(a) && (!is_small(b) || (a != 0 && b == 0));
+}
+
+/* Of an address that is no good: the register to blame, `part` if it is not all of it. */
 static unsigned blamed(const struct rs_guard_step *s, const struct rs_instruction *in, bool *part)
 {
 	unsigned base = in->base < 16 ? in->base : NONE, index = in->index < 16 ? in->index : NONE;
-	if (base == NONE || (index != NONE && readable(reg(s, base)))) {
-		*part |= index != NONE;
-		return index;
-	}
-	return base;
+	if (base == NONE || index == NONE)
+		return base == NONE ? index : base;
+	bool is = in->scale == 0 ? worse(reg(s, base), reg(s, index)) : readable(reg(s, base));
+	*part |= is;
+	return is ? index : base;
 }
 
 enum what { UNKNOWN, MOVED /* from register from */, LOADED /* bytes from memory */, CONSTANT, EARLIER /* than the first step */ };
-struct origin { enum what what; unsigned from, bytes; uint64_t location; };
+struct origin { enum what what; unsigned from, bytes; uint64_t location; bool term; uint64_t value; /* term: this was read, and is not what the register has then */ };
 
 static struct origin unknown(void) { return (struct origin){.what = UNKNOWN}; }
 static struct origin constant(void) { return (struct origin){.what = CONSTANT}; }
@@ -97,16 +114,20 @@ static struct origin loaded(const struct rs_guard_step *s, const struct rs_instr
 	return address(s, in, &o.location) ? o : unknown();
 }
 
-/* r = r op what modrm names: the operand that is no pointer to anything is to blame, if the other one is. */
-static struct origin added(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned r, unsigned bytes)
+/* r = r op what modrm names, which gives `sum`. */
+static struct origin added(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned r, unsigned bytes, uint64_t sum)
 {
-	if (!readable(reg(s, r)))
+	bool adds = in->op < 4;
+	uint64_t term = low_bytes(adds ? sum - reg(s, r) : reg(s, r) - sum, bytes);
+	if (adds ? !worse(reg(s, r), term) : !readable(reg(s, r)))
 		return moved(r);
-	return in->mod == 3 ? moved(in->op & 2 ? in->rm : in->reg) : loaded(s, in, bytes);
+	struct origin o = in->mod == 3 ? moved(in->op & 2 ? in->rm : in->reg) : loaded(s, in, bytes);
+	o.term = true, o.value = term;
+	return o;
 }
 
-/* What register r, which this instruction may write, has behind it. */
-static struct origin written(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned r)
+/* What register r, which this instruction may write, has behind it, which is `is`. */
+static struct origin written(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned r, uint64_t is)
 {
 	uint8_t op = in->op;
 	unsigned bytes = in->rex & 8 ? 8 : 4, low = (unsigned)(op & 7) | (in->rex & 1u) << 3;
@@ -125,7 +146,7 @@ static struct origin written(const struct rs_guard_step *s, const struct rs_inst
 	case 0x8b: return in->mod == 3 ? moved(in->rm) : loaded(s, in, bytes);
 	case 0x63: return in->mod == 3 ? moved(in->rm) : loaded(s, in, 4);
 	case 0x8d: return moved(blamed(s, in, &part));
-	case 0x01: case 0x03: case 0x29: case 0x2b: return added(s, in, r, bytes);
+	case 0x01: case 0x03: case 0x29: case 0x2b: return added(s, in, r, bytes, is);
 	case 0x31: case 0x33: return in->mod == 3 && in->reg == in->rm ? constant() : unknown();
 	case 0x81: case 0x83: case 0xc1: case 0xd1: return moved(r);
 	case 0x69: case 0x6b: return in->mod == 3 ? moved(in->rm) : loaded(s, in, bytes);
@@ -168,7 +189,7 @@ static struct origin origin(unsigned r, uint32_t i, uint32_t *at)
 		bool known = decode(s, &d);
 		if (known && !(writes(&d.in) & rs_register_bit(r)))
 			continue;
-		struct origin o = known ? written(s, &d.in, r) : unknown();
+		struct origin o = known ? written(s, &d.in, r, reg(after, r)) : unknown();
 		if (o.what == UNKNOWN && reg(s, r) == reg(after, r))
 			continue;
 		*at = k;
@@ -176,8 +197,6 @@ static struct origin origin(unsigned r, uint32_t i, uint32_t *at)
 	}
 	return (struct origin){.what = EARLIER};
 }
-
-static uint64_t low_bytes(uint64_t v, unsigned bytes) { return bytes < 8 ? v & ((1ull << 8 * bytes) - 1) : v; }
 
 enum stored { NOT_SEEN, OTHERWISE, REGISTER };
 
@@ -330,7 +349,7 @@ bool rs_pointer_source(struct rs_pointer_search *q)
 		at = i;
 	for (unsigned depth = 0; depth < DEPTH; depth++) {
 		if (o.what == LOADED && o.location % o.bytes == 0) {
-			uint64_t was = r == NONE ? q->value : low_bytes(reg(rs_guard_step_back(at - 1), r), o.bytes);
+			uint64_t was = r == NONE ? q->value : o.term ? o.value : low_bytes(reg(rs_guard_step_back(at - 1), r), o.bytes);
 			q->p = (struct rs_pointer){.location = o.location, .value = was, .bytes = o.bytes, .used = q->part || was != q->value ? q->as + 1 : q->as};
 			q->found = true;
 			again = o.location + RED_ZONE - reg(rs_guard_step_back(at), RSP) <= LOCAL;

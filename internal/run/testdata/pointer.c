@@ -62,6 +62,15 @@ FUNCTION void use_locked(struct thing *t)
 	sink = *p;
 }
 
+// A null that something small is added to: both could be what is wrong with the sum.
+static struct { char *at; size_t used; } buffer = {(char *)&sink, 0};
+FUNCTION void spoil_sum(void) { buffer.at = NULL; }
+FUNCTION void use_sum(struct thing *t)
+{
+	buffer.used += t ? 0x120 : 1;
+	memcpy(buffer.at + buffer.used, "sum", 3);
+}
+
 // Handed down five functions.
 FUNCTION void spoil_deep(void) { thing->data = (int *)0x1238; }
 FUNCTION int deep5(int *p, int k) { return sink += k, p[k]; }
@@ -374,7 +383,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(earlier), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(sum), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(earlier), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
 	{"overflow", spoil_nothing, use_overflow}, {"overflowed", spoil_nothing, use_overflowed}, {"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 
