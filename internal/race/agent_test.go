@@ -339,6 +339,9 @@ func sound(items []item) bool {
 
 // Every event, followed by every other on another thread, orders what it orders here: two writes around them race in both or in neither.
 func TestAgentEvents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: each pair is one small run, of one goroutine; TestAgainstReference has all of the Go code")
+	}
 	a := newAgentDetector(t)
 	rounds := 1
 	if os.Getenv("RIPSTOP_SOAK") != "" {
@@ -480,6 +483,9 @@ func TestAgentStress(t *testing.T) {
 // Of six runs one told a race of what an xchg orders that a load waits for. What a thread had told in one time was not told to the detector again; a load that came before the xchg made
 // the location an atomic was such, so the later ones, of the same time, acquired nothing.
 func TestAgentTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: what it runs of the Go code others run, too")
+	}
 	a := newAgentDetector(t)
 	runner, sources := runnerAndSources(t)
 	for _, source := range sources {

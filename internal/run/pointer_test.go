@@ -96,6 +96,7 @@ var pointerKinds = []pointerKind{
 	{"link", `The pointer 0x4141414141 that it used, read from 0x[0-9a-f]+`},
 	{"locked", `The pointer 0x1230 that it used, read from 0x[0-9a-f]+`},
 	{"sum", `The value 0x0 that the address it used was computed from, read from 0x[0-9a-f]+, L1 \(buffer\.at\)`},
+	{"row", `The value 0x7fffff00 that the address it used was computed from, read from 0x[0-9a-f]+, L1 \(row\)`},
 	{"deep", `The (pointer 0x1238 that it used|value 0x1238 that the address it used was computed from), read from 0x[0-9a-f]+`},
 	{"outer", `The pointer 0x1244 that it used, read from 0x[0-9a-f]+`},
 	{"returned", `The pointer 0x1240 that it used, read from 0x[0-9a-f]+`},

@@ -126,6 +126,18 @@ static struct origin added(const struct rs_guard_step *s, const struct rs_instru
 	return o;
 }
 
+/* r = a constant times what modrm names, which gives `product`. */
+static struct origin multiplied(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned bytes, uint64_t product)
+{
+	const uint8_t *imm = in->at + in->length - in->imm;
+	int64_t factor = in->imm == 1 ? (int8_t)imm[0] : (int32_t)((uint32_t)imm[0] | (uint32_t)imm[1] << 8 | (uint32_t)imm[2] << 16 | (uint32_t)imm[3] << 24), is = bytes == 8 ? (int64_t)product : (int32_t)product;
+	if (in->mod == 3)
+		return moved(in->rm);
+	struct origin o = factor > 0 && is % factor == 0 ? loaded(s, in, bytes) : unknown(); /* more than the register holds */
+	o.term = true, o.value = o.what == LOADED ? low_bytes((uint64_t)(is / factor), bytes) : 0;
+	return o;
+}
+
 /* What register r, which this instruction may write, has behind it, which is `is`. */
 static struct origin written(const struct rs_guard_step *s, const struct rs_instruction *in, unsigned r, uint64_t is)
 {
@@ -149,7 +161,7 @@ static struct origin written(const struct rs_guard_step *s, const struct rs_inst
 	case 0x01: case 0x03: case 0x29: case 0x2b: return added(s, in, r, bytes, is);
 	case 0x31: case 0x33: return in->mod == 3 && in->reg == in->rm ? constant() : unknown();
 	case 0x81: case 0x83: case 0xc1: case 0xd1: return moved(r);
-	case 0x69: case 0x6b: return in->mod == 3 ? moved(in->rm) : loaded(s, in, bytes);
+	case 0x69: case 0x6b: return multiplied(s, in, bytes, is);
 	case 0xc7: return constant();
 	case 0x98: return moved(RAX);
 	case 0xff: return (in->reg & 7) < 2 ? moved(r) : unknown();

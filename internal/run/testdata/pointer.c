@@ -71,6 +71,12 @@ FUNCTION void use_sum(struct thing *t)
 	memcpy(buffer.at + buffer.used, "sum", 3);
 }
 
+// An index that is multiplied as it is read.
+static struct { volatile long value[125]; } rows[2];
+static long row;
+FUNCTION void spoil_row(void) { row = 0x7fffff00; }
+FUNCTION void use_row(struct thing *t) { sink = t ? rows[row].value[3] : 0; }
+
 // Handed down five functions.
 FUNCTION void spoil_deep(void) { thing->data = (int *)0x1238; }
 FUNCTION int deep5(int *p, int k) { return sink += k, p[k]; }
@@ -383,7 +389,7 @@ static const struct kind {
 	void (*spoil)(void), (*use)(struct thing *);
 } kinds[] = {
 #define KIND(k) {#k, spoil_##k, use_##k}
-	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(sum), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(earlier), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
+	KIND(null), KIND(index), KIND(link), KIND(locked), KIND(sum), KIND(row), KIND(deep), KIND(outer), KIND(returned), KIND(function), KIND(text), KIND(copied), KIND(divisor), KIND(kernel), KIND(crowd), KIND(first), KIND(waited), KIND(both), KIND(busy), KIND(earlier), KIND(freed), KIND(kept), KIND(behind), KIND(stale), KIND(unset),
 	{"overflow", spoil_nothing, use_overflow}, {"overflowed", spoil_nothing, use_overflowed}, {"return", spoil_nothing, use_return}, {"thread", spoil_nothing, use_thread}, {"dead", spoil_nothing, use_thread},
 };
 

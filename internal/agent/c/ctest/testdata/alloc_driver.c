@@ -307,9 +307,9 @@ static void resize(void)
 	}
 }
 
-/* --- order: locks are told before and after; guard: bytes that are wrong, quarantine. */
+/* --- order: locks are told before and after they are had, and when they are given back; guard: bytes that are wrong, quarantine. */
 
-static unsigned before, after, last;
+static unsigned before, after, freed, last;
 static void tell_before(uint32_t lock) { before++, last = lock; }
 static void tell_after(uint32_t lock)
 {
@@ -317,16 +317,22 @@ static void tell_after(uint32_t lock)
 	CHECK(lock == last);
 }
 
+static void tell_free(void)
+{
+	freed++;
+	CHECK(freed <= after);
+}
+
 static void order(void)
 {
 	put(got(64));
-	rs_alloc_order = (struct rs_alloc_order){tell_before, tell_after};
+	rs_alloc_order = (struct rs_alloc_order){tell_before, tell_after, tell_free};
 	for (int i = 0; i < 1000; i++)
 		put(got(64));
 	CHECK(before == 0); /* quick paths take none */
 	for (int i = 0; i < 1000; i++)
 		got(64);
-	CHECK(before > 2 && before == after);
+	CHECK(before > 2 && before == after && after == freed);
 }
 
 static uintptr_t wrong_block, wrong_at;
