@@ -141,7 +141,7 @@ static bool is_astray(void)
 		return false;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		if (t->tid && !stands(t) && state_of(t) == RS_GUARD_RUNS && rs_os_cpu_ns(t->tid) - t->cpu.again > ASTRAY_TIMES * t->cpu.took + ASTRAY_MS * 1000000ull)
+		if (t->tid && !stands(t) && state_of(t) == RS_GUARD_RUNS && rs_os_cpu_ns(t->tid) > t->cpu.again + ASTRAY_TIMES * t->cpu.took + ASTRAY_MS * 1000000ull)
 			return true;
 	}
 	return false;

@@ -1,4 +1,4 @@
-/* guardlock.c: libc's own low-level locks (of streams, random numbers, time zones, the environment) while `guard` keeps a log, and locks with the same protocol that programs make themselves (Rust's). See guardlog.h; internal/hook/locks.go finds where
+/* guardlock.c: libc's own low-level locks (of streams, random numbers, time zones, the environment) while `guard` keeps a log, locks with the same protocol that programs make themselves (Rust's), and those of the agent's heap. See guardlog.h; internal/hook/locks.go finds where
  * libc takes them, made.go where programs do.
  *
  * In a nutshell. libc takes such a lock by a locked cmpxchg of its word from 0 to 1; who finds it taken makes it 2 and waits for it by a futex; who gives it back writes 0 and, if it was 2, wakes one. Where it is taken, libc jumps

@@ -11,7 +11,6 @@
 #include "guardsync.h"
 #include "guardtry.h"
 #include "guardwant.h"
-#include "alloc.h"
 #include <time.h>
 
 static struct rs_guard_log *self(uintptr_t sp)

@@ -43,6 +43,7 @@ static inline uint64_t rs_os_now_ns(void)
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
+
 /* ns of the processor's time that a thread of this process has had. 0: nobody knows. */
 static inline uint64_t rs_os_cpu_ns(uint32_t tid)
 {
