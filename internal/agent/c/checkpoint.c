@@ -9,6 +9,7 @@
 #include "checkpoint.h"
 #include "checkframe.h"
 #include "checkmap.h"
+#include "checkshared.h"
 #include "guardthread.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -301,6 +302,8 @@ static void watch_all(struct map *m)
 			watch(&m->range[i]);
 }
 
+static bool has_frames(const struct range *r) { return ours_to_keep(r) || rs_shared_is(r); }
+
 /* Frames of what is not mapped any more, or not to be kept. */
 static void drop_unmapped(const struct map *before, const struct map *m)
 {
@@ -308,13 +311,13 @@ static void drop_unmapped(const struct map *before, const struct map *m)
 	for (uint32_t i = 0; i < before->count; i++) {
 		const struct range *b = &before->range[i];
 		uint64_t at = b->lo;
-		if (!ours_to_keep(b))
+		if (!has_frames(b))
 			continue;
 		while (j > 0 && m->range[j - 1].hi > at)
 			j--;
 		for (; j < m->count && m->range[j].lo < b->hi; j++) {
 			const struct range *r = &m->range[j];
-			if (r->hi <= at || !ours_to_keep(r))
+			if (r->hi <= at || !has_frames(r))
 				continue;
 			if (at < r->lo)
 				rs_frames_drop(at, r->lo);
@@ -450,6 +453,9 @@ long rs_checkpoint_keep(void)
 			return e;
 		judge();
 	}
+	if ((e = rs_shared_keep(&state->kept)) < 0)
+		return e;
+	s->copied += (uint64_t)e;
 	state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
 	state->valid = true;
 	s->pages = rs_frames_count();
@@ -588,11 +594,13 @@ long rs_checkpoint_back(void)
 	if (!state->valid)
 		return -ENOENT;
 	s->copied = s->dropped = s->remapped = 0;
+	long e = rs_shared_home();
+	if (e < 0)
+		return e;
 	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->brk && (uint64_t)RS_SYS1(SYS_brk, state->brk) != state->brk)
 		return -ENOMEM;
 	leave(false);
-	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
-	if (e < 0)
+	if ((e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes)) < 0)
 		return e;
 	watch_all(&state->now);
 	if ((e = undo_all(&state->kept, &state->now, undo)) < 0)
@@ -613,6 +621,8 @@ long rs_checkpoint_back(void)
 	return 0;
 }
 
+long rs_checkpoint_aside(void) { return rs_shared_away(&state->kept); }
+
 /* --- forward: to where the recording ended ------------------------------------------------------------------------------------------------- */
 
 long rs_checkpoint_mark(void)
@@ -621,17 +631,9 @@ long rs_checkpoint_mark(void)
 	return rs_map_read(&state->end, state->proc, state->text, state->text_bytes);
 }
 
-static bool any_shared(const struct map *m)
-{
-	for (uint32_t i = 0; i < m->count; i++)
-		if (m->range[i].shared && m->range[i].prot & WRITE && !m->range[i].special)
-			return true;
-	return false;
-}
-
 enum rs_checkpoint_way rs_checkpoint_ways(void)
 {
-	if (any_shared(&state->kept) || any_shared(&state->end))
+	if (!rs_shared_may(&state->kept, &state->end))
 		return RS_CHECKPOINT_SHARED;
 	return undo_all(&state->kept, &state->end, could) < 0 || undo_all(&state->end, &state->kept, could) < 0 ? RS_CHECKPOINT_NO_FILE : RS_CHECKPOINT_BOTH_WAYS;
 }
@@ -667,11 +669,13 @@ static long forward_piece(const struct range *r, uint64_t lo, uint64_t hi, unsig
 long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
 {
 	state->source = kept;
+	long e = rs_shared_home();
+	if (e < 0)
+		return e;
 	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->end_brk && (uint64_t)RS_SYS1(SYS_brk, state->end_brk) != state->end_brk)
 		return -ENOMEM;
 	leave(false);
-	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
-	if (e < 0)
+	if ((e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes)) < 0)
 		return e;
 	watch_all(&state->now);
 	if ((e = undo_all(&state->end, &state->now, undo)) < 0)
@@ -697,7 +701,8 @@ long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long 
 	if (e >= 0)
 		watch_all(&state->now);
 	for (uint32_t i = 0; e >= 0 && i < state->now.count; i++) {
-		const struct range *r = &state->now.range[i];
+		struct range *r = &state->now.range[i];
+		rs_shared_name(r);
 		struct rs_checkpoint_range seen = {r->lo, r->hi, r->device, r->inode, r->inode ? r->offset - r->lo : 0, r->prot, r->shared, r->stack, ours_to_keep(r)};
 		if (!r->special && (e = range(&seen)) >= 0 && seen.kept)
 			e = walk(r, false, each_piece);
@@ -793,6 +798,8 @@ long rs_checkpoint_begin(int proc, bool plain)
 		return pagemap < 0 ? pagemap : mem;
 	state->pagemap = (int)pagemap;
 	state->mem = (int)mem;
+	if (rs_shared_begin(state->mem) < 0)
+		return -ENOMEM;
 	struct scan s = {.size = sizeof s, .start = (uint64_t)state, .end = (uint64_t)state + RS_PAGE, .vec = (uint64_t)state->region, .vec_len = 1, .anyof = PRESENT, .returned = PRESENT};
 	uint32_t tracking = 0;
 	state->uffd = -1;

@@ -17,10 +17,12 @@ enum { RS_CHECKPOINT_WP = 1 /* userfaultfd's asynchronous write protection */, R
 
 /* Once. proc: a living task's directory. plain: no write protection, though the kernel has it: everything is copied each time. */
 long rs_checkpoint_begin(int proc, bool plain) RS_HIDDEN;
-/* Keeps all private memory but the arena's, text and what the kernel maps. What had been kept is replaced, also when it fails (-ENOMEM, -E2BIG): then there is nothing to go back to. */
+/* Keeps all private memory but the arena's, text and what the kernel maps, and what is there of memory that others see. What had been kept is replaced, also when it fails (-ENOMEM, -E2BIG): then there is nothing to go back to. */
 long rs_checkpoint_keep(void) RS_HIDDEN;
 /* Memory, mappings and brk as they were. Other than 0: nothing can be said of the process's memory any more. */
 long rs_checkpoint_back(void) RS_HIDDEN;
+/* Behind it, for a re-execution: what others see is out of its reach, and memory with the content of the checkpoint in its place, until the next rs_checkpoint_back or rs_checkpoint_end_forward. Only where rs_checkpoint_ways says BOTH_WAYS. Other than 0: as of rs_checkpoint_back. */
+long rs_checkpoint_aside(void) RS_HIDDEN;
 /* n bytes from p are left as they are by every rollback to this checkpoint: what the kernel writes by itself. */
 long rs_checkpoint_leave(uintptr_t p, size_t n) RS_HIDDEN;
 const struct rs_checkpoint_stats *rs_checkpoint_stats(void) RS_HIDDEN;
@@ -48,7 +50,7 @@ struct rs_checkpoint_kept { bool (*content)(uint64_t page, const char **p); uint
 /* The map and brk of now are those to go forward to. */
 long rs_checkpoint_mark(void) RS_HIDDEN;
 long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept) RS_HIDDEN;
-/* After it: is there a way from here to the checkpoint, and one back here? SHARED: others would see what a re-execution writes. NO_FILE: it is to be mapped again, and cannot be. */
+/* After it: is there a way from here to the checkpoint, and one back here? SHARED: others would see what a re-execution writes, as what they see too cannot be exchanged for other memory (checkshared.h). NO_FILE: it is to be mapped again, and cannot be. */
 enum rs_checkpoint_way { RS_CHECKPOINT_BOTH_WAYS, RS_CHECKPOINT_SHARED, RS_CHECKPOINT_NO_FILE };
 enum rs_checkpoint_way rs_checkpoint_ways(void) RS_HIDDEN;
 /* Is memory now as it was kept then? skip: n pairs [lo,hi) that do not count. 0: yes. 1: *at is the first address that differs; *was, *is eight bytes there. 2: what is mapped at *at differs. */

@@ -160,6 +160,8 @@ long rs_guard_do_rollback(void)
 	rs_world_end_ordered();
 	rs_guard_kept_back();
 	long r = rs_checkpoint_back();
+	if (r == 0 && rs_guard_on && rs_guard_world()->session)
+		r = rs_checkpoint_aside();
 	if (r == 0)
 		r = rs_guard_files_back(anyone());
 	if (r < 0) {

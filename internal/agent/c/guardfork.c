@@ -5,6 +5,7 @@
  *
  * Ground rules: calls.h's of rs_call_before. The beginning itself runs apart: on a stack of ours, with the program's vector registers kept. */
 #include "guardfork.h"
+#include "checkshared.h"
 #include "core.h"
 #include "dispatch.h"
 #include "guardepoch.h"
@@ -156,29 +157,36 @@ static bool is_too_large(void)
 	return kb > MOST_KB || kb > there_kb / SHARE;
 }
 
-/* Of who can write to memory that others see no epoch is ever executed again (rs_checkpoint_ways): servers with a table of their workers. Or it cannot be told. */
+/* Of who can write to more memory that others see than a checkpoint keeps (checkshared.h) no epoch is ever executed again: servers with large tables. Or it cannot be told. */
 static bool shares(void)
 {
 	enum { MODES = 4, PATH = 5 /* fields behind the addresses, at spaces */ };
 	static const char ours[] = "/memfd:ripstop";
 	char text[1024];
 	long n, fd = rs_guard_open(AT_FDCWD, "/proc/self/maps", O_RDONLY);
+	uint64_t lo = 0, hi = 0, bytes = 0;
 	uint32_t field = 0, at = 0, same = 0;
-	bool writes = false, shared = false;
+	bool writes = false;
 	if (fd < 0)
 		return true;
-	while ((n = RS_SYS3(SYS_read, fd, text, sizeof text)) > 0 && !shared)
-		for (long i = 0; i < n && !shared; i++) {
+	while ((n = RS_SYS3(SYS_read, fd, text, sizeof text)) > 0)
+		for (long i = 0; i < n; i++) {
 			char c = text[i];
 			if (c == '\n') {
-				shared = writes && same + 1 < sizeof ours;
+				bytes += writes && same + 1 < sizeof ours ? hi - lo : 0;
+				lo = hi = 0;
 				field = at = same = 0;
 				writes = false;
 			} else if (c == ' ' && field < PATH) {
 				field++;
 				at = 0;
 			} else {
-				if (field == 1)
+				if (field == 0 && c == '-') {
+					lo = hi;
+					hi = 0;
+				} else if (field == 0)
+					hi = hi << 4 | (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+				else if (field == 1)
 					writes = at == 1 ? c == 'w' : at == MODES - 1 ? writes && c == 's' : writes;
 				else if (field == PATH && c != ' ' && same + 1 < sizeof ours)
 					same = c == ours[same] ? same + 1 : 0;
@@ -186,7 +194,7 @@ static bool shares(void)
 			}
 		}
 	RS_SYS1(SYS_close, fd);
-	return shared || n < 0;
+	return bytes > RS_SHARED_MOST || n < 0;
 }
 
 static void begin(void)

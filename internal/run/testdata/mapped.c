@@ -1,4 +1,4 @@
-// What a rollback cannot put back, in the middle of epochs. "shared": memory that other processes see, which each round counts up. "file": a file that is mapped, unmapped and unlinked in one epoch.
+// What a rollback cannot put back, in the middle of epochs. "file": a file that is mapped, unmapped and unlinked in one epoch.
 // "named": likewise, and another file has its name. "places": threads map and unmap at once, and are given each other's places. "loads": likewise, and another one leaves by pthread_exit meanwhile, for which libc loads a library.
 // "over": a file is mapped where memory was that has content. Prints sums that are the same in each run.
 #include <fcntl.h>
@@ -98,12 +98,12 @@ int main(int argc, char **argv)
 	}
 	snprintf(name, sizeof name, "mapped.%d", (int)getpid());
 	snprintf(other, sizeof other, "mapped.%d.other", (int)getpid());
-	long *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, (strcmp(what, "shared") ? MAP_PRIVATE : MAP_SHARED) | MAP_ANONYMOUS, -1, 0);
+	long *count = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	for (int r = 0; r < ROUNDS; r++) {
 		pthread_mutex_lock(&lock);
-		++*shared;
+		++*count;
 		pthread_mutex_unlock(&lock);
-		if (strcmp(what, "shared") && r % 4 == 0) {
+		if (r % 4 == 0) {
 			make(name, 'a');
 			int fd = open(name, O_RDONLY);
 			char *p = mmap(NULL, PAGE, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -122,6 +122,6 @@ int main(int argc, char **argv)
 		}
 		pause_ms(2);
 	}
-	printf("%ld %ld\n", *shared, sum);
+	printf("%ld %ld\n", *count, sum);
 	return 0;
 }

@@ -1,0 +1,281 @@
+/* checkshared.c: memory that other processes see, while an epoch is executed again. See checkshared.h, and guard.h for the ground rules.
+ *
+ * No rollback may put it back, and no re-execution may write to it. So each such mapping is moved into the arena (mremap: what is mapped, and its pages, stay the same) for as long as an epoch is executed again, and in its place lies
+ * memory that only this process has, with what the checkpoint found there. The re-execution sees what the process itself writes; what others wrote meanwhile it does not, and that is found as any other difference is. Of what
+ * is shared nothing is compared at the end.
+ *
+ * What is kept are the pages that are in memory at the checkpoint (mincore: to look at others would read files, or make pages in what has holes); of one that only came to be there later, what is there when the epoch is executed again.
+ * All is read by /proc/self/mem: a file may be shorter than its mapping. Devices are not memory, and are left alone. */
+#include "checkshared.h"
+#include "checkframe.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+enum { MOST = 64 /* mappings */, CHUNK = 32 /* pages */ };
+#define PAGES (RS_SHARED_MOST / RS_PAGE)
+struct moved { uint64_t lo, hi, aside, inode, offset; uint32_t device; uint8_t prot; bool away; };
+static struct shared {
+	int mem;
+	bool unknown;
+	uint32_t count;
+	uint64_t room; /* in the arena, of RS_SHARED_MOST bytes */
+	struct moved moved[MOST];
+	uint8_t resident[PAGES];
+	char chunk[CHUNK * RS_PAGE] __attribute__((aligned(64)));
+} *shared;
+
+long rs_shared_begin(int mem)
+{
+	shared = rs_guard_map(sizeof *shared);
+	if (!shared)
+		return -ENOMEM;
+	shared->mem = mem;
+	return 0;
+}
+
+bool rs_shared_is(const struct range *r) { return r->shared && !r->special && r->prot & WRITE; }
+
+/* --- what it is ------------------------------------------------------------------------------------------------------------------------- */
+
+static bool begins(const char *s, const char *with)
+{
+	while (*with)
+		if (*s++ != *with++)
+			return false;
+	return true;
+}
+
+/* Is it a file's, or nobody's but those who map it? What the kernel has no name for (of graphics, perf, io_uring) has none with two slashes. */
+static bool is_memory(const struct map *m, const struct range *r)
+{
+	static const char *const always[] = {"/dev/zero (deleted)", "/memfd:", "/SYSV", "/dev/shm/"}, *const never[] = {"/dev/", "/sys/", "/proc/"};
+	const char *path = r->inode ? m->paths + r->path : "/SYSV" /* the first piece of System V's memory has inode 0 */;
+	struct stat st;
+	for (unsigned i = 0; i < sizeof always / sizeof *always; i++)
+		if (begins(path, always[i]))
+			return true;
+	for (unsigned i = 0; i < sizeof never / sizeof *never; i++)
+		if (begins(path, never[i]))
+			return false;
+	if (RS_SYS4(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0 && st.st_ino == r->inode)
+		return S_ISREG(st.st_mode);
+	const char *p = path + (*path == '/');
+	while (*p && *p != '/')
+		p++;
+	return *p == '/'; /* a file that has no name any more */
+}
+
+/* --- keeping ----------------------------------------------------------------------------------------------------------------------------- */
+
+/* n pages from lo. How many were copied. */
+static long keep_run(uint64_t lo, uint64_t n)
+{
+	long copied = 0, got = RS_SYS4(SYS_pread64, shared->mem, shared->chunk, n * RS_PAGE, lo);
+	if (got != (long)(n * RS_PAGE)) {
+		shared->unknown = true;
+		return 0;
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		uint64_t run, page = lo + i * RS_PAGE;
+		uint32_t *f = rs_frames_of(page, &run);
+		if (f && *f && rs_os_equal(rs_frame(*f), shared->chunk + i * RS_PAGE, RS_PAGE))
+			continue;
+		char *to = rs_frame_make(page);
+		if (!to)
+			return -ENOMEM;
+		rs_os_copy(to, shared->chunk + i * RS_PAGE, RS_PAGE);
+		copied++;
+	}
+	return copied;
+}
+
+static long keep_range(const struct range *r)
+{
+	uint64_t pages = (r->hi - r->lo) / RS_PAGE, n;
+	long copied = 0;
+	if (RS_SYS3(SYS_mincore, r->lo, r->hi - r->lo, shared->resident) < 0) {
+		shared->unknown = true;
+		return 0;
+	}
+	for (uint64_t i = 0; i < pages; i += n) {
+		bool there = shared->resident[i] & 1;
+		for (n = 1; i + n < pages && (shared->resident[i + n] & 1) == there && (!there || n < CHUNK); n++)
+			;
+		uint64_t lo = r->lo + i * RS_PAGE;
+		if (!there) {
+			rs_frames_drop(lo, lo + n * RS_PAGE);
+			continue;
+		}
+		long k = keep_run(lo, n);
+		if (k < 0)
+			return k;
+		copied += k;
+	}
+	return copied;
+}
+
+long rs_shared_keep(const struct map *m)
+{
+	uint64_t bytes = 0, count = 0;
+	long copied = 0;
+	shared->unknown = false;
+	for (uint32_t i = 0; i < m->count; i++)
+		if (rs_shared_is(&m->range[i])) {
+			bytes += m->range[i].hi - m->range[i].lo;
+			shared->unknown |= ++count > MOST || bytes > RS_SHARED_MOST || !is_memory(m, &m->range[i]);
+		}
+	for (uint32_t i = 0; i < m->count; i++) {
+		const struct range *r = &m->range[i];
+		if (!rs_shared_is(r))
+			continue;
+		if (shared->unknown) {
+			rs_frames_drop(r->lo, r->hi);
+			continue;
+		}
+		long k = keep_range(r);
+		if (k < 0)
+			return k;
+		copied += k;
+	}
+	return copied;
+}
+
+/* --- away, and home ---------------------------------------------------------------------------------------------------------------------- */
+
+static long mremap_to(uint64_t from, uint64_t bytes, uint64_t to)
+{
+	long p = RS_SYS5(SYS_mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+	return p == (long)to ? 0 : p;
+}
+
+static long map_at(uint64_t lo, uint64_t bytes, int prot, int flags)
+{
+	long p = RS_SYS6(SYS_mmap, lo, bytes, prot, flags | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+	return p == (long)lo ? 0 : p;
+}
+
+/* The arena has no holes. */
+static long close_arena(uint64_t lo, uint64_t bytes)
+{
+	long e = map_at(lo, bytes, PROT_NONE, MAP_PRIVATE);
+	if (e == 0) {
+		RS_SYS3(SYS_madvise, lo, bytes, MADV_DONTDUMP);
+		RS_SYS3(SYS_madvise, lo, bytes, 18 /* MADV_WIPEONFORK */);
+	}
+	return e;
+}
+
+/* As System V's memory is known by its place in the segment, which it keeps, it can be detached afterwards. */
+static long exchange(struct moved *m)
+{
+	uint64_t bytes = m->hi - m->lo;
+	long e = mremap_to(m->lo, bytes, m->aside);
+	if (e < 0)
+		return e;
+	m->away = true;
+	return map_at(m->lo, bytes, PROT_READ | PROT_WRITE, MAP_SHARED /* so that it becomes one with no neighbour */);
+}
+
+long rs_shared_home(void)
+{
+	long e = 0;
+	for (uint32_t i = shared->count; i-- > 0 && e == 0;) {
+		struct moved *m = &shared->moved[i];
+		if (!m->away)
+			continue;
+		if ((e = mremap_to(m->aside, m->hi - m->lo, m->lo)) == 0) {
+			m->away = false;
+			e = close_arena(m->aside, m->hi - m->lo);
+		}
+	}
+	if (e == 0)
+		shared->count = 0;
+	return e;
+}
+
+static long exchange_all(const struct map *m)
+{
+	uint64_t at;
+	long e = 0;
+	shared->count = 0;
+	for (uint32_t i = 0; i < m->count && e == 0; i++) {
+		const struct range *r = &m->range[i];
+		if (!rs_shared_is(r))
+			continue;
+		if (!shared->room && !(shared->room = (uint64_t)rs_guard_map(RS_SHARED_MOST)))
+			return -ENOMEM;
+		at = shared->count ? shared->moved[shared->count - 1].aside + (shared->moved[shared->count - 1].hi - shared->moved[shared->count - 1].lo) : shared->room;
+		if (shared->count == MOST || r->hi - r->lo > shared->room + RS_SHARED_MOST - at)
+			return -E2BIG;
+		shared->moved[shared->count] = (struct moved){r->lo, r->hi, at, r->inode, r->offset, r->device, r->prot, false};
+		e = exchange(&shared->moved[shared->count++]);
+	}
+	return e;
+}
+
+static bool same(const struct map *a, const struct map *b)
+{
+	uint32_t i = 0, j = 0;
+	for (;; i++, j++) {
+		while (i < a->count && !rs_shared_is(&a->range[i]))
+			i++;
+		while (j < b->count && !rs_shared_is(&b->range[j]))
+			j++;
+		if (i == a->count || j == b->count)
+			return i == a->count && j == b->count;
+		const struct range *x = &a->range[i], *y = &b->range[j];
+		if (x->lo != y->lo || x->hi != y->hi || x->prot != y->prot || x->device != y->device || x->inode != y->inode || x->offset != y->offset)
+			return false;
+	}
+}
+
+bool rs_shared_may(const struct map *kept, const struct map *end)
+{
+	if (shared->unknown || !same(kept, end))
+		return false;
+	/* What the kernel refuses to move (memory of large pages, limits) it refuses here, where nothing has been written yet. */
+	long e = exchange_all(kept), home = rs_shared_home();
+	if (home < 0) {
+		rs_guard_say(rs_os_pid(), "cannot put back memory that is shared; it ends here", home);
+		RS_SYS2(SYS_kill, rs_os_pid(), SIGKILL);
+	}
+	return e == 0;
+}
+
+/* In place of a page that has no frame what is there now, if it is in memory. */
+static long fill(const struct moved *m)
+{
+	uint64_t pages = (m->hi - m->lo) / RS_PAGE;
+	bool known = RS_SYS3(SYS_mincore, m->aside, m->hi - m->lo, shared->resident) == 0;
+	for (uint64_t i = 0; i < pages; i++) {
+		uint64_t run, page = m->lo + i * RS_PAGE;
+		uint32_t *f = rs_frames_of(page, &run);
+		if (f && *f)
+			rs_os_copy((void *)page, rs_frame(*f), RS_PAGE);
+		else if (known && shared->resident[i] & 1 && RS_SYS4(SYS_pread64, shared->mem, shared->chunk, RS_PAGE, m->aside + i * RS_PAGE) == RS_PAGE)
+			rs_os_copy((void *)page, shared->chunk, RS_PAGE);
+	}
+	return m->prot == (READ | WRITE) ? 0 : RS_SYS3(SYS_mprotect, m->lo, m->hi - m->lo, (m->prot & READ ? PROT_READ : 0) | PROT_WRITE | (m->prot & EXEC ? PROT_EXEC : 0));
+}
+
+long rs_shared_away(const struct map *kept)
+{
+	long e = exchange_all(kept);
+	for (uint32_t i = 0; i < shared->count && e == 0; i++)
+		e = fill(&shared->moved[i]);
+	return e;
+}
+
+void rs_shared_name(struct range *r)
+{
+	for (uint32_t i = 0; r->shared && i < shared->count; i++) {
+		const struct moved *m = &shared->moved[i];
+		if (!m->away || r->lo < m->lo || r->lo >= m->hi)
+			continue;
+		r->inode = m->inode;
+		r->device = m->device;
+		r->offset = m->inode ? m->offset + (r->lo - m->lo) : 0;
+	}
+}
