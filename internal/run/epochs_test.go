@@ -349,7 +349,7 @@ func TestEpochsOfMappings(t *testing.T) {
 // program that has a database with a write-ahead log. It is exchanged for the process's own meanwhile, but for devices' and what is large.
 func TestEpochsOfSharedMemory(t *testing.T) {
 	ofAgent(t)
-	for _, what := range []string{"nobody", "memfd", "file", "unlinked", "posix", "sysv", "children", "other", "protected", "shorter", "parts", "large", "device"} {
+	for _, what := range []string{"nobody", "memfd", "file", "unlinked", "posix", "sysv", "children", "other", "protected", "shorter", "parts", "gone", "large", "device"} {
 		t.Run(what, func(t *testing.T) {
 			counts := asNatively(t, path("sharing"), what, t.TempDir())
 			switch what {

@@ -33,6 +33,7 @@ static struct {
 	const struct rs_checkpoint_kept *source;
 	int proc, pagemap, mem, uffd;
 	bool valid;
+	bool session;              /* rollbacks are those of re-executions: rs_checkpoint_ways was asked */
 	bool watched;              /* something has been registered */
 	uint64_t span;             /* that is walked; UINT64_MAX: none */
 	uint32_t dirty;            /* pages of it that were written */
@@ -514,7 +515,7 @@ static bool same_memory(const struct range *a, const struct range *b)
 static long undo(const struct map *to, const struct range *kept, const struct range *now, uint64_t lo, uint64_t hi)
 {
 	if (kept && (!now || !same_memory(kept, now)))
-		return map(to, kept, lo, hi);
+		return state->session && rs_shared_is(kept) ? 0 /* rs_checkpoint_aside does */ : map(to, kept, lo, hi);
 	if (!kept)
 		return now ? unmap(now, lo, hi) : 0;
 	if (kept->prot == now->prot || kept->special)
@@ -527,7 +528,7 @@ static long undo(const struct map *to, const struct range *kept, const struct ra
 static long could(const struct map *to, const struct range *kept, const struct range *now, uint64_t lo, uint64_t hi)
 {
 	(void)lo, (void)hi;
-	if (!kept || kept->special || !kept->inode || (now && same_memory(kept, now)))
+	if (!kept || kept->special || !kept->inode || rs_shared_is(kept) || (now && same_memory(kept, now)))
 		return 0;
 	long fd = open_mapped(to, kept);
 	if (fd >= 0)
@@ -621,7 +622,7 @@ long rs_checkpoint_back(void)
 	return 0;
 }
 
-long rs_checkpoint_aside(void) { return rs_shared_away(&state->kept); }
+long rs_checkpoint_aside(void) { return rs_shared_away(&state->kept, &state->end); }
 
 /* --- forward: to where the recording ended ------------------------------------------------------------------------------------------------- */
 
@@ -633,6 +634,7 @@ long rs_checkpoint_mark(void)
 
 enum rs_checkpoint_way rs_checkpoint_ways(void)
 {
+	state->session = true;
 	if (!rs_shared_may(&state->kept, &state->end))
 		return RS_CHECKPOINT_SHARED;
 	return undo_all(&state->kept, &state->end, could) < 0 || undo_all(&state->end, &state->kept, could) < 0 ? RS_CHECKPOINT_NO_FILE : RS_CHECKPOINT_BOTH_WAYS;

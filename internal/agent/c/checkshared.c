@@ -4,18 +4,21 @@
  * memory that only this process has, with what the checkpoint found there. The re-execution sees what the process itself writes; what others wrote meanwhile it does not, and that is found as any other difference is. Of what
  * is shared nothing is compared at the end.
  *
+ * What the epoch unmapped is gone, and is not mapped again: what lies in its place the re-execution unmaps. What it mapped there is none of, as such calls end an epoch.
+ *
  * What is kept are the pages that are in memory at the checkpoint (mincore: to look at others would read files, or make pages in what has holes); of one that only came to be there later, what is there when the epoch is executed again.
  * All is read by /proc/self/mem: a file may be shorter than its mapping. Devices are not memory, and are left alone. */
 #include "checkshared.h"
 #include "checkframe.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 enum { MOST = 64 /* mappings */, CHUNK = 32 /* pages */ };
 #define PAGES (RS_SHARED_MOST / RS_PAGE)
-struct moved { uint64_t lo, hi, aside, inode, offset; uint32_t device; uint8_t prot; bool away; };
+struct moved { uint64_t lo, hi, aside, inode, offset; uint32_t device; uint8_t prot; bool away, gone; };
 static struct shared {
 	int mem;
 	bool unknown;
@@ -167,6 +170,8 @@ static long close_arena(uint64_t lo, uint64_t bytes)
 	return e;
 }
 
+static long stand_in(const struct moved *m) { return map_at(m->lo, m->hi - m->lo, PROT_READ | PROT_WRITE, MAP_SHARED /* so that it becomes one with no neighbour */); }
+
 /* As System V's memory is known by its place in the segment, which it keeps, it can be detached afterwards. */
 static long exchange(struct moved *m)
 {
@@ -175,7 +180,7 @@ static long exchange(struct moved *m)
 	if (e < 0)
 		return e;
 	m->away = true;
-	return map_at(m->lo, bytes, PROT_READ | PROT_WRITE, MAP_SHARED /* so that it becomes one with no neighbour */);
+	return stand_in(m);
 }
 
 long rs_shared_home(void)
@@ -195,48 +200,79 @@ long rs_shared_home(void)
 	return e;
 }
 
-static long exchange_all(const struct map *m)
+static bool alike(const struct range *a, const struct range *b)
 {
-	uint64_t at;
-	long e = 0;
-	shared->count = 0;
-	for (uint32_t i = 0; i < m->count && e == 0; i++) {
-		const struct range *r = &m->range[i];
-		if (!rs_shared_is(r))
-			continue;
-		if (!shared->room && !(shared->room = (uint64_t)rs_guard_map(RS_SHARED_MOST)))
-			return -ENOMEM;
-		at = shared->count ? shared->moved[shared->count - 1].aside + (shared->moved[shared->count - 1].hi - shared->moved[shared->count - 1].lo) : shared->room;
-		if (shared->count == MOST || r->hi - r->lo > shared->room + RS_SHARED_MOST - at)
-			return -E2BIG;
-		shared->moved[shared->count] = (struct moved){r->lo, r->hi, at, r->inode, r->offset, r->device, r->prot, false};
-		e = exchange(&shared->moved[shared->count++]);
-	}
-	return e;
+	return a->prot == b->prot && a->device == b->device && a->inode == b->inode && (!a->inode || a->offset - a->lo == b->offset - b->lo);
 }
 
-static bool same(const struct map *a, const struct map *b)
+/* The first shared one of m in [lo,hi), or NULL. */
+static const struct range *shared_in(const struct map *m, uint64_t lo, uint64_t hi)
 {
-	uint32_t i = 0, j = 0;
-	for (;; i++, j++) {
-		while (i < a->count && !rs_shared_is(&a->range[i]))
-			i++;
-		while (j < b->count && !rs_shared_is(&b->range[j]))
-			j++;
-		if (i == a->count || j == b->count)
-			return i == a->count && j == b->count;
-		const struct range *x = &a->range[i], *y = &b->range[j];
-		if (x->lo != y->lo || x->hi != y->hi || x->prot != y->prot || x->device != y->device || x->inode != y->inode || x->offset != y->offset)
-			return false;
+	uint32_t from = 0, to = m->count;
+	while (from < to) {
+		uint32_t middle = (from + to) / 2;
+		if (m->range[middle].hi <= lo)
+			from = middle + 1;
+		else
+			to = middle;
 	}
+	for (; from < m->count && m->range[from].lo < hi; from++)
+		if (rs_shared_is(&m->range[from]))
+			return &m->range[from];
+	return NULL;
+}
+
+/* f for each piece of what is shared in a: it is in b, too, or nothing that is shared. false: b has something else there, or f says so. */
+static bool each_piece(const struct map *a, const struct map *b, bool (*f)(const struct range *, uint64_t lo, uint64_t hi, bool there))
+{
+	for (uint32_t i = 0; i < a->count; i++) {
+		const struct range *r = &a->range[i];
+		for (uint64_t at = r->lo, to; rs_shared_is(r) && at < r->hi; at = to) {
+			const struct range *other = shared_in(b, at, r->hi);
+			bool there = other && other->lo <= at;
+			to = !other ? r->hi : !there ? other->lo : other->hi < r->hi ? other->hi : r->hi;
+			if ((there && !alike(r, other)) || !f(r, at, to, there))
+				return false;
+		}
+	}
+	return true;
+}
+
+static bool is_there(const struct range *r, uint64_t lo, uint64_t hi, bool there)
+{
+	(void)r, (void)lo, (void)hi;
+	return there;
+}
+
+static bool add(const struct range *r, uint64_t lo, uint64_t hi, bool there)
+{
+	struct moved *m = &shared->moved[shared->count];
+	uint64_t at = shared->count ? m[-1].aside + (m[-1].hi - m[-1].lo) : shared->room;
+	if (shared->count == MOST || hi - lo > shared->room + RS_SHARED_MOST - at)
+		return false;
+	*m = (struct moved){lo, hi, at, r->inode, r->offset + (r->inode ? lo - r->lo : 0), r->device, r->prot, false, !there};
+	shared->count++;
+	return true;
+}
+
+/* What is to be moved, of which nothing is yet. */
+static bool plan(const struct map *kept, const struct map *end)
+{
+	shared->count = 0;
+	if (!shared->room && shared_in(kept, 0, UINT64_MAX) && !(shared->room = (uint64_t)rs_guard_map(RS_SHARED_MOST)))
+		return false;
+	return each_piece(end, kept, is_there) && each_piece(kept, end, add);
 }
 
 bool rs_shared_may(const struct map *kept, const struct map *end)
 {
-	if (shared->unknown || !same(kept, end))
-		return false;
+	if (shared->unknown || !plan(kept, end))
+		return shared->count = 0, false;
 	/* What the kernel refuses to move (memory of large pages, limits) it refuses here, where nothing has been written yet. */
-	long e = exchange_all(kept), home = rs_shared_home();
+	long e = 0;
+	for (uint32_t i = 0; i < shared->count && e == 0; i++)
+		e = shared->moved[i].gone ? 0 : exchange(&shared->moved[i]);
+	long home = rs_shared_home();
 	if (home < 0) {
 		rs_guard_say(rs_os_pid(), "cannot put back memory that is shared; it ends here", home);
 		RS_SYS2(SYS_kill, rs_os_pid(), SIGKILL);
@@ -248,7 +284,7 @@ bool rs_shared_may(const struct map *kept, const struct map *end)
 static long fill(const struct moved *m)
 {
 	uint64_t pages = (m->hi - m->lo) / RS_PAGE;
-	bool known = RS_SYS3(SYS_mincore, m->aside, m->hi - m->lo, shared->resident) == 0;
+	bool known = !m->gone && RS_SYS3(SYS_mincore, m->aside, m->hi - m->lo, shared->resident) == 0;
 	for (uint64_t i = 0; i < pages; i++) {
 		uint64_t run, page = m->lo + i * RS_PAGE;
 		uint32_t *f = rs_frames_of(page, &run);
@@ -260,11 +296,15 @@ static long fill(const struct moved *m)
 	return m->prot == (READ | WRITE) ? 0 : RS_SYS3(SYS_mprotect, m->lo, m->hi - m->lo, (m->prot & READ ? PROT_READ : 0) | PROT_WRITE | (m->prot & EXEC ? PROT_EXEC : 0));
 }
 
-long rs_shared_away(const struct map *kept)
+long rs_shared_away(const struct map *kept, const struct map *end)
 {
-	long e = exchange_all(kept);
-	for (uint32_t i = 0; i < shared->count && e == 0; i++)
-		e = fill(&shared->moved[i]);
+	long e = plan(kept, end) ? 0 : -ENOMEM; /* never: rs_shared_may found one */
+	for (uint32_t i = 0; i < shared->count && e == 0; i++) {
+		struct moved *m = &shared->moved[i];
+		e = m->gone ? stand_in(m) : exchange(m);
+		if (e == 0)
+			e = fill(m);
+	}
 	return e;
 }
 
@@ -272,7 +312,7 @@ void rs_shared_name(struct range *r)
 {
 	for (uint32_t i = 0; r->shared && i < shared->count; i++) {
 		const struct moved *m = &shared->moved[i];
-		if (!m->away || r->lo < m->lo || r->lo >= m->hi)
+		if (!(m->away || m->gone) || r->lo < m->lo || r->lo >= m->hi)
 			continue;
 		r->inode = m->inode;
 		r->device = m->device;

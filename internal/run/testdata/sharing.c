@@ -1,6 +1,6 @@
 // Memory that other processes see, written by two threads, with a lock, while epochs are executed again. Verdict: clean.
 // Where it is from: "nobody" (MAP_ANONYMOUS), "memfd", "file", "unlinked", "posix", "sysv". Who else writes there: "children", each of which has a part of its own and works a while; "other", a child that answers what it is asked there, by
-// looking, so a re-execution may come out otherwise. What happens to it: "protected", "shorter" (the file ends before the mapping does), "parts" (a part is mapped elsewhere), "large" (more than is followed), "device" (what looks like memory and is
+// looking, so a re-execution may come out otherwise. What happens to it: "protected", "shorter" (the file ends before the mapping does), "parts" (a part is mapped elsewhere), "gone" (a part is unmapped, and something private may be mapped in its place), "large" (more than is followed), "device" (what looks like memory and is
 // a device's: a perf event's page; without perf nothing is printed).
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -95,6 +95,13 @@ static void *work(void *arg)
 		if (!strcmp(what, "protected") && r % 16 == 0) {
 			mprotect((char *)table + 2 * PAGE, PAGE, PROT_READ);
 			mprotect((char *)table + 2 * PAGE, PAGE, PROT_READ | PROT_WRITE);
+		}
+		if (!strcmp(what, "gone") && arg && r % 40 == 39) {
+			char *part = (char *)table + (3 + r / 40) * PAGE;
+			seen += part[5]++;
+			munmap(part, PAGE);
+			if (r / 40 % 2)
+				MUST(mmap(part, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == part && !part[5]);
 		}
 		if (!strcmp(what, "other") && arg) {
 			long n = atomic_fetch_add(&table->asked, 1) + 1;
