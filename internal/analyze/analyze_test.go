@@ -376,6 +376,9 @@ func TestLives(t *testing.T) {
 // Memory that the replay wrote is believed, as ProRace does it, and so it goes on with a pointer that another thread has changed: an access to an object that the
 // thread never touched, and a race that is none. The pointer itself is raced on, is dropped for that, and the accesses are recovered again.
 func TestEmulatedRace(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestJobs runs the same code, with several workers")
+	}
 	sources := []string{"testdata/swapped.c"}
 	r := open(t, stepped(t, build(t, "swapped", sources)))
 	lines := stated(t, sources)

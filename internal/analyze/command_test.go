@@ -92,6 +92,9 @@ func TestAnalyze(t *testing.T) {
 
 // A directory that is no sampled recording, and one that is cut off or damaged anywhere, gives an error or a result that says so; never a panic.
 func TestDamaged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestJobs runs the same code, with several workers")
+	}
 	quiet := report.Options{Formats: []string{"json=/dev/null"}}
 	if exit, err := Analyze(Options{Dir: t.TempDir(), Report: quiet}); exit != 125 || err == nil {
 		t.Errorf("nothing there: exit %d, %v", exit, err)

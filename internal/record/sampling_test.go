@@ -69,6 +69,9 @@ func sections(t *testing.T, dir string) map[int32][]section {
 
 // What a stepped program accesses lies in time between the events of its locks as in its code: samples and the spine's trace have one clock.
 func TestSampledStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: what records is another process, built without the race detector")
+	}
 	exe, counter := locked(t)
 	dir := filepath.Join(t.TempDir(), "trace")
 	o := Options{Dir: dir, Follow: true, StackDepth: 4, Sampling: Sampling{Mode: sample.Step, Period: 1, Seed: 5}}

@@ -271,7 +271,7 @@ var lostBy = map[wire.GuardLost]string{
 	wire.GuardLostOnce:    "an initialiser ran (once, a static variable)",
 	wire.GuardLostSignal:  "a signal's handler ran",
 	wire.GuardLostMemory:  "memory could not be kept",
-	wire.GuardLostShared:  "memory is shared with other processes, or a file's, and can be written",
+	wire.GuardLostShared:  "more memory is shared with other processes than is followed (64 MiB), or it is a device's",
 	wire.GuardLostFile:    "a file that was mapped in it has lost its name, or its place",
 }
 

@@ -54,6 +54,15 @@ func TestPointerWithoutPerf(t *testing.T) {
 	}
 }
 
+// A pointer in memory that is shared with other processes: who wrote it is found where it stands in for that.
+func TestPointerInSharedMemory(t *testing.T) {
+	ofAgent(t)
+	r := finish(t, command(t, pointerOptions, path("sharing"), "spoiled"))
+	if want := regexp.MustCompile(`The pointer 0x1230 that it used, read from 0x[0-9a-f]+, was written here in thread T2 .*\n +#0 spoil_board `); r.code != 66 || !want.MatchString(r.stderr) {
+		t.Errorf("%+v", r)
+	}
+}
+
 // With `--guard-bytes 0 --quarantine 0` blocks have no guard bytes and their stacks are those of their call sites; crashes are reported, and followed, all the same. Blocks are not looked at: what `written` writes behind one is not told, and it ends natively.
 func TestRecordedAlone(t *testing.T) {
 	if testing.Short() {

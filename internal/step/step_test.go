@@ -225,6 +225,9 @@ func place(sym map[string]uint64, top, addr uint64) string {
 
 // Samples come at their period, from a first one within it, each with an access of the truth; at period 1 they are all loads and all stores.
 func TestSamplesAgainstTruth(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestControlFlowAgainstPerf runs the same code, with threads")
+	}
 	for period, exe := range map[uint64]string{1: build(t, "accesses"), 97: build(t, "manners")} {
 		r := record(t, Options{Period: period, Seed: 11}, exe)
 		s, err := sample.Open(r.dir)

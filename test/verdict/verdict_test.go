@@ -22,13 +22,10 @@ const (
 
 // usualRuns is how often a program is run in each variant, if it does not ask for more itself.
 func usualRuns() int {
-	switch {
-	case os.Getenv("RIPSTOP_SOAK") != "":
+	if os.Getenv("RIPSTOP_SOAK") != "" {
 		return 24
-	case testing.Short():
-		return 1
 	}
-	return 2
+	return 1
 }
 
 // ripstop copies bin/ripstop, so that a build beside the test changes nothing.
@@ -175,7 +172,7 @@ func (b *bench) variant(t *testing.T, p *Program, v Variant, number int) {
 	}
 	for i := range runs {
 		s := b.schedules[(i+2*number)%len(b.schedules)]
-		if err := tr.with(s, func() error { return tr.watched(s, i%2 == 1) }); err != nil {
+		if err := tr.with(s, func() error { return tr.watched(s, (i+number)%2 == 1) }); err != nil {
 			t.Errorf("run %d (%s): %v", i+1, s.Name, err)
 		}
 	}

@@ -1,7 +1,7 @@
 // Memory that other processes see, written by two threads, with a lock, while epochs are executed again. Verdict: clean.
 // Where it is from: "nobody" (MAP_ANONYMOUS), "memfd", "file", "unlinked", "posix", "sysv". Who else writes there: "children", each of which has a part of its own and works a while; "other", a child that answers what it is asked there, by
 // looking, so a re-execution may come out otherwise. What happens to it: "protected", "shorter" (the file ends before the mapping does), "parts" (a part is mapped elsewhere), "gone" (a part is unmapped, and something private may be mapped in its place), "large" (more than is followed), "device" (what looks like memory and is
-// a device's: a perf event's page; without perf nothing is printed).
+// a device's: a perf event's page; without perf nothing is printed). "spoiled": crashes, of a pointer there that spoil_board has written. Verdict: crash.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/perf_event.h>
@@ -20,14 +20,16 @@
 enum { PAGE = 4096, PAGES = 8, ROUNDS = 150, CHILDREN = 3 };
 #define MUST(x) do { if (!(x)) { perror(#x); exit(1); } } while (0)
 
-struct table { long count, each[CHILDREN]; _Atomic long asked, answered; };
+struct table { long count, each[CHILDREN], *at; _Atomic long asked, answered; };
 static struct table *table;
 static size_t bytes = PAGES * PAGE;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const char *what;
 static int rounds = ROUNDS;
-static long seen, *elsewhere;
+static long seen, *elsewhere, one = 1, uses;
 static pthread_t other;
+
+__attribute__((noinline)) static void spoil_board(void) { table->at = (long *)0x1230; }
 
 static void pause_ms(long ms) { nanosleep(&(struct timespec){0, ms * 1000000}, NULL); }
 
@@ -110,6 +112,10 @@ static void *work(void *arg)
 			seen += n;
 		}
 		pthread_mutex_unlock(&lock);
+		if (!strcmp(what, "spoiled") && arg && r == ROUNDS / 2)
+			spoil_board();
+		if (!arg)
+			uses += *table->at;
 		free(malloc((size_t)r));
 		pause_ms(2);
 	}
@@ -142,6 +148,7 @@ int main(int argc, char **argv)
 			}
 			exit(*what == 'c' ? table->each[children] != ROUNDS * (ROUNDS - 1) / 2 : 0);
 		}
+	table->at = &one;
 	MUST(pthread_create(&other, NULL, work, table) == 0);
 	work(NULL);
 	pthread_join(other, NULL);
@@ -149,6 +156,6 @@ int main(int argc, char **argv)
 		waitpid(child[i], &status, 0);
 		printf("%d: %ld\n", status, table->each[i]);
 	}
-	printf("%ld %ld\n", table->count, seen);
+	printf("%ld %ld %ld\n", table->count, seen, uses);
 	return 0;
 }
