@@ -25,6 +25,8 @@ static struct shared {
 	uint32_t count;
 	uint64_t room; /* in the arena, of RS_SHARED_MOST bytes */
 	struct moved moved[MOST];
+	struct file { uint64_t inode; uint32_t device; } file[MOST]; /* that are memory: they were asked for when they were first met */
+	uint32_t files;
 	uint8_t resident[PAGES];
 	char chunk[CHUNK * RS_PAGE] __attribute__((aligned(64)));
 } *shared;
@@ -62,12 +64,18 @@ static bool is_memory(const struct map *m, const struct range *r)
 	for (unsigned i = 0; i < sizeof never / sizeof *never; i++)
 		if (begins(path, never[i]))
 			return false;
-	if (RS_SYS4(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0 && st.st_ino == r->inode)
-		return S_ISREG(st.st_mode);
+	for (uint32_t i = 0; i < shared->files; i++)
+		if (shared->file[i].device == r->device && shared->file[i].inode == r->inode)
+			return true;
 	const char *p = path + (*path == '/');
 	while (*p && *p != '/')
 		p++;
-	return *p == '/'; /* a file that has no name any more */
+	bool is = *p == '/'; /* a file that has no name any more; or it has */
+	if (RS_SYS4(SYS_newfstatat, AT_FDCWD, path, &st, 0) == 0 && st.st_ino == r->inode)
+		is = S_ISREG(st.st_mode);
+	if (is && shared->files < MOST)
+		shared->file[shared->files++] = (struct file){r->inode, r->device};
+	return is;
 }
 
 /* --- keeping ----------------------------------------------------------------------------------------------------------------------------- */
