@@ -8,7 +8,7 @@
 #include <linux/futex.h>
 
 enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 16, MARKS = 1 << 22, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
-enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, ACT_MS = 20 /* what it is somebody's turn to do takes less, but if it is a lock that another has */, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
+enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 20 /* nobody runs, and nobody has moved; in the middle of it all who wait are made to look again, so that who is not let run counts as running */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, ACT_MS = 20 /* what it is somebody's turn to do takes less, but if it is a lock that another has */, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
 enum { OTHERWISE = 3 /* re-executions, where events differ and nothing crashed: more have not helped */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
 enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000 };
 
@@ -648,6 +648,13 @@ static void by_chance(struct rs_guard_log *t)
 		wait_for(t, never, 0, l->chance / 4 % 3);
 }
 
+/* Is what it does next what it waited for? */
+static bool ends_wait(const struct rs_guard_log *t)
+{
+	const struct line *l = &tries->line[t->index];
+	return t->at < t->end && l->at < l->stamps && l->stamp[l->at].event == t->at && t->event[t->at].what >> 56 != RS_GUARD_HEAP;
+}
+
 void rs_guard_try_before(struct rs_guard_log *t)
 {
 	struct tries *s = tries;
@@ -657,8 +664,14 @@ void rs_guard_try_before(struct rs_guard_log *t)
 	const struct way *w = &ways[s->way];
 	bool other = s->crasher != NOBODY && t->index != s->crasher;
 	arrive(t);
+	/* Its own wait is over before what it does next: others may have done something between the two that needs the one, and that the other comes behind. */
+	bool waited = ends_wait(t) && (rs_guard_try_waited(t), LOAD(l->fresh));
 	if (!may_go_on(t, 0))
 		wait_for(t, may_go_on, 0, MOST_MS);
+	if (waited) {
+		l->cpu = rs_os_cpu_ns(t->tid);
+		STORE(l->fresh, 1);
+	}
 	if (other && w->meet && t->at + w->back == s->crash.other[t->index])
 		wait_for(t, is_in_its_last, 0, UINT64_MAX);
 	if (other && (t->at == s->crash.other[t->index] || at_run(t, &s->crash))) {
