@@ -16,14 +16,6 @@ static const char *hex(const char *p, uint64_t *v)
 	}
 }
 
-static bool begins(const char *s, const char *with)
-{
-	while (*with)
-		if (*s++ != *with++)
-			return false;
-	return true;
-}
-
 static void add(struct map *m, const struct range *r, uint64_t lo, uint64_t hi)
 {
 	if (lo >= hi || m->count == MAX_RANGES)
@@ -55,9 +47,9 @@ static const char *parse(struct map *m, const char *p)
 	const char *path = p;
 	while (*p && *p != '\n')
 		p++;
-	r.stack = begins(path, "[stack]");
-	r.heap = begins(path, "[heap]");
-	r.special = (*path == '[' && !r.stack && !r.heap && !begins(path, "[anon")) || begins(path, "/memfd:ripstop");
+	r.stack = rs_map_begins(path, "[stack]");
+	r.heap = rs_map_begins(path, "[heap]");
+	r.special = (*path == '[' && !r.stack && !r.heap && !rs_map_begins(path, "[anon")) || rs_map_begins(path, "/memfd:ripstop");
 	if (r.inode) {
 		size_t n = (size_t)(p - path);
 		if (m->path_bytes + n + 1 < PATHS) {

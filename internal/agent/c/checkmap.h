@@ -18,6 +18,14 @@ struct range {
 /* Ascending. */
 struct map { struct range *range; uint32_t count; uint32_t path_bytes; char *paths; };
 
+static inline bool rs_map_begins(const char *s, const char *with)
+{
+	while (*with)
+		if (*s++ != *with++)
+			return false;
+	return true;
+}
+
 /* Reads /proc/self/maps by a descriptor of /proc/self; text: room for all of it. Without what is the agent's own and stays. 0, or a negative errno: -E2BIG where there are more ranges, or more text, than there is room. */
 long rs_map_read(struct map *m, int proc, char *text, size_t bytes) RS_HIDDEN;
 #endif

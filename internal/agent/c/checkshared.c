@@ -44,14 +44,6 @@ bool rs_shared_is(const struct range *r) { return r->shared && !r->special && r-
 
 /* --- what it is ------------------------------------------------------------------------------------------------------------------------- */
 
-static bool begins(const char *s, const char *with)
-{
-	while (*with)
-		if (*s++ != *with++)
-			return false;
-	return true;
-}
-
 /* Is it a file's, or nobody's but those who map it? What the kernel has no name for (of graphics, perf, io_uring) has none with two slashes. */
 static bool is_memory(const struct map *m, const struct range *r)
 {
@@ -59,10 +51,10 @@ static bool is_memory(const struct map *m, const struct range *r)
 	const char *path = r->inode ? m->paths + r->path : "/SYSV" /* the first piece of System V's memory has inode 0 */;
 	struct stat st;
 	for (unsigned i = 0; i < sizeof always / sizeof *always; i++)
-		if (begins(path, always[i]))
+		if (rs_map_begins(path, always[i]))
 			return true;
 	for (unsigned i = 0; i < sizeof never / sizeof *never; i++)
-		if (begins(path, never[i]))
+		if (rs_map_begins(path, never[i]))
 			return false;
 	for (uint32_t i = 0; i < shared->files; i++)
 		if (shared->file[i].device == r->device && shared->file[i].inode == r->inode)
@@ -161,32 +153,22 @@ static long mremap_to(uint64_t from, uint64_t bytes, uint64_t to)
 	return p == (long)to ? 0 : p;
 }
 
-static long map_at(uint64_t lo, uint64_t bytes, int prot, int flags)
+static long stand_in(const struct moved *m)
 {
-	long p = RS_SYS6(SYS_mmap, lo, bytes, prot, flags | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-	return p == (long)lo ? 0 : p;
+	/* Shared, so that it becomes one with no neighbour. */
+	long p = RS_SYS6(SYS_mmap, m->lo, m->hi - m->lo, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+	return p == (long)m->lo ? 0 : p;
 }
-
-/* The arena has no holes. */
-static long close_arena(uint64_t lo, uint64_t bytes)
-{
-	long e = map_at(lo, bytes, PROT_NONE, MAP_PRIVATE);
-	if (e == 0) {
-		RS_SYS3(SYS_madvise, lo, bytes, MADV_DONTDUMP);
-		RS_SYS3(SYS_madvise, lo, bytes, 18 /* MADV_WIPEONFORK */);
-	}
-	return e;
-}
-
-static long stand_in(const struct moved *m) { return map_at(m->lo, m->hi - m->lo, PROT_READ | PROT_WRITE, MAP_SHARED /* so that it becomes one with no neighbour */); }
 
 /* As System V's memory is known by its place in the segment, which it keeps, it can be detached afterwards. */
 static long exchange(struct moved *m)
 {
 	uint64_t bytes = m->hi - m->lo;
 	long e = mremap_to(m->lo, bytes, m->aside);
-	if (e < 0)
+	if (e < 0) {
+		rs_guard_reserve_again(m->aside, bytes); /* what lay there may have been unmapped for it */
 		return e;
+	}
 	m->away = true;
 	return stand_in(m);
 }
@@ -200,7 +182,7 @@ long rs_shared_home(void)
 			continue;
 		if ((e = mremap_to(m->aside, m->hi - m->lo, m->lo)) == 0) {
 			m->away = false;
-			e = close_arena(m->aside, m->hi - m->lo);
+			e = rs_guard_reserve_again(m->aside, m->hi - m->lo);
 		}
 	}
 	if (e == 0)

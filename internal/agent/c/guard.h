@@ -26,6 +26,8 @@
 long rs_guard_reserve(void) RS_HIDDEN;
 /* Zeroed memory that survives rollbacks and is never given back; NULL: the reserve is used up, or there is no memory. Page-aligned. Coordinator, or before it runs. */
 void *rs_guard_map(size_t bytes) RS_HIDDEN;
+/* A piece of the arena in which something else was mapped, or nothing is: reserved again. Negative errno. */
+long rs_guard_reserve_again(uintptr_t lo, size_t bytes) RS_HIDDEN;
 /* The process has a limit on its memory (ulimit -v, -d): what we take is not the program's any more, whose own memory may be all that the limit is made for. So a session's arena does not grow then. */
 bool rs_guard_limited(void) RS_HIDDEN;
 /* The arena: nothing in it belongs to the program. */

@@ -37,6 +37,12 @@ static void begin_at(uintptr_t lo)
 	used->open = lo + STEP;
 }
 
+static void mark(uintptr_t lo, size_t size)
+{
+	RS_SYS3(SYS_madvise, lo, size, MADV_DONTDUMP);
+	RS_SYS3(SYS_madvise, lo, size, MADV_WIPEONFORK);
+}
+
 /* As much as we get: `ulimit -v` and cgroups differ. A forked child finds zeros, and has that for its own: pointers that it has from its parent lead to zeros still, as what was opened stays so. */
 long rs_guard_reserve(void)
 {
@@ -50,8 +56,7 @@ long rs_guard_reserve(void)
 		long p = RS_SYS6(SYS_mmap, 0x200000000000, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (p < 0 && p > -4096)
 			continue;
-		RS_SYS3(SYS_madvise, p, size, MADV_DONTDUMP);
-		RS_SYS3(SYS_madvise, p, size, MADV_WIPEONFORK);
+		mark((uintptr_t)p, size);
 		long r = RS_SYS3(SYS_mprotect, p, STEP, PROT_READ | PROT_WRITE);
 		if (r < 0) {
 			RS_SYS2(SYS_munmap, p, size);
@@ -83,6 +88,15 @@ void *rs_guard_map(size_t bytes)
 	void *p = (void *)used->at;
 	used->at += bytes;
 	return p;
+}
+
+long rs_guard_reserve_again(uintptr_t lo, size_t bytes)
+{
+	long p = RS_SYS6(SYS_mmap, lo, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	if (p != (long)lo)
+		return p;
+	mark(lo, bytes);
+	return 0;
 }
 
 /* --- /proc ------------------------------------------------------------------------------------------------------------------------------ */

@@ -154,7 +154,7 @@ int main(int argc, char **argv)
 	pthread_join(other, NULL);
 	for (int i = 0, status; i < children; i++) {
 		waitpid(child[i], &status, 0);
-		printf("%d: %ld\n", status, table->each[i]);
+		printf("%d: %d\n", i, status); /* not what it wrote: that a re-execution does not see */
 	}
 	printf("%ld %ld %ld\n", table->count, seen, uses);
 	return 0;
