@@ -82,13 +82,20 @@ void rs_alloc_unlock(uint32_t *l)
 }
 
 /* As glibc ends a program whose heap is broken. */
+bool rs_alloc_aborts;
+
+/* The line is the program's, as where libc writes it: by libc's syscall(), where a re-execution takes it for written. */
 void rs_alloc_abort(const char *what)
 {
 	char line[80];
 	size_t n = rs_os_length(what);
 	rs_os_copy(line, what, n);
 	line[n++] = '\n';
-	RS_SYS3(SYS_write, 2, line, n);
+	if (rs_real.syscall)
+		rs_real.syscall(SYS_write, 2, line, n);
+	else
+		RS_SYS3(SYS_write, 2, line, n);
+	__atomic_store_n(&rs_alloc_aborts, true, __ATOMIC_RELAXED);
 	abort();
 }
 
@@ -522,8 +529,12 @@ void rs_alloc_doubt(void *p, const char *what)
 
 void rs_alloc_free_doubtful(void *p)
 {
-	if (is_free((uintptr_t)p))
-		rs_alloc_abort((uintptr_t)p & 15 || (V.unit[unit_index((uintptr_t)p)] & 0xff) == 0 ? "free(): invalid pointer" : "free(): double free detected in tcache 2");
+	if (is_free((uintptr_t)p)) {
+		uintptr_t block = (uintptr_t)p;
+		size_t n;
+		rs_alloc_block_of((uintptr_t)p, &block, &n);
+		rs_alloc_abort((uintptr_t)p & 15 || (V.unit[unit_index((uintptr_t)p)] & 0xff) == 0 || block != (uintptr_t)p ? "free(): invalid pointer" : "free(): double free detected in tcache 2");
+	}
 	rs_alloc_free(p);
 }
 
@@ -717,7 +728,7 @@ bool rs_alloc_begin(uint32_t word)
 	if (rs_alloc_source.base)
 		most = least = rs_alloc_source.bytes;
 	for (; most >= least && why < 0; most /= 4)
-		why = rs_runs_begin(most);
+		why = rs_runs_begin(most, word >> 8);
 	if (why < 0) {
 		rs_os_say(no, why);
 		return false;

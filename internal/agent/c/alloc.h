@@ -83,6 +83,7 @@ struct rs_alloc_view {
 	uint8_t generation;    /* how many such forks, of parents and theirs; beyond a few, that many (allocguard.c) */
 	uint32_t guard;        /* bytes behind each block */
 	uintptr_t reserved;    /* bytes of the whole range */
+	uint32_t *note;        /* where blocks have guard bytes: a word by 32 bytes of the range; see below */
 };
 extern struct rs_alloc_view rs_alloc __attribute__((visibility("hidden")));
 extern uint8_t rs_alloc_class_of[RS_ALLOC_QUICK / 16 + 1] __attribute__((visibility("hidden")));
@@ -117,6 +118,8 @@ void *rs_alloc_calloc(size_t m, size_t n) __attribute__((visibility("hidden")));
 void *rs_alloc_realloc(void *p, size_t n) __attribute__((visibility("hidden")));
 void *rs_alloc_memalign(size_t align, size_t n) __attribute__((visibility("hidden")));
 void rs_alloc_free_slow(void *p) __attribute__((visibility("hidden")));
+/* The program ends, or is about to, as what it gave back was no block. */
+extern bool rs_alloc_aborts __attribute__((visibility("hidden")));
 /* As rs_alloc_free, of which nobody knows whether it is a block. */
 void rs_alloc_free_doubtful(void *p) __attribute__((visibility("hidden")));
 /* Ends the program with that text if p is for certain no block that is out. */
@@ -132,11 +135,24 @@ bool rs_alloc_trim(void) __attribute__((visibility("hidden")));
 struct rs_alloc_counts { size_t held, free, huge, huge_blocks, spans; }; /* bytes committed, bytes of them free, bytes and number of runs, spans */
 void rs_alloc_count(struct rs_alloc_counts *c) __attribute__((visibility("hidden")));
 
-/* The block that p is in, as far as it is known to be out: its beginning and usable size. Takes no lock; asked of a block that another thread gives back at the time, the answer
+/* The block that p is in, as far as it is known to be out: its beginning and usable size; its beginning also of one that is known not to be. Takes no lock; asked of a block that another thread gives back at the time, the answer
  * is the one before or after. */
 bool rs_alloc_block_of(uintptr_t p, uintptr_t *block, size_t *size) __attribute__((visibility("hidden")));
 
 /* --- guard bytes, quarantine (allocguard.c, alloccheck.c) ---------------------------------------------------------------------- */
+
+/* What is noted of a block that has guard bytes, apart from it: its upper bits how many more than V.guard these are, and one more (0: of no block, all ones: too many), its lower ones the stack of its allocation (0: not known). No other block has that word, as none is
+ * shorter than 32 bytes; so it is known of each for as long as it lives, where heap.c's table has recent ones alone. Of a stack that has no such number (a child's child's child's child) nothing is noted. */
+enum { RS_NOTE_STACK = (1 << 23) - 1, RS_NOTE_LENGTH_MOST = (1 << 9) - 1 };
+static inline uint32_t *rs_alloc_note_of(uintptr_t p) { return &rs_alloc.note[(p - rs_alloc.base) / 32]; }
+/* By who had p just now, and nobody else knows it. */
+static inline void rs_alloc_note_stack(uintptr_t p, uint32_t stack)
+{
+	if (rs_alloc.note && rs_alloc_has(p) && stack <= RS_NOTE_STACK)
+		__atomic_store_n(rs_alloc_note_of(p), (*rs_alloc_note_of(p) & ~(uint32_t)RS_NOTE_STACK) | stack, __ATOMIC_RELAXED);
+}
+/* Is p a block that is out, and its length, as asked for, and stack known? Takes no lock. */
+bool rs_alloc_noted(uintptr_t p, size_t *n, uint32_t *stack) __attribute__((visibility("hidden")));
 
 /* What guard bytes are filled with, and freed blocks: byte i of the word at addresses of i modulo 8. */
 #define RS_GUARD_WORD 0xc7c5c3c1cfcdcbc9ull

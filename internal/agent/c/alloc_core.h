@@ -119,7 +119,8 @@ void rs_huge_free(uintptr_t p) RS_HIDDEN;
 uintptr_t rs_huge_resize(struct rs_alloc_heap *h, uintptr_t p, size_t n) RS_HIDDEN;
 bool rs_runs_purge(void) RS_HIDDEN;
 void rs_runs_count(struct rs_alloc_counts *c) RS_HIDDEN;
-long rs_runs_begin(uintptr_t bytes) RS_HIDDEN;
+/* notes: with V.note. */
+long rs_runs_begin(uintptr_t bytes, bool notes) RS_HIDDEN;
 
 /* alloc.c: all locks, for at most so long; false: they cannot be had, or this thread is in the allocator. */
 bool rs_alloc_still(unsigned ms) RS_HIDDEN;

@@ -155,9 +155,40 @@ static uintptr_t next_of(uintptr_t p)
 
 static inline uintptr_t pattern_end(uintptr_t p, size_t size, size_t n) { return size - 8 - n < PATTERN ? p + size - 8 : p + n + PATTERN; }
 
+static inline void note_length(uintptr_t p, size_t size, size_t n)
+{
+	size_t more = size - n - V.guard + 1;
+	if (V.note)
+		__atomic_store_n(rs_alloc_note_of(p), (uint32_t)(more < RS_NOTE_LENGTH_MOST ? more : RS_NOTE_LENGTH_MOST) * (RS_NOTE_STACK + 1), __ATOMIC_RELAXED);
+}
+
+static inline uint32_t noted_stack(uintptr_t p) { return V.note ? __atomic_load_n(rs_alloc_note_of(p), __ATOMIC_RELAXED) & RS_NOTE_STACK : 0; }
+
+/* The length that is noted of a block whose last word does not tell, or else that heap.c knows; false: it is not known. */
+static bool length_of(uintptr_t p, size_t size, size_t *n)
+{
+	uint32_t more = V.note ? __atomic_load_n(rs_alloc_note_of(p), __ATOMIC_RELAXED) / (RS_NOTE_STACK + 1) : 0;
+	if (more && more < RS_NOTE_LENGTH_MOST && size >= V.guard + more - 1) {
+		*n = size - V.guard - (more - 1);
+		return true;
+	}
+	return rs_alloc_asked && rs_alloc_asked(p, n) && *n <= size - V.guard;
+}
+
+bool rs_alloc_noted(uintptr_t p, size_t *n, uint32_t *stack)
+{
+	size_t size = V.note && rs_alloc_has(p) && p % 16 == 0 ? rs_guard_whole(p) : 0;
+	if (!size || rs_guard_state(p, size, n) != RS_GUARD_LIVE)
+		return false;
+	*stack = noted_stack(p);
+	return true;
+}
+
 static inline void place(uintptr_t p, size_t size, size_t n, uint32_t who, enum rs_guard_state state)
 {
 	fill(p + n, pattern_end(p, size, n), RS_GUARD_WORD);
+	if (state == RS_GUARD_LIVE)
+		note_length(p, size, n);
 	RS_BARRIER();
 	*(volatile uint64_t *)last_word(p, size) = word_of(p, (uint32_t)(size - n), who, state);
 }
@@ -204,7 +235,7 @@ bool rs_guard_look(uintptr_t p, struct rs_alloc_wrong *w)
 	} else {
 		uintptr_t last = (uintptr_t)last_word(p, size);
 		w->alloc_thread = 0;
-		w->known = rs_alloc_asked && rs_alloc_asked(p, &w->size) && w->size <= size - V.guard;
+		w->known = length_of(p, size, &w->size);
 		if (w->known) {
 			note(w, p + w->size, pattern_end(p, size, w->size), RS_GUARD_WORD);
 			w->apart = !w->first && last - (p + w->size) >= 8;
@@ -214,6 +245,7 @@ bool rs_guard_look(uintptr_t p, struct rs_alloc_wrong *w)
 		}
 		lost_word(w, last);
 	}
+	w->alloc_stack = noted_stack(p);
 	w->next = next_of(p);
 	return true;
 }
@@ -269,7 +301,7 @@ size_t rs_alloc_guard_usable(uintptr_t p)
 	size_t size = rs_guard_whole(p), n;
 	if (!size)
 		return 0;
-	if (rs_guard_state(p, size, &n) != RS_GUARD_NONE || (rs_alloc_asked && rs_alloc_asked(p, &n) && n <= size - V.guard))
+	if (rs_guard_state(p, size, &n) != RS_GUARD_NONE || length_of(p, size, &n))
 		return n;
 	return size - V.guard;
 }
@@ -308,7 +340,7 @@ void rs_alloc_guard_free(struct rs_alloc_heap *h, void *block, unsigned when, st
 		return;
 	}
 	const struct rs_alloc_giving *g = rs_alloc_giving.block == p ? &rs_alloc_giving : NULL;
-	struct rs_kept k = {.block = p, .alloc_stack = g ? g->alloc_stack : 0, .free_stack = g ? g->free_stack : 0, .free_thread = (uint16_t)self()};
+	struct rs_kept k = {.block = p, .alloc_stack = g && g->alloc_stack ? g->alloc_stack : noted_stack(p), .free_stack = g ? g->free_stack : 0, .free_thread = (uint16_t)self()};
 	uint32_t who;
 	enum rs_guard_state state = read_word(p, size, &n, &who);
 	if (state == RS_GUARD_GONE)
@@ -460,7 +492,7 @@ bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, 
 	struct rs_alloc_wrong w;
 	if (RS_UNLIKELY(rs_guard_look(p, &w))) {
 		const struct rs_alloc_giving *g = rs_alloc_giving.block == p ? &rs_alloc_giving : NULL;
-		w.alloc_stack = g ? g->alloc_stack : 0;
+		w.alloc_stack = g && g->alloc_stack ? g->alloc_stack : w.alloc_stack;
 		w.pc = g ? g->pc : 0;
 		w.fp = g ? g->fp : NULL;
 		w.when = RS_NOTICED_REALLOC;

@@ -10,13 +10,14 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-enum { RETAINED = 16, LARGE = 32, META_PIECE = 64 }; /* chunks */
+enum { RETAINED = 16, LARGE = 32, META_PIECE = 64, NOTES_PIECE = 8 }; /* chunks */
+enum { NOTES = RS_CHUNK / 32 * sizeof(uint32_t) }; /* bytes, of a chunk */
 
 /* Bits by chunk, below `used`. Dirty: may not be zero. */
 static uint64_t unused[CHUNKS_MOST / 64], committed[CHUNKS_MOST / 64], dirty[CHUNKS_MOST / 64];
 static uint32_t used, lowest;  /* chunks below `used` were handed out once; below `lowest` none is free */
 static uint32_t dirty_free;    /* free chunks that are dirty */
-static uint32_t had;           /* chunks that have tables */
+static uint32_t had, noted;    /* chunks that have tables, and notes */
 
 static bool bit(const uint64_t *map, uint32_t i) { return map[i / 64] >> i % 64 & 1; }
 static void set(uint64_t *map, uint32_t i, bool on)
@@ -61,24 +62,29 @@ struct rs_alloc_source rs_alloc_source = {.commit = anonymous_commit, .decommit 
 /* --- runs --------------------------------------------------------------------------------------------------------------------- */
 
 /* Tables for chunks below n. They are had in pieces: what mlockall would touch is no more than is used. */
-static bool have_tables(uint32_t n)
+static bool have(uint32_t n, uint32_t *there, uint32_t piece, uintptr_t tables, size_t size)
 {
-	if (n <= had)
+	if (n <= *there)
 		return true;
 	if (rs_sandboxed)
 		return false;
-	uint32_t to = (n + META_PIECE - 1) / META_PIECE * META_PIECE;
+	uint32_t to = (n + piece - 1) / piece * piece;
 	if (to > T.chunks)
 		to = T.chunks;
-	size_t bytes = sizeof(struct chunk) * (to - had);
-	uintptr_t at = (uintptr_t)&T.chunk[had];
+	size_t bytes = size * (to - *there);
+	uintptr_t at = tables + size * *there;
 	if (map_at(at, bytes, PROT_READ | PROT_WRITE) < 0)
 		return false;
 	RS_SYS3(SYS_madvise, at, bytes, MADV_DONTDUMP);
 	uint64_t sum = __atomic_add_fetch(&rs_agent_bytes, bytes, __ATOMIC_RELAXED);
 	__atomic_store_n(&rs_counters->agent_bytes, sum, __ATOMIC_RELAXED);
-	had = to;
+	*there = to;
 	return true;
+}
+
+static bool have_tables(uint32_t n)
+{
+	return have(n, &had, META_PIECE, (uintptr_t)T.chunk, sizeof(struct chunk)) && (!V.note || have(n, &noted, NOTES_PIECE, (uintptr_t)V.note, NOTES));
 }
 
 /* The lowest run of k free chunks; it may reach beyond `used`, and beyond the range. */
@@ -326,18 +332,19 @@ void rs_runs_count(struct rs_alloc_counts *c)
 
 /* --- the reservation ---------------------------------------------------------------------------------------------------------------- */
 
-long rs_runs_begin(uintptr_t bytes)
+long rs_runs_begin(uintptr_t bytes, bool notes)
 {
 	/* PROT_NONE and not NORESERVE: it counts for nothing until it is committed, and then as glibc's memory does, so that what is refused natively is refused. */
 	bool given = rs_alloc_source.base != 0;
 	T.chunks = (uint32_t)(bytes >> RS_CHUNK_BITS);
 	size_t tables = sizeof(struct chunk) * T.chunks, flat = (sizeof(uint32_t) + UNITS * sizeof(uint16_t)) * T.chunks, range = given ? 0 : bytes + RS_CHUNK;
 	flat = (flat + RS_PAGE - 1) & -RS_PAGE;
+	size_t beside = notes ? (size_t)NOTES * T.chunks : 0;
 	/* Far from all modules: trampolines have to be near them. */
-	long r = RS_SYS6(SYS_mmap, 0x100000000000, range + tables + flat, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	long r = RS_SYS6(SYS_mmap, 0x100000000000, range + tables + flat + beside, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (r < 0 && r > -4096)
 		return r;
-	uintptr_t at = (uintptr_t)r, end = at + range + tables + flat;
+	uintptr_t at = (uintptr_t)r, end = at + range + tables + flat + beside;
 	RS_SYS3(SYS_madvise, at, end - at, MADV_DONTDUMP);
 	uintptr_t base = given ? rs_alloc_source.base : (at + RS_CHUNK - 1) & -(uintptr_t)RS_CHUNK;
 	T.chunk = (struct chunk *)(given ? at : base + bytes);
@@ -351,8 +358,11 @@ long rs_runs_begin(uintptr_t bytes)
 	RS_SYS3(SYS_madvise, small, flat, MADV_DONTDUMP);
 	V.unit = (uint16_t *)small;
 	V.owner = (uint32_t *)(small + UNITS * sizeof(uint16_t) * T.chunks);
+	V.note = notes ? (uint32_t *)(small + flat) : NULL;
+	if (notes)
+		rs_os_own((uintptr_t)V.note, beside);
 	V.base = base;
 	V.reserved = bytes;
-	used = lowest = had = dirty_free = 0;
+	used = lowest = had = noted = dirty_free = 0;
 	return 0;
 }

@@ -157,6 +157,8 @@ static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
 	return handled.sp ? handled.sp > here && handled.sp - here < NEAR && is_in_handler() : g[REG_RIP] == handled.uc.g[REG_RIP] && g[REG_RSP] == handled.uc.g[REG_RSP];
 }
 
+__thread bool rs_crash_raised;
+
 static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool second)
 {
 	struct rs_thread *t = rs_self();
@@ -175,11 +177,13 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool seco
 	}
 	if (fault)
 		rs_guard_fault_asks(sig, info, uc->uc_mcontext.gregs);
+	rs_crash_raised = sig == SIGABRT && info->si_code == SI_TKILL;
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
+	rs_crash_raised = false;
 	const greg_t *g = uc->uc_mcontext.gregs;
 	struct shown like;
 	const greg_t *own = shown(&like, uc);
-	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL ? own : NULL, !rs_evidence_count());
+	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL && !rs_alloc_aborts ? own : NULL, !rs_evidence_count());
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, &like);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) : 0) | (fault ? patterns(g) : 0);

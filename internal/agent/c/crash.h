@@ -22,4 +22,6 @@ void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool
 /* Called, if set, when a fault is about to be told: tells what came of executing its epoch again, and, if asked (no heap block explains anything), who wrote the pointer that the instruction used, or of an abort what was looked at (g: the registers where it sent itself the signal; NULL: it did not do so by tgkill). True: that is known. */
 struct rs_thread;
 extern bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask) __attribute__((visibility("hidden")));
+/* This thread is about to tell of a signal that it sent itself by tgkill: its epoch ends before that call. */
+extern __thread bool rs_crash_raised __attribute__((tls_model("initial-exec"), visibility("hidden")));
 #endif

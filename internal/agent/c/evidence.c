@@ -19,6 +19,8 @@ uint32_t rs_evidence_count(void) { return __atomic_load_n(&count, __ATOMIC_RELAX
 static struct rs_alloc_wrong later[LATER];
 static uint32_t later_count, later_told;
 
+static bool known(uintptr_t block, size_t *n, uint32_t *stack) { return rs_heap_known(block, n, stack) || rs_alloc_noted(block, n, stack); }
+
 static bool made(struct rs_thread *t, const struct rs_alloc_wrong *w, struct rs_evidence *to)
 {
 	uint32_t number = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);
@@ -31,8 +33,8 @@ static bool made(struct rs_thread *t, const struct rs_alloc_wrong *w, struct rs_
 	rs_os_copy(e.is, w->is, sizeof e.is);
 	size_t n;
 	if (!e.alloc_stack && !w->freed)
-		rs_heap_known(w->block, &n, &e.alloc_stack);
-	if (w->next && rs_heap_known(w->next, &e.next_size, &e.next_stack)) {
+		known(w->block, &n, &e.alloc_stack);
+	if (w->next && known(w->next, &e.next_size, &e.next_stack)) {
 		e.next = w->next;
 		if (w->apart && !w->freed)
 			e.kind = RS_EVIDENCE_UNDERFLOW;
@@ -144,7 +146,7 @@ bool rs_evidence_block(struct rs_thread *t, uintptr_t p, struct rs_evidence *to)
 	struct rs_evidence e = {.block = w.block, .size = w.size, .freed = w.freed, .alloc_stack = w.alloc_stack, .free_stack = w.free_stack, .alloc_thread = w.alloc_thread, .free_thread = w.free_thread};
 	size_t n;
 	if (!w.freed)
-		rs_heap_known(w.block, &n, &e.alloc_stack);
+		known(w.block, &n, &e.alloc_stack);
 	rs_stack_tell(t, e.alloc_stack);
 	rs_stack_tell(t, e.free_stack);
 	*to = e;

@@ -79,7 +79,7 @@ static void found(const struct rs_evidence *e, unsigned n)
 		n = AT_ONCE;
 	for (unsigned i = 0; i < n; i++)
 		w[i] = wrong(&e[i]);
-	if (!t || rs_guard_watch(w, n) != 0 || !same(rs_guard_epoch_again()))
+	if (!t || rs_guard_watch(w, n) != 0 || !same(rs_crash_raised ? rs_guard_epoch_again_before(SYS_tgkill) : rs_guard_epoch_again()))
 		return;
 	tell_refusal(t, rs_guard_watch_refusal());
 	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;

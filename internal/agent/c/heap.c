@@ -278,8 +278,10 @@ static inline bool got_guarded(void *p, size_t n, uintptr_t pc, void *fp)
 	if (RS_UNLIKELY(rs_config.all || !t || !blocks || n - QUICK_LEAST >= BIG_SIZE - QUICK_LEAST))
 		return false;
 	uint32_t stack = rs_stack_again(t, pc, fp, guarded_depth());
-	if (RS_LIKELY(stack))
+	if (RS_LIKELY(stack)) {
 		store(slot_of((uintptr_t)p), (uintptr_t)p, n, stack);
+		rs_alloc_note_stack((uintptr_t)p, stack);
+	}
 	return stack;
 }
 
@@ -399,6 +401,7 @@ __attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uin
 	if (n < BIG_SIZE)
 		have_slots(slot_of((uintptr_t)p));
 	store(slot_of((uintptr_t)p), (uintptr_t)p | flags, n, stack);
+	rs_alloc_note_stack((uintptr_t)p, stack);
 	if (RS_UNLIKELY(n >= BIG_SIZE)) {
 		unsigned level = big_level(n);
 		store(big_of(level, (uintptr_t)p), (uintptr_t)p | flags, n, stack);
@@ -423,11 +426,41 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* site: `then` is the stack of an earlier free from the same call. */
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, bool site, uint64_t aux, uintptr_t pc, void *fp)
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, bool site, uint64_t aux, uint32_t other, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 	rs_stack_tell(t, then);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, 0);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, other);
+}
+
+/* Is p, of which the table has `was`, a block that was freed? With guard bytes that is known of each as long as it is kept back; else of those with a tombstone, whose allocation is not. */
+static bool is_freed(uintptr_t p, union block was, struct rs_alloc_wrong *w)
+{
+	if (rs_alloc.extra && rs_alloc_at(p, w))
+		return w->freed && w->block == p;
+	*w = (struct rs_alloc_wrong){.block = p, .size = was.size, .known = was.size && was.size != UINT32_MAX, .free_stack = was.stack};
+	return tombstones_hold && (was.addr & ~(uint64_t)15) == p && was.addr & B_FREED;
+}
+
+static void freed_again(struct rs_thread *t, const struct rs_alloc_wrong *w, bool site, uintptr_t pc, void *fp)
+{
+	if (w->known) {
+		rs_stack_tell(t, w->alloc_stack);
+		RS_EMIT(t, IN_BLOCK, in_block, w->block, w->block, w->size, w->alloc_stack, 0);
+	}
+	misuse(t, RS_MISUSE_DOUBLE_FREE, (void *)w->block, w->free_stack, site, w->size, w->free_thread, pc, fp);
+}
+
+/* Is p in our own heap, and no block's beginning? in: the block that it is in; addr 0: in none that is known to be out. */
+static bool inside_ours(uintptr_t p, union block *in)
+{
+	uintptr_t at = p;
+	size_t n;
+	uint32_t stack;
+	bool out = rs_alloc_block_of(p, &at, &n);
+	if (out && at != p && rs_alloc_noted(at, &n, &stack) && p - at < n && n < UINT32_MAX)
+		*in = (union block){.addr = at, .size = (uint32_t)n, .stack = stack};
+	return at != p;
 }
 
 /* The big block that p is in, as far as its level's table knows; addr 0: none. */
@@ -511,14 +544,14 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 		dl_iterate_phdr(find_image, NULL);
 	union block in = {.addr = 0};
 	/* Blocks of whom we know too many to know all have a sane head: they are not searched for. */
-	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || (!length_by_head(p) && inside_block(p, &in))) {
+	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || inside_ours(p, &in) || (!length_by_head(p) && inside_block(p, &in))) {
 		uintptr_t at = in.addr & ~(uint64_t)15;
 		if (rs_config.misuse && at) {
 			rs_stack_tell(t, in.stack);
 			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
 		}
 		if (rs_config.misuse)
-			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, false, at, pc, fp);
+			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, false, at, 0, pc, fp);
 		return true;
 	}
 	return false;
@@ -553,12 +586,13 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 		return;
 	if (RS_LIKELY(t != NULL)) {
 		bool invalid = false;
+		struct rs_alloc_wrong w;
 		if (!rs_config.all && rs_config.misuse)
 			stack = site_stack(t, pc, fp, known && !(was.addr & B_OBJECT) && was.size < BIG_SIZE && !holds_in(t, (uintptr_t)p, was.size) ? FREE_BRIEF : FREE_WHOLE, &reused);
-		if (RS_UNLIKELY(!known))
+		if (RS_UNLIKELY(!known || was.addr & B_FREED) && rs_config.misuse && is_freed((uintptr_t)p, was, &w))
+			freed_again(t, &w, known && was.addr & B_SITE, pc, fp);
+		else if (RS_UNLIKELY(!known))
 			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
-		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
-			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, was.addr & B_SITE, was.size, pc, fp);
 		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !rs_bypassed)
 			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
 		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))

@@ -60,6 +60,8 @@ static void note_range(uintptr_t lo, uintptr_t hi)
 		rs_os_ranges[i] = (struct rs_range){lo, hi};
 }
 
+void rs_os_own(uintptr_t at, size_t bytes) { note_range(at, at + bytes); }
+
 static void *mapped(uintptr_t p, size_t bytes)
 {
 	if (!p)

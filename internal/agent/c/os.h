@@ -78,5 +78,7 @@ enum { RS_OS_NUMBERED_BYTES = 1 << 16 };
 #define RS_OS_UNWIND_CACHE(number) (0x8000 + 2 * ((number) & 0x3fffff))
 #define RS_OS_RECENT(number) (0x8001 + 2 * ((number) & 0x3fffff))
 void *rs_os_map_numbered(uint32_t number, size_t bytes);
+/* Memory that is the agent's as if it had been had by rs_os_map. */
+void rs_os_own(uintptr_t at, size_t bytes);
 void rs_os_unmap(void *p, size_t bytes);
 #endif
