@@ -439,7 +439,7 @@ void *rs_alloc_malloc_slow(size_t n)
 		if (RS_LIKELY(b->top != b->bottom))
 			return (void *)*--b->top;
 	}
-	void *p = V.extra ? rs_alloc_guard_quick(n, false) : NULL;
+	void *p = V.extra ? rs_alloc_guard_quick(n, false, 0) : NULL;
 	if (RS_LIKELY(p != NULL))
 		return p;
 	p = alloc(n, 16, false);
@@ -459,7 +459,7 @@ void *rs_alloc_calloc(size_t m, size_t n)
 			return (void *)p;
 		}
 	}
-	void *p = V.extra ? rs_alloc_guard_quick(total, true) : NULL;
+	void *p = V.extra ? rs_alloc_guard_quick(total, true, 0) : NULL;
 	if (RS_LIKELY(p != NULL))
 		return p;
 	p = alloc(total, 16, true);

@@ -194,8 +194,8 @@ extern bool (*rs_alloc_asked)(uintptr_t block, size_t *n) __attribute__((visibil
 struct rs_alloc_giving { uintptr_t block, pc; void *fp; uint32_t alloc_stack, free_stack; };
 extern __thread struct rs_alloc_giving rs_alloc_giving __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* Where blocks have guard bytes and rs_alloc.on: a block, without a lock and where nothing is unusual; NULL: not so. */
-void *rs_alloc_guard_quick(size_t n, bool zero) __attribute__((visibility("hidden")));
+/* Where blocks have guard bytes and rs_alloc.on: a block, without a lock and where nothing is unusual; NULL: not so. stack: of its note. */
+void *rs_alloc_guard_quick(size_t n, bool zero, uint32_t stack) __attribute__((visibility("hidden")));
 /* The block, which rs_alloc_has, is about to be freed. */
 void rs_alloc_guard_prefetch(const void *p) __attribute__((visibility("hidden")));
 /* Where blocks have guard bytes: rs_alloc_free, where nothing is unusual about the block and nothing wrong. The stacks are those of rs_alloc_giving. False: nothing was done. */

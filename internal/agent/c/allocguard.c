@@ -155,19 +155,18 @@ static uintptr_t next_of(uintptr_t p)
 
 static inline uintptr_t pattern_end(uintptr_t p, size_t size, size_t n) { return size - 8 - n < PATTERN ? p + size - 8 : p + n + PATTERN; }
 
-static inline void note_length(uintptr_t p, size_t size, size_t n)
+static inline void note_block(uintptr_t p, size_t size, size_t n, uint32_t stack)
 {
 	size_t more = size - n - V.guard + 1;
-	if (V.note)
-		__atomic_store_n(rs_alloc_note_of(p), (uint32_t)(more < RS_NOTE_LENGTH_MOST ? more : RS_NOTE_LENGTH_MOST) * (RS_NOTE_STACK + 1), __ATOMIC_RELAXED);
+	__atomic_store_n(rs_alloc_note_of(p), (uint32_t)(more < RS_NOTE_LENGTH_MOST ? more : RS_NOTE_LENGTH_MOST) * (RS_NOTE_STACK + 1) | (stack <= RS_NOTE_STACK ? stack : 0), __ATOMIC_RELAXED);
 }
 
-static inline uint32_t noted_stack(uintptr_t p) { return V.note ? __atomic_load_n(rs_alloc_note_of(p), __ATOMIC_RELAXED) & RS_NOTE_STACK : 0; }
+static inline uint32_t noted_stack(uintptr_t p) { return __atomic_load_n(rs_alloc_note_of(p), __ATOMIC_RELAXED) & RS_NOTE_STACK; }
 
 /* The length that is noted of a block whose last word does not tell, or else that heap.c knows; false: it is not known. */
 static bool length_of(uintptr_t p, size_t size, size_t *n)
 {
-	uint32_t more = V.note ? __atomic_load_n(rs_alloc_note_of(p), __ATOMIC_RELAXED) / (RS_NOTE_STACK + 1) : 0;
+	uint32_t more = __atomic_load_n(rs_alloc_note_of(p), __ATOMIC_RELAXED) / (RS_NOTE_STACK + 1);
 	if (more && more < RS_NOTE_LENGTH_MOST && size >= V.guard + more - 1) {
 		*n = size - V.guard - (more - 1);
 		return true;
@@ -187,8 +186,6 @@ bool rs_alloc_noted(uintptr_t p, size_t *n, uint32_t *stack)
 static inline void place(uintptr_t p, size_t size, size_t n, uint32_t who, enum rs_guard_state state)
 {
 	fill(p + n, pattern_end(p, size, n), RS_GUARD_WORD);
-	if (state == RS_GUARD_LIVE)
-		note_length(p, size, n);
 	RS_BARRIER();
 	*(volatile uint64_t *)last_word(p, size) = word_of(p, (uint32_t)(size - n), who, state);
 }
@@ -291,8 +288,10 @@ void *rs_alloc_guard_alloc(struct rs_alloc_heap *h, size_t n, size_t align, bool
 	if (n > (size_t)PTRDIFF_MAX - V.guard)
 		return NULL;
 	uintptr_t p = (uintptr_t)rs_plain_alloc(h, n + V.guard, align, zero);
-	if (p)
+	if (p) {
+		note_block(p, rs_guard_whole(p), n, 0);
 		place(p, rs_guard_whole(p), n, who_now(), RS_GUARD_LIVE);
+	}
 	return (void *)p;
 }
 
@@ -392,7 +391,7 @@ static inline void end(struct rs_alloc_heap *h)
 	__atomic_store_n(&h->seq, h->seq + 1, __ATOMIC_RELAXED);
 }
 
-void *rs_alloc_guard_quick(size_t n, bool zero)
+void *rs_alloc_guard_quick(size_t n, bool zero, uint32_t stack)
 {
 	struct rs_alloc_heap *h = rs_alloc_mine;
 	if (RS_UNLIKELY(n > (size_t)RS_ALLOC_QUICK - V.guard))
@@ -405,6 +404,7 @@ void *rs_alloc_guard_quick(size_t n, bool zero)
 	uintptr_t p = *--b->top;
 	for (uintptr_t at = p; zero && at < p + n; at += 16)
 		*(volatile two *)at = (two){0, 0};
+	note_block(p, T.size[class], n, stack);
 	place(p, T.size[class], n, who_now(), RS_GUARD_LIVE);
 	end(h);
 	return (void *)p;
@@ -507,6 +507,7 @@ bool rs_alloc_guard_resize(struct rs_alloc_heap *h, uintptr_t *block, size_t n, 
 		out->n = 0; /* the free that follows says it */
 		return false;
 	}
+	note_block(p, rs_guard_whole(p), n, 0);
 	place(p, rs_guard_whole(p), n, who_now(), RS_GUARD_LIVE);
 	*block = p;
 	return true;

@@ -271,13 +271,17 @@ static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum wal
 
 enum { QUICK_LEAST = sizeof(pthread_spinlock_t) };
 
+/* With guard bytes: the stack of an allocation of n bytes that is quick; 0: it is not. */
+static inline uint32_t stack_guarded(size_t n, uintptr_t pc, void *fp)
+{
+	const struct rs_thread *t = rs_thread_tls;
+	return RS_UNLIKELY(rs_config.all || !t || !blocks || n - QUICK_LEAST >= BIG_SIZE - QUICK_LEAST) ? 0 : rs_stack_again(t, pc, fp, guarded_depth());
+}
+
 /* got_quickly with guard bytes. */
 static inline bool got_guarded(void *p, size_t n, uintptr_t pc, void *fp)
 {
-	const struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(rs_config.all || !t || !blocks || n - QUICK_LEAST >= BIG_SIZE - QUICK_LEAST))
-		return false;
-	uint32_t stack = rs_stack_again(t, pc, fp, guarded_depth());
+	uint32_t stack = p ? stack_guarded(n, pc, fp) : 0;
 	if (RS_LIKELY(stack)) {
 		store(slot_of((uintptr_t)p), (uintptr_t)p, n, stack);
 		rs_alloc_note_stack((uintptr_t)p, stack);
@@ -754,10 +758,14 @@ void *rs_heap_memalign_real(void *(*real)(size_t, size_t), size_t align, size_t 
 
 static __attribute__((noinline)) void *malloc_guarded(size_t n, uintptr_t pc, void *fp)
 {
-	void *p = rs_alloc.on ? rs_alloc_guard_quick(n, false) : NULL;
-	if (RS_UNLIKELY(!p))
-		p = real_malloc(n, pc);
-	if (RS_UNLIKELY(!got_guarded(p, n, pc, fp)))
+	uint32_t stack = stack_guarded(n, pc, fp);
+	void *p = stack && rs_alloc.on ? rs_alloc_guard_quick(n, false, stack) : NULL;
+	if (RS_LIKELY(p)) {
+		store(slot_of((uintptr_t)p), (uintptr_t)p, n, stack);
+		return p;
+	}
+	p = real_malloc(n, pc);
+	if (!got_guarded(p, n, pc, fp))
 		rs_heap_got(p, n, RS_ALLOC_MALLOC, pc, fp);
 	return p;
 }
