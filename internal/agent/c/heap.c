@@ -423,11 +423,31 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* site: `then` is the stack of an earlier free from the same call. */
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, bool site, uint64_t aux, uintptr_t pc, void *fp)
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint32_t by, bool site, uint64_t aux, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 	rs_stack_tell(t, then);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, 0);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, by);
+}
+
+/* The guard's own word on the block that p lies in, and where it was allocated, which the table no longer says of one that was freed. */
+static bool guarded_around(struct rs_thread *t, uintptr_t p, struct rs_evidence *e)
+{
+	if (!rs_alloc.extra || !rs_evidence_block(t, p, e) || p - e->block >= (e->size ? e->size : 1))
+		return false;
+	RS_EMIT(t, IN_BLOCK, in_block, p, e->block, e->size, e->alloc_stack, 0);
+	return true;
+}
+
+/* p was freed before: by that stack. */
+static void freed_twice(struct rs_thread *t, uintptr_t p, union block was, uintptr_t pc, void *fp)
+{
+	struct rs_evidence e;
+	bool guarded = guarded_around(t, p, &e);
+	if (!guarded && was.size && was.size != UINT32_MAX)
+		RS_EMIT(t, IN_BLOCK, in_block, p, p, was.size, 0, 0);
+	uint32_t by = guarded && e.freed ? e.free_thread : 0;
+	misuse(t, RS_MISUSE_DOUBLE_FREE, (void *)p, was.stack, by, was.addr & B_SITE, was.size, pc, fp);
 }
 
 /* The big block that p is in, as far as its level's table knows; addr 0: none. */
@@ -512,13 +532,18 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 	union block in = {.addr = 0};
 	/* Blocks of whom we know too many to know all have a sane head: they are not searched for. */
 	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || (!length_by_head(p) && inside_block(p, &in))) {
-		uintptr_t at = in.addr & ~(uint64_t)15;
-		if (rs_config.misuse && at) {
+		if (!rs_config.misuse)
+			return true;
+		struct rs_evidence e = {.freed = false};
+		bool guarded = guarded_around(t, p, &e);
+		if (!guarded && !in.addr && !inside_block(p, &in))
+			in.addr = 0;
+		uintptr_t at = guarded ? e.block : in.addr & ~(uint64_t)15;
+		if (!guarded && at) {
 			rs_stack_tell(t, in.stack);
 			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
 		}
-		if (rs_config.misuse)
-			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, false, at, pc, fp);
+		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, e.freed ? e.free_stack : 0, e.freed ? e.free_thread : 0, false, at, pc, fp);
 		return true;
 	}
 	return false;
@@ -558,7 +583,7 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 		if (RS_UNLIKELY(!known))
 			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
 		else if (RS_UNLIKELY(was.addr & B_FREED) && tombstones_hold && rs_config.misuse)
-			misuse(t, RS_MISUSE_DOUBLE_FREE, p, was.stack, was.addr & B_SITE, was.size, pc, fp);
+			freed_twice(t, (uintptr_t)p, was, pc, fp);
 		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !rs_bypassed)
 			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
 		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
