@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ripstop/ripstop/internal/finding"
 	"github.com/ripstop/ripstop/internal/wire"
@@ -70,6 +71,12 @@ func (p *process) evidence(t *thread, ev wire.EvEvidence) {
 	b.guardMessage(ev)
 	for i := len(writers) - 1; i >= 0; i-- {
 		w := writers[i]
+		// Several stores of one call, such as strcpy's last ones, are one write to who reads it.
+		if slices.ContainsFunc(writers[i+1:], func(later wire.EvGuardWriter) bool {
+			return later.How == w.How && later.Writer == w.Writer && later.Stack == w.Stack
+		}) {
+			continue
+		}
 		text := "Written here"
 		if w.How == wire.WriterKernel {
 			text = "Written by the kernel in a call here"

@@ -49,10 +49,11 @@ func TestNoticed(t *testing.T) {
 	}
 }
 
-// What is known of a finding's block, threads and bytes is in it; writers stand first, the last write at the front, and only with their own evidence.
+// What is known of a finding's block, threads and bytes is in it; writers stand first, the last write at the front, and only with their own evidence. A strcpy too long was told twice, with the same stack, for its two last stores.
 func TestEvidenceWhole(t *testing.T) {
 	fs := run(t, Config{}, `
 		T1 guard-writer evidence=1 how=watchpoint writer=T3 addr=0x100a pc=0x4 stack=S4
+		T1 guard-writer evidence=1 how=watchpoint writer=T3 addr=0x100b pc=0x4 stack=S4
 		T1 guard-writer evidence=1 how=kernel writer=T2 addr=0x100a stack=S5
 		T1 guard-writer evidence=2 how=kernel writer=T2 addr=0x100a stack=S6
 		T1 evidence kind=overflow noticed=free known=1 number=1 block=0x1000 size=10 alloc_thread=T2 alloc_stack=S1 bad=0x100a wrong=1 stack=S2 tail="\xcd\xcf\x00\xcf"`)

@@ -58,7 +58,7 @@ var misuseRules = map[wire.Misuse]misuseRule{
 	wire.MisuseJoinDetached:        {finding.RuleJoinDetached, "Join of %s, which is detached", "Joined here", "Detached here", false},
 	wire.MisuseJoinSelf:            {finding.RuleJoinSelf, "Thread joins itself", "Joins itself here", "", false},
 	wire.MisuseDoubleDetach:        {finding.RuleDoubleDetach, "Detach of %s, which was detached or joined already", "Detached here", "Detached or joined before here", false},
-	wire.MisuseInvalidFree:         {finding.RuleInvalidFree, "Free of an address that was not allocated", "Freed here", "", false},
+	wire.MisuseInvalidFree:         {finding.RuleInvalidFree, "Free of an address that was not allocated", "Freed here", "The block around it was freed before here", true},
 	wire.MisuseDoubleFree:          {finding.RuleDoubleFree, "Free of %s, which was freed already", "Freed here", "Freed first here", true},
 }
 

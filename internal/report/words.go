@@ -262,6 +262,9 @@ func objectText(f *finding.Finding, o *finding.Object) (text string, stack findi
 	if strings.TrimSpace(o.Kind) == "" {
 		head = fmt.Sprintf("Object %s (0x%x) ", clean(o.ID), o.Addr)
 	}
+	if f.Rule == finding.RuleInvalidFree { // what was freed is no block
+		head = fmt.Sprintf("Address %s (0x%x) ", clean(o.ID), o.Addr)
+	}
 	if o.Kind == finding.KindWords("heap") && o.Where == finding.Heap && o.Addr == o.Block {
 		s := strings.TrimSuffix(head, " ") + fmt.Sprintf(" of size %d", o.Size)
 		if len(o.Allocated) > 0 {

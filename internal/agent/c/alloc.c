@@ -1,7 +1,7 @@
 /* alloc.c: the agent's own heap (alloc.h): its beginning, heaps and threads, locks, fork, and what malloc and its kin do beyond the quick paths.
  *
  * Ground rules that bite here: called wherever the program calls malloc: before main, in fork's handlers, at a thread's end, in signal handlers. The OS only through os.h; libc only for blocks that
- * cannot be had here, and for its abort. Nothing here sends events, looks at rs_self, or depends on a session that still lives.
+ * cannot be had here, and for its message and abort. Nothing here sends events, looks at rs_self, or depends on a session that still lives.
  *
  * Signal handlers: beyond the quick paths the thread has no heap (rs_alloc_enter), so a handler that interrupts there gets libc's blocks, and what it frees goes
  * home by the ways for other threads' blocks. One that interrupts a quick path is as undefined as with glibc. */
@@ -9,12 +9,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 
 struct rs_alloc_view rs_alloc;
 struct rs_alloc_tables rs_alloc_tables;
 struct rs_alloc_order rs_alloc_order;
+struct rs_alloc_says rs_alloc_says;
 uint8_t rs_alloc_class_of[RS_ALLOC_QUICK / 16 + 1];
 
 static struct rs_alloc_heap nobody; /* its stacks are [NULL, NULL): empty, and full */
@@ -81,21 +84,12 @@ void rs_alloc_unlock(uint32_t *l)
 		rs_alloc_order.free();
 }
 
-/* As glibc ends a program whose heap is broken. */
-bool rs_alloc_aborts;
-
-/* The line is the program's, as where libc writes it: by libc's syscall(), where a re-execution takes it for written. */
+/* As glibc ends a program whose heap is broken: by the same calls, which are the program's own, so that of an epoch that is executed again the message is not written again. */
 void rs_alloc_abort(const char *what)
 {
-	char line[80];
-	size_t n = rs_os_length(what);
-	rs_os_copy(line, what, n);
-	line[n++] = '\n';
-	if (rs_real.syscall)
-		rs_real.syscall(SYS_write, 2, line, n);
-	else
-		RS_SYS3(SYS_write, 2, line, n);
-	__atomic_store_n(&rs_alloc_aborts, true, __ATOMIC_RELAXED);
+	rs_alloc_says = (struct rs_alloc_says){rs_os_tid(), what};
+	struct iovec piece[2] = {{(void *)(uintptr_t)what, rs_os_length(what)}, {"\n", 1}};
+	syscall(SYS_writev, 2, piece, 2);
 	abort();
 }
 

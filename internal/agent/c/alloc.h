@@ -118,8 +118,6 @@ void *rs_alloc_calloc(size_t m, size_t n) __attribute__((visibility("hidden")));
 void *rs_alloc_realloc(void *p, size_t n) __attribute__((visibility("hidden")));
 void *rs_alloc_memalign(size_t align, size_t n) __attribute__((visibility("hidden")));
 void rs_alloc_free_slow(void *p) __attribute__((visibility("hidden")));
-/* The program ends, or is about to, as what it gave back was no block. */
-extern bool rs_alloc_aborts __attribute__((visibility("hidden")));
 /* As rs_alloc_free, of which nobody knows whether it is a block. */
 void rs_alloc_free_doubtful(void *p) __attribute__((visibility("hidden")));
 /* Ends the program with that text if p is for certain no block that is out. */
@@ -190,6 +188,8 @@ uintptr_t rs_alloc_check_block(uintptr_t block, size_t *n) __attribute__((visibi
 extern void (*rs_alloc_found)(const struct rs_alloc_wrong *w) __attribute__((visibility("hidden")));
 /* Asked, if set, how long a block is whose guard bytes do not tell. */
 extern bool (*rs_alloc_asked)(uintptr_t block, size_t *n) __attribute__((visibility("hidden")));
+/* What the heap has said of itself before it ends the program, by this thread. */
+extern struct rs_alloc_says { uint32_t tid; const char *text; } rs_alloc_says __attribute__((visibility("hidden")));
 /* By who is about to free a block: what is known of it. */
 struct rs_alloc_giving { uintptr_t block, pc; void *fp; uint32_t alloc_stack, free_stack; };
 extern __thread struct rs_alloc_giving rs_alloc_giving __attribute__((tls_model("initial-exec"), visibility("hidden")));

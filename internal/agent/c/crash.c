@@ -157,7 +157,19 @@ static bool is_handled(int sig, const siginfo_t *info, const greg_t *g)
 	return handled.sp ? handled.sp > here && handled.sp - here < NEAR && is_in_handler() : g[REG_RIP] == handled.uc.g[REG_RIP] && g[REG_RSP] == handled.uc.g[REG_RSP];
 }
 
-__thread bool rs_crash_raised;
+static uint32_t sender; /* tid, while it tells */
+
+unsigned rs_crash_sent(void)
+{
+	uint32_t tid = (uint32_t)rs_os_tid();
+	return __atomic_compare_exchange_n(&sender, &tid, 0, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) ? SYS_tgkill : 0;
+}
+
+/* Was the signal sent by the call that the thread is in, and to itself? The kernel keeps the registers that arguments are in. */
+static bool sends(int sig, const siginfo_t *info, const greg_t *own)
+{
+	return info->si_code == SI_TKILL && own[REG_RDI] == (greg_t)rs_os_pid() && own[REG_RSI] == (greg_t)rs_os_tid() && own[REG_RDX] == sig;
+}
 
 static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool second)
 {
@@ -175,15 +187,16 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool seco
 		rs_emit_end(t, RS_END_ABORT, 0);
 		return;
 	}
-	if (fault)
-		rs_guard_fault_asks(sig, info, uc->uc_mcontext.gregs);
-	rs_crash_raised = sig == SIGABRT && info->si_code == SI_TKILL;
-	rs_evidence_check(t, RS_NOTICED_SIGNAL);
-	rs_crash_raised = false;
 	const greg_t *g = uc->uc_mcontext.gregs;
 	struct shown like;
 	const greg_t *own = shown(&like, uc);
-	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL && !rs_alloc_aborts ? own : NULL, !rs_evidence_count());
+	if (fault)
+		rs_guard_fault_asks(sig, info, g);
+	else if (sends(sig, info, own))
+		sender = (uint32_t)rs_os_tid();
+	rs_evidence_check(t, RS_NOTICED_SIGNAL);
+	sender = 0;
+	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL ? own : NULL, !rs_evidence_count());
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, &like);
 	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) : 0) | (fault ? patterns(g) : 0);

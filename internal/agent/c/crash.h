@@ -21,7 +21,7 @@ void rs_crash_show(int sig, struct sigaction *old) __attribute__((visibility("hi
 void rs_crash_handled(int sig, const siginfo_t *info, const ucontext_t *uc, bool begins) __attribute__((visibility("hidden")));
 /* Called, if set, when a fault is about to be told: tells what came of executing its epoch again, and, if asked (no heap block explains anything), who wrote the pointer that the instruction used, or of an abort what was looked at (g: the registers where it sent itself the signal; NULL: it did not do so by tgkill). True: that is known. */
 struct rs_thread;
+/* The call by which the calling thread has sent itself the signal in whose handler it tells of a crash, told once: the log of the epoch that ended there has nothing of it yet, and that of the next never will. 0: none. */
+unsigned rs_crash_sent(void) __attribute__((visibility("hidden")));
 extern bool (*rs_crash_cause)(struct rs_thread *t, int sig, const greg_t *g, bool ask) __attribute__((visibility("hidden")));
-/* This thread is about to tell of a signal that it sent itself by tgkill: its epoch ends before that call. */
-extern __thread bool rs_crash_raised __attribute__((tls_model("initial-exec"), visibility("hidden")));
 #endif

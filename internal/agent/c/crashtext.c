@@ -3,6 +3,7 @@
  * Ground rules that bite here: called in a handler of a crash: memory is read by the kernel, and nothing is called but libstdc++'s __cxa_get_globals_fast, which computes an address of static TLS. The text of an exception is what its what() would return, which may be the program's function: its instructions
  * are followed one by one, with registers and a stack of ours, as long as they are among the few that such functions are made of. */
 #include "crashtext.h"
+#include "alloc.h"
 #include "core.h"
 #include "decode.h"
 #include <sys/uio.h>
@@ -40,6 +41,8 @@ bool rs_crashtext_aborts(struct rs_thread *t, uintptr_t pc)
 			return true;
 	return false;
 }
+
+bool rs_crashtext_of_heap(void) { return rs_alloc_says.tid == rs_os_tid(); }
 
 void rs_crashtext_abort(void) { __atomic_store_n(&aborts, rs_os_tid(), __ATOMIC_RELAXED); }
 
@@ -82,6 +85,10 @@ static void tell_message(struct rs_thread *t)
 	uint64_t at;
 	uint32_t size;
 	char s[TEXT];
+	if (rs_crashtext_of_heap()) {
+		tell(t, RS_CRASH_TEXT_SAID, rs_alloc_says.text, (unsigned)rs_os_length(rs_alloc_says.text));
+		return;
+	}
 	if (!library.abort_msg || __atomic_load_n(&aborts, __ATOMIC_RELAXED) == rs_os_tid() || !word((uintptr_t)library.abort_msg, &at) || !at || !fetch(at, &size, sizeof size) || size > MOST)
 		return;
 	tell(t, RS_CRASH_TEXT_SAID, s, text(at + sizeof size, s, size < TEXT ? size : TEXT));

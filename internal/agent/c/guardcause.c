@@ -69,6 +69,9 @@ static void tell_refusal(struct rs_thread *t, long error)
 		rs_notice(t, RS_NOTICE_NO_WATCH, (int)-error, 0);
 }
 
+/* sent: the call behind which the log ends, of which it has nothing; 0: it ends here. */
+static long again(unsigned sent) { return sent ? rs_guard_epoch_again_before(sent) : rs_guard_epoch_again(); }
+
 /* All of one moment in one excursion: the next epoch knows nothing of what was written in this one. */
 static void found(const struct rs_evidence *e, unsigned n)
 {
@@ -79,7 +82,7 @@ static void found(const struct rs_evidence *e, unsigned n)
 		n = AT_ONCE;
 	for (unsigned i = 0; i < n; i++)
 		w[i] = wrong(&e[i]);
-	if (!t || rs_guard_watch(w, n) != 0 || !same(rs_crash_raised ? rs_guard_epoch_again_before(SYS_tgkill) : rs_guard_epoch_again()))
+	if (!t || rs_guard_watch(w, n) != 0 || !same(again(rs_crash_sent())))
 		return;
 	tell_refusal(t, rs_guard_watch_refusal());
 	const struct rs_guard_watched *of = rs_guard_watch_answered() ? rs_guard_watched() : NULL;
@@ -195,7 +198,8 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 	gregset_t at;
 	if (sig == SIGABRT) {
 		/* cppcheck-suppress uninitvar ; it writes it */
-		if (!g || !aborts_at(t, g, at)) { /* for what all accesses tell */
+		/* What the heap found broken is told as misuse of it, and no condition of the program's led there. */
+		if (!g || rs_crashtext_of_heap() || !aborts_at(t, g, at)) { /* for what all accesses tell */
 			if (rs_guard_race_wanted())
 				rs_guard_epoch_again();
 			return false;
@@ -212,7 +216,7 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 		tell_refusal(t, r == -ESRCH ? 0 : r);
 		return false;
 	}
-	long answer = sig == SIGABRT ? rs_guard_epoch_again_before(SYS_tgkill) : rs_guard_epoch_again();
+	long answer = again(sig == SIGABRT ? SYS_tgkill : 0);
 	tell_refusal(t, rs_guard_watch_refusal());
 	source->asks = false;
 	tell_again(t, true, answer);

@@ -430,11 +430,11 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* site: `then` is the stack of an earlier free from the same call. */
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, bool site, uint64_t aux, uint32_t other, uintptr_t pc, void *fp)
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint32_t by, bool site, uint64_t aux, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 	rs_stack_tell(t, then);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, other);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, by);
 }
 
 /* Is p, of which the table has `was`, a block that was freed? With guard bytes that is known of each as long as it is kept back; else of those with a tombstone, whose allocation is not. */
@@ -446,24 +446,30 @@ static bool is_freed(uintptr_t p, union block was, struct rs_alloc_wrong *w)
 	return tombstones_hold && (was.addr & ~(uint64_t)15) == p && was.addr & B_FREED;
 }
 
-static void freed_again(struct rs_thread *t, const struct rs_alloc_wrong *w, bool site, uintptr_t pc, void *fp)
+static void freed_twice(struct rs_thread *t, const struct rs_alloc_wrong *w, bool site, uintptr_t pc, void *fp)
 {
 	if (w->known) {
 		rs_stack_tell(t, w->alloc_stack);
 		RS_EMIT(t, IN_BLOCK, in_block, w->block, w->block, w->size, w->alloc_stack, 0);
 	}
-	misuse(t, RS_MISUSE_DOUBLE_FREE, (void *)w->block, w->free_stack, site, w->size, w->free_thread, pc, fp);
+	misuse(t, RS_MISUSE_DOUBLE_FREE, (void *)w->block, w->free_stack, w->free_thread, site, w->size, pc, fp);
 }
 
-/* Is p in our own heap, and no block's beginning? in: the block that it is in; addr 0: in none that is known to be out. */
-static bool inside_ours(uintptr_t p, union block *in)
+/* The guard's own word on the block that p lies in, and where it was allocated, which the table no longer says of one that was freed. */
+static bool guarded_around(struct rs_thread *t, uintptr_t p, struct rs_evidence *e)
+{
+	if (!rs_alloc.extra || !rs_evidence_block(t, p, e) || p - e->block >= (e->size ? e->size : 1))
+		return false;
+	RS_EMIT(t, IN_BLOCK, in_block, p, e->block, e->size, e->alloc_stack, 0);
+	return true;
+}
+
+/* Is p in our own heap, and where no block begins? */
+static bool inside_ours(uintptr_t p)
 {
 	uintptr_t at = p;
 	size_t n;
-	uint32_t stack;
-	bool out = rs_alloc_block_of(p, &at, &n);
-	if (out && at != p && rs_alloc_noted(at, &n, &stack) && p - at < n && n < UINT32_MAX)
-		*in = (union block){.addr = at, .size = (uint32_t)n, .stack = stack};
+	rs_alloc_block_of(p, &at, &n);
 	return at != p;
 }
 
@@ -548,14 +554,19 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 		dl_iterate_phdr(find_image, NULL);
 	union block in = {.addr = 0};
 	/* Blocks of whom we know too many to know all have a sane head: they are not searched for. */
-	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || inside_ours(p, &in) || (!length_by_head(p) && inside_block(p, &in))) {
-		uintptr_t at = in.addr & ~(uint64_t)15;
-		if (rs_config.misuse && at) {
+	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || inside_ours(p) || (!length_by_head(p) && inside_block(p, &in))) {
+		if (!rs_config.misuse)
+			return true;
+		struct rs_evidence e = {.freed = false};
+		bool guarded = guarded_around(t, p, &e);
+		if (!guarded && !in.addr && !inside_block(p, &in))
+			in.addr = 0;
+		uintptr_t at = guarded ? e.block : in.addr & ~(uint64_t)15;
+		if (!guarded && at) {
 			rs_stack_tell(t, in.stack);
 			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
 		}
-		if (rs_config.misuse)
-			misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, 0, false, at, 0, pc, fp);
+		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, e.freed ? e.free_stack : 0, e.freed ? e.free_thread : 0, false, at, pc, fp);
 		return true;
 	}
 	return false;
@@ -594,7 +605,7 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 		if (!rs_config.all && rs_config.misuse)
 			stack = site_stack(t, pc, fp, known && !(was.addr & B_OBJECT) && was.size < BIG_SIZE && !holds_in(t, (uintptr_t)p, was.size) ? FREE_BRIEF : FREE_WHOLE, &reused);
 		if (RS_UNLIKELY(!known || was.addr & B_FREED) && rs_config.misuse && is_freed((uintptr_t)p, was, &w))
-			freed_again(t, &w, known && was.addr & B_SITE, pc, fp);
+			freed_twice(t, &w, known && was.addr & B_SITE, pc, fp);
 		else if (RS_UNLIKELY(!known))
 			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
 		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !rs_bypassed)
