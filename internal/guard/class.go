@@ -47,6 +47,7 @@ const (
 	AnyBit             // argument & Mask != 0
 	File               // the argument is a descriptor of a file whose content stays what it is: see FileSystems
 	Writer             // the argument is a descriptor of such a file, and open for writing only
+	Reader             // the argument is a descriptor of such a file, and open for reading only
 	Tests
 )
 
@@ -77,7 +78,7 @@ const (
 	NotFiles                   // it gives nothing if its first argument is a descriptor as for File
 )
 
-// A Descriptor says what kernel state of an argument a rule looks at: the test of rules asks it for File and Writer.
+// A Descriptor says what kernel state of an argument a rule looks at: the test of rules asks it for File, Writer and Reader.
 type Descriptor func(fd int32, t Test) bool
 
 // Of gives a call's class, as the agent finds it.
@@ -114,7 +115,7 @@ func Header() []byte {
 	for c := range Classes {
 		fmt.Fprintf(&b, " RS_GUARD_%s,", strings.ToUpper(c.String()))
 	}
-	fmt.Fprintf(&b, " };\nenum { RS_GUARD_IF_MASKED, RS_GUARD_IF_ANY_BIT, RS_GUARD_IF_FILE, RS_GUARD_IF_WRITER };\nenum { RS_GUARD_NUMBERS = %d };\n", Numbers)
+	fmt.Fprintf(&b, " };\nenum { RS_GUARD_IF_MASKED, RS_GUARD_IF_ANY_BIT, RS_GUARD_IF_FILE, RS_GUARD_IF_WRITER, RS_GUARD_IF_READER };\nenum { RS_GUARD_NUMBERS = %d };\n", Numbers)
 	b.WriteString("struct rs_guard_rule { uint64_t mask, value; uint8_t arg, test, class; };\n")
 	fmt.Fprintf(&b, "enum { RS_GUARD_GIVES = %d, RS_GUARD_TAKES = %d, RS_GUARD_NOT_FILES = %d }; /* order */\n", Gives, Takes, NotFiles)
 	b.WriteString("/* args: how many there are, the rest of the registers means nothing. The first rule that holds gives the class. */\n")

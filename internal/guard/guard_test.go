@@ -67,9 +67,10 @@ func TestOrders(t *testing.T) {
 }
 
 func TestOf(t *testing.T) {
-	file := func(_ int32, want Test) bool { return want != Writer }
+	file := func(_ int32, want Test) bool { return want == File }
 	other := func(int32, Test) bool { return false }
-	writer := func(int32, Test) bool { return true }
+	writer := func(_ int32, want Test) bool { return want != Reader }
+	reader := func(_ int32, want Test) bool { return want != Writer }
 	for _, c := range []struct {
 		n    int
 		args [6]uint64
@@ -79,6 +80,8 @@ func TestOf(t *testing.T) {
 		{unix.SYS_GETPID, [6]uint64{}, other, Repeatable}, {unix.SYS_READ, [6]uint64{3}, file, Revocable}, {unix.SYS_READ, [6]uint64{3}, other, Recordable},
 		{unix.SYS_CLOSE, [6]uint64{3}, file, Deferrable}, {unix.SYS_CLOSE, [6]uint64{3}, writer, Recordable}, {unix.SYS_CLOSE, [6]uint64{3}, other, Recordable},
 		{unix.SYS_MMAP, [6]uint64{0, 4096, 3, unix.MAP_PRIVATE | unix.MAP_ANON}, other, Repeatable}, {unix.SYS_MMAP, [6]uint64{0, 4096, 3, unix.MAP_SHARED}, other, Irrevocable},
+		{unix.SYS_MMAP, [6]uint64{0, 4096, 1, unix.MAP_SHARED}, file, Irrevocable}, {unix.SYS_MMAP, [6]uint64{0, 4096, 1, unix.MAP_SHARED}, reader, Repeatable}, {unix.SYS_MMAP, [6]uint64{0, 4096, 3, unix.MAP_PRIVATE}, file, Repeatable},
+		{unix.SYS_MMAP, [6]uint64{0, 4096, 1, unix.MAP_SHARED | unix.MAP_ANON}, reader, Irrevocable},
 		{unix.SYS_MMAP, [6]uint64{0, 4096, 3, unix.MAP_SHARED_VALIDATE}, other, Irrevocable}, {unix.SYS_FORK, [6]uint64{}, other, Irrevocable},
 		{unix.SYS_FCNTL, [6]uint64{3, unix.F_DUPFD}, other, Recordable}, {unix.SYS_FCNTL, [6]uint64{3, unix.F_SETLEASE}, other, Irrevocable},
 		// The kernel does not look at what a caller left in the upper half.

@@ -97,7 +97,9 @@ var single = []Row{
 			"where it could be read too, and was, the epoch ends first. Pipes and sockets are closed at once: their other end sees it"},
 	{"dup2", Recordable, []Rule{{1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Deferrable}}, "it closes its second argument"},
 	{"dup3", Recordable, []Rule{{1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Deferrable}}, "it closes its second argument"},
-	{"mmap", Irrevocable, []Rule{{3, AnyBit, unix.MAP_SHARED, 0, Irrevocable}, {3, AnyBit, unix.MAP_ANONYMOUS, 0, Repeatable}, {4, File, 0, 0, Repeatable}}, "private, of files whose content stays: a rollback puts the map back, and the recording's address is asked for again. MAP_SHARED_VALIDATE has the bit too"},
+	{"mmap", Irrevocable, []Rule{{3, Masked, unix.MAP_SHARED | unix.MAP_ANONYMOUS, unix.MAP_SHARED | unix.MAP_ANONYMOUS, Irrevocable}, {3, AnyBit, unix.MAP_ANONYMOUS, 0, Repeatable},
+		{4, Reader, 0, 0, Repeatable}, {3, AnyBit, unix.MAP_SHARED, 0, Irrevocable}, {4, File, 0, 0, Repeatable}},
+		"private, of files whose content stays, or shared, but by a descriptor that does not let it be written to (setlocale does so): a rollback puts the map back, and the recording's address is asked for again. MAP_SHARED_VALIDATE has the bit too"},
 	{"mremap", Repeatable, []Rule{{3, AnyBit, unix.MREMAP_DONTUNMAP, 0, Irrevocable}}, "as mmap"},
 	{"madvise", Irrevocable, append(
 		is(Repeatable, 2, unix.MADV_NORMAL, unix.MADV_RANDOM, unix.MADV_SEQUENTIAL, unix.MADV_WILLNEED, unix.MADV_DONTNEED, unix.MADV_FREE, unix.MADV_DONTFORK, unix.MADV_DOFORK, unix.MADV_MERGEABLE, unix.MADV_UNMERGEABLE),

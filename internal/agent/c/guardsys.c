@@ -41,7 +41,7 @@ static bool holds(const struct rs_guard_rule *r, uint64_t a)
 		return (a & r->mask) != 0;
 	const struct rs_guard_fd *f = rs_guard_fd_of((int32_t)a);
 	unsigned kind = f ? f->kind : RS_GUARD_FD_OTHER;
-	return r->test == RS_GUARD_IF_FILE ? kind > RS_GUARD_FD_OTHER : kind == RS_GUARD_FD_WRITER;
+	return r->test == RS_GUARD_IF_FILE ? kind > RS_GUARD_FD_OTHER : kind == (r->test == RS_GUARD_IF_READER ? RS_GUARD_FD_READER : RS_GUARD_FD_WRITER);
 }
 
 static unsigned class_of(const struct rs_call *c)

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 enum { RS_GUARD_IRREVOCABLE, RS_GUARD_REPEATABLE, RS_GUARD_LOOSE, RS_GUARD_RECORDABLE, RS_GUARD_REVOCABLE, RS_GUARD_DEFERRABLE, };
-enum { RS_GUARD_IF_MASKED, RS_GUARD_IF_ANY_BIT, RS_GUARD_IF_FILE, RS_GUARD_IF_WRITER };
+enum { RS_GUARD_IF_MASKED, RS_GUARD_IF_ANY_BIT, RS_GUARD_IF_FILE, RS_GUARD_IF_WRITER, RS_GUARD_IF_READER };
 enum { RS_GUARD_NUMBERS = 512 };
 struct rs_guard_rule { uint64_t mask, value; uint8_t arg, test, class; };
 enum { RS_GUARD_GIVES = 1, RS_GUARD_TAKES = 2, RS_GUARD_NOT_FILES = 4 }; /* order */
@@ -24,8 +24,10 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0x0, 0x0, 1, 2, RS_GUARD_DEFERRABLE}, /* dup2 */
 	{0x0, 0x0, 1, 3, RS_GUARD_RECORDABLE}, /* dup3 */
 	{0x0, 0x0, 1, 2, RS_GUARD_DEFERRABLE}, /* dup3 */
-	{0x1, 0x0, 3, 1, RS_GUARD_IRREVOCABLE}, /* mmap */
+	{0x21, 0x21, 3, 0, RS_GUARD_IRREVOCABLE}, /* mmap */
 	{0x20, 0x0, 3, 1, RS_GUARD_REPEATABLE}, /* mmap */
+	{0x0, 0x0, 4, 4, RS_GUARD_REPEATABLE}, /* mmap */
+	{0x1, 0x0, 3, 1, RS_GUARD_IRREVOCABLE}, /* mmap */
 	{0x0, 0x0, 4, 2, RS_GUARD_REPEATABLE}, /* mmap */
 	{0x4, 0x0, 3, 1, RS_GUARD_IRREVOCABLE}, /* mremap */
 	{0xffffffff, 0x0, 2, 0, RS_GUARD_REPEATABLE}, /* madvise */
@@ -114,14 +116,14 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[6] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* lstat */
 	[7] = {RS_GUARD_RECORDABLE, 3, 0, 2, 0}, /* poll */
 	[8] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* lseek */
-	[9] = {RS_GUARD_IRREVOCABLE, 6, 3, 0, 11}, /* mmap */
+	[9] = {RS_GUARD_IRREVOCABLE, 6, 5, 0, 11}, /* mmap */
 	[10] = {RS_GUARD_REPEATABLE, 3, 0, 0, 0}, /* mprotect */
 	[11] = {RS_GUARD_REPEATABLE, 2, 0, 0, 0}, /* munmap */
 	[12] = {RS_GUARD_REPEATABLE, 1, 0, 0, 0}, /* brk */
 	[13] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigaction */
 	[14] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigprocmask */
 	[15] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* rt_sigreturn */
-	[16] = {RS_GUARD_IRREVOCABLE, 3, 14, 2, 60}, /* ioctl */
+	[16] = {RS_GUARD_IRREVOCABLE, 3, 14, 2, 62}, /* ioctl */
 	[17] = {RS_GUARD_RECORDABLE, 4, 1, 0, 1}, /* pread64 */
 	[18] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* pwrite64 */
 	[19] = {RS_GUARD_RECORDABLE, 3, 1, 2, 2}, /* readv */
@@ -130,10 +132,10 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[22] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* pipe */
 	[23] = {RS_GUARD_RECORDABLE, 5, 0, 2, 0}, /* select */
 	[24] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* sched_yield */
-	[25] = {RS_GUARD_REPEATABLE, 5, 1, 0, 14}, /* mremap */
+	[25] = {RS_GUARD_REPEATABLE, 5, 1, 0, 16}, /* mremap */
 	[26] = {RS_GUARD_REPEATABLE, 3, 0, 0, 0}, /* msync */
 	[27] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* mincore */
-	[28] = {RS_GUARD_IRREVOCABLE, 3, 21, 0, 15}, /* madvise */
+	[28] = {RS_GUARD_IRREVOCABLE, 3, 21, 0, 17}, /* madvise */
 	[29] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* shmget */
 	[30] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* shmat */
 	[31] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* shmctl */
@@ -161,23 +163,23 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[53] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* socketpair */
 	[54] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* setsockopt */
 	[55] = {RS_GUARD_RECORDABLE, 5, 0, 2, 0}, /* getsockopt */
-	[56] = {RS_GUARD_IRREVOCABLE, 5, 1, 0, 36}, /* clone */
+	[56] = {RS_GUARD_IRREVOCABLE, 5, 1, 0, 38}, /* clone */
 	[57] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* fork */
 	[58] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* vfork */
 	[59] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* execve */
-	[60] = {RS_GUARD_DEFERRABLE, 1, 0, 0, 37}, /* exit */
+	[60] = {RS_GUARD_DEFERRABLE, 1, 0, 0, 39}, /* exit */
 	[61] = {RS_GUARD_RECORDABLE, 4, 0, 2, 0}, /* wait4 */
 	[62] = {RS_GUARD_RECORDABLE, 2, 0, 1, 0}, /* kill */
 	[63] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* uname */
 	[64] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semget */
 	[65] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semop */
-	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 82}, /* semctl */
+	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 84}, /* semctl */
 	[67] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* shmdt */
 	[68] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* msgget */
 	[69] = {RS_GUARD_RECORDABLE, 4, 0, 1, 0}, /* msgsnd */
 	[70] = {RS_GUARD_IRREVOCABLE, 5, 0, 0, 0}, /* msgrcv */
-	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 88}, /* msgctl */
-	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 40}, /* fcntl */
+	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 90}, /* msgctl */
+	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 42}, /* fcntl */
 	[73] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* flock */
 	[74] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fsync */
 	[75] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fdatasync */
@@ -240,7 +242,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[132] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* utime */
 	[133] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* mknod */
 	[134] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* uselib */
-	[135] = {RS_GUARD_IRREVOCABLE, 1, 1, 0, 37}, /* personality */
+	[135] = {RS_GUARD_IRREVOCABLE, 1, 1, 0, 39}, /* personality */
 	[136] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* ustat */
 	[137] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* statfs */
 	[138] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* fstatfs */
@@ -262,8 +264,8 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[154] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* modify_ldt */
 	[155] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* pivot_root */
 	[156] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* _sysctl */
-	[157] = {RS_GUARD_IRREVOCABLE, 5, 8, 0, 74}, /* prctl */
-	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 38}, /* arch_prctl */
+	[157] = {RS_GUARD_IRREVOCABLE, 5, 8, 0, 76}, /* prctl */
+	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 40}, /* arch_prctl */
 	[159] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* adjtimex */
 	[160] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* setrlimit */
 	[161] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* chroot */
