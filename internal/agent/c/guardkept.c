@@ -4,6 +4,8 @@
  * - It has no number in the program's table, so nobody meets it who goes through all numbers, lists /proc/self/fd, or puts something of his own there. The price is that only the coordinator can use it: it is asked for the duplicate
  *   before the close, and in a re-execution for each call on it, which it makes in the program's memory.
  * - POSIX locks (fcntl) go when any descriptor of the file is closed in the table whose they are: that is not ours.
+ * - What waits for the last close of who may write (IN_CLOSE_WRITE, ETXTBSY, leases) is not to wait for ours: of a file that could be written to by the descriptor, too, only its place is kept (O_PATH), and it is opened again, for reading, when a
+ *   re-execution asks for something of it. One without a name is kept as it is: nobody else can wait for its close.
  * - flock, locks of open files and leases last as long as any descriptor of the open file. A file with one is not duplicated. The kernel tells in fdinfo, which is read only once the process may have such a lock. Who takes one
  *   lets go of the file's duplicates first, for which the epoch ends (guardsys.c).
  *
@@ -21,7 +23,7 @@ enum { KEPT = 64, INHERITED = 256, WAIT_MS = 100 };
 enum { FREE, TAKEN, ASKED, ANSWERED }; /* state */
 enum { ADD, CALL, DROP };
 
-struct duplicate { int32_t fd; uint64_t device, inode; };
+struct duplicate { int32_t fd; bool place; /* O_PATH */ uint64_t device, inode; };
 static struct kept {
 	uint32_t state;            /* futex, of the one question */
 	uint32_t open;             /* the coordinator answers */
@@ -29,7 +31,7 @@ static struct kept {
 	uint32_t bound;            /* a lock that is bound to an open file may be there */
 	int proc;                  /* the coordinator's /proc/thread-self */
 	uint32_t what, tid;
-	uint64_t call[7];          /* CALL: number, arguments; ADD: descriptor, device, inode */
+	uint64_t call[7];          /* CALL: number, arguments; ADD: descriptor, device, inode, whether its place is enough */
 	long answer;
 	struct duplicate of[KEPT];
 } *kept;
@@ -57,7 +59,15 @@ static bool has_bound_lock(int32_t own)
 	return rs_guard_read(kept->proc, name, text, sizeof text) < 0 || contains(text, "FLOCK") || contains(text, "OFDLCK") || contains(text, "LEASE") || contains(text, "DELEG");
 }
 
-static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode)
+/* A descriptor of ours opened anew. */
+static long open_again(int32_t own, int flags)
+{
+	char name[16] = "fd/";
+	rs_guard_digits(name + 3, (uint64_t)own);
+	return rs_guard_open(kept->proc, name, flags);
+}
+
+static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode, bool place)
 {
 	struct stat st;
 	if (kept->here == KEPT)
@@ -66,11 +76,18 @@ static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode)
 	if (own < 0)
 		return own;
 	/* Where the kernel knows no tasks it was the first thread's, which may have a table of its own. */
-	if (RS_SYS2(SYS_fstat, own, &st) < 0 || st.st_dev != device || st.st_ino != inode || has_bound_lock((int32_t)own)) {
+	if (RS_SYS2(SYS_fstat, own, &st) < 0 || st.st_dev != device || st.st_ino != inode || (!place && has_bound_lock((int32_t)own))) {
 		RS_SYS1(SYS_close, own);
 		return -EBUSY;
 	}
-	kept->of[kept->here] = (struct duplicate){(int32_t)own, device, inode};
+	if (place) {
+		long at = open_again((int32_t)own, O_PATH);
+		RS_SYS1(SYS_close, own);
+		if (at < 0)
+			return at;
+		own = at;
+	}
+	kept->of[kept->here] = (struct duplicate){(int32_t)own, place, device, inode};
 	__atomic_store_n(&kept->here, kept->here + 1, __ATOMIC_RELEASE);
 	return own;
 }
@@ -83,15 +100,28 @@ static void drop(void)
 	__atomic_store_n(&kept->here, 0, __ATOMIC_RELEASE);
 }
 
+/* What is asked of a file whose place alone is kept says why not, if it cannot be opened. */
+static void make_readable(void)
+{
+	for (uint32_t i = 0; i < kept->here; i++) {
+		long fd = kept->of[i].place ? open_again(kept->of[i].fd, O_RDONLY) : -1;
+		if (fd < 0)
+			continue;
+		if (RS_SYS3(SYS_dup3, fd, kept->of[i].fd, O_CLOEXEC) >= 0)
+			kept->of[i].place = false;
+		RS_SYS1(SYS_close, fd);
+	}
+}
+
 void rs_guard_kept_answer(void)
 {
 	const uint64_t *a = kept ? kept->call : NULL;
 	if (!a || __atomic_load_n(&kept->state, __ATOMIC_SEQ_CST) != ASKED)
 		return;
 	if (kept->what == ADD)
-		kept->answer = add(kept->tid, a[0], a[1], a[2]);
+		kept->answer = add(kept->tid, a[0], a[1], a[2], a[3]);
 	else if (kept->what == CALL)
-		kept->answer = RS_SYS6(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
+		make_readable(), kept->answer = RS_SYS6(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
 	else
 		drop();
 	__atomic_store_n(&kept->state, ANSWERED, __ATOMIC_RELEASE);
@@ -147,11 +177,11 @@ static long ask(uint32_t what, const uint64_t call[7])
 	return answer;
 }
 
-long rs_guard_kept_add(int32_t fd)
+long rs_guard_kept_add(int32_t fd, bool place)
 {
 	struct stat st;
 	long r = RS_SYS2(SYS_fstat, fd, &st);
-	return r < 0 ? r : ask(ADD, (const uint64_t[7]){(uint32_t)fd, st.st_dev, st.st_ino});
+	return r < 0 ? r : ask(ADD, (const uint64_t[7]){(uint32_t)fd, st.st_dev, st.st_ino, place});
 }
 
 long rs_guard_kept_call(const struct rs_call *c) { return ask(CALL, (const uint64_t[7]){c->number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], c->arg[4], c->arg[5]}); }

@@ -8,8 +8,8 @@
 /* Before the first checkpoint. -ENOMEM. */
 long rs_guard_kept_begin(void) RS_HIDDEN;
 
-/* By threads of the program, in an event or outside. A file that is about to be closed, until the epoch ends: its descriptor, which is the coordinator's. Negative errno: it cannot be kept. */
-long rs_guard_kept_add(int32_t fd) RS_HIDDEN;
+/* By threads of the program, in an event or outside. A file that is about to be closed, until the epoch ends: its descriptor, which is the coordinator's. Negative errno: it cannot be kept. place: it is opened again when it is needed. */
+long rs_guard_kept_add(int32_t fd, bool place) RS_HIDDEN;
 /* The call, made by the coordinator, with its descriptors. */
 long rs_guard_kept_call(const struct rs_call *c) RS_HIDDEN;
 /* The epoch is lost: all are closed when this is over. */

@@ -193,7 +193,7 @@ bool rs_guard_keep_read(int32_t fd)
 	struct rs_guard_fd *f = rs_guard_fd_of(fd);
 	if (!f || !f->file || rs_guard_is_lost(rs_guard_world()))
 		return true;
-	long own = f->kind == RS_GUARD_FD_READER || unnamed(fd) ? rs_guard_kept_add(fd) : -EBUSY;
+	long own = rs_guard_kept_add(fd, f->kind != RS_GUARD_FD_READER && !unnamed(fd));
 	if (own < 0)
 		return false;
 	rs_guard_reads->file[f->file].fd = (int32_t)own;
