@@ -44,7 +44,7 @@ var groups = []group{
 	{Recordable, "getppid getpgid getsid getpgrp getcwd getrlimit prlimit64 setrlimit getpriority ioprio_get sched_getaffinity sched_getparam sched_getscheduler sched_getattr sched_rr_get_interval " +
 		"get_robust_list umask", "others may change it; it stays as the recording set it"},
 	{Recordable, "getitimer setitimer alarm timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime", "timers run on; their signals are events of their own"},
-	{Recordable, "stat lstat fstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents getdents64 statfs fstatfs", "what others see and change"},
+	{Recordable, "stat lstat fstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents getdents64 statfs fstatfs getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr get_mempolicy", "what others see and change"},
 	{Recordable, "write pwrite64 writev pwritev pwritev2", "nothing is written twice: a hash of the data is compared. Over what was read in this epoch the agent ends it first"},
 	{Recordable, "open openat creat dup memfd_create pipe pipe2 eventfd eventfd2 epoll_create epoll_create1 signalfd signalfd4 inotify_init inotify_init1 pidfd_open pidfd_getfd mq_open",
 		"the descriptor is there already; O_TRUNC of what was read in this epoch: the agent ends it first"},
@@ -68,7 +68,7 @@ var groups = []group{
 	{Irrevocable, "io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel io_uring_setup io_uring_enter io_uring_register", "the kernel writes to memory when it likes"},
 	{Irrevocable, "close_range", "its kept descriptors would have to be many at once"},
 	{Irrevocable, "pkey_alloc pkey_free pkey_mprotect mseal map_shadow_stack process_madvise memfd_secret modify_ldt rseq", "the rollback does not know of it"},
-	{Irrevocable, "openat2 mincore get_mempolicy migrate_pages move_pages set_mempolicy_home_node ustat sysfs msgrcv shmctl getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr name_to_handle_at " +
+	{Irrevocable, "openat2 mincore migrate_pages move_pages set_mempolicy_home_node ustat sysfs msgrcv shmctl name_to_handle_at " +
 		"open_by_handle_at fanotify_init fanotify_mark process_vm_readv process_vm_writev kcmp cachestat perf_event_open bpf", "rare: nothing was done to make it anything else"},
 	{Irrevocable, "adjtimex clock_adjtime clock_settime settimeofday mount umount2 move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr statmount listmount listns swapon swapoff reboot " +
 		"sethostname setdomainname iopl ioperm init_module finit_module delete_module quotactl quotactl_fd acct vhangup syslog kexec_load kexec_file_load add_key request_key keyctl process_mrelease " +
@@ -114,8 +114,11 @@ var single = []Row{
 		unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW, unix.F_GETPIPE_SZ, unix.F_SETPIPE_SZ, unix.F_GET_SEALS, unix.F_ADD_SEALS),
 		"what it sets stays set"},
 	{"ioctl", Irrevocable, is(Recordable, 1, unix.TCGETS, unix.TCSETS, unix.TCSETSW, unix.TCSETSF, unix.TIOCGWINSZ, unix.TIOCSWINSZ, unix.TIOCGPGRP, unix.TIOCSPGRP, unix.TIOCOUTQ, 0x541b, /* FIONREAD */
-		0x5421 /* FIONBIO */, 0x5452 /* FIOASYNC */, 0x5451 /* FIOCLEX */, 0x5450 /* FIONCLEX */), "of which it is known what they write (kernel.c)"},
-	{"prctl", Irrevocable, append(is(Recordable, 0, unix.PR_GET_NAME, unix.PR_SET_NAME, unix.PR_GET_DUMPABLE, unix.PR_SET_PDEATHSIG, unix.PR_GET_TIMERSLACK, unix.PR_SET_TIMERSLACK, unix.PR_GET_NO_NEW_PRIVS),
+		0x5421 /* FIONBIO */, 0x5452 /* FIOASYNC */, 0x5451 /* FIOCLEX */, 0x5450 /* FIONCLEX */, unix.TCSBRK, unix.TCXONC, unix.TCFLSH, unix.TIOCNOTTY, unix.TIOCSCTTY, unix.TIOCSPTLCK, unix.TIOCGPTN, 0x5441, /* TIOCGPTPEER */
+		unix.FICLONE, unix.FICLONERANGE, unix.FS_IOC_GETFLAGS, unix.BLKGETSIZE64, unix.SIOCGIFINDEX, unix.SIOCGIFNAME, unix.SIOCGIFFLAGS, unix.SIOCGIFADDR, unix.SIOCGIFMTU, unix.SIOCGIFHWADDR),
+		"of which it is known what they write (kernel.c)"},
+	{"prctl", Irrevocable, append(is(Recordable, 0, unix.PR_GET_NAME, unix.PR_SET_NAME, unix.PR_GET_DUMPABLE, unix.PR_SET_PDEATHSIG, unix.PR_GET_TIMERSLACK, unix.PR_SET_TIMERSLACK, unix.PR_GET_NO_NEW_PRIVS,
+		unix.PR_CAPBSET_READ, unix.PR_GET_KEEPCAPS, unix.PR_GET_SECUREBITS, unix.PR_GET_THP_DISABLE, unix.PR_SET_THP_DISABLE, unix.PR_SET_PTRACER, unix.PR_SET_CHILD_SUBREAPER),
 		is(Repeatable, 0, unix.PR_SET_VMA)...), "names of mappings go with them"},
 	{"semctl", Irrevocable, is(Recordable, 2, 0 /* IPC_RMID */, 11 /* GETPID */, 12 /* GETVAL */, 14 /* GETNCNT */, 15 /* GETZCNT */, 16 /* SETVAL */), "of which it is known that they write no memory"},
 	{"msgctl", Irrevocable, is(Recordable, 1, 0 /* IPC_RMID */), "of which it is known that it writes no memory"},

@@ -4,6 +4,7 @@
 #include "zz_guardclass.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/sysmacros.h>
@@ -133,6 +134,7 @@ bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_nam
 	case SYS_ftruncate: fd = (int32_t)c->arg[0], from = c->arg[1]; break;
 	case SYS_fallocate: fd = (int32_t)c->arg[0], from = c->arg[2]; break;
 	case SYS_sendfile: fd = (int32_t)c->arg[0]; break;
+	case SYS_ioctl: fd = (uint32_t)c->arg[1] == FICLONE || (uint32_t)c->arg[1] == FICLONERANGE ? (int32_t)c->arg[0] : -1; break;
 	case SYS_splice:
 	case SYS_copy_file_range: fd = (int32_t)c->arg[2]; break;
 	case SYS_creat:

@@ -5,6 +5,8 @@
 #include "called.h"
 #include "core.h"
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <net/if.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
@@ -144,6 +146,13 @@ static const struct memory calls[ROWS][MOST] = {
 	[SYS_getdents] = {{RAW, RETURNED, 1, 2, 1}},
 	[SYS_statfs] = {RAW_OUT(1, sizeof(struct statfs))},
 	[SYS_fstatfs] = {RAW_OUT(1, sizeof(struct statfs))},
+	[SYS_getxattr] = {{RAW, RETURNED, 2, 0, 1}},
+	[SYS_lgetxattr] = {{RAW, RETURNED, 2, 0, 1}},
+	[SYS_fgetxattr] = {{RAW, RETURNED, 2, 0, 1}},
+	[SYS_listxattr] = {{RAW, RETURNED, 1, 0, 1}},
+	[SYS_llistxattr] = {{RAW, RETURNED, 1, 0, 1}},
+	[SYS_flistxattr] = {{RAW, RETURNED, 1, 0, 1}},
+	[SYS_get_mempolicy] = {RAW_OUT(0, sizeof(int)), RAW_OUT_OF(1, BITS, 2)},
 	[SYS_wait4] = {RAW_OUT(1, sizeof(int)), RAW_OUT(3, sizeof(struct rusage))},
 	[SYS_waitid] = {RAW_OUT(2, sizeof(siginfo_t)), RAW_OUT(4, sizeof(struct rusage))},
 	[SYS_mq_getsetattr] = {RAW_OUT(2, 8 * sizeof(long))},
@@ -295,7 +304,16 @@ static size_t by_command(unsigned what, uint32_t command)
 	case TIOCGWINSZ: return sizeof(struct winsize);
 	case FIONREAD:
 	case TIOCOUTQ:
+	case TIOCGPTN:
+	case FS_IOC_GETFLAGS: /* though its number says long */
 	case TIOCGPGRP: return sizeof(int);
+	case BLKGETSIZE64: return sizeof(uint64_t);
+	case SIOCGIFINDEX:
+	case SIOCGIFNAME:
+	case SIOCGIFFLAGS:
+	case SIOCGIFADDR:
+	case SIOCGIFMTU:
+	case SIOCGIFHWADDR: return sizeof(struct ifreq);
 	}
 	return 0;
 }
@@ -355,7 +373,13 @@ static int room_of(unsigned n)
 	case SYS_mq_timedreceive:
 	case SYS_readlink:
 	case SYS_getdents:
+	case SYS_listxattr:
+	case SYS_llistxattr:
+	case SYS_flistxattr:
 	case SYS_getdents64: return 2;
+	case SYS_getxattr: /* without room they say how much there is */
+	case SYS_lgetxattr:
+	case SYS_fgetxattr:
 	case SYS_readlinkat: return 3;
 	}
 	return -1;

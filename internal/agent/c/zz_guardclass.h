@@ -89,6 +89,24 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0xffffffff, 0x5452, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5451, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5450, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x5409, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x540a, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x540b, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x5422, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x540e, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x40045431, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x80045430, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x5441, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x40049409, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x4020940d, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x80086601, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x80081272, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x8933, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x8910, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x8913, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x8915, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x8921, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x8927, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x10, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0xf, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0x3, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
@@ -96,6 +114,13 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0xffffffff, 0x1e, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0x1d, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0x27, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x17, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x7, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x1b, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x2a, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x29, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x59616d61, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x24, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0x53564d41, 0, 0, RS_GUARD_REPEATABLE}, /* prctl */
 	{0xffffffff, 0x0, 2, 0, RS_GUARD_RECORDABLE}, /* semctl */
 	{0xffffffff, 0xb, 2, 0, RS_GUARD_RECORDABLE}, /* semctl */
@@ -123,7 +148,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[13] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigaction */
 	[14] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigprocmask */
 	[15] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* rt_sigreturn */
-	[16] = {RS_GUARD_IRREVOCABLE, 3, 14, 2, 62}, /* ioctl */
+	[16] = {RS_GUARD_IRREVOCABLE, 3, 32, 2, 62}, /* ioctl */
 	[17] = {RS_GUARD_RECORDABLE, 4, 1, 0, 1}, /* pread64 */
 	[18] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* pwrite64 */
 	[19] = {RS_GUARD_RECORDABLE, 3, 1, 2, 2}, /* readv */
@@ -173,12 +198,12 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[63] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* uname */
 	[64] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semget */
 	[65] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semop */
-	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 84}, /* semctl */
+	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 109}, /* semctl */
 	[67] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* shmdt */
 	[68] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* msgget */
 	[69] = {RS_GUARD_RECORDABLE, 4, 0, 1, 0}, /* msgsnd */
 	[70] = {RS_GUARD_IRREVOCABLE, 5, 0, 0, 0}, /* msgrcv */
-	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 90}, /* msgctl */
+	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 115}, /* msgctl */
 	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 42}, /* fcntl */
 	[73] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* flock */
 	[74] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fsync */
@@ -264,7 +289,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[154] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* modify_ldt */
 	[155] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* pivot_root */
 	[156] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* _sysctl */
-	[157] = {RS_GUARD_IRREVOCABLE, 5, 8, 0, 76}, /* prctl */
+	[157] = {RS_GUARD_IRREVOCABLE, 5, 15, 0, 94}, /* prctl */
 	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 40}, /* arch_prctl */
 	[159] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* adjtimex */
 	[160] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* setrlimit */
@@ -298,12 +323,12 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[188] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* setxattr */
 	[189] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* lsetxattr */
 	[190] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* fsetxattr */
-	[191] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* getxattr */
-	[192] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* lgetxattr */
-	[193] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* fgetxattr */
-	[194] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* listxattr */
-	[195] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* llistxattr */
-	[196] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* flistxattr */
+	[191] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* getxattr */
+	[192] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* lgetxattr */
+	[193] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* fgetxattr */
+	[194] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* listxattr */
+	[195] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* llistxattr */
+	[196] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* flistxattr */
 	[197] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* removexattr */
 	[198] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* lremovexattr */
 	[199] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* fremovexattr */
@@ -346,7 +371,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[236] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* vserver */
 	[237] = {RS_GUARD_REPEATABLE, 6, 0, 0, 0}, /* mbind */
 	[238] = {RS_GUARD_REPEATABLE, 3, 0, 0, 0}, /* set_mempolicy */
-	[239] = {RS_GUARD_IRREVOCABLE, 5, 0, 0, 0}, /* get_mempolicy */
+	[239] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* get_mempolicy */
 	[240] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* mq_open */
 	[241] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* mq_unlink */
 	[242] = {RS_GUARD_RECORDABLE, 5, 0, 1, 0}, /* mq_timedsend */
