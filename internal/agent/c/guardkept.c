@@ -19,7 +19,7 @@
 #include <linux/futex.h>
 #include <sys/stat.h>
 
-enum { KEPT = 64, INHERITED = 256, WAIT_MS = 100 };
+enum { KEPT = 512, INHERITED = 256, WAIT_MS = 100 };
 enum { FREE, TAKEN, ASKED, ANSWERED }; /* state */
 enum { ADD, CALL, DROP };
 

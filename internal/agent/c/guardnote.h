@@ -12,7 +12,7 @@ struct rs_guard_noted {
 	uint16_t file;             /* 0: none */
 	uint8_t class;
 	uint8_t order;             /* RS_GUARD_GIVES, RS_GUARD_TAKES */
-	uint32_t pieces;
+	uint32_t pieces;           /* REVOCABLE: behind how many calls that overwrite what was read (guardundo.h) */
 };
 struct rs_guard_piece { uint64_t at, bytes; }; /* and the bytes, padded to eight */
 

@@ -93,7 +93,7 @@ uint16_t rs_guard_file_of(int32_t fd)
 	uint32_t i = __atomic_load_n(&rs_guard_reads->files, __ATOMIC_RELAXED);
 	if (i >= RS_GUARD_FILES || RS_SYS2(SYS_fstat, fd, &st) < 0 || (i = __atomic_fetch_add(&rs_guard_reads->files, 1, __ATOMIC_RELAXED)) >= RS_GUARD_FILES)
 		return 0;
-	rs_guard_reads->file[i] = (struct rs_guard_file){name_of(&st), 0, fd, false};
+	rs_guard_reads->file[i] = (struct rs_guard_file){.name = name_of(&st), .fd = fd};
 	return f->file = (uint16_t)i;
 }
 
@@ -118,11 +118,13 @@ static bool was_read(struct rs_guard_name file, uint64_t from)
 	return false;
 }
 
-bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_name *file)
+bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_over *what)
 {
 	int32_t fd = -1, at = AT_FDCWD;
 	const void *path = NULL;
 	uint64_t from = 0, size = 0;
+	struct rs_guard_name *file = &what->file;
+	what->from = 0;
 	if (__atomic_load_n(&rs_guard_reads->files, __ATOMIC_SEQ_CST) <= 1)
 		return false;
 	switch (c->number) {
@@ -165,13 +167,14 @@ bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_nam
 			now -= c->result;
 		from = now < 0 ? 0 : (uint64_t)now;
 	}
+	what->from = from;
 	return was_read(*file, from);
 }
 
 void rs_guard_overwritten(const struct rs_guard_log *t, const struct rs_call *c)
 {
-	struct rs_guard_name file;
-	if (t->reads != __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST) && rs_guard_overwrites(c, true, &file))
+	struct rs_guard_over what;
+	if (t->reads != RS_GUARD_UNDONE && t->reads != __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST) && rs_guard_overwrites(c, true, &what))
 		rs_guard_lost(RS_GUARD_LOST_CALL);
 }
 

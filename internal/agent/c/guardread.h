@@ -12,7 +12,10 @@ struct rs_guard_fd { uint32_t epoch; uint16_t file; uint8_t kind; bool append, c
 /* What a file is known by: st_dev and st_ino. */
 struct rs_guard_name { uint64_t device, inode; };
 /* Read in this epoch, up to hi, through a descriptor that is now `fd`, the coordinator's if kept. */
-struct rs_guard_file { struct rs_guard_name name; uint64_t hi; int32_t fd; bool kept; };
+struct rs_guard_file { struct rs_guard_name name; uint64_t hi; int32_t fd; bool kept, mapped; };
+/* What is to be overwritten, from where on. */
+struct rs_guard_over { struct rs_guard_name file; uint64_t from; };
+enum { RS_GUARD_UNDONE = UINT32_MAX }; /* as a thread's `reads`: what it overwrites is kept (guardundo.h) */
 /* In the arena. */
 extern struct rs_guard_reads {
 	uint32_t epoch;
@@ -37,8 +40,8 @@ void rs_guard_fd_append(int32_t fd, bool append) RS_HIDDEN;
 uint16_t rs_guard_file_of(int32_t fd) RS_HIDDEN;
 /* Before it is read: who overwrites looks at `reads` before and behind (rs_guard_overwritten). */
 void rs_guard_read_to(uint16_t file, uint64_t hi) RS_HIDDEN;
-/* Is about to overwrite what was read; or over: has written so many bytes there, or what its result says. file: which, if so. */
-bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_name *file) RS_HIDDEN;
+/* Is about to overwrite what was read; or over: has written so many bytes there, or what its result says. what: that, if so. */
+bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_over *what) RS_HIDDEN;
 /* Others may have read between the look and the write what that was to overwrite; which of the two came first nobody knows. */
 void rs_guard_overwritten(const struct rs_guard_log *t, const struct rs_call *c) RS_HIDDEN;
 /* What is read of it from now on is recorded. */

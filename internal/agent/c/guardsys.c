@@ -11,6 +11,7 @@
 #include "called.h"
 #include "guardhash.h"
 #include "guardkept.h"
+#include "guardundo.h"
 #include "guardnote.h"
 #include "guardpage.h"
 #include "guardread.h"
@@ -191,25 +192,34 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 	rs_guard_call_begin(t, (uint16_t)c->number, rs_guard_may_wait(c, class));
 	if (!t->inner)
 		return -1;
-	struct rs_guard_name file;
+	struct rs_guard_over over;
 	t->reads = __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST);
-	if (rs_guard_overwrites(c, false, &file)) {
-		rs_guard_note_change(file);
-		return end_first(t, c, ends);
+	if (rs_guard_overwrites(c, false, &over)) {
+		long kept = rs_guard_undo_keep(c, &over);
+		if (kept < 0) {
+			if (kept != -ENOSPC)
+				rs_guard_note_change(over.file);
+			return end_first(t, c, ends);
+		}
+		t->reads = RS_GUARD_UNDONE;
 	}
 	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !rs_guard_keep_read((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
 		return end_first(t, c, ends);
 	c->guard_check = rs_guard_check(c);
 	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
 	c->guard_file = 0;
-	if (class == RS_GUARD_REVOCABLE)
+	if (class == RS_GUARD_REVOCABLE) {
 		class = reading(t, c);
-	else if (gives(c, class))
+		if (class == RS_GUARD_REVOCABLE)
+			c->guard_room = rs_guard_undo_now();
+	} else if (gives(c, class))
 		c->guard_offset = (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket(RS_GUARD_WAKES);
 	else
 		c->guard_offset = 0;
-	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS) && (c->guard_file = rs_guard_file_of((int32_t)c->arg[4])))
+	if (c->number == SYS_mmap && !(c->arg[3] & MAP_ANONYMOUS) && (c->guard_file = rs_guard_file_of((int32_t)c->arg[4]))) {
+		rs_guard_reads->file[c->guard_file].mapped = true;
 		rs_guard_read_to(c->guard_file, UINT64_MAX);
+	}
 	if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 		c->arg[2] = MADV_DONTNEED;
 	if (c->number == SYS_munmap)
@@ -271,7 +281,7 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 		e.offset = rs_guard_order_of(c, e.class, &e.order);
 		rs_kernel_pieces(n, a, c->result, c->guard_room, measure, &r);
 	}
-	e.pieces = r.pieces;
+	e.pieces = e.class == RS_GUARD_REVOCABLE ? c->guard_room : r.pieces;
 	sys->stats.class[e.class]++;
 	char *to = r.bytes > UINT32_MAX - sizeof e ? NULL : rs_guard_call_put(t, (uint16_t)n, c->result, (uint32_t)(sizeof e + r.bytes));
 	if (!to)
@@ -341,6 +351,15 @@ static long get_again(const struct rs_call *c, const struct rs_guard_noted *e, l
 	return got;
 }
 
+struct put_back { struct rs_guard_name file; uint64_t at; uint32_t now; };
+
+static void put_piece(void *arg, const void *p, size_t n)
+{
+	struct put_back *b = arg;
+	rs_guard_undo_put(b->file, b->at, b->now, (char *)(uintptr_t)p, n);
+	b->at += n;
+}
+
 /* True: it gave the same. */
 static bool read_again(const struct rs_call *c, const struct rs_guard_noted *e, long result, long *got, uint64_t *hash)
 {
@@ -351,6 +370,11 @@ static bool read_again(const struct rs_call *c, const struct rs_guard_noted *e, 
 	*hash = 0;
 	rs_guard_page_call(to, room);
 	*got = get_again(c, e, result);
+	if (*got >= 0 && result > 0 && e->pieces != rs_guard_undo_now()) { /* more of it may have been there, or less: what came is looked at below */
+		struct put_back put = {rs_guard_reads->file[e->file].name, e->offset, e->pieces};
+		rs_kernel_pieces((unsigned)c->number, a, result, 0, put_piece, &put);
+		*got = result;
+	}
 	rs_guard_page_called(to, room, false);
 	if (*got != result)
 		return false;
@@ -722,6 +746,7 @@ void rs_guard_sys_epoch(void)
 		return;
 	rs_guard_reads->epoch++;
 	rs_guard_reads->files = 1;
+	rs_guard_undo_epoch();
 	rs_guard_kept_epoch();
 }
 
@@ -768,7 +793,7 @@ long rs_guard_sys_begin(void)
 	/* They come back on another stack, with another fs, or not at all. */
 	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
 	struct sys *s = rs_guard_map(sizeof *s);
-	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_vdso_begin() < 0)
+	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_undo_begin() < 0 || rs_guard_vdso_begin() < 0)
 		return -ENOMEM;
 	rs_os_copy(unguarded, rs_call_class, sizeof unguarded);
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)

@@ -4,6 +4,7 @@
 #include "guardquick.h"
 #include "guardread.h"
 #include "guardtry.h"
+#include "guardundo.h"
 #include "zz_guardclass.h"
 #include <errno.h>
 #include <poll.h>
@@ -59,7 +60,7 @@ bool rs_guard_sys_quick(struct rs_call *c)
 	t->sp = (uintptr_t)c + RS_CALL_FRAME;
 	c->start = 1;
 	c->guard_check = rs_guard_check(c);
-	c->guard_room = 0;
+	c->guard_room = quick & FOLLOWED ? rs_guard_undo_now() : 0;
 	if (!(quick & FOLLOWED)) {
 		c->guard_file = 0;
 		c->guard_offset = rs_guard_rows[c->number].order & RS_GUARD_GIVES ? (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket_shared(rs_guard_wakes) : 0;
@@ -96,7 +97,7 @@ static inline void note_quick(struct rs_guard_log *t, const struct rs_call *c, u
 	} else {
 		e->offset = rs_guard_order_of(c, RS_GUARD_RECORDABLE, &e->order);
 	}
-	e->pieces = n != 0;
+	e->pieces = quick & FOLLOWED ? c->guard_room : n != 0;
 	if (n) {
 		*p = (struct rs_guard_piece){from, n};
 		rs_os_copy(p + 1, (const void *)from, n);
