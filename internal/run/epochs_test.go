@@ -570,6 +570,26 @@ func TestEpochsOfQueries(t *testing.T) {
 	}
 }
 
+// A database reads a page of its file, changes it and writes it back: what was read was gone, so the epoch ended, or was lost; of sqlite with a table of some megabytes two of three were. What is overwritten is kept.
+func TestEpochsOfRewrittenFiles(t *testing.T) {
+	ofAgent(t)
+	native := finish(t, exec.Command(path("rewrites"), t.TempDir()))
+	if native.code != 5 {
+		t.Fatalf("natively %+v", native)
+	}
+	r, counts := epochsOf(t, 20*time.Millisecond, path("rewrites"), t.TempDir())
+	if r != native {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+	if counts["executed again: identical"] < 4 || counts["lost: call"] > 0 {
+		t.Errorf("%v", counts)
+	}
+	noOther(t, counts)
+	if r, counts := epochsBy(t, map[string]any{"On": true, "Most": time.Second}, path("rewrites"), t.TempDir()); r != native || counts["lost: call"] > 0 {
+		t.Errorf("%+v\nnatively %+v, %v", r, native, counts)
+	}
+}
+
 // A write of four megabytes to a pipe, which natively waits until all is read, said that it had written some when the signal of an epoch's end came (python's test_io.test_interrupted_write_unbuffered); so did all calls that move bytes until a signal comes.
 func TestEpochsOfMovingBytes(t *testing.T) {
 	ofAgent(t)

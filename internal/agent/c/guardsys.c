@@ -332,23 +332,25 @@ static long on_file(const struct rs_guard_file *f, uint64_t number, uint64_t a, 
 	return f->kept ? rs_guard_kept_call(&call) : RS_SYS5(number, f->fd, a, b, c, 0);
 }
 
-/* A read of the recording once more. How much came. */
+struct reread { const struct rs_guard_noted *e; long got; bool over; };
+
+static void reread(void *arg, const void *p, size_t n)
+{
+	struct reread *g = arg;
+	for (size_t done = 0; done < n && !g->over;) {
+		long r = on_file(&rs_guard_reads->file[g->e->file], SYS_pread64, (uint64_t)p + done, n - done, g->e->offset + (uint64_t)g->got);
+		g->over = r <= 0 && r != -EINTR;
+		done += r > 0 ? (size_t)r : 0;
+		g->got += r > 0 ? r : 0;
+	}
+}
+
+/* A read of the recording once more. How much came: not more than then, where the file is longer now. */
 static long get_again(const struct rs_call *c, const struct rs_guard_noted *e, long result)
 {
-	const uint64_t *a = c->arg;
-	const struct rs_guard_file *f = &rs_guard_reads->file[e->file];
-	long got = 0;
-	if (c->number != SYS_read && c->number != SYS_pread64)
-		return result > 0 ? on_file(f, SYS_preadv, a[1], a[2], e->offset) : 0;
-	while (got < result) {
-		long r = on_file(f, SYS_pread64, a[1] + (uint64_t)got, (uint64_t)(result - got), e->offset + (uint64_t)got);
-		if (r == -EINTR)
-			continue;
-		if (r <= 0)
-			break;
-		got += r;
-	}
-	return got;
+	struct reread g = {.e = e};
+	rs_kernel_pieces((unsigned)c->number, (const long *)c->arg, result, 0, reread, &g);
+	return g.got;
 }
 
 struct put_back { struct rs_guard_name file; uint64_t at; uint32_t now; };
