@@ -194,7 +194,7 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 		return -1;
 	struct rs_guard_over over;
 	t->reads = __atomic_load_n(&rs_guard_reads->reads, __ATOMIC_SEQ_CST);
-	if (rs_guard_overwrites(c, false, &over)) {
+	if (!rs_guard_is_lost(rs_guard_world()) && rs_guard_overwrites(c, false, &over)) {
 		long kept = rs_guard_undo_keep(c, &over);
 		if (kept < 0) {
 			if (kept != -ENOSPC)
