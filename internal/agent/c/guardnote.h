@@ -38,6 +38,9 @@ static inline void rs_guard_leave_frame(struct rs_call *c)
 	rs_os_clear(&c->left_now, sizeof c->left_now + sizeof c->lent);
 }
 
+/* guardread.c: a read of the recording once more. True: it gave the same; else got says how much came, and hash what. */
+bool rs_guard_read_again(const struct rs_call *c, const struct rs_guard_noted *e, long result, long *got, uint64_t *hash) RS_HIDDEN;
+
 /* Before the first checkpoint. */
 void rs_guard_sys_quick_begin(void) RS_HIDDEN;
 #endif

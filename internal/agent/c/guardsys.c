@@ -11,7 +11,6 @@
 #include "called.h"
 #include "guardhash.h"
 #include "guardkept.h"
-#include "guardundo.h"
 #include "guardnote.h"
 #include "guardpage.h"
 #include "guardread.h"
@@ -19,6 +18,7 @@
 #include "guardstack.h"
 #include "guardthread.h"
 #include "guardtry.h"
+#include "guardundo.h"
 #include "guardwatch.h"
 #include "world.h"
 #include "zz_guardclass.h"
@@ -326,65 +326,6 @@ static bool give(const struct rs_call *c, const struct rs_guard_noted *e, uint32
 	return true;
 }
 
-static long on_file(const struct rs_guard_file *f, uint64_t number, uint64_t a, uint64_t b, uint64_t c)
-{
-	const struct rs_call call = {.number = number, .arg = {(uint64_t)f->fd, a, b, c}};
-	return f->kept ? rs_guard_kept_call(&call) : RS_SYS5(number, f->fd, a, b, c, 0);
-}
-
-struct reread { const struct rs_guard_noted *e; long got; bool over; };
-
-static void reread(void *arg, const void *p, size_t n)
-{
-	struct reread *g = arg;
-	for (size_t done = 0; done < n && !g->over;) {
-		long r = on_file(&rs_guard_reads->file[g->e->file], SYS_pread64, (uint64_t)p + done, n - done, g->e->offset + (uint64_t)g->got);
-		g->over = r <= 0 && r != -EINTR;
-		done += r > 0 ? (size_t)r : 0;
-		g->got += r > 0 ? r : 0;
-	}
-}
-
-/* A read of the recording once more. How much came: not more than then, where the file is longer now. */
-static long get_again(const struct rs_call *c, const struct rs_guard_noted *e, long result)
-{
-	struct reread g = {.e = e};
-	rs_kernel_pieces((unsigned)c->number, (const long *)c->arg, result, 0, reread, &g);
-	return g.got;
-}
-
-struct put_back { struct rs_guard_name file; uint64_t at; uint32_t now; };
-
-static void put_piece(void *arg, const void *p, size_t n)
-{
-	struct put_back *b = arg;
-	rs_guard_undo_put(b->file, b->at, b->now, (char *)(uintptr_t)p, n);
-	b->at += n;
-}
-
-/* True: it gave the same. */
-static bool read_again(const struct rs_call *c, const struct rs_guard_noted *e, long result, long *got, uint64_t *hash)
-{
-	const long *a = (const long *)c->arg;
-	bool one = c->number == SYS_read || c->number == SYS_pread64;
-	uintptr_t to = one ? c->arg[1] : 0;
-	size_t room = result <= 0 ? 0 : one ? (size_t)result : 1ul << 47;
-	*hash = 0;
-	rs_guard_page_call(to, room);
-	*got = get_again(c, e, result);
-	if (*got >= 0 && result > 0 && e->pieces != rs_guard_undo_now()) { /* more of it may have been there, or less: what came is looked at below */
-		struct put_back put = {rs_guard_reads->file[e->file].name, e->offset, e->pieces};
-		rs_kernel_pieces((unsigned)c->number, a, result, 0, put_piece, &put);
-		*got = result;
-	}
-	rs_guard_page_called(to, room, false);
-	if (*got != result)
-		return false;
-	rs_kernel_pieces((unsigned)c->number, a, result, 0, rs_guard_hash_piece, hash);
-	rs_kernel_pieces((unsigned)c->number, a, result, 0, wrote, (void *)c);
-	return *hash == e->data;
-}
-
 /* Private mappings are where they were. */
 static void same_place(struct rs_call *c, const struct rs_guard_noted *e, long result)
 {
@@ -458,7 +399,7 @@ static long follow(struct rs_guard_log *t, struct rs_call *c)
 		over(c);
 		return 0;
 	} else if (e->class == RS_GUARD_REVOCABLE) {
-		if (!read_again(c, e, result, &got, &hash))
+		if (!rs_guard_read_again(c, e, result, &got, &hash))
 			rs_guard_diverged(t, got == result ? RS_GUARD_CALL_BYTES : RS_GUARD_CALL_RESULT, got == result ? e->data : (uint64_t)result, got == result ? hash : (uint64_t)got);
 	} else if (!in_order(t, e)) {
 		rs_guard_replay_end(t, (uint16_t)c->number);
