@@ -45,6 +45,28 @@ const tables = 5
 // judged is the bit of a site's data that says that the agent looks for races.
 const judged = 1 << 62
 
+// apart is the bit of a site's data that says that what it reads and writes is told as read, and then as written: the instruction may be all that a compiler made of a load of an atomic and a store (image.FoldsAtomics), and
+// what is both at once no atomic is without lock.
+const apart = 1 << 61
+
+// parts gives the data of each thing that is told of a site, one after the other.
+func parts(data uint64) []uint64 {
+	if data&(lanes|apart) == apart {
+		return []uint64{read, write}
+	}
+	return []uint64{data}
+}
+
+// folds says whether compilers make such an instruction of a load and a store.
+func folds(in *x86.Inst) bool {
+	switch in.Op {
+	case "add", "sub", "and", "or", "xor", "inc", "dec", "neg", "not":
+		m := &in.Mems()[0]
+		return m.Size <= 8 && bits.OnesCount16(m.Size) == 1
+	}
+	return false
+}
+
 // tellOf gives the Tell that says what data does of an instruction; false: it takes a Call.
 func tellOf(in *x86.Inst, data uint64) (t recipe.Tell, ok bool) {
 	if data&lanes != 0 {
@@ -233,7 +255,7 @@ func storeBy(in *x86.Inst, data uint64, by func(base x86.Reg) bool) uint64 {
 	}
 	for i, m := range in.Mems() {
 		kind := data >> (16 * i) & (1<<16 - 1)
-		if kind == write && m.Size <= 8 && bits.OnesCount16(m.Size) == 1 && by(m.Base) {
+		if (kind == write || kind == read|write && folds(in)) && m.Size <= 8 && bits.OnesCount16(m.Size) == 1 && by(m.Base) {
 			data |= atomic << (16 * i)
 		}
 	}
@@ -278,6 +300,9 @@ func storeAt(list []image.AtomicStore, addr uint64) (image.AtomicStore, bool) {
 
 // A Teller is the engine's client.
 type Teller struct {
+	// Together: what an instruction reads and writes is never told apart. Set before the first process.
+	Together bool
+
 	races  bool
 	shared bool // of those to what threads share (share.go)
 	mu     sync.Mutex
@@ -338,6 +363,9 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		last, length = nil, i.Inst.Len
 		if data != 0 {
 			last = &site{p: p, m: m, at: i.At, data: data}
+			if data == read|write && f.apart(i) {
+				last.data |= apart
+			}
 			if t.races {
 				last.data |= judged
 			}
@@ -363,11 +391,17 @@ type followed struct {
 	scope  scope
 	stores []image.AtomicStore
 	vptrs  *vptrs
+	folds  bool // image.FoldsAtomics, where it matters
 	open   inlined
 }
 
 func (t *Teller) followed(m *engine.Module) *followed {
-	return &followed{m: m, scope: scopeOf(m), stores: t.storesOf(m), vptrs: newVptrs(m.Image, m.Bias)}
+	return &followed{m: m, scope: scopeOf(m), stores: t.storesOf(m), vptrs: newVptrs(m.Image, m.Bias), folds: !t.Together && m.Image.FoldsAtomics()}
+}
+
+// apart says of an instruction that reads and writes, and is not known as a store to an atomic, whether it may be one all the same.
+func (f *followed) apart(i *engine.Insn) bool {
+	return f.folds && folds(&i.Inst) && !f.m.Image.NamesAtomics(i.At-f.m.Bias)
 }
 
 // An insn says what is told of an instruction.
@@ -537,23 +571,33 @@ func (s *site) compile() (*recipe.Code, error) {
 		return nil, fmt.Errorf("no instruction at %#x", s.at)
 	}
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
-	data := s.data &^ judged
-	if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
-		if s.data&judged != 0 {
-			t = judge(s.p, t)
+	var ops []recipe.Op
+	for _, data := range parts(s.data &^ judged) {
+		if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
+			if s.data&judged != 0 {
+				t = judge(s.p, t)
+			} else {
+				t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
+			}
+			ops = append(ops, t)
 		} else {
-			t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
+			ops = append(ops, recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: data})
 		}
-		return recipe.Compile([]recipe.Op{t}, site, x86.AllLive, s.p.Env())
 	}
-	return recipe.Compile([]recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: data}}, site, x86.AllLive, s.p.Env())
+	return recipe.Compile(ops, site, x86.AllLive, s.p.Env())
 }
 
 // sized notes the size, for which nothing need be compiled where it is a Tell.
 func (s *site) sized(in *engine.Insn) {
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
-	if t, ok := tellOf(&in.Inst, s.data&^judged); ok {
-		s.size = recipe.TellSize(&site, t.Mem)
+	s.size = 0
+	for _, data := range parts(s.data &^ judged) {
+		t, ok := tellOf(&in.Inst, data)
+		if !ok {
+			s.size = 0
+			return
+		}
+		s.size += recipe.TellSize(&site, t.Mem)
 	}
 }
 

@@ -82,6 +82,14 @@ func TestDeadlocks(t *testing.T) {
 		{"upgrade of a rwlock", twoThreads + `
 			T2 want obj=$r kind=rwlock mode=exclusive held=[rwlock:$r:shared:S1]`,
 			`self-deadlock: T2 waits for rwlock RW1 that it holds itself`},
+		// Two that upgrade were told by nobody, and hung: what the agent says of a relock was taken for a hold for writing, and two of these for a lock that is none.
+		{"two upgrade a rwlock", twoThreads + `
+			T2 misuse what=relock kind=rwlock obj=$r stack=S2 stack2=S1
+			T2 want obj=$r kind=rwlock mode=exclusive stack=S2 held=[rwlock:$r:shared:S1]
+			T3 misuse what=relock kind=rwlock obj=$r stack=S2 stack2=S1
+			T3 want obj=$r kind=rwlock mode=exclusive stack=S2 held=[rwlock:$r:shared:S1]`, `
+			self-deadlock: T2 waits for rwlock RW1 that it holds itself
+			self-deadlock: T3 waits for rwlock RW1 that it holds itself`},
 		{"a reader behind a writer, where writers go first", twoThreads + `
 			T1 init obj=$r kind=rwlock value=2
 			T2 want obj=$r kind=rwlock mode=exclusive

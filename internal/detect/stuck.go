@@ -124,7 +124,11 @@ func (p *process) newStuckSet() *stuckSet {
 			}
 		}
 		if r := t.relock; r != nil && r.ev.Obj == t.want.obj {
-			s.hold(r.ev.Obj, hold{t, wire.ModeExclusive, r.ev.Stack2})
+			mode := wire.ModeExclusive
+			if t.want.kind == wire.ObjectRwlock {
+				mode = wire.ModeShared // whoever holds it for writing is refused and does not wait
+			}
+			s.hold(r.ev.Obj, hold{t, mode, r.ev.Stack2})
 		}
 		if t.want.kind == wire.ObjectRwlock && t.want.mode == wire.ModeExclusive {
 			s.writers[t.want.obj] = append(s.writers[t.want.obj], t)

@@ -1,6 +1,8 @@
 package image
 
 import (
+	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,6 +78,71 @@ int main() { set(1); return where() != nullptr || a.fetch_add(1) == 7 || !b; }
 					t.Errorf("%s: %s is told as an atomic's", level, f)
 				}
 			}
+		}
+	}
+}
+
+// Which compiler made the code, and whether a unit would name its stores to atomics: with line tables alone it has no names.
+func TestFoldsAtomics(t *testing.T) {
+	const text = `#include <atomic>
+extern "C" { std::atomic<long> a; long plain; void raise() { a.store(a.load(std::memory_order_relaxed) + 1, std::memory_order_release); plain++; } }
+int main() { raise(); return 0; }
+`
+	dir := t.TempDir()
+	source := filepath.Join(dir, "a.cc")
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, k := range []struct {
+		by           []string
+		folds, names bool
+	}{
+		{[]string{"g++", "-g"}, false, true},
+		{[]string{"g++"}, false, false},
+		{[]string{"clang++", "-g"}, true, true},
+		{[]string{"clang++", "-gline-tables-only"}, true, false},
+		{[]string{"clang++", "-fuse-ld=bfd"}, true, false},
+		{[]string{"g++", "-g", "strip"}, true, false},
+	} {
+		exe := filepath.Join(dir, fmt.Sprint("a", i))
+		flags, strip := k.by[1:], false
+		if n := len(flags); n > 0 && flags[n-1] == "strip" {
+			flags, strip = flags[:n-1], true
+		}
+		if out, err := exec.Command(k.by[0], append([]string{"-O2", "-o", exe, source}, flags...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		m, err := Open(exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		raise := uint64(0)
+		f, err := elf.Open(exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		symbols, _ := f.Symbols()
+		for _, s := range symbols {
+			if s.Name == "raise" {
+				raise = s.Value
+			}
+		}
+		f.Close()
+		if strip {
+			if out, err := exec.Command("strip", "-R", ".comment", exe).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if m, err = Open(exe); err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+		}
+		if got := m.FoldsAtomics(); got != k.folds {
+			t.Errorf("%s: folds: %v", k.by, got)
+		}
+		if got := m.NamesAtomics(raise); got != k.names {
+			t.Errorf("%s: names, at %#x: %v", k.by, raise, got)
 		}
 	}
 }

@@ -44,6 +44,7 @@ type unit struct {
 	strBase         uint64
 	rngBase         uint64
 	low             uint64 // base address of range lists
+	asked, names    bool   // namesAtomics was asked; its answer
 }
 
 // Unit types of DWARF 5.

@@ -61,6 +61,84 @@ func (m *Image) atomicStores() []AtomicStore {
 	return slices.Clip(list[:n])
 }
 
+// FoldsAtomics reports whether the module's compiler may have made one instruction of a load of an atomic, an addition and a store (`add [x], 1`, without lock): LLVM does, for orders that need no fence; gcc does not.
+// Where it does not say which compiler that was, as in Debian's packages, it may.
+func (m *Image) FoldsAtomics() bool {
+	b, _, ok := m.Section(".comment")
+	if !ok {
+		return true
+	}
+	gcc := false
+	for _, by := range strings.FieldsFunc(string(b), func(r rune) bool { return r == 0 }) {
+		switch {
+		case strings.HasPrefix(by, "GCC:"):
+			gcc = true
+		case strings.HasPrefix(by, "Linker:"), strings.HasPrefix(by, "mold "):
+		default:
+			return true
+		}
+	}
+	return !gcc
+}
+
+// NamesAtomics reports whether debug information tells of the code at a link-time address what of it is a store to an atomic: AtomicStores has it then, or it is none.
+func (m *Image) NamesAtomics(addr uint64) (names bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	if err := m.guard(func() error {
+		d := m.dwarf()
+		if d == nil {
+			return nil
+		}
+		d.work = maxWork
+		for _, i := range d.unitsFor(addr) {
+			if names = d.namesAtomics(i); names {
+				break
+			}
+		}
+		return nil
+	}); err != nil {
+		m.note("%v", err)
+		return false
+	}
+	return names
+}
+
+// namesAtomics: the unit is C++'s or Rust's, whose atomics are functions, and has functions' names (with line tables alone it has not).
+func (d *dwarfFile) namesAtomics(i int) bool {
+	u := &d.units[i]
+	if !u.asked {
+		u.asked = true
+		if e, ok := d.root(i); ok {
+			switch e.language {
+			case 0x04, 0x19, 0x1a, 0x1c, 0x21, 0x2b, 0x2c: // C++ of various years, Rust
+				u.names = d.abbrevTable(u.abbrevOff).namesFunctions()
+			}
+		}
+	}
+	return u.names
+}
+
+func (t *abbrevTable) namesFunctions() bool {
+	names := func(a *abbrev) bool {
+		return a.tag == dwarf.TagSubprogram && slices.ContainsFunc(a.attrs, func(s attrSpec) bool { return s.attr == dwarf.AttrLinkageName || s.attr == attrMIPSLinkage })
+	}
+	for i := range t.dense {
+		if names(&t.dense[i]) {
+			return true
+		}
+	}
+	for _, a := range t.sparse {
+		if names(a) {
+			return true
+		}
+	}
+	return false
+}
+
 // mentionsAtomics says whether any string of the debug information is part of such a function's name: else no entry is read.
 func (d *dwarfFile) mentionsAtomics() bool {
 	for f := d; f != nil; f = f.alt {

@@ -171,6 +171,7 @@ type entry struct {
 	compDir, dwoName          strRef
 	addrBase, strBase         uint64
 	rngBase, inlineCode       uint64
+	language                  uint64
 }
 
 func (e *entry) has(bit uint16) bool { return e.set&bit != 0 }
@@ -303,6 +304,8 @@ func (it *entries) attr(e *entry, s *attrSpec) {
 		e.ranges, e.rangesForm, e.set = val, form, e.set|atRanges
 	case dwarf.AttrName:
 		e.name, e.set = strRef{form, val, blk}, e.set|atName
+	case dwarf.AttrLanguage:
+		e.language = val
 	case dwarf.AttrLinkageName, attrMIPSLinkage:
 		e.linkage, e.set = strRef{form, val, blk}, e.set|atLinkage
 	case dwarf.AttrAbstractOrigin, dwarf.AttrSpecification:

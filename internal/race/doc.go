@@ -21,7 +21,7 @@
 //	key, atexit      key-create → destructor; registration → handler
 //	module           its constructors and whoever loaded it → all that anybody does afterwards
 //	descriptor       (nothing: its history is dropped when its number is opened again)
-//	memory           free → the allocation that gets some of the same bytes (C11 7.22.3)
+//	memory           (nothing: the history of bytes is dropped when they are freed and handed out)
 //	atomic location  an instruction that writes it → one that reads it
 //
 // Objects that processes share (pshared, named, in shared mappings) count as one: orders through other processes cannot be seen, and too much order is no

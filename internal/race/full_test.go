@@ -208,6 +208,33 @@ func TestFullLocals(t *testing.T) {
 	}
 }
 
+// A store to an atomic that LLVM makes one instruction of, with the load before it, was told as a certain race, in Rust too: a queue's index that its only writer raises. Debug information says which are such stores. Without
+// it none is certain.
+func TestFullFolded(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/folded/folded.cc"
+	for _, by := range [][]string{{"g++", "-O2"}, {"clang++", "-O1"}, {"clang++", "-O2"}, {"clang++", "-O2", "-g0"}, {"clang++", "-O2", "-gline-tables-only"}} {
+		exe := buildBy(t, by[0], source, by[1:]...)
+		for range rounds {
+			found := runFull(t, runner, exe)
+			if len(by) == 2 {
+				judge(t, source, found, false)
+				judgeTold(t, source, recordBy(t, "full", runner, exe))
+				continue
+			}
+			if len(found) == 0 {
+				t.Errorf("%s: nothing is found", by)
+			}
+			for _, f := range found {
+				if f.Rule != finding.RuleDataRaceMov {
+					t.Errorf("%s: %s, %s", by, f.Rule, f.Message)
+				}
+			}
+		}
+	}
+}
+
 // A destructor that stores the vptr again that is there, and then joins the thread that calls virtual functions, was told as data-race-mov each time: in every class that joins its thread in its destructor. Where
 // another class's vptr is stored the race is there, and told each time. In recordings as well.
 func TestFullVptr(t *testing.T) {

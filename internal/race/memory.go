@@ -29,7 +29,6 @@ type block struct {
 	freeKind   wire.Alloc
 	freeThread uint32
 	freeSeq    uint64
-	clock      stamp // of the free
 }
 
 const (
@@ -252,11 +251,6 @@ func (p *process) memoryEvent(t *thread, e *wire.Event) {
 	switch {
 	case e.Type == wire.TypeAlloc:
 		ev := wire.DecodeAlloc(e.Words)
-		for _, b := range p.mem.within(c.lo, max(c.lo+c.size, c.lo+1)) {
-			if b.freed {
-				t.acquire(b.clock)
-			}
-		}
 		p.forgetRange(c.lo, c.size)
 		p.mem.add(&block{addr: c.lo, size: c.size, stack: ev.Stack, born: p.d.seq, thread: t.number})
 	case e.Type == wire.TypeFree:
@@ -308,7 +302,7 @@ func (p *process) free(t *thread, ev wire.EvFree) {
 	p.shadow.forget(lo, hi)
 	p.mem.atoms.close(lo, hi, p.d.seq)
 	p.dropObjects(lo, hi)
-	b.freed, b.freeStack, b.freeKind, b.freeThread, b.freeSeq, b.clock = true, ev.Stack, ev.Kind, t.number, p.d.seq, t.release()
+	b.freed, b.freeStack, b.freeKind, b.freeThread, b.freeSeq = true, ev.Stack, ev.Kind, t.number, p.d.seq
 	if b.size < unmapsFrom {
 		p.shadow.setFreed(lo, hi, true)
 	}

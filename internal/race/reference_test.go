@@ -233,15 +233,6 @@ func (r *reference) tokens(i int, e *wire.Event) (take, give []string) {
 		return nil, one("signal %d %d", ev.Target, ev.Sig)
 	case wire.TypeSignalEnter:
 		return one("signal %d %d", e.Thread, wire.DecodeSignalEnter(w).Sig), nil
-	case wire.TypeAlloc:
-		ev := wire.DecodeAlloc(w)
-		for _, b := range r.blocks {
-			if b.freed && b.addr < ev.Addr+ev.Size && ev.Addr < b.addr+b.size {
-				take = append(take, fmt.Sprintf("free %d", b.free))
-			}
-		}
-	case wire.TypeFree:
-		return nil, one("free %d", i)
 	}
 	return take, give
 }

@@ -117,6 +117,7 @@ func Run(o Options, a Analysis) (status agent.Status, notSeen []string, err erro
 	defer sym.Close()
 	seen := &notes{}
 	teller := access.New(false)
+	teller.Together = true
 	eng := engine.New(engine.Options{Client: teller, Calls: x86.PushReturn, CodeBytes: engine.Whole, Warn: seen.add})
 	defer eng.Close()
 	cfg := wire.Config{All: 1, Heap: 1, Lines: 1, StackDepth: uint32(o.StackDepth), AllocDepth: agent.DefaultAllocDepth}

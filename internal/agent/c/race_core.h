@@ -159,7 +159,7 @@ void rs_race_places_after_fork(void) RACE_HIDDEN;
 
 void rs_race_alloc(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t stack) RACE_HIDDEN;
 /* The program was told that its block has so many bytes: those that it did not ask for are its as well, and nobody's before. */
-void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size) RACE_HIDDEN;
+void rs_race_grow(uint64_t addr, uint64_t size) RACE_HIDDEN;
 /* If no block there is known. */
 void rs_race_adopt(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t stack) RACE_HIDDEN;
 void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t kind) RACE_HIDDEN;

@@ -1,7 +1,7 @@
 /* raceblock.c: heap blocks, and those that were freed and not handed out again, as internal/race has them in memory.go. One lock for all. */
 #include "race_core.h"
 
-struct block { uint64_t addr, size; uint32_t stack, thread, free_stack, free_thread, next, seq; uint8_t lives, freed; struct race_stamp clock; };
+struct block { uint64_t addr, size; uint32_t stack, thread, free_stack, free_thread, next, seq; uint8_t lives, freed; };
 struct link { uint32_t block, next; };
 enum { BUCKETS = 1 << 16, HUGE_PAGES = 64, MAX_FREED = 1 << 15, UNMAPS_FROM = 128 << 10 }; /* M_MMAP_THRESHOLD: free may unmap such a block, and another thing be mapped there unseen */
 static struct race_pool blocks = {.size = sizeof(struct block), .shift = 12}, links = {.size = sizeof(struct link), .shift = 13};
@@ -77,7 +77,6 @@ static void drop(uint32_t i)
 			break;
 		}
 	each_head(b, i, link_out);
-	rs_race_drop(&b->clock);
 	b->lives = 0;
 	rs_race_put(&blocks, i);
 }
@@ -117,16 +116,12 @@ static void forget(uint64_t lo, uint64_t hi)
 	rs_race_drop_objects(lo, hi);
 }
 
-static void forget_blocks(struct race_thread *t, uint64_t lo, uint64_t hi)
+static void forget_blocks(uint64_t lo, uint64_t hi)
 {
 	for (uint32_t i; (i = within(lo, hi, false)) != 0; drop(i)) {
 		struct block *b = block(i);
-		if (b->freed) {
-			if (t)
-				rs_race_take(t, &b->clock, false);
-			if (b->size < UNMAPS_FROM)
-				rs_race_set_freed(b->addr, end_of(b), false);
-		}
+		if (b->freed && b->size < UNMAPS_FROM)
+			rs_race_set_freed(b->addr, end_of(b), false);
 	}
 }
 
@@ -139,7 +134,7 @@ void rs_race_alloc(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t
 		forget(addr, hi);
 		return;
 	}
-	forget_blocks(t, addr, size ? hi : addr + 1);
+	forget_blocks(addr, size ? hi : addr + 1);
 	if (size)
 		forget(addr, hi);
 	add(&(struct block){.addr = addr, .size = size, .stack = stack, .thread = t->quick.number});
@@ -164,7 +159,7 @@ void rs_race_adopt(struct race_thread *t, uint64_t addr, uint64_t size, uint32_t
 	rs_race_unlock(&heap_lock);
 }
 
-void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size)
+void rs_race_grow(uint64_t addr, uint64_t size)
 {
 	if (!rs_race_lock(&heap_lock)) {
 		rs_race_amnesty();
@@ -175,7 +170,7 @@ void rs_race_grow(struct race_thread *t, uint64_t addr, uint64_t size)
 		struct block b = *block(i);
 		uint64_t lo = end_of(&b), hi = addr + size;
 		drop(i);
-		forget_blocks(t, lo, hi);
+		forget_blocks(lo, hi);
 		forget(lo, hi);
 		b.size = size;
 		add(&b);
@@ -188,7 +183,6 @@ static void keep_freed(uint32_t i)
 {
 	uint32_t at = freed_at++ % MAX_FREED, old = freed[at].block;
 	if (old && block(old)->lives && block(old)->freed && block(old)->seq == freed[at].seq) {
-		rs_race_floor_stamp(&block(old)->clock); /* whoever gets these bytes knows it all the same */
 		if (block(old)->size < UNMAPS_FROM)
 			rs_race_set_freed(block(old)->addr, end_of(block(old)), false);
 		drop(old);
@@ -232,7 +226,6 @@ void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t 
 		b->freed = 1;
 		b->free_stack = stack;
 		b->free_thread = t->quick.number;
-		rs_race_give(&b->clock, t);
 		keep_freed(i);
 	}
 	rs_race_unlock(&heap_lock);
@@ -248,7 +241,7 @@ void rs_race_replace(uint64_t lo, uint64_t hi)
 		forget(lo, hi);
 		return;
 	}
-	forget_blocks(NULL, lo, hi);
+	forget_blocks(lo, hi);
 	forget(lo, hi);
 	rs_race_unlock(&heap_lock);
 }
@@ -267,7 +260,4 @@ bool rs_race_freed_at(uint64_t lo, uint64_t hi, struct race_freed *out)
 void rs_race_blocks_after_fork(void)
 {
 	heap_lock = blocks.lock = links.lock = 0;
-	for (uint32_t i = 1; i < blocks.next; i++)
-		if (block(i)->lives && block(i)->freed)
-			block(i)->clock = (struct race_stamp){0};
 }

@@ -642,7 +642,7 @@ void rs_race_usable(struct rs_race_thread *t, uintptr_t addr, uint64_t size)
 		return;
 	}
 	race_enter(self, (uintptr_t)__builtin_frame_address(0));
-	rs_race_grow(self, addr, size);
+	rs_race_grow(addr, size);
 	race_leave(self);
 }
 

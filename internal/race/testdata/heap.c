@@ -1,5 +1,6 @@
 // The life of heap blocks: accesses after free, free while another uses it, and a block that is handed out again.
 #include "run.h"
+#include <malloc.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -36,6 +37,27 @@ static void *frees_late(void *arg)
 	while (readable())
 		sched_yield();
 	free(passed); // race free_and_use
+	return arg;
+}
+
+// That the allocator gives one thread what another freed orders nothing of the two: it came before, so threads that begin one after another had no races.
+static char *given;
+static volatile long beside;
+
+static void *gives(void *arg)
+{
+	beside = 1; // race-mov beside
+	free(given);
+	unseen_done();
+	return arg;
+}
+
+static void *is_given(void *arg)
+{
+	unseen_wait();
+	char *p = malloc(20000); // mostly the same
+	use(beside); // race-mov beside
+	free(p);
 	return arg;
 }
 
@@ -78,6 +100,7 @@ static void *copies_too(void *arg)
 
 int main(void)
 {
+	mallopt(M_ARENA_MAX, 1);
 	block = calloc(4, sizeof *block);
 	both(uses, uses);
 	both(copies, copies_too);
@@ -99,5 +122,8 @@ int main(void)
 	passed = malloc(24);
 	page = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	both(frees_late, uses_first);
+
+	given = malloc(20000);
+	unseen(gives, is_given);
 	return 0;
 }
