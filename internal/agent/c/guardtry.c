@@ -439,7 +439,9 @@ static void arrive(struct rs_guard_log *t)
 	struct line *l = &tries->line[t->index];
 	uint32_t i = l->at, awaited = LOAD(l->awaited);
 	STORE(l->arrived, place(t) | 1);
-	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && !l->stamp[i].over)))
+	/* A lock of the heap may be wanted with another one held: its thread waits for nobody else there (rs_guard_before), and its wait is over. */
+	bool heap = t->at < t->end && t->event[t->at].what >> 56 == RS_GUARD_HEAP;
+	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && (heap || !l->stamp[i].over))))
 		i++;
 	if (i == l->at && !LOAD(l->fresh) && (!awaited || place(t) < (awaited & ~1u)))
 		return;
