@@ -75,6 +75,15 @@ static bool read_memory(greg_t at, void *to, size_t n)
 	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
+/* How memory was accessed: what the processor says of its faults. */
+static unsigned accessed(const greg_t *g)
+{
+	enum { PAGE_FAULT = 14, WRITES = 2, FETCHES = 16 };
+	if (g[REG_TRAPNO] != PAGE_FAULT)
+		return 0;
+	return g[REG_ERR] & FETCHES ? RS_CRASH_FLAG_EXECUTE : g[REG_ERR] & WRITES ? RS_CRASH_FLAG_WRITE : RS_CRASH_FLAG_READ;
+}
+
 /* Is the address beside the stack pointer, as far as functions' frames go? */
 static unsigned overflows(uint64_t address, const greg_t *g)
 {
@@ -199,7 +208,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool seco
 	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL ? own : NULL, !rs_evidence_count());
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, &like);
-	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) : 0) | (fault ? patterns(g) : 0);
+	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) | accessed(g) | ((uintptr_t)info->si_addr - rs_alloc.base < rs_alloc.reserved ? RS_CRASH_FLAG_RESERVED : 0) : 0) | (fault ? patterns(g) : 0);
 	if (!known && flags & RS_CRASH_FLAG_FREED)
 		tell_freed(t, g);
 	uint32_t stack = stack_of(t, &like);

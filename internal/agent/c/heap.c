@@ -423,11 +423,11 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* site: `then` is the stack of an earlier free from the same call. */
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint32_t by, bool site, uint64_t aux, uintptr_t pc, void *fp)
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint32_t by, unsigned result, uint64_t aux, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 	rs_stack_tell(t, then);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, by);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, (int32_t)result, now, then, aux, by);
 }
 
 /* The guard's own word on the block that p lies in, and where it was allocated, which the table no longer says of one that was freed. */
@@ -439,6 +439,15 @@ static bool guarded_around(struct rs_thread *t, uintptr_t p, struct rs_evidence 
 	return true;
 }
 
+/* Of which bytes of the guard's a pointer is made: what it was read from is no pointer any more. */
+static unsigned filling(uintptr_t p)
+{
+	enum { NEAR = 4096 };
+	if (!rs_alloc.extra)
+		return 0;
+	return p - RS_FREED_WORD + NEAR < 2 * NEAR ? RS_CRASH_FLAG_FREED : p - RS_GUARD_WORD + NEAR < 2 * NEAR ? RS_CRASH_FLAG_BEHIND : 0;
+}
+
 /* p was freed before: by that stack. */
 static void freed_twice(struct rs_thread *t, uintptr_t p, union block was, uintptr_t pc, void *fp)
 {
@@ -447,7 +456,7 @@ static void freed_twice(struct rs_thread *t, uintptr_t p, union block was, uintp
 	if (!guarded && was.size && was.size != UINT32_MAX)
 		RS_EMIT(t, IN_BLOCK, in_block, p, p, was.size, 0, 0);
 	uint32_t by = guarded && e.freed ? e.free_thread : 0;
-	misuse(t, RS_MISUSE_DOUBLE_FREE, (void *)p, was.stack, by, was.addr & B_SITE, was.size, pc, fp);
+	misuse(t, RS_MISUSE_DOUBLE_FREE, (void *)p, was.stack, by, !!(was.addr & B_SITE), was.size, pc, fp);
 }
 
 /* The big block that p is in, as far as its level's table knows; addr 0: none. */
@@ -543,7 +552,7 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 			rs_stack_tell(t, in.stack);
 			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
 		}
-		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, e.freed ? e.free_stack : 0, e.freed ? e.free_thread : 0, false, at, pc, fp);
+		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, e.freed ? e.free_stack : 0, e.freed ? e.free_thread : 0, filling(p), at, pc, fp);
 		return true;
 	}
 	return false;
