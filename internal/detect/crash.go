@@ -25,6 +25,9 @@ var accessWords = map[wire.CrashFlag]string{wire.CrashFlagRead: "read", wire.Cra
 
 var crashNames = map[uint32]string{4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 
+// agentName is the file of the agent, which has functions of the C library's.
+const agentName = "libripstop.so"
+
 // nullPages is below what an address is taken for a null pointer, or a member of what one points to.
 const nullPages = 1 << 16
 
@@ -57,6 +60,9 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 		part.Thread = t.number
 	}
 	b.part(part)
+	if module, _ := p.d.w.Module(p.id, ev.Pc); path.Base(module) == agentName {
+		b.f.Notes = append(b.f.Notes, "The instruction is one of ripstop's, in place of the C library's function that was called there.")
+	}
 	b.sources(ev, p.sources, p.writers[0])
 	p.sources = nil
 	delete(p.writers, 0)

@@ -116,7 +116,9 @@ static const greg_t *shown(struct shown *like, const ucontext_t *uc)
 	return like->g;
 }
 
-/* Where it crashed; where there is no code, who called it there. */
+extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
+
+/* Where it crashed; where there is no code, who called it there; where the code is ours, in place of libc's, who called that. */
 static uint32_t stack_of(struct rs_thread *t, const struct shown *uc)
 {
 	enum { DEPTH = 64 };
@@ -124,6 +126,14 @@ static uint32_t stack_of(struct rs_thread *t, const struct shown *uc)
 	unsigned depth = rs_config.stack_depth < DEPTH ? rs_config.stack_depth : DEPTH;
 	uint64_t pcs[DEPTH], caller;
 	uint8_t code;
+	if (depth >= 2 && (uintptr_t)g[REG_RIP] - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start) {
+		struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true};
+		unsigned n = rs_walk(t, &f, true, pcs, depth, NULL);
+		if (n > 1) {
+			pcs[1]--; /* it is taken as where the thread is */
+			return rs_stack_of(t, pcs + 1, n - 1);
+		}
+	}
 	if (depth < 2 || read_memory(g[REG_RIP], &code, 1) || !read_memory(g[REG_RSP], &caller, sizeof caller) || !rs_guard_step_behind_call(caller))
 		return rs_stack_ucontext(t, uc, rs_config.stack_depth);
 	struct rs_frame f = {.pc = (uintptr_t)caller, .rsp = (uintptr_t)g[REG_RSP] + 8, .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true};
