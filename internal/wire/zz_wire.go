@@ -2907,8 +2907,9 @@ type Region struct {
 	GuardTries     [16]uint64      // likewise: crashes by the re-execution that was the first to come to it; 0: none was
 	GuardSame      [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged    [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
+	GuardIdle      uint64          // likewise: how often a thread waited for another in a re-execution until nobody moved any more
 	Guard          [1]GuardOutside // of the process's first region
-	_              [3096]byte
+	_              [3088]byte
 }
 
 // SizeRegion is the size of Region in bytes.

@@ -1728,8 +1728,9 @@ struct rs_region {
 	uint64_t guard_tries[16]; /* likewise: crashes by the re-execution that was the first to come to it; 0: none was */
 	uint64_t guard_same[16]; /* likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was */
 	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
+	uint64_t guard_idle; /* likewise: how often a thread waited for another in a re-execution until nobody moved any more */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3096];
+	uint8_t end_padding[3088];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1767,7 +1768,8 @@ _Static_assert(offsetof(struct rs_region, guard_differs) == 472, "Region.GuardDi
 _Static_assert(offsetof(struct rs_region, guard_tries) == 544, "Region.GuardTries");
 _Static_assert(offsetof(struct rs_region, guard_same) == 672, "Region.GuardSame");
 _Static_assert(offsetof(struct rs_region, guard_judged) == 800, "Region.GuardJudged");
-_Static_assert(offsetof(struct rs_region, guard) == 832, "Region.Guard");
+_Static_assert(offsetof(struct rs_region, guard_idle) == 832, "Region.GuardIdle");
+_Static_assert(offsetof(struct rs_region, guard) == 840, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
