@@ -2,6 +2,7 @@ package detect
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -19,7 +20,13 @@ var crashCodes = map[uint32]map[int32]string{
 	11: {1: "access where nothing is mapped", 2: "access that the mapping does not permit", 0x80: "access to an address that no memory can have"},
 }
 
+// accessWords say how memory was accessed, where that is known.
+var accessWords = map[wire.CrashFlag]string{wire.CrashFlagRead: "read", wire.CrashFlagWrite: "write", wire.CrashFlagExecute: "jump to"}
+
 var crashNames = map[uint32]string{4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
+
+// agentName is the file of the agent, which has functions of the C library's.
+const agentName = "libripstop.so"
 
 // nullPages is below what an address is taken for a null pointer, or a member of what one points to.
 const nullPages = 1 << 16
@@ -43,12 +50,7 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 	}
 	b.f.Message = name + ": " + what
 	if ev.Flags&wire.CrashFlagAddressed != 0 && (ev.Sig == 11 || ev.Sig == 7) {
-		b.f.Message += fmt.Sprintf(", at 0x%x", ev.Addr)
-		if ev.Addr < nullPages {
-			b.f.Message += " (a null pointer, or near it)"
-		} else if ev.Flags&wire.CrashFlagStack != 0 {
-			b.f.Message += " (beside the stack pointer: the stack has probably overflowed)"
-		}
+		b.f.Message = name + ": " + b.access(ev, what)
 	}
 	part := finding.Part{Text: "Crashed here", Stack: b.stack(ev.Stack)}
 	if ev.Sig == 6 {
@@ -58,6 +60,9 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 		part.Thread = t.number
 	}
 	b.part(part)
+	if module, _ := p.d.w.Module(p.id, ev.Pc); path.Base(module) == agentName {
+		b.f.Notes = append(b.f.Notes, "The instruction is one of ripstop's, in place of the C library's function that was called there.")
+	}
 	b.sources(ev, p.sources, p.writers[0])
 	p.sources = nil
 	delete(p.writers, 0)
@@ -65,6 +70,40 @@ func (p *process) crash(t *thread, ev wire.EvCrash) {
 		b.f.Notes = append(b.f.Notes, again)
 	}
 	p.say(fmt.Sprintf("crash %d %x", ev.Sig, ev.Pc), b.f)
+}
+
+// access says what was accessed, how, and what lies there.
+func (b *teller) access(ev wire.EvCrash, what string) string {
+	if ev.Flags&wire.CrashFlagReserved != 0 && ev.Sig == 11 && ev.Code == 2 {
+		what = crashCodes[11][1] // but for our heap
+	}
+	module, gone := b.p.d.w.Module(b.p.id, ev.Addr)
+	module = path.Base(module)
+	how := accessWords[ev.Flags&(wire.CrashFlagRead|wire.CrashFlagWrite|wire.CrashFlagExecute)]
+	mapped := ev.Sig == 11 && ev.Code == 2 && ev.Flags&wire.CrashFlagReserved == 0
+	switch {
+	case how == "":
+	case mapped && ev.Flags&wire.CrashFlagExecute != 0:
+		what = "jump to memory that is no code"
+	case mapped && ev.Flags&wire.CrashFlagWrite != 0 && module != "." && !gone:
+		what = "write to memory that may only be read"
+	case strings.HasPrefix(what, "access where"), strings.HasPrefix(what, "access that"):
+		what = how + strings.TrimPrefix(what, "access")
+	}
+	what += fmt.Sprintf(", at 0x%x", ev.Addr)
+	switch {
+	case ev.Addr < nullPages:
+		what += " (a null pointer, or near it)"
+	case ev.Flags&wire.CrashFlagStack != 0:
+		what += " (beside the stack pointer: the stack has probably overflowed)"
+	case ev.Flags&wire.CrashFlagReserved != 0:
+		what += " (among heap blocks, but in none)"
+	case module != "." && gone:
+		what += fmt.Sprintf(" (where %s was, which has been unloaded)", module)
+	case module != ".":
+		what += fmt.Sprintf(" (in %s)", module)
+	}
+	return what
 }
 
 // crashText keeps what is known of the crash that comes next.
@@ -180,6 +219,11 @@ func (b *teller) sources(ev wire.EvCrash, sources []wire.EvCrashSource, writers 
 		}
 		b.writers(w.Step, writers, true)
 	}
+	b.filling(flags)
+}
+
+// filling tells that an address is made of bytes of ripstop's.
+func (b *teller) filling(flags wire.CrashFlag) {
 	if flags&wire.CrashFlagFreed != 0 {
 		b.f.Notes = append(b.f.Notes, "The address is made of the bytes that freed blocks are filled with: probably a pointer was read from a freed block.")
 	}

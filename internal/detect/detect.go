@@ -22,6 +22,8 @@ type World interface {
 	Thread(process uint64, number uint32) finding.Thread
 	Object(process uint64, addr uint64, kind wire.Object) finding.Object
 	Process(process uint64) (pid uint32, exe string, argv []string)
+	// Module is the file that is mapped at addr, or was the last that was: then it is gone. Empty: none.
+	Module(process uint64, addr uint64) (path string, gone bool)
 }
 
 // Config is what the surroundings allow and offer. The zero value judges by the events alone, as for a recorded trace.

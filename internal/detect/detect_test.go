@@ -23,6 +23,13 @@ func (plainWorld) Thread(_ uint64, number uint32) finding.Thread {
 func (plainWorld) Object(_, addr uint64, _ wire.Object) finding.Object {
 	return finding.Object{Addr: addr, Where: finding.Unknown}
 }
+func (plainWorld) Module(_, addr uint64) (string, bool) {
+	if addr>>24 == 0x7f {
+		return "/lib/libx.so", addr&1 == 1
+	}
+	return "", false
+}
+
 func (plainWorld) Process(process uint64) (uint32, string, []string) {
 	return uint32(100 + process), "/bin/prog", []string{"prog"}
 }

@@ -79,11 +79,18 @@ func TestEvidenceWhole(t *testing.T) {
 	}
 }
 
-// A crash is told with what is known of it, in words for every signal.
+// A crash is told with what is known of it, in words for every signal. A call into a library that had been unloaded read as if the function that was called had used a bad pointer, a write to a literal as an access that the mapping does not permit, and an index far too large, which natively
+// leads to where nothing is mapped, so too.
 func TestCrash(t *testing.T) {
 	check(t, Config{}, []testCase{
 		{"null", "T1 crash sig=11 code=1 flags=addressed addr=0x10 pc=0x5 stack=S1", "crash: SIGSEGV: access where nothing is mapped, at 0x10 (a null pointer, or near it)"},
 		{"read-only", "T1 crash sig=11 code=2 flags=addressed addr=0x123456 pc=0x5 stack=S1", "crash: SIGSEGV: access that the mapping does not permit, at 0x123456"},
+		{"read", "T1 crash sig=11 code=1 flags=addressed|read addr=0x123456 pc=0x5 stack=S1", "crash: SIGSEGV: read where nothing is mapped, at 0x123456"},
+		{"literal", "T1 crash sig=11 code=2 flags=addressed|write addr=0x7f000010 pc=0x5 stack=S1", "crash: SIGSEGV: write to memory that may only be read, at 0x7f000010 (in libx.so)"},
+		{"call of null", "T1 crash sig=11 code=1 flags=addressed|execute addr=0 pc=0 stack=S1", "crash: SIGSEGV: jump to where nothing is mapped, at 0x0 (a null pointer, or near it)"},
+		{"call of data", "T1 crash sig=11 code=2 flags=addressed|execute addr=0x7f000010 pc=0x7f000010 stack=S1", "crash: SIGSEGV: jump to memory that is no code, at 0x7f000010 (in libx.so)"},
+		{"unloaded", "T1 crash sig=11 code=1 flags=addressed|execute addr=0x7f000011 pc=0x7f000011 stack=S1", "crash: SIGSEGV: jump to where nothing is mapped, at 0x7f000011 (where libx.so was, which has been unloaded)"},
+		{"index", "T1 crash sig=11 code=2 flags=addressed|read|reserved addr=0x101000104040 pc=0x5 stack=S1", "crash: SIGSEGV: read where nothing is mapped, at 0x101000104040 (among heap blocks, but in none)"},
 		{"wild", "T1 crash sig=11 code=128 flags=freed pc=0x5 stack=S1", "crash: SIGSEGV: access to an address that no memory can have"},
 		{"division", "T1 crash sig=8 code=1 flags=addressed addr=0x5 pc=0x5 stack=S1", "crash: SIGFPE: integer division by zero, or its result does not fit"},
 		{"source", `T1 crash-source state=filled step=0 alloc_thread=T1 free_thread=T1 addr=0x1008 value=0xd7d5d3d1dfdddbd9 block=0x1000 size=24 alloc_stack=S1 free_stack=S1
@@ -105,5 +112,15 @@ func TestCrashText(t *testing.T) {
 		P2 T1 crash sig=6 code=-6 stack=S1`)
 	if len(fs) != 2 || *fs[0].Crash != (finding.Crash{Signal: "SIGABRT", Said: "x: failed", Exception: "i", What: "\x1b"}) || *fs[1].Crash != (finding.Crash{Signal: "SIGABRT"}) {
 		t.Errorf("%+v", fs)
+	}
+}
+
+// The address of a free that was read from a freed block was said to lie where nothing is known of, and no more.
+func TestFreeOfFilling(t *testing.T) {
+	for result, want := range map[string]string{"2": "that freed blocks are filled with", "4": "that lie behind heap blocks", "0": ""} {
+		fs := run(t, Config{}, `T1 misuse obj=0xd7d5d3d1dfdddbd9 kind=heap what=invalid-free result=`+result+` stack=S1`)
+		if len(fs) != 1 || want == "" && len(fs[0].Notes) != 0 || want != "" && (len(fs[0].Notes) != 1 || !strings.Contains(fs[0].Notes[0], want)) {
+			t.Errorf("%s: %+v", result, fs)
+		}
 	}
 }

@@ -183,6 +183,9 @@ func (p *process) sayMisuse(t *thread, ev wire.EvMisuse) {
 		b.f.Message = fmt.Sprintf(m.message, name)
 	}
 	b.part(finding.Part{Text: m.here, Thread: t.number, Stack: b.stack(ev.Stack)})
+	if ev.What == wire.MisuseInvalidFree {
+		b.filling(wire.CrashFlag(ev.Result))
+	}
 	if ev.Stack2 != 0 && m.earlier != "" {
 		part := finding.Part{Text: m.earlier, Stack: b.stack(ev.Stack2)}
 		switch {

@@ -107,6 +107,9 @@ func epochStats(g agent.GuardStats) (list []report.Stat) {
 			add(fmt.Sprintf("the same in try %d", i), n)
 		}
 	}
+	if g.Idle > 0 {
+		add("waits in vain", g.Idle)
+	}
 	for i, n := range g.Judged {
 		if n > 0 {
 			add("looked at for races: "+wire.GuardJudged(i).String(), n)

@@ -325,6 +325,19 @@ func (p *process) moduleAt(addr, ts uint64) *Module {
 	return nil
 }
 
+// Module is the path of the module that lies at addr, or of the last that did: then it is gone. Empty: none.
+func (s *Set) Module(process, addr uint64) (path string, gone bool) {
+	p := s.procs[process]
+	if p == nil {
+		return "", false
+	}
+	m := p.moduleAt(addr, mapped)
+	if m == nil {
+		return "", false
+	}
+	return m.Path, !slices.ContainsFunc(p.modules, func(o module) bool { return o.to == mapped && o.Base <= addr && addr < o.End })
+}
+
 // Modules lists the modules that are mapped in the process now.
 func (s *Set) Modules(process uint64) []Module {
 	p := s.procs[process]

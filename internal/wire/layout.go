@@ -180,6 +180,7 @@ var Layouts = []Layout{
 		{"GuardTries", "u64", 16, "likewise: crashes by the re-execution that was the first to come to it; 0: none was"},
 		{"GuardSame", "u64", 16, "likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was"},
 		{"GuardJudged", "u64", 4, "likewise: re-executions with all accesses judged, by enum GuardJudged"},
+		{"GuardIdle", "u64", 0, "likewise: how often a thread waited for another in a re-execution until nobody moved any more"},
 		{"Guard", "GuardOutside", 1, "of the process's first region"},
 	}, Align: 4096},
 	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{

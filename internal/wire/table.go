@@ -39,7 +39,7 @@ var Enums = []EnumSpec{
 		{1, "overflow"}, {2, "underflow"}, {3, "freed-write"}}},
 	{"Noticed", "when bytes that are wrong were noticed", []EnumValue{
 		{1, "free"}, {2, "realloc"}, {3, "quarantine"}, {4, "exit"}, {5, "exec"}, {6, "signal"}, {7, "epoch"}}},
-	{"CrashFlag", "what else is known of a crash (bits)", []EnumValue{{1, "addressed"}, {2, "freed"}, {4, "behind"}, {8, "stack"}}},
+	{"CrashFlag", "what else is known of a crash (bits)", []EnumValue{{1, "addressed"}, {2, "freed"}, {4, "behind"}, {8, "stack"}, {16, "read"}, {32, "write"}, {64, "execute"}, {128, "reserved"}}},
 	{"CrashText", "what a text says of a crash", []EnumValue{{1, "said"}, {2, "exception"}, {3, "what"}}},
 	{"Used", "what of a crash was written", []EnumValue{{0, "pointer"}, {1, "part"}, {2, "return"}, {3, "divisor"}, {4, "divisor-part"}, {5, "copied"}, {6, "copied-part"}, {7, "register"}, {8, "condition"}, {9, "condition-part"}}},
 	{"BlockState", "of the heap block that a value was read from or behind", []EnumValue{{1, "out"}, {2, "freed"}, {3, "filled"}, {4, "stale"}, {5, "none"}}},
@@ -125,7 +125,7 @@ var Events = []Spec{
 	{47, "once-end", []Field{addr("obj"), u8("kind", "Object"), u8("done", "")}, NoTail, "The initialiser ended (done=0: by exception, abort or cancellation). Release."},
 	{48, "once-seen", []Field{addr("obj"), u8("kind", "Object")}, NoTail, "[all] once returned without running: acquire of its `once-end`."},
 	{49, "misuse", []Field{addr("obj"), u8("kind", "Object"), u8("what", "Misuse"), i32f("result"), stack(), stackN("stack2"), u64f("aux"), thread("other")}, NoTail,
-		"A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth."},
+		"A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth. invalid-free: result is freed or behind of CrashFlag where obj is made of such bytes."},
 	{50, "in-block", []Field{addr("obj"), addr("block"), u64f("size"), stack(), u8("site", "")}, NoTail, "obj lies in the heap block [block,block+size) allocated at stack. Sent when obj is first seen. site=1: stack is that of an earlier block from the same call site at the same stack depth (hot sites are not walked every time)."},
 	{51, "block-gone", []Field{addr("block"), u64f("size"), stack()}, NoTail, "The heap block or mapping, which held sync objects, was freed: they are gone, without destroy. In filtered mode sent only for such blocks."},
 	{52, "holds", nil, Helds, "All that the thread holds, sent on request, and at the end of a thread that still holds something."},
@@ -160,7 +160,7 @@ var Events = []Spec{
 	{84, "signal-taken", []Field{u32f("sig"), i32f("code")}, NoTail, "[all] sigwait family or a signalfd read took sig. Acquire."},
 	{85, "sigmask", []Field{u8("how", "MaskHow"), signals("set"), signals("mask")}, NoTail, "[all] The thread's signal mask was changed. block, unblock, set: what sigprocmask and its kin asked for; sent after the call, so the handlers that it let run come before. wait: set is in force while the wait that follows lasts (sigsuspend, ppoll, pselect, epoll_pwait); wait-end: the old mask is back (absent if the wait was left by cancellation or a jump). mask: the whole mask from now on. A thread begins with its creator's mask. Not sent for the mask of a handler, nor for what siglongjmp and setcontext restore."},
 	{86, "crash", []Field{u32f("sig"), i32f("code"), {"flags", 16, Flags, "CrashFlag"}, addr("addr"), addr("pc"), stack()}, NoTail,
-		"[guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer."},
+		"[guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer. read, write, execute: how it was accessed, where the processor says so. reserved: addr is where our heap has its blocks, of which none lies there: natively nothing is mapped there."},
 
 	{87, "crash-text", []Field{u8("kind", "CrashText")}, Bytes,
 		"[guard] Known of the SIGABRT of the `crash` that comes next. said: what glibc had to say before it called abort (a failed assertion, a damaged heap or stack). exception: std::terminate was called while an exception of the type of this mangled name was the last one caught, or was not caught. what: its std::exception::what(). At most 1024 bytes, of any value."},

@@ -256,6 +256,10 @@ const (
 	CrashFlagFreed     CrashFlag = 2
 	CrashFlagBehind    CrashFlag = 4
 	CrashFlagStack     CrashFlag = 8
+	CrashFlagRead      CrashFlag = 16
+	CrashFlagWrite     CrashFlag = 32
+	CrashFlagExecute   CrashFlag = 64
+	CrashFlagReserved  CrashFlag = 128
 )
 
 func (v CrashFlag) String() string { return enumName("CrashFlag", uint32(v)) }
@@ -1614,7 +1618,7 @@ func (e EvOnceSeen) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvMisuse is event `misuse`: A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth.
+// EvMisuse is event `misuse`: A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth. invalid-free: result is freed or behind of CrashFlag where obj is made of such bytes.
 type EvMisuse struct {
 	Obj    uint64
 	Kind   Object
@@ -2336,7 +2340,7 @@ func (e EvSigmask) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvCrash is event `crash`: [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer.
+// EvCrash is event `crash`: [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer. read, write, execute: how it was accessed, where the processor says so. reserved: addr is where our heap has its blocks, of which none lies there: natively nothing is mapped there.
 type EvCrash struct {
 	Sig   uint32
 	Code  int32
@@ -2903,8 +2907,9 @@ type Region struct {
 	GuardTries     [16]uint64      // likewise: crashes by the re-execution that was the first to come to it; 0: none was
 	GuardSame      [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged    [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
+	GuardIdle      uint64          // likewise: how often a thread waited for another in a re-execution until nobody moved any more
 	Guard          [1]GuardOutside // of the process's first region
-	_              [3096]byte
+	_              [3088]byte
 }
 
 // SizeRegion is the size of Region in bytes.

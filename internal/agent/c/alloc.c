@@ -17,7 +17,7 @@
 struct rs_alloc_view rs_alloc;
 struct rs_alloc_tables rs_alloc_tables;
 struct rs_alloc_order rs_alloc_order;
-struct rs_alloc_says rs_alloc_says;
+__thread const char *rs_alloc_says;
 uint8_t rs_alloc_class_of[RS_ALLOC_QUICK / 16 + 1];
 
 static struct rs_alloc_heap nobody; /* its stacks are [NULL, NULL): empty, and full */
@@ -87,7 +87,7 @@ void rs_alloc_unlock(uint32_t *l)
 /* As glibc ends a program whose heap is broken: by the same calls, which are the program's own, so that of an epoch that is executed again the message is not written again. */
 void rs_alloc_abort(const char *what)
 {
-	rs_alloc_says = (struct rs_alloc_says){rs_os_tid(), what};
+	rs_alloc_says = what;
 	struct iovec piece[2] = {{(void *)(uintptr_t)what, rs_os_length(what)}, {"\n", 1}};
 	syscall(SYS_writev, 2, piece, 2);
 	abort();

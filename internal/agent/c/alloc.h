@@ -188,8 +188,8 @@ uintptr_t rs_alloc_check_block(uintptr_t block, size_t *n) __attribute__((visibi
 extern void (*rs_alloc_found)(const struct rs_alloc_wrong *w) __attribute__((visibility("hidden")));
 /* Asked, if set, how long a block is whose guard bytes do not tell. */
 extern bool (*rs_alloc_asked)(uintptr_t block, size_t *n) __attribute__((visibility("hidden")));
-/* What the heap has said of itself before it ends the program, by this thread. */
-extern struct rs_alloc_says { uint32_t tid; const char *text; } rs_alloc_says __attribute__((visibility("hidden")));
+/* What the heap has said of itself before it ends the program in this thread; NULL: nothing. */
+extern __thread const char *rs_alloc_says __attribute__((tls_model("initial-exec"), visibility("hidden")));
 /* By who is about to free a block: what is known of it. */
 struct rs_alloc_giving { uintptr_t block, pc; void *fp; uint32_t alloc_stack, free_stack; };
 extern __thread struct rs_alloc_giving rs_alloc_giving __attribute__((tls_model("initial-exec"), visibility("hidden")));

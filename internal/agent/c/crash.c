@@ -75,6 +75,15 @@ static bool read_memory(greg_t at, void *to, size_t n)
 	return !rs_sandboxed && RS_SYS6(SYS_process_vm_readv, rs_os_tid(), &local, 1, &remote, 1, 0) == (long)n;
 }
 
+/* How memory was accessed: what the processor says of its faults. */
+static unsigned accessed(const greg_t *g)
+{
+	enum { PAGE_FAULT = 14, WRITES = 2, FETCHES = 16 };
+	if (g[REG_TRAPNO] != PAGE_FAULT)
+		return 0;
+	return g[REG_ERR] & FETCHES ? RS_CRASH_FLAG_EXECUTE : g[REG_ERR] & WRITES ? RS_CRASH_FLAG_WRITE : RS_CRASH_FLAG_READ;
+}
+
 /* Is the address beside the stack pointer, as far as functions' frames go? */
 static unsigned overflows(uint64_t address, const greg_t *g)
 {
@@ -107,7 +116,9 @@ static const greg_t *shown(struct shown *like, const ucontext_t *uc)
 	return like->g;
 }
 
-/* Where it crashed; where there is no code, who called it there. */
+extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
+
+/* Where it crashed; where there is no code, who called it there; where the code is ours, in place of libc's, who called that. */
 static uint32_t stack_of(struct rs_thread *t, const struct shown *uc)
 {
 	enum { DEPTH = 64 };
@@ -115,6 +126,14 @@ static uint32_t stack_of(struct rs_thread *t, const struct shown *uc)
 	unsigned depth = rs_config.stack_depth < DEPTH ? rs_config.stack_depth : DEPTH;
 	uint64_t pcs[DEPTH], caller;
 	uint8_t code;
+	if (depth >= 2 && (uintptr_t)g[REG_RIP] - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start) {
+		struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true};
+		unsigned n = rs_walk(t, &f, true, pcs, depth, NULL);
+		if (n > 1) {
+			pcs[1]--; /* it is taken as where the thread is */
+			return rs_stack_of(t, pcs + 1, n - 1);
+		}
+	}
 	if (depth < 2 || read_memory(g[REG_RIP], &code, 1) || !read_memory(g[REG_RSP], &caller, sizeof caller) || !rs_guard_step_behind_call(caller))
 		return rs_stack_ucontext(t, uc, rs_config.stack_depth);
 	struct rs_frame f = {.pc = (uintptr_t)caller, .rsp = (uintptr_t)g[REG_RSP] + 8, .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true};
@@ -199,7 +218,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool seco
 	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL ? own : NULL, !rs_evidence_count());
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, &like);
-	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) : 0) | (fault ? patterns(g) : 0);
+	unsigned flags = (addressed ? RS_CRASH_FLAG_ADDRESSED | overflows((uint64_t)info->si_addr, g) | accessed(g) | ((uintptr_t)info->si_addr - rs_alloc.base < rs_alloc.reserved ? RS_CRASH_FLAG_RESERVED : 0) : 0) | (fault ? patterns(g) : 0);
 	if (!known && flags & RS_CRASH_FLAG_FREED)
 		tell_freed(t, g);
 	uint32_t stack = stack_of(t, &like);

@@ -42,7 +42,7 @@ bool rs_crashtext_aborts(struct rs_thread *t, uintptr_t pc)
 	return false;
 }
 
-bool rs_crashtext_of_heap(void) { return rs_alloc_says.tid == rs_os_tid(); }
+bool rs_crashtext_of_heap(void) { return rs_alloc_says != NULL; }
 
 void rs_crashtext_abort(void) { __atomic_store_n(&aborts, rs_os_tid(), __ATOMIC_RELAXED); }
 
@@ -86,7 +86,7 @@ static void tell_message(struct rs_thread *t)
 	uint32_t size;
 	char s[TEXT];
 	if (rs_crashtext_of_heap()) {
-		tell(t, RS_CRASH_TEXT_SAID, rs_alloc_says.text, (unsigned)rs_os_length(rs_alloc_says.text));
+		tell(t, RS_CRASH_TEXT_SAID, rs_alloc_says, (unsigned)rs_os_length(rs_alloc_says));
 		return;
 	}
 	if (!library.abort_msg || __atomic_load_n(&aborts, __ATOMIC_RELAXED) == rs_os_tid() || !word((uintptr_t)library.abort_msg, &at) || !at || !fetch(at, &size, sizeof size) || size > MOST)

@@ -31,8 +31,8 @@ struct line {
 	uint64_t cpu, base;        /* ns: its own at the last wait's end; REPLAY: another's, for whom it waits */
 	uint64_t chance;
 };
-/* Where all threads were when this one was behind `at` events; inside: in the event that comes next; run: how often the event before that had been done, if more of it came. */
-struct cut { uint32_t who, at, other[LOGS]; uint16_t run[LOGS]; uint8_t inside[LOGS]; };
+/* Where all threads were when this one was behind `at` events; inside: in the event that comes next; run: how often the event before that had been done, if more of it came; born: there was one. */
+struct cut { uint32_t who, at, other[LOGS]; uint16_t run[LOGS]; uint8_t inside[LOGS], born[LOGS]; };
 
 /* What a try does. free: the crash's thread does not wait for the others behind its last event. meet: the others wait, `back` events before the cut, until it is there: what they do next races with what it does next. slept: waits take as long as they took.
  * hold: the others wait so many events before where they were at the difference until the thread that differed is past it. late: that one waits, `back` events before it, until they are past where they were. chance: delays as they come, around the difference; of memory, behind waits. */
@@ -169,8 +169,12 @@ void rs_guard_try_sleep(struct rs_guard_log *t, bool over)
 static void cut(struct cut *c, const struct rs_guard_log *who)
 {
 	c->who = NOBODY;
+	/* Of those that come later: they were nowhere. */
+	for (uint32_t i = 0; i < LOGS; i++)
+		c->other[i] = 0, c->run[i] = 0, c->inside[i] = c->born[i] = 0;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
+		c->born[i] = LOAD(t->state) != RS_GUARD_UNBORN;
 		c->inside[i] = (uint8_t)within(t);
 		uint32_t at = place(t);
 		c->other[i] = events_at(at);
@@ -296,8 +300,11 @@ static void wait_for(struct rs_guard_log *t, bool (*holds)(const struct rs_guard
 		all += passed, still += passed;
 		if (is != sum)
 			sum = is, still = 0, asked = false;
-		if (all / times > most_ms || still > (run ? MOST_MS * times : IDLE_MS))
+		if (all / times > most_ms || still > (run ? MOST_MS * times : IDLE_MS)) {
+			if (!run && still > IDLE_MS)
+				__atomic_fetch_add(&rs_counters->guard_idle, 1, __ATOMIC_RELAXED);
 			return;
+		}
 		if (!asked && still > IDLE_MS / 2) {
 			round = __atomic_add_fetch(&rs_guard_world()->round, 1, __ATOMIC_SEQ_CST);
 			rs_guard_kick();
@@ -439,7 +446,9 @@ static void arrive(struct rs_guard_log *t)
 	struct line *l = &tries->line[t->index];
 	uint32_t i = l->at, awaited = LOAD(l->awaited);
 	STORE(l->arrived, place(t) | 1);
-	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && !l->stamp[i].over)))
+	/* A lock of the heap may be wanted with another one held: its thread waits for nobody else there (rs_guard_before), and its wait is over. */
+	bool heap = t->at < t->end && t->event[t->at].what >> 56 == RS_GUARD_HEAP;
+	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && (heap || !l->stamp[i].over))))
 		i++;
 	if (i == l->at && !LOAD(l->fresh) && (!awaited || place(t) < (awaited & ~1u)))
 		return;
@@ -522,13 +531,24 @@ static bool at_run(const struct rs_guard_log *t, const struct cut *c)
 	return run && LOAD(t->at) + 1 == c->other[t->index] && LOAD(t->run) >= run;
 }
 
+/* The events that it has behind it in the cut. Who was in the call that makes a thread is behind that: the thread may be the one that crashed. */
+static uint32_t cut_of(const struct rs_guard_log *t, const struct cut *c, bool *inside)
+{
+	uint32_t at = c->other[t->index];
+	uint64_t next = at < t->end ? t->event[at].what : 0;
+	bool births = c->inside[t->index] && (next == RS_GUARD_WHAT(SYS_clone3, RS_GUARD_CALL) || next == RS_GUARD_WHAT(SYS_clone, RS_GUARD_CALL));
+	*inside = c->inside[t->index] && !births;
+	return at + births;
+}
+
 /* Of the others; more: events further than in the cut. */
 static bool are_there(const struct rs_guard_log *t, const struct cut *c, uint32_t more)
 {
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *o = rs_guard_log(i);
-		uint32_t at = LOAD(o->at), state = LOAD(o->state), to = c->other[i] + more;
-		bool before = (at < to && !(more == 0 && at_run(o, c))) || (at == to && (state == RS_GUARD_UNBORN || (c->inside[i] && state == RS_GUARD_RUNS && !LOAD(tries->line[i].held))));
+		bool inside;
+		uint32_t at = LOAD(o->at), state = LOAD(o->state), to = cut_of(o, c, &inside) + more;
+		bool before = (at < to && !(more == 0 && at_run(o, c))) || (at == to && ((c->born[i] && state == RS_GUARD_UNBORN) || (inside && state == RS_GUARD_RUNS && !LOAD(tries->line[i].held))));
 		if (i != t->index && before && !stands(o) && (more == 0 || at < o->end))
 			return false;
 	}
@@ -662,7 +682,8 @@ void rs_guard_try_before(struct rs_guard_log *t)
 		return;
 	struct line *l = &s->line[t->index];
 	const struct way *w = &ways[s->way];
-	bool other = s->crasher != NOBODY && t->index != s->crasher;
+	bool other = s->crasher != NOBODY && t->index != s->crasher, inside;
+	const uint32_t cut = other ? cut_of(t, &s->crash, &inside) : 0;
 	arrive(t);
 	/* Its own wait is over before what it does next: others may have done something between the two that needs the one, and that the other comes behind. */
 	bool waited = ends_wait(t) && (rs_guard_try_waited(t), LOAD(l->fresh));
@@ -672,9 +693,9 @@ void rs_guard_try_before(struct rs_guard_log *t)
 		l->cpu = rs_os_cpu_ns(t->tid);
 		STORE(l->fresh, 1);
 	}
-	if (other && w->meet && t->at + w->back == s->crash.other[t->index])
+	if (other && w->meet && t->at + w->back == cut)
 		wait_for(t, is_in_its_last, 0, UINT64_MAX);
-	if (other && (t->at == s->crash.other[t->index] || at_run(t, &s->crash))) {
+	if (other && (t->at == cut || at_run(t, &s->crash))) {
 		STORE(l->held, 1);
 		woken();
 		wait_for(t, has_crashed, 0, UINT64_MAX);

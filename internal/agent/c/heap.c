@@ -430,11 +430,11 @@ static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
 }
 
 /* site: `then` is the stack of an earlier free from the same call. */
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint32_t by, bool site, uint64_t aux, uintptr_t pc, void *fp)
+static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint32_t by, unsigned result, uint64_t aux, uintptr_t pc, void *fp)
 {
 	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
 	rs_stack_tell(t, then);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, site, now, then, aux, by);
+	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, (int32_t)result, now, then, aux, by);
 }
 
 /* Is p, of which the table has `was`, a block that was freed? With guard bytes that is known of each as long as it is kept back; else of those with a tombstone, whose allocation is not. */
@@ -462,6 +462,15 @@ static bool guarded_around(struct rs_thread *t, uintptr_t p, struct rs_evidence 
 		return false;
 	RS_EMIT(t, IN_BLOCK, in_block, p, e->block, e->size, e->alloc_stack, 0);
 	return true;
+}
+
+/* Of which bytes of the guard's a pointer is made: what it was read from is no pointer any more. */
+static unsigned filling(uintptr_t p)
+{
+	enum { NEAR = 4096 };
+	if (!rs_alloc.extra)
+		return 0;
+	return p - RS_FREED_WORD + NEAR < 2 * NEAR ? RS_CRASH_FLAG_FREED : p - RS_GUARD_WORD + NEAR < 2 * NEAR ? RS_CRASH_FLAG_BEHIND : 0;
 }
 
 /* Is p in our own heap, and where no block begins? */
@@ -566,7 +575,7 @@ static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void 
 			rs_stack_tell(t, in.stack);
 			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
 		}
-		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, e.freed ? e.free_stack : 0, e.freed ? e.free_thread : 0, false, at, pc, fp);
+		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, e.freed ? e.free_stack : 0, e.freed ? e.free_thread : 0, filling(p), at, pc, fp);
 		return true;
 	}
 	return false;

@@ -219,6 +219,10 @@ enum {
 	RS_CRASH_FLAG_FREED = 2,
 	RS_CRASH_FLAG_BEHIND = 4,
 	RS_CRASH_FLAG_STACK = 8,
+	RS_CRASH_FLAG_READ = 16,
+	RS_CRASH_FLAG_WRITE = 32,
+	RS_CRASH_FLAG_EXECUTE = 64,
+	RS_CRASH_FLAG_RESERVED = 128,
 };
 
 /* what a text says of a crash */
@@ -918,7 +922,7 @@ static inline void rs_put_once_seen(uint64_t *w, uint64_t obj, uint8_t kind)
 static inline uint64_t rs_get_once_seen_obj(const uint64_t *w) { return (uint64_t)(w[1] >> 0); }
 static inline uint8_t rs_get_once_seen_kind(const uint64_t *w) { return (uint8_t)(w[2] >> 0); }
 
-/* A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth. */
+/* A rule was broken. stack: now; stack2: the earlier event (where locked, destroyed, freed), 0 if not known; aux and other by kind, see docs/formats.md. double-free: result=1 says that stack2 is of an earlier free from the same call site at the same stack depth. invalid-free: result is freed or behind of CrashFlag where obj is made of such bytes. */
 #define RS_EV_MISUSE 49
 #define RS_MISUSE_WORDS 6
 static inline void rs_put_misuse(uint64_t *w, uint64_t obj, uint8_t kind, uint8_t what, uint32_t result, uint32_t stack, uint32_t stack2, uint64_t aux, uint32_t other)
@@ -1297,7 +1301,7 @@ static inline uint8_t rs_get_sigmask_how(const uint64_t *w) { return (uint8_t)(w
 static inline uint64_t rs_get_sigmask_set(const uint64_t *w) { return (uint64_t)(w[2] >> 0); }
 static inline uint64_t rs_get_sigmask_mask(const uint64_t *w) { return (uint64_t)(w[3] >> 0); }
 
-/* [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer. */
+/* [guard] The process is about to die of sig, whose action is the default: of the instruction at pc, or (code 0 or less, SIGABRT) by its own call at stack. code: si_code. addressed: it accessed addr. freed, behind: a register that the address is made of holds the bytes that freed blocks are filled with, or that lie behind blocks. stack: addr is beside the stack pointer. read, write, execute: how it was accessed, where the processor says so. reserved: addr is where our heap has its blocks, of which none lies there: natively nothing is mapped there. */
 #define RS_EV_CRASH 86
 #define RS_CRASH_WORDS 6
 static inline void rs_put_crash(uint64_t *w, uint32_t sig, uint32_t code, uint16_t flags, uint64_t addr, uint64_t pc, uint32_t stack)
@@ -1724,8 +1728,9 @@ struct rs_region {
 	uint64_t guard_tries[16]; /* likewise: crashes by the re-execution that was the first to come to it; 0: none was */
 	uint64_t guard_same[16]; /* likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was */
 	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
+	uint64_t guard_idle; /* likewise: how often a thread waited for another in a re-execution until nobody moved any more */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3096];
+	uint8_t end_padding[3088];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1763,7 +1768,8 @@ _Static_assert(offsetof(struct rs_region, guard_differs) == 472, "Region.GuardDi
 _Static_assert(offsetof(struct rs_region, guard_tries) == 544, "Region.GuardTries");
 _Static_assert(offsetof(struct rs_region, guard_same) == 672, "Region.GuardSame");
 _Static_assert(offsetof(struct rs_region, guard_judged) == 800, "Region.GuardJudged");
-_Static_assert(offsetof(struct rs_region, guard) == 832, "Region.Guard");
+_Static_assert(offsetof(struct rs_region, guard_idle) == 832, "Region.GuardIdle");
+_Static_assert(offsetof(struct rs_region, guard) == 840, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
