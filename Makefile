@@ -35,7 +35,7 @@ demo: bin/ripstop
 test: deps-test bin/ripstop lint test-go test-race test-real test-keys
 
 test-go:
-	$(GO) test -timeout 30m ./...
+	$(GO) test -p 3 -timeout 30m ./...
 
 # Our own Go under the race detector. internal/agent/c/ctest and test/ start targets and look at them from outside: no code of ours to race.
 # What starts no goroutine is left out: internal/x86, patch and recipe are run by those of internal/engine and internal/analyze, pt and perf by those of internal/recover, detect by internal/run's; truth is the tests'.
