@@ -17,9 +17,9 @@
 #include "core.h"
 #include "evidence.h"
 #include "heap.h"
+#include "heap_core.h"
 #include "os.h"
 #include "race.h"
-#include <emmintrin.h>
 #include <errno.h>
 #include <gnu/libc-version.h>
 #include <link.h>
@@ -67,10 +67,6 @@ static void copy(void *to, const void *from, size_t n)
 
 /* --- blocks ------------------------------------------------------------------------------------------------------------- */
 
-#define BLOCK_BITS 19 /* 512 Ki entries, 8 MiB, touched as needed */
-#define BIG_SIZE 4096 /* from here on a block is also in the tables of big ones */
-#define BIG_SLOTS 256
-#define BIG_LEVELS 5
 #define SITE_SLOTS 512
 #define SITE_EXACT 32 /* so many allocations of a site are walked, then every SITE_EVERYth, and fewer the longer all walks agree */
 #define SITE_EVERY 64
@@ -78,26 +74,10 @@ static void copy(void *to, const void *from, size_t n)
 #define FREE_EXACT 4 /* SITE_EXACT of frees that say nothing by themselves: only a second free of the block would ask for their stacks */
 #define FREE_DEPTH 6 /* frames of these */
 
-/* In the low bits of an address. B_SITE: the stack is of an earlier call from the same place (site_stack). B_OBJECT: sync objects were seen in the block. B_NEW: an operator new handed it out that did not get it, as it is, from
- * malloc: it may lie in a block of malloc's, at its very beginning, too. */
-enum { B_FREED = 1, B_SITE = 2, B_OBJECT = 4, B_NEW = 8 };
-
-union block {
-	__m128i v;
-	struct {
-		uint64_t addr; /* block | flags; 0: empty */
-		uint32_t size; /* UINT32_MAX: that or more */
-		uint32_t stack;
-	};
-};
-
-static union block *blocks; /* NULL: not remembered (no session, no memory) */
-/* Big blocks by size, each level's up to 16 times as long as those of the one before; so one that an address is in begins in one of the 17 granules below it.
- * In the last level are all others. */
-static union block (*bigs)[BIG_SLOTS];
-static bool big_used[BIG_LEVELS];
+union block *rs_heap_blocks;
+union block (*rs_heap_bigs)[BIG_SLOTS];
+bool rs_heap_big_used[BIG_LEVELS], rs_heap_tombstones;
 static bool parts; /* there was a block with B_NEW */
-static bool tombstones_hold;
 bool rs_bypassed;
 
 struct site {
@@ -106,35 +86,6 @@ struct site {
 	uint16_t walks; /* to SITE_EXACT; above it how often SITE_EVERY is doubled */
 	uint16_t left;  /* uses of this stack before the next walk */
 };
-
-static inline union block *slot_of(uintptr_t p)
-{
-	return &blocks[((p >> 5) ^ (p >> 24)) & ((1u << BLOCK_BITS) - 1)];
-}
-/* In assembler: of C's, compilers make two of 8 bytes. */
-static inline union block load(const union block *b)
-{
-	union block r;
-	__asm__ volatile("movdqa %1, %0" : "=x"(r.v) : "m"(b->v) : "memory");
-	return r;
-}
-static inline void store(union block *b, uint64_t addr, size_t size, uint32_t stack)
-{
-	uint64_t rest = (size > UINT32_MAX ? UINT32_MAX : size) | (uint64_t)stack << 32;
-	__m128i v = _mm_set_epi64x((long long)rest, (long long)addr);
-	__asm__ volatile("movdqa %1, %0" : "=m"(b->v) : "x"(v) : "memory");
-}
-static unsigned big_level(size_t n)
-{
-	unsigned bits = n < UINT32_MAX ? 31 - (unsigned)__builtin_clz((unsigned)n) : 31;
-	return (bits - 12) / 4;
-}
-static union block *big_of(unsigned level, uintptr_t p)
-{
-	uintptr_t granule = p >> (12 + 4 * level);
-	return &bigs[level][(granule ^ granule >> 8) & (BIG_SLOTS - 1)];
-}
-_Static_assert(BIG_SIZE == 1 << 12 && (31 - 12) / 4 == BIG_LEVELS - 1, "levels of big blocks");
 
 /* 1: the object holds a function that is nobody's but glibc's, and the allocator too; 2: that function only. The names __libc_malloc and
  * __libc_free prove nothing: tcmalloc and mimalloc define them. */
@@ -161,14 +112,14 @@ static bool blocks_ready(void)
 		return true;
 	if (s != 0 || !__atomic_compare_exchange_n(&state, &s, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return false;
-	union block *b = rs_os_map(sizeof(union block) << BLOCK_BITS), *g = rs_os_map(sizeof *bigs * BIG_LEVELS);
+	union block *b = rs_os_map(sizeof(union block) << BLOCK_BITS), *g = rs_os_map(sizeof *rs_heap_bigs * BIG_LEVELS);
 	if (!b || !g) {
 		__atomic_store_n(&state, 3, __ATOMIC_RELEASE);
 		return false;
 	}
-	tombstones_hold = dl_iterate_phdr(is_glibc, NULL) == 1 && !__atomic_load_n(&rs_bypassed, __ATOMIC_SEQ_CST);
-	bigs = (union block (*)[BIG_SLOTS])g;
-	__atomic_store_n(&blocks, b, __ATOMIC_RELEASE);
+	rs_heap_tombstones = dl_iterate_phdr(is_glibc, NULL) == 1 && !__atomic_load_n(&rs_bypassed, __ATOMIC_SEQ_CST);
+	rs_heap_bigs = (union block (*)[BIG_SLOTS])g;
+	__atomic_store_n(&rs_heap_blocks, b, __ATOMIC_RELEASE);
 	__atomic_store_n(&state, 2, __ATOMIC_RELEASE);
 	return true;
 }
@@ -204,7 +155,7 @@ void rs_heap_bypassed(void)
 {
 	rs_alloc_stop();
 	__atomic_store_n(&rs_bypassed, true, __ATOMIC_SEQ_CST);
-	__atomic_store_n(&tombstones_hold, false, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&rs_heap_tombstones, false, __ATOMIC_SEQ_CST);
 }
 
 /* Blocks of one size after the other touch a page of the table each few dozen: it is had by larger pieces, where there is more than a little. */
@@ -217,10 +168,10 @@ static void have_slots(const union block *b)
 		calls++; /* several threads at once do no harm */
 		return;
 	}
-	uint64_t piece = (uint64_t)(b - blocks) * sizeof *b / PIECE, bit = 1ull << piece % 64;
+	uint64_t piece = (uint64_t)(b - rs_heap_blocks) * sizeof *b / PIECE, bit = 1ull << piece % 64;
 	if (__atomic_load_n(&had[piece / 64], __ATOMIC_RELAXED) & bit || __atomic_fetch_or(&had[piece / 64], bit, __ATOMIC_RELAXED) & bit)
 		return;
-	rs_region_present((char *)blocks + piece * PIECE, PIECE);
+	rs_region_present((char *)rs_heap_blocks + piece * PIECE, PIECE);
 }
 
 static inline struct site *site_of(struct site *sites, uintptr_t pc, void *fp, uint64_t *key)
@@ -275,7 +226,7 @@ enum { QUICK_LEAST = sizeof(pthread_spinlock_t) };
 static inline uint32_t stack_guarded(size_t n, uintptr_t pc, void *fp)
 {
 	const struct rs_thread *t = rs_thread_tls;
-	return RS_UNLIKELY(rs_config.all || !t || !blocks || n - QUICK_LEAST >= BIG_SIZE - QUICK_LEAST) ? 0 : rs_stack_again(t, pc, fp, guarded_depth());
+	return RS_UNLIKELY(rs_config.all || !t || !rs_heap_blocks || n - QUICK_LEAST >= BIG_SIZE - QUICK_LEAST) ? 0 : rs_stack_again(t, pc, fp, guarded_depth());
 }
 
 /* got_quickly with guard bytes. */
@@ -327,7 +278,7 @@ static inline bool is_plain(const struct rs_thread *t, union block was, uintptr_
 static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *alloc_stack, uint32_t *free_stack)
 {
 	struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(!t || !blocks || !t->heap_recent || rs_config.all))
+	if (RS_UNLIKELY(!t || !rs_heap_blocks || !t->heap_recent || rs_config.all))
 		return false;
 	union block *b = slot_of((uintptr_t)p), was = load(b);
 	if (RS_UNLIKELY(!is_plain(t, was, (uintptr_t)p)))
@@ -347,7 +298,7 @@ static inline bool given_quickly(void *p, uintptr_t pc, void *fp, uint32_t *allo
 static inline bool given_guarded(void *p, uintptr_t pc, void *fp, uint32_t *alloc_stack, uint32_t *free_stack)
 {
 	const struct rs_thread *t = rs_thread_tls;
-	if (RS_UNLIKELY(!t || !blocks || rs_config.all || !rs_config.misuse))
+	if (RS_UNLIKELY(!t || !rs_heap_blocks || rs_config.all || !rs_config.misuse))
 		return false;
 	union block *b = slot_of((uintptr_t)p), was = load(b);
 	if (RS_UNLIKELY(!is_plain(t, was, (uintptr_t)p)))
@@ -371,17 +322,15 @@ void rs_heap_operator(void)
 		last_got = giving = NULL;
 }
 
-static bool lives(union block b, uintptr_t p) { return (b.addr & ~(uint64_t)15) == p && !(b.addr & B_FREED); }
-
 __attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uintptr_t pc, void *fp)
 {
 	if (!p || !rs_active)
 		return;
 	bool new = kind == RS_ALLOC_NEW || kind == RS_ALLOC_NEW_ARRAY;
-	if (new && (rs_config.all ? last_got == p : blocks && lives(load(slot_of((uintptr_t)p)), (uintptr_t)p)))
+	if (new && (rs_config.all ? last_got == p : rs_heap_blocks && lives(load(slot_of((uintptr_t)p)), (uintptr_t)p)))
 		return;
 	struct rs_thread *t = rs_self();
-	if (!blocks && (!t || !blocks_ready()))
+	if (!rs_heap_blocks && (!t || !blocks_ready()))
 		return;
 	uint32_t stack = 0;
 	uint64_t flags = new ? B_NEW : 0;
@@ -409,140 +358,9 @@ __attribute__((noinline)) void rs_heap_got(void *p, size_t n, unsigned kind, uin
 	if (RS_UNLIKELY(n >= BIG_SIZE)) {
 		unsigned level = big_level(n);
 		store(big_of(level, (uintptr_t)p), (uintptr_t)p | flags, n, stack);
-		if (!__atomic_load_n(&big_used[level], __ATOMIC_RELAXED))
-			__atomic_store_n(&big_used[level], true, __ATOMIC_RELAXED);
+		if (!__atomic_load_n(&rs_heap_big_used[level], __ATOMIC_RELAXED))
+			__atomic_store_n(&rs_heap_big_used[level], true, __ATOMIC_RELAXED);
 	}
-}
-
-static uintptr_t image_lo, image_hi; /* the executable's static data, for invalid-free */
-
-static int find_image(struct dl_phdr_info *info, size_t size, void *arg)
-{
-	(void)size, (void)arg;
-	for (int i = 0; i < info->dlpi_phnum; i++) { /* the first object is the executable */
-		const ElfW(Phdr) *h = &info->dlpi_phdr[i];
-		if (h->p_type == PT_LOAD && (h->p_flags & PF_W)) {
-			image_lo = info->dlpi_addr + h->p_vaddr;
-			image_hi = image_lo + h->p_memsz;
-		}
-	}
-	return 1;
-}
-
-/* site: `then` is the stack of an earlier free from the same call. */
-static void misuse(struct rs_thread *t, unsigned what, void *p, uint32_t then, uint32_t by, unsigned result, uint64_t aux, uintptr_t pc, void *fp)
-{
-	uint32_t now = rs_stack_from(t, pc, fp, rs_config.stack_depth);
-	rs_stack_tell(t, then);
-	RS_EMIT_URGENT(t, MISUSE, misuse, (uintptr_t)p, RS_OBJECT_HEAP, what, (int32_t)result, now, then, aux, by);
-}
-
-/* Is p, of which the table has `was`, a block that was freed? With guard bytes that is known of each as long as it is kept back; else of those with a tombstone, whose allocation is not. */
-static bool is_freed(uintptr_t p, union block was, struct rs_alloc_wrong *w)
-{
-	if (rs_alloc.extra && rs_alloc_at(p, w))
-		return w->freed && w->block == p;
-	*w = (struct rs_alloc_wrong){.block = p, .size = was.size, .known = was.size && was.size != UINT32_MAX, .free_stack = was.stack};
-	return tombstones_hold && (was.addr & ~(uint64_t)15) == p && was.addr & B_FREED;
-}
-
-static void freed_twice(struct rs_thread *t, const struct rs_alloc_wrong *w, bool site, uintptr_t pc, void *fp)
-{
-	if (w->known) {
-		rs_stack_tell(t, w->alloc_stack);
-		RS_EMIT(t, IN_BLOCK, in_block, w->block, w->block, w->size, w->alloc_stack, 0);
-	}
-	misuse(t, RS_MISUSE_DOUBLE_FREE, (void *)w->block, w->free_stack, w->free_thread, site, w->size, pc, fp);
-}
-
-/* The guard's own word on the block that p lies in, and where it was allocated, which the table no longer says of one that was freed. */
-static bool guarded_around(struct rs_thread *t, uintptr_t p, struct rs_evidence *e)
-{
-	if (!rs_alloc.extra || !rs_evidence_block(t, p, e) || p - e->block >= (e->size ? e->size : 1))
-		return false;
-	RS_EMIT(t, IN_BLOCK, in_block, p, e->block, e->size, e->alloc_stack, 0);
-	return true;
-}
-
-/* Of which bytes of the guard's a pointer is made: what it was read from is no pointer any more. */
-static unsigned filling(uintptr_t p)
-{
-	enum { NEAR = 4096 };
-	if (!rs_alloc.extra)
-		return 0;
-	return p - RS_FREED_WORD + NEAR < 2 * NEAR ? RS_CRASH_FLAG_FREED : p - RS_GUARD_WORD + NEAR < 2 * NEAR ? RS_CRASH_FLAG_BEHIND : 0;
-}
-
-/* Is p in our own heap, and where no block begins? */
-static bool inside_ours(uintptr_t p)
-{
-	uintptr_t at = p;
-	size_t n;
-	rs_alloc_block_of(p, &at, &n);
-	return at != p;
-}
-
-/* The big block that p is in, as far as its level's table knows; addr 0: none. */
-static union block big_around(uintptr_t p)
-{
-	for (unsigned level = 0; level < BIG_LEVELS; level++) {
-		if (!__atomic_load_n(&big_used[level], __ATOMIC_RELAXED))
-			continue;
-		bool last = level == BIG_LEVELS - 1;
-		for (unsigned i = 0; i < (last ? BIG_SLOTS : 17); i++) {
-			union block b = load(last ? &bigs[level][i] : big_of(level, p - ((uintptr_t)i << (12 + 4 * level))));
-			uintptr_t at = b.addr & ~(uint64_t)15;
-			if (at && p >= at && (b.size == UINT32_MAX ? p - at < 1ull << 40 : p - at < b.size))
-				return b;
-		}
-	}
-	return (union block){.addr = 0};
-}
-
-/* The block below p of less than BIG_SIZE, or where a part of a block may be one, of any size; addr 0: none. */
-static union block small_around(uintptr_t p)
-{
-	enum { PER_SLOT = 32 }; /* bytes; of two blocks that begin there only the newer is known */
-	for (uintptr_t a = p & ~(uintptr_t)(PER_SLOT - 1), end = a > BIG_SIZE ? a - BIG_SIZE : 0; a > end; a -= PER_SLOT) {
-		uint64_t addr = __atomic_load_n(&slot_of(a)->addr, __ATOMIC_RELAXED);
-		if (RS_LIKELY(addr - a >= PER_SLOT) || addr > (p | 15))
-			continue;
-		union block b = load(slot_of(a));
-		/* Nothing live that begins lower can reach over a block, live or freed. */
-		if (b.addr - a < PER_SLOT)
-			return !(b.addr & B_FREED) && (b.size == UINT32_MAX || p - (b.addr & ~(uint64_t)15) < b.size) ? b : (union block){.addr = 0};
-	}
-	return (union block){.addr = 0};
-}
-
-/* p, which is no block's beginning as far as we know, is inside a block that is known to live, and so it is none for certain: a block goes through our hands
- * before its memory is anybody else's. Parts of blocks, as operators new may hand out, prove nothing. */
-static bool inside_block(uintptr_t p, union block *b)
-{
-	*b = small_around(p);
-	if (!b->addr)
-		*b = big_around(p);
-	uintptr_t at = b->addr & ~(uint64_t)15;
-	return at && p > at && b->size != UINT32_MAX && p - at < b->size && !(b->addr & B_NEW) && lives(load(slot_of(at)), at);
-}
-
-/* The length of a block of our own; of one of glibc's by the head before it, which glibc's free reads as well; 0: such a head no block has. malloc_usable_size does not ask that, and
- * crashes at what is no block, where the program natively ends by glibc's abort. Of the next head, if it is near: is this block said to be in use there? */
-static size_t length_by_head(uintptr_t p)
-{
-	enum { PREVIOUS_IN_USE = 1, MMAPPED = 2 };
-	if (rs_alloc_has(p)) {
-		uintptr_t block;
-		size_t length;
-		return rs_alloc_block_of(p, &block, &length) && block == p ? length : 0;
-	}
-	size_t head = *((const size_t *)p - 1), size = head & ~(size_t)7;
-	if (size < 32 || size % 16 != 0 || size >= 1ull << 46)
-		return 0;
-	if (head & MMAPPED)
-		return size - 16;
-	uintptr_t next = p + size - 8;
-	return next >> 12 == p >> 12 && !(*(const size_t *)next & PREVIOUS_IN_USE) ? 0 : size - 8;
 }
 
 /* Of a block that lives. */
@@ -551,34 +369,6 @@ static size_t usable(void *p)
 	if (rs_alloc_has((uintptr_t)p))
 		return rs_alloc_usable_size(p);
 	return rs_real.malloc_usable_size ? rs_real.malloc_usable_size(p) : 1;
-}
-
-/* p was not found as a live block. True: it is certain that it is none. */
-static bool check_stranger(struct rs_thread *t, uintptr_t p, uintptr_t pc, void *fp)
-{
-	if (!tombstones_hold)
-		return false;
-	/* glibc aligns every block to 16, no block of its lies on a thread's stack, in the executable's data, or in another block. */
-	if (!image_hi)
-		dl_iterate_phdr(find_image, NULL);
-	union block in = {.addr = 0};
-	/* Blocks of whom we know too many to know all have a sane head: they are not searched for. */
-	if (p % 16 != 0 || (p >= t->stack_lo && p < t->stack_hi) || (p >= image_lo && p < image_hi) || inside_ours(p) || (!length_by_head(p) && inside_block(p, &in))) {
-		if (!rs_config.misuse)
-			return true;
-		struct rs_evidence e = {.freed = false};
-		bool guarded = guarded_around(t, p, &e);
-		if (!guarded && !in.addr && !inside_block(p, &in))
-			in.addr = 0;
-		uintptr_t at = guarded ? e.block : in.addr & ~(uint64_t)15;
-		if (!guarded && at) {
-			rs_stack_tell(t, in.stack);
-			RS_EMIT(t, IN_BLOCK, in_block, p, at, in.size, in.stack, !!(in.addr & B_SITE));
-		}
-		misuse(t, RS_MISUSE_INVALID_FREE, (void *)p, e.freed ? e.free_stack : 0, e.freed ? e.free_thread : 0, filling(p), at, pc, fp);
-		return true;
-	}
-	return false;
 }
 
 static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc, void *fp)
@@ -592,7 +382,7 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 			last_got = NULL;
 	}
 	struct rs_thread *t = rs_self();
-	if (!blocks && (!t || !blocks_ready()))
+	if (!rs_heap_blocks && (!t || !blocks_ready()))
 		return;
 	union block *s = slot_of((uintptr_t)p), was = load(s);
 	bool known = (was.addr & ~(uint64_t)15) == ((uintptr_t)p & ~(uintptr_t)15) && ((uintptr_t)p & 15) == 0;
@@ -606,23 +396,23 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 			RS_EMIT(t, FREE, free, (uintptr_t)p, stack, kind);
 	}
 	/* A block of malloc's is given back by the free that follows. If none does, it was a part of a block, and who knows of what size. */
-	if (delete && tombstones_hold && !(known && was.addr & B_NEW))
+	if (delete && rs_heap_tombstones && !(known && was.addr & B_NEW))
 		return;
 	if (RS_LIKELY(t != NULL)) {
 		bool invalid = false;
 		struct rs_alloc_wrong w;
 		if (!rs_config.all && rs_config.misuse)
 			stack = site_stack(t, pc, fp, known && !(was.addr & B_OBJECT) && was.size < BIG_SIZE && !holds_in(t, (uintptr_t)p, was.size) ? FREE_BRIEF : FREE_WHOLE, &reused);
-		if (RS_UNLIKELY(!known || was.addr & B_FREED) && rs_config.misuse && is_freed((uintptr_t)p, was, &w))
-			freed_twice(t, &w, known && was.addr & B_SITE, pc, fp);
+		if (RS_UNLIKELY(!known || was.addr & B_FREED) && rs_config.misuse && rs_heap_is_freed((uintptr_t)p, was, &w))
+			rs_heap_freed_twice(t, &w, known && was.addr & B_SITE, pc, fp);
 		else if (RS_UNLIKELY(!known))
-			invalid = check_stranger(t, (uintptr_t)p, pc, fp);
+			invalid = rs_heap_stranger(t, (uintptr_t)p, pc, fp);
 		if (known && !(was.addr & B_FREED) && was.size != UINT32_MAX && !rs_bypassed)
 			rs_sync_memory_gone(t, (uintptr_t)p, was.size, stack);
-		else if (!tombstones_hold || (known && !(was.addr & B_FREED)))
+		else if (!rs_heap_tombstones || (known && !(was.addr & B_FREED)))
 			rs_sync_memory_gone(t, (uintptr_t)p, usable(p), stack);
 		else if (!known && !invalid)
-			rs_sync_memory_gone(t, (uintptr_t)p, length_by_head((uintptr_t)p), stack);
+			rs_sync_memory_gone(t, (uintptr_t)p, rs_heap_length_by_head((uintptr_t)p), stack);
 	}
 	if (((uintptr_t)p & 15) != 0)
 		return;
@@ -632,7 +422,7 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 			store(g, 0, 0, 0);
 	}
 	/* Before the real free: afterwards the address may already be somebody else's. A part of a block leaves no tombstone: the whole may begin there. */
-	if (delete && tombstones_hold)
+	if (delete && rs_heap_tombstones)
 		store(s, 0, 0, 0);
 	else
 		store(s, (uintptr_t)p | B_FREED | (reused ? B_SITE : 0), known ? was.size : 0, stack);
@@ -649,14 +439,14 @@ static inline void outermost(void *p, uintptr_t *pc, void **fp)
 /* With guard bytes: what is known of a block that is about to be freed, for who finds it wrong. */
 static void about_to_give(void *p, uintptr_t pc, void *fp)
 {
-	union block was = blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
+	union block was = rs_heap_blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
 	outermost(p, &pc, &fp);
 	rs_alloc_giving = (struct rs_alloc_giving){.block = (uintptr_t)p, .pc = pc, .fp = fp, .alloc_stack = lives(was, (uintptr_t)p) ? was.stack : 0};
 }
 
 static void gave(void *p)
 {
-	union block is = blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
+	union block is = rs_heap_blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
 	if (rs_alloc_giving.block == (uintptr_t)p && (is.addr & ~(uint64_t)15) == (uintptr_t)p && is.addr & B_FREED)
 		rs_alloc_giving.free_stack = is.stack;
 }
@@ -674,7 +464,7 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 
 bool rs_heap_known(uintptr_t p, size_t *size, uint32_t *stack)
 {
-	union block b = blocks ? load(slot_of(p)) : (union block){.addr = 0};
+	union block b = rs_heap_blocks ? load(slot_of(p)) : (union block){.addr = 0};
 	if (!lives(b, p) || b.size == UINT32_MAX || b.addr & B_NEW)
 		return false;
 	*size = b.size, *stack = b.stack;
@@ -683,13 +473,13 @@ bool rs_heap_known(uintptr_t p, size_t *size, uint32_t *stack)
 
 RS_GENERAL uint32_t rs_heap_stack_of(uintptr_t p)
 {
-	const union block *b = blocks ? slot_of(p) : NULL;
+	const union block *b = rs_heap_blocks ? slot_of(p) : NULL;
 	return b && (__atomic_load_n(&b->addr, __ATOMIC_RELAXED) & ~(uint64_t)(15 & ~B_FREED)) == p ? __atomic_load_n(&b->stack, __ATOMIC_RELAXED) : 0;
 }
 
 bool rs_heap_gone(uintptr_t p, size_t *size)
 {
-	union block b = blocks ? load(slot_of(p)) : (union block){.addr = 0};
+	union block b = rs_heap_blocks ? load(slot_of(p)) : (union block){.addr = 0};
 	*size = b.size;
 	return (b.addr & ~(uint64_t)15) == p && b.addr & B_FREED && b.size && b.size != UINT32_MAX;
 }
@@ -698,17 +488,17 @@ bool rs_heap_gone(uintptr_t p, size_t *size)
 bool rs_heap_block_of(struct rs_thread *t, uintptr_t p, uintptr_t *block, size_t *size, uint32_t *stack, bool *site)
 {
 	(void)t;
-	if (!blocks)
+	if (!rs_heap_blocks)
 		return false;
 	/* Many locks are a block of their own. Then, and where a big block still lives, there is no other around or in it, unless operators new hand out parts of blocks, or free is called past us. */
 	bool nested = __atomic_load_n(&parts, __ATOMIC_RELAXED);
 	union block b = load(slot_of(p)), big = {.addr = 0};
 	uintptr_t at;
 	if (!lives(b, p) || nested || __atomic_load_n(&rs_bypassed, __ATOMIC_RELAXED)) {
-		b = big = big_around(p);
+		b = big = rs_heap_big_around(p);
 		at = big.addr & ~(uint64_t)15;
 		if (!at || !lives(load(slot_of(at)), at) || nested)
-			b = small_around(p);
+			b = rs_heap_small_around(p);
 	}
 	if (!b.addr)
 		b = big;
@@ -839,7 +629,7 @@ void *rs_heap_resize(void *(*real)(void *, size_t), void *old, size_t n, unsigne
 	}
 	size_t had = 0;
 	bool known = false;
-	if (old && blocks) {
+	if (old && rs_heap_blocks) {
 		union block was = load(slot_of((uintptr_t)old));
 		if ((was.addr & ~(uint64_t)15) == (uintptr_t)old)
 			had = was.size;
@@ -885,7 +675,7 @@ static __attribute__((noinline)) void free_guarded(void *p, uintptr_t pc, void *
 	outermost(p, &pc, &fp);
 	if (RS_LIKELY(rs_alloc_has((uintptr_t)p))) {
 		/* Often none of these is in a cache: all at once, and not one after the other. */
-		__builtin_prefetch(blocks ? slot_of((uintptr_t)p) : p);
+		__builtin_prefetch(rs_heap_blocks ? slot_of((uintptr_t)p) : p);
 		rs_alloc_guard_prefetch(p);
 	}
 	if (RS_LIKELY(rs_alloc_has((uintptr_t)p)) && given_guarded(p, pc, fp, &alloc_stack, &free_stack)) {
