@@ -6,6 +6,7 @@
  * - POSIX locks (fcntl) go when any descriptor of the file is closed in the table whose they are: that is not ours.
  * - What waits for the last close of who may write (IN_CLOSE_WRITE, ETXTBSY, leases) is not to wait for ours: of a file that could be written to by the descriptor, too, only its place is kept (O_PATH), and it is opened again, for reading, when a
  *   re-execution asks for something of it. One without a name is kept as it is: nobody else can wait for its close.
+ * - What has no name any more takes room on its device as long as anybody has it: of that there is not much.
  * - flock, locks of open files and leases last as long as any descriptor of the open file. A file with one is not duplicated. The kernel tells in fdinfo, which is read only once the process may have such a lock. Who takes one
  *   lets go of the file's duplicates first, for which the epoch ends (guardsys.c).
  *
@@ -20,6 +21,7 @@
 #include <sys/stat.h>
 
 enum { KEPT = 512, INHERITED = 256, WAIT_MS = 100 };
+static const uint64_t UNNAMED_BYTES = 256 << 20; /* that natively are free again */
 enum { FREE, TAKEN, ASKED, ANSWERED }; /* state */
 enum { ADD, CALL, DROP };
 
@@ -28,6 +30,7 @@ static struct kept {
 	uint32_t state;            /* futex, of the one question */
 	uint32_t open;             /* the coordinator answers */
 	uint32_t here;             /* how many there are, the coordinator's to change */
+	uint64_t unnamed;          /* bytes of those without a name, likewise */
 	uint32_t bound;            /* a lock that is bound to an open file may be there */
 	int proc;                  /* the coordinator's /proc/thread-self */
 	uint32_t what, tid;
@@ -80,6 +83,11 @@ static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode, bool
 		RS_SYS1(SYS_close, own);
 		return -EBUSY;
 	}
+	uint64_t bytes = st.st_nlink ? 0 : (uint64_t)st.st_blocks * 512;
+	if (kept->unnamed + bytes > UNNAMED_BYTES) {
+		RS_SYS1(SYS_close, own);
+		return -EFBIG;
+	}
 	if (place) {
 		long at = open_again((int32_t)own, O_PATH);
 		RS_SYS1(SYS_close, own);
@@ -87,6 +95,7 @@ static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode, bool
 			return at;
 		own = at;
 	}
+	kept->unnamed += bytes;
 	kept->of[kept->here] = (struct duplicate){(int32_t)own, place, device, inode};
 	__atomic_store_n(&kept->here, kept->here + 1, __ATOMIC_RELEASE);
 	return own;
@@ -97,6 +106,7 @@ static void drop(void)
 	uint32_t n = kept->here;
 	for (uint32_t i = 0; i < n; i++)
 		RS_SYS1(SYS_close, kept->of[i].fd);
+	kept->unnamed = 0;
 	__atomic_store_n(&kept->here, 0, __ATOMIC_RELEASE);
 }
 
