@@ -345,7 +345,7 @@ static void other_words(void) { other_page(0); }
 static void other_blocks(void) { other_page(1); }
 static void other_bit(void) { other_page(2); }
 
-// What was read in an epoch is overwritten: the epoch ends before that.
+// What was read in an epoch is overwritten: that is kept, or the epoch ends before.
 static void overwritten(void)
 {
 	long both = opened("both", O_RDWR | O_CREAT);
