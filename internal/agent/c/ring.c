@@ -23,6 +23,13 @@ static void put_pad(uint64_t *w, uint64_t words, uint64_t ts)
 	rs_put_pad(w, (words - RS_PAD_WORDS) * 8);
 }
 
+/* What is executed again was told when it was recorded. Without a call: see rs_reserve. */
+static inline bool told(void)
+{
+	const struct rs_guard_world *w = rs_guard_view.world;
+	return rs_config.guard && w && __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_REPLAY;
+}
+
 /* Waits until Go has taken enough for `need` more words. False: nobody reads any more, and we have detached. On lane 0, handlers that run meanwhile
  * send events too: head moves on. */
 static bool wait_for_room(struct rs_thread *t, unsigned lane, uint64_t need)
@@ -34,6 +41,8 @@ static bool wait_for_room(struct rs_thread *t, unsigned lane, uint64_t need)
 		__atomic_store_n(&l->waiting, 1, __ATOMIC_SEQ_CST);
 		uint64_t tail = __atomic_load_n(&l->tail, __ATOMIC_SEQ_CST);
 		bool room = *(volatile uint64_t *)&t->head[lane] + need - tail <= t->mask[lane] + 1;
+		/* A re-execution that begins here has the head of then, which Go has read past by now: there would never be room. Nothing is told there. */
+		room = room || told();
 		if (!room && !rs_go_gone(&beat, &since)) {
 			rs_doorbell();
 			rs_os_wait((uint32_t *)&l->tail, (uint32_t)tail, true, 50);
@@ -64,6 +73,8 @@ static bool find_room(struct rs_thread *t, unsigned lane, uint64_t need)
 	if (end - tail > size) {
 		if (!wait_for_room(t, lane, need))
 			return false;
+		if (told())
+			return true;
 		tail = __atomic_load_n(&l->tail, __ATOMIC_ACQUIRE);
 		end = t->head[lane] + need;
 	}
@@ -92,13 +103,6 @@ static bool make_room(struct rs_thread *t, unsigned lane, uint64_t need)
 	struct wanted w = {t, lane, need, false};
 	rs_vectors_kept(look_for_room, &w);
 	return w.found;
-}
-
-/* What is executed again was told when it was recorded. Without a call: see rs_reserve. */
-static inline bool told(void)
-{
-	const struct rs_guard_world *w = rs_guard_view.world;
-	return rs_config.guard && w && __atomic_load_n(&w->mode, __ATOMIC_ACQUIRE) == RS_GUARD_REPLAY;
 }
 
 /* On lane 0 emit_sp is the one word that says that an emission is under way, and since where: set by one store, so that a handler finds either
