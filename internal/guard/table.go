@@ -45,7 +45,7 @@ var groups = []group{
 		"get_robust_list umask", "others may change it; it stays as the recording set it"},
 	{Recordable, "getitimer setitimer alarm timer_create timer_settime timer_gettime timer_getoverrun timer_delete timerfd_create timerfd_settime timerfd_gettime", "timers run on; their signals are events of their own"},
 	{Recordable, "stat lstat fstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents getdents64 statfs fstatfs getxattr lgetxattr fgetxattr listxattr llistxattr flistxattr get_mempolicy", "what others see and change"},
-	{Recordable, "write pwrite64 writev pwritev pwritev2", "nothing is written twice: a hash of the data is compared. Over what was read in this epoch the agent ends it first"},
+	{Recordable, "write pwrite64 writev pwritev pwritev2", "nothing is written twice: a hash of the data is compared. Over what was read in this epoch: that is kept, or the agent ends it first"},
 	{Recordable, "open openat creat dup memfd_create pipe pipe2 eventfd eventfd2 epoll_create epoll_create1 signalfd signalfd4 inotify_init inotify_init1 pidfd_open pidfd_getfd mq_open",
 		"the descriptor is there already; O_TRUNC of what was read in this epoch: the agent ends it first"},
 	{Recordable, "lseek", "the offset stays where the recording left it: reads are made again at theirs"},
@@ -94,7 +94,7 @@ var single = []Row{
 	{"preadv2", Recordable, []Rule{{0, File, 0, 0, Revocable}}, "as read"},
 	{"close", Recordable, []Rule{{0, Writer, 0, 0, Recordable}, {0, File, 0, 0, Deferrable}},
 		"a file that was open for reading is kept until the epoch's end, as its reads are made again. One that was open for writing must be closed at once: others may wait for that (inotify, ETXTBSY); " +
-			"where it could be read too, and was, the epoch ends first. Pipes and sockets are closed at once: their other end sees it"},
+			"of one that could be read too, and was, the place is kept. Pipes and sockets are closed at once: their other end sees it"},
 	{"dup2", Recordable, []Rule{{1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Deferrable}}, "it closes its second argument"},
 	{"dup3", Recordable, []Rule{{1, Writer, 0, 0, Recordable}, {1, File, 0, 0, Deferrable}}, "it closes its second argument"},
 	{"mmap", Irrevocable, []Rule{{3, Masked, unix.MAP_SHARED | unix.MAP_ANONYMOUS, unix.MAP_SHARED | unix.MAP_ANONYMOUS, Irrevocable}, {3, AnyBit, unix.MAP_ANONYMOUS, 0, Repeatable},
@@ -114,7 +114,7 @@ var single = []Row{
 		unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW, unix.F_GETPIPE_SZ, unix.F_SETPIPE_SZ, unix.F_GET_SEALS, unix.F_ADD_SEALS),
 		"what it sets stays set"},
 	{"ioctl", Irrevocable, is(Recordable, 1, unix.TCGETS, unix.TCSETS, unix.TCSETSW, unix.TCSETSF, unix.TIOCGWINSZ, unix.TIOCSWINSZ, unix.TIOCGPGRP, unix.TIOCSPGRP, unix.TIOCOUTQ, 0x541b, /* FIONREAD */
-		0x5421 /* FIONBIO */, 0x5452 /* FIOASYNC */, 0x5451 /* FIOCLEX */, 0x5450 /* FIONCLEX */, unix.TCSBRK, unix.TCXONC, unix.TCFLSH, unix.TIOCNOTTY, unix.TIOCSCTTY, unix.TIOCSPTLCK, unix.TIOCGPTN, 0x5441, /* TIOCGPTPEER */
+		0x5421 /* FIONBIO */, 0x5452 /* FIOASYNC */, 0x5451 /* FIOCLEX */, 0x5450 /* FIONCLEX */, unix.TCFLSH, unix.TIOCNOTTY, unix.TIOCSCTTY, unix.TIOCSPTLCK, unix.TIOCGPTN, 0x5441, /* TIOCGPTPEER */
 		unix.FICLONE, unix.FICLONERANGE, unix.FS_IOC_GETFLAGS, unix.BLKGETSIZE64, unix.SIOCGIFINDEX, unix.SIOCGIFNAME, unix.SIOCGIFFLAGS, unix.SIOCGIFADDR, unix.SIOCGIFMTU, unix.SIOCGIFHWADDR),
 		"of which it is known what they write (kernel.c)"},
 	{"prctl", Irrevocable, append(is(Recordable, 0, unix.PR_GET_NAME, unix.PR_SET_NAME, unix.PR_GET_DUMPABLE, unix.PR_SET_PDEATHSIG, unix.PR_GET_TIMERSLACK, unix.PR_SET_TIMERSLACK, unix.PR_GET_NO_NEW_PRIVS,

@@ -41,6 +41,8 @@ func FuzzImage(f *testing.F) {
 		m.Functions()
 		m.Bytes(addr, 100)
 		m.AtomicStores()
+		m.FoldsAtomics()
+		m.NamesAtomics(addr)
 		vt := m.Vtables()
 		for _, a := range []uint64{addr, m.file.Entry, 0x1005, 0x401005} {
 			m.Symbol(a)

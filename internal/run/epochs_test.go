@@ -530,66 +530,6 @@ func TestEpochsOfClosedFiles(t *testing.T) {
 	}
 }
 
-// The close of a file that could be written to by the descriptor, and had been read, ended its epoch (linkers, git, databases): a duplicate would have been one that may write, for whose close others wait.
-func TestEpochsOfFilesOpenForBoth(t *testing.T) {
-	ofAgent(t)
-	native := finish(t, exec.Command(path("both"), t.TempDir()))
-	if native.code != 5 {
-		t.Fatalf("natively %+v", native)
-	}
-	r, counts := epochsOf(t, 20*time.Millisecond, path("both"), t.TempDir())
-	if r != native {
-		t.Errorf("%+v\nnatively %+v", r, native)
-	}
-	if counts["executed again: identical"] < 4 || counts["epochs"] > 20 {
-		t.Errorf("%v", counts)
-	}
-	noOther(t, counts)
-	if r, counts := epochsBy(t, map[string]any{"On": true, "Most": time.Second}, path("both"), t.TempDir()); r != native || counts["lost: call"] > 1 {
-		t.Errorf("%+v\nnatively %+v, %v", r, native, counts)
-	}
-}
-
-// setlocale lost the epoch of every program that calls it, as it maps a file shared; short ones had no other. ls lost its by extended attributes, cp by a try to share a file's blocks, redis by questions for its capabilities.
-func TestEpochsOfQueries(t *testing.T) {
-	ofAgent(t)
-	native := finish(t, exec.Command(path("queries"), t.TempDir()))
-	if native.code != 5 {
-		t.Fatalf("natively %+v", native)
-	}
-	r, counts := epochsOf(t, 20*time.Millisecond, path("queries"), t.TempDir())
-	if r != native {
-		t.Errorf("%+v\nnatively %+v", r, native)
-	}
-	if counts["executed again: identical"] < 3 {
-		t.Errorf("%v", counts)
-	}
-	noOther(t, counts)
-	if r, counts := epochsBy(t, map[string]any{"On": true, "Most": time.Second}, path("queries"), t.TempDir()); r != native || counts["lost: call"] > 0 {
-		t.Errorf("%+v\nnatively %+v, %v", r, native, counts)
-	}
-}
-
-// A database reads a page of its file, changes it and writes it back: what was read was gone, so the epoch ended, or was lost; of sqlite with a table of some megabytes two of three were. What is overwritten is kept.
-func TestEpochsOfRewrittenFiles(t *testing.T) {
-	ofAgent(t)
-	native := finish(t, exec.Command(path("rewrites"), t.TempDir()))
-	if native.code != 5 {
-		t.Fatalf("natively %+v", native)
-	}
-	r, counts := epochsOf(t, 20*time.Millisecond, path("rewrites"), t.TempDir())
-	if r != native {
-		t.Errorf("%+v\nnatively %+v", r, native)
-	}
-	if counts["executed again: identical"] < 4 || counts["lost: call"] > 0 {
-		t.Errorf("%v", counts)
-	}
-	noOther(t, counts)
-	if r, counts := epochsBy(t, map[string]any{"On": true, "Most": time.Second}, path("rewrites"), t.TempDir()); r != native || counts["lost: call"] > 0 {
-		t.Errorf("%+v\nnatively %+v, %v", r, native, counts)
-	}
-}
-
 // A write of four megabytes to a pipe, which natively waits until all is read, said that it had written some when the signal of an epoch's end came (python's test_io.test_interrupted_write_unbuffered); so did all calls that move bytes until a signal comes.
 func TestEpochsOfMovingBytes(t *testing.T) {
 	ofAgent(t)

@@ -142,6 +142,14 @@ func TestTries(t *testing.T) {
 	}
 }
 
+// waitsInVain is what --stats says of them.
+func waitsInVain(stderr string) (n int) {
+	if m := regexp.MustCompile(`guard, waits in vain +(\d+)\n`).FindStringSubmatch(stderr); m != nil {
+		n, _ = strconv.Atoi(m[1])
+	}
+	return n
+}
+
 // A wait for an initialiser has no event of its own, and that it was over counted, of a thread whose next event was a lock of the heap, only behind that. Others that were awake by then waited for it, and it for the heap's lock, which had been theirs first: each time until nobody had
 // moved for 0.2 s. A program of six threads that used streams died 6 to 20 s after it crashed, one time in ten; of this one two runs in eight took 7 to 9 s, and 0.3 s since.
 func TestInitialisersBeforeTheHeap(t *testing.T) {
@@ -152,10 +160,7 @@ func TestInitialisersBeforeTheHeap(t *testing.T) {
 		if r.code != 66 || !strings.Contains(r.stderr, "Note: The crash was reproduced") {
 			t.Fatalf("run %d: status %d\n%s", i, r.code, r.stderr)
 		}
-		if m := regexp.MustCompile(`guard, waits in vain +(\d+)\n`).FindStringSubmatch(r.stderr); m != nil {
-			n, _ := strconv.Atoi(m[1])
-			vain += n
-		}
+		vain += waitsInVain(r.stderr)
 	}
 	if vain > 20 { // a run has a few now and then; it had 12 to 60
 		t.Errorf("%d waits in vain", vain)
@@ -166,10 +171,15 @@ func TestInitialisersBeforeTheHeap(t *testing.T) {
 // With the steps to the divisor, what it was copied from and who wrote there these are 13 re-executions: three runs in ten of a program whose threads divide by zero took 3 to 5 s to die, and 0.4 s since.
 func TestCrashAtBirth(t *testing.T) {
 	ofAgent(t)
+	vain := 0
 	for i := 0; i < 16; i++ {
 		r := finish(t, command(t, pointerOptions, path("early")))
-		if r.code != 66 || strings.Contains(r.stderr, "waits in vain") || !strings.Contains(r.stderr, "Note: The crash was reproduced") || !strings.Contains(r.stderr, "The divisor 0x0, read from") {
+		vain += waitsInVain(r.stderr)
+		if r.code != 66 || !strings.Contains(r.stderr, "Note: The crash was reproduced") || !strings.Contains(r.stderr, "The divisor 0x0, read from") {
 			t.Fatalf("run %d: status %d\n%s", i, r.code, r.stderr)
 		}
+	}
+	if vain > 16 { // on a busy machine there may be some; it had 13 in each of three runs in ten
+		t.Errorf("%d waits in vain", vain)
 	}
 }

@@ -228,7 +228,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-func (s *statement) check(t *testing.T, exe string) {
+// check gives what was found, if that is to be one finding, and what was written.
+func (s *statement) check(t *testing.T, exe string) (*found, ended) {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "report")
 	got := run(t, exec.Command(ripstop, "guard", "--exit-code", "0", "--format", "json="+report, "--", exe, s.name))
@@ -244,7 +245,7 @@ func (s *statement) check(t *testing.T, exe string) {
 		if len(list) > 0 {
 			t.Fatalf("found: %+v", list)
 		}
-		return
+		return nil, got
 	}
 	if s.and != "" && len(list) == 2 && list[1].Rule == s.and {
 		list = list[:1]
@@ -255,6 +256,7 @@ func (s *statement) check(t *testing.T, exe string) {
 	if why := s.wrong(&list[0]); why != "" {
 		t.Fatalf("%s: %+v", why, list[0])
 	}
+	return &list[0], got
 }
 
 // A block that a thread was giving back at its very end, while its process ended and all blocks were looked at, counted as one that was overwritten: a child of python's multiprocessing, whose queue's thread had just ended.

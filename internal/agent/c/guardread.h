@@ -46,6 +46,6 @@ bool rs_guard_overwrites(const struct rs_call *c, bool over, struct rs_guard_ove
 void rs_guard_overwritten(const struct rs_guard_log *t, const struct rs_call *c) RS_HIDDEN;
 /* What is read of it from now on is recorded. */
 void rs_guard_note_change(struct rs_guard_name file) RS_HIDDEN;
-/* The file that is about to be closed is open for this epoch's reads still. One that could be written, too, is closed at once: somebody may wait for that; false. */
+/* The file that is about to be closed is open for this epoch's reads still. Of one that could be written, too, only its place is kept, as somebody may wait for its close. False: it cannot be. */
 bool rs_guard_keep_read(int32_t fd) RS_HIDDEN;
 #endif

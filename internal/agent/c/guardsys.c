@@ -1,8 +1,8 @@
 /* guardsys.c: the program's system calls in an epoch: what they gave is written down, and given back in a re-execution. Classes: internal/guard. See guardsys.h.
  *
  * In a nutshell. What the recording did outside of private memory stays done, and descriptors stay as it left them. So a re-execution makes no call again but those on memory, masks and actions, which a rollback puts back,
- * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open by the coordinator (guardkept.c). An epoch ends before
- * something that was read in it is overwritten, and the call is the next one's first: nothing was read in that. What is read of such a file from then on is recorded, as far as the log has room, so that it can be overwritten.
+ * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open by the coordinator (guardkept.c). Before something
+ * that was read in it is overwritten, what is there is kept (guardundo.c); where that cannot be, the epoch ends, and the call is the next one's first: nothing was read in that. What is read of such a file from then on is recorded, as far as the log has room.
  *
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
 #include "dispatch.h"

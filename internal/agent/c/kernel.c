@@ -25,8 +25,8 @@
 /* What an argument points to. SIZED: `size` bytes. COUNTED: `size` bytes for each of what argument `by` counts. RETURNED: for each of what the call returns. STRING: up to its end. VECTOR: iovecs,
  * as many as argument `by` says, and what they point to, of which at most as many bytes are written as the call returns. MESSAGE: a msghdr. MESSAGES: mmsghdrs, of which `by` counts those that
  * are sent, the result those that came. LENGTH: as many bytes as the socklen_t says to which argument `by` points. BITS: a bit for each of what argument `by` counts, by
- * whole words. POLLFDS: `by` counts them. SENT: the lengths in mmsghdrs. IOCTL, FCNTL, PRCTL: as argument `by`, the command, says. */
-enum what { NOTHING, SIZED, COUNTED, RETURNED, STRING, VECTOR, MESSAGE, MESSAGES, LENGTH, BITS, POLLFDS, SENT, IOCTL, FCNTL, PRCTL };
+ * whole words. NODES: likewise, of one less (get_mempolicy). POLLFDS: `by` counts them. SENT: the lengths in mmsghdrs. IOCTL, FCNTL, PRCTL: as argument `by`, the command, says. */
+enum what { NOTHING, SIZED, COUNTED, RETURNED, STRING, VECTOR, MESSAGE, MESSAGES, LENGTH, BITS, NODES, POLLFDS, SENT, IOCTL, FCNTL, PRCTL };
 /* RAW: written, but libc's function of that name keeps it from its caller, or nobody but `guard` asks. SHORT: by a call that is interrupted, too; with neither WRITES nor RAW only then. */
 enum { READS = 1, WRITES = 2, BOTH = 3, RAW = 4, SHORT = 8 };
 enum { MOST = 4, ROWS = 512, MOST_BYTES = 0x7ffff000 }; /* of one call: MAX_RW_COUNT */
@@ -152,7 +152,7 @@ static const struct memory calls[ROWS][MOST] = {
 	[SYS_listxattr] = {{RAW, RETURNED, 1, 0, 1}},
 	[SYS_llistxattr] = {{RAW, RETURNED, 1, 0, 1}},
 	[SYS_flistxattr] = {{RAW, RETURNED, 1, 0, 1}},
-	[SYS_get_mempolicy] = {RAW_OUT(0, sizeof(int)), RAW_OUT_OF(1, BITS, 2)},
+	[SYS_get_mempolicy] = {RAW_OUT(0, sizeof(int)), RAW_OUT_OF(1, NODES, 2)},
 	[SYS_wait4] = {RAW_OUT(1, sizeof(int)), RAW_OUT(3, sizeof(struct rusage))},
 	[SYS_waitid] = {RAW_OUT(2, sizeof(siginfo_t)), RAW_OUT(4, sizeof(struct rusage))},
 	[SYS_mq_getsetattr] = {RAW_OUT(2, 8 * sizeof(long))},
@@ -332,6 +332,7 @@ static void written(const struct sink *s, const struct memory *m, const long a[6
 	case MESSAGES: messages(s, p, (size_t)result, WRITES); break;
 	case POLLFDS: polled(s, p, count, WRITES); break;
 	case BITS: wrote(s, p, (count + 63) / 64 * 8); break;
+	case NODES: wrote(s, p, count ? (count - 1 + 63) / 64 * 8 : 0); break;
 	case IOCTL:
 	case FCNTL:
 	case PRCTL: wrote(s, p, by_command(m->what, (uint32_t)count)); break;

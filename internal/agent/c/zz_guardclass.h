@@ -89,8 +89,6 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0xffffffff, 0x5452, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5451, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5450, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
-	{0xffffffff, 0x5409, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
-	{0xffffffff, 0x540a, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x540b, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5422, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x540e, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
@@ -148,7 +146,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[13] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigaction */
 	[14] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigprocmask */
 	[15] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* rt_sigreturn */
-	[16] = {RS_GUARD_IRREVOCABLE, 3, 32, 2, 62}, /* ioctl */
+	[16] = {RS_GUARD_IRREVOCABLE, 3, 30, 2, 62}, /* ioctl */
 	[17] = {RS_GUARD_RECORDABLE, 4, 1, 0, 1}, /* pread64 */
 	[18] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* pwrite64 */
 	[19] = {RS_GUARD_RECORDABLE, 3, 1, 2, 2}, /* readv */
@@ -198,12 +196,12 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[63] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* uname */
 	[64] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semget */
 	[65] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semop */
-	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 109}, /* semctl */
+	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 107}, /* semctl */
 	[67] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* shmdt */
 	[68] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* msgget */
 	[69] = {RS_GUARD_RECORDABLE, 4, 0, 1, 0}, /* msgsnd */
 	[70] = {RS_GUARD_IRREVOCABLE, 5, 0, 0, 0}, /* msgrcv */
-	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 115}, /* msgctl */
+	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 113}, /* msgctl */
 	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 42}, /* fcntl */
 	[73] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* flock */
 	[74] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fsync */
@@ -289,7 +287,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[154] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* modify_ldt */
 	[155] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* pivot_root */
 	[156] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* _sysctl */
-	[157] = {RS_GUARD_IRREVOCABLE, 5, 15, 0, 94}, /* prctl */
+	[157] = {RS_GUARD_IRREVOCABLE, 5, 15, 0, 92}, /* prctl */
 	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 40}, /* arch_prctl */
 	[159] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* adjtimex */
 	[160] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* setrlimit */
