@@ -347,7 +347,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	}
 	var last *site // the instruction before, if it is one
 	length := 0    // its
-	f := t.followed(m)
+	f, own := t.followed(m), framesOf(m)
 	m.Instructions(func(i *engine.Insn) bool {
 		known := f.of(i)
 		if known.missed {
@@ -361,6 +361,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 			last.data |= fenced // a sequentially consistent store, as compilers write it: that it is atomic must be known before it is made
 		}
 		last, length = nil, i.Inst.Len
+		own.take(i)
 		if data != 0 {
 			last = &site{p: p, m: m, at: i.At, data: data}
 			if data == read|write && f.apart(i) {
@@ -368,6 +369,9 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 			}
 			if t.races {
 				last.data |= judged
+				if !known.atomic {
+					own.site(i, last)
+				}
 			}
 			last.sized(i)
 			sites = append(sites, patch.Site{At: i.At, Recipe: last})
@@ -376,6 +380,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 		return true
 	})
 	f.open.close()
+	own.close()
 	t.miss(m.Path, unseen)
 	if n := m.Undecoded(); n > 0 {
 		t.mu.Lock()
@@ -548,20 +553,27 @@ type site struct {
 	m    *engine.Module
 	at   uint64
 	data uint64
-	size int
+	size int32
+	own  bool // it accesses a frame that no other thread was told of (frame.go)
 }
 
-// judge has a Tell's Entry be what looks for races.
-func judge(p *engine.Process, t recipe.Tell) recipe.Tell {
-	if t.Entry >= 2*tables {
-		t.Entry = p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
-		return t
-	}
+// judge has a Tell's Entry be what looks for races; own: of an access to a frame that is the thread's own.
+func judge(p *engine.Process, t recipe.Tell, own bool) recipe.Tell {
 	how, log := t.Entry/tables, t.Entry%tables
+	rest := t.Entry >= 2*tables
 	if t.Shape&(read|write) == read|write {
 		how = 2
 	}
-	t.Entry = p.ThreadOffset(wire.PatchThreadJudge) + 8*(how*tables+log)
+	switch {
+	case own && rest:
+		t.Entry = p.ThreadOffset(wire.PatchThreadOwn) + 8*3*tables
+	case own:
+		t.Entry = p.ThreadOffset(wire.PatchThreadOwn) + 8*(how*tables+log)
+	case rest:
+		t.Entry = p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
+	default:
+		t.Entry = p.ThreadOffset(wire.PatchThreadJudge) + 8*(how*tables+log)
+	}
 	return t
 }
 
@@ -575,7 +587,7 @@ func (s *site) compile() (*recipe.Code, error) {
 	for _, data := range parts(s.data &^ judged) {
 		if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
 			if s.data&judged != 0 {
-				t = judge(s.p, t)
+				t = judge(s.p, t, s.own && t.Shape&(atomic|shapeFenced) == 0)
 			} else {
 				t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
 			}
@@ -597,7 +609,7 @@ func (s *site) sized(in *engine.Insn) {
 			s.size = 0
 			return
 		}
-		s.size += recipe.TellSize(&site, t.Mem)
+		s.size += int32(recipe.TellSize(&site, t.Mem))
 	}
 }
 
@@ -605,10 +617,10 @@ func (s *site) sized(in *engine.Insn) {
 func (s *site) Size() int {
 	if s.size == 0 {
 		if c, err := s.compile(); err == nil {
-			s.size = c.Size()
+			s.size = int32(c.Size())
 		}
 	}
-	return s.size
+	return int(s.size)
 }
 
 // Orders says whether threads may be in an order by the instruction alone.

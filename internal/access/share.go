@@ -295,7 +295,7 @@ func (s *sharedSite) tell(in *engine.Insn) []recipe.Op {
 	}
 	at := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
 	if t, ok := tellOf(&in.Inst, s.data); ok && recipe.TellSize(&at, t.Mem) > 0 {
-		return []recipe.Op{judge(s.p, t)}
+		return []recipe.Op{judge(s.p, t, false)}
 	}
 	return []recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: s.data}}
 }

@@ -364,6 +364,16 @@ func (m *Module) functions() [][2]uint64 {
 	return list
 }
 
+// WholeFunctions is unwind.Whole of the module, in the process.
+func (m *Module) WholeFunctions() (list [][2]uint64, parts bool) {
+	list, parts = unwind.Whole(m.Image)
+	for i := range list {
+		list[i][0] += m.Bias
+		list[i][1] += m.Bias
+	}
+	return list, parts
+}
+
 // decode makes known the instructions of a text.
 func (m *Module) decode(t *text, functions [][2]uint64, entered []uint64) {
 	var done uint64 // up to here all is known

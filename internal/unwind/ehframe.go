@@ -3,6 +3,7 @@ package unwind
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // DWARF register numbers of x86-64 that the tables know.
@@ -158,6 +159,7 @@ type fde struct {
 	begin, end uint64
 	program    []byte
 	progAddr   uint64 // link-time address of program, for DW_CFA_set_loc
+	handles    bool   // it has a table of exception handlers
 }
 
 // ehFrame is a whole .eh_frame.
@@ -229,8 +231,10 @@ func (e *ehFrame) fde(b *cursor, id, idAt uint64) (*fde, error) {
 		return nil, fmt.Errorf("pointer encoding %#x of its start is not known", ci.fdeEnc)
 	}
 	size, _ := b.pointer(ci.fdeEnc&0x0f, 0)
+	handles := false
 	if ci.sized {
-		b.take(b.uleb())
+		// Without handlers the pointer to their table is zero. Of nothing else an entry has more than that.
+		handles = slices.ContainsFunc(b.take(b.uleb()), func(x byte) bool { return x != 0 })
 	}
 	if b.err != nil {
 		return nil, b.err
@@ -241,7 +245,7 @@ func (e *ehFrame) fde(b *cursor, id, idAt uint64) (*fde, error) {
 	if begin+size < begin {
 		return nil, errors.New("its range wraps around")
 	}
-	return &fde{cie: ci, begin: begin, end: begin + size, program: b.b, progAddr: b.addr}, nil
+	return &fde{cie: ci, begin: begin, end: begin + size, program: b.b, progAddr: b.addr, handles: handles}, nil
 }
 
 // cie reads the CIE at an offset, once.

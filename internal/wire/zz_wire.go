@@ -501,6 +501,8 @@ const (
 	PatchThreadContext PatchThread = 1
 	PatchThreadTell    PatchThread = 2
 	PatchThreadJudge   PatchThread = 13
+	PatchThreadOwn     PatchThread = 28
+	PatchThreadOwnWord PatchThread = 44
 )
 
 func (v PatchThread) String() string { return enumName("PatchThread", uint32(v)) }

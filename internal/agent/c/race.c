@@ -343,6 +343,8 @@ static struct race_thread *make(void)
 			t->sites[k].id = 0;
 		t->created = t->started = t->ended = false;
 		t->store_size = t->phase = t->takes = 0;
+		t->frames = NULL;
+		t->stack_lo = t->stack_hi = 0;
 		return t;
 	}
 	return NULL;
@@ -482,6 +484,32 @@ struct rs_race_thread *rs_race_thread(uint32_t number)
 {
 	struct race_thread *t = rs_race_self(number);
 	return t ? &t->quick : NULL;
+}
+
+uint32_t rs_race_stack_at(uint64_t addr)
+{
+	uint32_t n = __atomic_load_n(&rs_race_slots, __ATOMIC_ACQUIRE);
+	for (uint32_t s = 0; s < n; s++) {
+		const struct race_thread *t = __atomic_load_n(&rs_race_owner[s], __ATOMIC_ACQUIRE);
+		if (t && t->frames && !t->ended && addr - t->stack_lo < t->stack_hi - t->stack_lo)
+			return t->quick.number;
+	}
+	return 0;
+}
+
+void rs_race_stack(struct rs_race_thread *quick, uintptr_t lo, uintptr_t hi, const uintptr_t **frames, const uintptr_t *told)
+{
+	struct race_thread *t = (struct race_thread *)quick;
+	t->stack_lo = lo & -4096ul;
+	t->stack_hi = hi;
+	t->told = told;
+	t->frames = frames;
+	/* What is there of a thread whose stack it was before. */
+	for (uint64_t number = lo >> 12; number << 12 < hi; number++) {
+		struct race_page *g = race_page_at(number);
+		if (g)
+			__atomic_store_n(&g->stack, t->quick.number, __ATOMIC_RELAXED);
+	}
 }
 
 void rs_race_threads_after_fork(void)

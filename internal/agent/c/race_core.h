@@ -72,6 +72,8 @@ struct race_thread {
 	struct race_point points[POINTS + 4];
 	uint64_t alone;            /* a page of which configured.alone is to hear; 0: none */
 	uint32_t met_many;         /* how often it met a page that several use */
+	uint64_t stack_lo, stack_hi; /* rs_race_stack's, as are these: NULL: none was told */
+	const uintptr_t **frames, *told;
 };
 
 extern struct race_thread *rs_race_owner[SLOTS] RACE_HIDDEN; /* the last thread of each slot; NULL: gone */
@@ -124,6 +126,7 @@ void rs_race_take_all(struct race_thread *t) RACE_HIDDEN;
 void rs_race_take_ended(struct race_thread *t) RACE_HIDDEN;
 void rs_race_give_others(struct race_thread *t) RACE_HIDDEN;
 void rs_race_threads_after_fork(void) RACE_HIDDEN;
+uint32_t rs_race_stack_at(uint64_t addr) RACE_HIDDEN;             /* whose stack it is: a number; 0: nobody's */
 extern uint64_t rs_race_common RACE_HIDDEN; /* the first thread's time when it made the second: everybody knows what is older */
 
 /* --- objects: raceevent.c, raceobject.c ---------------------------------------------------------------------------------------------- */
@@ -193,7 +196,9 @@ enum { CELLS = 512, NODE_POOLS = 16, LEVEL = 4096 };
  * cells afterwards. */
 enum { FREED_SOME = 1, FREED_ALL = 2, GROUP = 8 };
 #define RACE_MANY UINT32_MAX
-struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed, user, alone; struct race_cell cell[CELLS]; };
+/* stack: whose stack it is a part of, a thread's number; 0: nobody's, and with RACE_MET once another thread has accessed it. */
+enum { RACE_MET = 1 << 30 };
+struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed, user, alone, stack, unused; struct race_cell cell[CELLS]; };
 _Static_assert(CELLS / GROUP == 64, "bits of used");
 static inline void race_use(struct race_page *g, uint64_t cell)
 {

@@ -49,7 +49,8 @@ struct rs_race_thread *rs_race_live_thread(struct rs_thread *t)
 {
 	struct rs_race_thread *r = thread_of(t);
 	if (RS_UNLIKELY(!r))
-		t->race = r = rs_race_thread(t->number);
+		if ((t->race = r = rs_race_thread(t->number)) != NULL)
+			rs_race_stack(r, t->stack_lo, t->stack_hi, &t->frames, rs_own_told);
 	return r;
 }
 

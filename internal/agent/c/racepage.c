@@ -185,6 +185,7 @@ static __attribute__((noinline)) struct race_page *new_page(uint64_t number)
 			g = race_at(&pages, i);
 			g->touched = ++rs_race_made_pages;
 			g->user = g->alone = 0;
+			g->stack = rs_race_stack_at(number << 12);
 			if (rs_race_page_has_places(number))
 				for (unsigned c = 0; c < CELLS; c++)
 					g->cell[c].places = rs_race_place_bytes(number * CELLS + c, false);

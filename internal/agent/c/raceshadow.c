@@ -350,8 +350,20 @@ static __attribute__((noinline)) void count_user(struct race_thread *t, struct r
 	__atomic_store_n(&g->user, user && user != RACE_MANY ? RACE_MANY : me, __ATOMIC_RELAXED);
 }
 
+/* Another thread than the one whose stack it is has accessed the page. */
+static __attribute__((noinline)) void meets(struct race_page *g, uint32_t whose)
+{
+	struct race_thread *o = rs_race_of(whose);
+	__atomic_store_n(&g->stack, whose | RACE_MET, __ATOMIC_RELAXED);
+	if (o && o->frames)
+		__atomic_store_n(o->frames, o->told, __ATOMIC_RELAXED);
+}
+
 static inline void used_by(struct race_thread *t, struct race_page *g)
 {
+	uint32_t whose = __atomic_load_n(&g->stack, __ATOMIC_RELAXED);
+	if (RACE_UNLIKELY(whose && whose != t->quick.number && !(whose & RACE_MET)))
+		meets(g, whose);
 	if (RACE_UNLIKELY(rs_race_configured.alone != NULL))
 		count_user(t, g);
 }

@@ -1,6 +1,7 @@
 /* region.c: shared memory: regions with their slots and rings, and who has which slot. Rare paths only; signals are blocked in all that takes the
  * lock. A store to a region never fails: pages are made to be there (MADV_POPULATE_WRITE) before they are written, since a memfd
  * page that cannot be had would kill the program with SIGBUS. */
+#include "access.h"
 #include "calls.h"
 #include "core.h"
 #include "guardlog.h"
@@ -354,7 +355,6 @@ static void forget(struct rs_thread *t, bool own)
 	t->slow = 1;
 	t->held_count = t->held_cap = 0;
 	t->order_cache = t->unwind_cache = t->heap_recent = t->stack_memory = t->accesses = NULL;
-	rs_os_clear(t->spare, sizeof t->spare);
 }
 
 /* The child must not write to its parent's rings. Private memory takes the place of its thread's region, so that slot and rings stay where they
@@ -380,6 +380,7 @@ void rs_region_after_fork(struct rs_thread *t)
 			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	if (p < 0 && p > -4096) {
 		/* The parent's memory is still there: nothing may be written from here on. */
+		rs_own_by(NULL);
 		rs_thread_tls = NULL;
 		rs_active = 0;
 		return;

@@ -367,6 +367,41 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"rs_full_end:\n"
 	".size rs_full_code, .-rs_full_code\n");
 
+/* Accesses to frames: by the thread's word to nothing, or to what they would be without. No flag is changed, and rdi is in the recipe's frame. */
+_Static_assert(RS_PATCH_THREAD_OWN_WORD == 44 && RS_OWN_BYTES == 32 && RS_OWN_ENTRIES == 16 && RS_FULL_BYTES == 1024 && RS_TELL_BYTES == 256 && RS_TOLD_TABLES == 10, "the offsets below");
+__asm__(".macro rs_own_for\n"
+	".org rs_own_code + 32 * rs_entry, 0xcc\n"
+	"	movq %rdi, -8(%rsp)\n"
+	"	movq rs_patch_pointers@gottpoff(%rip), %rdi\n"
+	"	movq %fs:8*44(%rdi), %rdi\n"
+	"	movq (%rdi), %rdi\n"
+	"	jmp *8*rs_entry(%rdi)\n"
+	".set rs_entry, rs_entry + 1\n"
+	".endm\n"
+	".macro rs_own_told_for to\n"
+	".org rs_own_told_code + 16 * rs_entry, 0xcc\n"
+	"	movq -8(%rsp), %rdi\n"
+	"	{disp32} jmp \\to\n"
+	".set rs_entry, rs_entry + 1\n"
+	".endm\n"
+	".p2align 6\n.globl rs_own_code\n.hidden rs_own_code\n.type rs_own_code, @function\n"
+	"rs_own_code:\n"
+	".cfi_startproc\n.cfi_def_cfa %rsp, 144\n.cfi_offset %rip, -144\n.cfi_offset %rdi, -136\n"
+	".set rs_entry, 0\n"
+	".rept 16\n	rs_own_for\n.endr\n"
+	".org rs_own_code + 32 * 16, 0xcc\n"
+	"rs_own_quiet_code:\n"
+	"	movq 8(%rsp), %rdi\n"
+	"	ret $136\n"
+	".p2align 4\n"
+	"rs_own_told_code:\n"
+	".set rs_entry, 0\n"
+	".rept 15\n	rs_own_told_for rs_full_code+1024*rs_entry\n.endr\n"
+	"	rs_own_told_for rs_tell_code+256*10\n"
+	".cfi_endproc\n"
+	"rs_own_end:\n"
+	".size rs_own_code, .-rs_own_code\n");
+
 #define LABEL(name) extern const char name[] RS_HIDDEN
 LABEL(rs_tell_saved); LABEL(rs_tell_flags); LABEL(rs_tell_added); LABEL(rs_tell_found); LABEL(rs_tell_missed); LABEL(rs_tell_slow); LABEL(rs_tell_slow_added);
 LABEL(rs_tell_framed); LABEL(rs_tell_pushed); LABEL(rs_tell_context); LABEL(rs_tell_called); LABEL(rs_tell_pushed_again);
@@ -376,9 +411,20 @@ LABEL(rs_full_saved_w); LABEL(rs_full_flags_w); LABEL(rs_full_added_w); LABEL(rs
 LABEL(rs_full_saved_b); LABEL(rs_full_flags_b); LABEL(rs_full_added_b); LABEL(rs_full_found_b); LABEL(rs_full_second_b);
 LABEL(rs_full_saved_p); LABEL(rs_full_flags_p); LABEL(rs_full_added_p); LABEL(rs_full_found_p); LABEL(rs_full_second_p); LABEL(rs_full_end);
 
+LABEL(rs_own_quiet_code); LABEL(rs_own_told_code); LABEL(rs_own_end);
+
+#define OWN_QUIET (uintptr_t)rs_own_quiet_code
+#define OWN_TOLD(i) (uintptr_t)rs_own_told_code + 16 * (i)
+const uintptr_t rs_own_quiet[RS_OWN_ENTRIES] = {OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET,
+	OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET};
+const uintptr_t rs_own_told[RS_OWN_ENTRIES] = {OWN_TOLD(0), OWN_TOLD(1), OWN_TOLD(2), OWN_TOLD(3), OWN_TOLD(4), OWN_TOLD(5), OWN_TOLD(6), OWN_TOLD(7), OWN_TOLD(8), OWN_TOLD(9),
+	OWN_TOLD(10), OWN_TOLD(11), OWN_TOLD(12), OWN_TOLD(13), OWN_TOLD(14), OWN_TOLD(15)};
+
+static bool in_own(uintptr_t pc) { return pc - (uintptr_t)rs_own_code < (uintptr_t)rs_own_end - (uintptr_t)rs_own_code; }
+
 static bool in_full(uintptr_t pc) { return pc - (uintptr_t)rs_full_code < (uintptr_t)rs_full_end - (uintptr_t)rs_full_code; }
 
-bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code || in_full(pc); }
+bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code || in_full(pc) || in_own(pc); }
 
 static void flags_back(greg_t *g, bool added)
 {
@@ -435,6 +481,11 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resu
 		return false;
 	if (in_full(pc))
 		return full_view(g, pc, resume);
+	if (in_own(pc)) {
+		saved_back(g, (const uint64_t *)sp, false, false);
+		*resume = (uintptr_t)g[REG_RIP]; /* it starts over there */
+		return true;
+	}
 	if (pc == (uintptr_t)rs_tell_pushed || pc == (uintptr_t)rs_tell_pushed_again)
 		sp += 8;
 	if (pc >= (uintptr_t)rs_tell_context && pc < (uintptr_t)rs_tell_called) {

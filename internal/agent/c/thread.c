@@ -4,6 +4,7 @@
  * again until the last of the PTHREAD_DESTRUCTOR_ITERATIONS rounds; C++'s thread_local destructors, cleanup handlers and unwinding all come
  * before the first. The key is the last of the first block: later in a round than the program's first 31 keys, and no memory is needed for it. */
 #include "opened.h"
+#include "access.h"
 #include "alloc.h"
 #include "called.h"
 #include "calls.h"
@@ -114,6 +115,8 @@ static void go_live(struct rs_thread *t, bool with_key)
 	t->slot->tid = t->tid;
 	__atomic_store_n(&t->slot->state, 1, __ATOMIC_RELEASE);
 	rs_thread_tls = t;
+	t->frames = rs_own_quiet;
+	rs_own_by(&t->frames);
 	rs_calls_enter(t);
 	if (have_key && with_key)
 		real_setspecific(end_key, t);
@@ -307,6 +310,7 @@ static void end(struct rs_thread *t, uintptr_t sp)
 	rs_share_thread_end(t->number);
 	rs_alloc_thread_end();
 	rs_calls_leave();
+	rs_own_by(NULL);
 	rs_thread_tls = NULL;
 	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&t->slot->state, 2, __ATOMIC_RELEASE);
