@@ -208,6 +208,21 @@ func TestFullLocals(t *testing.T) {
 	}
 }
 
+// What a function does to its own frame, whose address nobody else is told, is looked at from when another thread has accessed that stack on: a pointer that outlived its function.
+func TestFullFrames(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/unstepped/frames.c"
+	for _, compiler := range []string{"gcc", "clang"} {
+		for _, level := range []string{"-O0", "-O1", "-O2"} {
+			exe := buildBy(t, compiler, source, level)
+			for range rounds {
+				judge(t, source, runFull(t, runner, exe), false)
+			}
+		}
+	}
+}
+
 // A store to an atomic that LLVM makes one instruction of, with the load before it, was told as a certain race, in Rust too: a queue's index that its only writer raises. Debug information says which are such stores. Without
 // it none is certain.
 func TestFullFolded(t *testing.T) {

@@ -79,13 +79,13 @@ extern const char rs_tell_code[] RS_HIDDEN;
 #define RS_FULL_ENTRY(i) ((uintptr_t)rs_full_code + RS_FULL_BYTES * (i))
 enum { RS_FULL_BYTES = 1024, RS_FULL_SIZES = 5 };
 extern const char rs_full_code[] RS_HIDDEN;
-/* Likewise, of accesses to a frame whose place no other thread has been told (internal/access, frame.go): as those of rs_full_code and what is in no table, or nothing, by the thread's `frames`, which is one of the two. */
+/* Likewise, of accesses to a frame whose place no other thread has been told (internal/access, frame.go): as those of rs_full_code and what is in no table, or nothing, by the thread's `frames`, whose entries are one of the two. */
 enum { RS_OWN_ENTRIES = 3 * RS_FULL_SIZES + 1, RS_OWN_BYTES = 32 };
 #define RS_OWN_ENTRY(i) ((uintptr_t)rs_own_code + RS_OWN_BYTES * (i))
 extern const char rs_own_code[] RS_HIDDEN;
 extern const uintptr_t rs_own_quiet[RS_OWN_ENTRIES] RS_HIDDEN, rs_own_told[RS_OWN_ENTRIES] RS_HIDDEN;
 /* The calling thread's word is that one; NULL: it is not known, and its frames are not looked at. */
-void rs_own_by(const uintptr_t *const *word) RS_HIDDEN;
+void rs_own_by(const struct rs_race_frames *word) RS_HIDDEN;
 /* g are a thread's registers as the kernel keeps them in a signal's ucontext. If it is in tell.c's code: true. If access.c has been called then, or is about to be, *context is its context: the
  * thread must go on where it is. Else g becomes the program's, at the site, and the thread goes on at *resume if the program lets it go on there. */
 bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resume) RS_HIDDEN;

@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include <threads.h>
+#include "race.h"
 #include "zz_wire.h"
 
 #define RS_EXPORT __attribute__((visibility("default")))
@@ -78,7 +79,7 @@ struct rs_thread {
 	void *frames_told;         /* frames.c */
 	uint64_t put_off_mask;     /* signal.c: the mask to go back to when a handler that was put off may run */
 	uint64_t stack_end;        /* how far down its stack may grow; 0: not known. stack_lo is no lower */
-	const uintptr_t *frames;   /* tell.c: what becomes of accesses to its own frames; others store there, too */
+	struct rs_race_frames frames; /* tell.c: what becomes of accesses to its own frames; others store there, too */
 
 	/* Of the core (region.c, ring.c, thread.c). The pointers above and the memory behind them survive until the slot's next thread, which
 	 * finds them as they were: their owners reset them when they see a new `number`. */

@@ -231,6 +231,7 @@ extern struct rs_xsave { uint64_t mask; uint32_t size, compact; } rs_xsave RS_HI
 
 void rs_signal_due(void) RS_HIDDEN; /* what was put off may run: signal.c */
 void rs_race_live_begin(void) RS_HIDDEN;
+struct rs_race_thread *rs_race_live_known(struct rs_thread *t) RS_HIDDEN;  /* it is the detector's from now on, as below */
 struct rs_race_thread *rs_race_live_thread(struct rs_thread *t) RS_HIDDEN; /* NULL: it is not to tell anything */
 void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack) RS_HIDDEN;
 void rs_race_live_event(struct rs_thread *t, const uint64_t *w) RS_HIDDEN;

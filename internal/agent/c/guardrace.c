@@ -226,7 +226,7 @@ static bool was_freed(const struct rs_alloc_wrong *w)
 	return true;
 }
 
-static void known(struct rs_thread *t) { t->race = rs_race_thread(t->number); }
+static void known(struct rs_thread *t) { rs_race_live_known(t); }
 
 bool rs_guard_race_on(void)
 {

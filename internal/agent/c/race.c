@@ -497,7 +497,7 @@ uint32_t rs_race_stack_at(uint64_t addr)
 	return 0;
 }
 
-void rs_race_stack(struct rs_race_thread *quick, uintptr_t lo, uintptr_t hi, const uintptr_t **frames, const uintptr_t *told)
+void rs_race_stack(struct rs_race_thread *quick, uintptr_t lo, uintptr_t hi, struct rs_race_frames *frames, const uintptr_t *told)
 {
 	struct race_thread *t = (struct race_thread *)quick;
 	t->stack_lo = lo & -4096ul;

@@ -73,7 +73,8 @@ struct race_thread {
 	uint64_t alone;            /* a page of which configured.alone is to hear; 0: none */
 	uint32_t met_many;         /* how often it met a page that several use */
 	uint64_t stack_lo, stack_hi; /* rs_race_stack's, as are these: NULL: none was told */
-	const uintptr_t **frames, *told;
+	struct rs_race_frames *frames;
+	const uintptr_t *told;
 };
 
 extern struct race_thread *rs_race_owner[SLOTS] RACE_HIDDEN; /* the last thread of each slot; NULL: gone */
@@ -196,8 +197,7 @@ enum { CELLS = 512, NODE_POOLS = 16, LEVEL = 4096 };
  * cells afterwards. */
 enum { FREED_SOME = 1, FREED_ALL = 2, GROUP = 8 };
 #define RACE_MANY UINT32_MAX
-/* stack: whose stack it is a part of, a thread's number; 0: nobody's, and with RACE_MET once another thread has accessed it. */
-enum { RACE_MET = 1 << 30 };
+/* stack: whose stack it is a part of, a thread's number; 0: nobody's. */
 struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed, user, alone, stack, unused; struct race_cell cell[CELLS]; };
 _Static_assert(CELLS / GROUP == 64, "bits of used");
 static inline void race_use(struct race_page *g, uint64_t cell)

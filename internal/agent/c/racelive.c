@@ -45,13 +45,18 @@ static struct rs_race_thread *thread_of(struct rs_thread *t)
 	return r && r->number == t->number ? r : NULL;
 }
 
+struct rs_race_thread *rs_race_live_known(struct rs_thread *t)
+{
+	struct rs_race_thread *r = rs_race_thread(t->number);
+	if (r)
+		rs_race_stack(r, t->stack_lo, t->stack_hi, &t->frames, rs_own_told);
+	return t->race = r;
+}
+
 struct rs_race_thread *rs_race_live_thread(struct rs_thread *t)
 {
 	struct rs_race_thread *r = thread_of(t);
-	if (RS_UNLIKELY(!r))
-		if ((t->race = r = rs_race_thread(t->number)) != NULL)
-			rs_race_stack(r, t->stack_lo, t->stack_hi, &t->frames, rs_own_told);
-	return r;
+	return RS_UNLIKELY(!r) ? rs_race_live_known(t) : r;
 }
 
 void rs_race_live_access(struct rs_thread *t, uintptr_t addr, uint64_t size, unsigned kind, uintptr_t pc, uint32_t stack)
@@ -86,7 +91,7 @@ void rs_race_live_event(struct rs_thread *t, const uint64_t *w)
 		rs_share_freed(rs_get_free_addr(w));
 	rs_race_event(t->number, w);
 	if (!known)
-		t->race = rs_race_thread(t->number);
+		rs_race_live_known(t);
 }
 
 void rs_race_live_usable(struct rs_thread *t, uintptr_t addr, uint64_t size)

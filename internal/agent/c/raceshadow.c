@@ -350,20 +350,23 @@ static __attribute__((noinline)) void count_user(struct race_thread *t, struct r
 	__atomic_store_n(&g->user, user && user != RACE_MANY ? RACE_MANY : me, __ATOMIC_RELAXED);
 }
 
-/* Another thread than the one whose stack it is has accessed the page. */
-static __attribute__((noinline)) void meets(struct race_page *g, uint32_t whose)
+/* Another thread than the one whose stack it is has accessed it. */
+static __attribute__((noinline)) void meets(uint32_t whose, uint64_t addr)
 {
-	struct race_thread *o = rs_race_of(whose);
-	__atomic_store_n(&g->stack, whose | RACE_MET, __ATOMIC_RELAXED);
-	if (o && o->frames)
-		__atomic_store_n(o->frames, o->told, __ATOMIC_RELAXED);
+	const struct race_thread *o = rs_race_of(whose);
+	if (!o || !o->frames)
+		return;
+	for (uint64_t was = race_load(&o->frames->lowest); addr < was;)
+		if (__atomic_compare_exchange_n(&o->frames->lowest, &was, addr, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
+			break;
+	__atomic_store_n(&o->frames->entries, o->told, __ATOMIC_RELEASE);
 }
 
-static inline void used_by(struct race_thread *t, struct race_page *g)
+static inline void used_by(struct race_thread *t, struct race_page *g, uint64_t cell)
 {
 	uint32_t whose = __atomic_load_n(&g->stack, __ATOMIC_RELAXED);
-	if (RACE_UNLIKELY(whose && whose != t->quick.number && !(whose & RACE_MET)))
-		meets(g, whose);
+	if (RACE_UNLIKELY(whose && whose != t->quick.number))
+		meets(whose, cell << 3);
 	if (RACE_UNLIKELY(rs_race_configured.alone != NULL))
 		count_user(t, g);
 }
@@ -416,7 +419,7 @@ static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
 	if (freed)
 		use_after_free(x, cell, mask);
 	else
-		used_by(t, g);
+		used_by(t, g, cell);
 }
 
 /* Says the races that were found, once it is known what movs order. */
@@ -648,7 +651,7 @@ out:
 	if (first && g->touched != rs_race_made_pages) /* it lies where all threads read */
 		g->touched = rs_race_made_pages;
 	if (first)
-		used_by(t, g);
+		used_by(t, g, cell);
 	return first;
 }
 

@@ -378,9 +378,28 @@ __asm__(".macro rs_own_for\n"
 	"	jmp *8*rs_entry(%rdi)\n"
 	".set rs_entry, rs_entry + 1\n"
 	".endm\n"
+	/* Below what others accessed of the stack it is nothing. Only where the first entry's places are is of interest: all are alike. */
 	".macro rs_own_told_for to\n"
-	".org rs_own_told_code + 16 * rs_entry, 0xcc\n"
+	".org rs_own_told_code + 128 * rs_entry, 0xcc\n"
 	"	movq -8(%rsp), %rdi\n"
+	"	movq %rax, -16(%rsp)\n"
+	"	movq %rcx, -24(%rsp)\n"
+	"	lahf\n"
+	"	rs_place rs_own_lahf\n"
+	"	seto %al\n"
+	"	rs_place rs_own_flags\n"
+	"	movq rs_patch_pointers@gottpoff(%rip), %rcx\n"
+	"	movq %fs:8*44(%rcx), %rcx\n"
+	"	cmpq 8(%rcx), %rdi\n"
+	"	sbbq %rcx, %rcx\n"
+	RESTORE_FLAGS_1
+	"	rs_place rs_own_added\n"
+	RESTORE_FLAGS_2
+	"	rs_place rs_own_found\n"
+	"	jrcxz 1f\n"
+	"	jmp rs_own_below\n"
+	"1:	movq -24(%rsp), %rcx\n"
+	"	movq -16(%rsp), %rax\n"
 	"	{disp32} jmp \\to\n"
 	".set rs_entry, rs_entry + 1\n"
 	".endm\n"
@@ -393,7 +412,11 @@ __asm__(".macro rs_own_for\n"
 	"rs_own_quiet_code:\n"
 	"	movq 8(%rsp), %rdi\n"
 	"	ret $136\n"
-	".p2align 4\n"
+	"rs_own_below:\n"
+	"	movq -24(%rsp), %rcx\n"
+	"	movq -16(%rsp), %rax\n"
+	"	jmp rs_own_quiet_code\n"
+	".p2align 6\n"
 	"rs_own_told_code:\n"
 	".set rs_entry, 0\n"
 	".rept 15\n	rs_own_told_for rs_full_code+1024*rs_entry\n.endr\n"
@@ -411,10 +434,11 @@ LABEL(rs_full_saved_w); LABEL(rs_full_flags_w); LABEL(rs_full_added_w); LABEL(rs
 LABEL(rs_full_saved_b); LABEL(rs_full_flags_b); LABEL(rs_full_added_b); LABEL(rs_full_found_b); LABEL(rs_full_second_b);
 LABEL(rs_full_saved_p); LABEL(rs_full_flags_p); LABEL(rs_full_added_p); LABEL(rs_full_found_p); LABEL(rs_full_second_p); LABEL(rs_full_end);
 
-LABEL(rs_own_quiet_code); LABEL(rs_own_told_code); LABEL(rs_own_end);
+LABEL(rs_own_quiet_code); LABEL(rs_own_below); LABEL(rs_own_told_code); LABEL(rs_own_lahf); LABEL(rs_own_flags); LABEL(rs_own_added); LABEL(rs_own_found); LABEL(rs_own_end);
 
 #define OWN_QUIET (uintptr_t)rs_own_quiet_code
-#define OWN_TOLD(i) (uintptr_t)rs_own_told_code + 16 * (i)
+#define OWN_TOLD(i) (uintptr_t)rs_own_told_code + OWN_TOLD_BYTES * (i)
+enum { OWN_TOLD_BYTES = 128 };
 const uintptr_t rs_own_quiet[RS_OWN_ENTRIES] = {OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET,
 	OWN_QUIET, OWN_QUIET, OWN_QUIET, OWN_QUIET};
 const uintptr_t rs_own_told[RS_OWN_ENTRIES] = {OWN_TOLD(0), OWN_TOLD(1), OWN_TOLD(2), OWN_TOLD(3), OWN_TOLD(4), OWN_TOLD(5), OWN_TOLD(6), OWN_TOLD(7), OWN_TOLD(8), OWN_TOLD(9),
@@ -472,6 +496,22 @@ static bool full_view(greg_t *g, uintptr_t pc, uintptr_t *resume)
 	return true;
 }
 
+static bool own_view(greg_t *g, uintptr_t pc, uintptr_t *resume)
+{
+	const uint64_t *frame = (const uint64_t *)g[REG_RSP];
+	uintptr_t first = (uintptr_t)rs_own_told_code, at = pc < first ? pc : (pc - first) % OWN_TOLD_BYTES + first;
+	bool told = at >= (uintptr_t)rs_own_lahf, below = at >= (uintptr_t)rs_own_below && at < first;
+	if (told && at >= (uintptr_t)rs_own_flags && at < (uintptr_t)rs_own_found)
+		flags_back(g, at == (uintptr_t)rs_own_added);
+	if (told || below) {
+		g[REG_RAX] = (greg_t)frame[-2];
+		g[REG_RCX] = (greg_t)frame[-3];
+	}
+	saved_back(g, frame, false, false);
+	*resume = (uintptr_t)g[REG_RIP]; /* it starts over there */
+	return true;
+}
+
 bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resume)
 {
 	uintptr_t pc = (uintptr_t)g[REG_RIP];
@@ -481,11 +521,8 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resu
 		return false;
 	if (in_full(pc))
 		return full_view(g, pc, resume);
-	if (in_own(pc)) {
-		saved_back(g, (const uint64_t *)sp, false, false);
-		*resume = (uintptr_t)g[REG_RIP]; /* it starts over there */
-		return true;
-	}
+	if (in_own(pc))
+		return own_view(g, pc, resume);
 	if (pc == (uintptr_t)rs_tell_pushed || pc == (uintptr_t)rs_tell_pushed_again)
 		sp += 8;
 	if (pc >= (uintptr_t)rs_tell_context && pc < (uintptr_t)rs_tell_called) {
