@@ -76,7 +76,7 @@ static void *computed(void *arg)
 static void *takes(void *arg)
 {
 	sem_wait(&there);
-	sink = *place; // race-mov computed
+	sink = *place + 1; // race-mov computed
 	unseen_done();
 	return arg;
 }
