@@ -445,10 +445,12 @@ int main(void) {
 // A handler that comes while the agent looks at an access finds the program at the site, with its registers and flags, and what it makes of them counts: half of a program's time is there.
 func TestFullSignals(t *testing.T) {
 	runner, _ := runnerAndSources(t)
-	exe := build(t, "../analyze/testdata/interrupted.c", "-O1")
-	for range rounds {
-		if found := runFull(t, runner, exe); len(found) != 0 {
-			t.Errorf("%v", found)
+	for _, met := range []string{"-DMET=0", "-DMET=1", "-DMET=2"} { // what other threads have accessed of the stack
+		exe := build(t, "../analyze/testdata/interrupted.c", "-O1", met)
+		for range rounds {
+			if found := runFull(t, runner, exe); len(found) != 0 {
+				t.Errorf("%s: %v", met, found)
+			}
 		}
 	}
 }

@@ -57,15 +57,14 @@ __attribute__((noinline)) static void run(void)
 	word[32] = 5;
 	__asm__ volatile(
 		"	pushq %%rbp\n	pushq %%rbx\n	pushq %%r12\n	pushq %%r13\n	pushq %%r14\n	pushq %%r15\n	subq $256, %%rsp\n"
-		"	movq %%rsp, saved_rsp(%%rip)\n"
-		"	movq (%%rsi), %%rax\n	movq 8(%%rsi), %%rcx\n	movq 16(%%rsi), %%rdx\n	movq 24(%%rsi), %%rbx\n	movq 32(%%rsi), %%rbp\n"
+				"	movq (%%rsi), %%rax\n	movq 8(%%rsi), %%rcx\n	movq 16(%%rsi), %%rdx\n	movq 24(%%rsi), %%rbx\n	movq 32(%%rsi), %%rbp\n"
 		"	movq 56(%%rsi), %%r8\n	movq 64(%%rsi), %%r9\n	movq 72(%%rsi), %%r10\n	movq 80(%%rsi), %%r11\n	movq 88(%%rsi), %%r12\n	movq 96(%%rsi), %%r13\n"
 		"	movq 104(%%rsi), %%r14\n	movq 112(%%rsi), %%r15\n	movq 40(%%rsi), %%rsi\n"
 		"	pushq $0xad7\n	popfq\n" /* ZF, SF, CF, OF, PF, AF and IF */
 		".globl loop\nloop:\n"
 		"	movq %%rax, (%%rdi)\n"
 		"	movb %%cl, 16(%%rdi,%%rsi,4)\n"
-		"	movw %%dx, -64(%%rsp)\n"
+		"	.rept 100\n	movw %%dx, -64(%%rsp)\n	movb %%cl, -80(%%rsp)\n	notl -96(%%rsp)\n	movups %%xmm0, -112(%%rsp)\n	movups -112(%%rsp), %%xmm1\n	.endr\n" /* of its own frame */
 		"	movl %%ebx, 100(%%rdi)\n"
 		"	notl 200(%%rdi)\n"
 		"	movb %%cl, 304(%%rdi)\n	movb %%dl, 305(%%rdi)\n	movb %%r8b, 306(%%rdi)\n	notb 307(%%rdi)\n" /* more than a cell's two points */
@@ -76,16 +75,35 @@ __attribute__((noinline)) static void run(void)
 		".globl loop_end\nloop_end:\n"
 		".globl out\nout:\n"
 		"	cld\n"
-		"	movq saved_rsp(%%rip), %%rsp\n"
 		"	addq $256, %%rsp\n	popq %%r15\n	popq %%r14\n	popq %%r13\n	popq %%r12\n	popq %%rbx\n	popq %%rbp\n"
-		".pushsection .bss\nsaved_rsp: .skip 8\n.popsection\n"
-		: : "S"(values), "D"(word) : "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "memory", "cc");
+		: : "S"(values), "D"(word) : "rax", "rcx", "rdx", "r8", "r9", "r10", "r11", "xmm1", "memory", "cc");
+}
+
+/* MET: what of the thread's stack the main thread has accessed: 1: what lies above the loop's frame; 2: what lies below. */
+#ifndef MET
+#define MET 0
+#endif
+static char *volatile met;
+static sem_t looked;
+
+__attribute__((noinline)) static void deeper(void)
+{
+	char far[1 << 14];
+	far[0] = 1;
+	met = far;
+	__asm__ volatile("" : : "r"(far) : "memory");
 }
 
 static void *worker(void *arg)
 {
+	char near = 1;
 	(void)arg;
+	if (MET == 1)
+		met = &near;
+	if (MET == 2)
+		deeper();
 	sem_post(&handled);
+	sem_wait(&looked);
 	atomic_store(&inside, 1);
 	run();
 	atomic_store(&inside, 2);
@@ -98,9 +116,14 @@ int main(void)
 	pthread_t t;
 	struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
 	sem_init(&handled, 0, 0);
+	sem_init(&looked, 0, 0);
 	sigaction(SIGUSR1, &sa, NULL);
 	pthread_create(&t, NULL, worker, NULL);
-	for (sem_wait(&handled); atomic_load(&inside) != 2; sem_wait(&handled))
+	sem_wait(&handled);
+	if (met)
+		bad += *met != 1;
+	sem_post(&looked);
+	for (; atomic_load(&inside) != 2; sem_wait(&handled))
 		pthread_kill(t, SIGUSR1);
 	pthread_join(t, NULL);
 	printf("%d wrong\n", bad);
