@@ -548,7 +548,7 @@ static void access(struct race_thread *t, uint64_t lo, uint64_t size, unsigned k
 }
 
 /* What an access leaves of a point that it must come after, of bytes that it has; and what kind the point then is. ~0: it is not to be done at once. */
-static inline uint64_t left_at_once(const struct race_thread *t, uint64_t p, uint8_t *info, uint64_t e, uint8_t mask, bool write, bool mov)
+static inline __attribute__((always_inline)) uint64_t left_at_once(const struct race_thread *t, uint64_t p, uint8_t *info, uint64_t e, uint8_t mask, bool write, bool mov)
 {
 	uint64_t shared = p & (uint64_t)mask << MASK_BITS;
 	unsigned was = race_kind(*info);
@@ -567,6 +567,13 @@ static inline uint64_t left_at_once(const struct race_thread *t, uint64_t p, uin
 		return p;
 	}
 	return write || (known && was == POINT_READ) ? p & ~shared : p;
+}
+
+/* A plain access that comes before all that anybody does from now on: no race is with it, so its place is another one's where room is short. */
+static inline bool over(uint64_t p, uint8_t info)
+{
+	uint32_t s = race_slot(p);
+	return (race_kind(info) == POINT_WRITE || race_kind(info) == POINT_READ) && (race_load(&rs_race_floor[s]) >= race_time(p) || (s == 0 && race_time(p) <= rs_race_common));
 }
 
 static inline void put_point(struct race_cell *c, unsigned k, uint64_t e, uint32_t site, uint8_t info) /* as store_points */
@@ -588,7 +595,7 @@ static __attribute__((noinline)) uint64_t put_more(struct race_thread *t, struct
 			return 0;
 		if (left == p[i].e && (left & EPOCH) == e && bytes(&p[i]) && !(bytes(&p[i]) & mask) && p[i].site == site && site && race_kind(p[i].info) == kind && !(p[i].info & INFO_BEFORE))
 			same = i;
-		p[i].e = left;
+		p[i].e = same != i && over(left, p[i].info) ? left & EPOCH : left;
 		last_movs += race_kind(p[i].info) == POINT_LAST_MOV && left >> MASK_BITS;
 	}
 	if (n + 1 >= POINTS || (last_movs > 1 && write)) /* of two the older one goes */
@@ -626,6 +633,10 @@ static inline uint64_t put_at_once(struct race_thread *t, struct race_page *g, u
 	left[1] = left_at_once(t, was[1], &its[1], e, mask, write, mov);
 	if (left[0] == ~0ull || left[1] == ~0ull)
 		goto out;
+	if (left[0] >> MASK_BITS && left[1] >> MASK_BITS)
+		for (unsigned k = 0; k < 2; k++)
+			if (over(left[k], its[k]))
+				left[k] &= EPOCH;
 	for (unsigned k = 0; k < 2 && site && aligned(lo, size); k++) /* one point with others of its site */
 		if (left[k] == was[k] && (was[k] & EPOCH) == e && !(was[k] & (uint64_t)mask << MASK_BITS) && was[k] >> MASK_BITS && c->site[k] == site && (its[k] & (INFO_BEFORE | 7 << INFO_KIND)) == kind) {
 			first = was[k] | (uint64_t)mask << MASK_BITS;

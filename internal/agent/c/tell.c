@@ -323,8 +323,12 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq %rcx, (%rdx)\n"
 	".endif\n"
 	"	rs_full_found_it\n"
+	/* Of its own, but older: then nothing was accessed in this time. */
+	"1:	movq %r9, %rsi\n"
+	"	shrq $52, %rsi\n"
+	"	jz 9f\n"
 	/* Another thread's is newer, or an older one of this: nothing was done since this was noted if it is still the same. */
-	"1:	rolq $56, %r9\n"
+	"	rolq $56, %r9\n"
 	"	xorq %r8, %r9\n"
 	"	movq %r9, %rsi\n"
 	"	leal (,%rdi,4), %r9d\n"
