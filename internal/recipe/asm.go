@@ -1,6 +1,9 @@
 package recipe
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/ripstop/ripstop/internal/patch"
 	"github.com/ripstop/ripstop/internal/x86"
 )
@@ -12,7 +15,8 @@ type assembler struct {
 	of *Code
 	track
 	states []patch.State
-	resume []*int // of each state
+	resume []*int       // of each state
+	moved  []patch.Move // of all states
 	end    x86.Label
 	plain  x86.Label // the displaced instruction, for a recipe that replaces it
 	jumps  int       // to plain
@@ -33,6 +37,22 @@ type track struct {
 	bound  bool // resume is known
 }
 
+// assemblers are those that nobody uses, for their memory: a module has hundreds of thousands of sites.
+var assemblers = sync.Pool{New: func() any { return new(assembler) }}
+
+func newAssembler(c *Code, at uint64) *assembler {
+	a := assemblers.Get().(*assembler)
+	*a = assembler{Code: x86.Code{At: at, Bytes: a.Bytes[:0]}, of: c, states: a.states[:0], resume: a.resume[:0], moved: a.moved[:0]}
+	a.forAt = c.site.At
+	return a
+}
+
+// free ends its use, and that of its bytes.
+func (a *assembler) free() {
+	a.of = nil
+	assemblers.Put(a)
+}
+
 func (a *assembler) fail(err error) {
 	if a.err == nil {
 		a.err = err
@@ -42,18 +62,21 @@ func (a *assembler) fail(err error) {
 // op notes the state before an instruction that is to be written.
 func (a *assembler) op() *x86.Code {
 	s := patch.State{Off: len(a.Bytes), For: a.forAt}
-	for r, m := range a.moves {
+	from := len(a.moved)
+	for r := range a.moves {
 		if a.away[r] {
-			s.Moves = append(s.Moves, m)
+			a.moved = append(a.moved, a.moves[r])
 		}
 	}
+	s.Moves = a.moved[from:len(a.moved):len(a.moved)]
 	a.states = append(a.states, s)
 	a.resume = append(a.resume, a.track.resume)
 	return &a.Code
 }
 
-// settled gives the states, those that say the same as the one before left out.
-func (a *assembler) settled() (list []patch.State) {
+// settled gives the states, those that say the same as the one before left out. They are the caller's.
+func (a *assembler) settled() []patch.State {
+	list, moves := a.states[:0], 0
 	for i, s := range a.states {
 		if s.Resume = patch.Restart; a.resume[i] != nil {
 			s.Resume = *a.resume[i]
@@ -62,6 +85,18 @@ func (a *assembler) settled() (list []patch.State) {
 			continue
 		}
 		list = append(list, s)
+		moves += len(s.Moves)
+	}
+	list = slices.Clone(list)
+	all := make([]patch.Move, 0, moves)
+	for i := range list {
+		if s := &list[i]; len(s.Moves) > 0 {
+			from := len(all)
+			all = append(all, s.Moves...)
+			s.Moves = all[from:len(all):len(all)]
+		} else {
+			s.Moves = nil
+		}
 	}
 	return list
 }

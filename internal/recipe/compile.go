@@ -18,6 +18,7 @@ func Compile(ops []Op, site Site, live x86.Live, env Env) (*Code, error) {
 	if err == nil {
 		a := c.assemble(nowhere)
 		c.size, err = len(a.Bytes), a.err
+		a.free()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("recipe for %v at %#x: %w", site.Inst, site.At, err)
@@ -31,6 +32,7 @@ const nowhere = 1 << 62
 // Append appends the code as it is to lie at an address: see patch.Recipe.
 func (c *Code) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	a := c.assemble(at)
+	defer a.free()
 	if a.err != nil {
 		return dst, nil, a.err
 	}
@@ -103,8 +105,7 @@ func (c *Code) valid(ops []Op) error {
 func (c *Code) next() uint64 { return c.site.At + uint64(c.site.Inst.Len) }
 
 func (c *Code) assemble(at uint64) *assembler {
-	a := &assembler{Code: x86.Code{At: at}, of: c}
-	a.forAt = c.site.At
+	a := newAssembler(c, at)
 	if at == nowhere {
 		a.copyAt = c.site.At
 	}

@@ -3,6 +3,7 @@ package x86
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 // ErrReach says that a branch or a RIP-relative operand lies more than 2 GiB from what it refers to.
@@ -140,10 +141,10 @@ func (c *Code) withMem(e emission, m Mem) {
 			bug("encoding rsp as an index")
 		}
 	}
-	scale, ok := map[uint8]uint8{0: 0, 1: 0, 2: 1, 4: 2, 8: 3}[m.Scale]
-	if !ok {
+	if m.Scale > 8 || bits.OnesCount8(m.Scale) > 1 {
 		bug("encoding the scale %d", m.Scale)
 	}
+	scale := uint8(bits.TrailingZeros8(max(m.Scale, 1)))
 	reg := e.reg & 7 << 3
 	disp32 := func(d int64) []byte {
 		if d != int64(int32(d)) {
