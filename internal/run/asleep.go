@@ -22,9 +22,9 @@ type rest struct {
 }
 
 const (
-	lookEvery = 500 * time.Millisecond // at a process that was awake
-	lookAgain = 100 * time.Millisecond // at one that was asleep
-	sleepsLong    = time.Second // how long a process must have been asleep
+	lookEvery     = 500 * time.Millisecond // at a process that was awake
+	lookAgain     = 100 * time.Millisecond // at one that was asleep
+	sleepsLong    = time.Second            // how long a process must have been asleep
 	sleepsInEpoch = 4 * time.Second
 	sleepsInLocks = 4 * time.Second
 )
