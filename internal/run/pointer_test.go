@@ -229,3 +229,13 @@ func TestPointerFromBlock(t *testing.T) {
 		}
 	}
 }
+
+// An abort behind a long loop was looked into by nine re-executions, of which six made tens of thousands of steps each that could not come to the end: the program took 5 s to die, and nothing was told by them.
+func TestAbortBehindALoop(t *testing.T) {
+	ofAgent(t)
+	r := finish(t, command(t, map[string]any{"Epochs": map[string]any{"On": true}, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1 << 10}, "Stats": true}, path("loops")))
+	m := regexp.MustCompile(`stats: guard, the same in try (\d+) +1\n`).FindStringSubmatch(r.stderr)
+	if r.signal != syscall.SIGABRT && r.code != 66 || !strings.Contains(r.stderr, "std::out_of_range") || m == nil || len(m[1]) > 1 || m[1] > "4" {
+		t.Errorf("%+v", r)
+	}
+}

@@ -59,6 +59,7 @@ static struct stepping {
 	struct anchor anchor[ANCHORS];
 	uint32_t anchors;
 	uint32_t running, left;    /* left: steps, until the next anchor */
+	bool spent;                /* of the last anchor that was met there were none left */
 	uint64_t call, call_back, call_rsp; /* a call that can be passed by: the number of its first step, and where it comes back; call_back 0: none */
 	uint32_t call_word;        /* where its return address is */
 	uint64_t n, peak;          /* steps; how many there were at most: of what was passed by the places were used */
@@ -359,6 +360,7 @@ static void step(struct stepping *s, greg_t *g, bool first)
 		return;
 	}
 	if (s->left == 0) {
+		s->spent = true;
 		keep(s, g, RS_GUARD_STEP_BREAK);
 		return;
 	}
@@ -399,6 +401,7 @@ static void anchor(struct stepping *s, struct anchor *a, greg_t *g, const greg_t
 {
 	__atomic_store_n(&a->met, 1, __ATOMIC_RELEASE);
 	s->left = MOST;
+	s->spent = false;
 	if (s->back >= 0 && rs_guard_step_ours((uint64_t)g[REG_RIP]))
 		return;
 	if (!s->running && s->n)
@@ -621,6 +624,7 @@ long rs_guard_step_arm(void)
 	s->descriptors = descriptors();
 	s->run = (s->run + 1) & (UINT32_MAX / (2 * (RETURN + 1)));
 	s->n = s->peak = s->left = s->running = 0;
+	s->spent = false;
 	s->call_back = 0;
 	s->back = -1;
 	for (uint32_t i = 0; i < s->anchors; i++)
@@ -711,6 +715,15 @@ static void from_first(struct stepping *s)
 	s->loose = false;
 }
 
+/* From the function's own call on there are more steps to the end than are made: who begins further out has to make these, too, and once more there are as many. (All came by, so it was not another way that it took.) */
+static bool too_long(const struct stepping *s)
+{
+	bool met = s->spent && !s->place && s->used > 1;
+	for (uint32_t i = 0; i < s->anchors && met; i++)
+		met = s->anchor[i].type != WRITE || s->anchor[i].hot || !s->anchor[i].count || __atomic_load_n(&s->anchor[i].met, __ATOMIC_ACQUIRE);
+	return met;
+}
+
 bool rs_guard_step_more(void)
 {
 	struct stepping *s = stepping;
@@ -729,8 +742,11 @@ bool rs_guard_step_more(void)
 		s->n--;
 	const struct rs_guard_step *last = rs_guard_step_back(0);
 	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && is_end(s, last->gregs), whole = good && rs_guard_stepped();
-	/* Not good if another thread made it another way, or steps were too many. */
-	if (!good && ++s->tries < TRIES && !late)
+	/* Not good if another thread made it another way, or steps were too many, as they may be, too, where this one waits for others, awake. */
+	bool again = !good && ++s->tries < TRIES;
+	if (!good && too_long(s) && (!again || rs_guard_world()->logs == 1))
+		return false;
+	if (again && !late)
 		s->phase = COUNT;
 	else if (!whole && choose(s))
 		s->phase = COUNT;
