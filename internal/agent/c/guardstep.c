@@ -51,6 +51,8 @@ static struct stepping {
 	uint32_t conditions;
 	uint64_t top;              /* where the return address of the function that aborts is */
 	bool loose;                /* of the end the instruction and the stack pointer are known, and no more */
+	bool called;               /* the end is a call of a function of ours that crashed, */
+	uint64_t function, fault;  /* with this address */
 	uint64_t place;            /* what is written there; 0: it is the crash that steps are for */
 	uint64_t behind[17];       /* the write */
 	struct anchor write;
@@ -138,7 +140,7 @@ static bool choose(struct stepping *s)
 	return true;
 }
 
-long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
+long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g, const uint64_t *fault)
 {
 	struct stepping *s = stepping;
 	if (!s)
@@ -157,11 +159,14 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 	for (unsigned i = 0; i < sizeof s->end / 8; i++)
 		s->end[i] = s->crash[i] = (uint64_t)g[i];
 	s->inner = s->loose = sig == SIGABRT;
+	s->called = fault != NULL;
+	if (fault)
+		s->fault = *fault, s->loose = true;
 	s->place = 0;
 	s->begun_ms = now_ms();
 	find_words(s, t, g);
-	/* The return address of the call that aborts lies where those of the function's other calls lay. */
-	s->conditions = s->loose ? rs_guard_step_conditions(t, (uint64_t)g[REG_RIP], s->condition, ANCHORS) : 0;
+	/* The return address of the call that aborts, or crashes, lies where those of the function's other calls lay. */
+	s->conditions = s->inner ? rs_guard_step_conditions(t, (uint64_t)g[REG_RIP], s->condition, ANCHORS) : 0;
 	if (s->loose && s->words) {
 		s->words--;
 		for (uint32_t i = 0; i < s->words; i++)
@@ -200,7 +205,7 @@ long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, u
 	s->tid = tid;
 	s->place = place;
 	s->inner = 1;
-	s->loose = false;
+	s->loose = s->called = false;
 	rs_os_copy(s->behind, behind, sizeof s->behind);
 	rs_os_copy(s->end, behind, sizeof s->end);
 	s->end[REG_RIP] = pc;
@@ -702,6 +707,13 @@ const struct rs_guard_step *rs_guard_step_back(uint32_t i)
 
 const uint64_t *rs_guard_step_crash(void) { return stepping->crash; }
 int rs_guard_step_signal(void) { return stepping->sig; }
+
+bool rs_guard_step_called(uint64_t *function, uint64_t *fault)
+{
+	*function = stepping->function, *fault = stepping->fault;
+	return stepping->called;
+}
+
 uint64_t rs_guard_step_top(void) { return stepping->top; }
 
 /* The next steps are to end where these begin. */
@@ -712,7 +724,22 @@ static void from_first(struct stepping *s)
 		if (k->what == RS_GUARD_STEP_ONE)
 			rs_os_copy(s->end, k->gregs, sizeof s->end);
 	s->inner = 1;
-	s->loose = false;
+	s->loose = s->called = false;
+}
+
+/* The call behind the end, or a pass that did not come back; of a call of ours, also the way there: the linker's table, perhaps the linker. */
+static void to_end(struct stepping *s)
+{
+	const struct rs_guard_step *k = rs_guard_step_back(0);
+	if (s->called)
+		s->function = k && k->what != RS_GUARD_STEP_ONE ? k->gregs[REG_RIP] : 0;
+	while (s->n && s->step[(s->n - 1) % RS_GUARD_STEPS].what != RS_GUARD_STEP_ONE)
+		s->n--;
+	uint32_t i = 0;
+	while (s->called && (k = rs_guard_step_back(i)) && k->what == RS_GUARD_STEP_ONE && !is_end(s, k->gregs))
+		i++;
+	if (k && i && is_end(s, k->gregs))
+		s->n -= i;
 }
 
 /* From the function's own call on there are more steps to the end than are made: who begins further out has to make these, too, and once more there are as many. (All came by, so it was not another way that it took.) */
@@ -737,9 +764,7 @@ bool rs_guard_step_more(void)
 			s->phase = COUNT;
 		return s->phase != NOTHING;
 	}
-	/* The call behind the end, or a pass that did not come back. */
-	while (s->n && s->step[(s->n - 1) % RS_GUARD_STEPS].what != RS_GUARD_STEP_ONE)
-		s->n--;
+	to_end(s);
 	const struct rs_guard_step *last = rs_guard_step_back(0);
 	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && is_end(s, last->gregs), whole = good && rs_guard_stepped();
 	/* Not good if another thread made it another way, or steps were too many, as they may be, too, where this one waits for others, awake. */
