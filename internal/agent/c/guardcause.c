@@ -209,6 +209,7 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 	}
 	gregset_t at;
 	uint64_t fault = 0;
+	/* cppcheck-suppress uninitvar ; it writes it */
 	bool called = (sig == SIGSEGV || sig == SIGBUS) && called_at(t, g, at);
 	if (called) {
 		fault = (uint64_t)g[REG_CR2];
