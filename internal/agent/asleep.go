@@ -16,6 +16,7 @@ import (
 // Sleeper is a thread in a wait without an end of its own, which only a thread of its process can end.
 type Sleeper struct {
 	TID  int    // as we see it
+	Own  int    // as the process sees it
 	Word uint64 // that it waits at; 0: it joins
 }
 
@@ -94,6 +95,15 @@ func (st *Standstill) Sleepers(s *Session, process uint64) (list []Sleeper) {
 	return list
 }
 
+// OwnTID is a thread's id as the process itself sees it, which in a pid namespace of its own is another one than ours.
+func OwnTID(pid, tid int) int {
+	st, err := taskStatus(fmt.Sprintf("/proc/%d/task/%d", pid, tid))
+	if err != nil {
+		return tid
+	}
+	return st.tid
+}
+
 // ofThreads are the signals whose handlers do not count: those that a thread brings about by what it does, as it runs, and libc's own, SIGCANCEL and SIGSETXID (nptl/descr.h), which threads of the process send.
 const ofThreads = 1<<(32-1) | 1<<(33-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSYS-1) | 1<<(unix.SIGABRT-1)
 
@@ -124,7 +134,7 @@ func sleepers(dir string, coordinator int, joining map[int]uint64) (list []task,
 			return nil, e.Name()
 		}
 		t.TID, _ = strconv.Atoi(e.Name())
-		t.switches, t.caught = st.switches, st.caught
+		t.Own, t.switches, t.caught = st.tid, st.switches, st.caught
 		list = append(list, t)
 	}
 	slices.SortFunc(list, func(a, b task) int { return a.TID - b.TID })

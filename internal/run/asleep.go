@@ -8,6 +8,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/finding"
+	"github.com/ripstop/ripstop/internal/wire"
 )
 
 // Hangs that no events tell of: threads that wait at futexes of the program's own making, or of a library's (std::latch, std::atomic::wait, std::future, Rust's Mutex). The kernel is asked instead, now and
@@ -89,8 +90,21 @@ func (w *watch) lookForSleep() {
 
 // tellSleep reports a process whose threads are these, all of them asleep. Those that wait for something that nobody is left to give come first: they are the reason.
 func (w *watch) tellSleep(process uint64, list []agent.Sleeper) {
+	joins := map[int]bool{}
+	for _, t := range w.sess.Threads(process) {
+		joins[int(t.TID)] = t.WaitKind == wire.ObjectThread
+	}
+	slices.SortStableFunc(list, func(a, b agent.Sleeper) int {
+		switch {
+		case joins[a.Own] == joins[b.Own]:
+			return 0
+		case joins[a.Own]:
+			return 1
+		}
+		return -1
+	})
 	words := map[int]uint64{}
-	for _, t := range list {
+	for _, t := range list[:min(len(list), maxAsleep)] {
 		words[t.TID] = t.Word
 	}
 	for _, p := range w.sess.Processes() {
@@ -100,6 +114,9 @@ func (w *watch) tellSleep(process uint64, list []agent.Sleeper) {
 		f := w.threadsOf(p, words)
 		f.Rule, f.Fatal = finding.RuleHang, true
 		slices.SortStableFunc(f.Parts, func(a, b finding.Part) int { return rank(&a) - rank(&b) })
+		if n := len(list) - maxAsleep; n > 0 {
+			f.Notes = append(f.Notes, fmt.Sprintf("%d more threads sleep", n))
+		}
 		f.Message = "Every thread of the process sleeps without a time limit, and none is left to wake another: " + gist(&f)
 		w.found(f)
 	}
@@ -128,6 +145,9 @@ func gist(f *finding.Finding) string {
 	}
 	return strings.Join(list, ", ")
 }
+
+// maxAsleep bounds the threads that are shown.
+const maxAsleep = 16
 
 // rank orders what threads do.
 func rank(p *finding.Part) int {

@@ -71,7 +71,7 @@ func (w *watch) threadsOf(p agent.Info, words map[int]uint64) finding.Finding {
 	runs := w.runsOf(p, modules)
 	seen := map[string]bool{}
 	for _, tid := range tids {
-		t, known := states[tid]
+		t, known := states[agent.OwnTID(p.PID, tid)]
 		if _, asked := words[tid]; words != nil && (!asked || !known && w.opts.Epochs.On) {
 			continue // it was not asked for, or has ended and is kept for the time that its epoch is executed again
 		}
