@@ -193,6 +193,7 @@ type status struct {
 	state                    byte
 	tid                      int // as the thread itself sees it
 	pending, caught, blocked uint64
+	switches                 uint64 // how often it has been switched out
 }
 
 func taskStatus(dir string) (st status, err error) {
@@ -218,6 +219,9 @@ func taskStatus(dir string) (st status, err error) {
 			st.blocked = hex()
 		case "SigCgt":
 			st.caught = hex()
+		case "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches":
+			v, _ := strconv.ParseUint(string(fields[0]), 10, 64)
+			st.switches += v
 		}
 	}
 	if st.state == 0 || st.tid == 0 {

@@ -119,42 +119,6 @@ func (p *process) crashText(ev wire.EvCrashText) {
 	}
 }
 
-// crashAgain keeps what is known of the crash that comes next.
-func (p *process) crashAgain(ev wire.EvCrashAgain) {
-	a := &finding.Again{Reproduced: ev.Again == wire.AgainReproduced, Tries: int(ev.Tries), Made: int(ev.Made), Verdict: ev.Verdict.String()}
-	switch ev.Again {
-	case wire.AgainReproduced, wire.AgainOther:
-	case wire.AgainBusy, wire.AgainEnded:
-		a.Verdict, a.Why = "", ev.Again.String()
-	case wire.AgainLost:
-		a.Verdict, a.Why = "", ev.Lost.String()
-	default:
-		return // of a newer agent
-	}
-	p.dying.Again = a
-}
-
-// againWords is a note on the re-executions of a crash, which causes rest on.
-func againWords(a *finding.Again) string {
-	switch {
-	case a == nil:
-		return ""
-	case a.Reproduced && a.Tries == 1:
-		return "The crash was reproduced: the last epoch was executed again, and came to it in the first try, with all events the same."
-	case a.Reproduced:
-		return fmt.Sprintf("The crash was reproduced: the last epoch was executed again, and came to it in try %d, with all events the same; the ones before went another way, as what races may.", a.Tries)
-	case a.Why == wire.AgainBusy.String():
-		return "The last epoch was not executed again: not all threads came to its end in time."
-	case a.Why == wire.AgainEnded.String():
-		return "The last epoch was not executed again: another end of it came between the crash and its report."
-	case a.Why != "":
-		return fmt.Sprintf("The last epoch could not be executed again (lost: %s).", a.Why)
-	case a.Made == 1:
-		return fmt.Sprintf("The crash could not be reproduced: the last epoch was executed again, and went another way (%s).", a.Verdict)
-	}
-	return fmt.Sprintf("The crash could not be reproduced: the last epoch was executed again %d times, and went another way each time (the last time: %s).", a.Made, a.Verdict)
-}
-
 var used = map[wire.Used]string{
 	wire.UsedPointer:       "The pointer 0x%x that it used",
 	wire.UsedPart:          "The value 0x%x that the address it used was computed from",

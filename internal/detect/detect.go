@@ -128,6 +128,20 @@ func (d *Detector) Stuck(process uint64) bool {
 	return p.allStuck
 }
 
+// Joining gives the threads of a process that wait for another one's end, without a time limit and with no cancellation on its way.
+func (d *Detector) Joining(process uint64) (list []uint32) {
+	p := d.procs[process]
+	if p == nil {
+		return nil
+	}
+	for _, t := range p.threads {
+		if w := t.want; w != nil && w.kind == wire.ObjectThread && !w.timed && !t.cancelled {
+			list = append(list, t.number)
+		}
+	}
+	return list
+}
+
 // Notes says what was not judged because a bound was hit, a sentence each.
 func (d *Detector) Notes() []string { return slices.Sorted(maps.Keys(d.notes)) }
 

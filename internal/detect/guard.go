@@ -81,7 +81,7 @@ func (p *process) evidence(t *thread, ev wire.EvEvidence) {
 		if w.How == wire.WriterKernel {
 			text = "Written by the kernel in a call here"
 		}
-		b.part(finding.Part{Text: text, Thread: w.Writer, Stack: b.stack(w.Stack)})
+		b.part(finding.Part{Text: text, Thread: w.Writer, Stack: b.stack(w.Stack), Piece: w.Addr})
 	}
 	if ev.FreeStack != 0 {
 		b.part(finding.Part{Text: "Heap block H1 was freed here", Thread: ev.FreeThread, Stack: b.stack(ev.FreeStack)})

@@ -124,3 +124,31 @@ func TestFreeOfFilling(t *testing.T) {
 		}
 	}
 }
+
+// Why an epoch could not be executed again, and where a re-execution went, was told by a word of the trace's format: "(lost: module)".
+func TestAgainInWords(t *testing.T) {
+	notes := func(again string) string {
+		fs := run(t, Config{}, "T1 crash-again "+again+"\nT1 crash sig=11 code=1 flags=addressed addr=0x10 pc=0x5 stack=S1")
+		if len(fs) != 1 {
+			t.Fatalf("%s: %+v", again, fs)
+		}
+		return strings.Join(fs[0].Notes, "\n")
+	}
+	for _, e := range wire.Enums {
+		for _, v := range e.Values {
+			switch e.Name {
+			case "GuardLost":
+				if text := notes("again=lost lost=" + v.Name); !strings.Contains(text, "could not be executed again: ") || strings.Contains(text, "again: "+v.Name+".") {
+					t.Errorf("%s: %s", v.Name, text)
+				}
+			case "GuardVerdict":
+				if text := notes("again=other made=2 verdict=" + v.Name); !strings.Contains(text, "another way") || strings.Contains(text, ": "+v.Name+")") || strings.Contains(text, "-") && strings.Contains(text, v.Name) {
+					t.Errorf("%s: %s", v.Name, text)
+				}
+			}
+		}
+	}
+	if text := notes("again=lost lost=module"); !strings.Contains(text, "could not be executed again: a library was loaded or unloaded.") {
+		t.Error(text)
+	}
+}

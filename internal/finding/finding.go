@@ -113,6 +113,8 @@ type Part struct {
 	Before []byte
 	// Callee says that the innermost frame of Stack is the function of the C library, or the system call, that made the access for the program.
 	Callee bool
+	// Piece is where an instruction wrote a piece of what may be one write in the source; 0: it is not such a part.
+	Piece uint64
 }
 
 // Memory is bytes at Addr as they should be and as they were found; both have the same length.

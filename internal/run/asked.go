@@ -13,6 +13,7 @@ import (
 
 	"github.com/ripstop/ripstop/internal/agent"
 	"github.com/ripstop/ripstop/internal/ctl"
+	"github.com/ripstop/ripstop/internal/detect"
 	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/wire"
 )
@@ -119,7 +120,7 @@ func (k *asked) epochs(ctx context.Context, p agent.Info, e *agent.Epochs) *ctl.
 	}
 	for i, n := range e.Stats.Lost {
 		if n > 0 {
-			out.Lost[lostWords(wire.GuardLost(i))] = n
+			out.Lost[detect.LostWords(wire.GuardLost(i))] = n
 		}
 	}
 	for i, n := range e.Stats.Verdicts {
@@ -128,7 +129,7 @@ func (k *asked) epochs(ctx context.Context, p agent.Info, e *agent.Epochs) *ctl.
 		}
 	}
 	if e.LastLost != 0 {
-		out.LastLost = lostWords(e.LastLost)
+		out.LastLost = detect.LostWords(e.LastLost)
 	}
 	if !out.Recording {
 		return out
@@ -142,7 +143,7 @@ func (k *asked) epochs(ctx context.Context, p agent.Info, e *agent.Epochs) *ctl.
 	default:
 		out.LogBytes, out.Events = &a.LogBytes, &a.Events
 		if a.Lost != 0 {
-			out.NowLost = lostWords(a.Lost)
+			out.NowLost = detect.LostWords(a.Lost)
 		}
 	}
 	return out
@@ -230,7 +231,7 @@ func (k *asked) epoch(ctx context.Context, q ctl.Question, p agent.Info, want wi
 	case a.Error == unix.EBUSY:
 		return no(ctl.CouldNot, "not all threads could be stopped in time: the epoch goes on")
 	case a.Error == unix.ENOTSUP:
-		return no(ctl.CouldNot, "the epoch could not be executed again: %s; another has begun", lostWords(a.Lost))
+		return no(ctl.CouldNot, "the epoch could not be executed again: %s; another has begun", detect.LostWords(a.Lost))
 	case a.Error == unix.ENOSYS:
 		return no(ctl.Unsupported, "its epochs are not recorded any more")
 	case a.Error != 0:
@@ -238,10 +239,10 @@ func (k *asked) epoch(ctx context.Context, q ctl.Question, p agent.Info, want wi
 	}
 	e := &ctl.Epoch{Number: a.Ended + 1, TookMS: milliseconds(a.Took), Events: a.Events, LogBytes: a.LogBytes}
 	if a.Lost != 0 {
-		e.LostAs = lostWords(a.Lost)
+		e.LostAs = detect.LostWords(a.Lost)
 	}
 	if want == wire.GuardWantRollback {
-		e.Verdict, e.Words, e.Tries = a.Verdict.String(), verdictWords(a.Verdict), a.Tries
+		e.Verdict, e.Words, e.Tries = a.Verdict.String(), detect.VerdictWords(a.Verdict), a.Tries
 		if d := a.Differs; a.Verdict != wire.GuardVerdictIdentical {
 			hex := func(v uint64) string { return fmt.Sprintf("%#x", v) }
 			e.Differs = &ctl.Difference{Event: d[0], Address: hex(d[1]), Was: hex(d[2]), Is: hex(d[3]), Thread: d[4]}
@@ -256,51 +257,4 @@ func (k *asked) late(q ctl.Question, p agent.Info) ctl.Answer {
 		return ctl.No(ctl.CouldNot, "process %d is stopped by a signal, and answers when it goes on (SIGCONT)", p.PID)
 	}
 	return ctl.Late(q)
-}
-
-// lostBy says why an epoch cannot be executed again.
-var lostBy = map[wire.GuardLost]string{
-	wire.GuardLostLog:     "its log was full",
-	wire.GuardLostObjects: "too many locks and the like were used",
-	wire.GuardLostThreads: "there are too many threads",
-	wire.GuardLostKind:    "a lock was used whose kind cannot be followed (robust, shared by processes, with priorities)",
-	wire.GuardLostCall:    "a system call was made that cannot be undone",
-	wire.GuardLostThread:  "a thread was made or ended in a way that cannot be followed",
-	wire.GuardLostModule:  "a library was loaded or unloaded",
-	wire.GuardLostProcess: "a process was made, or another program executed",
-	wire.GuardLostOnce:    "an initialiser ran (once, a static variable)",
-	wire.GuardLostSignal:  "a signal's handler ran",
-	wire.GuardLostMemory:  "memory could not be kept",
-	wire.GuardLostShared:  "more memory is shared with other processes than is followed (64 MiB), or it is a device's",
-	wire.GuardLostFile:    "a file that was mapped in it has lost its name, or its place",
-}
-
-func lostWords(why wire.GuardLost) string {
-	if s := lostBy[why]; s != "" {
-		return s
-	}
-	return why.String()
-}
-
-// cameTo says what came of a re-execution; of the others a thread went another way.
-var cameTo = map[wire.GuardVerdict]string{
-	wire.GuardVerdictIdentical:    "identical: events, results and memory are the same",
-	wire.GuardVerdictStack:        "the same but for words of stacks: events, results and all other memory",
-	wire.GuardVerdictMemory:       "memory differs",
-	wire.GuardVerdictMap:          "what is mapped differs",
-	wire.GuardVerdictFault:        "it crashed where the recording did not",
-	wire.GuardVerdictStalled:      "it came to no end",
-	wire.GuardVerdictFailed:       "it could not be executed again",
-	wire.GuardVerdictCallNumber:   "another system call was made",
-	wire.GuardVerdictCallArgument: "a system call had other arguments",
-	wire.GuardVerdictCallResult:   "a system call had another result",
-	wire.GuardVerdictCallBytes:    "a system call had other data",
-	wire.GuardVerdictResult:       "a lock or the like had another result",
-}
-
-func verdictWords(v wire.GuardVerdict) string {
-	if s := cameTo[v]; s != "" {
-		return s
-	}
-	return "a thread went another way" // event, more
 }

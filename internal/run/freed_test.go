@@ -59,3 +59,21 @@ func TestHeapFoundBroken(t *testing.T) {
 		})
 	}
 }
+
+// A stack of a free by operator delete began under `run` with the agent's operator, which libstdc++'s calls free for; under `guard` it did not.
+func TestDeletes(t *testing.T) {
+	ofAgent(t)
+	for how, o := range map[string]map[string]any{"run": nil, "guard": {"Guard": map[string]any{"Bytes": 16, "Quarantine": 1 << 10}}} {
+		for kind, want := range map[string][]string{"none": {`Freed here[^\n]*\n    #0 drops\(`}, "twice": {`(?s)Freed (again )?here[^\n]*\n    #0 drops_again\(`, `Freed first here[^\n]*\n    #0 drops\(`}} {
+			r := finish(t, command(t, o, path("deletes"), kind))
+			if strings.Contains(r.stderr, "libripstop") {
+				t.Errorf("%s, %s: the agent is in it:\n%s", how, kind, r.stderr)
+			}
+			for _, w := range want {
+				if !regexp.MustCompile(w).MatchString(r.stderr) {
+					t.Errorf("%s, %s: no %q in\n%s", how, kind, w, r.stderr)
+				}
+			}
+		}
+	}
+}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -226,6 +227,53 @@ func TestPointerFromBlock(t *testing.T) {
 					}
 				})
 			}
+		}
+	}
+}
+
+// An abort behind a long loop was looked into by nine re-executions, of which six made tens of thousands of steps each that could not come to the end: the program took 5 s to die, and nothing was told by them.
+func TestAbortBehindALoop(t *testing.T) {
+	ofAgent(t)
+	r := finish(t, command(t, map[string]any{"Epochs": map[string]any{"On": true}, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1 << 10}, "Stats": true}, path("loops")))
+	m := regexp.MustCompile(`stats: guard, the same in try (\d+) +1\n`).FindStringSubmatch(r.stderr)
+	if r.signal != syscall.SIGABRT && r.code != 66 || !strings.Contains(r.stderr, "std::out_of_range") || m == nil || len(m[1]) > 1 || m[1] > "4" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A crash in a function of the agent's that stands for the C library's (a lock at a null pointer's member) was told without who wrote the pointer: what was followed back were the agent's own registers.
+func TestPointerOfCall(t *testing.T) {
+	ofAgent(t)
+	for _, level := range []string{"-O0", "-O2"} {
+		prog := filepath.Join(t.TempDir(), "lockof"+level)
+		if out, err := exec.Command("gcc", "-g", level, "-Wall", "-Wno-use-after-free", "-pthread", "-o", prog, "testdata/lockof.c").CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, kind := range []string{"mutex", "first", "wild", "unlock", "signal", "rwlock", "post", "loop", "freed", "mutex thread"} {
+			t.Run(kind+level, func(t *testing.T) {
+				t.Parallel()
+				o := maps.Clone(pointerOptions)
+				o["Guard"] = map[string]any{"Bytes": 16, "Quarantine": 1 << 10}
+				cmd := command(t, o, append([]string{prog}, strings.Fields(kind)...)...)
+				if kind == "unlock" || kind == "loop" { // steps by int3
+					cmd = under(t, refuse(unix.EPERM, unix.SYS_PERF_EVENT_OPEN), o, prog, kind)
+				}
+				r := finish(t, cmd)
+				if r.code != 66 && r.signal != syscall.SIGSEGV || !strings.Contains(r.stderr, "SIGSEGV") || !strings.Contains(r.stderr, "#0 uses ") {
+					t.Fatalf("%+v", r)
+				}
+				wrote := regexp.MustCompile(`(?s)that it used, read from 0x[0-9a-f]+, was written here[^\n]*\n    #0 breaks `).MatchString(r.stderr)
+				switch kind {
+				case "freed":
+					if !strings.Contains(r.stderr, "of heap block H1") || !strings.Contains(r.stderr, "after it was freed") {
+						t.Error(r.stderr)
+					}
+				default:
+					if !wrote || !strings.Contains(r.stderr, "heap block H1 (allocated in main)") {
+						t.Error(r.stderr)
+					}
+				}
+			})
 		}
 	}
 }

@@ -64,6 +64,9 @@ func TestMain(m *testing.M) {
 		build("env", "CGO_ENABLED=1", "go", "build", "-o", path("goes"), "../engine/testdata/cgo")
 	}
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
+	build("g++", "-g", "-O1", "-Wall", "-Wno-free-nonheap-object", "-Wno-use-after-free", "-pthread", "-o", path("deletes"), "testdata/deletes.cc")
+	build("g++", "-g", "-O2", "-Wall", "-Werror", "-o", path("loops"), "testdata/loops.cc")
+	build("g++", "-std=c++20", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("sleeping"), "testdata/sleeping.cc")
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()
 	os.RemoveAll(dir)

@@ -20,7 +20,7 @@ import (
 func (w *watch) showThreads(why string) {
 	processes := w.sess.Processes()
 	for _, p := range processes {
-		f := w.threadsOf(p)
+		f := w.threadsOf(p, nil)
 		w.set.Symbolize(&f)
 		w.rep.Show(fmt.Sprintf("ripstop: threads of process %d (%s): %s", p.PID, filepath.Base(p.Exe), why), f)
 	}
@@ -36,6 +36,7 @@ type lookout struct {
 	f       finding.Finding
 	ids     map[uint64]string // of objects, by address and kind
 	count   map[string]int    // by prefix
+	words   map[int]uint64    // by tid: where the threads sleep that are looked at, if not all are
 }
 
 // object is the short name of an object, which is added to what is shown.
@@ -54,9 +55,9 @@ func (l *lookout) object(addr uint64, kind wire.Object) string {
 	return o.ID
 }
 
-// threadsOf looks at one process: at its agent's shared memory, and at each thread itself, which is stopped for that moment.
-func (w *watch) threadsOf(p agent.Info) finding.Finding {
-	l := &lookout{set: w.set, process: p.Process, ids: map[uint64]string{}, count: map[string]int{}}
+// threadsOf looks at one process: at its agent's shared memory, and at each thread itself, which is stopped for that moment. With words, which are those that threads of a process that hangs sleep at, by tid, at these threads alone.
+func (w *watch) threadsOf(p agent.Info, words map[int]uint64) finding.Finding {
+	l := &lookout{set: w.set, process: p.Process, ids: map[uint64]string{}, count: map[string]int{}, words: words}
 	l.f.PID, l.f.Exe, l.f.Count = uint32(p.PID), p.Exe, 1
 	states := map[int]agent.ThreadState{}
 	for _, t := range w.sess.Threads(p.Process) {
@@ -67,14 +68,17 @@ func (w *watch) threadsOf(p agent.Info) finding.Finding {
 		l.f.Notes = append(l.f.Notes, fmt.Sprintf("its threads cannot be listed: %v", err))
 	}
 	modules := w.modulesOf(p)
-	runs := w.runsOf(p)
+	runs := w.runsOf(p, modules)
 	seen := map[string]bool{}
 	for _, tid := range tids {
-		t, known := states[tid]
+		t, known := states[agent.OwnTID(p.PID, tid)]
+		if _, asked := words[tid]; words != nil && (!asked || !known && w.opts.Epochs.On) {
+			continue // it was not asked for, or has ended and is kept for the time that its epoch is executed again
+		}
 		var pcs []uint64
 		held := map[int][]uint64{}
 		err := tracee.Stop(tid, func(s *tracee.Stopped) error {
-			mem := tracee.Memory(p.PID)
+			mem := tracee.Memory(tid) // the first thread may have ended, and has no memory then
 			regs := unwind.Program(unwind.Regs(s.Regs), runs, mem)
 			pcs = unwind.Walk(regs, mem, modules, 64)
 			for i, h := range t.Held {
@@ -130,11 +134,21 @@ func momentStack(mem io.ReaderAt, moments uint64, i int, now unwind.Regs, module
 	return unwind.WalkPast(&m, now, mem, modules, heldDepth)
 }
 
+// What is said of a thread that waits begins with one of these.
+const (
+	waitText  = "Waits for "
+	sleepText = "Sleeps here until it is woken at "
+	joinText  = "the end of another thread"
+)
+
 func (l *lookout) thread(tid int, t agent.ThreadState, known bool, stack finding.Stack, heldAt func(int) finding.Stack) {
 	part := finding.Part{Stack: stack, Thread: t.Number}
 	if !known || t.Number == 0 {
 		part.Thread = 0
 		part.Text = fmt.Sprintf("A thread that the agent does not know (tid=%d) is here", tid)
+		if word := l.words[tid]; word != 0 {
+			part.Text = fmt.Sprintf("A thread that the agent does not know (tid=%d) sleeps here until it is woken at %s", tid, l.object(word, wire.ObjectFutex))
+		}
 		l.f.Parts = append(l.f.Parts, part)
 		return
 	}
@@ -145,9 +159,11 @@ func (l *lookout) thread(tid int, t agent.ThreadState, known bool, stack finding
 	l.f.Threads = append(l.f.Threads, th)
 	switch {
 	case t.WaitKind == wire.ObjectThread:
-		part.Text = "Waits for the end of another thread"
+		part.Text = waitText + joinText
 	case t.WaitKind != 0:
-		part.Text = fmt.Sprintf("Waits for %s %s", finding.KindWords(t.WaitKind.String()), l.object(t.WaitObj, t.WaitKind))
+		part.Text = fmt.Sprintf("%s%s %s", waitText, finding.KindWords(t.WaitKind.String()), l.object(t.WaitObj, t.WaitKind))
+	case l.words[tid] != 0:
+		part.Text = sleepText + finding.KindWords("futex") + " " + l.object(l.words[tid], wire.ObjectFutex)
 	default:
 		part.Text = "Is here"
 	}
@@ -175,8 +191,8 @@ func (w *watch) modulesOf(p agent.Info) []unwind.Module {
 	return out
 }
 
-// runsOf gives where the process's agent has its list of trampolines, 0 if that cannot be told.
-func (w *watch) runsOf(p agent.Info) uint64 {
+// runsOf gives where the process's agent has its list of trampolines, 0 if that cannot be told; the agent's module gets the bridge of its hook of system calls.
+func (w *watch) runsOf(p agent.Info, modules []unwind.Module) uint64 {
 	for _, m := range w.set.Modules(p.Process) {
 		if filepath.Dir(m.Path) != w.sess.Dir() {
 			continue
@@ -186,11 +202,20 @@ func (w *watch) runsOf(p agent.Info) uint64 {
 			return 0
 		}
 		defer f.Close()
+		at := map[string]uint64{unwind.RunsSymbol: 0, "rs_hook_framed": 0, "rs_syscall_hook_end": 0, "rs_hook_bridge_frame": 0, "rs_hook_bridge_next": 0}
 		list, _ := f.Symbols()
 		for i := range list {
-			if list[i].Name == unwind.RunsSymbol {
-				return m.Bias + list[i].Value
+			if _, wanted := at[list[i].Name]; wanted {
+				at[list[i].Name] = list[i].Value
 			}
+		}
+		for i := range modules {
+			if b := (unwind.Bridge{Lo: m.Bias + at["rs_hook_framed"], Hi: m.Bias + at["rs_syscall_hook_end"], Frame: at["rs_hook_bridge_frame"], Next: at["rs_hook_bridge_next"]}); modules[i].Start == m.Base && b.Frame != 0 {
+				modules[i].Bridges = []unwind.Bridge{b}
+			}
+		}
+		if runs := at[unwind.RunsSymbol]; runs != 0 {
+			return m.Bias + runs
 		}
 	}
 	return 0

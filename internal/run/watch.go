@@ -28,6 +28,7 @@ type watch struct {
 	live     map[uint64]bool     // processes; true: it has been put down
 	halted   bool                // by HaltOnFirst
 	hang     hang
+	rest     map[uint64]*rest // of living processes
 	events   uint64
 	crashes  int  // that agents have told of
 	put      bool // a process was put down
@@ -37,7 +38,7 @@ func newWatch(o *Options, rep *report.Reporter, sym target.Symbolizer) *watch {
 	if o.OnDeadlock == "" {
 		o.OnDeadlock = Exit
 	}
-	w := &watch{opts: o, live: map[uint64]bool{}}
+	w := &watch{opts: o, live: map[uint64]bool{}, rest: map[uint64]*rest{}}
 	w.Judge = NewJudge(detect.Config{
 		Confirm:    func(p uint64, threads []uint32) bool { return w.sess.Blocked(p, threads) },
 		ConfirmAll: func(p uint64, threads []uint32) bool { return w.sess.AllBlocked(p, threads) },
@@ -63,9 +64,10 @@ func (w *watch) Event(process uint64, e *wire.Event) {
 // Batch is the Handler's.
 func (w *watch) Batch() {
 	w.det.Tick()
+	w.lookForSleep()
 	if w.opts.OnDeadlock != Continue {
 		for p, done := range w.live {
-			if !done && w.det.Stuck(p) && w.reported() {
+			if !done && (w.det.Stuck(p) || w.rest[p].hangs()) && w.reported() {
 				w.live[p] = true
 				w.putDown(p)
 			}
@@ -88,6 +90,7 @@ func (w *watch) Batch() {
 func (w *watch) End(process uint64) {
 	w.Judge.End(process)
 	delete(w.live, process)
+	delete(w.rest, process)
 }
 
 // Patience with a process that is to end.

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/ripstop/ripstop/internal/finding"
@@ -28,6 +29,7 @@ func (s *Set) Symbolize(f *finding.Finding) {
 			p.Held[j].Stack = s.SymbolizeStack(p.Held[j].Stack)
 		}
 	}
+	f.Parts = onePiece(f.Parts)
 	if f.Crash != nil && f.Crash.Exception != "" {
 		const typeinfo = "typeinfo for "
 		if name, ok := strings.CutPrefix(image.Demangle("_ZTI"+f.Crash.Exception), typeinfo); ok {
@@ -99,4 +101,29 @@ func (s *Set) SymbolizeStack(st finding.Stack) finding.Stack {
 		}
 	}
 	return out
+}
+
+// pieceBytes is as much as an instruction writes.
+const pieceBytes = 64
+
+// onePiece leaves out what has been said by the part before: a write that a compiler made several instructions of, such as a strcpy of a constant.
+func onePiece(parts []finding.Part) []finding.Part {
+	return slices.CompactFunc(parts, func(b, a finding.Part) bool {
+		return a.Piece != 0 && b.Piece != 0 && a.Piece-b.Piece+pieceBytes <= 2*pieceBytes && a.Text == b.Text && a.Thread == b.Thread && sameLines(a.Stack, b.Stack)
+	})
+}
+
+// sameLines says whether two stacks differ at most in which instruction of a line it is that they begin with.
+func sameLines(a, b finding.Stack) bool {
+	if len(a) == 0 || len(a) != len(b) || a[0].File == "" || a[0].Line == 0 {
+		return false
+	}
+	for i := range a {
+		x, y := &a[i], &b[i]
+		first := x.PC == a[0].PC && y.PC == b[0].PC // with what is inlined there
+		if x.Func != y.Func || x.File != y.File || x.Line != y.Line || x.Module != y.Module || x.Inlined != y.Inlined || !first && x.PC != y.PC {
+			return false
+		}
+	}
+	return true
 }

@@ -112,7 +112,7 @@ func FuzzDecode(f *testing.F) {
 		if len(stack) >= 8 {
 			regs[regRA] += binary.LittleEndian.Uint64(stack) % 0x100
 		}
-		if n := len(Walk(regs, bytes.NewReader(stack), []Module{{0, ^uint64(0), 0, tab}}, 50)); n < 1 || n > 50 {
+		if n := len(Walk(regs, bytes.NewReader(stack), []Module{{Start: 0, End: ^uint64(0), Bias: 0, Table: tab}}, 50)); n < 1 || n > 50 {
 			t.Errorf("%d frames", n)
 		}
 	})

@@ -15,7 +15,11 @@ type Module struct {
 	Start, End uint64 // mapped addresses
 	Bias       uint64 // address = link-time address + Bias
 	Table      *Table
+	Bridges    []Bridge
 }
+
+// Bridge is code whose frames have their return address where no table says, though they are walked past: their length is Frame, and it lies Next bytes above rsp. All registers but rsp are the caller's.
+type Bridge struct{ Lo, Hi, Frame, Next uint64 }
 
 // MaxFrames bounds a walk.
 const MaxFrames = 4096
@@ -45,6 +49,10 @@ func walk(regs Regs, mem io.ReaderAt, modules []Module, depth int) (out, cfas []
 		if !exact {
 			at--
 		}
+		if w.cross(modules) {
+			out, cfas, exact = append(out, w.pc), append(cfas, 0), false
+			continue
+		}
 		r := lookup(modules, at)
 		signal := wire.CFA(r.CFA) == wire.CFASigframe
 		if signal {
@@ -72,6 +80,23 @@ func walk(regs Regs, mem io.ReaderAt, modules []Module, depth int) (out, cfas []
 		cfas = append(cfas, 0)
 	}
 	return out, cfas
+}
+
+// cross goes to the caller of a bridge, if the frame is one.
+func (w *walker) cross(modules []Module) bool {
+	for i := range modules {
+		for _, b := range modules[i].Bridges {
+			if w.pc < b.Lo || w.pc >= b.Hi {
+				continue
+			}
+			ra, ok := w.load(w.rsp + b.Next)
+			if ok {
+				w.pc, w.rsp = ra, w.rsp+b.Frame
+			}
+			return ok
+		}
+	}
+	return false
 }
 
 func lookup(modules []Module, pc uint64) wire.UnwindRule {

@@ -188,6 +188,18 @@ static bool aborts_at(struct rs_thread *t, const greg_t *g, greg_t *at)
 	return true;
 }
 
+/* Likewise of a crash in a function of ours that stands for libc's: the program's call of it. */
+static bool called_at(struct rs_thread *t, const greg_t *g, greg_t *at)
+{
+	struct rs_frame f = {.pc = (uintptr_t)g[REG_RIP], .rsp = (uintptr_t)g[REG_RSP], .rbp = (uintptr_t)g[REG_RBP], .rbx = (uintptr_t)g[REG_RBX], .has_rbp = true, .has_rbx = true};
+	uint64_t pcs[2], call;
+	if (!rs_guard_step_ours((uint64_t)g[REG_RIP]) || rs_walk(t, &f, true, pcs, 2, NULL) != 2 || rs_guard_step_ours(f.pc) || !(call = rs_guard_step_call_before(t, f.pc, true)))
+		return false;
+	rs_os_copy(at, g, sizeof(gregset_t));
+	at[REG_RIP] = (greg_t)call, at[REG_RSP] = (greg_t)f.rsp, at[REG_RBP] = (greg_t)f.rbp, at[REG_RBX] = (greg_t)f.rbx;
+	return true;
+}
+
 /* The last writes to where it was read from, up to the one that wrote what was read. */
 static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 {
@@ -196,7 +208,13 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 		return false;
 	}
 	gregset_t at;
-	if (sig == SIGABRT) {
+	uint64_t fault = 0;
+	/* cppcheck-suppress uninitvar ; it writes it */
+	bool called = (sig == SIGSEGV || sig == SIGBUS) && called_at(t, g, at);
+	if (called) {
+		fault = (uint64_t)g[REG_CR2];
+		g = at;
+	} else if (sig == SIGABRT) {
 		/* cppcheck-suppress uninitvar ; it writes it */
 		/* What the heap found broken is told as misuse of it, and no condition of the program's led there. */
 		if (!g || rs_crashtext_of_heap() || !aborts_at(t, g, at)) { /* for what all accesses tell */
@@ -211,7 +229,7 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 		rs_os_clear(source, sizeof *source);
 		source->asks = true;
 	}
-	long r = rs_guard_step(t, sig, g);
+	long r = rs_guard_step(t, sig, g, called ? &fault : NULL);
 	if (r != 0) {
 		tell_refusal(t, r == -ESRCH ? 0 : r);
 		return false;

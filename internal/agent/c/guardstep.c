@@ -51,6 +51,8 @@ static struct stepping {
 	uint32_t conditions;
 	uint64_t top;              /* where the return address of the function that aborts is */
 	bool loose;                /* of the end the instruction and the stack pointer are known, and no more */
+	bool called;               /* the end is a call of a function of ours that crashed, */
+	uint64_t function, fault;  /* with this address */
 	uint64_t place;            /* what is written there; 0: it is the crash that steps are for */
 	uint64_t behind[17];       /* the write */
 	struct anchor write;
@@ -59,6 +61,7 @@ static struct stepping {
 	struct anchor anchor[ANCHORS];
 	uint32_t anchors;
 	uint32_t running, left;    /* left: steps, until the next anchor */
+	bool spent;                /* of the last anchor that was met there were none left */
 	uint64_t call, call_back, call_rsp; /* a call that can be passed by: the number of its first step, and where it comes back; call_back 0: none */
 	uint32_t call_word;        /* where its return address is */
 	uint64_t n, peak;          /* steps; how many there were at most: of what was passed by the places were used */
@@ -137,7 +140,7 @@ static bool choose(struct stepping *s)
 	return true;
 }
 
-long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
+long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g, const uint64_t *fault)
 {
 	struct stepping *s = stepping;
 	if (!s)
@@ -156,11 +159,14 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g)
 	for (unsigned i = 0; i < sizeof s->end / 8; i++)
 		s->end[i] = s->crash[i] = (uint64_t)g[i];
 	s->inner = s->loose = sig == SIGABRT;
+	s->called = fault != NULL;
+	if (fault)
+		s->fault = *fault, s->loose = true;
 	s->place = 0;
 	s->begun_ms = now_ms();
 	find_words(s, t, g);
-	/* The return address of the call that aborts lies where those of the function's other calls lay. */
-	s->conditions = s->loose ? rs_guard_step_conditions(t, (uint64_t)g[REG_RIP], s->condition, ANCHORS) : 0;
+	/* The return address of the call that aborts, or crashes, lies where those of the function's other calls lay. */
+	s->conditions = s->inner ? rs_guard_step_conditions(t, (uint64_t)g[REG_RIP], s->condition, ANCHORS) : 0;
 	if (s->loose && s->words) {
 		s->words--;
 		for (uint32_t i = 0; i < s->words; i++)
@@ -199,7 +205,7 @@ long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, u
 	s->tid = tid;
 	s->place = place;
 	s->inner = 1;
-	s->loose = false;
+	s->loose = s->called = false;
 	rs_os_copy(s->behind, behind, sizeof s->behind);
 	rs_os_copy(s->end, behind, sizeof s->end);
 	s->end[REG_RIP] = pc;
@@ -359,6 +365,7 @@ static void step(struct stepping *s, greg_t *g, bool first)
 		return;
 	}
 	if (s->left == 0) {
+		s->spent = true;
 		keep(s, g, RS_GUARD_STEP_BREAK);
 		return;
 	}
@@ -399,6 +406,7 @@ static void anchor(struct stepping *s, struct anchor *a, greg_t *g, const greg_t
 {
 	__atomic_store_n(&a->met, 1, __ATOMIC_RELEASE);
 	s->left = MOST;
+	s->spent = false;
 	if (s->back >= 0 && rs_guard_step_ours((uint64_t)g[REG_RIP]))
 		return;
 	if (!s->running && s->n)
@@ -621,6 +629,7 @@ long rs_guard_step_arm(void)
 	s->descriptors = descriptors();
 	s->run = (s->run + 1) & (UINT32_MAX / (2 * (RETURN + 1)));
 	s->n = s->peak = s->left = s->running = 0;
+	s->spent = false;
 	s->call_back = 0;
 	s->back = -1;
 	for (uint32_t i = 0; i < s->anchors; i++)
@@ -698,6 +707,13 @@ const struct rs_guard_step *rs_guard_step_back(uint32_t i)
 
 const uint64_t *rs_guard_step_crash(void) { return stepping->crash; }
 int rs_guard_step_signal(void) { return stepping->sig; }
+
+bool rs_guard_step_called(uint64_t *function, uint64_t *fault)
+{
+	*function = stepping->function, *fault = stepping->fault;
+	return stepping->called;
+}
+
 uint64_t rs_guard_step_top(void) { return stepping->top; }
 
 /* The next steps are to end where these begin. */
@@ -708,7 +724,31 @@ static void from_first(struct stepping *s)
 		if (k->what == RS_GUARD_STEP_ONE)
 			rs_os_copy(s->end, k->gregs, sizeof s->end);
 	s->inner = 1;
-	s->loose = false;
+	s->loose = s->called = false;
+}
+
+/* The call behind the end, or a pass that did not come back; of a call of ours, also the way there: the linker's table, perhaps the linker. */
+static void to_end(struct stepping *s)
+{
+	const struct rs_guard_step *k = rs_guard_step_back(0);
+	if (s->called)
+		s->function = k && k->what != RS_GUARD_STEP_ONE ? k->gregs[REG_RIP] : 0;
+	while (s->n && s->step[(s->n - 1) % RS_GUARD_STEPS].what != RS_GUARD_STEP_ONE)
+		s->n--;
+	uint32_t i = 0;
+	while (s->called && (k = rs_guard_step_back(i)) && k->what == RS_GUARD_STEP_ONE && !is_end(s, k->gregs))
+		i++;
+	if (k && i && is_end(s, k->gregs))
+		s->n -= i;
+}
+
+/* From the function's own call on there are more steps to the end than are made: who begins further out has to make these, too, and once more there are as many. (All came by, so it was not another way that it took.) */
+static bool too_long(const struct stepping *s)
+{
+	bool met = s->spent && !s->place && s->used > 1;
+	for (uint32_t i = 0; i < s->anchors && met; i++)
+		met = s->anchor[i].type != WRITE || s->anchor[i].hot || !s->anchor[i].count || __atomic_load_n(&s->anchor[i].met, __ATOMIC_ACQUIRE);
+	return met;
 }
 
 bool rs_guard_step_more(void)
@@ -724,13 +764,14 @@ bool rs_guard_step_more(void)
 			s->phase = COUNT;
 		return s->phase != NOTHING;
 	}
-	/* The call behind the end, or a pass that did not come back. */
-	while (s->n && s->step[(s->n - 1) % RS_GUARD_STEPS].what != RS_GUARD_STEP_ONE)
-		s->n--;
+	to_end(s);
 	const struct rs_guard_step *last = rs_guard_step_back(0);
 	bool late = now_ms() - s->begun_ms > PATIENCE_MS, good = last && is_end(s, last->gregs), whole = good && rs_guard_stepped();
-	/* Not good if another thread made it another way, or steps were too many. */
-	if (!good && ++s->tries < TRIES && !late)
+	/* Not good if another thread made it another way, or steps were too many, as they may be, too, where this one waits for others, awake. */
+	bool again = !good && ++s->tries < TRIES;
+	if (!good && too_long(s) && (!again || rs_guard_world()->logs == 1))
+		return false;
+	if (again && !late)
 		s->phase = COUNT;
 	else if (!whole && choose(s))
 		s->phase = COUNT;

@@ -24,13 +24,16 @@ enum { RS_GUARD_STEP_ONE, RS_GUARD_STEP_CALL, RS_GUARD_STEP_BREAK };
 
 /* REPLAY: the calling thread stands from here on, and is not stepped any more. */
 void rs_guard_step_stands(void) RS_HIDDEN;
-/* On the thread that crashed by this signal, with its registers g: the next re-execution is to have its steps; rs_guard_stepped is called then. In a re-execution: nothing, and what it answered in the recording. -ESRCH: there is no log; -ENOENT: nothing to begin at is known. */
-long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g) RS_HIDDEN;
+/* On the thread that crashed by this signal, with its registers g: the next re-execution is to have its steps; rs_guard_stepped is called then. fault: what it crashed in is a function of ours, in place of libc's, and g is known of the call of it, as far as a walk knows
+ * registers; the address that faulted; else NULL. In a re-execution: nothing, and what it answered in the recording. -ESRCH: there is no log; -ENOENT: nothing to begin at is known. */
+long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g, const uint64_t *fault) RS_HIDDEN;
 /* The steps: number 0 is the instruction that faulted (or that could not be fetched), higher ones were before. NULL: there are no more. If they did not say enough, number 0 is next time what was the first before. */
 const struct rs_guard_step *rs_guard_step_back(uint32_t i) RS_HIDDEN;
 /* The registers of the crash in the recording. Those that a call need not give back may be others in the last step. */
 const uint64_t *rs_guard_step_crash(void) RS_HIDDEN;
 int rs_guard_step_signal(void) RS_HIDDEN;
+/* Is what is looked into a call of a function of ours, in which it crashed? That function, and the address that faulted. */
+bool rs_guard_step_called(uint64_t *function, uint64_t *fault) RS_HIDDEN;
 /* Of an abort: where the return address of the function is that aborted. */
 uint64_t rs_guard_step_top(void) RS_HIDDEN;
 /* Called by the coordinator between two re-executions, when there are steps: memory is as it was at the crash. False: steps from further back would say more. */

@@ -1,6 +1,7 @@
 /* guardtry.c: waits, the cut at a crash, and delays of a re-execution. See guardtry.h. General registers only.
  *
  * What is waited for here did come before in the recording, or is a guess (delays); a thread of a re-execution that goes another way may never do it. So every wait ends when nobody moves any more, and none of them is a difference. */
+#include "guardstep.h"
 #include "guardtry.h"
 #include "guardsync.h"
 #include <errno.h>
@@ -215,6 +216,9 @@ bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
 	struct tries *s = tries;
 	if (!s || !t)
 		return false;
+	/* What the program called goes other ways in a recording than when that is executed again. */
+	if (rs_guard_step_ours(pc))
+		pc = 0;
 	if (rs_guard_mode() == RS_GUARD_REPLAY) {
 		if (t->index != s->crasher || (uint32_t)sig != s->sig || pc != s->pc || t->at != s->crash.at)
 			return false;

@@ -187,6 +187,21 @@ enum walked { GOT, FREE_BRIEF, FREE_WHOLE };
 /* Frames of the stack of an allocation or free of a block that has guard bytes. */
 static unsigned guarded_depth(void) { return rs_config.heap ? rs_config.alloc_depth : 0; }
 
+extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
+static inline bool ours(uintptr_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
+
+/* libstdc++'s operator delete jumps to free, which our operator has then called: who gives the block back is the program. Frames of ours keep rbp. */
+static inline void past_ours(uintptr_t *pc, void **fp)
+{
+	enum { FRAMES = 4 /* an operator that is called by another one */, NEAR = 4096 };
+	for (int i = 0; i < FRAMES && RS_UNLIKELY(ours(*pc)); i++) {
+		uint64_t *up = *(uint64_t **)*fp;
+		if ((uintptr_t)up - (uintptr_t)*fp - 1 >= NEAR || (uintptr_t)up % 8)
+			return;
+		*pc = up[1], *fp = up;
+	}
+}
+
 /* The stack of an allocation or free: walked for the first ones of a call site (return address and stack depth), later the site's. Not used where all
  * events are sent: a thread with sites is one that the quick functions below are for. */
 static uint32_t site_stack(struct rs_thread *t, uintptr_t pc, void *fp, enum walked walked, bool *reused)
@@ -428,19 +443,10 @@ static __attribute__((noinline)) void give(void *p, unsigned kind, uintptr_t pc,
 		store(s, (uintptr_t)p | B_FREED | (reused ? B_SITE : 0), known ? was.size : 0, stack);
 }
 
-/* A free that our operator delete makes, by way of the runtime's, was called where that was. */
-static inline void outermost(void *p, uintptr_t *pc, void **fp)
-{
-	extern const char __ehdr_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
-	if (RS_UNLIKELY(*pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start) && rs_alloc_giving.block == (uintptr_t)p && rs_alloc_giving.pc)
-		*pc = rs_alloc_giving.pc, *fp = rs_alloc_giving.fp;
-}
-
 /* With guard bytes: what is known of a block that is about to be freed, for who finds it wrong. */
 static void about_to_give(void *p, uintptr_t pc, void *fp)
 {
 	union block was = rs_heap_blocks ? load(slot_of((uintptr_t)p)) : (union block){.addr = 0};
-	outermost(p, &pc, &fp);
 	rs_alloc_giving = (struct rs_alloc_giving){.block = (uintptr_t)p, .pc = pc, .fp = fp, .alloc_stack = lives(was, (uintptr_t)p) ? was.stack : 0};
 }
 
@@ -455,6 +461,7 @@ __attribute__((noinline)) void rs_heap_give(void *p, unsigned kind, uintptr_t pc
 {
 	if (!p || !rs_active)
 		return;
+	past_ours(&pc, &fp);
 	if (RS_UNLIKELY(rs_alloc.extra))
 		about_to_give(p, pc, fp);
 	give(p, kind, pc, fp);
@@ -672,7 +679,7 @@ static __attribute__((noinline)) void free_slowly(void *p, uintptr_t pc, void *f
 static __attribute__((noinline)) void free_guarded(void *p, uintptr_t pc, void *fp)
 {
 	uint32_t alloc_stack, free_stack;
-	outermost(p, &pc, &fp);
+	past_ours(&pc, &fp);
 	if (RS_LIKELY(rs_alloc_has((uintptr_t)p))) {
 		/* Often none of these is in a cache: all at once, and not one after the other. */
 		__builtin_prefetch(rs_heap_blocks ? slot_of((uintptr_t)p) : p);
@@ -697,10 +704,13 @@ RS_EXPORT void free(void *p)
 		return;
 	}
 	uint32_t alloc_stack, free_stack;
-	if (RS_LIKELY(given_quickly(p, RS_CALLER(), __builtin_frame_address(0), &alloc_stack, &free_stack))) {
+	uintptr_t pc = RS_CALLER();
+	void *fp = __builtin_frame_address(0);
+	past_ours(&pc, &fp);
+	if (RS_LIKELY(given_quickly(p, pc, fp, &alloc_stack, &free_stack))) {
 		real_free(p);
 		return;
 	}
-	free_slowly(p, RS_CALLER(), __builtin_frame_address(0));
+	free_slowly(p, pc, fp);
 	__asm__ volatile("" ::: "memory"); /* no tail call: our frame is looked at */
 }

@@ -260,6 +260,16 @@ void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind)
 	in_block(t, obj);
 }
 
+void rs_object_awaited(struct rs_thread *t, uintptr_t word)
+{
+	uintptr_t block;
+	size_t size;
+	uint32_t stack;
+	bool site;
+	if (rs_object_life(rs_object_find(word)) == RS_LIFE_UNSEEN && word % 4 == 0 && rs_heap_block_of(t, word, &block, &size, &stack, &site))
+		rs_object_seen(t, word, RS_OBJECT_FUTEX);
+}
+
 struct rs_object *rs_object_init(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned flags, uint32_t value, uint32_t stack)
 {
 	struct rs_object *o = add(t, obj);

@@ -286,6 +286,26 @@ static struct origin condition(uint32_t *i, unsigned *bytes)
 	return (struct origin){.what = EARLIER};
 }
 
+enum { OBJECT = 64 /* of what is passed to functions of ours none is longer */ };
+/* How many objects a function of ours takes, a pointer each, in rdi and rsi; 0: it is none that is known for that. */
+static unsigned objects_of(uint64_t function)
+{
+	static const struct { const void *function; unsigned objects; } known[] = {
+#undef R
+#undef R_AS
+#define R(ret, name, version, args) {(const void *)(uintptr_t)name, 1},
+#define R_AS(ret, field, name, version, args)
+		{(const void *)(uintptr_t)pthread_cond_wait, 2}, {(const void *)(uintptr_t)pthread_cond_timedwait, 2},
+		RS_REAL_SYNC
+#undef R
+#undef R_AS
+	};
+	for (unsigned i = 0; i < sizeof known / sizeof *known; i++)
+		if ((uintptr_t)known[i].function == function)
+			return known[i].objects;
+	return 0;
+}
+
 /* What the crash used, before step *i: a register (MOVED), or what lies in memory (LOADED); *bytes of it; *as: enum Used, if it is all of it, *part: it is not. */
 static struct origin used(uint32_t *i, unsigned *bytes, unsigned *as, bool *part)
 {
@@ -297,6 +317,16 @@ static struct origin used(uint32_t *i, unsigned *bytes, unsigned *as, bool *part
 	if (rs_guard_step_signal() == SIGABRT) {
 		*as = RS_USED_CONDITION;
 		return condition(i, bytes);
+	}
+	uint64_t function, fault;
+	if (rs_guard_step_called(&function, &fault)) {
+		unsigned n = objects_of(function);
+		for (unsigned k = 0; k < n; k++) {
+			uint64_t object = reg(s, k ? RSI : RDI);
+			if (fault - object < OBJECT || (object + (1ull << 47)) >> 48 /* nothing can be there, and the processor does not say where it was */)
+				return moved(k ? RSI : RDI);
+		}
+		return unknown();
 	}
 	if (decode(s, &d)) {
 		bool plain = d.in.map == 0, divides = plain && (d.in.op & 0xfe) == 0xf6 && (d.in.reg & 6) == 6;
@@ -345,8 +375,9 @@ static bool begin(struct rs_pointer_search *q, uint32_t *i, struct origin *o)
 	if (o->what != MOVED)
 		return false;
 	q->value = low_bytes(reg(rs_guard_step_back(*i), o->from), q->bytes);
-	/* In the recording it may have been another one. */
-	return *i != 0 || q->value == low_bytes(of(rs_guard_step_crash(), o->from), q->bytes);
+	/* In the recording it may have been another one. (Of a call what faulted says so.) */
+	uint64_t function, fault;
+	return *i != 0 || rs_guard_step_called(&function, &fault) || q->value == low_bytes(of(rs_guard_step_crash(), o->from), q->bytes);
 }
 
 bool rs_pointer_source(struct rs_pointer_search *q)

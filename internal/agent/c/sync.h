@@ -332,6 +332,8 @@ static inline bool rs_object_has(const struct rs_object *o, uint64_t extra)
 }
 /* Sends init and in-block if obj was never seen (static), or its init was not sent (late); before any event about it. */
 void rs_object_seen(struct rs_thread *t, uintptr_t obj, unsigned kind);
+/* The program waits at a word of its own, which is told if it lies in a block, once. */
+void rs_object_awaited(struct rs_thread *t, uintptr_t word);
 /* A successful init. Returns the record, or NULL. */
 struct rs_object *rs_object_init(struct rs_thread *t, uintptr_t obj, unsigned kind, unsigned flags, uint32_t value, uint32_t stack);
 /* A destroy that returned `result`. */

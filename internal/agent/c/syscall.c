@@ -7,6 +7,7 @@
 #include "proc.h"
 #include "patch.h"
 #include "share.h"
+#include "sync.h"
 #include <errno.h>
 #include <linux/sched.h>
 
@@ -17,7 +18,7 @@
 
 /* linux/futex.h defines names that the events have. */
 enum {
-	OP_MASK = 127, OP_WAKE = 1, OP_REQUEUE = 3, OP_CMP_REQUEUE = 4, OP_WAKE_OP = 5, OP_UNLOCK_PI = 7, OP_WAKE_BITSET = 10, OP_CMP_REQUEUE_PI = 12,
+	OP_MASK = 127, OP_WAIT = 0, OP_WAIT_BITSET = 9, OP_WAKE = 1, OP_REQUEUE = 3, OP_CMP_REQUEUE = 4, OP_WAKE_OP = 5, OP_UNLOCK_PI = 7, OP_WAKE_BITSET = 10, OP_CMP_REQUEUE_PI = 12,
 };
 struct futex_wait_on { uint64_t value, address; uint32_t flags, reserved; };
 
@@ -130,8 +131,12 @@ static long unseen_fork(struct rs_thread *t, long n, long a, long b, long c, lon
 /* Wake before, wait after the call, as their order demands; so a wake's result is not known. */
 static long futex(struct rs_thread *t, long n, long a, long b, long c, long d, long e, long f)
 {
-	if (!t || !rs_config.all)
+	if (!t || !rs_config.all) {
+		/* Who waits without a time limit may hang, and that is told with the block in which the word lies. */
+		if (t && n == SYS_futex && !d && !rs_guard_on && ((b & OP_MASK) == OP_WAIT || (b & OP_MASK) == OP_WAIT_BITSET))
+			rs_object_awaited(t, (uintptr_t)a);
 		return finish(RS_PROGRAM6(n, a, b, c, d, e, f));
+	}
 	uint32_t op = n == SYS_futex ? (uint32_t)b & OP_MASK : 0;
 	bool wake = n == 454 || n == 456;
 	uintptr_t obj = (uintptr_t)a;

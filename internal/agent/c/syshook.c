@@ -217,6 +217,8 @@ __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.ty
 	"	jmp *%rcx\n"
 	".cfi_endproc\n"
 	".globl rs_syscall_hook_end\n.hidden rs_syscall_hook_end\nrs_syscall_hook_end:\n"
+	/* For ripstop's walks (unwind.Bridge), whose tables have no return address but at the frame's end. */
+	".set rs_hook_bridge_frame, " FRAME "\n.set rs_hook_bridge_next, " NEXT "\n"
 	".size rs_syscall_hook, .-rs_syscall_hook\n");
 
 /* Calls the C function r11 with the frame, all but rax, rcx, rdx and r11 kept; rdx is RFLAGS. */
