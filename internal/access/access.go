@@ -488,8 +488,8 @@ func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint6
 	if m.Kind == engine.Libc {
 		return // its system calls alone
 	}
-	m.Instructions(func(i *engine.Insn) bool {
-		if data, _ := scope.of(&i.Inst); data != 0 && at(i.At) == nil {
+	m.InstructionsBut(func(a uint64) bool { return at(a) != nil }, func(i *engine.Insn) bool {
+		if data, _ := scope.of(&i.Inst); data != 0 {
 			n++
 		}
 		return true

@@ -93,11 +93,17 @@ type Insn struct {
 }
 
 // Instructions calls f for every known instruction, by address, until f returns false or the process is gone. The Insn is the callee's only until it returns.
-func (m *Module) Instructions(f func(*Insn) bool) {
+func (m *Module) Instructions(f func(*Insn) bool) { m.InstructionsBut(func(uint64) bool { return false }, f) }
+
+// InstructionsBut is Instructions without those that skip says are of no interest, by their addresses: these are not decoded.
+func (m *Module) InstructionsBut(skip func(at uint64) bool, f func(*Insn) bool) {
 	m.learn()
 	var insn Insn
 	for _, t := range m.texts {
 		for a := t.plan.Next(t.at, t.end()); a < t.end(); a = t.plan.Next(a+1, t.end()) {
+			if skip(a) {
+				continue
+			}
 			var err error
 			insn.At, insn.Code = a, t.code[a-t.at:]
 			if insn.Inst, err = x86.Decode(insn.Code); err == nil && !f(&insn) || m.closed.Load() {
