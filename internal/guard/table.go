@@ -32,11 +32,12 @@ var groups = []group{
 	{Repeatable, "getpid gettid getuid geteuid getgid getegid getresuid getresgid getgroups sched_get_priority_max sched_get_priority_min", "what it tells is changed by calls only that end the epoch"},
 	{Repeatable, "mprotect munmap", "a rollback puts the map back; the recording's address is asked for again"},
 	{Repeatable, "brk", "a rollback puts the end of the heap back"},
-	{Repeatable, "mlock munlock mlock2 mlockall munlockall msync mbind set_mempolicy membarrier set_robust_list set_tid_address sched_yield sched_setaffinity sched_setparam sched_setscheduler " +
+	{Repeatable, "mlock munlock mlock2 mlockall munlockall msync mbind set_mempolicy membarrier set_robust_list set_tid_address sched_setaffinity sched_setparam sched_setscheduler " +
 		"sched_setattr setpriority ioprio_set", "doing it twice is doing it once"},
 	{Repeatable, "sigaltstack rt_sigreturn", "the alternate stack goes back with the thread's frame"},
 	{Recordable, "rt_sigprocmask rt_sigaction", "actions stay as the recording left them, and in a re-execution no signal comes: those of the program wait"},
 	{Loose, "futex futex_waitv futex_wake futex_wait futex_requeue", "the order of what it is made for is recorded (guardlog.h); a wait may find that it need not"},
+	{Loose, "sched_yield", "how often a loop yields until another thread has done something is chance (guardyield.h)"},
 
 	{Recordable, "gettimeofday clock_gettime clock_getres time times getrusage sysinfo getcpu getrandom uname", "time, chance and what others change"},
 	{Recordable, "nanosleep clock_nanosleep", "the time has passed already"},

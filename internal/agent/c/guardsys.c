@@ -20,6 +20,7 @@
 #include "guardtry.h"
 #include "guardundo.h"
 #include "guardwatch.h"
+#include "guardyield.h"
 #include "world.h"
 #include "zz_guardclass.h"
 #include <errno.h>
@@ -530,8 +531,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 		if (t)
 			t->sp = sp;
 		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
-		/* Other calls about futexes are nowhere in the log. */
-		if (mode != RS_GUARD_OFF && !t->outside && (waits || c->number >= RS_GUARD_NUMBERS || rs_guard_rows[c->number].class != RS_GUARD_LOOSE) && rs_guard_signals(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL)))
+		/* Other calls about futexes are nowhere in the log; a yield is not either, but a place for a handler. */
+		if (mode != RS_GUARD_OFF && !t->outside && (waits || c->number == SYS_sched_yield || c->number >= RS_GUARD_NUMBERS || rs_guard_rows[c->number].class != RS_GUARD_LOOSE) && rs_guard_signals(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL)))
 			continue;
 		if (of_thread) {
 			long how = begun_thread(t, c, mode);
@@ -553,6 +554,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 			rs_guard_off();
 			return 1;
 		}
+		if (RS_UNLIKELY(c->number == SYS_sched_yield))
+			return rs_guard_yield_plainly(t) ? 1 : RS_GUARD_MAKE_YIELD;
 		if (waits && eintr) {
 			c->result = -EINTR;
 			return 0;
@@ -736,7 +739,7 @@ long rs_guard_sys_begin(void)
 	/* They come back on another stack, with another fs, or not at all. */
 	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
 	struct sys *s = rs_guard_map(sizeof *s);
-	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_undo_begin() < 0 || rs_guard_vdso_begin() < 0)
+	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_undo_begin() < 0 || rs_guard_yields_begin() < 0 || rs_guard_vdso_begin() < 0)
 		return -ENOMEM;
 	rs_os_copy(unguarded, rs_call_class, sizeof unguarded);
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)
