@@ -16,7 +16,7 @@
 #include <linux/futex.h>
 
 enum { LOGS = RS_GUARD_LOGS, REGISTERS = 6, WORDS = 64, SETTLED = 2 /* turns */, MOST = 64 /* turns for which a recording's end waits */ };
-enum { MOST_NS = 20000000 /* likewise */, SLICE_NS = 100000, CPU_NS = 1000000 /* of who runs: it computes, and is not waited for any more */, TURN_NS = 20000000 /* nor who has no processor */, LEAST_NS = 20000000 };
+enum { MOST_NS = 20000000 /* likewise */, SLICE_NS = 100000, CPU_NS = 1000000 /* of who runs: it computes, and is not waited for any more */, TURN_NS = 100000000 /* nor who has no processor */, LEAST_NS = 200000000 };
 
 #define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
 #define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
@@ -29,7 +29,7 @@ static struct yields {
 	uint64_t begun, took;      /* ns: the recording */
 	struct yielder {
 		uint32_t made, again;      /* yields of the recording; of the re-execution */
-		uint64_t spent;            /* ns: waiting for turns there */
+		uint64_t spent;            /* ns: waiting there for turns that did not come */
 		/* Where the recording ended: registers and stack, and was it settled? */
 		uint64_t end;
 		bool end_settled;
@@ -137,15 +137,15 @@ static void await_turn(struct rs_guard_log *t, struct yielder *y, uint32_t gate)
 	while (((o = who_runs(t)) || !take_turn(t)) && LOAD(w->gate) == gate && !(replay && LOAD(w->ending))) {
 		now = rs_os_now_ns();
 		begun = begun ? begun : now;
-		if (is_over(y, replay, begun, now))
+		bool computes = o && o == whom && rs_os_cpu_ns(o->tid) - cpu > CPU_NS;
+		if (computes || is_over(y, replay, begun, now)) {
+			y->spent += now - begun;
 			break;
+		}
 		if (o && o != whom)
 			whom = o, cpu = rs_os_cpu_ns(o->tid);
-		else if (o && rs_os_cpu_ns(o->tid) - cpu > CPU_NS)
-			break;
 		slice(t);
 	}
-	y->spent += now - begun;
 	STORE(y->waits, 0);
 }
 
