@@ -37,3 +37,13 @@ func TestCauseAmongYields(t *testing.T) {
 		t.Errorf("%v\n%s", counts, r.stderr)
 	}
 }
+
+// A crash among threads that wait for each other by yields: re-executions went another way by the number of yields; and once yields were no events, threads waited, each behind its last one, for the crash's thread to pass, and that for them at the barrier: 40 waits in vain, a fifth of a second each.
+func TestCrashAmongYields(t *testing.T) {
+	ofAgent(t)
+	r, counts := countsOf(t, map[string]any{"Stats": true, "ExitCode": 66, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1 << 20}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}, path("lookers"))
+	t.Log(counts, strings.Contains(r.stderr, "was written here"))
+	if r.code != 66 || counts["executed again: identical"] != 1 || counts["waits in vain"] > 20 || !strings.Contains(r.stderr, "Note: The crash was reproduced") {
+		t.Errorf("status %d, %v\n%s", r.code, counts, r.stderr)
+	}
+}

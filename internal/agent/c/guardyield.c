@@ -29,6 +29,7 @@ static struct yields {
 	uint64_t begun, took;      /* ns: the recording */
 	struct yielder {
 		uint32_t made, again;      /* yields of the recording; of the re-execution */
+		uint32_t at;               /* events that it had behind it in the recording when it yielded last */
 		uint64_t spent;            /* ns: waiting there for turns that did not come */
 		/* Where the recording ended: registers and stack, and was it settled? */
 		uint64_t end;
@@ -51,6 +52,7 @@ bool rs_guard_yield_plainly(struct rs_guard_log *t)
 	if (!y || !rs_guard_plainly(rs_guard_world()))
 		return false;
 	y->made++;
+	STORE(y->at, t->at);
 	if (RS_UNLIKELY(y->is_at_end))
 		STORE(y->is_at_end, 0); /* of an end that was not to be had */
 	return true;
@@ -163,6 +165,20 @@ static uint64_t knows(uint64_t sp, const uint64_t *regs)
 	return hash;
 }
 
+bool rs_guard_yield_behind(const struct rs_guard_log *t)
+{
+	const struct yielder *y = yields ? &yields->of[t->index] : NULL;
+	return y && LOAD(y->made) && LOAD(y->at) == LOAD(t->at);
+}
+
+bool rs_guard_yield_waits(const struct rs_guard_log *t, uint32_t *turns)
+{
+	if (!yields)
+		return false;
+	*turns = LOAD(yields->of[t->index].again);
+	return LOAD(yields->of[t->index].waits);
+}
+
 /* But for those who take turns at the end, too. */
 static bool others_stand(const struct rs_guard_log *t)
 {
@@ -265,7 +281,8 @@ long rs_guard_yield(struct rs_call *c, const uint64_t *regs)
 			rs_guard_stand(t, SYS_sched_yield, RS_GUARD_CALL, gate);
 			continue;
 		}
-		y->again += replay;
+		if (replay)
+			STORE(y->again, y->again + 1);
 		if (replay && (t->at != t->end || t->pending_end != what)) {
 			STORE(y->is_at_end, 0);
 			await_turn(t, y, gate);

@@ -17,6 +17,11 @@ bool rs_guard_yield_plainly(struct rs_guard_log *t) RS_HIDDEN;
 /* Not a C function, for the hook, which calls it as rs_call_before; always 0: it is done. */
 extern char rs_guard_yields[] RS_HIDDEN;
 
+/* RECORD: has it yielded since its last event? */
+bool rs_guard_yield_behind(const struct rs_guard_log *t) RS_HIDDEN;
+/* REPLAY: does it wait for its turn to go on behind a yield? turns: how often it has yielded. */
+bool rs_guard_yield_waits(const struct rs_guard_log *t, uint32_t *turns) RS_HIDDEN;
+
 /* --- the coordinator ---------------------------------------------------------------------------------------------------------- */
 
 /* A thread that stands before a yield: is it to stay there, as far as is known? */
