@@ -93,7 +93,9 @@ type Insn struct {
 }
 
 // Instructions calls f for every known instruction, by address, until f returns false or the process is gone. The Insn is the callee's only until it returns.
-func (m *Module) Instructions(f func(*Insn) bool) { m.InstructionsBut(func(uint64) bool { return false }, f) }
+func (m *Module) Instructions(f func(*Insn) bool) {
+	m.InstructionsBut(func(uint64) bool { return false }, f)
+}
 
 // InstructionsBut is Instructions without those that skip says are of no interest, by their addresses: these are not decoded.
 func (m *Module) InstructionsBut(skip func(at uint64) bool, f func(*Insn) bool) {

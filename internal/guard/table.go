@@ -29,14 +29,15 @@ type group struct {
 }
 
 var groups = []group{
-	{Repeatable, "getpid gettid getuid geteuid getgid getegid getresuid getresgid getgroups sched_get_priority_max sched_get_priority_min", "what it tells is changed by calls only that end the epoch"},
+	{Repeatable, "getpid gettid getuid geteuid getgid getegid getresuid getresgid getgroups capget sched_get_priority_max sched_get_priority_min", "what it tells is changed by calls only that end the epoch"},
 	{Repeatable, "mprotect munmap", "a rollback puts the map back; the recording's address is asked for again"},
 	{Repeatable, "brk", "a rollback puts the end of the heap back"},
-	{Repeatable, "mlock munlock mlock2 mlockall munlockall msync mbind set_mempolicy membarrier set_robust_list set_tid_address sched_yield sched_setaffinity sched_setparam sched_setscheduler " +
+	{Repeatable, "mlock munlock mlock2 mlockall munlockall msync mbind set_mempolicy membarrier set_robust_list set_tid_address sched_setaffinity sched_setparam sched_setscheduler " +
 		"sched_setattr setpriority ioprio_set", "doing it twice is doing it once"},
 	{Repeatable, "sigaltstack rt_sigreturn", "the alternate stack goes back with the thread's frame"},
 	{Recordable, "rt_sigprocmask rt_sigaction", "actions stay as the recording left them, and in a re-execution no signal comes: those of the program wait"},
 	{Loose, "futex futex_waitv futex_wake futex_wait futex_requeue", "the order of what it is made for is recorded (guardlog.h); a wait may find that it need not"},
+	{Loose, "sched_yield", "how often a loop yields until another thread has done something is chance (guardyield.h)"},
 
 	{Recordable, "gettimeofday clock_gettime clock_getres time times getrusage sysinfo getcpu getrandom uname", "time, chance and what others change"},
 	{Recordable, "nanosleep clock_nanosleep", "the time has passed already"},
@@ -62,12 +63,12 @@ var groups = []group{
 	{Recordable, "semget semop semtimedop msgget msgsnd shmget mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr", "as of sockets"},
 
 	{Irrevocable, "fork vfork clone3 execve execveat exit_group", "another process, or none. Threads are pthread_create's (guardlog.h)"},
-	{Irrevocable, "setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups setpgid setsid capget capset unshare setns chroot pivot_root", "what the process may do is another thing afterwards"},
-	{Irrevocable, "seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self ptrace userfaultfd", "the agent's own calls depend on it"},
+	{Irrevocable, "setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups setpgid setsid capset unshare setns chroot pivot_root", "what the process may do is another thing afterwards"},
+	{Irrevocable, "seccomp landlock_add_rule landlock_restrict_self ptrace userfaultfd", "the agent's own calls depend on it"},
 	{Irrevocable, "shmat shmdt remap_file_pages", "shared memory: no rollback touches it"},
 	{Irrevocable, "io_setup io_destroy io_getevents io_pgetevents io_submit io_cancel io_uring_setup io_uring_enter io_uring_register", "the kernel writes to memory when it likes"},
-	{Irrevocable, "close_range", "its kept descriptors would have to be many at once"},
-	{Irrevocable, "pkey_alloc pkey_free pkey_mprotect mseal map_shadow_stack process_madvise memfd_secret modify_ldt rseq", "the rollback does not know of it"},
+	{Recordable, "pkey_alloc pkey_free", "keys stay as the recording left them. One that was given has rights in a register, which nobody sets again: the agent loses that epoch"},
+	{Irrevocable, "pkey_mprotect mseal map_shadow_stack process_madvise memfd_secret modify_ldt rseq", "the rollback does not know of it"},
 	{Irrevocable, "openat2 mincore migrate_pages move_pages set_mempolicy_home_node ustat sysfs msgrcv shmctl name_to_handle_at " +
 		"open_by_handle_at fanotify_init fanotify_mark process_vm_readv process_vm_writev kcmp cachestat perf_event_open bpf", "rare: nothing was done to make it anything else"},
 	{Irrevocable, "adjtimex clock_adjtime clock_settime settimeofday mount umount2 move_mount open_tree open_tree_attr fsopen fsconfig fsmount fspick mount_setattr statmount listmount listns swapon swapoff reboot " +
@@ -106,6 +107,8 @@ var single = []Row{
 		is(Repeatable, 2, unix.MADV_HUGEPAGE, unix.MADV_NOHUGEPAGE, unix.MADV_DONTDUMP, unix.MADV_DODUMP, unix.MADV_WIPEONFORK, unix.MADV_KEEPONFORK, unix.MADV_COLD, unix.MADV_PAGEOUT,
 			unix.MADV_POPULATE_READ, unix.MADV_POPULATE_WRITE, unix.MADV_COLLAPSE)...),
 		"MADV_FREE is made MADV_DONTNEED, as pages would vanish when the kernel likes. MADV_REMOVE makes holes in files, others are rare"},
+	{"close_range", Recordable, []Rule{{2, AnyBit, unix.CLOSE_RANGE_UNSHARE, 0, Irrevocable}}, "each as by close; or they are closed when another program is executed"},
+	{"landlock_create_ruleset", Irrevocable, is(Recordable, 2, unix.LANDLOCK_CREATE_RULESET_VERSION), "what the kernel knows of it"},
 	{"clone", Irrevocable, []Rule{{0, AnyBit, unix.CLONE_THREAD, 0, Recordable}}, "a thread: that of the recording takes its place (guardlog.h)"},
 	{"exit", Deferrable, nil, "the thread waits for the epoch's end (guardlog.h)"},
 	{"personality", Irrevocable, is(Repeatable, 0, 0xffffffff), "a question"},
@@ -113,12 +116,13 @@ var single = []Row{
 	{"fcntl", Irrevocable, is(Recordable, 1, unix.F_DUPFD, unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL, unix.F_GETOWN, unix.F_SETOWN, unix.F_GETSIG, unix.F_SETSIG,
 		unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW, unix.F_GETPIPE_SZ, unix.F_SETPIPE_SZ, unix.F_GET_SEALS, unix.F_ADD_SEALS),
 		"what it sets stays set"},
-	{"ioctl", Irrevocable, is(Recordable, 1, unix.TCGETS, unix.TCSETS, unix.TCSETSW, unix.TCSETSF, unix.TIOCGWINSZ, unix.TIOCSWINSZ, unix.TIOCGPGRP, unix.TIOCSPGRP, unix.TIOCOUTQ, 0x541b, /* FIONREAD */
+	{"ioctl", Irrevocable, is(Recordable, 1, unix.TCGETS, unix.TCGETS2, unix.TCSETS, unix.TCSETSW, unix.TCSETSF, unix.TIOCGWINSZ, unix.TIOCSWINSZ, unix.TIOCGPGRP, unix.TIOCSPGRP, unix.TIOCGSID, unix.TIOCOUTQ, 0x541b, /* FIONREAD */
 		0x5421 /* FIONBIO */, 0x5452 /* FIOASYNC */, 0x5451 /* FIOCLEX */, 0x5450 /* FIONCLEX */, unix.TCFLSH, unix.TIOCNOTTY, unix.TIOCSCTTY, unix.TIOCSPTLCK, unix.TIOCGPTN, 0x5441, /* TIOCGPTPEER */
 		unix.FICLONE, unix.FICLONERANGE, unix.FS_IOC_GETFLAGS, unix.BLKGETSIZE64, unix.SIOCGIFINDEX, unix.SIOCGIFNAME, unix.SIOCGIFFLAGS, unix.SIOCGIFADDR, unix.SIOCGIFMTU, unix.SIOCGIFHWADDR),
 		"of which it is known what they write (kernel.c)"},
 	{"prctl", Irrevocable, append(is(Recordable, 0, unix.PR_GET_NAME, unix.PR_SET_NAME, unix.PR_GET_DUMPABLE, unix.PR_SET_PDEATHSIG, unix.PR_GET_TIMERSLACK, unix.PR_SET_TIMERSLACK, unix.PR_GET_NO_NEW_PRIVS,
-		unix.PR_CAPBSET_READ, unix.PR_GET_KEEPCAPS, unix.PR_GET_SECUREBITS, unix.PR_GET_THP_DISABLE, unix.PR_SET_THP_DISABLE, unix.PR_SET_PTRACER, unix.PR_SET_CHILD_SUBREAPER),
+		unix.PR_CAPBSET_READ, unix.PR_GET_KEEPCAPS, unix.PR_GET_SECUREBITS, unix.PR_GET_THP_DISABLE, unix.PR_SET_THP_DISABLE, unix.PR_SET_PTRACER, unix.PR_SET_CHILD_SUBREAPER,
+		unix.PR_GET_SECCOMP, unix.PR_GET_TIMING, unix.PR_GET_SPECULATION_CTRL),
 		is(Repeatable, 0, unix.PR_SET_VMA)...), "names of mappings go with them"},
 	{"semctl", Irrevocable, is(Recordable, 2, 0 /* IPC_RMID */, 11 /* GETPID */, 12 /* GETVAL */, 14 /* GETNCNT */, 15 /* GETZCNT */, 16 /* SETVAL */), "of which it is known that they write no memory"},
 	{"msgctl", Irrevocable, is(Recordable, 1, 0 /* IPC_RMID */), "of which it is known that it writes no memory"},
@@ -130,7 +134,7 @@ var orders = []struct {
 	names string
 }{
 	{Gives | Takes | NotFiles, "write writev pwritev2 close"},
-	{Gives | Takes, "dup2 dup3 sendfile splice tee vmsplice connect sendto sendmsg sendmmsg"},
+	{Gives | Takes, "close_range dup2 dup3 sendfile splice tee vmsplice connect sendto sendmsg sendmmsg"},
 	{Gives, "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal alarm setitimer timer_settime timerfd_settime bind listen shutdown epoll_ctl msgsnd mq_timedsend"},
 	{Takes, "read readv preadv2 recvfrom recvmsg recvmmsg accept accept4 getsockopt ioctl poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2 mq_timedreceive " +
 		"pause rt_sigsuspend rt_sigtimedwait rt_sigpending wait4 waitid"},

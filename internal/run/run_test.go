@@ -52,8 +52,11 @@ func TestMain(m *testing.M) {
 	} else {
 		build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
 	}
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small", "reserves", "narrow", "polls", "unwinds", "made", "inherits", "unheld", "strays", "timers", "lengths", "lasting", "astray", "sharing", "both", "queries", "rewrites", "meets", "nowhere", "early"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small", "reserves", "narrow", "polls", "unwinds", "made", "inherits", "unheld", "strays", "timers", "lengths", "lasting", "astray", "sharing", "both", "queries", "rewrites", "meets", "nowhere", "early", "starts", "lookers"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-Wno-use-after-free", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
+	}
+	for _, o := range []string{"O0", "O2"} {
+		build("gcc", "-g", "-"+o, "-Wall", "-Werror", "-pthread", "-o", path("yields-"+o), "testdata/yields.c")
 	}
 	build("gcc", "-g", "-Wall", "-Werror", "-fPIC", "-shared", "-DLIBRARY", "-o", path("libbound.so"), "testdata/bound.c")
 	build("gcc", "-g", "-Wall", "-Werror", "-Wl,-z,lazy", "-Wl,--allow-shlib-undefined", "-Wl,-rpath,$ORIGIN", "-o", path("bound"), "testdata/bound.c", path("libbound.so"))
@@ -67,6 +70,7 @@ func TestMain(m *testing.M) {
 	build("g++", "-g", "-O1", "-Wall", "-Wno-free-nonheap-object", "-Wno-use-after-free", "-pthread", "-o", path("deletes"), "testdata/deletes.cc")
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-o", path("loops"), "testdata/loops.cc")
 	build("g++", "-std=c++20", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("sleeping"), "testdata/sleeping.cc")
+	build("g++", "-std=c++20", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("stops"), "testdata/stops.cc")
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()
 	os.RemoveAll(dir)

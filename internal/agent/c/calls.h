@@ -50,7 +50,7 @@ _Static_assert(sizeof(struct rs_call) + 128 == RS_CALL_FRAME, "");
 
 /* after: 1: it was interrupted, before is called again. Both are called on the program's stack, with the program's vector state in the registers: they, and what they call, are compiled for general
  * registers only (RS_GENERAL), and make system calls through os.h alone. before: 0 makes no call, and result is what is returned; 2: the trampoline makes
- * it; 3: it makes a thread, which goes on behind the site with all that its function was not told cleared. */
+ * it; 3: it makes a thread, which goes on behind the site with all that its function was not told cleared; 4: rs_guard_yields (guardyield.h) is called, and makes it. */
 #define RS_GENERAL __attribute__((target("general-regs-only")))
 long rs_call_before(struct rs_call *c) __attribute__((visibility("hidden")));
 long rs_call_after(struct rs_call *c) __attribute__((visibility("hidden")));

@@ -28,7 +28,7 @@
 enum { NOTHING = RS_GUARD_ASK_NOTHING, CHECKPOINT = RS_GUARD_ASK_CHECKPOINT, ROLLBACK = RS_GUARD_ASK_ROLLBACK, STOP = RS_GUARD_ASK_STOP, AGAIN = RS_GUARD_ASK_AGAIN, END = RS_GUARD_ASK_END, SOON = RS_GUARD_ASK_SOON };
 /* In a session a stop is given up soon, as the others stand meanwhile. Ends by time are given a hundredth of it (page faults behind a checkpoint cost about as much again), those of epochs that are lost a twentieth: until then nothing
  * could be executed again. */
-enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, FAULTED_NS = 100000000, SESSION_END_NS = 300000000, TIMES = 20, TIMES_BY_TIME = 100, MOST_IN_VAIN = 3, MOST_IDLE = 8 };
+enum { STACK = 256 << 10, STOP_MS = 2000, SESSION_STOP_MS = 100, ALONE_MS = 500, FAULTED_NS = 100000000, SESSION_END_NS = 300000000, TIMES = 20, CREDIT_NS = 5000000, TIMES_BY_TIME = 100, MOST_IN_VAIN = 3, MOST_IDLE = 8 };
 
 /* What a test sees while the world is stopped, in memory that it shares with the process. The coordinator raises `said` and goes on when `go` is the same. */
 struct rs_guard_test {
@@ -57,6 +57,7 @@ static struct guard {
 	void *aside[RS_REGIONS_ASIDE];
 	uint32_t in_vain;          /* epochs in a row that were lost */
 	uint64_t due, soonest;     /* ns: when the epoch ends, and before when it does not */
+	uint64_t used;             /* ns: of CREDIT */
 	uint32_t idle;             /* so many epochs in a row were too short for anything */
 	uint64_t lost_due;         /* ns: from when on it ends if it is lost, whoever has asked */
 	struct rs_guard_outside *outside; /* NULL: no session */
@@ -311,7 +312,10 @@ static long end(bool execute_again, bool asked)
 	count(&rs_counters->guard_stop_ns, cost);
 	w->begun_ms = now / 1000000;
 	/* Where each epoch is lost soon after it has begun, another is worth little. */
-	guard->soonest = now + (w->every && r != -EBUSY ? 0 : cost * (guard->in_vain > MOST_IN_VAIN ? TIMES_BY_TIME : TIMES));
+	/* A program does most of what ends epochs when it begins: those are had at once. */
+	uint64_t free = cost < CREDIT_NS - guard->used ? cost : CREDIT_NS - guard->used;
+	guard->used += free;
+	guard->soonest = now + (w->every && r != -EBUSY ? 0 : (cost - free) * (guard->in_vain > MOST_IN_VAIN ? TIMES_BY_TIME : TIMES));
 	__atomic_store_n(&w->soonest_ns, guard->soonest, __ATOMIC_RELEASE);
 	/* Nothing was done, and to end it took longer than it had: where each is executed again and the processors are busy, threads would come to nothing for good. */
 	guard->idle = !w->every || events || cost < guard->epoch_ms * 1000000ull ? 0 : guard->idle < MOST_IDLE ? guard->idle + 1 : MOST_IDLE;

@@ -17,6 +17,7 @@
 #include "guardthread.h"
 #include "guardtry.h"
 #include "guardwatch.h"
+#include "guardyield.h"
 #include "world.h"
 #include <errno.h>
 #include <linux/futex.h>
@@ -114,7 +115,7 @@ static bool stands(const struct rs_guard_log *t)
 		return w->why != RS_GUARD_IDENTICAL; /* who was to make it has come to nothing */
 	if (w->mode == RS_GUARD_REPLAY && w->why == RS_GUARD_IDENTICAL && (t->at != t->end || t->pending != t->pending_end || (state != RS_GUARD_ENDED && state != t->fin.state)))
 		return false;
-	return state == RS_GUARD_ENDED || state == RS_GUARD_IN_CALL || state == RS_GUARD_KEPT;
+	return (state == RS_GUARD_ENDED && rs_guard_yield_stays(t)) || state == RS_GUARD_IN_CALL || state == RS_GUARD_KEPT;
 }
 
 /* How far all are; *waiting: nobody runs. */

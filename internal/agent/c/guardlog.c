@@ -8,6 +8,7 @@
 #include "guardsys.h"
 #include "guardthread.h"
 #include "guardtry.h"
+#include "guardyield.h"
 #include "world.h"
 #include "real.h"
 #include <errno.h>
@@ -211,21 +212,40 @@ long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int 
 
 long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u); }
 
-/* gate: as it was before the thread saw that it is to stand. */
-static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate)
+/* A while, or until the word is changed: it is as good as the gate's, which changes seldom. */
+static void stand_by(uint32_t gate, uint32_t *word, uint32_t seen, unsigned times)
+{
+	enum { AT_TIMES = 1000 };
+	const struct timespec moment = {0, 1000000};
+	if (times % AT_TIMES == AT_TIMES - 1)
+		rs_guard_stand_by(gate);
+	else
+		RS_SYS4(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &moment);
+}
+
+/* gate: as it was before the thread saw that it is to stand. goes_on: or NULL; changed when the word is. */
+static void stand(struct rs_guard_log *t, uint64_t what, uint32_t gate, bool (*goes_on)(const struct rs_guard_log *t), uint32_t *word)
 {
 	const uint64_t stops = 1ull << (RS_WORLD_SIGNAL - 1);
 	uint64_t masked = 0;
 	STORE(t->inner, 0);
 	t->pending = what;
 	STORE(t->state, RS_GUARD_ENDED);
-	__atomic_fetch_add(&world->ended, 1, __ATOMIC_SEQ_CST);
+	if (!goes_on)
+		__atomic_fetch_add(&world->ended, 1, __ATOMIC_SEQ_CST);
 	RS_SYS3(SYS_futex, &world->ended, FUTEX_WAKE_PRIVATE, 1);
 	/* glibc blocks all signals around some calls (pthread_kill): here a stop must come. */
 	RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, &masked, 8);
 	uint64_t since = rs_os_now_ns();
-	while (LOAD(world->gate) == gate)
-		rs_guard_stand_by(gate);
+	for (unsigned i = 0; LOAD(world->gate) == gate; i++) {
+		uint32_t seen = goes_on ? LOAD(*word) : 0;
+		if (goes_on && goes_on(t))
+			break;
+		if (goes_on)
+			stand_by(gate, word, seen, i);
+		else
+			rs_guard_stand_by(gate);
+	}
 	t->stood_ns += rs_os_now_ns() - since;
 	/* A re-execution may go astray: it must be stopped wherever it is. Its calls change no mask. */
 	if (masked & stops && LOAD(world->mode) != RS_GUARD_REPLAY)
@@ -334,7 +354,7 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 		rs_guard_try_aborts(t);
 	if (!over && !LOAD(world->ending))
 		return false;
-	stand(t, what, gate);
+	stand(t, what, gate, NULL, NULL);
 	return true;
 }
 
@@ -607,7 +627,9 @@ bool rs_guard_call_over(struct rs_guard_log *t)
 	return waited;
 }
 
-void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) { stand(t, RS_GUARD_WHAT(object, kind), gate); }
+void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) { stand(t, RS_GUARD_WHAT(object, kind), gate, NULL, NULL); }
+
+void rs_guard_stand_unless(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate, bool (*goes_on)(const struct rs_guard_log *t), uint32_t *word) { stand(t, RS_GUARD_WHAT(object, kind), gate, goes_on, word); }
 
 /* --- the coordinator ---------------------------------------------------------------------------------------------------------------------- */
 
@@ -808,6 +830,7 @@ void rs_guard_log_new(void)
 		logs[i].cpu.from = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;
 	rs_guard_threads_new();
 	rs_guard_try_new();
+	rs_guard_yields_new();
 	world->lost = lost;
 	world->soon = world->fault.who = world->fault.dies = world->to_fault = 0;
 	world->begun_ticks = __builtin_ia32_rdtsc();
@@ -823,6 +846,7 @@ void rs_guard_log_back(void)
 		logs[i].pending_end = logs[i].pending;
 		rs_guard_fault_end(&logs[i]);
 	}
+	rs_guard_yields_back();
 	reset(false);
 	for (uint32_t i = 0; i < world->logs; i++)
 		logs[i].cpu.again = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;

@@ -244,6 +244,8 @@ bool rs_guard_same_lock(uint64_t at, uint32_t was, uint32_t is) RS_HIDDEN;
 void rs_guard_stand_by(uint32_t gate) RS_HIDDEN;
 /* Stands before the end of an epoch that the thread itself asked for. */
 void rs_guard_stand(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate) RS_HIDDEN;
+/* Likewise, until the gate opens or that holds, of which who changes that word (a futex) lets it know at once; the others are not told. */
+void rs_guard_stand_unless(struct rs_guard_log *t, uintptr_t object, unsigned kind, uint32_t gate, bool (*goes_on)(const struct rs_guard_log *t), uint32_t *word) RS_HIDDEN;
 
 /* --- for the coordinator (guardagain.c) ------------------------------------------------------------------------------------------ */
 

@@ -70,6 +70,8 @@ static void look(int32_t fd, struct rs_guard_fd *f)
 				f->kind = (flags & O_ACCMODE) == O_RDONLY ? RS_GUARD_FD_READER : (flags & O_ACCMODE) == O_WRONLY ? RS_GUARD_FD_WRITER : RS_GUARD_FD_BOTH;
 	if (f->kind > RS_GUARD_FD_OTHER)
 		f->changes = changes(name_of(&st));
+	for (uint32_t was = __atomic_load_n(&rs_guard_reads->looked, __ATOMIC_RELAXED); was <= (uint32_t)fd && !__atomic_compare_exchange_n(&rs_guard_reads->looked, &was, (uint32_t)fd + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);)
+		;
 	f->epoch = flags < 0 ? 0 : rs_guard_reads->epoch; /* what is not open is looked at again */
 }
 
@@ -87,6 +89,19 @@ void rs_guard_fd_forget(int32_t fd)
 {
 	if ((uint32_t)fd < RS_GUARD_FDS)
 		rs_guard_reads->fd[fd].epoch = 0;
+}
+
+/* One behind the last that was looked at. */
+static uint32_t end_of(uint32_t last)
+{
+	uint32_t looked = __atomic_load_n(&rs_guard_reads->looked, __ATOMIC_RELAXED);
+	return last < looked ? last + 1 : looked;
+}
+
+void rs_guard_fd_forget_range(uint32_t first, uint32_t last)
+{
+	for (uint32_t fd = first, end = end_of(last); fd < end; fd++)
+		rs_guard_fd_forget((int32_t)fd);
 }
 
 uint16_t rs_guard_file_of(int32_t fd)
@@ -209,6 +224,16 @@ bool rs_guard_keep_read(int32_t fd)
 	rs_guard_reads->file[f->file].fd = (int32_t)own;
 	rs_guard_reads->file[f->file].kept = true;
 	rs_guard_reads->kept++;
+	return true;
+}
+
+bool rs_guard_keep_range(uint32_t first, uint32_t last)
+{
+	for (uint32_t fd = first, end = end_of(last); fd < end; fd++) {
+		const struct rs_guard_fd *f = &rs_guard_reads->fd[fd];
+		if (f->epoch == rs_guard_reads->epoch && f->file && !rs_guard_keep_read((int32_t)fd))
+			return false;
+	}
 	return true;
 }
 

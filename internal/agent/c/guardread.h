@@ -20,6 +20,7 @@ enum { RS_GUARD_UNDONE = UINT32_MAX }; /* as a thread's `reads`: what it overwri
 extern struct rs_guard_reads {
 	uint32_t epoch;
 	uint32_t files;            /* from 1 on */
+	uint32_t looked;           /* descriptors from here on were never looked at */
 	uint32_t reads;            /* raised when more of a file counts as read, before it is */
 	uint32_t changing_at;      /* the next to be forgotten */
 	uint64_t kept;
@@ -35,6 +36,7 @@ long rs_guard_reads_begin(void) RS_HIDDEN;
 struct rs_guard_fd *rs_guard_fd_of(int32_t fd) RS_HIDDEN;
 /* It is another one's, or nobody's, from now on. */
 void rs_guard_fd_forget(int32_t fd) RS_HIDDEN;
+void rs_guard_fd_forget_range(uint32_t first, uint32_t last) RS_HIDDEN;
 void rs_guard_fd_append(int32_t fd, bool append) RS_HIDDEN;
 /* The file of a descriptor that is read now; 0: there is no room, or it is none. */
 uint16_t rs_guard_file_of(int32_t fd) RS_HIDDEN;
@@ -48,4 +50,6 @@ void rs_guard_overwritten(const struct rs_guard_log *t, const struct rs_call *c)
 void rs_guard_note_change(struct rs_guard_name file) RS_HIDDEN;
 /* The file that is about to be closed is open for this epoch's reads still. Of one that could be written, too, only its place is kept, as somebody may wait for its close. False: it cannot be. */
 bool rs_guard_keep_read(int32_t fd) RS_HIDDEN;
+/* Likewise of all from first to last. */
+bool rs_guard_keep_range(uint32_t first, uint32_t last) RS_HIDDEN;
 #endif

@@ -20,10 +20,12 @@
 #include "guardtry.h"
 #include "guardundo.h"
 #include "guardwatch.h"
+#include "guardyield.h"
 #include "world.h"
 #include "zz_guardclass.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -173,6 +175,8 @@ static bool in_order(struct rs_guard_log *t, const struct rs_guard_noted *e)
 
 static bool onto_itself(const struct rs_call *c) { return c->number == SYS_dup2 && (int32_t)c->arg[0] == (int32_t)c->arg[1]; }
 
+static bool closes_range(const struct rs_call *c) { return c->number == SYS_close_range && !(c->arg[2] & CLOSE_RANGE_CLOEXEC); }
+
 /* The call cannot be made in an epoch that has read what it has: -1: that one is over, look again. It is lost where its end would cost too much, or where others read the same again and again. */
 static long end_first(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 {
@@ -204,6 +208,8 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 		t->reads = RS_GUARD_UNDONE;
 	}
 	if (class == RS_GUARD_DEFERRABLE && !onto_itself(c) && !rs_guard_keep_read((int32_t)c->arg[c->number == SYS_close ? 0 : 1]))
+		return end_first(t, c, ends);
+	if (closes_range(c) && !rs_guard_keep_range((uint32_t)c->arg[0], (uint32_t)c->arg[1]))
 		return end_first(t, c, ends);
 	c->guard_check = rs_guard_check(c);
 	c->guard_room = rs_kernel_room((unsigned)c->number, (const long *)c->arg);
@@ -303,6 +309,8 @@ static void closed(const struct rs_call *c)
 		return;
 	if (c->number == SYS_close)
 		rs_guard_fd_forget((int32_t)c->arg[0]);
+	else if (closes_range(c))
+		rs_guard_fd_forget_range((uint32_t)c->arg[0], (uint32_t)c->arg[1]);
 	else if (c->number == SYS_dup2 || c->number == SYS_dup3)
 		rs_guard_fd_forget((int32_t)c->arg[1]);
 	else if (c->number == SYS_fcntl && (uint32_t)c->arg[1] == F_SETFL)
@@ -530,8 +538,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 		if (t)
 			t->sp = sp;
 		unsigned mode = t ? rs_guard_mode() : RS_GUARD_OFF;
-		/* Other calls about futexes are nowhere in the log. */
-		if (mode != RS_GUARD_OFF && !t->outside && (waits || c->number >= RS_GUARD_NUMBERS || rs_guard_rows[c->number].class != RS_GUARD_LOOSE) && rs_guard_signals(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL)))
+		/* Other calls about futexes are nowhere in the log; a yield is not either, but a place for a handler. */
+		if (mode != RS_GUARD_OFF && !t->outside && (waits || c->number == SYS_sched_yield || c->number >= RS_GUARD_NUMBERS || rs_guard_rows[c->number].class != RS_GUARD_LOOSE) && rs_guard_signals(t, RS_GUARD_WHAT(c->number, RS_GUARD_CALL)))
 			continue;
 		if (of_thread) {
 			long how = begun_thread(t, c, mode);
@@ -553,6 +561,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 			rs_guard_off();
 			return 1;
 		}
+		if (RS_UNLIKELY(c->number == SYS_sched_yield))
+			return rs_guard_yield_plainly(t) ? 1 : RS_GUARD_MAKE_YIELD;
 		if (waits && eintr) {
 			c->result = -EINTR;
 			return 0;
@@ -646,6 +656,10 @@ static void over(struct rs_call *c)
 	} else if (state == RS_GUARD_CALL_NOTED && mode == RS_GUARD_RECORD) {
 		bool waited = rs_guard_call_over(t);
 		rs_guard_overwritten(t, c);
+		if (RS_UNLIKELY(c->number == SYS_pkey_alloc && c->result >= 0)) {
+			rs_guard_lost(RS_GUARD_LOST_CALL);
+			rs_guard_poke_soon();
+		}
 		write_down(t, c);
 		open_ours(c);
 		closed(c);
@@ -736,7 +750,7 @@ long rs_guard_sys_begin(void)
 	/* They come back on another stack, with another fs, or not at all. */
 	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
 	struct sys *s = rs_guard_map(sizeof *s);
-	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_undo_begin() < 0 || rs_guard_vdso_begin() < 0)
+	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_undo_begin() < 0 || rs_guard_yields_begin() < 0 || rs_guard_vdso_begin() < 0)
 		return -ENOMEM;
 	rs_os_copy(unguarded, rs_call_class, sizeof unguarded);
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)

@@ -31,7 +31,7 @@ int rs_guard_join(pthread_t handle, int op, int clock, const struct timespec *ab
 /* --- the hook (guardsys.c); general registers only --------------------------------------------------------------------------------- */
 
 /* clone3 with a thread, exit. What rs_call_before returns; -1: look again. Does not return where a thread is kept from ending. t may be NULL. */
-enum { RS_GUARD_MAKE_PASS = 2 /* the trampoline makes it */, RS_GUARD_MAKE_BIRTH };
+enum { RS_GUARD_MAKE_PASS = 2 /* the trampoline makes it */, RS_GUARD_MAKE_BIRTH, RS_GUARD_MAKE_YIELD /* rs_guard_yields does it */ };
 long rs_guard_thread_clone(struct rs_guard_log *t, struct rs_call *c, unsigned mode) RS_HIDDEN;
 long rs_guard_thread_exit(struct rs_guard_log *t, unsigned mode) RS_HIDDEN;
 /* RECORD: it is born. REPLAY: it is to be. */

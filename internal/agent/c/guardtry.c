@@ -4,6 +4,7 @@
 #include "guardstep.h"
 #include "guardtry.h"
 #include "guardsync.h"
+#include "guardyield.h"
 #include <errno.h>
 #include <signal.h>
 #include <linux/futex.h>
@@ -11,12 +12,13 @@
 enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 16, MARKS = 1 << 22, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
 enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, ACT_MS = 20 /* what it is somebody's turn to do takes less, but if it is a lock that another has */, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
 enum { OTHERWISE = 3 /* re-executions, where events differ and nothing crashed: more have not helped */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
-enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000 };
+enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000, LOOKS = 2 /* yields of another thread's */ };
 
 /* A wait's beginning or end, by the processor's time; event: the log's; logs: so many marks, from first on. */
 struct stamp { uint64_t ticks; uint32_t event, over : 1, logs : 9, first : 22; };
-/* Where another thread was then, as place() gives it. done: not later than that. begun: not earlier than when all of the stamp's `done` had been read, so that none of these can have needed what this thread did next. */
-struct mark { uint32_t done, begun; };
+/* Where another thread was then, as place() gives it. done: not later than that. begun: not earlier than when all of the stamp's `done` had been read, so that none of these can have needed what this thread did next.
+ * looks: it had looked and yielded since its last event, perhaps many times. */
+struct mark { uint32_t done, begun, looks; };
 struct line {
 	struct stamp *stamp;
 	uint32_t stamps, at;       /* at: REPLAY: those that are behind it */
@@ -30,6 +32,7 @@ struct line {
 	uint32_t fresh;            /* REPLAY: has a wait behind it, and perhaps not yet what the program did then */
 	bool slept;                /* its last stamp is of a wait of ours */
 	uint64_t cpu, base;        /* ns: its own at the last wait's end; REPLAY: another's, for whom it waits */
+	uint32_t base_turns;       /* REPLAY: likewise, how often that one had yielded */
 	uint64_t chance;
 };
 /* Where all threads were when this one was behind `at` events; inside: in the event that comes next; run: how often the event before that had been done, if more of it came; born: there was one. */
@@ -121,6 +124,7 @@ static void mark_others(struct stamp *p, uint32_t me)
 	for (uint32_t i = 0; i < logs; i++) {
 		uint32_t in = within(rs_guard_log(i));
 		m[i].done = i == me ? 0 : place(rs_guard_log(i)) | in;
+		m[i].looks = rs_guard_yield_behind(rs_guard_log(i));
 	}
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	for (uint32_t i = 0; i < logs; i++) {
@@ -386,6 +390,10 @@ static bool has_moved_on(const struct rs_guard_log *t, uint64_t of)
 {
 	uint32_t i = (uint32_t)(of >> 32);
 	const struct rs_guard_log *o = rs_guard_log(i);
+	uint32_t turns = 0;
+	/* Who looks and yields has looked since, and what it did then, before it yielded again. */
+	if (rs_guard_yield_waits(o, &turns) && place(o) == (uint32_t)of && turns - tries->line[t->index].base_turns < LOOKS)
+		return false;
 	if (LOAD(tries->line[i].lets) || place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == ((uint32_t)of | 1))
 		return true;
 	await(i, (uint32_t)of);
@@ -405,6 +413,7 @@ static void let_move_on(struct rs_guard_log *t, const struct stamp *p)
 		if (i == t->index || to & 1 || had || place(rs_guard_log(i)) != to)
 			continue;
 		tries->line[t->index].base = rs_os_cpu_ns(rs_guard_log(i)->tid);
+		rs_guard_yield_waits(rs_guard_log(i), &tries->line[t->index].base_turns);
 		wait_for(t, has_moved_on, (uint64_t)i << 32 | to, LATE_MS);
 	}
 }
@@ -621,7 +630,8 @@ static void let_pass(struct rs_guard_log *t)
 {
 	struct line *l = &tries->line[t->index];
 	const struct stamp *p = &tries->line[tries->passes].stamp[tries->pass - 1];
-	if (t->index == tries->passes || t->index >= p->logs || tries->mark[p->first + t->index].done != place(t) || has_passed(t, tries->pass - 1))
+	/* What a thread did that had yielded is more than what it does right behind its event, and that one may have waited for it. */
+	if (t->index == tries->passes || t->index >= p->logs || tries->mark[p->first + t->index].done != place(t) || tries->mark[p->first + t->index].looks || has_passed(t, tries->pass - 1))
 		return;
 	if (!l->owes && blocks(t, events_at(place(t)), NULL, p)) {
 		STORE(l->owes, 1);

@@ -301,11 +301,13 @@ static size_t by_command(unsigned what, uint32_t command)
 		return command == 16 /* PR_GET_NAME */ ? 16 : 0;
 	switch (command) {
 	case TCGETS: return 36; /* the kernel's struct termios */
+	case 0x802c542a /* TCGETS2 */: return 44;
 	case TIOCGWINSZ: return sizeof(struct winsize);
 	case FIONREAD:
 	case TIOCOUTQ:
 	case TIOCGPTN:
 	case FS_IOC_GETFLAGS: /* though its number says long */
+	case TIOCGSID:
 	case TIOCGPGRP: return sizeof(int);
 	case BLKGETSIZE64: return sizeof(uint64_t);
 	case SIOCGIFINDEX:

@@ -201,7 +201,9 @@ __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.ty
 	"	movq " ARG2 "(%rsp), %rdx\n"
 	"	jmp 2b\n"
 	/* A thread: it has no stack but an empty one, and begins with nothing but arguments. */
-	"10:	movq $1, " SEE "(%rsp)\n"
+	"10:	cmpl $4, %eax\n"
+	"	je 12f\n"
+	"	movq $1, " SEE "(%rsp)\n"
 	"	movq " AT "(%rsp), %r9\n"
 	RESTORE_FLAGS
 	"	movq " RDX "(%rsp), %rdx\n"
@@ -210,11 +212,17 @@ __asm__(".text\n.p2align 6\n.globl rs_syscall_hook\n.hidden rs_syscall_hook\n.ty
 	"	testq %rax, %rax\n"
 	"	jz 11f\n"
 	"	jmp rs_hook_made\n"
+	".cfi_remember_state\n"
 	".cfi_undefined %rip\n"
 	"11:	leaq 2(%r9), %rcx\n"
 	"	xorl %ebx, %ebx\n	xorl %ebp, %ebp\n	xorl %r9d, %r9d\n	xorl %r12d, %r12d\n	xorl %r13d, %r13d\n	xorl %r14d, %r14d\n	xorl %r15d, %r15d\n"
 	"	pushq $0x246\n	popfq\n	movl $0x246, %r11d\n"
 	"	jmp *%rcx\n"
+	".cfi_restore_state\n"
+	/* A yield that is to see all of the program's registers. */
+	"12:\n"
+	CALL_C(rs_guard_yields)
+	"	jmp 9b\n"
 	".cfi_endproc\n"
 	".globl rs_syscall_hook_end\n.hidden rs_syscall_hook_end\nrs_syscall_hook_end:\n"
 	/* For ripstop's walks (unwind.Bridge), whose tables have no return address but at the frame's end. */

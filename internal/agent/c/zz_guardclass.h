@@ -51,6 +51,8 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0xffffffff, 0x16, 2, 0, RS_GUARD_REPEATABLE}, /* madvise */
 	{0xffffffff, 0x17, 2, 0, RS_GUARD_REPEATABLE}, /* madvise */
 	{0xffffffff, 0x19, 2, 0, RS_GUARD_REPEATABLE}, /* madvise */
+	{0x2, 0x0, 2, 1, RS_GUARD_IRREVOCABLE}, /* close_range */
+	{0xffffffff, 0x1, 2, 0, RS_GUARD_RECORDABLE}, /* landlock_create_ruleset */
 	{0x10000, 0x0, 0, 1, RS_GUARD_RECORDABLE}, /* clone */
 	{0xffffffff, 0xffffffff, 0, 0, RS_GUARD_REPEATABLE}, /* personality */
 	{0xffffffff, 0x1003, 0, 0, RS_GUARD_REPEATABLE}, /* arch_prctl */
@@ -76,6 +78,7 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0xffffffff, 0x40a, 1, 0, RS_GUARD_RECORDABLE}, /* fcntl */
 	{0xffffffff, 0x409, 1, 0, RS_GUARD_RECORDABLE}, /* fcntl */
 	{0xffffffff, 0x5401, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x802c542a, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5402, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5403, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5404, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
@@ -83,6 +86,7 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0xffffffff, 0x5414, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x540f, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5410, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
+	{0xffffffff, 0x5429, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5411, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x541b, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
 	{0xffffffff, 0x5421, 1, 0, RS_GUARD_RECORDABLE}, /* ioctl */
@@ -119,6 +123,9 @@ static const struct rs_guard_rule rs_guard_rules[] = {
 	{0xffffffff, 0x29, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0x59616d61, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0x24, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x15, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0xd, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
+	{0xffffffff, 0x34, 0, 0, RS_GUARD_RECORDABLE}, /* prctl */
 	{0xffffffff, 0x53564d41, 0, 0, RS_GUARD_REPEATABLE}, /* prctl */
 	{0xffffffff, 0x0, 2, 0, RS_GUARD_RECORDABLE}, /* semctl */
 	{0xffffffff, 0xb, 2, 0, RS_GUARD_RECORDABLE}, /* semctl */
@@ -146,7 +153,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[13] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigaction */
 	[14] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* rt_sigprocmask */
 	[15] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* rt_sigreturn */
-	[16] = {RS_GUARD_IRREVOCABLE, 3, 30, 2, 62}, /* ioctl */
+	[16] = {RS_GUARD_IRREVOCABLE, 3, 32, 2, 64}, /* ioctl */
 	[17] = {RS_GUARD_RECORDABLE, 4, 1, 0, 1}, /* pread64 */
 	[18] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* pwrite64 */
 	[19] = {RS_GUARD_RECORDABLE, 3, 1, 2, 2}, /* readv */
@@ -154,7 +161,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[21] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* access */
 	[22] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* pipe */
 	[23] = {RS_GUARD_RECORDABLE, 5, 0, 2, 0}, /* select */
-	[24] = {RS_GUARD_REPEATABLE, 0, 0, 0, 0}, /* sched_yield */
+	[24] = {RS_GUARD_LOOSE, 0, 0, 0, 0}, /* sched_yield */
 	[25] = {RS_GUARD_REPEATABLE, 5, 1, 0, 16}, /* mremap */
 	[26] = {RS_GUARD_REPEATABLE, 3, 0, 0, 0}, /* msync */
 	[27] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* mincore */
@@ -186,23 +193,23 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[53] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* socketpair */
 	[54] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* setsockopt */
 	[55] = {RS_GUARD_RECORDABLE, 5, 0, 2, 0}, /* getsockopt */
-	[56] = {RS_GUARD_IRREVOCABLE, 5, 1, 0, 38}, /* clone */
+	[56] = {RS_GUARD_IRREVOCABLE, 5, 1, 0, 40}, /* clone */
 	[57] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* fork */
 	[58] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* vfork */
 	[59] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* execve */
-	[60] = {RS_GUARD_DEFERRABLE, 1, 0, 0, 39}, /* exit */
+	[60] = {RS_GUARD_DEFERRABLE, 1, 0, 0, 41}, /* exit */
 	[61] = {RS_GUARD_RECORDABLE, 4, 0, 2, 0}, /* wait4 */
 	[62] = {RS_GUARD_RECORDABLE, 2, 0, 1, 0}, /* kill */
 	[63] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* uname */
 	[64] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semget */
 	[65] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* semop */
-	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 107}, /* semctl */
+	[66] = {RS_GUARD_IRREVOCABLE, 4, 6, 0, 114}, /* semctl */
 	[67] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* shmdt */
 	[68] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* msgget */
 	[69] = {RS_GUARD_RECORDABLE, 4, 0, 1, 0}, /* msgsnd */
 	[70] = {RS_GUARD_IRREVOCABLE, 5, 0, 0, 0}, /* msgrcv */
-	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 113}, /* msgctl */
-	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 42}, /* fcntl */
+	[71] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 120}, /* msgctl */
+	[72] = {RS_GUARD_IRREVOCABLE, 3, 20, 0, 44}, /* fcntl */
 	[73] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* flock */
 	[74] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fsync */
 	[75] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* fdatasync */
@@ -255,7 +262,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[122] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* setfsuid */
 	[123] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* setfsgid */
 	[124] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* getsid */
-	[125] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* capget */
+	[125] = {RS_GUARD_REPEATABLE, 2, 0, 0, 0}, /* capget */
 	[126] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* capset */
 	[127] = {RS_GUARD_RECORDABLE, 2, 0, 2, 0}, /* rt_sigpending */
 	[128] = {RS_GUARD_RECORDABLE, 4, 0, 2, 0}, /* rt_sigtimedwait */
@@ -265,7 +272,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[132] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* utime */
 	[133] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* mknod */
 	[134] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* uselib */
-	[135] = {RS_GUARD_IRREVOCABLE, 1, 1, 0, 39}, /* personality */
+	[135] = {RS_GUARD_IRREVOCABLE, 1, 1, 0, 41}, /* personality */
 	[136] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* ustat */
 	[137] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* statfs */
 	[138] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* fstatfs */
@@ -287,8 +294,8 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[154] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* modify_ldt */
 	[155] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* pivot_root */
 	[156] = {RS_GUARD_IRREVOCABLE, 0, 0, 0, 0}, /* _sysctl */
-	[157] = {RS_GUARD_IRREVOCABLE, 5, 15, 0, 92}, /* prctl */
-	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 40}, /* arch_prctl */
+	[157] = {RS_GUARD_IRREVOCABLE, 5, 18, 0, 96}, /* prctl */
+	[158] = {RS_GUARD_IRREVOCABLE, 2, 2, 0, 42}, /* arch_prctl */
 	[159] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* adjtimex */
 	[160] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* setrlimit */
 	[161] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* chroot */
@@ -460,8 +467,8 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[327] = {RS_GUARD_RECORDABLE, 6, 1, 2, 4}, /* preadv2 */
 	[328] = {RS_GUARD_RECORDABLE, 6, 0, 7, 0}, /* pwritev2 */
 	[329] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* pkey_mprotect */
-	[330] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* pkey_alloc */
-	[331] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* pkey_free */
+	[330] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* pkey_alloc */
+	[331] = {RS_GUARD_RECORDABLE, 1, 0, 0, 0}, /* pkey_free */
 	[332] = {RS_GUARD_RECORDABLE, 5, 0, 0, 0}, /* statx */
 	[333] = {RS_GUARD_IRREVOCABLE, 6, 0, 0, 0}, /* io_pgetevents */
 	[334] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* rseq */
@@ -479,7 +486,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[433] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* fspick */
 	[434] = {RS_GUARD_RECORDABLE, 2, 0, 0, 0}, /* pidfd_open */
 	[435] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* clone3 */
-	[436] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* close_range */
+	[436] = {RS_GUARD_RECORDABLE, 3, 1, 3, 38}, /* close_range */
 	[437] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* openat2 */
 	[438] = {RS_GUARD_RECORDABLE, 3, 0, 0, 0}, /* pidfd_getfd */
 	[439] = {RS_GUARD_RECORDABLE, 4, 0, 0, 0}, /* faccessat2 */
@@ -487,7 +494,7 @@ static const struct rs_guard_row rs_guard_rows[RS_GUARD_NUMBERS] = {
 	[441] = {RS_GUARD_RECORDABLE, 6, 0, 2, 0}, /* epoll_pwait2 */
 	[442] = {RS_GUARD_IRREVOCABLE, 5, 0, 0, 0}, /* mount_setattr */
 	[443] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* quotactl_fd */
-	[444] = {RS_GUARD_IRREVOCABLE, 3, 0, 0, 0}, /* landlock_create_ruleset */
+	[444] = {RS_GUARD_IRREVOCABLE, 3, 1, 0, 39}, /* landlock_create_ruleset */
 	[445] = {RS_GUARD_IRREVOCABLE, 4, 0, 0, 0}, /* landlock_add_rule */
 	[446] = {RS_GUARD_IRREVOCABLE, 2, 0, 0, 0}, /* landlock_restrict_self */
 	[447] = {RS_GUARD_IRREVOCABLE, 1, 0, 0, 0}, /* memfd_secret */

@@ -1,6 +1,8 @@
 // Calls that ask the kernel for something small, as programs' libraries do when they begin, again and again: none of them is one that cannot be made again. queries DIRECTORY.
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/close_range.h>
 #include <linux/fs.h>
 #include <locale.h>
 #include <net/if.h>
@@ -64,6 +66,34 @@ static void process(void)
 	prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 	sum += (unsigned long)prctl(PR_GET_THP_DISABLE, 0, 0, 0, 0);
 	sum += (unsigned long)prctl(PR_GET_KEEPCAPS);
+	sum += (unsigned long)prctl(PR_GET_SECCOMP);
+	sum += syscall(444 /* landlock_create_ruleset */, NULL, 0, 1 /* its version */) < 0;
+	MUST(pkey_free(9) < 0);
+}
+
+/* As libcap: first which version the kernel has. */
+static void capabilities(void)
+{
+	struct __user_cap_header_struct h = {0};
+	struct __user_cap_data_struct d[2];
+	MUST(syscall(SYS_capget, &h, NULL) == 0 && h.version == _LINUX_CAPABILITY_VERSION_3);
+	MUST(syscall(SYS_capget, &h, d) == 0);
+	add(d, sizeof d);
+	h.version = 1;
+	MUST(syscall(SYS_capget, &h, d) < 0 && h.version == _LINUX_CAPABILITY_VERSION_3);
+}
+
+/* As ssh, and others before they execute something: descriptors from here on. What was read by them is read again. */
+static void ranges(const char *file)
+{
+	char text[64] = "";
+	int p[2], first = open(file, O_RDONLY), both = open(file, O_RDWR), last = fcntl(first, F_DUPFD_CLOEXEC, 700);
+	MUST(first >= 0 && both == first + 1 && last >= 700 && pipe(p) == 0);
+	MUST(read(first, text, 16) == 16 && pread(both, text + 16, 16, 30) == 16 && pread(last, text + 32, 16, 50) == 16);
+	MUST(close_range(p[0], ~0u, CLOSE_RANGE_CLOEXEC) == 0 && fcntl(p[1], F_GETFD) == FD_CLOEXEC);
+	MUST(close_range(3000000001u, 3000000000u, 0) < 0 && close_range(first, ~0u, 0) == 0 && fcntl(p[1], F_GETFD) < 0);
+	MUST(open("/dev/null", O_RDONLY) == first && read(first, text, 16) == 0 && close(first) == 0);
+	add(text, sizeof text);
 }
 
 static void devices(int fd)
@@ -107,6 +137,8 @@ int main(int argc, char **argv)
 	for (int i = 0; i < ROUNDS; i++) {
 		attributes(file, to);
 		process();
+		capabilities();
+		ranges(file);
 		devices(fd);
 		shared(fd);
 		if (ioctl(copy, FICLONE, fd) < 0) // few file systems do
