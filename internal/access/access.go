@@ -347,7 +347,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	}
 	var last *site // the instruction before, if it is one
 	length := 0    // its
-	f, own := t.followed(m), framesOf(m)
+	f, own := t.followed(m), framesOf(m, t.races)
 	m.Instructions(func(i *engine.Insn) bool {
 		known := f.of(i)
 		if known.missed {
@@ -370,7 +370,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 			if t.races {
 				last.data |= judged
 				if !known.atomic {
-					own.site(i, last)
+					own.site(i, last) // a store to an atomic orders, whoever knows of it
 				}
 			}
 			last.sized(i)

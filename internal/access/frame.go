@@ -43,14 +43,17 @@ type jump struct {
 	held x86.RegSet
 }
 
-// Registers by which functions that are called are told something, those that they may change, and those that they give back.
+// Registers that functions which are called may take, or change, and those that they give back.
 var (
-	arguments = x86.RDI.Set() | x86.RSI.Set() | x86.RDX.Set() | x86.RCX.Set() | (x86.RAX + 8).Set() | (x86.RAX + 9).Set() | (x86.RAX + 10).Set()
-	clobbered = arguments | x86.RAX.Set() | (x86.RAX + 11).Set()
+	clobbered = x86.RDI.Set() | x86.RSI.Set() | x86.RDX.Set() | x86.RCX.Set() | x86.RAX.Set() | (x86.RAX + 8).Set() | (x86.RAX + 9).Set() | (x86.RAX + 10).Set() | (x86.RAX + 11).Set()
 	returned  = x86.RAX.Set() | x86.RDX.Set()
 )
 
-func framesOf(m *engine.Module) *frames {
+// framesOf gives what marks them; none where races are not looked for.
+func framesOf(m *engine.Module, races bool) *frames {
+	if !races {
+		return &frames{}
+	}
 	list, parts := m.WholeFunctions()
 	f := &frames{list: list, parts: parts, begin: make(map[uint64]bool, len(list))}
 	for _, r := range list {
@@ -94,9 +97,7 @@ func (f *frames) leaves(i *engine.Insn) bool {
 	case x86.FlowNone, x86.FlowTrap, x86.FlowHalt:
 		return false
 	case x86.FlowCall, x86.FlowIndirectCall, x86.FlowSyscall:
-		tells := f.holds&arguments != 0
-		f.holds &^= clobbered
-		return tells
+		return f.holds&clobbered != 0 // also what no function is told by: gcc lets a function of the same file keep it (-fipa-ra)
 	case x86.FlowRet:
 		return f.holds&returned != 0
 	case x86.FlowJump, x86.FlowCond, x86.FlowLoop:
