@@ -43,11 +43,8 @@ type jump struct {
 	held x86.RegSet
 }
 
-// Registers that functions which are called may take, or change, and those that they give back.
-var (
-	clobbered = x86.RDI.Set() | x86.RSI.Set() | x86.RDX.Set() | x86.RCX.Set() | x86.RAX.Set() | (x86.RAX + 8).Set() | (x86.RAX + 9).Set() | (x86.RAX + 10).Set() | (x86.RAX + 11).Set()
-	returned  = x86.RAX.Set() | x86.RDX.Set()
-)
+// clobbered are registers that functions which are called may take, or change.
+var clobbered = x86.RDI.Set() | x86.RSI.Set() | x86.RDX.Set() | x86.RCX.Set() | x86.RAX.Set() | (x86.RAX + 8).Set() | (x86.RAX + 9).Set() | (x86.RAX + 10).Set() | (x86.RAX + 11).Set()
 
 // framesOf gives what marks them; none where races are not looked for.
 func framesOf(m *engine.Module, races bool) *frames {
@@ -94,12 +91,10 @@ func (f *frames) take(i *engine.Insn) {
 // leaves says whether the function may go on, with the address, where it is not followed.
 func (f *frames) leaves(i *engine.Insn) bool {
 	switch i.Inst.Flow {
-	case x86.FlowNone, x86.FlowTrap, x86.FlowHalt:
+	case x86.FlowNone, x86.FlowTrap, x86.FlowHalt, x86.FlowRet: // who is returned it has the address of what is no frame any more
 		return false
 	case x86.FlowCall, x86.FlowIndirectCall, x86.FlowSyscall:
 		return f.holds&clobbered != 0 // also what no function is told by: gcc lets a function of the same file keep it (-fipa-ra)
-	case x86.FlowRet:
-		return f.holds&returned != 0
 	case x86.FlowJump, x86.FlowCond, x86.FlowLoop:
 		to, ok := i.Inst.Target(i.At)
 		if ok && to >= f.lo && to < f.hi {

@@ -2,10 +2,12 @@ package unwind
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/image"
@@ -45,6 +47,9 @@ func FuzzCompile(f *testing.F) {
 			return
 		}
 		defer img.Close()
+		if list, _ := Whole(img); !slices.IsSortedFunc(list, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) }) {
+			t.Errorf("%x", list)
+		}
 		tab, _, err := Compile(img)
 		if err != nil {
 			return

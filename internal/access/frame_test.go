@@ -1,0 +1,96 @@
+package access
+
+import (
+	"debug/elf"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/x86"
+)
+
+// What compilers make of functions that keep the address of their frame, and of such that tell it, as their names say.
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	for _, compiler := range []string{"gcc", "clang"} {
+		for _, level := range []string{"-O0", "-O1", "-O2", "-O3 -march=haswell", "-O2 -fno-omit-frame-pointer"} {
+			t.Run(compiler+level, func(t *testing.T) {
+				t.Parallel()
+				exe := filepath.Join(t.TempDir(), "frames")
+				args := append([]string{"-Wall", "-Wno-return-local-addr", "-Wno-dangling-pointer", "-o", exe, "testdata/frames.c"}, strings.Fields(level)...)
+				if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil && !strings.Contains(string(out), "unknown warning option") {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				judgeFrames(t, exe, level == "-O0")
+			})
+		}
+	}
+}
+
+func judgeFrames(t *testing.T, exe string, plain bool) {
+	f, err := elf.Open(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	symbols, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := map[uint64]bool{}
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			begin[s.Value] = true
+		}
+	}
+	seen := 0
+	for _, s := range symbols {
+		keeps, tells := strings.HasPrefix(s.Name, "keeps_"), strings.HasPrefix(s.Name, "tells_")
+		if !keeps && !tells || strings.Contains(s.Name, ".") {
+			continue
+		}
+		seen++
+		section := f.Sections[s.Section]
+		code := make([]byte, s.Size)
+		if _, err := section.ReadAt(code, int64(s.Value-section.Addr)); err != nil {
+			t.Fatal(err)
+		}
+		own, all := ownSites(t, code, s.Value, begin)
+		// Without optimization a pointer lies in memory.
+		if want := keeps && !(plain && strings.HasPrefix(s.Name, "keeps_by_pointer")); want && own == 0 || !want && own > 0 {
+			t.Errorf("%s: %d of %d accesses are to a frame that nobody else knows", s.Name, own, all)
+		}
+	}
+	if seen < 12 {
+		t.Errorf("%d functions", seen)
+	}
+}
+
+// ownSites counts the sites of a function that are of its own frame.
+func ownSites(t *testing.T, code []byte, at uint64, begin map[uint64]bool) (own, all int) {
+	f := &frames{list: [][2]uint64{{at, at + uint64(len(code))}}, begin: begin, stubs: [][2]uint64{{0x1000, 0x1200}}}
+	var sites []*site
+	for n := 0; n < len(code); {
+		in, err := x86.Decode(code[n:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := &engine.Insn{At: at + uint64(n), Inst: in, Code: code[n:]}
+		f.take(i)
+		if data, _ := dataOf(&in); data != 0 {
+			s := &site{at: i.At, data: data}
+			sites = append(sites, s)
+			f.site(i, s)
+		}
+		n += in.Len
+	}
+	f.close()
+	for _, s := range sites {
+		if s.own {
+			own++
+		}
+	}
+	return own, len(sites)
+}
