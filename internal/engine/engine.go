@@ -42,6 +42,11 @@ type Unasked interface {
 	Unasked()
 }
 
+// An AtOnce is a Client whose Sites may be called for several modules of a process at once.
+type AtOnce interface {
+	SitesAtOnce()
+}
+
 // An Idler is an Unasked of which it is known of files, too, that it wants nothing of them, so that they are not opened where they come again.
 type Idler interface {
 	Unasked

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -311,6 +312,36 @@ func (p *Process) start() error {
 	return p.modules()
 }
 
+// wanted asks the client what it wants of modules, and says how many bytes the trampolines of each take at most.
+func (p *Process) wanted(come []*Module) (sites [][]patch.Site, bytes []uint64) {
+	sites, bytes = make([][]patch.Site, len(come)), make([]uint64, len(come))
+	ask := func(i int) {
+		if m := come[i]; m.Kind != Agent && m.Image != nil && !p.closed.Load() {
+			sites[i] = p.e.opts.Client.Sites(p, m)
+			for _, s := range sites[i] {
+				bytes[i] += uint64(s.Recipe.Size()) + copyBytes
+			}
+		}
+	}
+	if _, ok := p.e.opts.Client.(AtOnce); !ok || len(come) < 2 {
+		for i := range come {
+			ask(i)
+		}
+		return sites, bytes
+	}
+	var all sync.WaitGroup
+	next := atomic.Int64{}
+	for range min(len(come), runtime.GOMAXPROCS(0)) {
+		all.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(come)); i = next.Add(1) - 1 {
+				ask(int(i))
+			}
+		})
+	}
+	all.Wait()
+	return sites, bytes
+}
+
 // modules patches modules that have come, and forgets those that are gone.
 func (p *Process) modules() error {
 	mapped, err := p.survey()
@@ -334,23 +365,17 @@ func (p *Process) modules() error {
 		m.again = p.left[m.Path]
 	}
 	p.mods = append(p.mods, come...)
-	wanted := make([][]patch.Site, len(come))
+	wanted, sizes := p.wanted(come)
 	bytes, near := uint64(0), false
 	for i, m := range come {
 		if m.Kind == Agent {
 			m.close()
 		}
-		if m.Kind == Agent || m.Image == nil {
-			continue
-		}
-		wanted[i] = p.e.opts.Client.Sites(p, m)
-		if p.closed.Load() { // they may be a part
-			return errGone
-		}
-		for _, s := range wanted[i] {
-			bytes += uint64(s.Recipe.Size()) + copyBytes
-		}
+		bytes += sizes[i]
 		near = near || len(wanted[i]) > 0 && m.Bias < heapLow
+	}
+	if p.closed.Load() { // they may be a part
+		return errGone
 	}
 	if near {
 		if err := p.moveHeap(); err != nil {
