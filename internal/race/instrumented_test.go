@@ -23,6 +23,7 @@ var unlike = map[string]struct {
 	"sizes.c":        {lost: []string{"string"}},
 	"memory.c":       {lost: []string{"strlen"}},
 	"objects.c":      {lost: []string{"overwritten"}},
+	"frames.c":       {lost: []string{"dangling"}}, // the compiler does not tell what a function does to a variable of its own
 }
 
 func judgeInstrumented(t *testing.T, runner, source, plain, exe string) {
