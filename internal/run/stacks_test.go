@@ -72,7 +72,7 @@ func TestNarrowStacks(t *testing.T) {
 // The instruction at which a lock of no mutex crashes is the agent's: the report began with a function without a name in libripstop.so, as if ripstop had crashed. It begins with who called, and says whose the instruction is.
 func TestCrashInAgent(t *testing.T) {
 	r := finish(t, command(t, pointerOptions, path("nowhere")))
-	if !regexp.MustCompile(`SIGSEGV: \w+ where nothing is mapped, at 0x[0-9a-f]+ \(a null pointer, or near it\)\n\n  Crashed here in thread T2 [^\n]*\n    #0 enter [^\n]*nowhere\.c:10:`).MatchString(r.stderr) ||
+	if !regexp.MustCompile(`SIGSEGV: \w+ where nothing is mapped, at 0x[0-9a-f]+ \(a null pointer, or near it\)[^\n]*\n\n  Crashed here in thread T2 [^\n]*\n    #0 enter [^\n]*nowhere\.c:10:`).MatchString(r.stderr) ||
 		!strings.Contains(r.stderr, "Note: The instruction is one of ripstop's") || strings.Contains(r.stderr, "libripstop.so+") {
 		t.Errorf("%+v", r)
 	}
