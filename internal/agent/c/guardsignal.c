@@ -297,7 +297,9 @@ bool rs_guard_signals(struct rs_guard_log *t, uint64_t what)
 		return false;
 	if (mode == RS_GUARD_REPLAY)
 		return waiting && follow(t, what);
-	if (mode == RS_GUARD_OFF)
+	/* glibc's handler of that signal looks whose it is by a call, and may take ours, as it is put over our handler with the first thread that is made: what runs on top of it would be over with the mask that handlers have there, and
+	 * the signal that waits here stay blocked for good when that one returns. */
+	if (mode == RS_GUARD_OFF || mask_now() & BIT(RS_WORLD_SIGNAL))
 		return false;
 	STORE(t->inner, 0);
 	record(t, what);

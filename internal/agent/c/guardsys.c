@@ -616,6 +616,13 @@ static void open_ours(const struct rs_call *c)
 		RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &stops, NULL, 8);
 }
 
+/* glibc puts its own handler over ours when the first thread is made: a stop's signal that came there would be lost, and what that handler asks for be an event wherever the thread was. */
+static void keep_ours(const struct rs_call *c)
+{
+	if (c->number == SYS_rt_sigaction && c->result == 0 && c->arg[0] == RS_WORLD_SIGNAL && c->arg[1])
+		rs_world_own_action();
+}
+
 static void over(struct rs_call *c)
 {
 	unsigned state = c->guard_state;
@@ -623,6 +630,7 @@ static void over(struct rs_call *c)
 	struct rs_guard_log *t = state == RS_GUARD_CALL_UNSEEN ? NULL : rs_guard_self();
 	if (!t)
 		return;
+	keep_ours(c);
 	unsigned mode = rs_guard_mode();
 	c->guard_state = RS_GUARD_CALL_UNSEEN;
 	if (state == RS_GUARD_CALL_BETWEEN) {
