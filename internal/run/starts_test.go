@@ -23,6 +23,9 @@ func TestCauseOfShortPrograms(t *testing.T) {
 	}
 	// By the clock, so a busy machine uses it up.
 	m := regexp.MustCompile(`guard, time at their ends +(\S+)\n`).FindStringSubmatch(r.stderr)
+	if m == nil {
+		t.Fatalf("nothing is said of its ends: %s", r.stderr)
+	}
 	if took, err := time.ParseDuration(m[1]); err == nil && took > credit {
 		t.Skipf("its ends took %s", m[1])
 	}

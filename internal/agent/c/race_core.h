@@ -198,7 +198,7 @@ enum { CELLS = 512, NODE_POOLS = 16, LEVEL = 4096 };
 enum { FREED_SOME = 1, FREED_ALL = 2, GROUP = 8 };
 #define RACE_MANY UINT32_MAX
 /* stack: whose stack it is a part of, a thread's number; 0: nobody's. */
-struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed, user, alone, stack, unused; struct race_cell cell[CELLS]; };
+struct race_page { uint64_t number, touched, used; uint64_t freed[64]; uint32_t next, any_freed, user, alone, stack; struct race_cell cell[CELLS]; };
 _Static_assert(CELLS / GROUP == 64, "bits of used");
 static inline void race_use(struct race_page *g, uint64_t cell)
 {
