@@ -340,18 +340,57 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	if t.foreign(m) {
 		return nil
 	}
-	unseen := 0
-	if instrumented(m) {
+	t.notePlain(m)
+	sites, unseen := t.plain(p, m, 0, m.Instructions)
+	t.miss(m.Path, unseen)
+	t.noteOpaque(m)
+	return sites
+}
+
+// notePlain notes what is told of the module as such.
+func (t *Teller) notePlain(m *engine.Module) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if instrumented(m) && !slices.Contains(t.itself, m.Path) {
+		t.itself = append(t.itself, m.Path)
+	}
+}
+
+func (t *Teller) noteOpaque(m *engine.Module) {
+	if n := m.Undecoded(); n > 0 {
 		t.mu.Lock()
-		if !slices.Contains(t.itself, m.Path) {
-			t.itself = append(t.itself, m.Path)
-		}
+		t.opaque[m.Path] = int(n)
 		t.mu.Unlock()
 	}
+}
+
+// tables are what is known of a module without its code (engine.Module.Client).
+type tablesOf struct {
+	scope  scope
+	stores []image.AtomicStore
+	folds  bool         // image.FoldsAtomics, where it matters
+	frames *frameTables // nil: none, where races are not looked for
+}
+
+func (t *Teller) tablesOf(m *engine.Module) *tablesOf {
+	known, ok := m.Client.(*tablesOf)
+	if !ok {
+		known = &tablesOf{scope: scopeOf(m), stores: t.storesOf(m), folds: !t.Together && m.Image.FoldsAtomics()}
+		if t.races {
+			known.frames = frameTablesOf(m)
+		}
+		m.Client = known
+	}
+	return known
+}
+
+// plain gives the sites of instructions, which come in order and begin where a function does, at an address, and how many of them cannot be told.
+func (t *Teller) plain(p *engine.Process, m *engine.Module, from uint64, each func(func(*engine.Insn) bool)) (sites []patch.Site, unseen int) {
 	var last *site // the instruction before, if it is one
 	length := 0    // its
-	f, own := t.followed(m), framesOf(m, t.races)
-	m.Instructions(func(i *engine.Insn) bool {
+	f := t.followed(m)
+	own := f.frames.from(from)
+	each(func(i *engine.Insn) bool {
 		known := f.of(i)
 		if known.missed {
 			unseen++
@@ -384,27 +423,19 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	})
 	f.open.close()
 	own.close()
-	t.miss(m.Path, unseen)
-	if n := m.Undecoded(); n > 0 {
-		t.mu.Lock()
-		t.opaque[m.Path] = int(n)
-		t.mu.Unlock()
-	}
-	return sites
+	return sites, unseen
 }
 
 // A followed module is gone through instruction by instruction: what one stores may be known by those before it, and by debug information.
 type followed struct {
-	m      *engine.Module
-	scope  scope
-	stores []image.AtomicStore
-	vptrs  *vptrs
-	folds  bool // image.FoldsAtomics, where it matters
-	open   inlined
+	*tablesOf
+	m     *engine.Module
+	vptrs *vptrs
+	open  inlined
 }
 
 func (t *Teller) followed(m *engine.Module) *followed {
-	return &followed{m: m, scope: scopeOf(m), stores: t.storesOf(m), vptrs: newVptrs(m.Image, m.Bias), folds: !t.Together && m.Image.FoldsAtomics()}
+	return &followed{tablesOf: t.tablesOf(m), m: m, vptrs: newVptrs(m.Image, m.Bias)}
 }
 
 // apart says of an instruction that reads and writes, and is not known as a store to an atomic, whether it may be one all the same.

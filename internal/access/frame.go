@@ -2,6 +2,7 @@ package access
 
 import (
 	"slices"
+	"sort"
 
 	"github.com/ripstop/ripstop/internal/engine"
 	"github.com/ripstop/ripstop/internal/x86"
@@ -16,11 +17,16 @@ import (
 
 // frames goes through a module's instructions, in order, and marks the sites of accesses to such frames.
 type frames struct {
-	list  [][2]uint64 // functions
-	parts bool        // some code belongs to functions that lie elsewhere: an indirect jump may lead there
-	begin map[uint64]bool
-	stubs [][2]uint64 // what calls functions of other modules
+	*frameTables
+	list [][2]uint64 // functions that are to come
 	frame
+}
+
+// frameTables are a module's.
+type frameTables struct {
+	all   [][2]uint64 // functions
+	parts bool        // some code belongs to functions that lie elsewhere: an indirect jump may lead there
+	stubs [][2]uint64 // what calls functions of other modules
 }
 
 // A frame is what is known of one function's, up to an instruction.
@@ -46,22 +52,30 @@ type jump struct {
 // clobbered are registers that functions which are called may take, or change.
 var clobbered = x86.RDI.Set() | x86.RSI.Set() | x86.RDX.Set() | x86.RCX.Set() | x86.RAX.Set() | (x86.RAX + 8).Set() | (x86.RAX + 9).Set() | (x86.RAX + 10).Set() | (x86.RAX + 11).Set()
 
-// framesOf gives what marks them; none where races are not looked for.
-func framesOf(m *engine.Module, races bool) *frames {
-	if !races {
-		return &frames{}
-	}
-	list, parts := m.WholeFunctions()
-	f := &frames{list: list, parts: parts, begin: make(map[uint64]bool, len(list))}
-	for _, r := range list {
-		f.begin[r[0]] = true
-	}
+// frameTablesOf makes them.
+func frameTablesOf(m *engine.Module) *frameTables {
+	f := &frameTables{}
+	f.all, f.parts = m.WholeFunctions()
 	for _, name := range []string{".plt", ".plt.sec", ".plt.got"} {
 		if b, addr, ok := m.Image.Section(name); ok {
 			f.stubs = append(f.stubs, [2]uint64{addr + m.Bias, addr + m.Bias + uint64(len(b))})
 		}
 	}
 	return f
+}
+
+// from gives what marks them from an address on, where a function begins; none where there are no tables.
+func (f *frameTables) from(at uint64) *frames {
+	if f == nil {
+		return &frames{}
+	}
+	return &frames{frameTables: f, list: f.all[sort.Search(len(f.all), func(i int) bool { return f.all[i][0] >= at }):]}
+}
+
+// begins says whether one of them begins at an address.
+func (f *frameTables) begins(at uint64) bool {
+	i := sort.Search(len(f.all), func(i int) bool { return f.all[i][0] >= at })
+	return i < len(f.all) && f.all[i][0] == at
 }
 
 // take takes the next instruction. What it accesses is taken by site, behind it.
@@ -101,7 +115,7 @@ func (f *frames) leaves(i *engine.Insn) bool {
 			f.jumps = append(f.jumps, jump{to, f.holds})
 			return false
 		}
-		return !ok || f.holds != 0 || !f.begin[to] && !slices.ContainsFunc(f.stubs, func(r [2]uint64) bool { return to >= r[0] && to < r[1] })
+		return !ok || f.holds != 0 || !f.begins(to) && !slices.ContainsFunc(f.stubs, func(r [2]uint64) bool { return to >= r[0] && to < r[1] })
 	case x86.FlowIndirectJump:
 		return f.parts || f.holds != 0
 	}

@@ -22,7 +22,7 @@ func (t *Teller) Along(p *engine.Process, m *engine.Module, at, lo, hi uint64) (
 	}
 	lo, hi = max(lo, at-alongWindow), min(hi, at+alongWindow)
 	var same []uint64
-	m.InstructionsIn(lo, hi, func(i *engine.Insn) bool {
+	m.InstructionsIn(lo, hi, nil, func(i *engine.Insn) bool {
 		if b, ok := mirroredBy(&i.Inst); ok && b == base && i.At != at {
 			same = append(same, i.At)
 		}

@@ -7,7 +7,6 @@ import (
 	"sort"
 
 	"github.com/ripstop/ripstop/internal/patch"
-	"github.com/ripstop/ripstop/internal/x86"
 )
 
 // An Along is a Client that wants others of a function's instructions with the one that a thread asks for (PatchAskSite), so that they need not be asked for one by one.
@@ -78,21 +77,3 @@ func (m *Module) function(at uint64) (lo, hi uint64, ok bool) {
 
 // farthest is how far before an address its function's beginning is looked for.
 const farthest = 1 << 20
-
-// InstructionsIn is Instructions for those that begin in [lo, hi).
-func (m *Module) InstructionsIn(lo, hi uint64, f func(*Insn) bool) {
-	m.learn()
-	var insn Insn
-	t := m.text(lo)
-	if t == nil {
-		return
-	}
-	hi = min(hi, t.end())
-	for a := t.plan.Next(lo, hi); a < hi; a = t.plan.Next(a+1, hi) {
-		var err error
-		insn.At, insn.Code = a, t.code[a-t.at:]
-		if insn.Inst, err = x86.Decode(insn.Code); err == nil && !f(&insn) || m.closed.Load() {
-			return
-		}
-	}
-}

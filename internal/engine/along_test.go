@@ -21,7 +21,7 @@ func (c *companion) Along(_ *engine.Process, m *engine.Module, at, lo, hi uint64
 		c.t.Errorf("%#x lies in [%#x, %#x)", at, lo, hi)
 	}
 	c.asks++
-	m.InstructionsIn(lo, hi, func(i *engine.Insn) bool {
+	m.InstructionsIn(lo, hi, nil, func(i *engine.Insn) bool {
 		if wanted(&i.Inst) {
 			list = append(list, patch.Site{At: i.At, Recipe: empty{}})
 		}

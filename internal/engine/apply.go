@@ -57,6 +57,9 @@ func (p *Process) apply(list []*change) error {
 		return err
 	}
 	for _, c := range list {
+		if err = p.bareBut(c.t, c.tx); err != nil {
+			return p.takeBack(list, alone, err)
+		}
 		if alone {
 			c.begun = 1
 			err = p.rewrite(c.t, c.tx.Edits)

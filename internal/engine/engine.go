@@ -82,6 +82,8 @@ type Options struct {
 	// size of the file. For tests; 0: 256 MiB, half of vm.max_map_count, and what CodeBytes says.
 	MostLost, MostCode uint64
 	MostAreas          int
+	// AtOnce has all sites of a Coverer's patched when their modules come.
+	AtOnce bool
 	// NoCache has nothing kept on disk of the code of modules, nor what was kept used.
 	NoCache bool
 }
@@ -131,7 +133,7 @@ func (e *Engine) Partly(process uint64) bool {
 	return e.partly[process]
 }
 
-const requests = int(wire.PatchAskWhole) + 1
+const requests = int(wire.PatchAskCovered) + 1
 
 // A Why says why a site was not patched.
 type Why string

@@ -44,11 +44,17 @@ type Module struct {
 	End     uint64       // of its highest
 	Bias    uint64       // address in the process less link-time address
 	Image   *image.Image // nil: of a library that is idle (Idler), of which nothing is known but this
+	Client  any          // what the client keeps with it
 
 	texts     []*text
 	bounds    [][2]uint64 // functions; nil: nobody has asked for one
 	undecoded uint64
 	learnt    bool
+	whole     *[][2]uint64 // WholeFunctions'; nil: nobody has asked
+	parts     bool
+	keeps     [][2]uint64 // identify's: what must not move, where the loader enters, and functions, if they had to be listed
+	entered   []uint64
+	list      [][2]uint64
 	cache     *cache.Dir
 	hash      string       // of its code and what is said of it; "" as long as nothing is known
 	fromCache bool         // what is known of it
@@ -57,6 +63,7 @@ type Module struct {
 	read      func(at uint64, b []byte) error // memory of the process; nil: Around knows nothing
 	partly    bool                            // only what Around says is known
 	guards    []guarded                       // then
+	cover     *cover                          // nil: all of it was patched when it came
 	foreign   bool                            // see Foreign
 	space     *patch.Space
 	calls     x86.Calls
@@ -75,12 +82,14 @@ var goSections = []string{".gopclntab", ".data.rel.ro.gopclntab", ".go.buildinfo
 // A text is one executable segment.
 type text struct {
 	at, size uint64
+	offset   uint64 // in the file
 	code     []byte // as it was when the module came; nil: it was not read yet (Unasked)
 	plan     *patch.Text
 	planner  *patch.Planner
 	live     *patch.Overlay // as it is now
 	traps    bitmap         // where the agent was ever told of an int3, from at on
 	broken   error          // a change of it failed in the middle: it stays as it is
+	heads    []uint64       // sites that are covered, and are about to be patched
 }
 
 func (t *text) end() uint64 { return t.at + t.size }
@@ -94,25 +103,40 @@ type Insn struct {
 
 // Instructions calls f for every known instruction, by address, until f returns false or the process is gone. The Insn is the callee's only until it returns.
 func (m *Module) Instructions(f func(*Insn) bool) {
-	m.InstructionsBut(func(uint64) bool { return false }, f)
+	m.InstructionsBut(nil, f)
 }
 
 // InstructionsBut is Instructions without those that skip says are of no interest, by their addresses: these are not decoded.
 func (m *Module) InstructionsBut(skip func(at uint64) bool, f func(*Insn) bool) {
 	m.learn()
-	var insn Insn
 	for _, t := range m.texts {
-		for a := t.plan.Next(t.at, t.end()); a < t.end(); a = t.plan.Next(a+1, t.end()) {
-			if skip(a) {
-				continue
-			}
-			var err error
-			insn.At, insn.Code = a, t.code[a-t.at:]
-			if insn.Inst, err = x86.Decode(insn.Code); err == nil && !f(&insn) || m.closed.Load() {
-				return
-			}
+		if !m.instructions(t, t.at, t.end(), skip, f) {
+			return
 		}
 	}
+}
+
+// InstructionsIn is Instructions for those that begin in [lo, hi), which lie in one text; skip may be nil.
+func (m *Module) InstructionsIn(lo, hi uint64, skip func(at uint64) bool, f func(*Insn) bool) {
+	m.learn()
+	if t := m.text(lo); t != nil {
+		m.instructions(t, lo, min(hi, t.end()), skip, f)
+	}
+}
+
+func (m *Module) instructions(t *text, lo, hi uint64, skip func(at uint64) bool, f func(*Insn) bool) (more bool) {
+	var insn Insn
+	for a := t.plan.Next(lo, hi); a < hi; a = t.plan.Next(a+1, hi) {
+		if skip != nil && skip(a) {
+			continue
+		}
+		var err error
+		insn.At, insn.Code = a, t.code[a-t.at:]
+		if insn.Inst, err = x86.Decode(insn.Code); err == nil && !f(&insn) || m.closed.Load() {
+			return false
+		}
+	}
+	return true
 }
 
 // Assume says what liveness may take for granted of the module's code: see recipe.Assume.
@@ -201,7 +225,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		if m.Write || !m.Read || m.Shared {
 			continue // what can change by itself is not patched
 		}
-		t := &text{at: uint64(m.Start), size: uint64(m.End - m.Start)}
+		t := &text{at: uint64(m.Start), size: uint64(m.End - m.Start), offset: m.Offset}
 		if _, later := p.e.opts.Client.(Unasked); !later && !p.fetch(mod, t) {
 			continue
 		}
@@ -319,16 +343,9 @@ func (m *Module) learn() {
 		return
 	}
 	m.learnt = true
-	m.texts = slices.DeleteFunc(m.texts, func(t *text) bool { return t.code == nil && !m.fetch(t) })
-	keep, entered := restartable(m.Image), roots(m.Image)
-	code := m.hashCode(keep, entered)
-	tables := m.hashTables(code)
-	var list [][2]uint64
-	if !m.hashed(tables) {
-		list = m.functions()
-		m.hash = hashFunctions(code, list)
-		m.keepHash(tables)
-	}
+	m.identify()
+	keep, entered, list := m.keeps, m.entered, m.list
+	m.keeps, m.entered, m.list = nil, nil, nil
 	m.fromCache = m.known()
 	for _, t := range m.texts {
 		if !m.fromCache {
@@ -353,6 +370,21 @@ func (m *Module) learn() {
 	}
 }
 
+// identify has the module's hash known.
+func (m *Module) identify() {
+	if m.hash != "" {
+		return
+	}
+	m.texts = slices.DeleteFunc(m.texts, func(t *text) bool { return t.code == nil && !m.fetch(t) })
+	m.keeps, m.entered = restartable(m.Image), roots(m.Image)
+	code := m.hashCode(m.keeps, m.entered)
+	if tables := m.hashTables(code); !m.hashed(tables) {
+		m.list = m.functions()
+		m.hash = hashFunctions(code, m.list)
+		m.keepHash(tables)
+	}
+}
+
 // plans makes a text, whose code and plan are there, ready to be patched.
 func (m *Module) plans(t *text) {
 	t.planner = patch.NewPlanner(t.plan, m.space)
@@ -372,14 +404,17 @@ func (m *Module) functions() [][2]uint64 {
 	return list
 }
 
-// WholeFunctions is unwind.Whole of the module, in the process.
+// WholeFunctions is unwind.Whole of the module, in the process. The list must not change.
 func (m *Module) WholeFunctions() (list [][2]uint64, parts bool) {
-	list, parts = unwind.Whole(m.Image)
-	for i := range list {
-		list[i][0] += m.Bias
-		list[i][1] += m.Bias
+	if m.whole == nil {
+		list, m.parts = unwind.Whole(m.Image)
+		for i := range list {
+			list[i][0] += m.Bias
+			list[i][1] += m.Bias
+		}
+		m.whole = &list
 	}
-	return list, parts
+	return *m.whole, m.parts
 }
 
 // decode makes known the instructions of a text.
@@ -408,7 +443,9 @@ func (m *Module) decode(t *text, functions [][2]uint64, entered []uint64) {
 
 // Undecoded is how many bytes of the functions that symbols and frames tell are not known to be instructions.
 func (m *Module) Undecoded() uint64 {
-	m.learn()
+	if m.cover == nil {
+		m.learn()
+	}
 	return m.undecoded
 }
 

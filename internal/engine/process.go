@@ -44,6 +44,8 @@ type Process struct {
 	used   int // of shared
 
 	mods     []*Module
+	traced   bool       // from its start
+	expected uint64     // bytes of trampolines that the space expects yet, of what is covered
 	brk      uint64     // where the heap begins; 0: not known yet
 	top      uint64     // from where on all is left to the first thread's stack, which grows; likewise
 	accepted []accepted // instructions that are to be patched, of which the threads that asked were told so
@@ -203,6 +205,8 @@ func (p *Process) serve() {
 			err = p.lookAhead(p.page.Address)
 		case ask == wire.PatchAskWhole && started:
 			err = p.whole()
+		case ask == wire.PatchAskCovered && started:
+			err = p.reached(p.page.Address)
 		case ask == wire.PatchAskTest && started:
 			err = unix.ENOSYS
 			if t, ok := p.e.opts.Client.(Tester); ok {
@@ -227,7 +231,7 @@ func (p *Process) serve() {
 			p.warn("debuggers are not told of trampolines: %v", derr)
 		}
 		answered = time.Now()
-		if ask != wire.PatchAskSite && ask != wire.PatchAskTest && ask != wire.PatchAskSoon || answered.Sub(p.saidAt) > sayEvery {
+		if ask != wire.PatchAskSite && ask != wire.PatchAskCovered && ask != wire.PatchAskTest && ask != wire.PatchAskSoon || answered.Sub(p.saidAt) > sayEvery {
 			p.say()
 			p.saidAt = answered
 		}
@@ -302,6 +306,7 @@ func (p *Process) start() error {
 	if !p.e.opts.NoMemory {
 		p.openMemory()
 	}
+	p.traced = isTraced(p.PID)
 	if err := p.e.opts.Client.Start(p); err != nil {
 		return err
 	}
@@ -316,7 +321,8 @@ func (p *Process) start() error {
 func (p *Process) wanted(come []*Module) (sites [][]patch.Site, bytes []uint64) {
 	sites, bytes = make([][]patch.Site, len(come)), make([]uint64, len(come))
 	ask := func(i int) {
-		if m := come[i]; m.Kind != Agent && m.Image != nil && !p.closed.Load() {
+		if m := come[i]; m.Kind != Agent && m.Image != nil && !p.closed.Load() && !p.covers(m) {
+			m.cover = nil
 			sites[i] = p.e.opts.Client.Sites(p, m)
 			for _, s := range sites[i] {
 				bytes[i] += uint64(s.Recipe.Size()) + copyBytes
@@ -372,7 +378,7 @@ func (p *Process) modules() error {
 			m.close()
 		}
 		bytes += sizes[i]
-		near = near || len(wanted[i]) > 0 && m.Bias < heapLow
+		near = near || (m.cover != nil || len(wanted[i]) > 0) && m.Bias < heapLow
 	}
 	if p.closed.Load() { // they may be a part
 		return errGone
@@ -383,10 +389,18 @@ func (p *Process) modules() error {
 		}
 	}
 	full := p.full(len(mapped), bytes)
-	if full == "" {
+	if full == "" && bytes > 0 {
 		p.space.Expect(bytes)
+		p.expected = 0
 	}
 	for i, m := range come {
+		if m.cover != nil && (full != "" || !p.coverNow(m, &err)) {
+			if err != nil {
+				return err
+			}
+			m.cover = nil
+			wanted[i] = p.e.opts.Client.Sites(p, m)
+		}
 		sites := wanted[i]
 		wanted[i] = nil
 		all := sites
@@ -463,7 +477,7 @@ const copyBytes = 20
 
 // patch gives the patch of an instruction that is a site.
 func (m *Module) patch(at uint64) *patch.Patch {
-	t := m.text(at)
+	t := m.held(at)
 	if t == nil || t.planner == nil {
 		return nil
 	}
@@ -490,10 +504,8 @@ func (p *Process) forget(m *Module) error {
 		p.gone.Unpatched[w]++
 	}
 	var ops []wire.PatchOp
-	for _, t := range m.texts {
-		if t.planner == nil {
-			continue
-		}
+	planned := m.planned()
+	for _, t := range planned {
 		t.planner.Patches(p.bury)
 		// An int3 there will be somebody else's.
 		for off := range t.traps.all {
@@ -504,16 +516,16 @@ func (p *Process) forget(m *Module) error {
 		if err := p.unindex(t); err != nil {
 			return err
 		}
+		if m.cover != nil {
+			ops = append(ops, op(wire.PatchDoCover, t.at, 0))
+		}
 	}
 	// What the agent remembers of trampolines is void.
 	if err := p.do(append(ops, op(wire.PatchDoFreed, 0, 0))...); err != nil {
 		return err
 	}
 	shares := p.shares()
-	for _, t := range m.texts {
-		if t.planner == nil {
-			continue
-		}
+	for _, t := range planned {
 		t.planner.Patches(func(x *patch.Patch) {
 			p.code -= int64(x.Trampoline.Len())
 			if x.For == 0 {

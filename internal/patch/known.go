@@ -102,3 +102,24 @@ func (t *Text) AppendPart(dst []byte, lo, hi uint64) []byte {
 	}
 	return dst
 }
+
+// Part is a text of the bytes in [lo, hi) alone, of which the same is known. What passes the end is not known there.
+func (t *Text) Part(lo, hi uint64) *Text {
+	part := NewText(lo, t.orig[lo-t.at:hi-t.at:hi-t.at])
+	part.complete, part.kept = t.complete, t.kept
+	for a := t.Next(lo, hi); a < hi; a = t.Next(a+1, hi) {
+		if n := t.Len(a); a+uint64(n) <= hi {
+			part.Add(a, n)
+		}
+	}
+	for a := lo; a < hi; a++ {
+		i := a - lo
+		if t.target(a) {
+			part.targets[i/64] |= 1 << (i % 64)
+		}
+		if t.loop(a) {
+			part.loops[i/64] |= 1 << (i % 64)
+		}
+	}
+	return part
+}

@@ -289,6 +289,9 @@ func (t *Text) shared(addr uint64) bool {
 	return false
 }
 
+// Inside says whether an address lies inside a known instruction, behind its first byte.
+func (t *Text) Inside(addr uint64) bool { return t.shared(addr) }
+
 // Bytes gives a copy of the bytes at [lo, hi) as planned so far.
 func (t *Text) Bytes(lo, hi uint64) []byte { return t.now.Copy(lo-t.at, hi-t.at) }
 

@@ -221,7 +221,7 @@ var Layouts = []Layout{
 	}},
 	{Name: "PatchOp", Doc: "What the thread that asked is to do, in order.", Fields: []Member{
 		{"Kind", "u32", 0, "enum PatchDo"},
-		{"Arg", "u32", 0, "of unmap: 0: when nobody reads the index, 1: at once"},
+		{"Arg", "u32", 0, "of unmap: 0: when nobody reads the index, 1: at once; of write, store and cover: where in Bytes"},
 		{"Address", "u64", 0, ""},
 		{"Value", "u64", 0, ""},
 	}},
@@ -259,6 +259,11 @@ var Layouts = []Layout{
 		{"Bytes", "u8", PatchBytes, "of ops write and store"},
 		{"Op", "PatchOp", PatchOps, ""},
 	}, Align: 4096},
+	{Name: "PatchCover", Doc: "In Bytes, of op cover: the file of a text of which nothing was run yet. Its path follows, NUL-terminated. Value 0 of the op: nothing there is covered any more.", Fields: []Member{
+		{"Offset", "u64", 0, "of the text's first byte in the file"},
+		{"Dev", "u64", 0, "st_dev and st_ino of the file, as stat(2) gives them"},
+		{"Ino", "u64", 0, ""},
+	}},
 	{Name: "TrampolineRun", Doc: "Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change.", Fields: []Member{
 		{"Count", "u64", 0, ""},
 		{"Lo", "u64", 0, "no trampoline of the run lies below"},
@@ -305,9 +310,9 @@ var Layouts = []Layout{
 func init() {
 	Enums = append(Enums,
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
-			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}, {7, "survey"}, {8, "whole"}}},
+			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}, {7, "survey"}, {8, "whole"}, {9, "covered"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
-			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}, {13, "heap"}, {14, "pristine"}}},
+			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}, {13, "heap"}, {14, "pristine"}, {15, "cover"}}},
 		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use", []EnumValue{
 			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}, {7, "lock-hook"}, {8, "clock-hook"}, {9, "clock-processor-hook"}, {10, "syscall"}}},
 		EnumSpec{"Allocator", "whose malloc a process has", []EnumValue{

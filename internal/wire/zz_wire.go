@@ -356,6 +356,7 @@ const (
 	PatchAskSoon    PatchAsk = 6
 	PatchAskSurvey  PatchAsk = 7
 	PatchAskWhole   PatchAsk = 8
+	PatchAskCovered PatchAsk = 9
 )
 
 func (v PatchAsk) String() string { return enumName("PatchAsk", uint32(v)) }
@@ -378,6 +379,7 @@ const (
 	PatchDoStore    PatchDo = 12
 	PatchDoHeap     PatchDo = 13
 	PatchDoPristine PatchDo = 14
+	PatchDoCover    PatchDo = 15
 )
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
@@ -3000,7 +3002,7 @@ var _ = [1]struct{}{}[unsafe.Sizeof(Tables{})-SizeTables]
 // PatchOp: What the thread that asked is to do, in order.
 type PatchOp struct {
 	Kind    uint32 // enum PatchDo
-	Arg     uint32 // of unmap: 0: when nobody reads the index, 1: at once
+	Arg     uint32 // of unmap: 0: when nobody reads the index, 1: at once; of write, store and cover: where in Bytes
 	Address uint64 //
 	Value   uint64 //
 }
@@ -3051,6 +3053,18 @@ type PatchPage struct {
 const SizePatchPage = 94208
 
 var _ = [1]struct{}{}[unsafe.Sizeof(PatchPage{})-SizePatchPage]
+
+// PatchCover: In Bytes, of op cover: the file of a text of which nothing was run yet. Its path follows, NUL-terminated. Value 0 of the op: nothing there is covered any more.
+type PatchCover struct {
+	Offset uint64 // of the text's first byte in the file
+	Dev    uint64 // st_dev and st_ino of the file, as stat(2) gives them
+	Ino    uint64 //
+}
+
+// SizePatchCover is the size of PatchCover in bytes.
+const SizePatchCover = 24
+
+var _ = [1]struct{}{}[unsafe.Sizeof(PatchCover{})-SizePatchCover]
 
 // TrampolineRun: Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change.
 type TrampolineRun struct {

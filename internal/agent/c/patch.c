@@ -7,6 +7,7 @@
 #include "patch.h"
 #include "access.h"
 #include "calls.h"
+#include "cover.h"
 #include "guardrace.h"
 #include "guardsignal.h"
 #include "pass.h"
@@ -342,6 +343,22 @@ static void write_aside(void *arg)
 	RS_SYS1(SYS_close, fd);
 }
 
+long rs_patch_write(uintptr_t at, const void *bytes, size_t n)
+{
+	struct writing w = {bytes, at, n, 0};
+	rs_os_apart(write_aside, &w);
+	if (w.error == 0)
+		return 0;
+	/* Where there is no /proc. */
+	uintptr_t lo = at & -RS_PAGE, hi = (at + n + RS_PAGE - 1) & -RS_PAGE;
+	long r = RS_SYS3(SYS_mprotect, lo, hi - lo, PROT_READ | PROT_WRITE | PROT_EXEC);
+	if (r < 0)
+		return r;
+	rs_os_copy((void *)at, bytes, n);
+	RS_SYS3(SYS_mprotect, lo, hi - lo, PROT_READ | PROT_EXEC);
+	return 0;
+}
+
 /* Who reads the index may be in a handler, and preempted for long; then the run stays for another time. Trampolines (arg) nobody reads. */
 static long unmap_run(uintptr_t at, size_t bytes)
 {
@@ -405,6 +422,10 @@ static long do_op(struct rs_patch_op *op)
 		return 0;
 	case RS_PATCH_DO_HEAP:
 		return rs_vm_move_heap(op->address, op->value);
+	case RS_PATCH_DO_COVER:
+		if (op->arg > RS_PATCH_BYTES - sizeof(struct rs_patch_cover))
+			return -EINVAL;
+		return rs_cover(op->address, op->value, page->bytes + op->arg, RS_PATCH_BYTES - op->arg);
 	case RS_PATCH_DO_PRISTINE:
 		return rs_guard_race_pristine(op->address, op->value);
 	case RS_PATCH_DO_FREED:
@@ -499,7 +520,7 @@ static long ask(unsigned request, uintptr_t at, const uint64_t *own)
 {
 	if (!page || !rs_active)
 		return -ESRCH;
-	if (rs_sandboxed || rs_in_vfork())
+	if (rs_sandboxed || (rs_in_vfork() && request != RS_PATCH_ASK_COVERED)) /* its parent waits for it, and all that is asked of it is the parent's */
 		return -EPERM;
 	uint64_t mask = rs_os_no_signals();
 	if (request != RS_PATCH_ASK_SOON) {

@@ -36,6 +36,9 @@ void rs_patch_before_fork(void) RS_HIDDEN;
 /* In the child of fork, whose code is patched as its parent's was. */
 void rs_patch_after_fork(void) RS_HIDDEN;
 
+/* Writes to the program's text, whatever its protection. Negative errno: it cannot be. */
+long rs_patch_write(uintptr_t at, const void *bytes, size_t n) RS_HIDDEN;
+
 /* The program's instruction for a pc in a trampoline; else pc itself. */
 uintptr_t rs_patch_pc(uintptr_t pc) RS_HIDDEN;
 /* An instruction that lies in the 15 bytes up to pc has a trampoline, so text there may be changed: a jump, which uses the bytes of what follows it, or int3. */
@@ -62,6 +65,8 @@ extern bool rs_trapping RS_HIDDEN;
 long rs_trap_begin(void) RS_HIDDEN;
 /* A thread that meets int3 at `at` goes on at `to`; 0: it is no longer ours. Under the lock of requests. */
 long rs_trap_set(uintptr_t at, uintptr_t to) RS_HIDDEN;
+/* An int3 there leads somewhere. */
+bool rs_trap_leads(uintptr_t at) RS_HIDDEN;
 /* The program's SIGTRAP. */
 int rs_trap_action(const struct sigaction *act, struct sigaction *old) RS_HIDDEN;
 /* The set without SIGTRAP, in *room. */

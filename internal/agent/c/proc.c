@@ -4,6 +4,7 @@
  * fork's child is taken over in an atfork handler and not after fork returned: handlers of the program run inside fork and use locks,
  * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
+#include "cover.h"
 #include "dispatch.h"
 #include "guardfork.h"
 #include "race.h"
@@ -75,6 +76,7 @@ void rs_proc_unseen(void)
 
 static void before_fork(void)
 {
+	rs_cover_all(); /* the child asks nobody */
 	rs_guard_out(RS_GUARD_LOST_PROCESS);
 	rs_guard_fork_begins();
 	rs_race_fork_begins();

@@ -1,6 +1,7 @@
 /* syscall.c: the program's own system calls by syscall(), and prctl. Only those are looked at that order threads, make or end
  * processes, send signals or forbid us system calls; all others cost five instructions more than natively. syscall() is no cancellation
  * point. */
+#include "cover.h"
 #include "crash.h"
 #include "dispatch.h"
 #include "uring.h"
@@ -183,6 +184,7 @@ void rs_sandbox(struct rs_thread *t, bool strict)
 {
 	if (t)
 		rs_notice(t, RS_NOTICE_SANDBOXED, 0, strict);
+	rs_cover_all();
 	rs_crash_end();
 	if (rs_share_on)
 		rs_share_retire("it goes into a sandbox: what its threads share is not looked for any more, and races of it are not found");

@@ -9,6 +9,7 @@
 #include "called.h"
 #include "calls.h"
 #include "core.h"
+#include "cover.h"
 #include "guardfork.h"
 #include "guardthread.h"
 #include "patch.h"
@@ -485,6 +486,7 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 		rs_share_attributes(attr);
 	} else
 		stack_size = default_stack_size();
+	rs_cover_stack(stack_size);
 	struct rs_thread *child = prepare(t, detached == PTHREAD_CREATE_DETACHED, rs_site_stack(t, at), (uintptr_t)start, stack_size);
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);

@@ -5,6 +5,7 @@
  * then the byte in the text says whose the trap is. */
 #include "patch.h"
 #include "calls.h"
+#include "cover.h"
 #include "guardpage.h"
 #include "guardsignal.h"
 #include "guardstack.h"
@@ -87,6 +88,8 @@ static uintptr_t destination(uintptr_t at)
 	return to;
 }
 
+bool rs_trap_leads(uintptr_t at) { return destination(at) != 0; }
+
 /* --- the handler ------------------------------------------------------------------------------------------------------------------ */
 
 static struct sigaction own; /* the program's */
@@ -159,6 +162,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	ucontext_t *uc = context;
 	greg_t *g = uc->uc_mcontext.gregs;
 	uintptr_t to = info->si_code == SI_KERNEL ? destination((uintptr_t)g[REG_RIP] - 1) : 0;
+	if (!to && info->si_code == SI_KERNEL)
+		to = rs_cover_met((uintptr_t)g[REG_RIP] - 1);
 	if (to)
 		g[REG_RIP] = (greg_t)to;
 	else if (info->si_code == SI_KERNEL && rs_guard_step_int3(uc))

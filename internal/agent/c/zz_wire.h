@@ -291,6 +291,7 @@ enum {
 	RS_PATCH_ASK_SOON = 6,
 	RS_PATCH_ASK_SURVEY = 7,
 	RS_PATCH_ASK_WHOLE = 8,
+	RS_PATCH_ASK_COVERED = 9,
 };
 
 /* what it is told to do */
@@ -309,6 +310,7 @@ enum {
 	RS_PATCH_DO_STORE = 12,
 	RS_PATCH_DO_HEAP = 13,
 	RS_PATCH_DO_PRISTINE = 14,
+	RS_PATCH_DO_COVER = 15,
 };
 
 /* functions and data of the agent that trampolines use */
@@ -1854,7 +1856,7 @@ _Static_assert(offsetof(struct rs_tables, has) == 8, "Tables.Has");
 /* What the thread that asked is to do, in order. */
 struct rs_patch_op {
 	uint32_t kind; /* enum PatchDo */
-	uint32_t arg; /* of unmap: 0: when nobody reads the index, 1: at once */
+	uint32_t arg; /* of unmap: 0: when nobody reads the index, 1: at once; of write, store and cover: where in Bytes */
 	uint64_t address; /*  */
 	uint64_t value; /*  */
 };
@@ -1933,6 +1935,17 @@ _Static_assert(offsetof(struct rs_patch_page, xsave_compact) == 180, "PatchPage.
 _Static_assert(offsetof(struct rs_patch_page, function) == 184, "PatchPage.Function");
 _Static_assert(offsetof(struct rs_patch_page, bytes) == 440, "PatchPage.Bytes");
 _Static_assert(offsetof(struct rs_patch_page, op) == 65976, "PatchPage.Op");
+
+/* In Bytes, of op cover: the file of a text of which nothing was run yet. Its path follows, NUL-terminated. Value 0 of the op: nothing there is covered any more. */
+struct rs_patch_cover {
+	uint64_t offset; /* of the text's first byte in the file */
+	uint64_t dev; /* st_dev and st_ino of the file, as stat(2) gives them */
+	uint64_t ino; /*  */
+};
+_Static_assert(sizeof(struct rs_patch_cover) == 24, "PatchCover");
+_Static_assert(offsetof(struct rs_patch_cover, offset) == 0, "PatchCover.Offset");
+_Static_assert(offsetof(struct rs_patch_cover, dev) == 8, "PatchCover.Dev");
+_Static_assert(offsetof(struct rs_patch_cover, ino) == 16, "PatchCover.Ino");
 
 /* Head of a run of trampolines in the process's private memory. Count Trampolines follow in order of At, then their states. A run does not change. */
 struct rs_trampoline_run {
