@@ -1,9 +1,11 @@
 package access
 
 import (
+	"cmp"
 	"debug/elf"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,12 +41,13 @@ func judgeFrames(t *testing.T, exe string, plain bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin := map[uint64]bool{}
+	var begin [][2]uint64
 	for _, s := range symbols {
 		if elf.ST_TYPE(s.Info) == elf.STT_FUNC {
-			begin[s.Value] = true
+			begin = append(begin, [2]uint64{s.Value, s.Value + s.Size})
 		}
 	}
+	slices.SortFunc(begin, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
 	seen := 0
 	for _, s := range symbols {
 		keeps, tells := strings.HasPrefix(s.Name, "keeps_"), strings.HasPrefix(s.Name, "tells_")
@@ -69,8 +72,8 @@ func judgeFrames(t *testing.T, exe string, plain bool) {
 }
 
 // ownSites counts the sites of a function that are of its own frame.
-func ownSites(t *testing.T, code []byte, at uint64, begin map[uint64]bool) (own, all int) {
-	f := &frames{list: [][2]uint64{{at, at + uint64(len(code))}}, begin: begin, stubs: [][2]uint64{{0x1000, 0x1200}}}
+func ownSites(t *testing.T, code []byte, at uint64, functions [][2]uint64) (own, all int) {
+	f := (&frameTables{all: functions, stubs: [][2]uint64{{0x1000, 0x1200}}}).from(at)
 	var sites []*site
 	for n := 0; n < len(code); {
 		in, err := x86.Decode(code[n:])

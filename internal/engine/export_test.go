@@ -43,3 +43,11 @@ func (p *Process) FileBytes() (uint64, error) {
 	err := unix.Fstat(p.fds[0], &st)
 	return uint64(st.Blocks) * 512, err
 }
+
+// Texts gives where the module's code lies.
+func (m *Module) Texts() (list [][2]uint64) {
+	for _, t := range m.texts {
+		list = append(list, [2]uint64{t.at, t.end()})
+	}
+	return list
+}
