@@ -49,7 +49,7 @@ type cover struct {
 }
 
 const (
-	regionBytes = 2 << 10 // a region is no shorter but at a text's end
+	regionBytes = 1 << 10 // a region is no shorter but at a text's end
 	atOnce      = 32      // regions that are patched in one go where all are
 )
 
