@@ -45,7 +45,7 @@ type cover struct {
 	cuts  []uint64 // where regions begin, in order; nil: nobody has come there yet
 	parts []*text  // of those that were met, by the region's number
 	ends  []uint64 // of the texts, in order
-	left  int      // regions that were not
+	left  int      // sites in regions that were not
 }
 
 const (
@@ -80,7 +80,7 @@ func (p *Process) covers(m *Module) bool {
 		}
 	}
 	slices.Sort(list)
-	m.cover = &cover{heads: slices.Compact(list)}
+	m.cover = newCover(slices.Compact(list))
 	m.Keep(name, m.appendHeads(nil))
 	return len(list) > 0 && !m.closed.Load()
 }
@@ -104,11 +104,11 @@ func (m *Module) parseHeads(b []byte) error {
 	if n <= 0 {
 		return errHeads
 	}
-	c := &cover{heads: make([]uint32, 0, len(b))}
+	list := make([]uint32, 0, len(b))
 	at, t := uint64(0), (*text)(nil)
 	for b = b[n:]; len(b) > 0; b = b[n:] {
 		var d uint64
-		if d, n = binary.Uvarint(b); n <= 0 || d > math.MaxUint32 || d == 0 && len(c.heads) > 0 {
+		if d, n = binary.Uvarint(b); n <= 0 || d > math.MaxUint32 || d == 0 && len(list) > 0 {
 			return errHeads
 		}
 		if at += d; at > math.MaxUint32 {
@@ -119,13 +119,15 @@ func (m *Module) parseHeads(b []byte) error {
 				return errHeads
 			}
 		}
-		c.heads = append(c.heads, uint32(at))
+		list = append(list, uint32(at))
 	}
-	m.cover, m.undecoded = c, undecoded
+	m.cover, m.undecoded = newCover(list), undecoded
 	return nil
 }
 
-// in gives the heads in [lo, hi), addresses of the process.
+func newCover(heads []uint32) *cover { return &cover{heads: heads, left: len(heads)} }
+
+// headsIn gives the heads in [lo, hi), addresses of the process.
 func (m *Module) headsIn(lo, hi uint64) []uint32 {
 	list := m.cover.heads
 	i := sort.Search(len(list), func(i int) bool { return uint64(list[i])+m.Bias >= lo })
@@ -232,7 +234,6 @@ func (m *Module) cut() {
 		}
 	}
 	c.parts = make([]*text, len(c.cuts))
-	c.left = len(c.cuts)
 }
 
 // region gives the number of the region that an address lies in, and its end.
@@ -310,7 +311,7 @@ func (p *Process) reached(at uint64) error {
 }
 
 func (p *Process) uncoverAll(m *Module) error {
-	if m.cover == nil {
+	if m.cover == nil || m.cover.left == 0 {
 		return nil
 	}
 	if m.cover.cuts == nil {
@@ -318,7 +319,7 @@ func (p *Process) uncoverAll(m *Module) error {
 	}
 	var list []int
 	for i, t := range m.cover.parts {
-		if t != nil {
+		if t != nil || len(m.headsIn(m.cover.cuts[i], m.regionEnd(i))) == 0 {
 			continue
 		}
 		if list = append(list, i); len(list) == atOnce {
@@ -346,7 +347,7 @@ func (p *Process) uncover(m *Module, regions ...int) error {
 		lo, hi := m.cover.cuts[i], m.regionEnd(i)
 		t := m.newPart(lo, hi)
 		m.cover.parts[i] = t
-		m.cover.left--
+		m.cover.left -= len(t.heads)
 		sites := client.SitesIn(p, m, lo, hi)
 		m.sites += uint64(len(sites))
 		all = append(all, sites...)
@@ -439,6 +440,13 @@ func (p *Process) bareBut(t *text, tx *patch.Transaction) error {
 // guardsIn is guards for a region.
 func (p *Process) guardsIn(m *Module, sites []patch.Site, lo, hi uint64) []patch.Site {
 	return slices.DeleteFunc(p.guards(m, sites), func(s patch.Site) bool { return s.At < lo || s.At >= hi })
+}
+
+// countCovered adds a module to the figures.
+func (m *Module) countCovered(s *Stats) {
+	if m.cover != nil {
+		s.Covered += uint64(m.cover.left)
+	}
 }
 
 // isTraced says whether somebody traces the process, as a debugger does.

@@ -110,6 +110,7 @@ type Engine struct {
 type Stats struct {
 	Sites     uint64                  // asked for
 	Patched   [patch.Tiers]uint64     // of them, by tier
+	Covered   uint64                  // sites in code that was never run, so that nothing was patched (Coverer); not among Sites
 	Held      uint64                  // sites that are patched now: not those of modules that have gone
 	Displaced uint64                  // instructions displaced on behalf of a site
 	Unpatched map[Why]uint64          // of them, not patched
@@ -279,6 +280,7 @@ func (e *Engine) Stats() Stats {
 			st.Unpatched[w] += n
 		}
 		st.Held += s.Held
+		st.Covered += s.Covered
 		st.Displaced += s.Displaced
 		st.Undecoded += s.Undecoded
 		st.Modules += s.Modules

@@ -266,7 +266,7 @@ const sayEvery = 10 * time.Millisecond
 
 // say makes the figures known to Stats.
 func (p *Process) say() {
-	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Modules: p.gone.Modules, Kept: p.gone.Kept, Held: uint64(max(0, p.held)), Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Reused: p.reused, Tables: p.tables}
+	s := Stats{Unpatched: maps.Clone(p.gone.Unpatched), Sites: p.gone.Sites, Undecoded: p.gone.Undecoded, Modules: p.gone.Modules, Kept: p.gone.Kept, Covered: p.gone.Covered, Held: uint64(max(0, p.held)), Displaced: uint64(p.displaced), Code: uint64(p.code), Old: p.old, Reused: p.reused, Tables: p.tables}
 	for i, n := range p.patched {
 		s.Patched[i] = uint64(n)
 	}
@@ -274,6 +274,7 @@ func (p *Process) say() {
 		s.Sites += m.sites
 		s.Undecoded += m.undecoded
 		m.countKept(&s)
+		m.countCovered(&s)
 		for _, w := range m.why {
 			s.Unpatched[w]++
 		}
@@ -500,6 +501,7 @@ func (p *Process) forget(m *Module) error {
 	p.gone.Sites += m.sites
 	p.gone.Undecoded += m.undecoded
 	m.countKept(&p.gone)
+	m.countCovered(&p.gone)
 	for _, w := range m.why {
 		p.gone.Unpatched[w]++
 	}

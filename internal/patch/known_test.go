@@ -72,17 +72,26 @@ func TestPart(t *testing.T) {
 		if err != nil || !to.complete {
 			t.Fatalf("%#x: %v", r, err)
 		}
-		for i := r.Lo; i < r.Hi; i++ {
-			want := from.Len(from.at + i)
-			if i+uint64(want) > r.Hi {
-				want = 0
-			}
-			if got := to.Len(at + i); got != want {
-				t.Fatalf("%#x: the instruction at %#x has %d bytes, not %d", r, i, got, want)
-			}
-			if to.target(at+i) != from.target(from.at+i) || to.loop(at+i) != from.loop(from.at+i) {
-				t.Fatalf("%#x: another target or loop at %#x", r, i)
-			}
+		samePart(t, from, to, r, at)
+	}
+	for _, r := range []Range{{0, n}, {1, 64}, {4099, 8191}, {n/2 - 77, n}, {n - 1, n}} {
+		samePart(t, from, from.Part(from.at+r.Lo, from.at+r.Hi), r, from.at)
+	}
+}
+
+// samePart says where to, which lies at `at` less what comes before r, knows other than from does of r.
+func samePart(t *testing.T, from, to *Text, r Range, at uint64) {
+	t.Helper()
+	for i := r.Lo; i < r.Hi; i++ {
+		want := from.Len(from.at + i)
+		if i+uint64(want) > r.Hi {
+			want = 0
+		}
+		if got := to.Len(at + i); got != want {
+			t.Fatalf("%#x: the instruction at %#x has %d bytes, not %d", r, i, got, want)
+		}
+		if to.target(at+i) != from.target(from.at+i) || to.loop(at+i) != from.loop(from.at+i) {
+			t.Fatalf("%#x: another target or loop at %#x", r, i)
 		}
 	}
 }

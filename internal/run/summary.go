@@ -43,8 +43,11 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 		if w.accesses != nil {
 			s.Stats = append(s.Stats, report.Stat{Name: "races, taken for ordered", Value: fmt.Sprint(st.RaceAmnesties)},
 				report.Stat{Name: "races, pages forgotten", Value: fmt.Sprint(st.RaceEvicted)})
-			if w.opts.Shared {
-				p := w.patched()
+			if p := w.patched(); !w.opts.Shared {
+				s.Stats = append(s.Stats, report.Stat{Name: "instructions that access memory", Value: fmt.Sprint(p.Sites + p.Covered)},
+					report.Stat{Name: "instructions that access memory, in code that was run", Value: fmt.Sprint(p.Sites)},
+					report.Stat{Name: "instructions that access memory, patched", Value: fmt.Sprint(p.Held)})
+			} else {
 				s.Stats = append(s.Stats, report.Stat{Name: "shared memory, first accesses told to nobody", Value: fmt.Sprint(st.SharePardons)},
 					report.Stat{Name: "shared memory, keys taken", Value: fmt.Sprint(st.ShareKeysTaken)},
 					report.Stat{Name: "shared memory, pages of the heap shared", Value: fmt.Sprint(st.SharePages)},

@@ -20,6 +20,7 @@ enum {
 /* hi 0: none. */
 static struct covered { uintptr_t lo, hi; const uint8_t *file; } table[MOST];
 static uint32_t used;
+static bool all; /* nothing is covered any more of what was */
 
 static struct covered *find(uintptr_t at)
 {
@@ -84,6 +85,7 @@ long rs_cover(uintptr_t lo, size_t bytes, const void *file, size_t room)
 	RS_SYS3(SYS_madvise, o.at, bytes, MADV_DONTDUMP);
 	c->lo = lo;
 	c->file = (const uint8_t *)o.at;
+	__atomic_store_n(&all, false, __ATOMIC_RELAXED);
 	__atomic_store_n(&c->hi, lo + bytes, __ATOMIC_RELEASE);
 	if (c == table + used)
 		__atomic_store_n(&used, used + 1, __ATOMIC_RELEASE);
@@ -115,8 +117,8 @@ uintptr_t rs_cover_met(uintptr_t at)
 
 void rs_cover_all(void)
 {
-	if (RS_UNLIKELY(__atomic_load_n(&used, __ATOMIC_RELAXED) != 0))
-		rs_patch_ask(RS_PATCH_ASK_COVERED, 0);
+	if (RS_UNLIKELY(__atomic_load_n(&used, __ATOMIC_RELAXED) != 0) && !__atomic_load_n(&all, __ATOMIC_RELAXED) && rs_patch_ask(RS_PATCH_ASK_COVERED, 0) == 0)
+		__atomic_store_n(&all, true, __ATOMIC_RELAXED);
 }
 
 void rs_cover_stack(size_t bytes)
@@ -130,7 +132,7 @@ RS_EXPORT int sigaltstack(const stack_t *set, stack_t *old)
 	if (RS_UNLIKELY(!rs_real.sigaltstack))
 		rs_real_init();
 	int r = rs_real.sigaltstack(set, old);
-	if (RS_UNLIKELY(used != 0) && r == 0 && set && !(set->ss_flags & SS_DISABLE))
+	if (r == 0 && set && !(set->ss_flags & SS_DISABLE))
 		rs_cover_stack(set->ss_size);
 	return r;
 }
