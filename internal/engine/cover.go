@@ -360,7 +360,6 @@ func (p *Process) uncover(m *Module, regions ...int) error {
 				continue
 			}
 			c.add = append(c.add, s)
-			p.expect(m, &s)
 		}
 		list = append(list, c)
 	}
@@ -385,18 +384,8 @@ func (p *Process) uncover(m *Module, regions ...int) error {
 	return p.partly(err)
 }
 
-// expect says that a site is going to be patched. How many of the covered ones will be is not known: they are expected by parts.
-func (p *Process) expect(m *Module, s *patch.Site) {
-	if n := uint64(s.Recipe.Size()) + copyBytes; p.expected < n {
-		p.space.Expect(expectedPart)
-		p.expected = expectedPart
-	} else {
-		p.expected -= n
-	}
-}
-
-// expectedPart is how many bytes of trampolines are expected at a time.
-const expectedPart = 8 << 20
+// headBytes is about how many bytes of trampolines a site takes.
+const headBytes = 56
 
 // newPart makes a text of a region, with the int3 that lie there.
 func (m *Module) newPart(lo, hi uint64) *text {

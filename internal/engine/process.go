@@ -45,7 +45,6 @@ type Process struct {
 
 	mods     []*Module
 	traced   bool       // from its start
-	expected uint64     // bytes of trampolines that the space expects yet, of what is covered
 	brk      uint64     // where the heap begins; 0: not known yet
 	top      uint64     // from where on all is left to the first thread's stack, which grows; likewise
 	accepted []accepted // instructions that are to be patched, of which the threads that asked were told so
@@ -322,7 +321,12 @@ func (p *Process) start() error {
 func (p *Process) wanted(come []*Module) (sites [][]patch.Site, bytes []uint64) {
 	sites, bytes = make([][]patch.Site, len(come)), make([]uint64, len(come))
 	ask := func(i int) {
-		if m := come[i]; m.Kind != Agent && m.Image != nil && !p.closed.Load() && !p.covers(m) {
+		m := come[i]
+		switch {
+		case m.Kind == Agent || m.Image == nil || p.closed.Load():
+		case p.covers(m):
+			bytes[i] = headBytes * uint64(len(m.cover.heads))
+		default:
 			m.cover = nil
 			sites[i] = p.e.opts.Client.Sites(p, m)
 			for _, s := range sites[i] {
@@ -390,9 +394,8 @@ func (p *Process) modules() error {
 		}
 	}
 	full := p.full(len(mapped), bytes)
-	if full == "" && bytes > 0 {
+	if full == "" {
 		p.space.Expect(bytes)
-		p.expected = 0
 	}
 	for i, m := range come {
 		if m.cover != nil && (full != "" || !p.coverNow(m, &err)) {

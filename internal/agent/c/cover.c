@@ -8,13 +8,14 @@
 #include "patch.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 enum {
 	MOST = 1024,
 	INT3 = 0xcc,
-	SMALL = 32 << 10 /* A signal's frame with all vector registers takes three KiB, the agent's handler one; what is smaller was measured by its program, which knew of neither. */
+	SPARE = 16 << 10 /* Of a stack, beside two signals' frames: who measures a smaller one knows of no frame of ours, nor of what our handler takes. */
 };
 
 /* hi 0: none. */
@@ -123,16 +124,13 @@ void rs_cover_all(void)
 
 void rs_cover_stack(size_t bytes)
 {
-	if (bytes && bytes < SMALL)
+	if (bytes && bytes < 2 * getauxval(AT_MINSIGSTKSZ) + SPARE)
 		rs_cover_all();
 }
 
-RS_EXPORT int sigaltstack(const stack_t *set, stack_t *old)
+void rs_cover_handler(const ucontext_t *uc)
 {
-	if (RS_UNLIKELY(!rs_real.sigaltstack))
-		rs_real_init();
-	int r = rs_real.sigaltstack(set, old);
-	if (r == 0 && set && !(set->ss_flags & SS_DISABLE))
-		rs_cover_stack(set->ss_size);
-	return r;
+	const stack_t *s = &uc->uc_stack;
+	if (RS_UNLIKELY(used != 0) && !(s->ss_flags & SS_DISABLE) && (uintptr_t)__builtin_frame_address(0) - (uintptr_t)s->ss_sp < s->ss_size)
+		rs_cover_stack(s->ss_size);
 }

@@ -1,4 +1,4 @@
-/* real_signal.h: real functions that signal.c, sigmask.c and cover.c interpose. */
+/* real_signal.h: real functions that signal.c and sigmask.c interpose. */
 #ifndef RS_REAL_SIGNAL_H
 #define RS_REAL_SIGNAL_H
 #include <signal.h>
@@ -10,7 +10,6 @@
 	R(rs_sighandler, sigset, "", (int, rs_sighandler)) \
 	R(int, sigignore, "", (int)) \
 	R(int, siginterrupt, "", (int, int)) \
-	R(int, sigaltstack, "", (const stack_t *, stack_t *)) \
 	R(int, sigprocmask, "", (int, const sigset_t *, sigset_t *)) \
 	R(int, pthread_sigmask, "GLIBC_2.32", (int, const sigset_t *, sigset_t *)) \
 	R(int, sighold, "", (int)) \

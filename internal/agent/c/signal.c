@@ -4,6 +4,7 @@
  * them, and where code is patched a handler must not see trampolines: the kernel gets the address of a stub that stands for this very handler, for good. So there is no table that could disagree with
  * the kernel, no lock, and what the kernel says about an action stays the truth (SA_RESETHAND, a vfork child's own actions); only the
  * stub's address is put back into the handler's where the program looks. A handler left by siglongjmp sends no signal-leave. */
+#include "cover.h"
 #include "crash.h"
 #include "proc.h"
 #include "patch.h"
@@ -127,10 +128,12 @@ static __attribute__((noinline)) void handle(int sig, siginfo_t *info, void *con
 		crash_default(sig, handlers[stub]);
 	if (handlers[stub] & HAS_INFO)
 		rs_crash_handled(sig, info, context, true);
-	if (rs_patching)
+	if (rs_patching) {
+		rs_cover_handler(context);
 		patched_handler(sig, info, context, handlers[stub]);
-	else
+	} else {
 		((void (*)(int, siginfo_t *, void *))(handlers[stub] >> SHIFT))(sig, info, context);
+	}
 	if (handlers[stub] & HAS_INFO)
 		rs_crash_handled(sig, info, context, false);
 	t = rs_config.all ? rs_self() : NULL;

@@ -15,7 +15,7 @@ var notInterposed = map[string]string{
 	"glibc's own libraries only, on descriptors that they keep": `__(open|open64|close|read|write|pread64)_nocancel`,
 	"without threads, memory or order":                          `pthread_(self|equal|yield|get\w+|set\w+|testcancel|kill_other_threads_np|\w+attr_\w+|mutex_getprioceiling)|thrd_(current|equal|sleep|yield)|tss_[gs]et|__sched_yield|sem_unlink`,
 	"seen by the calls that they make or by handlers":           `exit|pthread_atfork|__register_atfork`,
-	"sets of signals, texts, stacks: data":                      `sig(add|del|and|or|fill|empty|isempty)set|__sig(add|del)set|(__)?sigismember|sigabbrev_np|sigdescr_np|sigstack|siggetmask|sigpending`,
+	"sets of signals, texts, stacks: data":                      `sig(add|del|and|or|fill|empty|isempty)set|__sig(add|del)set|(__)?sigismember|sigabbrev_np|sigdescr_np|sigaltstack|sigstack|siggetmask|sigpending`,
 	"a stub that fails":                                         `sigreturn`,
 	"makes, tells and sets attributes":                          `(mq_(get|set)attr|mq_unlink|mq_notify|msg(get|ctl)|shm(get|ctl|_open|_unlink))`,
 	"jumps":                                                     `siglongjmp|__sigsetjmp`,
