@@ -11,6 +11,7 @@
 #include "guardrace.h"
 #include "guardsignal.h"
 #include "pass.h"
+#include "proc.h"
 #include "share.h"
 #include <cpuid.h>
 #include <errno.h>
@@ -520,7 +521,7 @@ static long ask(unsigned request, uintptr_t at, const uint64_t *own)
 {
 	if (!page || !rs_active)
 		return -ESRCH;
-	if (rs_sandboxed || (rs_in_vfork() && request != RS_PATCH_ASK_COVERED)) /* its parent waits for it, and all that is asked of it is the parent's */
+	if (rs_sandboxed || (rs_in_vfork() && !(request == RS_PATCH_ASK_COVERED && rs_vfork.depth > 0))) /* whose parent waits for it: what is asked for is the parent's, too */
 		return -EPERM;
 	uint64_t mask = rs_os_no_signals();
 	if (request != RS_PATCH_ASK_SOON) {
