@@ -60,6 +60,10 @@ func newRun() *cobra.Command {
 unless told otherwise. The program's input, output, signals and exit status are
 as without ripstop; when something was found the exit status is 66.
 
+With --full, code is changed when it is first run. A debugger that attaches to such
+a program meanwhile would stop there: tell gdb 'handle SIGTRAP nostop noprint pass',
+and set breakpoints with hbreak.
+
 Flags end at the program's name; -- before it is good style and needed only when
 its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 'ripstop help options').`,
