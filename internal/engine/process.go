@@ -398,7 +398,10 @@ func (p *Process) modules() error {
 		p.space.Expect(bytes)
 	}
 	for i, m := range come {
-		if m.cover != nil && (full != "" || !p.coverNow(m, &err)) {
+		if m.cover != nil {
+			if full == "" && p.coverNow(m, &err) {
+				continue
+			}
 			if err != nil {
 				return err
 			}

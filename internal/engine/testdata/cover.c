@@ -181,11 +181,23 @@ static void handlers(void)
 	say("below", below);
 }
 
+/* By an instruction of its own, which goes by the agent: what lies around it is covered all the same. */
+static FIRST long own_call(volatile long *p, const sigset_t *set, sigset_t *was)
+{
+	long r = SYS_rt_sigprocmask;
+	p[9] += 2;
+	register long size __asm__("r10") = 8;
+	__asm__ volatile("syscall" : "+a"(r) : "D"(SIG_SETMASK), "S"(set), "d"(was), "r"(size) : "rcx", "r11", "memory");
+	p[10] += p[9];
+	return r;
+}
+
 static void blocked(void)
 {
 	sigset_t s, was;
 	sigfillset(&s);
-	sigprocmask(SIG_SETMASK, &s, &was);
+	sigemptyset(&was);
+	say("mask", own_call(heap, &s, &was));
 	say("blocked", all[2](heap, 7));
 	sigprocmask(SIG_SETMASK, &was, NULL);
 	say("open", all[3](heap, 7) + sigismember(&was, SIGTRAP));
