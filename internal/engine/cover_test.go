@@ -130,7 +130,7 @@ func TestCovered(t *testing.T) {
 			uses := map[bool]map[string]uint64{}
 			for _, atOnce := range []bool{true, false} {
 				c := newCovering(t)
-				same(t, engine.Options{Client: c, SharedBytes: 64 << 20, AtOnce: atOnce}, "", prog, kind, lib)
+				same(t, engine.Options{Client: c, SharedBytes: 64 << 20, AtOnce: atOnce, Orders: true}, "", prog, kind, lib)
 				uses[atOnce] = c.uses
 			}
 			// A process that shares memory with its parent, and was not seen to be made, asks for nothing.
