@@ -125,7 +125,7 @@ func TestCovered(t *testing.T) {
 	if out, err := exec.Command("gcc", "-O1", "-shared", "-fPIC", "-o", lib, "testdata/plugin.c").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, kind := range []string{"forks", "vforks", "clones", "threads", "narrow", "handlers", "blocked", "int3", "jumps", "box", "load"} {
+	for _, kind := range []string{"forks", "vforks", "clones", "threads", "narrow", "contexts", "handlers", "blocked", "int3", "jumps", "box", "load"} {
 		t.Run(kind, func(t *testing.T) {
 			uses := map[bool]map[string]uint64{}
 			for _, atOnce := range []bool{true, false} {

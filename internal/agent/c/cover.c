@@ -134,3 +134,39 @@ void rs_cover_handler(const ucontext_t *uc)
 	if (RS_UNLIKELY(used != 0) && !(s->ss_flags & SS_DISABLE) && (uintptr_t)__builtin_frame_address(0) - (uintptr_t)s->ss_sp < s->ss_size)
 		rs_cover_stack(s->ss_size);
 }
+
+/* What makecontext is. */
+__attribute__((used)) static uintptr_t of_context(const ucontext_t *uc)
+{
+	if (RS_UNLIKELY(!rs_real.makecontext))
+		rs_real_init();
+	if (used)
+		rs_cover_stack(uc->uc_stack.ss_size);
+	return (uintptr_t)rs_real.makecontext;
+}
+
+/* Any number of arguments, some on the stack, are the real one's. */
+__asm__(".text\n"
+	".globl makecontext\n"
+	".type makecontext, @function\n"
+	"makecontext:\n"
+	"	.cfi_startproc\n"
+	"	push %rdi\n	.cfi_adjust_cfa_offset 8\n"
+	"	push %rsi\n	.cfi_adjust_cfa_offset 8\n"
+	"	push %rdx\n	.cfi_adjust_cfa_offset 8\n"
+	"	push %rcx\n	.cfi_adjust_cfa_offset 8\n"
+	"	push %r8\n	.cfi_adjust_cfa_offset 8\n"
+	"	push %r9\n	.cfi_adjust_cfa_offset 8\n"
+	"	push %rax\n	.cfi_adjust_cfa_offset 8\n"
+	"	call of_context\n"
+	"	mov %rax, %r11\n"
+	"	pop %rax\n	.cfi_adjust_cfa_offset -8\n"
+	"	pop %r9\n	.cfi_adjust_cfa_offset -8\n"
+	"	pop %r8\n	.cfi_adjust_cfa_offset -8\n"
+	"	pop %rcx\n	.cfi_adjust_cfa_offset -8\n"
+	"	pop %rdx\n	.cfi_adjust_cfa_offset -8\n"
+	"	pop %rsi\n	.cfi_adjust_cfa_offset -8\n"
+	"	pop %rdi\n	.cfi_adjust_cfa_offset -8\n"
+	"	jmp *%r11\n"
+	"	.cfi_endproc\n"
+	".size makecontext, . - makecontext\n");

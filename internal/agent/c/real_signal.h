@@ -1,8 +1,9 @@
-/* real_signal.h: real functions that signal.c and sigmask.c interpose. */
+/* real_signal.h: real functions that signal.c and sigmask.c interpose, and cover.c. */
 #ifndef RS_REAL_SIGNAL_H
 #define RS_REAL_SIGNAL_H
 #include <signal.h>
 #include <time.h>
+#include <ucontext.h>
 #define RS_REAL_SIGNAL \
 	R(int, sigaction, "", (int, const struct sigaction *, struct sigaction *)) \
 	R(rs_sighandler, signal, "", (int, rs_sighandler)) \
@@ -10,6 +11,7 @@
 	R(rs_sighandler, sigset, "", (int, rs_sighandler)) \
 	R(int, sigignore, "", (int)) \
 	R(int, siginterrupt, "", (int, int)) \
+	R(void, makecontext, "", (ucontext_t *, void (*)(void), int, ...)) \
 	R(int, sigprocmask, "", (int, const sigset_t *, sigset_t *)) \
 	R(int, pthread_sigmask, "GLIBC_2.32", (int, const sigset_t *, sigset_t *)) \
 	R(int, sighold, "", (int)) \

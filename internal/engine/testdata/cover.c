@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #define FIRST __attribute__((noinline, noclone, aligned(64)))
@@ -147,6 +148,31 @@ static void narrows(void)
 	pthread_create(&t, &a, narrow, NULL);
 	pthread_join(t, &r);
 	say("narrow", (long)r);
+}
+
+/* On a stack that has room for what is natively on it, and for little more. */
+static ucontext_t back, there;
+static long on_context;
+static FIRST void context(int a, int b, int c, int d, int e, int f, int g)
+{
+	char room[4 << 10];
+	memset(room, 1, sizeof room);
+	__asm__ volatile("" ::"r"(room) : "memory");
+	on_context = all[4](heap, a + b + c) + all[2](heap, d + e + f + g) + room[9];
+}
+
+static void contexts(void)
+{
+	enum { STACK = 8 << 10 };
+	char *p = mmap(NULL, STACK + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(p, 4096, PROT_NONE);
+	getcontext(&there);
+	there.uc_stack.ss_sp = p + 4096;
+	there.uc_stack.ss_size = STACK;
+	there.uc_link = &back;
+	makecontext(&there, (void (*)(void))context, 7, 1, 2, 3, 4, 5, 6, 7);
+	swapcontext(&back, &there);
+	say("context", on_context);
 }
 
 /* --- signals ---------------------------------------------------------------------------------------------------------------- */
@@ -316,7 +342,7 @@ static void gone(void)
 
 int main(int argc, char **argv)
 {
-	static const struct { const char *name; void (*f)(void); } kinds[] = {{"forks", forks}, {"vforks", vforks}, {"clones", clones}, {"threads", threads}, {"narrow", narrows},
+	static const struct { const char *name; void (*f)(void); } kinds[] = {{"forks", forks}, {"vforks", vforks}, {"clones", clones}, {"threads", threads}, {"narrow", narrows}, {"contexts", contexts},
 		{"handlers", handlers}, {"blocked", blocked}, {"int3", int3}, {"jumps", jumps}, {"box", box}, {"gone", gone}};
 	for (unsigned i = 0; argc > 1 && i < sizeof kinds / sizeof *kinds; i++)
 		if (!strcmp(argv[1], kinds[i].name))
