@@ -163,7 +163,7 @@ static FIRST void context(int a, int b, int c, int d, int e, int f, int g)
 
 static void contexts(void)
 {
-	enum { STACK = 8 << 10 };
+	enum { STACK = 7 << 10 };
 	char *p = mmap(NULL, STACK + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	mprotect(p, 4096, PROT_NONE);
 	getcontext(&there);
