@@ -96,6 +96,7 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 	"	rs_entry_for 5\n	rs_entry_for 4\n	rs_entry_for 3\n	rs_entry_for 2\n	rs_entry_for 2\n"
 	"	rs_entry_for 5\n	rs_entry_for 4\n	rs_entry_for 3\n	rs_entry_for 2\n	rs_entry_for 2\n"
 	"	rs_begin\n"
+	".globl rs_tell_slow\n.hidden rs_tell_slow\n"
 	"rs_tell_slow:\n"
 	RESTORE_FLAGS_1
 	"rs_tell_slow_added:\n"
@@ -162,8 +163,8 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 
 /* Where the agent looks for races: what raceshadow.c's rs_race_known says, as far as the first two points of one cell tell it. */
 __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 5\nrs_full_\\name\\()_w:\n.elseif rs_entry == 10\nrs_full_\\name\\()_b:\n.elseif rs_entry == 4\nrs_full_\\name\\()_p:\n.endif\n.endm\n"
-	/* r9: a point, and what the shadow says of it in r10b. If it is not of this thread and time: on at not; if it has not all the bytes, or is of a kind that does not count: at less. */
-	".macro rs_full_mine how, not, less\n"
+	/* r9: a point, and what the shadow says of it in r10b. If it is not of this thread and time: on at not; if it has not all the bytes: at less; if it is of a kind that does not count: at other. */
+	".macro rs_full_mine how, not, less, other\n"
 	"	xorq %r8, %r9\n"
 	"	rolq $8, %r9\n"
 	"	cmpq $255, %r9\n"
@@ -174,16 +175,16 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	".if \\how == 1\n"
 	"	andl $0xf0, %r10d\n"
 	"	cmpl $0x90, %r10d\n" /* by a mov */
-	"	jne \\less\n"
+	"	jne \\other\n"
 	".elseif \\how == 2\n"
 	"	andl $0x70, %r10d\n"
 	"	cmpl $0x10, %r10d\n"
-	"	jne \\less\n"
+	"	jne \\other\n"
 	".else\n"
 	"	andl $0x70, %r10d\n"
 	"	subl $0x10, %r10d\n"
 	"	cmpl $0x10, %r10d\n"
-	"	ja \\less\n"
+	"	ja \\other\n"
 	".endif\n"
 	".endm\n"
 	/* Up to the cell, in rsi; its place in the page is in ecx. */
@@ -306,7 +307,7 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq %rsi, rs_o_read(%rdx)\n"
 	"	movq %r9, rs_o_read+8(%rdx)\n"
 	".endif\n"
-	"	rs_full_mine \\how, 1f, 4f\n"
+	"	rs_full_mine \\how, 1f, 4f, 7f\n"
 	"2:\n"
 	".if \\how != 2\n"
 	"	movq (%rsp), %rcx\n"
@@ -324,32 +325,32 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	".endif\n"
 	"	rs_full_found_it\n"
 	/* Of its own, but older: then nothing was accessed in this time. */
-	"1:	movq %r9, %rsi\n"
-	"	shrq $52, %rsi\n"
-	"	jz 9f\n"
+	"1:	rolq $12, %r9\n"
+	"	testl $0xfff, %r9d\n"
+	"	jz 7f\n"
 	/* Another thread's is newer, or an older one of this: nothing was done since this was noted if it is still the same. */
-	"	rolq $56, %r9\n"
-	"	xorq %r8, %r9\n"
-	"	movq %r9, %rsi\n"
+	"	movq %rsi, -64(%rsp)\n"
+	"	movq (%rsi), %rsi\n"
 	"	leal (,%rdi,4), %r9d\n"
 	"	andl $65535 * 32, %r9d\n"
 	"	cmpq %rsi, rs_o_seen+16(%rdx,%r9)\n"
-	"	jne 9f\n"
+	"	jne 6f\n"
 	"	cmpb %r10b, rs_o_seen+24(%rdx,%r9)\n"
-	"	jne 9f\n"
+	"	jne 6f\n"
 	"	jmp 5f\n"
 	/* What is known of the cell beside its newest point. */
-	"4:	leal (,%rdi,4), %r9d\n"
+	"4:	movq %rsi, -64(%rsp)\n"
+	"	leal (,%rdi,4), %r9d\n"
 	"	andl $65535 * 32, %r9d\n"
 	"5:\n"
 	"	cmpq %r8, rs_o_seen+8(%rdx,%r9)\n"
-	"	jne 9f\n"
+	"	jne 6f\n"
 	"	movq %rdi, %r10\n"
 	"	shrq $19, %r10\n"
 	"	shlq $24, %r10\n"
 	"	xorq rs_o_seen(%rdx,%r9), %r10\n"
 	"	cmpq $0xffffff, %r10\n"
-	"	ja 9f\n"
+	"	ja 6f\n"
 	".if \\how == 1\n"
 	"	shrl $16, %r10d\n"
 	".elseif \\how == 2\n"
@@ -358,6 +359,20 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	notl %r10d\n"
 	"	testl %r10d, %ecx\n"
 	"	jz 2b\n"
+	"6:	movq -64(%rsp), %rsi\n"
+	/* It is new (tellnew.c). */
+	"7:	testl $(1 << \\log) - 1, %edi\n"
+	"	jnz 9f\n"
+	".if \\how == 0\n"
+	"	movl $(1 << \\log) << 8 | 0xa0, %r10d\n"
+	"	jmp rs_new_read\n"
+	".elseif \\how == 1\n"
+	"	movl $(1 << \\log) << 8 | 0x90, %r10d\n"
+	"	jmp rs_new_write\n"
+	".else\n"
+	"	movl $(1 << \\log) << 8 | 0x10, %r10d\n"
+	"	jmp rs_new_write\n"
+	".endif\n"
 	"	rs_full_end_it\n"
 	".endm\n"
 	".p2align 10\n.globl rs_full_code\n.hidden rs_full_code\n.type rs_full_code, @function\n"
@@ -452,7 +467,7 @@ static bool in_own(uintptr_t pc) { return pc - (uintptr_t)rs_own_code < (uintptr
 
 static bool in_full(uintptr_t pc) { return pc - (uintptr_t)rs_full_code < (uintptr_t)rs_full_end - (uintptr_t)rs_full_code; }
 
-bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code || in_full(pc) || in_own(pc); }
+bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code || in_full(pc) || rs_new_has(pc) || in_own(pc); }
 
 static void flags_back(greg_t *g, bool added)
 {
@@ -525,6 +540,14 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resu
 		return false;
 	if (in_full(pc))
 		return full_view(g, pc, resume);
+	if (rs_new_has(pc)) {
+		bool added;
+		if (rs_new_view(g, pc, &added))
+			flags_back(g, added);
+		saved_back(g, (const uint64_t *)sp, true, true);
+		*resume = (uintptr_t)g[REG_RIP]; /* it starts over there */
+		return true;
+	}
 	if (in_own(pc))
 		return own_view(g, pc, resume);
 	if (pc == (uintptr_t)rs_tell_pushed || pc == (uintptr_t)rs_tell_pushed_again)
