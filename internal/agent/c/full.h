@@ -16,7 +16,7 @@ _Static_assert(sizeof(struct rs_full_chain) == 512, "and in tell.c");
 
 /* The site (rs_race_intern) of accesses that a recipe tells, from one stack, with the locks that were held: at most two. The recipe's mark lies at ret, where another recipe's may lie by now. */
 enum { RS_FULL_HELD = 2 };
-struct rs_full_site { uintptr_t ret; uint64_t mark, chain; uintptr_t rbp; uint32_t has_rbp, stack, id, held; uint64_t obj[RS_FULL_HELD], info[RS_FULL_HELD]; } __attribute__((aligned(128)));
+struct rs_full_site { uintptr_t ret; uint64_t mark, chain; uintptr_t rbp; uint32_t has_rbp, stack, id, held; struct rs_held_slot first; };
 
 /* A thread's memory (rs_thread.accesses). tell.c reads it, and writes last, read, write, store and walked. */
 enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256, RS_FULL_SITES = 8192 };
@@ -31,6 +31,7 @@ struct rs_full {
 	/* The stacks of reads that were told early, for when they are told again: another of the same instruction, bytes and time races with the same. */
 	struct { uintptr_t addr, ret; uint64_t epoch; uint32_t stack; } walked[RS_FULL_WALKED];
 	struct rs_full_site site[RS_FULL_SITES]; /* fullquick.c: by recipe, stack pointer and lock */
+	struct rs_held_slot second[RS_FULL_SITES]; /* of sites with two locks */
 	struct rs_full_chain chain[RS_FULL_CHAINS];
 	uint64_t chains;                 /* how many there have been */
 	uint32_t number;                 /* of the thread */

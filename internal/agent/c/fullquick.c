@@ -12,10 +12,12 @@ static inline struct rs_full_site *place_of(struct rs_full *m, uintptr_t ret, ui
 	return &m->site[((ret ^ rsp << 20 ^ obj << 7) * 0x9e3779b97f4a7c15ull >> 40) % RS_FULL_SITES];
 }
 
-static inline bool same_held(const struct rs_thread *t, const struct rs_full_site *s)
+static inline struct rs_held_slot *held_of(struct rs_full *m, struct rs_full_site *s, uint32_t i) { return i ? &m->second[s - m->site] : &s->first; }
+
+static inline bool same_held(const struct rs_thread *t, struct rs_full *m, struct rs_full_site *s)
 {
-	for (uint32_t i = 0; i < s->held; i++)
-		if (t->held[i].obj != s->obj[i] || t->held[i].info != s->info[i])
+	for (uint32_t i = 0; i < s->held && i < RS_FULL_HELD; i++)
+		if (t->held[i].obj != held_of(m, s, i)->obj || t->held[i].info != held_of(m, s, i)->info)
 			return false;
 	return true;
 }
@@ -76,10 +78,8 @@ static __attribute__((noinline)) uint32_t site_anew(struct rs_thread *t, struct 
 		return 0;
 	s->ret = 0; /* a handler may come in between */
 	RS_BARRIER();
-	for (uint32_t i = 0; i < held; i++) {
-		s->obj[i] = t->held[i].obj;
-		s->info[i] = t->held[i].info;
-	}
+	for (uint32_t i = 0; i < held; i++)
+		*held_of(m, s, i) = t->held[i];
 	uint32_t stack = rs_stack_holding(t, walked), id;
 	race_enter(r, (uintptr_t)__builtin_frame_address(0));
 	id = rs_race_intern(r, c->site, size, stack, kind);
@@ -119,7 +119,7 @@ bool rs_full_quick(const struct rs_access_context *c, uintptr_t ret)
 	m->busy = (uintptr_t)__builtin_frame_address(0);
 	RS_BARRIER();
 	struct rs_full_site *s = place_of(m, ret, c->gpr[RSP], t->held_count ? t->held[t->held_count - 1].obj : 0);
-	uint32_t site = s->ret == ret && s->mark == *(const uint64_t *)ret && s->held == t->held_count && same_held(t, s) && same_chain(t, m, s, c->gpr[RSP], c->gpr[RBP]) ? s->id : site_anew(t, m, r, s, c, ret, size, kind);
+	uint32_t site = s->ret == ret && s->mark == *(const uint64_t *)ret && s->held == t->held_count && same_held(t, m, s) && same_chain(t, m, s, c->gpr[RSP], c->gpr[RBP]) ? s->id : site_anew(t, m, r, s, c, ret, size, kind);
 	first = site ? rs_race_quick(r, g, addr, size, kind, site) : 0;
 	if (first) {
 		m->store.kind = 0;

@@ -6,7 +6,7 @@
  * access is told: the thread is shown at the site, starts over there, and finds it known. */
 #include "full.h"
 
-_Static_assert(sizeof(struct rs_full_site) == 128 && RS_FULL_SITES == 8192 && offsetof(struct rs_full_site, ret) == 0 && RS_FULL_HELD == 2 && sizeof(((struct rs_full_site *)0)->obj[0]) == 8 &&
+_Static_assert(sizeof(struct rs_full_site) == 64 && RS_FULL_SITES == 8192 && offsetof(struct rs_full_site, ret) == 0 && RS_FULL_HELD == 2 && offsetof(struct rs_full_site, first) == 48 &&
 	sizeof(struct rs_held_slot) == 16 && offsetof(struct rs_held_slot, obj) == 0 && offsetof(struct rs_held_slot, info) == 8 && RS_FULL_CHAINS == 1024 && offsetof(struct rs_full_chain, id) == 0 &&
 	RS_FULL_WALKED == 256 && sizeof(((struct rs_full *)0)->walked[0]) == 32 && offsetof(struct rs_full, epoch) == 8 && offsetof(struct rs_full_last, e) == 8 && offsetof(struct rs_full_last, addr) == 16 &&
 	offsetof(struct rs_full_last, ret) == 24 && sizeof(((struct rs_thread *)0)->inside) == 2, "the numbers below");
@@ -28,6 +28,7 @@ __attribute__((used)) static void offsets(void)
 	AT("r_store", struct race_thread, store);
 	AT("r_store_size", struct race_thread, store_size);
 	AT("busy", struct rs_full, busy);
+	AT("none", struct rs_full, none);
 	AT("read", struct rs_full, read);
 	AT("write", struct rs_full, write);
 	AT("walked", struct rs_full, walked);
@@ -45,8 +46,7 @@ __attribute__((used)) static void offsets(void)
 	AT("s_stack", struct rs_full_site, stack);
 	AT("s_id", struct rs_full_site, id);
 	AT("s_held", struct rs_full_site, held);
-	AT("s_obj", struct rs_full_site, obj);
-	AT("s_info", struct rs_full_site, info);
+	AT("second", struct rs_full, second);
 	AT("c_rsp", struct rs_full_chain, rsp);
 	AT("c_n", struct rs_full_chain, n);
 	AT("c_number", struct rs_full_chain, number);
@@ -64,9 +64,10 @@ __attribute__((used)) static void offsets(void)
 #undef AT
 }
 
-/* An entry comes with rdi: the address, rdx: the thread's memory (struct rs_full), rsi: the cell, r8: the thread's epoch, ecx: the access's bytes in the cell, r10d: size<<8 | what its point's info is but for the
- * offset, rax: the flags. rcx, rdx, rsi, r8, r9, r10, rax are saved, and rdi is (tell.c). The access is aligned. */
-__asm__(
+/* An entry comes to rs_new_r, of a read, or rs_new_w, with rdi: the address, rdx: the thread's memory (struct rs_full), rsi: the cell, r8: the thread's epoch, ecx: the access's bytes in the cell, r10d: size<<8 | what its point's info is but for the
+ * offset, rax: the flags. rcx, rdx, rsi, r8, r9, r10, rax are saved, and rdi is (tell.c). UNALIGNED, SPAN: bits of r10 that say
+ * that the access is not aligned, and so no mov; and that it is of several cells: then it comes to rs_new_span_read or _write, with its first cell. */
+__asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first point becomes the second */
 	/* What is left of point p, whose info is in the byte of r13 above `shift`, when the access has been noted. r9, rbp: scratch. */
 	".macro rs_new_left p, left, shift, how\n"
 	"	movq \\p, \\left\n"
@@ -133,6 +134,92 @@ __asm__(
 	"5:\n"
 	".endm\n"
 
+	".macro rs_new_back\n"
+	"	movq -112(%rsp), %rbp\n"
+	"	movq -104(%rsp), %r15\n"
+	"	movq -96(%rsp), %r14\n"
+	"	movq -88(%rsp), %r13\n"
+	"	movq -80(%rsp), %r12\n"
+	"	movq -72(%rsp), %rbx\n"
+	"	movq -64(%rsp), %r11\n"
+	".endm\n"
+	".macro rs_new_return\n"
+	"	movq -56(%rsp), %r10\n"
+	"	movq -48(%rsp), %r9\n"
+	"	movq -40(%rsp), %r8\n"
+	"	movq -32(%rsp), %rsi\n"
+	"	movq -24(%rsp), %rdx\n"
+	"	movq -16(%rsp), %rcx\n"
+	"	movq -8(%rsp), %rax\n"
+	"	movq 8(%rsp), %rdi\n"
+	"	ret $136\n"
+	".endm\n"
+
+	/* Bytes of several cells of a page, from rdi on, which is kept at -120; -128: where they end. Each cell is known, by its first point, or new; when it has been told it is the next one's turn. */
+	".macro rs_new_span_for how, to\n"
+	"	leaq rs_n_none(%rdx), %r8\n"
+	"	movq %r8, (%rdx)\n"
+	"	movq 8(%rdx), %r8\n"
+	"	movq (%r8), %r8\n"
+	"	movl %r10d, %ecx\n"
+	"	shrl $8, %ecx\n"
+	"	movzbl %cl, %ecx\n"
+	"	movq %rdi, -120(%rsp)\n"
+	"	movl %edi, %r9d\n"
+	"	andl $4095, %r9d\n"
+	"	addl %ecx, %r9d\n"
+	"	cmpl $4096, %r9d\n"
+	"	ja 9f\n"
+	"	addq %rdi, %rcx\n"
+	"	movq %rcx, -128(%rsp)\n"
+	".Lnew_cell_\\to:\n"
+	"	movq -128(%rsp), %rcx\n"
+	"	subq %rdi, %rcx\n"
+	"	movl $0xff, %r9d\n"
+	"	cmpq $8, %rcx\n"
+	"	jae 1f\n"
+	"	movl $1, %r9d\n"
+	"	shll %cl, %r9d\n"
+	"	decl %r9d\n"
+	"1:	movl %edi, %ecx\n"
+	"	andl $7, %ecx\n"
+	"	shll %cl, %r9d\n"
+	"	movzbl %r9b, %ecx\n"
+	"	movl 24(%rsi), %r9d\n"
+	"	testl $0xff0000, %r9d\n"
+	"	jnz 9f\n"
+	"	andl $0x70, %r9d\n"
+	"	subl $0x10, %r9d\n"
+	".if \\how == 0\n	cmpl $0x10, %r9d\n.else\n	cmpl $0, %r9d\n.endif\n"
+	"	ja rs_new_\\to\n"
+	"	movq (%rsi), %r9\n"
+	"	xorq %r8, %r9\n"
+	"	rolq $8, %r9\n"
+	"	cmpq $255, %r9\n"
+	"	ja rs_new_\\to\n"
+	"	notl %r9d\n"
+	"	testl %r9d, %ecx\n"
+	"	jnz rs_new_\\to\n"
+	".Lnew_next_\\to:\n"
+	"	orq $7, %rdi\n"
+	"	incq %rdi\n"
+	"	leaq 32(%rsi), %rsi\n"
+	"	orl $8, %r10d\n" /* INFO_BEFORE */
+	"	cmpq -128(%rsp), %rdi\n"
+	"	jb .Lnew_cell_\\to\n"
+	"	addb $127, %al\n"
+	"rs_new_span_added_\\to:\n"
+	"	sahf\n"
+	"rs_new_span_found_\\to:\n"
+	"	rs_new_return\n"
+	"rs_new_span_rest_\\to:\n"
+	"9:	movq -120(%rsp), %rdi\n"
+	"	movq -56(%rsp), %r10\n"
+	"	movq -48(%rsp), %r9\n"
+	"	movq -40(%rsp), %r8\n"
+	"	jmp rs_tell_slow\n"
+	".endm\n"
+
 	".macro rs_new_for how, to\n"
 	"	movq %r11, -64(%rsp)\n"
 	"	movq %rbx, -72(%rsp)\n"
@@ -181,7 +268,7 @@ __asm__(
 	"	imulq %rbx, %r14\n"
 	"	shrq $40, %r14\n"
 	"	andl $8191, %r14d\n"
-	"	shll $7, %r14d\n"
+	"	shll $6, %r14d\n"
 	"	leaq rs_n_sites(%rdx,%r14), %r14\n"
 	"	cmpq %r11, (%r14)\n"
 	"	jne 9f\n"
@@ -224,6 +311,8 @@ __asm__(
 	"	jnz 1b\n"
 	"	movl rs_n_s_id(%r14), %ebx\n"
 	".if \\how == 0\n" /* rs_full_walked */
+	"	testb %r10b, %r10b\n"
+	"	jns 1f\n"
 	"	movl rs_n_s_stack(%r14), %r14d\n"
 	"	movq (%rsp), %r11\n"
 	"	leaq (,%r11,8), %r12\n"
@@ -238,6 +327,7 @@ __asm__(
 	"	movq %r11, rs_n_w_ret(%rdx,%r12)\n"
 	"	movl %r14d, rs_n_w_stack(%rdx,%r12)\n"
 	"	movq %r8, rs_n_w_epoch(%rdx,%r12)\n"
+	"1:\n"
 	".endif\n"
 	/* The cell, as put_at_once has it: its points r11 and r12, their infos r13d, what is left of them r14 and r15; ebx: the site. */
 	"	movl 24(%rsi), %r13d\n"
@@ -250,6 +340,8 @@ __asm__(
 	"	movq %r14, %r9\n"
 	"	shrq $56, %r9\n"
 	"	jz 2f\n"
+	"	btl $UNALIGNED, %r10d\n"
+	"	jc 1f\n"
 	"	movq %r11, %r9\n" /* is it one point with another of its site? */
 	"	xorq %r8, %r9\n"
 	"	shlq $8, %r9\n"
@@ -271,7 +363,7 @@ __asm__(
 	"	movq %r14, %r15\n"
 	"	movl %r13d, %r9d\n"
 	"	shll $8, %r9d\n"
-	"	orl $1 << 31, %r10d\n"
+	"	orl $1 << SECOND, %r10d\n"
 	"	jmp 4f\n"
 	"2:	movl %r13d, %r9d\n"
 	"	movq %r15, %rbp\n"
@@ -360,11 +452,13 @@ __asm__(
 	"rs_new_told_\\to:\n"
 	"	movq 8(%rdx), %r8\n"
 	"	movq $0, rs_n_r_store_size(%r8)\n"
+	"	testb %r10b, %r10b\n" /* of one that is no mov nothing is looked at */
 	".if \\how == 0\n"
+	"	jns 1f\n"
 	"	leaq rs_n_read(%rdx), %r9\n"
 	"	movq %r9, (%rdx)\n"
+	"1:\n"
 	".else\n"
-	"	testb %r10b, %r10b\n" /* of one that is no mov nothing is looked at */
 	"	jns 1f\n"
 	"	leaq rs_n_write(%rdx), %r9\n"
 	"	movq %r9, (%rdx)\n"
@@ -375,31 +469,24 @@ __asm__(
 	"1:\n"
 	".endif\n"
 	"	movb $0, rs_n_store_kind(%rdx)\n"
+	"	btl $SPAN, %r10d\n"
+	"	jc .Lnew_more_\\to\n"
 	"	addb $127, %al\n"
 	"rs_new_added_\\to:\n"
 	"	sahf\n"
 	"rs_new_found_\\to:\n"
-	"	movq -112(%rsp), %rbp\n"
-	"	movq -104(%rsp), %r15\n"
-	"	movq -96(%rsp), %r14\n"
-	"	movq -88(%rsp), %r13\n"
-	"	movq -80(%rsp), %r12\n"
-	"	movq -72(%rsp), %rbx\n"
-	"	movq -64(%rsp), %r11\n"
-	"	movq -56(%rsp), %r10\n"
-	"	movq -48(%rsp), %r9\n"
-	"	movq -40(%rsp), %r8\n"
-	"	movq -32(%rsp), %rsi\n"
-	"	movq -24(%rsp), %rdx\n"
-	"	movq -16(%rsp), %rcx\n"
-	"	movq -8(%rsp), %rax\n"
-	"	movq 8(%rsp), %rdi\n"
-	"	ret $136\n"
+	"	rs_new_back\n"
+	"	rs_new_return\n"
 	"rs_new_rest_\\to:\n"
 	"3:	movq 8(%rdx), %r8\n" /* it is a part of a stack: somebody else's? */
 	"	cmpl rs_n_r_number(%r8), %r9d\n"
 	"	jne 9f\n"
 	"	jmp 4b\n"
+	".Lnew_more_\\to:\n"
+	"	rs_new_back\n"
+	"	andl $~(1 << SECOND), %r10d\n"
+	"	movq (%r8), %r8\n"
+	"	jmp .Lnew_next_\\to\n"
 	".Lnew_lock_\\to:\n"
 	"	cmpl $2, %r12d\n"
 	"	ja 9f\n"
@@ -413,30 +500,33 @@ __asm__(
 	".Lnew_held_\\to:\n" /* same_held */
 	"	movq rs_n_held(%r9), %rbx\n"
 	"	movq (%rbx), %r11\n"
-	"	cmpq %r11, rs_n_s_obj(%r14)\n"
+	"	cmpq %r11, 48(%r14)\n"
 	"	jne 9f\n"
 	"	movq 8(%rbx), %r11\n"
-	"	cmpq %r11, rs_n_s_info(%r14)\n"
+	"	cmpq %r11, 56(%r14)\n"
 	"	jne 9f\n"
 	"	cmpl $1, %r12d\n"
 	"	je .Lnew_stack_\\to\n"
+	"	movq %r14, %r9\n"
+	"	subq %rdx, %r9\n"
+	"	subq $rs_n_sites, %r9\n"
+	"	shrq $2, %r9\n"
+	"	leaq rs_n_second(%rdx,%r9), %r9\n"
 	"	movq 16(%rbx), %r11\n"
-	"	cmpq %r11, rs_n_s_obj+8(%r14)\n"
+	"	cmpq %r11, (%r9)\n"
 	"	jne 9f\n"
 	"	movq 24(%rbx), %r11\n"
-	"	cmpq %r11, rs_n_s_info+8(%r14)\n"
+	"	cmpq %r11, 8(%r9)\n"
 	"	jne 9f\n"
 	"	jmp .Lnew_stack_\\to\n"
 	"rs_new_failed_\\to:\n"
 	"8:	movb $0, 27(%rsi)\n"
 	"rs_new_end_\\to:\n"
-	"9:	movq -112(%rsp), %rbp\n"
-	"	movq -104(%rsp), %r15\n"
-	"	movq -96(%rsp), %r14\n"
-	"	movq -88(%rsp), %r13\n"
-	"	movq -80(%rsp), %r12\n"
-	"	movq -72(%rsp), %rbx\n"
-	"	movq -64(%rsp), %r11\n"
+	"9:	rs_new_back\n"
+	"	btl $SPAN, %r10d\n"
+	"	jnc 1f\n"
+	"	movq -120(%rsp), %rdi\n"
+	"1:\n"
 	"	movq -56(%rsp), %r10\n"
 	"	movq -48(%rsp), %r9\n"
 	"	movq -40(%rsp), %r8\n"
@@ -446,11 +536,17 @@ __asm__(
 	".text\n.p2align 6\n.globl rs_new_code\n.hidden rs_new_code\n.type rs_new_code, @function\n"
 	"rs_new_code:\n"
 	".cfi_startproc\n.cfi_def_cfa %rsp, 144\n.cfi_offset %rip, -144\n.cfi_offset %rdi, -136\n"
-	".globl rs_new_read\n.hidden rs_new_read\n"
-	"rs_new_read:\n"
+	".globl rs_new_span_read\n.hidden rs_new_span_read\n"
+	"rs_new_span_read:\n"
+	"	rs_new_span_for 0, r\n"
+	".p2align 6\n.globl rs_new_r\n.hidden rs_new_r\n"
+	"rs_new_r:\n"
 	"	rs_new_for 0, r\n"
-	".p2align 6\n.globl rs_new_write\n.hidden rs_new_write\n"
-	"rs_new_write:\n"
+	".p2align 6\n.globl rs_new_span_write\n.hidden rs_new_span_write\n"
+	"rs_new_span_write:\n"
+	"	rs_new_span_for 1, w\n"
+	".p2align 6\n.globl rs_new_w\n.hidden rs_new_w\n"
+	"rs_new_w:\n"
 	"	rs_new_for 1, w\n"
 	".cfi_endproc\n"
 	"rs_new_code_end:\n"
@@ -459,16 +555,18 @@ __asm__(
 #define LABEL(name) extern const char name[] RS_HIDDEN
 LABEL(rs_new_code); LABEL(rs_new_code_end);
 LABEL(rs_new_saved_r); LABEL(rs_new_locked_r); LABEL(rs_new_stores_r); LABEL(rs_new_told_r); LABEL(rs_new_added_r); LABEL(rs_new_found_r); LABEL(rs_new_rest_r); LABEL(rs_new_failed_r); LABEL(rs_new_end_r);
-LABEL(rs_new_write);
+LABEL(rs_new_span_added_r); LABEL(rs_new_span_found_r); LABEL(rs_new_span_rest_r);
+LABEL(rs_new_span_write);
+LABEL(rs_new_span_added_w); LABEL(rs_new_span_found_w); LABEL(rs_new_span_rest_w);
 LABEL(rs_new_saved_w); LABEL(rs_new_locked_w); LABEL(rs_new_stores_w); LABEL(rs_new_told_w); LABEL(rs_new_added_w); LABEL(rs_new_found_w); LABEL(rs_new_rest_w); LABEL(rs_new_failed_w); LABEL(rs_new_end_w);
 
 bool rs_new_has(uintptr_t pc) { return pc - (uintptr_t)rs_new_code < (uintptr_t)rs_new_code_end - (uintptr_t)rs_new_code; }
 
 bool rs_new_view(greg_t *g, uintptr_t pc, bool *added)
 {
-	const struct { const char *saved, *locked, *stores, *told, *added, *found, *rest, *failed; } places[] = {
-		{rs_new_saved_r, rs_new_locked_r, rs_new_stores_r, rs_new_told_r, rs_new_added_r, rs_new_found_r, rs_new_rest_r, rs_new_failed_r},
-		{rs_new_saved_w, rs_new_locked_w, rs_new_stores_w, rs_new_told_w, rs_new_added_w, rs_new_found_w, rs_new_rest_w, rs_new_failed_w}}, *in = &places[pc >= (uintptr_t)rs_new_write];
+	const struct { const char *saved, *locked, *stores, *told, *added, *found, *rest, *failed, *span_added, *span_found, *span_rest; } places[] = {
+		{rs_new_saved_r, rs_new_locked_r, rs_new_stores_r, rs_new_told_r, rs_new_added_r, rs_new_found_r, rs_new_rest_r, rs_new_failed_r, rs_new_span_added_r, rs_new_span_found_r, rs_new_span_rest_r},
+		{rs_new_saved_w, rs_new_locked_w, rs_new_stores_w, rs_new_told_w, rs_new_added_w, rs_new_found_w, rs_new_rest_w, rs_new_failed_w, rs_new_span_added_w, rs_new_span_found_w, rs_new_span_rest_w}}, *in = &places[pc >= (uintptr_t)rs_new_span_write];
 	struct race_cell *c = (struct race_cell *)g[REG_RSI];
 	if (pc >= (uintptr_t)in->stores && pc < (uintptr_t)in->told) {
 		/* Some may have been made; until the last one, which unlocks, nobody else touches the cell. */
@@ -491,6 +589,6 @@ bool rs_new_view(greg_t *g, uintptr_t pc, bool *added)
 		g[REG_R15] = (greg_t)frame[-13];
 		g[REG_RBP] = (greg_t)frame[-14];
 	}
-	*added = pc == (uintptr_t)in->added;
-	return pc < (uintptr_t)in->found || pc >= (uintptr_t)in->rest;
+	*added = pc == (uintptr_t)in->added || pc == (uintptr_t)in->span_added;
+	return !(pc >= (uintptr_t)in->found && pc < (uintptr_t)in->rest) && !(pc >= (uintptr_t)in->span_found && pc < (uintptr_t)in->span_rest);
 }
