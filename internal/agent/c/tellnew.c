@@ -12,7 +12,7 @@ _Static_assert(sizeof(struct rs_full_site) == 64 && RS_FULL_SITES == 8192 && off
 	offsetof(struct rs_full_last, ret) == 24 && sizeof(((struct rs_thread *)0)->inside) == 2, "the numbers below");
 _Static_assert(offsetof(struct race_cell, e) == 0 && offsetof(struct race_cell, site) == 16 && offsetof(struct race_cell, info) == 24 && offsetof(struct race_cell, places) == 26 &&
 	offsetof(struct race_cell, lock) == 27 && offsetof(struct race_cell, more) == 28 && CELLS == 512 && GROUP == 8 && MASK_BITS == 56 && TIME_BITS == 44 && SLOTS == 4096 && POINT_WRITE == 1 && POINT_READ == 2 &&
-	INFO_KIND == 4 && INFO_BEFORE == 8 && INFO_MOV == 128 && offsetof(struct race_thread, quick) == 0 && offsetof(struct rs_race_thread, epoch) == 0, "the numbers below");
+	INFO_KIND == 4 && INFO_BEFORE == 8 && INFO_MOV == 128 && FREED_ALL == 2 && offsetof(struct race_thread, quick) == 0 && offsetof(struct rs_race_thread, epoch) == 0, "the numbers below");
 
 __attribute__((used)) static void offsets(void)
 {
@@ -60,6 +60,7 @@ __attribute__((used)) static void offsets(void)
 	AT("p_touched", struct race_page, touched);
 	AT("p_used", struct race_page, used);
 	AT("p_any_freed", struct race_page, any_freed);
+	AT("p_freed", struct race_page, freed);
 	AT("p_stack", struct race_page, stack);
 #undef AT
 }
@@ -155,6 +156,20 @@ __asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first poin
 	"	ret $136\n"
 	".endm\n"
 
+	/* Takes from ecx, and says whether there are more, the bytes of the point at `at`, whose info is in r9b, which is to be of this time and of a kind that counts. */
+	".macro rs_new_has how, at\n"
+	"	andl $0x70, %r9d\n"
+	"	subl $0x10, %r9d\n"
+	".if \\how == 0\n	cmpl $0x10, %r9d\n.else\n	cmpl $0, %r9d\n.endif\n"
+	"	ja 2f\n"
+	"	movq \\at(%rsi), %r9\n"
+	"	xorq %r8, %r9\n"
+	"	rolq $8, %r9\n"
+	"	cmpq $255, %r9\n"
+	"	ja 2f\n"
+	"	notl %r9d\n"
+	"	andl %r9d, %ecx\n"
+	".endm\n"
 	/* Bytes of several cells of a page, from rdi on, which is kept at -120; -128: where they end. Each cell is known, by its first point, or new; when it has been told it is the next one's turn. */
 	".macro rs_new_span_for how, to\n"
 	"	leaq rs_n_none(%rdx), %r8\n"
@@ -185,21 +200,31 @@ __asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first poin
 	"	andl $7, %ecx\n"
 	"	shll %cl, %r9d\n"
 	"	movzbl %r9b, %ecx\n"
+	"	shll $16, %ecx\n" /* as rs_full_mine and rs_full_behind; r10 keeps the mask */
+	"	andl $0xff00ffff, %r10d\n"
+	"	orl %ecx, %r10d\n"
+	"	shrl $16, %ecx\n"
 	"	movl 24(%rsi), %r9d\n"
 	"	testl $0xff0000, %r9d\n"
 	"	jnz 9f\n"
-	"	andl $0x70, %r9d\n"
-	"	subl $0x10, %r9d\n"
-	".if \\how == 0\n	cmpl $0x10, %r9d\n.else\n	cmpl $0, %r9d\n.endif\n"
-	"	ja rs_new_\\to\n"
-	"	movq (%rsi), %r9\n"
-	"	xorq %r8, %r9\n"
-	"	rolq $8, %r9\n"
-	"	cmpq $255, %r9\n"
-	"	ja rs_new_\\to\n"
-	"	notl %r9d\n"
-	"	testl %r9d, %ecx\n"
-	"	jnz rs_new_\\to\n"
+	"	movl %r9d, -64(%rsp)\n"
+	"	rs_new_has \\how, 0\n"
+	"	jz .Lnew_next_\\to\n"
+	"	cmpl $0, 28(%rsi)\n"
+	"	jne 2f\n"
+	"	movl -64(%rsp), %r9d\n"
+	"	shrl $8, %r9d\n"
+	"	rs_new_has \\how, 8\n"
+	"	jnz 2f\n"
+	"	movl 24(%rsi), %r9d\n"
+	"	cmpl $0xffff, %r9d\n"
+	"	ja 2f\n"
+	"	cmpl -64(%rsp), %r9d\n"
+	"	je .Lnew_next_\\to\n"
+	"2:	movl %r10d, %ecx\n"
+	"	shrl $16, %ecx\n"
+	"	movzbl %cl, %ecx\n"
+	"	jmp rs_new_\\to\n"
 	".Lnew_next_\\to:\n"
 	"	orq $7, %rdi\n"
 	"	incq %rdi\n"
@@ -397,7 +422,8 @@ __asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first poin
 	"	subq %r9, %rbp\n"
 	"	movq rs_race_made_pages(%rip), %r9\n"
 	"	cmpq %r9, rs_n_p_touched-rs_n_cells(%rbp)\n"
-	"	jne 9f\n"
+	"	jne .Lnew_touch_\\to\n"
+	".Lnew_touched_\\to:\n"
 	"	movl rs_n_p_stack-rs_n_cells(%rbp), %r9d\n"
 	"	testl %r9d, %r9d\n"
 	"	jnz 3f\n"
@@ -437,7 +463,8 @@ __asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first poin
 	"	btq %r9, %r11\n"
 	"	jnc 8f\n"
 	"	cmpl $0, rs_n_p_any_freed-rs_n_cells(%rbp)\n"
-	"	jne 8f\n"
+	"	jne .Lnew_freed_\\to\n"
+	".Lnew_lives_\\to:\n"
 	"	movl 20(%rsi), %r9d\n"
 	"	testl %r10d, %r10d\n"
 	"	jns 1f\n"
@@ -519,6 +546,20 @@ __asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first poin
 	"	cmpq %r11, 8(%r9)\n"
 	"	jne 9f\n"
 	"	jmp .Lnew_stack_\\to\n"
+	".Lnew_touch_\\to:\n"
+	"	movq %r9, rs_n_p_touched-rs_n_cells(%rbp)\n"
+	"	jmp .Lnew_touched_\\to\n"
+	"rs_new_freed_\\to:\n" /* freed_here; the cell is locked */
+	".Lnew_freed_\\to:\n"
+	"	testl $2, rs_n_p_any_freed-rs_n_cells(%rbp)\n" /* FREED_ALL */
+	"	jnz 8f\n"
+	"	movl %edi, %r9d\n"
+	"	shrl $3, %r9d\n"
+	"	andl $511, %r9d\n"
+	"	movq %r14, %r11\n"
+	"	shrq $56, %r11\n"
+	"	testb %r11b, rs_n_p_freed-rs_n_cells(%rbp,%r9)\n"
+	"	jz .Lnew_lives_\\to\n"
 	"rs_new_failed_\\to:\n"
 	"8:	movb $0, 27(%rsi)\n"
 	"rs_new_end_\\to:\n"
@@ -554,19 +595,19 @@ __asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first poin
 
 #define LABEL(name) extern const char name[] RS_HIDDEN
 LABEL(rs_new_code); LABEL(rs_new_code_end);
-LABEL(rs_new_saved_r); LABEL(rs_new_locked_r); LABEL(rs_new_stores_r); LABEL(rs_new_told_r); LABEL(rs_new_added_r); LABEL(rs_new_found_r); LABEL(rs_new_rest_r); LABEL(rs_new_failed_r); LABEL(rs_new_end_r);
+LABEL(rs_new_saved_r); LABEL(rs_new_locked_r); LABEL(rs_new_stores_r); LABEL(rs_new_told_r); LABEL(rs_new_added_r); LABEL(rs_new_found_r); LABEL(rs_new_rest_r); LABEL(rs_new_freed_r); LABEL(rs_new_failed_r); LABEL(rs_new_end_r);
 LABEL(rs_new_span_added_r); LABEL(rs_new_span_found_r); LABEL(rs_new_span_rest_r);
 LABEL(rs_new_span_write);
 LABEL(rs_new_span_added_w); LABEL(rs_new_span_found_w); LABEL(rs_new_span_rest_w);
-LABEL(rs_new_saved_w); LABEL(rs_new_locked_w); LABEL(rs_new_stores_w); LABEL(rs_new_told_w); LABEL(rs_new_added_w); LABEL(rs_new_found_w); LABEL(rs_new_rest_w); LABEL(rs_new_failed_w); LABEL(rs_new_end_w);
+LABEL(rs_new_saved_w); LABEL(rs_new_locked_w); LABEL(rs_new_stores_w); LABEL(rs_new_told_w); LABEL(rs_new_added_w); LABEL(rs_new_found_w); LABEL(rs_new_rest_w); LABEL(rs_new_freed_w); LABEL(rs_new_failed_w); LABEL(rs_new_end_w);
 
 bool rs_new_has(uintptr_t pc) { return pc - (uintptr_t)rs_new_code < (uintptr_t)rs_new_code_end - (uintptr_t)rs_new_code; }
 
 bool rs_new_view(greg_t *g, uintptr_t pc, bool *added)
 {
-	const struct { const char *saved, *locked, *stores, *told, *added, *found, *rest, *failed, *span_added, *span_found, *span_rest; } places[] = {
-		{rs_new_saved_r, rs_new_locked_r, rs_new_stores_r, rs_new_told_r, rs_new_added_r, rs_new_found_r, rs_new_rest_r, rs_new_failed_r, rs_new_span_added_r, rs_new_span_found_r, rs_new_span_rest_r},
-		{rs_new_saved_w, rs_new_locked_w, rs_new_stores_w, rs_new_told_w, rs_new_added_w, rs_new_found_w, rs_new_rest_w, rs_new_failed_w, rs_new_span_added_w, rs_new_span_found_w, rs_new_span_rest_w}}, *in = &places[pc >= (uintptr_t)rs_new_span_write];
+	const struct { const char *saved, *locked, *stores, *told, *added, *found, *rest, *freed, *failed, *span_added, *span_found, *span_rest; } places[] = {
+		{rs_new_saved_r, rs_new_locked_r, rs_new_stores_r, rs_new_told_r, rs_new_added_r, rs_new_found_r, rs_new_rest_r, rs_new_freed_r, rs_new_failed_r, rs_new_span_added_r, rs_new_span_found_r, rs_new_span_rest_r},
+		{rs_new_saved_w, rs_new_locked_w, rs_new_stores_w, rs_new_told_w, rs_new_added_w, rs_new_found_w, rs_new_rest_w, rs_new_freed_w, rs_new_failed_w, rs_new_span_added_w, rs_new_span_found_w, rs_new_span_rest_w}}, *in = &places[pc >= (uintptr_t)rs_new_span_write];
 	struct race_cell *c = (struct race_cell *)g[REG_RSI];
 	if (pc >= (uintptr_t)in->stores && pc < (uintptr_t)in->told) {
 		/* Some may have been made; until the last one, which unlocks, nobody else touches the cell. */
@@ -577,7 +618,7 @@ bool rs_new_view(greg_t *g, uintptr_t pc, bool *added)
 		__atomic_store_n(&c->info[0], (uint8_t)g[REG_RCX], __ATOMIC_RELEASE);
 		__atomic_store_n(&c->info[1], (uint8_t)(g[REG_RCX] >> 8), __ATOMIC_RELEASE);
 		race_unlock_cell(c);
-	} else if (((pc >= (uintptr_t)in->locked && pc < (uintptr_t)in->stores) || pc == (uintptr_t)in->failed) && !(uint8_t)g[REG_R8])
+	} else if (((pc >= (uintptr_t)in->locked && pc < (uintptr_t)in->stores) || (pc >= (uintptr_t)in->freed && pc <= (uintptr_t)in->failed)) && !(uint8_t)g[REG_R8])
 		race_unlock_cell(c);
 	if (pc >= (uintptr_t)in->saved) {
 		const uint64_t *frame = (const uint64_t *)g[REG_RSP];
