@@ -19,7 +19,7 @@ enum { RS_FULL_HELD = 2 };
 struct rs_full_site { uintptr_t ret; uint64_t mark, chain; uintptr_t rbp; uint32_t has_rbp, stack, id, held; struct rs_held_slot first; };
 
 /* A thread's memory (rs_thread.accesses). tell.c reads it, and writes last, read, write, store and walked. */
-enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256, RS_FULL_SITES = 8192 };
+enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256, RS_FULL_SITES = 32768 };
 struct rs_full {
 	const struct rs_full_last *last; /* &none, &force, &read or &write; &force: the next access comes here */
 	const uint64_t *epoch;           /* of the race thread */

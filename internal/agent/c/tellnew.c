@@ -6,7 +6,7 @@
  * access is told: the thread is shown at the site, starts over there, and finds it known. */
 #include "full.h"
 
-_Static_assert(sizeof(struct rs_full_site) == 64 && RS_FULL_SITES == 8192 && offsetof(struct rs_full_site, ret) == 0 && RS_FULL_HELD == 2 && offsetof(struct rs_full_site, first) == 48 &&
+_Static_assert(sizeof(struct rs_full_site) == 64 && RS_FULL_SITES == 32768 && offsetof(struct rs_full_site, ret) == 0 && RS_FULL_HELD == 2 && offsetof(struct rs_full_site, first) == 48 &&
 	sizeof(struct rs_held_slot) == 16 && offsetof(struct rs_held_slot, obj) == 0 && offsetof(struct rs_held_slot, info) == 8 && RS_FULL_CHAINS == 1024 && offsetof(struct rs_full_chain, id) == 0 &&
 	RS_FULL_WALKED == 256 && sizeof(((struct rs_full *)0)->walked[0]) == 32 && offsetof(struct rs_full, epoch) == 8 && offsetof(struct rs_full_last, e) == 8 && offsetof(struct rs_full_last, addr) == 16 &&
 	offsetof(struct rs_full_last, ret) == 24 && sizeof(((struct rs_thread *)0)->inside) == 2, "the numbers below");
@@ -292,7 +292,7 @@ __asm__(".set UNALIGNED, 30\n.set SPAN, 29\n.set SECOND, 31\n" /* the first poin
 	"	movabsq $0x9e3779b97f4a7c15, %rbx\n"
 	"	imulq %rbx, %r14\n"
 	"	shrq $40, %r14\n"
-	"	andl $8191, %r14d\n"
+	"	andl $32767, %r14d\n"
 	"	shll $6, %r14d\n"
 	"	leaq rs_n_sites(%rdx,%r14), %r14\n"
 	"	cmpq %r11, (%r14)\n"
