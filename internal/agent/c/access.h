@@ -57,8 +57,6 @@ struct rs_lines;
 void rs_lines_take(struct rs_thread *t, struct rs_lines **own, const struct accesses *list) RS_HIDDEN;
 
 /* full.c, with rs_config.races. */
-struct rs_full;
-extern __thread struct rs_full *rs_full_tls __attribute__((tls_model("initial-exec"))) RS_HIDDEN; /* the calling thread's rs_thread.accesses; NULL: nothing of it is known */
 void rs_full_take(const struct rs_access_context *c, const struct accesses *list) RS_HIDDEN;
 /* fullquick.c: the access of a recipe whose mark lies at ret, if it is one that little is to be done for. False: it is to be told by rs_full_take. */
 bool rs_full_quick(const struct rs_access_context *c, uintptr_t ret) RS_HIDDEN;

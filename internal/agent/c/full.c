@@ -11,7 +11,6 @@
 
 enum { RSP = 4, RBP = 5 };
 static const struct race_cell nothing;
-__thread struct rs_full *rs_full_tls;
 static const uint64_t no_epoch = ~0ull; /* of nobody: every access comes here */
 
 static struct rs_full *full_of(struct rs_thread *t)
@@ -39,7 +38,6 @@ static struct rs_full *full_of(struct rs_thread *t)
 		m->busy = 0;
 		m->number = t->number;
 	}
-	rs_full_tls = m;
 	return m;
 }
 

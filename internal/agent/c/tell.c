@@ -162,7 +162,7 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 	".size rs_tell_code, .-rs_tell_code\n");
 
 /* Where the agent looks for races: what raceshadow.c's rs_race_known says, as far as the first two points of one cell tell it. */
-__asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 5\nrs_full_\\name\\()_w:\n.elseif rs_entry == 10\nrs_full_\\name\\()_b:\n.elseif rs_entry == 4\nrs_full_\\name\\()_p:\n.endif\n.endm\n"
+__asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 5\nrs_full_\\name\\()_w:\n.elseif rs_entry == 10\nrs_full_\\name\\()_b:\n.elseif rs_entry == 4\nrs_full_\\name\\()_p:\n.elseif rs_entry == 3\nrs_full_\\name\\()_r8:\n.elseif rs_entry == 8\nrs_full_\\name\\()_w8:\n.elseif rs_entry == 13\nrs_full_\\name\\()_b8:\n.endif\n.endm\n"
 	".macro rs_full_counts how, other\n"
 	".if \\how == 1\n"
 	"	andl $0xf0, %r10d\n"
@@ -216,8 +216,11 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	lahf\n"
 	"	seto %al\n"
 	"	rs_full_place flags\n"
-	"	movq rs_full_tls@gottpoff(%rip), %rdx\n"
+	"	movq rs_thread_tls@gottpoff(%rip), %rdx\n"
 	"	movq %fs:(%rdx), %rdx\n"
+	"	testq %rdx, %rdx\n"
+	"	jz 9f\n"
+	"	movq rs_o_accesses(%rdx), %rdx\n" /* 0, too, in a child of clone, where it is wiped: so no pointer to it is kept elsewhere */
 	"	testq %rdx, %rdx\n"
 	"	jz 9f\n"
 	/* What was read last has been made by now. */
@@ -525,6 +528,10 @@ LABEL(rs_full_saved_r); LABEL(rs_full_flags_r); LABEL(rs_full_added_r); LABEL(rs
 LABEL(rs_full_saved_w); LABEL(rs_full_flags_w); LABEL(rs_full_added_w); LABEL(rs_full_found_w); LABEL(rs_full_second_w);
 LABEL(rs_full_saved_b); LABEL(rs_full_flags_b); LABEL(rs_full_added_b); LABEL(rs_full_found_b); LABEL(rs_full_second_b);
 LABEL(rs_full_saved_p); LABEL(rs_full_flags_p); LABEL(rs_full_added_p); LABEL(rs_full_found_p); LABEL(rs_full_second_p); LABEL(rs_full_end);
+/* Those of eight bytes are shorter. */
+LABEL(rs_full_saved_r8); LABEL(rs_full_flags_r8); LABEL(rs_full_added_r8); LABEL(rs_full_found_r8); LABEL(rs_full_second_r8);
+LABEL(rs_full_saved_w8); LABEL(rs_full_flags_w8); LABEL(rs_full_added_w8); LABEL(rs_full_found_w8); LABEL(rs_full_second_w8);
+LABEL(rs_full_saved_b8); LABEL(rs_full_flags_b8); LABEL(rs_full_added_b8); LABEL(rs_full_found_b8); LABEL(rs_full_second_b8);
 
 LABEL(rs_own_quiet_code); LABEL(rs_own_below); LABEL(rs_own_told_code); LABEL(rs_own_lahf); LABEL(rs_own_flags); LABEL(rs_own_added); LABEL(rs_own_found); LABEL(rs_own_end);
 
@@ -575,9 +582,17 @@ static bool full_view(greg_t *g, uintptr_t pc, uintptr_t *resume)
 		{rs_full_saved_r, rs_full_flags_r, rs_full_added_r, rs_full_found_r, rs_full_second_r},
 		{rs_full_saved_w, rs_full_flags_w, rs_full_added_w, rs_full_found_w, rs_full_second_w},
 		{rs_full_saved_b, rs_full_flags_b, rs_full_added_b, rs_full_found_b, rs_full_second_b},
-		{rs_full_saved_p, rs_full_flags_p, rs_full_added_p, rs_full_found_p, rs_full_second_p}}, *first;
-	unsigned entry = (unsigned)((pc - (uintptr_t)rs_full_code) / RS_FULL_BYTES), how = entry % RS_FULL_SIZES == RS_FULL_SIZES - 1 ? 3 : entry / RS_FULL_SIZES;
-	uintptr_t begin = how == 3 ? RS_FULL_ENTRY(RS_FULL_SIZES - 1) : RS_FULL_ENTRY(how * RS_FULL_SIZES);
+		{rs_full_saved_p, rs_full_flags_p, rs_full_added_p, rs_full_found_p, rs_full_second_p},
+		{rs_full_saved_r8, rs_full_flags_r8, rs_full_added_r8, rs_full_found_r8, rs_full_second_r8},
+		{rs_full_saved_w8, rs_full_flags_w8, rs_full_added_w8, rs_full_found_w8, rs_full_second_w8},
+		{rs_full_saved_b8, rs_full_flags_b8, rs_full_added_b8, rs_full_found_b8, rs_full_second_b8}}, *first;
+	enum { PAIR = 3, EIGHT = 4 };
+	unsigned entry = (unsigned)((pc - (uintptr_t)rs_full_code) / RS_FULL_BYTES), log = entry % RS_FULL_SIZES, how = log == RS_FULL_SIZES - 1 ? PAIR : entry / RS_FULL_SIZES;
+	uintptr_t begin = how == PAIR ? RS_FULL_ENTRY(RS_FULL_SIZES - 1) : RS_FULL_ENTRY(how * RS_FULL_SIZES);
+	if (log == 3) {
+		begin = RS_FULL_ENTRY(entry);
+		how += EIGHT;
+	}
 	first = &places[how];
 	/* The same place in the first entry of its kind. */
 	uintptr_t at = (pc - begin) % RS_FULL_BYTES + begin;

@@ -311,7 +311,6 @@ static void end(struct rs_thread *t, uintptr_t sp)
 	rs_alloc_thread_end();
 	rs_calls_leave();
 	rs_own_by(NULL);
-	rs_full_tls = NULL;
 	rs_thread_tls = NULL;
 	__atomic_fetch_sub(&rs_live_threads, 1, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&t->slot->state, 2, __ATOMIC_RELEASE);

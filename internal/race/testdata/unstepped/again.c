@@ -43,7 +43,7 @@ static void again(void (*a)(int), void (*b)(int))
 #define SLOW __attribute__((noinline)) static void
 static union { volatile uint64_t all; volatile uint32_t half[2]; volatile uint16_t two[4]; volatile uint8_t byte[64]; } m[64] __attribute__((aligned(64)));
 #define AT(place, type, offset) (*(volatile type *)(m[place].byte + (offset)))
-#define INC(x) __asm__ volatile("incl %0" : "+m"(x) : : "cc")
+#define INC(x) (++*(uint32_t *)&(x)) /* one instruction */
 
 SLOW writes(int last) { m[0].all = (uint64_t)last; } // race-any write_read
 SLOW reads(int last) { use(m[0].all); (void)last; } // race-any write_read
@@ -70,13 +70,13 @@ SLOW reads_changed(int last) { use(m[6].all); (void)last; } // race-any changed
 SLOW left(int last) { m[7].half[0] += (uint32_t)last; }
 SLOW right(int last) { m[7].half[1] += (uint32_t)last; }
 
-// Two instructions write beside each other: one point each, and of the second alone there is a race.
+// Two instructions write beside each other: one point each, and of the first alone there is a race.
 SLOW beside(int last)
 {
-	m[8].byte[2] = (uint8_t)last;
-	m[8].byte[3] = (uint8_t)last; // race-any beside
+	m[8].byte[2] = (uint8_t)last; // race-any beside
+	m[8].byte[3] = (uint8_t)last;
 }
-SLOW reads_beside(int last) { use(m[8].byte[3]); (void)last; } // race-any beside
+SLOW reads_beside(int last) { use(m[8].byte[2]); (void)last; } // race-any beside
 // One instruction writes them all: they are one point.
 SLOW fills(int last)
 {
@@ -137,10 +137,16 @@ SLOW by_two_calls(int last)
 }
 SLOW reads_touched(int last) { use(m[19].all); (void)last; } // race-any by_two_calls
 
-// A block that lives on a page where others are freed; and then one of those.
-static char *block[4];
+// Blocks beside one that is freed, so that a cell of the same page and group is accessed all the time; and then that one.
+enum { BLOCKS = 8, FREED = 3 };
+static char *block[BLOCKS];
 SLOW uses_block(char *p) { (*(volatile char *)p)++; } // uaf block
-SLOW uses(int last) { uses_block(block[last ? 2 : 1]); }
+SLOW uses(int last)
+{
+	for (int i = 0; i < BLOCKS; i++)
+		if (i != FREED || last)
+			uses_block(block[i]);
+}
 SLOW nothing(int last) { (void)last; }
 
 int main(void)
@@ -167,10 +173,9 @@ int main(void)
 	again(locked, locked);
 	again(locked_once, locked_otherwise);
 	again(by_two_calls, reads_touched);
-	for (int i = 0; i < 4; i++)
-		block[i] = malloc(64);
-	free(block[0]);
-	free(block[2]); // uaf block
+	for (int i = 0; i < BLOCKS; i++)
+		block[i] = malloc(16);
+	free(block[FREED]); // uaf block
 	again(uses, nothing);
 	return 0;
 }
