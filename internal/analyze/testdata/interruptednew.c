@@ -9,7 +9,7 @@
 #include <time.h>
 #include <ucontext.h>
 
-enum { TIMES = 1000, WORDS = 256, LATE_MS = 80, LATE = 5 };
+enum { TIMES = 2000, ROUNDS = 200000, WORDS = 256, LATE_MS = 80, LATE = 5 };
 extern const char begin[], end[];
 static uint64_t word[2 * WORDS] __attribute__((used, aligned(64)));
 static atomic_int times, bad;
@@ -59,7 +59,7 @@ static void *sender(void *arg)
 static void *works(void *arg)
 {
 	int late = 0;
-	for (long i = 0; times < TIMES && i < 3000000; i++) {
+	for (long i = 0; times < TIMES && i < ROUNDS; i++) {
 		struct timespec a, b;
 		pthread_mutex_lock(&lock);
 		pthread_mutex_unlock(&lock);
