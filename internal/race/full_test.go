@@ -454,3 +454,15 @@ func TestFullSignals(t *testing.T) {
 		}
 	}
 }
+
+// The same where each access is new in its thread's time, and told by code that has more registers in use, and a cell locked. What it had been about to store was lost, or the cell stayed locked, where it was not seen to
+// (mutations); and of entries for eight bytes, which had become shorter than others, some places were taken for others', with flags that were none.
+func TestFullSignalsNew(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	exe := build(t, "../analyze/testdata/interruptednew.c", "-O1")
+	for range rounds {
+		if found := runFull(t, runner, exe); len(found) != 0 {
+			t.Error(found)
+		}
+	}
+}

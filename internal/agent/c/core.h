@@ -192,9 +192,12 @@ unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_p
 /* The number of the stack from where an interposed function was called (as rs_stack_from), with its trail and nothing remembered; from f as it was. */
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
-/* What rs_stack_here would return without a walk, and where the thread remembers it; 0: it does not. And whether it would return that again: `as` may be another stack's by now, or another thread's. */
+/* What rs_stack_here would return without a walk, and where the thread remembers it; 0: it does not. */
+extern uint32_t rs_stack_generation RS_HIDDEN; /* changes with each fork, in the child: its stacks have other numbers */
 uint32_t rs_stack_remembered(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as) RS_HIDDEN;
-bool rs_stack_same(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
+/* The words that make it that one, at least one: where they lie, in words from rsp on, and what they are. rbp: it counts, too. Returns how many; 0: it is another now. */
+struct rs_stack_words { uint16_t at[RS_TRAIL]; uint64_t word[RS_TRAIL]; bool rbp; };
+unsigned rs_stack_words(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_stack_words *out) RS_HIDDEN;
 /* As rs_stack_from, below a frame of `function`, which was called from there. */
 uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 /* The number of these frames. */

@@ -8,12 +8,18 @@
  * found is nothing new only if that is still so when it has been made. */
 struct rs_full_last { const struct race_cell *cell; uint64_t e; uintptr_t addr, ret; };
 
-/* The site (rs_race_intern) of accesses by one instruction, from one stack, with the locks that were held: at most two. walk: where stack.c remembers the stack without them. */
-enum { RS_FULL_HELD = 2 };
-struct rs_full_site { uintptr_t pc; const void *walk; uint32_t walked, stack, id, held; uint64_t obj[RS_FULL_HELD], info[RS_FULL_HELD]; };
+/* A stack below an instruction's own frame: the words that it was made of, from rsp on, as long as nothing else changed that a walk depends on. Sites of one frame have one. id: its place, and how many there were before
+ * it, as one that takes its place is another; 0: none. */
+enum { RS_FULL_CHAINS = 1024 };
+struct rs_full_chain { uint64_t id; uintptr_t rsp; uint32_t n, number, modules, generation; uint16_t at[RS_TRAIL]; uint64_t word[RS_TRAIL]; };
+_Static_assert(sizeof(struct rs_full_chain) == 512, "and in tell.c");
 
-/* A thread's memory (rs_thread.accesses). tell.c reads it up to seen, and writes last, read and write. */
-enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256, RS_FULL_SITES = 8192 };
+/* The site (rs_race_intern) of accesses that a recipe tells, from one stack, with the locks that were held: at most two. The recipe's mark lies at ret, where another recipe's may lie by now. */
+enum { RS_FULL_HELD = 2 };
+struct rs_full_site { uintptr_t ret; uint64_t mark, chain; uintptr_t rbp; uint32_t has_rbp, stack, id, held; struct rs_held_slot first; };
+
+/* A thread's memory (rs_thread.accesses). tell.c reads it, and writes last, read, write, store and walked. */
+enum { RS_FULL_PAGES = 1024, RS_FULL_SEEN = 65536, RS_FULL_WALKED = 256, RS_FULL_SITES = 32768 };
 struct rs_full {
 	const struct rs_full_last *last; /* &none, &force, &read or &write; &force: the next access comes here */
 	const uint64_t *epoch;           /* of the race thread */
@@ -24,7 +30,10 @@ struct rs_full {
 	struct { uint64_t what, epoch, first, info; } seen[RS_FULL_SEEN];
 	/* The stacks of reads that were told early, for when they are told again: another of the same instruction, bytes and time races with the same. */
 	struct { uintptr_t addr, ret; uint64_t epoch; uint32_t stack; } walked[RS_FULL_WALKED];
-	struct rs_full_site site[RS_FULL_SITES]; /* fullquick.c: by instruction, stack pointer and lock */
+	struct rs_full_site site[RS_FULL_SITES]; /* fullquick.c: by recipe, stack pointer and lock */
+	struct rs_held_slot second[RS_FULL_SITES]; /* of sites with two locks */
+	struct rs_full_chain chain[RS_FULL_CHAINS];
+	uint64_t chains;                 /* how many there have been */
 	uint32_t number;                 /* of the thread */
 	uintptr_t busy;                  /* where on the stack rs_full_take began; 0: it does not run */
 	struct touch waits;              /* a read, or an atomic instruction's end; kind 0: none */
@@ -38,4 +47,9 @@ _Static_assert(RS_FULL_PAGES == 1 << (32 - 22), "and in tell.c");
 void rs_full_keep_page(struct rs_full *m, uint64_t number, const struct race_page *g) RS_HIDDEN;
 /* full.c: the stack of a read that was told before it was made, for when it is told again. */
 void rs_full_walked(struct rs_full *m, uintptr_t addr, uintptr_t ret, uint32_t stack) RS_HIDDEN;
+
+/* tellnew.c: whether pc is in its code; and if so, g are the registers of a thread that is there, with which it will not go on: what it was about to store is, and registers are the program's that only this code saves.
+ * Returns whether the flags are in rax; added: when the first step back was made. */
+bool rs_new_has(uintptr_t pc) RS_HIDDEN;
+bool rs_new_view(greg_t *g, uintptr_t pc, bool *added) RS_HIDDEN;
 #endif

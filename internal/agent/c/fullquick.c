@@ -1,5 +1,5 @@
 /* fullquick.c: most accesses that are new in a thread's time: nothing waits to be told before them, they are made from a stack that was walked before, and the cell has room and nothing that races. What
- * full.c and the detector would come to for such a one in several steps is done here in one: the stack is compared with the one that this instruction had last, and its site had with it.
+ * full.c and the detector would come to for such a one in several steps is done here in one: the stack is compared with the one that this recipe had last, and its site had with it.
  *
  * Ground rules: as access.c's. Whatever is not so goes to full.c, with nothing done that full.c would not do again. */
 #include "full.h"
@@ -7,42 +7,92 @@
 
 enum { RSP = 4, RBP = 5, MOST_DEPTH = 40 };
 
-static inline struct rs_full_site *place_of(struct rs_full *m, uintptr_t pc, uintptr_t rsp, uint64_t obj)
+static inline struct rs_full_site *place_of(struct rs_full *m, uintptr_t ret, uintptr_t rsp, uint64_t obj)
 {
-	return &m->site[((pc ^ rsp << 20 ^ obj << 7) * 0x9e3779b97f4a7c15ull >> 40) % RS_FULL_SITES];
+	return &m->site[((ret ^ rsp << 20 ^ obj << 7) * 0x9e3779b97f4a7c15ull >> 40) % RS_FULL_SITES];
 }
 
-static inline bool same_held(const struct rs_thread *t, const struct rs_full_site *s)
+static inline struct rs_held_slot *held_of(struct rs_full *m, struct rs_full_site *s, uint32_t i) { return i ? &m->second[s - m->site] : &s->first; }
+
+static inline bool same_held(const struct rs_thread *t, struct rs_full *m, struct rs_full_site *s)
 {
-	for (uint32_t i = 0; i < s->held; i++)
-		if (t->held[i].obj != s->obj[i] || t->held[i].info != s->info[i])
+	for (uint32_t i = 0; i < s->held && i < RS_FULL_HELD; i++)
+		if (t->held[i].obj != held_of(m, s, i)->obj || t->held[i].info != held_of(m, s, i)->info)
 			return false;
 	return true;
 }
 
-static __attribute__((noinline)) uint32_t site_anew(struct rs_thread *t, struct race_thread *r, struct rs_full_site *s, const struct rs_access_context *c, uint64_t size, unsigned kind)
+/* The stack is the one that the chain was made of. What lies at `at` lay on the thread's stack then, and so does it now. */
+static inline bool same_chain(const struct rs_thread *t, const struct rs_full *m, const struct rs_full_site *s, uintptr_t rsp, uintptr_t rbp)
+{
+	const struct rs_full_chain *c = &m->chain[s->chain % RS_FULL_CHAINS];
+	if (c->id != s->chain || c->rsp != rsp || c->number != t->number || c->modules != __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) || c->generation != rs_stack_generation || (s->has_rbp && s->rbp != rbp))
+		return false;
+	for (uint32_t i = c->n < RS_TRAIL ? c->n : RS_TRAIL; i-- > 0;)
+		if (((const uint64_t *)rsp)[c->at[i]] != c->word[i])
+			return false;
+	return true;
+}
+
+/* The chain of the remembered stack; 0: it is another now. */
+static __attribute__((noinline)) uint64_t chain_of(const struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, const void *walk, uint32_t walked, uint32_t *has_rbp)
+{
+	struct rs_stack_words x;
+	uint32_t modules = __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE), number = t->number, generation = rs_stack_generation;
+	uintptr_t rsp = c->gpr[RSP];
+	unsigned n = rs_stack_words(t, walk, walked, c->site, rsp, c->gpr[RBP], rs_config.stack_depth, &x);
+	if (!n)
+		return 0;
+	*has_rbp = x.rbp;
+	uint64_t h = rsp;
+	for (unsigned i = 0; i < n; i++)
+		h = (h ^ x.word[i] ^ x.at[i]) * 0x9e3779b97f4a7c15ull;
+	struct rs_full_chain *at = &m->chain[h >> 54];
+	_Static_assert(RS_FULL_CHAINS == 1 << (64 - 54), "the hash's upper bits choose a place");
+	bool same = at->id && at->rsp == rsp && at->n == n && at->number == number && at->modules == modules && at->generation == generation;
+	for (unsigned i = 0; i < n && same; i++)
+		same = at->at[i] == x.at[i] && at->word[i] == x.word[i];
+	if (same)
+		return at->id;
+	at->id = 0; /* a handler may come in between */
+	RS_BARRIER();
+	at->rsp = rsp;
+	at->n = n;
+	at->number = number;
+	at->modules = modules;
+	at->generation = generation;
+	for (unsigned i = 0; i < n; i++) {
+		at->at[i] = x.at[i];
+		at->word[i] = x.word[i];
+	}
+	RS_BARRIER();
+	return at->id = ++m->chains * RS_FULL_CHAINS | h >> 54;
+}
+
+static __attribute__((noinline)) uint32_t site_anew(struct rs_thread *t, struct rs_full *m, struct race_thread *r, struct rs_full_site *s, const struct rs_access_context *c, uintptr_t ret, uint64_t size, unsigned kind)
 {
 	const void *walk;
-	uint32_t walked = rs_stack_remembered(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth, &walk), held = t->held_count;
-	if (!walked)
+	uint32_t walked = rs_stack_remembered(t, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth, &walk), held = t->held_count, has_rbp = 0;
+	uint64_t chain = walked ? chain_of(t, m, c, walk, walked, &has_rbp) : 0;
+	if (!chain)
 		return 0;
-	s->pc = 0; /* a handler may come in between */
+	s->ret = 0; /* a handler may come in between */
 	RS_BARRIER();
-	for (uint32_t i = 0; i < held; i++) {
-		s->obj[i] = t->held[i].obj;
-		s->info[i] = t->held[i].info;
-	}
+	for (uint32_t i = 0; i < held; i++)
+		*held_of(m, s, i) = t->held[i];
 	uint32_t stack = rs_stack_holding(t, walked), id;
 	race_enter(r, (uintptr_t)__builtin_frame_address(0));
 	id = rs_race_intern(r, c->site, size, stack, kind);
 	race_leave(r);
-	s->walk = walk;
-	s->walked = walked;
+	s->mark = *(const uint64_t *)ret;
+	s->chain = chain;
+	s->rbp = c->gpr[RBP];
+	s->has_rbp = has_rbp;
 	s->stack = stack;
 	s->id = id;
 	s->held = held;
 	RS_BARRIER();
-	s->pc = id ? c->site : 0;
+	s->ret = id ? ret : 0;
 	return id;
 }
 
@@ -68,9 +118,8 @@ bool rs_full_quick(const struct rs_access_context *c, uintptr_t ret)
 	m->last = &m->force; /* what a handler accesses comes to rs_full_take */
 	m->busy = (uintptr_t)__builtin_frame_address(0);
 	RS_BARRIER();
-	struct rs_full_site *s = place_of(m, c->site, c->gpr[RSP], t->held_count ? t->held[t->held_count - 1].obj : 0);
-	uint32_t site = s->pc == c->site && s->held == t->held_count && same_held(t, s) && rs_stack_same(t, s->walk, s->walked, c->site, c->gpr[RSP], c->gpr[RBP], rs_config.stack_depth)
-				? s->id : site_anew(t, r, s, c, size, kind);
+	struct rs_full_site *s = place_of(m, ret, c->gpr[RSP], t->held_count ? t->held[t->held_count - 1].obj : 0);
+	uint32_t site = s->ret == ret && s->mark == *(const uint64_t *)ret && s->held == t->held_count && same_held(t, m, s) && same_chain(t, m, s, c->gpr[RSP], c->gpr[RBP]) ? s->id : site_anew(t, m, r, s, c, ret, size, kind);
 	first = site ? rs_race_quick(r, g, addr, size, kind, site) : 0;
 	if (first) {
 		m->store.kind = 0;

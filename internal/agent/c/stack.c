@@ -22,7 +22,7 @@ enum { READY = 1, KEPT = 4 };
 
 /* A forked child numbers apart from its parent: held locks keep the numbers of stacks that the parent defined. */
 enum { GENERATION_SHIFT = 21, GENERATIONS = 1 << 10 };
-static uint32_t generation;
+uint32_t rs_stack_generation;
 
 /* By a stack and a function that was called at its top: the tag of the two, and the number of the stack that they make. 0: nothing. */
 enum { CALLED = 1 << 12 };
@@ -57,8 +57,8 @@ void rs_stack_init(void)
 
 void rs_stack_after_fork(void)
 {
-	generation = (generation + 1) & (GENERATIONS - 1);
-	if (generation == 0)
+	rs_stack_generation = (rs_stack_generation + 1) & (GENERATIONS - 1);
+	if (rs_stack_generation == 0)
 		kept = NULL; /* the numbers are others' now */
 	/* For kernels without MADV_WIPEONFORK. */
 	for (int i = 0; i < TABLES; i++)
@@ -94,7 +94,7 @@ static __attribute__((noinline)) bool define(struct rs_thread *t, uint32_t id, c
 static struct kept *own_kept(void)
 {
 	struct kept *last = __atomic_load_n(&kept, __ATOMIC_ACQUIRE);
-	if (RS_LIKELY(last && last->generation == generation))
+	if (RS_LIKELY(last && last->generation == rs_stack_generation))
 		return last;
 	if (!keeping || (last && last->level == KEPT_LEVELS))
 		return NULL;
@@ -105,7 +105,7 @@ static struct kept *own_kept(void)
 	}
 	RS_SYS3(SYS_madvise, k, sizeof *k, MADV_NOHUGEPAGE);
 	k->parent = last;
-	k->generation = generation;
+	k->generation = rs_stack_generation;
 	k->level = last ? last->level + 1 : 1;
 	if (__atomic_compare_exchange_n(&kept, &last, k, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return k;
@@ -218,7 +218,7 @@ static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s
 		uint32_t size = table_size[i], at = (uint32_t)(h >> 32);
 		for (unsigned probe = 0, most = i < TABLES - 1 ? PROBES : LAST_PROBES; probe < most; probe++, at++) {
 			uint64_t *place = &table[i][at & (size - 1)], found = __atomic_load_n(place, __ATOMIC_ACQUIRE);
-			uint32_t id = (table_base[i] + (at & (size - 1))) | generation << GENERATION_SHIFT;
+			uint32_t id = (table_base[i] + (at & (size - 1))) | rs_stack_generation << GENERATION_SHIFT;
 			if (RS_LIKELY(found == (h | READY)))
 				return id;
 			if (found == 0 && __atomic_compare_exchange_n(place, &found, h, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
@@ -412,7 +412,7 @@ static inline struct remembered *set_of(struct memory *m, uint64_t h, uintptr_t 
 }
 
 /* Of modules, forks and depth: what else a walk depends on. Never 0. */
-static inline uint64_t stamp_of(uint32_t modules, unsigned depth) { return (uint64_t)modules << 32 | generation << 16 | depth; }
+static inline uint64_t stamp_of(uint32_t modules, unsigned depth) { return (uint64_t)modules << 32 | rs_stack_generation << 16 | depth; }
 static inline uint64_t stamp_now(unsigned depth) { return stamp_of(__atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE), depth); }
 _Static_assert(GENERATIONS <= 1 << 16, "the fork's part of a stamp");
 
@@ -593,17 +593,33 @@ uint32_t rs_stack_remembered(const struct rs_thread *t, uintptr_t pc, uintptr_t 
 	return again_at(t, pc + 1, rsp, rbp, depth, (const struct remembered **)as);
 }
 
-bool rs_stack_same(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
+unsigned rs_stack_words(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_stack_words *out)
 {
-	const struct remembered *r = as;
+	const struct remembered *r = as; /* another stack's by now, perhaps */
 	const struct memory *m = t->stack_memory;
-	if (RS_UNLIKELY(!m || rsp < t->stack_lo || rsp >= t->stack_hi))
-		return false;
+	uint64_t stamp = stamp_now(depth), room = t->stack_hi - rsp, sum = 0;
+	if (!m || rsp < t->stack_lo || rsp >= t->stack_hi)
+		return 0;
 	uint64_t writes = m->writes;
 	RS_BARRIER();
-	bool same = as_before(m, r, pc + 1, rsp, rbp, stamp_now(depth), t->stack_hi - rsp) && r->id == id;
+	if (!as_before(m, r, pc + 1, rsp, rbp, stamp, room) || r->id != id)
+		return 0;
+	unsigned n = 0;
+	out->rbp = r->entry_rbp;
+	for (unsigned i = 0; i < r->n && i < RS_TRAIL; i++) {
+		uint16_t word = __atomic_load_n(&r->offset[i], __ATOMIC_RELAXED);
+		if (word >= room / 8)
+			return 0;
+		uint64_t value = ((const uint64_t *)rsp)[word];
+		sum += value * m->factor[i];
+		if (i && word == out->at[0]) /* remember() adds the first once more to fill the head */
+			continue;
+		out->at[n] = word;
+		out->word[n++] = value;
+	}
+	bool same = sum == r->sum;
 	RS_BARRIER();
-	return same && m->writes == writes;
+	return same && m->writes == writes ? n : 0;
 }
 
 static inline uint32_t from(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)

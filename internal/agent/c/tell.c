@@ -96,6 +96,7 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 	"	rs_entry_for 5\n	rs_entry_for 4\n	rs_entry_for 3\n	rs_entry_for 2\n	rs_entry_for 2\n"
 	"	rs_entry_for 5\n	rs_entry_for 4\n	rs_entry_for 3\n	rs_entry_for 2\n	rs_entry_for 2\n"
 	"	rs_begin\n"
+	".globl rs_tell_slow\n.hidden rs_tell_slow\n"
 	"rs_tell_slow:\n"
 	RESTORE_FLAGS_1
 	"rs_tell_slow_added:\n"
@@ -161,9 +162,25 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 	".size rs_tell_code, .-rs_tell_code\n");
 
 /* Where the agent looks for races: what raceshadow.c's rs_race_known says, as far as the first two points of one cell tell it. */
-__asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 5\nrs_full_\\name\\()_w:\n.elseif rs_entry == 10\nrs_full_\\name\\()_b:\n.elseif rs_entry == 4\nrs_full_\\name\\()_p:\n.endif\n.endm\n"
-	/* r9: a point, and what the shadow says of it in r10b. If it is not of this thread and time: on at not; if it has not all the bytes, or is of a kind that does not count: at less. */
-	".macro rs_full_mine how, not, less\n"
+__asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 5\nrs_full_\\name\\()_w:\n.elseif rs_entry == 10\nrs_full_\\name\\()_b:\n.elseif rs_entry == 4\nrs_full_\\name\\()_p:\n.elseif rs_entry == 3\nrs_full_\\name\\()_r8:\n.elseif rs_entry == 8\nrs_full_\\name\\()_w8:\n.elseif rs_entry == 13\nrs_full_\\name\\()_b8:\n.endif\n.endm\n"
+	".macro rs_full_counts how, other\n"
+	".if \\how == 1\n"
+	"	andl $0xf0, %r10d\n"
+	"	cmpl $0x90, %r10d\n" /* by a mov */
+	"	jne \\other\n"
+	".elseif \\how == 2\n"
+	"	andl $0x70, %r10d\n"
+	"	cmpl $0x10, %r10d\n"
+	"	jne \\other\n"
+	".else\n"
+	"	andl $0x70, %r10d\n"
+	"	subl $0x10, %r10d\n"
+	"	cmpl $0x10, %r10d\n"
+	"	ja \\other\n"
+	".endif\n"
+	".endm\n"
+	/* r9: a point, and what the shadow says of it in r10b. If it is not of this thread and time: on at not; if it has not all the bytes: at less; if it is of a kind that does not count: at other. */
+	".macro rs_full_mine how, not, less, other\n"
 	"	xorq %r8, %r9\n"
 	"	rolq $8, %r9\n"
 	"	cmpq $255, %r9\n"
@@ -171,20 +188,19 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	notl %r9d\n"
 	"	testl %r9d, %ecx\n"
 	"	jnz \\less\n"
-	".if \\how == 1\n"
-	"	andl $0xf0, %r10d\n"
-	"	cmpl $0x90, %r10d\n" /* by a mov */
-	"	jne \\less\n"
-	".elseif \\how == 2\n"
-	"	andl $0x70, %r10d\n"
-	"	cmpl $0x10, %r10d\n"
-	"	jne \\less\n"
-	".else\n"
-	"	andl $0x70, %r10d\n"
-	"	subl $0x10, %r10d\n"
-	"	cmpl $0x10, %r10d\n"
-	"	ja \\less\n"
-	".endif\n"
+	"	rs_full_counts \\how, \\other\n"
+	".endm\n"
+	/* As above of the second point, which others may have put there: the infos (r10d) are to be those that were read before, and nobody at it. Not of this thread and time, or of a kind that does not count: on at 7. */
+	".macro rs_full_behind how, less\n"
+	"	movl %r10d, -64(%rsp)\n"
+	"	movq 8(%rsi), %r9\n"
+	"	shrl $8, %r10d\n"
+	"	rs_full_mine \\how, 7f, \\less, 7f\n"
+	"	movl 24(%rsi), %r10d\n"
+	"	cmpl $0xffff, %r10d\n"
+	"	ja 7f\n"
+	"	cmpl -64(%rsp), %r10d\n"
+	"	jne 7f\n"
 	".endm\n"
 	/* Up to the cell, in rsi; its place in the page is in ecx. */
 	".macro rs_full_begin\n"
@@ -204,7 +220,7 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq %fs:(%rdx), %rdx\n"
 	"	testq %rdx, %rdx\n"
 	"	jz 9f\n"
-	"	movq rs_o_accesses(%rdx), %rdx\n"
+	"	movq rs_o_accesses(%rdx), %rdx\n" /* 0, too, in a child of clone, where it is wiped: so no pointer to it is kept elsewhere */
 	"	testq %rdx, %rdx\n"
 	"	jz 9f\n"
 	/* What was read last has been made by now. */
@@ -264,17 +280,17 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	xorq %r8, %r9\n"
 	"	rolq $8, %r9\n"
 	"	cmpq $255, %r9\n"
-	"	jne 9f\n"
+	"	jne 7f\n"
 	"	andl $0x70, %r10d\n"
 	"	subl $0x10, %r10d\n"
 	"	cmpl $\\kinds, %r10d\n"
-	"	ja 9f\n"
+	"	ja 7f\n"
 	".endm\n"
 	/* 16 bytes: two cells. Nothing can be ordered by them, so there is nothing to look at when they have been accessed. kinds: 0x10 of a read, else 0. */
 	".macro rs_full_pair kinds\n"
 	"	rs_full_begin\n"
 	"	testl $7, %edi\n"
-	"	jnz 9f\n"
+	"	jnz 7f\n"
 	"	cmpl $0x3fe0, %ecx\n"
 	"	je 9f\n"
 	"	leaq rs_o_none(%rdx), %r8\n"
@@ -284,16 +300,29 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	rs_full_whole 0, \\kinds\n"
 	"	rs_full_whole 32, \\kinds\n"
 	"	rs_full_found_it\n"
+	"7:\n" /* more cells, or new */
+	".if \\kinds\n"
+	"	movl $3 << 29 | 16 << 8 | 0x20, %r10d\n"
+	"	jmp rs_new_span_read\n"
+	".else\n"
+	"	movl $3 << 29 | 16 << 8 | 0x10, %r10d\n"
+	"	jmp rs_new_span_write\n"
+	".endif\n"
 	"	rs_full_end_it\n"
 	".endm\n"
 	/* how: 0 a read, 1 a write, 2 both. */
 	".macro rs_full_for log, how\n"
 	"	rs_full_begin\n"
+	".if \\log == 3\n"
+	"	testl $7, %edi\n"
+	"	jnz .Lspan_\\how\\()_\\log\n"
+	".else\n"
 	"	movl %edi, %ecx\n"
 	"	andl $7, %ecx\n"
 	"	movzbl rs_o_mask+8*\\log(%rdx,%rcx), %ecx\n"
 	"	testl %ecx, %ecx\n"
-	"	jz 9f\n"
+	"	jz .Lspan_\\how\\()_\\log\n"
+	".endif\n"
 	"	leaq rs_o_none(%rdx), %r8\n" /* in case of a handler */
 	"	movq %r8, (%rdx)\n"
 	"	movq 8(%rdx), %r8\n"
@@ -306,7 +335,15 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq %rsi, rs_o_read(%rdx)\n"
 	"	movq %r9, rs_o_read+8(%rdx)\n"
 	".endif\n"
-	"	rs_full_mine \\how, 1f, 4f\n"
+	".if \\log == 3\n"
+	"	xorq %r8, %r9\n"
+	"	rolq $8, %r9\n"
+	"	cmpq $255, %r9\n"
+	"	jne 5f\n"
+	"	rs_full_counts \\how, 3f\n"
+	".else\n"
+	"	rs_full_mine \\how, 1f, 4f, 7f\n"
+	".endif\n"
 	"2:\n"
 	".if \\how != 2\n"
 	"	movq (%rsp), %rcx\n"
@@ -323,33 +360,60 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq %rcx, (%rdx)\n"
 	".endif\n"
 	"	rs_full_found_it\n"
+	".if \\log == 3\n"
+	"3:	movl $255, %ecx\n"
+	"	jmp 7f\n"
+	"5:	movl $255, %ecx\n"
+	"	jb 4f\n"
+	".endif\n"
 	/* Of its own, but older: then nothing was accessed in this time. */
-	"1:	movq %r9, %rsi\n"
-	"	shrq $52, %rsi\n"
-	"	jz 9f\n"
-	/* Another thread's is newer, or an older one of this: nothing was done since this was noted if it is still the same. */
-	"	rolq $56, %r9\n"
-	"	xorq %r8, %r9\n"
-	"	movq %r9, %rsi\n"
+	"1:	rolq $12, %r9\n"
+	"	testl $0xfff, %r9d\n"
+	"	jz 7f\n"
+	/* Another thread's is newer. If it is of other bytes, or both read: is the second one, where there are no more, of this thread and time? */
+	"	cmpl $0, 28(%rsi)\n"
+	"	jne 3f\n"
+	"	shrl $12, %r9d\n"
+	"	testl %r9d, %ecx\n"
+	".if \\how == 0\n"
+	"	jz 8f\n"
+	"	movl %r10d, %r9d\n"
+	"	andl $0x70, %r9d\n"
+	"	cmpl $0x20, %r9d\n"
+	"	jne 7f\n"
+	"8:\n"
+	".else\n"
+	"	jnz 7f\n"
+	".endif\n"
+	"	rs_full_behind \\how, 7f\n"
+	"	jmp 2b\n"
+	/* Else nothing was done since this was noted if the newest one is still the same. */
+	"3:	movq %rsi, -64(%rsp)\n"
+	"	movq (%rsi), %rsi\n"
 	"	leal (,%rdi,4), %r9d\n"
 	"	andl $65535 * 32, %r9d\n"
 	"	cmpq %rsi, rs_o_seen+16(%rdx,%r9)\n"
-	"	jne 9f\n"
+	"	jne 6f\n"
 	"	cmpb %r10b, rs_o_seen+24(%rdx,%r9)\n"
-	"	jne 9f\n"
+	"	jne 6f\n"
 	"	jmp 5f\n"
-	/* What is known of the cell beside its newest point. */
-	"4:	leal (,%rdi,4), %r9d\n"
+	/* What is known of the cell beside its newest point: of the second, or together. */
+	"4:	cmpl $0, 28(%rsi)\n"
+	"	jne 3f\n"
+	"	rs_full_behind \\how, 3f\n"
+	"	jmp 2b\n"
+	"3:	movq %rsi, -64(%rsp)\n"
+	"	leal (,%rdi,4), %r9d\n"
 	"	andl $65535 * 32, %r9d\n"
 	"5:\n"
 	"	cmpq %r8, rs_o_seen+8(%rdx,%r9)\n"
-	"	jne 9f\n"
+	"	jne 6f\n"
 	"	movq %rdi, %r10\n"
 	"	shrq $19, %r10\n"
 	"	shlq $24, %r10\n"
 	"	xorq rs_o_seen(%rdx,%r9), %r10\n"
 	"	cmpq $0xffffff, %r10\n"
-	"	ja 9f\n"
+	"	ja 6f\n"
 	".if \\how == 1\n"
 	"	shrl $16, %r10d\n"
 	".elseif \\how == 2\n"
@@ -358,6 +422,33 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	notl %r10d\n"
 	"	testl %r10d, %ecx\n"
 	"	jz 2b\n"
+	"6:	movq -64(%rsp), %rsi\n"
+	/* It is new (tellnew.c). */
+	"7:	testl $(1 << \\log) - 1, %edi\n"
+	"	jnz 3f\n"
+	".if \\how == 0\n"
+	"	movl $(1 << \\log) << 8 | 0xa0, %r10d\n"
+	"	jmp rs_new_r\n"
+	".elseif \\how == 1\n"
+	"	movl $(1 << \\log) << 8 | 0x90, %r10d\n"
+	"	jmp rs_new_w\n"
+	".else\n"
+	"	movl $(1 << \\log) << 8 | 0x10, %r10d\n"
+	"	jmp rs_new_w\n"
+	".endif\n"
+	".if \\how == 0\n" /* no mov's */
+	"3:	movl $1 << 30 | (1 << \\log) << 8 | 0x20, %r10d\n"
+	"	jmp rs_new_r\n"
+	".Lspan_\\how\\()_\\log:\n"
+	"	movl $3 << 29 | (1 << \\log) << 8 | 0x20, %r10d\n" /* several cells */
+	"	jmp rs_new_span_read\n"
+	".else\n"
+	"3:	movl $1 << 30 | (1 << \\log) << 8 | 0x10, %r10d\n"
+	"	jmp rs_new_w\n"
+	".Lspan_\\how\\()_\\log:\n"
+	"	movl $3 << 29 | (1 << \\log) << 8 | 0x10, %r10d\n"
+	"	jmp rs_new_span_write\n"
+	".endif\n"
 	"	rs_full_end_it\n"
 	".endm\n"
 	".p2align 10\n.globl rs_full_code\n.hidden rs_full_code\n.type rs_full_code, @function\n"
@@ -437,6 +528,10 @@ LABEL(rs_full_saved_r); LABEL(rs_full_flags_r); LABEL(rs_full_added_r); LABEL(rs
 LABEL(rs_full_saved_w); LABEL(rs_full_flags_w); LABEL(rs_full_added_w); LABEL(rs_full_found_w); LABEL(rs_full_second_w);
 LABEL(rs_full_saved_b); LABEL(rs_full_flags_b); LABEL(rs_full_added_b); LABEL(rs_full_found_b); LABEL(rs_full_second_b);
 LABEL(rs_full_saved_p); LABEL(rs_full_flags_p); LABEL(rs_full_added_p); LABEL(rs_full_found_p); LABEL(rs_full_second_p); LABEL(rs_full_end);
+/* Those of eight bytes are shorter. */
+LABEL(rs_full_saved_r8); LABEL(rs_full_flags_r8); LABEL(rs_full_added_r8); LABEL(rs_full_found_r8); LABEL(rs_full_second_r8);
+LABEL(rs_full_saved_w8); LABEL(rs_full_flags_w8); LABEL(rs_full_added_w8); LABEL(rs_full_found_w8); LABEL(rs_full_second_w8);
+LABEL(rs_full_saved_b8); LABEL(rs_full_flags_b8); LABEL(rs_full_added_b8); LABEL(rs_full_found_b8); LABEL(rs_full_second_b8);
 
 LABEL(rs_own_quiet_code); LABEL(rs_own_below); LABEL(rs_own_told_code); LABEL(rs_own_lahf); LABEL(rs_own_flags); LABEL(rs_own_added); LABEL(rs_own_found); LABEL(rs_own_end);
 
@@ -452,7 +547,7 @@ static bool in_own(uintptr_t pc) { return pc - (uintptr_t)rs_own_code < (uintptr
 
 static bool in_full(uintptr_t pc) { return pc - (uintptr_t)rs_full_code < (uintptr_t)rs_full_end - (uintptr_t)rs_full_code; }
 
-bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code || in_full(pc) || in_own(pc); }
+bool rs_tell_has(uintptr_t pc) { return pc - (uintptr_t)rs_tell_code < (uintptr_t)rs_tell_end - (uintptr_t)rs_tell_code || in_full(pc) || rs_new_has(pc) || in_own(pc); }
 
 static void flags_back(greg_t *g, bool added)
 {
@@ -487,9 +582,17 @@ static bool full_view(greg_t *g, uintptr_t pc, uintptr_t *resume)
 		{rs_full_saved_r, rs_full_flags_r, rs_full_added_r, rs_full_found_r, rs_full_second_r},
 		{rs_full_saved_w, rs_full_flags_w, rs_full_added_w, rs_full_found_w, rs_full_second_w},
 		{rs_full_saved_b, rs_full_flags_b, rs_full_added_b, rs_full_found_b, rs_full_second_b},
-		{rs_full_saved_p, rs_full_flags_p, rs_full_added_p, rs_full_found_p, rs_full_second_p}}, *first;
-	unsigned entry = (unsigned)((pc - (uintptr_t)rs_full_code) / RS_FULL_BYTES), how = entry % RS_FULL_SIZES == RS_FULL_SIZES - 1 ? 3 : entry / RS_FULL_SIZES;
-	uintptr_t begin = how == 3 ? RS_FULL_ENTRY(RS_FULL_SIZES - 1) : RS_FULL_ENTRY(how * RS_FULL_SIZES);
+		{rs_full_saved_p, rs_full_flags_p, rs_full_added_p, rs_full_found_p, rs_full_second_p},
+		{rs_full_saved_r8, rs_full_flags_r8, rs_full_added_r8, rs_full_found_r8, rs_full_second_r8},
+		{rs_full_saved_w8, rs_full_flags_w8, rs_full_added_w8, rs_full_found_w8, rs_full_second_w8},
+		{rs_full_saved_b8, rs_full_flags_b8, rs_full_added_b8, rs_full_found_b8, rs_full_second_b8}}, *first;
+	enum { PAIR = 3, EIGHT = 4 };
+	unsigned entry = (unsigned)((pc - (uintptr_t)rs_full_code) / RS_FULL_BYTES), log = entry % RS_FULL_SIZES, how = log == RS_FULL_SIZES - 1 ? PAIR : entry / RS_FULL_SIZES;
+	uintptr_t begin = how == PAIR ? RS_FULL_ENTRY(RS_FULL_SIZES - 1) : RS_FULL_ENTRY(how * RS_FULL_SIZES);
+	if (log == 3) {
+		begin = RS_FULL_ENTRY(entry);
+		how += EIGHT;
+	}
 	first = &places[how];
 	/* The same place in the first entry of its kind. */
 	uintptr_t at = (pc - begin) % RS_FULL_BYTES + begin;
@@ -525,6 +628,14 @@ bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resu
 		return false;
 	if (in_full(pc))
 		return full_view(g, pc, resume);
+	if (rs_new_has(pc)) {
+		bool added;
+		if (rs_new_view(g, pc, &added))
+			flags_back(g, added);
+		saved_back(g, (const uint64_t *)sp, true, true);
+		*resume = (uintptr_t)g[REG_RIP]; /* it starts over there */
+		return true;
+	}
 	if (in_own(pc))
 		return own_view(g, pc, resume);
 	if (pc == (uintptr_t)rs_tell_pushed || pc == (uintptr_t)rs_tell_pushed_again)
