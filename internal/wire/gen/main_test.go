@@ -55,7 +55,7 @@ var layouts = map[string]any{
 	"Ctl": wire.Ctl{}, "Config": wire.Config{}, "Lane": wire.Lane{}, "HeldSlot": wire.HeldSlot{}, "Moment": wire.Moment{}, "Slot": wire.Slot{}, "Region": wire.Region{}, "GuardDebug": wire.GuardDebug{}, "GuardOutside": wire.GuardOutside{},
 	"Hello": wire.Hello{}, "Welcome": wire.Welcome{}, "ModuleRequest": wire.ModuleRequest{}, "Tables": wire.Tables{},
 	"UnwindHeader": wire.UnwindHeader{}, "UnwindRow": wire.UnwindRow{}, "UnwindRule": wire.UnwindRule{},
-	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{},
+	"PatchOp": wire.PatchOp{}, "PatchPage": wire.PatchPage{}, "PatchCover": wire.PatchCover{},
 	"TrampolineRun": wire.TrampolineRun{}, "Trampoline": wire.Trampoline{}, "TrampolineState": wire.TrampolineState{}, "TrampolineMove": wire.TrampolineMove{}, "CallCount": wire.CallCount{}, "Calls": wire.Calls{},
 }
 
