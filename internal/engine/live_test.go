@@ -591,6 +591,9 @@ func TestRawSignals(t *testing.T) {
 // glibc cancels a thread that computes by a signal whose handler unwinds from where it interrupted; from a trampoline it found no way, and destructors did not run. Its signal for changed ids comes anywhere.
 // Under make the test failed each time, and never without: its children have the two signals ignored.
 func TestCancelled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: planning all of libstdc++, by one goroutine")
+	}
 	prog := compile(t, "cancel.cc", "-O1")
 	for _, argv := range [][]string{{prog}, {prog, "ignored"}} {
 		if st := same(t, engine.Options{Client: &everything{everywhere{t: t}}}, "", argv...); st.Patched[patch.TierTrap] < 4 {

@@ -144,6 +144,9 @@ func TestUnmapped(t *testing.T) {
 // A library that comes again and again comes to need what it needed before, and no more: neither areas nor bytes. What it left the first time is unmapped; then it may stay, but not if the process
 // has more than a sixteenth of the areas that it may have.
 func TestReloaded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: planning large libraries again and again, by one goroutine")
+	}
 	const rounds, settled = 14, 6
 	b, err := os.ReadFile("/proc/sys/vm/max_map_count")
 	if err != nil {
