@@ -66,7 +66,11 @@ func TestAgain(t *testing.T) {
 				want.same = 100 // a kernel
 			}
 			total := map[string]int{}
-			for range rounds {
+			runs := rounds
+			if p.Name == "redis-default" { // it takes half a second, and has one to four epochs that births and ends of its threads leave: in one of some 50 runs none
+				runs = max(rounds, 4)
+			}
+			for range runs {
 				native := once(t, p, drive.Job{Mode: drive.Native, Size: drive.Small, Shared: shared})
 				job := drive.Job{Mode: drive.Again, Size: drive.Small, Shared: shared, Ripstop: runner, Dir: directory(t)}
 				got := once(t, p, job)
