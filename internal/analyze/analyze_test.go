@@ -259,7 +259,7 @@ func TestRaces(t *testing.T) {
 			found := map[string]bool{}
 			for seed := range uint64(8) {
 				for _, period := range []int{100, 1000} {
-					if seed > 0 && (period != 100 || clean) {
+					if seed > 0 && (period != 100 || clean) || clean && period != 100 && os.Getenv("RIPSTOP_SOAK") == "" {
 						continue
 					}
 					r.thin(period, seed)
