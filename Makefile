@@ -38,7 +38,7 @@ test-go:
 	$(GO) test -p 3 -timeout 30m ./...
 
 # Our own Go under the race detector. internal/agent/c/ctest and test/ start targets and look at them from outside: no code of ours to race.
-# What starts no goroutine is left out: internal/x86, patch and recipe are run by those of internal/engine and internal/analyze, recover (with several workers), pt and perf by those of internal/analyze, detect by internal/run's; truth is the tests'.
+# Left out is what starts no goroutine, or is run by others' tests: internal/x86, patch and recipe by those of internal/engine and internal/analyze, pt, perf and recover (with several workers) by internal/analyze's, detect by internal/run's; truth is the tests'.
 test-race:
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $$($(GO) list ./internal/... ./cmd/... | grep -v -e /agent/c/ -e '/internal/\(x86\|pt\|perf\|patch\|recipe\|recover\|detect\|truth\)$$')
 

@@ -364,18 +364,18 @@ func (t *Teller) noteOpaque(m *engine.Module) {
 	}
 }
 
-// tables are what is known of a module without its code (engine.Module.Client).
-type tablesOf struct {
+// moduleTables are what is known of a module without its code (engine.Module.Client).
+type moduleTables struct {
 	scope  scope
 	stores []image.AtomicStore
 	folds  bool         // image.FoldsAtomics, where it matters
 	frames *frameTables // nil: none, where races are not looked for
 }
 
-func (t *Teller) tablesOf(m *engine.Module) *tablesOf {
-	known, ok := m.Client.(*tablesOf)
+func (t *Teller) tablesOf(m *engine.Module) *moduleTables {
+	known, ok := m.Client.(*moduleTables)
 	if !ok {
-		known = &tablesOf{scope: scopeOf(m), stores: t.storesOf(m), folds: !t.Together && m.Image.FoldsAtomics()}
+		known = &moduleTables{scope: scopeOf(m), stores: t.storesOf(m), folds: !t.Together && m.Image.FoldsAtomics()}
 		if t.races {
 			known.frames = frameTablesOf(m)
 		}
@@ -428,14 +428,14 @@ func (t *Teller) plain(p *engine.Process, m *engine.Module, from uint64, each fu
 
 // A followed module is gone through instruction by instruction: what one stores may be known by those before it, and by debug information.
 type followed struct {
-	*tablesOf
+	*moduleTables
 	m     *engine.Module
 	vptrs *vptrs
 	open  inlined
 }
 
 func (t *Teller) followed(m *engine.Module) *followed {
-	return &followed{tablesOf: t.tablesOf(m), m: m, vptrs: newVptrs(m.Image, m.Bias)}
+	return &followed{moduleTables: t.tablesOf(m), m: m, vptrs: newVptrs(m.Image, m.Bias)}
 }
 
 // apart says of an instruction that reads and writes, and is not known as a store to an atomic, whether it may be one all the same.

@@ -26,7 +26,7 @@ import (
 //
 // What is not covered: modules whose text is not that of their files, from which the agent has what lies below an int3 when we are gone; and all of a program that somebody traces from its start, as a debugger would stop at each.
 
-// A Coverer is a Client whose sites need not be patched before they are run.
+// A Coverer is a Client whose sites need not be patched before they are run. Of modules that it has covered no single instruction is asked (Client.Site, Process.Change).
 type Coverer interface {
 	Client
 	// Covers gives what the sites of a module depend on beside its code, as part of a file's name, and false if all of it is to be patched when it comes. It may be called for several modules at once where Sites may.
@@ -236,11 +236,9 @@ func (m *Module) cut() {
 	c.parts = make([]*text, len(c.cuts))
 }
 
-// region gives the number of the region that an address lies in, and its end.
-func (m *Module) region(at uint64) (i int, end uint64) {
-	c := m.cover
-	i = sort.Search(len(c.cuts), func(i int) bool { return c.cuts[i] > at }) - 1
-	return i, m.regionEnd(i)
+// region gives the number of the region that an address lies in.
+func (m *Module) region(at uint64) int {
+	return sort.Search(len(m.cover.cuts), func(i int) bool { return m.cover.cuts[i] > at }) - 1
 }
 
 func (m *Module) regionEnd(i int) uint64 {
@@ -257,8 +255,7 @@ func (m *Module) part(at uint64) *text {
 	if len(m.cover.cuts) == 0 || m.text(at) == nil {
 		return nil
 	}
-	i, _ := m.region(at)
-	return m.cover.parts[i]
+	return m.cover.parts[m.region(at)]
 }
 
 // held gives the text whose planner an instruction's patch is.
@@ -303,7 +300,7 @@ func (p *Process) reached(at uint64) error {
 	if m.cover.cuts == nil {
 		m.cut()
 	}
-	i, _ := m.region(at)
+	i := m.region(at)
 	if m.cover.parts[i] != nil {
 		return nil
 	}

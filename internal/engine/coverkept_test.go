@@ -45,12 +45,12 @@ func TestRegions(t *testing.T) {
 	}
 	end := m.texts[0].at
 	for i, at := range c.cuts {
-		if n, next := m.region(at); n != i || at != end && i > 0 && m.text(at).at != at {
+		if n := m.region(at); n != i || at != end && i > 0 && m.text(at).at != at {
 			t.Fatalf("region %d begins at %#x, behind %#x, and is found as %d", i, at, end, n)
 		} else {
-			end = next
+			end = m.regionEnd(i)
 		}
-		if n, _ := m.region(end - 1); n != i {
+		if n := m.region(end - 1); n != i {
 			t.Errorf("the last byte of region %d is of region %d", i, n)
 		}
 		if x := m.text(at); at != x.at && (!x.plan.Begins(at) || x.plan.Inside(at)) || end-at < regionBytes && end != x.end() {

@@ -22,6 +22,7 @@ enum {
 static struct covered { uintptr_t lo, hi; const uint8_t *file; } table[MOST];
 static uint32_t used;
 static bool all; /* nothing is covered any more of what was */
+static size_t least; /* of a stack that has room for another signal's frame; what libc knows is asked where no handler runs */
 
 static struct covered *find(uintptr_t at)
 {
@@ -53,18 +54,13 @@ static void open_file(void *arg)
 	RS_SYS1(SYS_close, fd);
 }
 
-static void drop(struct covered *c)
-{
-	__atomic_store_n(&c->hi, 0, __ATOMIC_RELEASE);
-}
-
 long rs_cover(uintptr_t lo, size_t bytes, const void *file, size_t room)
 {
 	struct covered *c = find(lo);
 	if (!bytes) {
 		if (c) {
 			size_t n = c->hi - c->lo;
-			drop(c);
+			__atomic_store_n(&c->hi, 0, __ATOMIC_RELEASE);
 			RS_SYS2(SYS_munmap, c->file, n);
 		}
 		return 0;
@@ -84,6 +80,7 @@ long rs_cover(uintptr_t lo, size_t bytes, const void *file, size_t room)
 	if (o.at < 0)
 		return o.at;
 	RS_SYS3(SYS_madvise, o.at, bytes, MADV_DONTDUMP);
+	least = 2 * getauxval(AT_MINSIGSTKSZ) + SPARE;
 	c->lo = lo;
 	c->file = (const uint8_t *)o.at;
 	__atomic_store_n(&all, false, __ATOMIC_RELAXED);
@@ -124,7 +121,7 @@ void rs_cover_all(void)
 
 void rs_cover_stack(size_t bytes)
 {
-	if (bytes && bytes < 2 * getauxval(AT_MINSIGSTKSZ) + SPARE)
+	if (bytes && bytes < least)
 		rs_cover_all();
 }
 
