@@ -15,7 +15,7 @@
 #include <link.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = RS_GUARD_BYTES, HUGE_BYTES = 1 << 21, OBJECTS = RS_GUARD_OBJECTS, SPARES = 1 << 15, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = RS_GUARD_NEARLY_BYTES };
+enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = RS_GUARD_BYTES, OBJECTS = RS_GUARD_OBJECTS, SPARES = 1 << 15, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = RS_GUARD_NEARLY_BYTES };
 
 static struct rs_guard_world *world;
 static struct rs_guard_log *logs, *spares;
@@ -409,20 +409,18 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 	}
 }
 
-/* Twice as many as there were, up to some: a fault for each page costs as much as all the events on it. Who has written that many is given huge pages. */
+/* Twice as many as there were, up to some: a fault for each page costs as much as all the events on it. No huge pages: they cost a quarter of as many small ones, but fifteen times where the machine is a virtual one and its host has
+ * the free memory back (free page reporting), as that is memory of huge pages first. */
 static __attribute__((noinline)) void make_ready(struct rs_guard_log *t)
 {
-	enum { FIRST = RS_PAGE / sizeof(struct rs_guard_event), MOST = 64 * FIRST, HUGE = HUGE_BYTES / sizeof(struct rs_guard_event) };
-	bool huge = t->ready && t->ready % HUGE == 0;
-	uint32_t more = t->ready == 0 ? FIRST : huge ? HUGE : t->ready < MOST ? t->ready : MOST;
-	if (huge)
-		RS_SYS3(SYS_madvise, t->event + t->ready, HUGE_BYTES, 14 /* MADV_HUGEPAGE */);
+	enum { FIRST = RS_PAGE / sizeof(struct rs_guard_event), MOST = 64 * FIRST };
+	uint32_t more = t->ready == 0 ? FIRST : t->ready < MOST ? t->ready : MOST;
 	if (t->ready)
 		RS_SYS3(SYS_madvise, t->event + t->ready, more * sizeof(struct rs_guard_event), 23 /* MADV_POPULATE_WRITE */);
 	t->ready += more;
 	t->quick = 0;
 }
-_Static_assert(EVENTS * sizeof(struct rs_guard_event) % HUGE_BYTES == 0, "the last step ends at the log's end");
+_Static_assert(EVENTS * sizeof(struct rs_guard_event) % (64 * RS_PAGE) == 0, "the last step ends at the log's end");
 
 /* Who forbids quick acts writes what forbids them, and then `quick`; here it is the other way about, so that one of the two sees the other. A handler is the thread's own. */
 static __attribute__((noinline)) void allow_quick(struct rs_guard_log *t)
@@ -680,13 +678,13 @@ long rs_guard_log_begin(void)
 		own = NULL;
 	}
 	spare_mine = NULL;
-	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + HUGE_BYTES + RS_PAGE), *bytes = rs_guard_map((size_t)LOGS * BYTES);
+	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + RS_PAGE), *bytes = rs_guard_map((size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
 	if (w)
 		w->skip = rs_guard_map(RS_GUARD_SKIPS * 16);
 	if (!w || !w->skip || !logs || !spares || !objects || !used || !events || !bytes || !own)
 		return -ENOMEM;
-	events = (char *)(((uintptr_t)events + RS_PAGE + HUGE_BYTES - 1) & -(uintptr_t)HUGE_BYTES);
+	events += RS_PAGE; /* what is in front of the first is looked at, too */
 	for (uint32_t i = 0; i < LOGS; i++) {
 		logs[i].index = i;
 		logs[i].event = (struct rs_guard_event *)(events + (size_t)i * EVENTS * sizeof(struct rs_guard_event));
