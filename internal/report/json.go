@@ -132,6 +132,7 @@ type (
 		Counts       map[string]int           `json:"counts"`
 		Also         map[string][][]jsonFrame `json:"also,omitempty"`
 		NotSeen      []string                 `json:"not_seen"`
+		Unasked      []string                 `json:"not_looked_for,omitempty"`
 		Stats        map[string]string        `json:"stats,omitempty"`
 		ExitCode     *int                     `json:"exit_code,omitempty"`
 		DurationMS   int64                    `json:"duration_ms"`
@@ -170,7 +171,7 @@ func (j *jsonWriter) add(rec *record) error { return j.enc.Encode(jsonOf(rec)) }
 func (j *jsonWriter) finish(records []*record, res Result, s Summary) error {
 	sum := jsonSummary{
 		Type: "summary", Findings: res.New, Repeats: res.Repeats, Suppressed: res.Suppressed, Known: res.Known,
-		Counts: map[string]int{}, NotSeen: nonNil(s.NotSeen), DurationMS: s.DurationMS,
+		Counts: map[string]int{}, NotSeen: nonNil(s.NotSeen), Unasked: s.Unasked, DurationMS: s.DurationMS,
 	}
 	for _, rec := range records {
 		sum.Counts[rec.fingerprint] = rec.count

@@ -35,6 +35,7 @@ type Summary struct {
 	ExitCode   int      // of the program; meaningful if Exited
 	Exited     bool     // false: killed by a signal, or there was no program (a report of a trace)
 	NotSeen    []string // what could not be watched, a sentence each: children not followed, things the agent could not do
+	Unasked    []string // what was not looked for, as nobody asked for it: what, and what would look for it
 	Stats      []Stat   // for --stats; printed in this order
 	DurationMS int64
 }

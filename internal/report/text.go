@@ -333,6 +333,8 @@ func (p *printer) also(rec *record, all bool) {
 func (p *printer) ending(r *Reporter, res Result, s Summary) {
 	if line := tally(res); line != "" {
 		p.printf("ripstop: %s\n", line)
+	} else if r.opts.Verbose {
+		p.printf("ripstop: reported nothing\n")
 	}
 	used, unused := r.suppressions.counts()
 	if len(used) > 0 {
@@ -358,6 +360,11 @@ func (p *printer) ending(r *Reporter, res Result, s Summary) {
 	}
 	for _, line := range s.NotSeen {
 		p.printf("ripstop: not seen: %s\n", clean(line))
+	}
+	if r.opts.Verbose || res.New > 0 {
+		for _, line := range s.Unasked {
+			p.printf("ripstop: not looked for: %s\n", clean(line))
+		}
 	}
 	width := 0
 	for _, st := range s.Stats {

@@ -32,6 +32,7 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 		s.NotSeen = append(s.NotSeen, w.accesses.NotSeen()...)
 		s.NotSeen = append(s.NotSeen, racesNotSeen(st)...)
 	}
+	s.Unasked = unasked(w.opts, st)
 	if text := LetGo(left); text != "" {
 		s.NotSeen = append(s.NotSeen, text)
 	}
@@ -61,6 +62,17 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 		}
 	}
 	return s
+}
+
+// unasked says what a run that found nothing says nothing of. A thread alone has no data races.
+func unasked(o *Options, st agent.Stats) []string {
+	switch {
+	case o.Full || st.Threads <= st.Processes || o.Epochs.On && o.Epochs.Races:
+		return nil
+	case o.Epochs.On:
+		return []string{"data races (--races=on finds those of what is executed again)"}
+	}
+	return []string{"data races (--full checks every access to memory)"}
 }
 
 // racesNotSeen says which races were lost.

@@ -28,6 +28,27 @@ func TestRacesNotSeen(t *testing.T) {
 }
 
 // What is true of many processes, as of each of a test suite under a limit on memory, is one line.
+// What was not looked for is said of programs that could have had it.
+func TestUnasked(t *testing.T) {
+	two := agent.Stats{Processes: 1, Threads: 2}
+	for _, c := range []struct {
+		o    Options
+		st   agent.Stats
+		want string
+	}{
+		{Options{}, two, "--full"},
+		{Options{}, agent.Stats{Processes: 2, Threads: 2}, ""},
+		{Options{Full: true}, two, ""},
+		{Options{Epochs: Epochs{On: true}}, two, "--races=on"},
+		{Options{Epochs: Epochs{On: true, Races: true}}, two, ""},
+	} {
+		got := strings.Join(unasked(&c.o, c.st), "; ")
+		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v, %d threads: %q, want %q", c.o, c.st.Threads, got, c.want)
+		}
+	}
+}
+
 func TestNotSeenOfMany(t *testing.T) {
 	u := newUnseen()
 	for p := uint64(1); p <= 3; p++ {
