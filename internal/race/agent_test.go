@@ -530,7 +530,7 @@ func TestAgentTold(t *testing.T) {
 func told(w World, process uint64, r *wire.EvRace) (f finding.Finding) {
 	stack := func(id uint32, pc uint64) finding.Stack {
 		if id != 0 {
-			return w.Stack(process, id)
+			return stackAt(w, process, id, pc)
 		}
 		return finding.Stack{w.Frame(process, pc, false)}
 	}

@@ -289,6 +289,15 @@ func (b *teller) part(p finding.Part) {
 	b.f.Parts = append(b.f.Parts, p)
 }
 
+// stackAt gives the stack of an access by the instruction at pc: all that a call of a function makes may have one, in which theirs is missing.
+func stackAt(w Names, process uint64, stack uint32, pc uint64) finding.Stack {
+	s := w.Stack(process, stack)
+	if len(s) > 0 && s[0].PC == 0 {
+		s = append(finding.Stack{w.Frame(process, pc, false)}, s[1:]...)
+	}
+	return s
+}
+
 // access adds what a thread did at addr.
 func (b *teller) access(what string, addr uint64, s *site) {
 	text := fmt.Sprintf("%s of size %d at 0x%x", what, s.size, addr)
@@ -300,7 +309,7 @@ func (b *teller) access(what string, addr uint64, s *site) {
 	p := finding.Part{Text: text, Thread: s.t.number, Callee: s.kind&(Called|Object) == Called && s.stack != 0}
 	switch {
 	case s.stack != 0:
-		p.Stack = b.w.Stack(b.p, s.stack)
+		p.Stack = stackAt(b.w, b.p, s.stack, s.pc)
 	case s.pc != 0 && s.kind&Object == 0:
 		p.Stack = finding.Stack{b.w.Frame(b.p, s.pc, false)}
 	}

@@ -105,8 +105,10 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return "there were more different stacks than the agent keeps: later ones are missing", true
 	case wire.NoticeStacksShort:
 		return fmt.Sprintf("the heap is called in very many ways, first from %#x: stacks of such places have fewer frames from then on", n.Aux), true
+	case wire.NoticeStacksCrowded:
+		return "code is called in very many ways: stacks have fewer frames from then on", true
 	case wire.NoticeLocksShort:
-		return "locks are held in very many different sets: which ones is not told of accesses that had thousands of them", true
+		return "locks are held in very many different sets: which ones is not told of all accesses", true
 	case wire.NoticeStackShort:
 		return fmt.Sprintf("its first thread's stack was nearly used up: %d accesses that were made there were not looked at", n.Aux), true
 	case wire.NoticeNoUnwindTable:

@@ -34,7 +34,7 @@ var Enums = []EnumSpec{
 	{"Notice", "what the agent could not do, said once each", []EnumValue{
 		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
 		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"},
-		{13, "no-tsc"}, {14, "deepbind"}, {15, "foreign-heap"}, {16, "heap-unchecked"}, {17, "kernel-requests"}, {18, "stacks-short"}, {19, "no-watch"}, {20, "locks-short"}, {21, "stack-short"}, {22, "no-epochs"}}},
+		{13, "no-tsc"}, {14, "deepbind"}, {15, "foreign-heap"}, {16, "heap-unchecked"}, {17, "kernel-requests"}, {18, "stacks-short"}, {19, "no-watch"}, {20, "locks-short"}, {21, "stack-short"}, {22, "no-epochs"}, {23, "stacks-crowded"}}},
 	{"Evidence", "what is wrong with the bytes at or behind a heap block", []EnumValue{
 		{1, "overflow"}, {2, "underflow"}, {3, "freed-write"}}},
 	{"Noticed", "when bytes that are wrong were noticed", []EnumValue{
@@ -90,7 +90,7 @@ var Events = []Spec{
 	{9, "module", []Field{addr("base"), addr("end"), addr("bias"), u32f("id"), u32f("build_id_len")}, Bytes,
 		"An ELF object is mapped in [base,end); bias = address − link-time address. id is unique in the process. Tail: build-id bytes, then the path."},
 	{10, "module-gone", []Field{u32f("id")}, NoTail, "The module was unmapped by dlclose."},
-	{11, "stack", []Field{stackN("id")}, PCs, "Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), the others are return addresses."},
+	{11, "stack", []Field{stackN("id")}, PCs, "Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), or 0 for any of a call of a function: that of the access which names the stack; the others are return addresses."},
 	{12, "notice", []Field{u8("what", "Notice"), i32f("errno"), u64f("aux")}, NoTail, "The agent could not do something."},
 	{13, "stack-holding", []Field{stackN("id"), stackN("base")}, Helds, "Defines stack id, as `stack` does: it is that of base, with locks that the thread held there, the oldest 16. Sent for accesses in races."},
 

@@ -218,6 +218,7 @@ const (
 	NoticeLocksShort     Notice = 20
 	NoticeStackShort     Notice = 21
 	NoticeNoEpochs       Notice = 22
+	NoticeStacksCrowded  Notice = 23
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
@@ -864,7 +865,7 @@ func (e EvModuleGone) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvStack is event `stack`: Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), the others are return addresses.
+// EvStack is event `stack`: Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), or 0 for any of a call of a function: that of the access which names the stack; the others are return addresses.
 type EvStack struct {
 	ID  uint32
 	PCs []uint64 // aliases the record

@@ -191,6 +191,7 @@ struct rs_past { uintptr_t lo; size_t size; const uint64_t *word; bool own; };
 unsigned rs_walk_past(struct rs_thread *t, struct rs_frame *f, const struct rs_past *past, uint64_t *pcs, unsigned depth) RS_HIDDEN;
 /* The number of the stack from where an interposed function was called (as rs_stack_from), with its trail and nothing remembered; from f as it was. */
 uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth, struct rs_trail *trail) RS_HIDDEN;
+/* That of an instruction, by which it is known only where it is told: the first frame is 0, for all instructions of one call of a function have one stack then. */
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 /* What rs_stack_here would return without a walk, and where the thread remembers it; 0: it does not. */
 extern uint32_t rs_stack_generation RS_HIDDEN; /* changes with each fork, in the child: its stacks have other numbers */

@@ -19,6 +19,7 @@ static const uint32_t table_size[TABLES] = {1 << 10, 1 << 11, 1 << 13, 1 << 15, 
 static const uint32_t table_base[TABLES] = {BASE(0), BASE(1), BASE(2), BASE(3), BASE(4)};
 static uint64_t *table[TABLES]; /* hash with READY or KEPT; 0: free */
 enum { READY = 1, KEPT = 4 };
+static uint32_t crowd, crowded; /* places taken in the last table; how often stacks have half the frames since */
 
 /* A forked child numbers apart from its parent: held locks keep the numbers of stacks that the parent defined. */
 enum { GENERATION_SHIFT = 21, GENERATIONS = 1 << 10 };
@@ -60,6 +61,7 @@ void rs_stack_after_fork(void)
 	rs_stack_generation = (rs_stack_generation + 1) & (GENERATIONS - 1);
 	if (rs_stack_generation == 0)
 		kept = NULL; /* the numbers are others' now */
+	crowd = crowded = 0;
 	/* For kernels without MADV_WIPEONFORK. */
 	for (int i = 0; i < TABLES; i++)
 		if (table[i])
@@ -209,6 +211,30 @@ static bool define_shape(struct rs_thread *t, uint32_t id, const struct shape *s
 	return true;
 }
 
+/* Where code is called in more ways than there are places (recursions, interpreters), later stacks had none: reports without them, and each a long search in vain. So when half of the last table is taken all stacks have half the
+ * frames from then on, a quarter when a quarter is left, and then an eighth: what differs in outer frames alone is one stack then, and the rest lasts. */
+enum { CROWDS = 3, LEAST_FRAMES = 2 };
+
+/* Or'ed to a depth. LATE: as rs_stack_kept. HERE: as rs_stack_here. Such a stack and another are not remembered as the same. */
+enum { LATE = 1 << 15, HERE = 1 << 14, FRAMES = HERE - 1 };
+
+/* The depth that stacks have now for one that is asked for. */
+static inline unsigned shallow(unsigned depth)
+{
+	unsigned by = __atomic_load_n(&crowded, __ATOMIC_RELAXED), frames = depth & FRAMES, less = frames >> by;
+	if (RS_LIKELY(!by) || frames < LEAST_FRAMES)
+		return depth;
+	return (less < LEAST_FRAMES ? LEAST_FRAMES : less) | (depth & ~(unsigned)FRAMES);
+}
+
+static __attribute__((noinline)) void one_more_taken(struct rs_thread *t)
+{
+	uint32_t free = table_size[TABLES - 1] - __atomic_add_fetch(&crowd, 1, __ATOMIC_RELAXED), by = __atomic_load_n(&crowded, __ATOMIC_RELAXED);
+	if (by == CROWDS || free > table_size[TABLES - 1] >> (by + 1) || !__atomic_compare_exchange_n(&crowded, &by, by + 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		return;
+	rs_notice(t, RS_NOTICE_STACKS_CROWDED, 0, 0);
+}
+
 /* The number of what has hash h; its definition has a timestamp before any use, or, if late, it is kept if that can be. Whoever meets a number that its finder has
  * not defined yet (it may be our own thread, below a signal handler) defines it again rather than wait. fresh: it was not known, or there is no place for it. */
 static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s, bool *fresh)
@@ -227,6 +253,8 @@ static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s
 					define_shape(t, id, s);
 				__atomic_store_n(place, h | (is_kept ? KEPT : READY), __ATOMIC_RELEASE);
 				__atomic_fetch_add(&rs_counters->stacks, 1, __ATOMIC_RELAXED);
+				if (i == TABLES - 1)
+					one_more_taken(t);
 				*fresh = true;
 				return id;
 			}
@@ -250,7 +278,7 @@ static uint32_t number_of(struct rs_thread *t, uint64_t h, const struct shape *s
 
 /* A recursion that allocates (a tree, a parser) has as many stacks as there are ways through it: a million of twelve frames, none of which says more than its innermost ones. Each costs a walk and a place, until there
  * is none left for others. So once there are MANY_IN_ALL, an eighth of what there is room for, of a place (return address) that has had MANY the stacks of blocks have half the frames from then on, and so on; it is said once. */
-enum { PLACES = 1024, MANY_IN_ALL = 1 << 17, MANY = 1 << 8, LEAST_FRAMES = 2, HALVINGS = 3 };
+enum { PLACES = 1024, MANY_IN_ALL = 1 << 17, MANY = 1 << 8, HALVINGS = 3 };
 struct place { uint64_t pc; uint32_t fresh, halved; };
 static struct place places[PLACES]; /* by a hash of the pc; of two that meet the one with more stacks stays, once it has fewer frames for good (then the other keeps its own) */
 static uint32_t fresh_in_all;
@@ -301,12 +329,15 @@ static uint32_t intern(struct rs_thread *t, const uint64_t *pcs, unsigned n, boo
 uint32_t rs_stack_of(struct rs_thread *t, const uint64_t *pcs, unsigned n) { return intern(t, pcs, n, false); }
 
 /* A program with a lock for each of many things holds other ones each time that it comes by a place: millions of sets, each a definition, a place in the tables and sites of its own for the detector, until there is no
- * place left for stacks either. So of a stack that was met with MANY_SETS the locks are not told from then on; that is said once. */
-enum { SET_PLACES = 4096, MANY_SETS = 1 << 12 };
+ * place left for stacks either. So of a stack that was met with MANY_SETS the locks are not told from then on, nor of any once sets have a quarter of the places; that is said once. */
+enum { SET_PLACES = 4096, MANY_SETS = 1 << 12, MANY_SETS_IN_ALL = 1 << 18 };
+static uint32_t sets_in_all;
 static struct { uint32_t stack, fresh; } sets[SET_PLACES]; /* by a hash of the stack; of two that meet the one with more sets stays, as in `places` */
 
 static __attribute__((noinline)) void one_more_set(struct rs_thread *t, uint32_t stack, uint32_t at)
 {
+	if (__atomic_add_fetch(&sets_in_all, 1, __ATOMIC_RELAXED) == MANY_SETS_IN_ALL)
+		rs_notice(t, RS_NOTICE_LOCKS_SHORT, 0, 0);
 	uint32_t other = __atomic_load_n(&sets[at].stack, __ATOMIC_RELAXED), its = __atomic_load_n(&sets[at].fresh, __ATOMIC_RELAXED);
 	if (other != stack) {
 		if (its >= MANY_SETS)
@@ -325,7 +356,7 @@ uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
 	uint64_t words[2 * 16];
 	uint32_t n = t->held_count, at = (stack * 0x9e3779b1u) >> 20;
 	_Static_assert(SET_PLACES == 1 << (32 - 20), "the hash's upper bits choose a place");
-	if (n == 0 || stack == 0 || (__atomic_load_n(&sets[at].fresh, __ATOMIC_RELAXED) >= MANY_SETS && __atomic_load_n(&sets[at].stack, __ATOMIC_RELAXED) == stack))
+	if (n == 0 || stack == 0 || __atomic_load_n(&sets_in_all, __ATOMIC_RELAXED) >= MANY_SETS_IN_ALL || (__atomic_load_n(&sets[at].fresh, __ATOMIC_RELAXED) >= MANY_SETS && __atomic_load_n(&sets[at].stack, __ATOMIC_RELAXED) == stack))
 		return stack;
 	if (n > 16)
 		n = 16;
@@ -343,23 +374,28 @@ uint32_t rs_stack_holding(struct rs_thread *t, uint32_t stack)
 	return id ? id : stack;
 }
 
-/* Or'ed to a depth: as rs_stack_kept. Such a stack and one to be told are not remembered as the same. */
-enum { LATE = 1 << 15 };
+static uint32_t intern_walked(struct rs_thread *t, uint64_t *pcs, unsigned n, unsigned depth)
+{
+	if (depth & HERE && n > 0)
+		pcs[0] = 0;
+	return intern(t, pcs, n, depth & LATE);
+}
 
 static __attribute__((noinline)) uint32_t take_deep(struct rs_thread *t, struct rs_frame *f, bool exact, unsigned depth)
 {
 	uint64_t pcs[RS_MAX_DEPTH];
-	return intern(t, pcs, rs_walk(t, f, exact, pcs, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH, NULL), false);
+	unsigned frames = depth & FRAMES;
+	return intern_walked(t, pcs, rs_walk(t, f, exact, pcs, frames < RS_MAX_DEPTH ? frames : RS_MAX_DEPTH, NULL), depth & HERE);
 }
 
 /* Threads may have as little as 16 KiB of stack: the large array only where it is asked for. */
 static inline uint32_t take(struct rs_thread *t, struct rs_frame *f, bool exact, unsigned depth, struct rs_trail *trail)
 {
 	uint64_t pcs[40];
-	unsigned frames = depth & ~(unsigned)LATE;
+	unsigned frames = depth & FRAMES;
 	if (RS_UNLIKELY(frames > sizeof pcs / sizeof *pcs))
-		return take_deep(t, f, exact, frames);
-	return intern(t, pcs, rs_walk(t, f, exact, pcs, frames, trail), depth & LATE);
+		return take_deep(t, f, exact, depth);
+	return intern_walked(t, pcs, rs_walk(t, f, exact, pcs, frames, trail), depth);
 }
 
 /* One thread's: stacks taken before, with where the words lay that they were made of, and a sum of them. Most locks and blocks are taken again and again on the same paths, and
@@ -590,14 +626,14 @@ static inline uint32_t again(const struct rs_thread *t, uintptr_t pc, uintptr_t 
 
 uint32_t rs_stack_remembered(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as)
 {
-	return again_at(t, pc + 1, rsp, rbp, depth, (const struct remembered **)as);
+	return again_at(t, pc + 1, rsp, rbp, shallow(depth | HERE), (const struct remembered **)as);
 }
 
 unsigned rs_stack_words(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_stack_words *out)
 {
 	const struct remembered *r = as; /* another stack's by now, perhaps */
 	const struct memory *m = t->stack_memory;
-	uint64_t stamp = stamp_now(depth), room = t->stack_hi - rsp, sum = 0;
+	uint64_t stamp = stamp_now(shallow(depth | HERE)), room = t->stack_hi - rsp, sum = 0;
 	if (!m || rsp < t->stack_lo || rsp >= t->stack_hi)
 		return 0;
 	uint64_t writes = m->writes;
@@ -625,10 +661,11 @@ unsigned rs_stack_words(const struct rs_thread *t, const void *as, uint32_t id, 
 static inline uint32_t from(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
 	struct rs_frame f = {.pc = pc, .rsp = rsp, .rbp = rbp, .has_rbp = true};
+	depth = shallow(depth);
 	if (depth == 0 || !rs_active)
 		return 0;
-	if (RS_UNLIKELY((depth & ~(unsigned)LATE) > 40))
-		return take_deep(t, &f, false, depth & ~(unsigned)LATE);
+	if (RS_UNLIKELY((depth & FRAMES) > 40))
+		return take_deep(t, &f, false, depth);
 	uint32_t id = again(t, pc, rsp, rbp, depth);
 	return RS_LIKELY(id != 0) ? id : take_anew(t, &f, depth);
 }
@@ -646,18 +683,19 @@ uint32_t rs_stack_kept(struct rs_thread *t, uintptr_t pc, void *fp, unsigned dep
 
 uint32_t rs_stack_again(const struct rs_thread *t, uintptr_t pc, void *fp, unsigned depth)
 {
-	return again(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, keeping && depth ? frames_of(pc, depth) | LATE : depth);
+	return again(t, pc, (uintptr_t)fp + 16, *(const uint64_t *)fp, shallow(keeping && depth ? frames_of(pc, depth) | LATE : depth));
 }
 
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
-	return from(t, pc + 1, rsp, rbp, depth); /* as if it were a return address: less 1 it is the instruction */
+	return from(t, pc + 1, rsp, rbp, depth ? depth | HERE : 0); /* as if it were a return address: less 1 it is the instruction */
 }
 
 static __attribute__((noinline)) uint32_t call_from(struct rs_thread *t, uintptr_t function, struct rs_frame *f, unsigned depth)
 {
 	uint64_t pcs[RS_MAX_DEPTH + 1];
 	uintptr_t pc = f->pc;
+	depth = shallow(depth);
 	unsigned n = rs_walk(t, f, false, pcs + 1, depth < RS_MAX_DEPTH ? depth : RS_MAX_DEPTH, NULL);
 	pcs[0] = function;
 	pcs[1] = pc; /* not the innermost frame: a return address */

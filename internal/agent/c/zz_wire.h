@@ -193,6 +193,7 @@ enum {
 	RS_NOTICE_LOCKS_SHORT = 20,
 	RS_NOTICE_STACK_SHORT = 21,
 	RS_NOTICE_NO_EPOCHS = 22,
+	RS_NOTICE_STACKS_CROWDED = 23,
 };
 
 /* what is wrong with the bytes at or behind a heap block */
@@ -549,7 +550,7 @@ static inline void rs_put_module_gone(uint64_t *w, uint32_t id)
 }
 static inline uint32_t rs_get_module_gone_id(const uint64_t *w) { return (uint32_t)(w[1] >> 0); }
 
-/* Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), the others are return addresses. */
+/* Defines stack id; sent before id is used, perhaps more than once. pcs[0] is the exact address of an instruction (of a call, or its last byte), or 0 for any of a call of a function: that of the access which names the stack; the others are return addresses. */
 #define RS_EV_STACK 11
 #define RS_STACK_WORDS 3
 static inline void rs_put_stack(uint64_t *w, uint32_t id, uint64_t n)
