@@ -589,6 +589,7 @@ type site struct {
 	data uint64
 	size int32
 	own  bool // it accesses a frame that no other thread was told of (frame.go)
+	gate bool // own, and the arithmetic flags are dead before it
 }
 
 // judge has a Tell's Entry be what looks for races; own: of an access to a frame that is the thread's own.
@@ -618,10 +619,15 @@ func (s *site) compile() (*recipe.Code, error) {
 	}
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
 	var ops []recipe.Op
+	live := x86.AllLive
 	for _, data := range parts(s.data &^ judged) {
 		if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
 			if s.data&judged != 0 {
 				t = judge(s.p, t, s.own && t.Shape&(atomic|shapeFenced) == 0)
+				if s.gate && t.Shape&(atomic|shapeFenced) == 0 {
+					t.Gate = s.p.ThreadOffset(wire.PatchThreadOwnWord)
+					live.Flags &^= x86.FlagsArith
+				}
 			} else {
 				t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
 			}
@@ -630,7 +636,7 @@ func (s *site) compile() (*recipe.Code, error) {
 			ops = append(ops, recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: data})
 		}
 	}
-	return recipe.Compile(ops, site, x86.AllLive, s.p.Env())
+	return recipe.Compile(ops, site, live, s.p.Env())
 }
 
 // sized notes the size, for which nothing need be compiled where it is a Tell.

@@ -134,7 +134,11 @@ func (a *assembler) list(ops []Op, top bool) {
 			a.call(o, false)
 		case Tell:
 			a.identity()
-			a.tell(o)
+			if o.Gate != 0 {
+				a.gated(o)
+			} else {
+				a.tell(o)
+			}
 		case Check:
 			a.check(o)
 		case GS:

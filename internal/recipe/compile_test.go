@@ -45,11 +45,11 @@ func (w *world) ops(rnd *rand.Rand, in *x86.Inst, depth int) (ops []Op) {
 	for n := rnd.IntN(4 - depth); n > 0; n-- {
 		switch rnd.IntN(7) {
 		case 6:
-			t := Tell{Entry: w.tells[rnd.IntN(len(w.tells))], Shape: uint8(rnd.Uint32())}
-			if in != nil && len(in.Mems()) > 0 {
-				t.Mem = rnd.IntN(len(in.Mems()))
+			mems := 0
+			if in != nil {
+				mems = len(in.Mems())
 			}
-			ops = append(ops, t)
+			ops = append(ops, w.tell(rnd, mems))
 		case 0, 1, 2:
 			c := Count{Of: Counter(rnd.IntN(3))}
 			a := []*area{w.cells, w.cells, w.farCells}[rnd.IntN(3)]
@@ -166,6 +166,8 @@ func (m *model) Call(f, data uint64, emulate bool) {
 		m.regs.Eflags ^= flagsChanged
 	}
 }
+
+func (m *model) Open(gate int32) bool { return gate == m.t.w.gates[1] }
 
 func (m *model) Tell(_ int32, addr uint64, shape uint8) {
 	c := Context{Flags: m.regs.Eflags, Site: m.t.site.At, Data: toldData, Info: uint64(shape)}

@@ -53,11 +53,17 @@ type Call struct {
 // Tell calls code of the agent's before the instruction with the address of an access in rdi: 34 bytes with a short operand, where a Call takes 250. The code's address lies at
 // fs:Entry. It finds, on the program's stack below the red zone, its return address and above it the program's rdi; at the return address lie the eight bytes of TellMark. It
 // changes nothing of the program's, puts rdi back, and returns by `ret $136`, which leaves rsp as it was.
+//
+// With a Gate, which is an offset from fs of a pointer, it is called only if the byte at TellGate behind what that points to is not 0. That costs little where the arithmetic flags are dead.
 type Tell struct {
 	Mem   int // which of the instruction's Mems
 	Entry int32
 	Shape uint8 // what the code is told of the access
+	Gate  int32 // 0: none
 }
+
+// TellGate is where a Gate's byte lies.
+const TellGate = 16
 
 // Emulate calls a function of the agent's instead of the instruction: void f(struct context *), which may change the registers and flags in its context; rsp
 // too. The instruction must be one that goes on to its successor.

@@ -65,6 +65,9 @@ func TellSize(site *Site, mem int) int {
 	return around + len(c.Bytes)
 }
 
+// GateSize is the most that a Gate adds to it where the arithmetic flags are dead.
+const GateSize = 9 + 9 + 6 + 9 + 6 + 5 + 9 // a register is saved, loaded, its byte tested, and put back; jcc, jmp; it is put back
+
 // tellSteps gives the leas that compute an address which depends on registers into rdi, rsp being tellDepth lower than the program's. own: rdi must have the base of FS before.
 func tellSteps(m *x86.Mem) (steps []x86.Mem, own bool) {
 	x := x86.Mem{Base: m.Base, Index: m.Index, Scale: m.Scale, Disp: m.Disp + int64(m.Bias), Size: 8}
@@ -79,6 +82,27 @@ func tellSteps(m *x86.Mem) (steps []x86.Mem, own bool) {
 	}
 	x.Base = x86.RDI
 	return append(steps, x), true
+}
+
+// gated writes a Tell with a Gate. Everything is in place before it and behind it.
+func (a *assembler) gated(o Tell) {
+	t := a.take()
+	a.op().Load(t, fs(o.Gate))
+	a.saveFlags(x86.FlagsArith)
+	a.op().TestMem(x86.Mem{Base: t, Scale: 1, Disp: TellGate, Size: 1}, -1)
+	a.release(t)
+	var closed, over x86.Label
+	a.op().JccTo(x86.CondE, &closed)
+	was := a.track
+	a.identity()
+	a.tell(o)
+	a.op().JmpTo(&over)
+	told := a.track
+	a.track = was
+	a.Bind(&closed)
+	a.identity()
+	a.track = told // who is behind it has told, or need not
+	a.Bind(&over)
 }
 
 // tell writes a Tell. Everything is in place before it and behind it.

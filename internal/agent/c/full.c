@@ -274,7 +274,7 @@ void rs_full_take(const struct rs_access_context *c, const struct accesses *list
 		return;
 	/* On another stack than its own (an alternate one, a coroutine's), of which nobody says when another thread accesses it. */
 	if (RS_UNLIKELY(c->gpr[RSP] - t->stack_lo >= t->stack_hi - t->stack_lo))
-		t->frames = (struct rs_race_frames){rs_own_told, 0};
+		t->frames = (struct rs_race_frames){rs_own_told, 0, 1};
 	bool nested = m->busy && !rs_left_behind(t, m->busy, true);
 	uintptr_t before = m->busy;
 	const struct rs_full_last *last = &m->none;

@@ -116,7 +116,7 @@ static void go_live(struct rs_thread *t, bool with_key)
 	t->slot->tid = t->tid;
 	__atomic_store_n(&t->slot->state, 1, __ATOMIC_RELEASE);
 	rs_thread_tls = t;
-	t->frames = (struct rs_race_frames){rs_own_quiet, ~0ull};
+	t->frames = (struct rs_race_frames){rs_own_quiet, ~0ull, 0};
 	rs_own_by(&t->frames);
 	rs_calls_enter(t);
 	if (have_key && with_key)
