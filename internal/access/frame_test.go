@@ -159,7 +159,12 @@ func TestFrameFlags(t *testing.T) {
 	}
 	i, s := &engine.Insn{At: 0x2000, Inst: in, Code: code}, &site{at: 0x2000, data: read}
 	f.take(i)
-	if f.site(i, s); s.gate {
+	f.site(i, s)
+	if in, err = x86.Decode(code[in.Len:]); err != nil {
+		t.Fatal(err)
+	}
+	f.take(&engine.Insn{At: 0x2004, Inst: in, Code: code[4:]})
+	if s.gate {
 		t.Error("adc: dead")
 	}
 }
