@@ -45,6 +45,14 @@ static __attribute__((noinline)) uint64_t chain_of(const struct rs_thread *t, st
 		return 0;
 	*has_rbp = x.rbp;
 	uint64_t h = rsp;
+	/* What lies further out than where the thread's own function returns to is the same as long as that is there, which is one of the words. */
+	unsigned kept = 0;
+	for (unsigned i = 0; i < n; i++)
+		if (!i || rsp + 8ul * x.at[i] < t->outermost) {
+			x.at[kept] = x.at[i];
+			x.word[kept++] = x.word[i];
+		}
+	n = kept;
 	for (unsigned i = 0; i < n; i++)
 		h = (h ^ x.word[i] ^ x.at[i]) * 0x9e3779b97f4a7c15ull;
 	struct rs_full_chain *at = &m->chain[h >> 54];
