@@ -11,6 +11,7 @@
 
 enum { RSP = 4, RBP = 5 };
 static const struct race_cell nothing;
+static const uint64_t no_page = ~0ull; /* a number, of no page */
 static const uint64_t no_epoch = ~0ull; /* of nobody: every access comes here */
 
 static struct rs_full *full_of(struct rs_thread *t)
@@ -27,7 +28,7 @@ static struct rs_full *full_of(struct rs_thread *t)
 			for (unsigned at = 0; at + (1u << log) <= 8; at++)
 				m->mask[log][at] = (uint8_t)(((1u << (1u << log)) - 1) << at);
 		for (unsigned i = 0; i < RS_FULL_PAGES; i++)
-			m->page[i].number = ~0ull;
+			m->page[i] = (const struct race_page *)&no_page;
 		m->last = &m->force;
 		m->epoch = &no_epoch;
 		t->accesses = m;
@@ -120,14 +121,7 @@ static inline bool is_mov(const struct touch *a)
 
 void rs_full_keep_page(struct rs_full *m, uint64_t number, const struct race_page *g)
 {
-	unsigned i = rs_full_page_at(number);
-	if (m->page[i].number == number && m->page[i].page == g)
-		return;
-	m->page[i].number = ~0ull; /* a handler may come in between */
-	RS_BARRIER();
-	m->page[i].page = g;
-	RS_BARRIER();
-	m->page[i].number = number;
+	m->page[rs_full_page_at(number)] = g;
 }
 
 /* What tell.c may find from now on: the page, and what is known of the cell. Returns whether the access itself is. */
