@@ -264,7 +264,7 @@ func (f *frames) close() {
 		s.own = !f.leaks
 		s.gate = s.gate && s.own
 		if s.gate && s.size != 0 {
-			s.size += recipe.GateSize
+			s.size += int32(recipe.GateSize * len(parts(s.data&^judged)))
 		}
 	}
 	f.in, f.sites = false, f.sites[:0]

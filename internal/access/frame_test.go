@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
@@ -166,5 +167,26 @@ func TestFrameFlags(t *testing.T) {
 	f.take(&engine.Insn{At: 0x2004, Inst: in, Code: code[4:]})
 	if s.gate {
 		t.Error("adc: dead")
+	}
+
+	// What is told apart has two gates: a trampoline was longer than its site had said.
+	for data, gates := range map[uint64]int32{judged | write | read: 1, judged | write | read | apart: 2} {
+		code, _ := hex.DecodeString("83442408" + "01" + "01d1c3") // add dword [rsp+8], 1; add ecx, edx; ret
+		f := (&frameTables{all: [][2]uint64{{0x2000, 0x2000 + uint64(len(code))}}}).from(0x2000)
+		s := &site{at: 0x2000, data: data, size: 1}
+		for n := 0; n < len(code); {
+			in, err := x86.Decode(code[n:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := &engine.Insn{At: 0x2000 + uint64(n), Inst: in, Code: code[n:]}
+			if f.take(i); n == 0 {
+				f.site(i, s)
+			}
+			n += in.Len
+		}
+		if f.close(); !s.gate || s.size != 1+gates*recipe.GateSize {
+			t.Errorf("%#x: %+v", data, s)
+		}
 	}
 }

@@ -57,6 +57,11 @@ func (c *Code) valid(ops []Op) error {
 				return ErrAddress
 			}
 			ends = false
+		case Defer:
+			if o.Mem < 0 || o.Mem >= len(in.Mems()) || !tellable(&in.Mems()[o.Mem]) || in.Mems()[o.Mem].Seg == x86.FS {
+				return ErrAddress
+			}
+			ends = false
 		case Check:
 			if o.Mem < 0 || o.Mem >= len(in.Mems()) || !tells(&in.Mems()[o.Mem]) {
 				return ErrAddress
@@ -139,6 +144,9 @@ func (a *assembler) list(ops []Op, top bool) {
 			} else {
 				a.tell(o)
 			}
+		case Defer:
+			a.identity()
+			a.deferred(o)
 		case Check:
 			a.check(o)
 		case GS:

@@ -35,9 +35,10 @@ type world struct {
 }
 
 const (
-	mirror   = 2 * pageSize // from data to its mirror
-	tlsMid   = 2048
-	logStart = 16
+	mirror     = 2 * pageSize // from data to its mirror
+	tlsMid     = 2048
+	logStart   = 16
+	deferredAt = -960 // from fs: what a Defer notes
 )
 
 // newWorld makes one whose memory begins at a base: below 2 GiB, or not. Some of it is out of reach of the rest.
@@ -89,6 +90,9 @@ func newWorld(tb testing.TB, base uint64, more ...*area) *world {
 // tell gives a Tell of one of so many accesses.
 func (w *world) tell(rnd *rand.Rand, mems int) Tell {
 	t := Tell{Entry: w.tells[rnd.IntN(len(w.tells))], Shape: uint8(rnd.Uint32()), Gate: [...]int32{0, 0, w.gates[0], w.gates[1]}[rnd.IntN(4)]}
+	if rnd.IntN(4) == 0 {
+		t.Clears = deferredAt
+	}
 	if mems > 0 {
 		t.Mem = rnd.IntN(mems)
 	}

@@ -39,7 +39,7 @@ __thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] = {TELL(0), TELL(1), TELL
 	JUDGE(0), JUDGE(1), JUDGE(2), JUDGE(3), JUDGE(4), JUDGE(5), JUDGE(6), JUDGE(7), JUDGE(8), JUDGE(9), JUDGE(10), JUDGE(11), JUDGE(12), JUDGE(13), JUDGE(14)};
 _Static_assert(RS_PATCH_THREAD_TELL + RS_TOLD_TABLES + 1 == RS_PATCH_THREAD_JUDGE, "an entry for each table, and one");
 _Static_assert(RS_PATCH_THREAD_JUDGE + 3 * RS_FULL_SIZES == RS_PATCH_THREAD_OWN, "an entry for each size, read, written, and both");
-_Static_assert(RS_PATCH_THREAD_OWN + RS_OWN_ENTRIES == RS_PATCH_THREAD_OWN_WORD && RS_PATCH_THREAD_OWN_WORD + 1 == RS_PATCH_POINTERS, "and one");
+_Static_assert(RS_PATCH_THREAD_OWN + RS_OWN_ENTRIES == RS_PATCH_THREAD_OWN_WORD && RS_PATCH_THREAD_OWN_WORD + 1 == RS_PATCH_THREAD_DEFERRED && RS_PATCH_THREAD_DEFERRED + 4 == RS_PATCH_POINTERS, "and one");
 
 _Static_assert(offsetof(struct rs_race_frames, told) == 16, "recipe.TellGate");
 void rs_own_by(const struct rs_race_frames *word) { rs_patch_pointers[RS_PATCH_THREAD_OWN_WORD] = (uintptr_t)(word ? word : &nobodys); }

@@ -224,6 +224,11 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq rs_o_accesses(%rdx), %rdx\n" /* 0, too, in a child of clone, where it is wiped: so no pointer to it is kept elsewhere */
 	"	testq %rdx, %rdx\n"
 	"	jz 9f\n"
+	/* A read that was put off (full.c). */
+	"	movq rs_patch_pointers@gottpoff(%rip), %rcx\n"
+	"	cmpq $0, %fs:8*45(%rcx)\n"
+	"	jne 70f\n"
+	"71:\n"
 	/* What was read last has been made by now. */
 	"	movq (%rdx), %rcx\n"
 	"	movq (%rcx), %r8\n"
@@ -267,6 +272,14 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq -48(%rsp), %r9\n"
 	"	movq -40(%rsp), %r8\n"
 	"	jmp rs_tell_slow\n"
+	"70:	movq (%rsp), %rsi\n"
+	"	testb $128, 3(%rsi)\n" /* RS_SHAPE_PASSES */
+	"	jz 9b\n"
+	".if rs_entry >= 5\n"
+	"	cmpq %rdi, %fs:8*45(%rcx)\n"
+	"	jne 9b\n"
+	".endif\n"
+	"	jmp 71b\n"
 	".set rs_entry, rs_entry + 1\n"
 	".endm\n"
 	/* The cell of 8 bytes: all of it is in the first point, which is of this thread and time, and of a kind that counts. */
@@ -464,6 +477,7 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 
 /* Accesses to frames: by the thread's word to nothing, or to what they would be without. No flag is changed, and rdi is in the recipe's frame. */
 _Static_assert(RS_PATCH_THREAD_OWN_WORD == 44 && RS_OWN_BYTES == 32 && RS_OWN_ENTRIES == 16 && RS_FULL_BYTES == 1024 && RS_TELL_BYTES == 256 && RS_TOLD_TABLES == 10, "the offsets below");
+_Static_assert(RS_PATCH_THREAD_DEFERRED == 45 && RS_SHAPE_PASSES == 128 && offsetof(struct rs_tell_mark, shape) == 3, "the numbers above");
 __asm__(".macro rs_own_for\n"
 	".org rs_own_code + 32 * rs_entry, 0xcc\n"
 	"	movq %rdi, -8(%rsp)\n"
