@@ -40,7 +40,8 @@ func TestPairs(t *testing.T) {
 		{"read and written", "488b07 480107", "- -"},                                      // add [rdi], rax
 		{"a string", "488b07 a4 488907", "- - -"},                                         // movsb
 		{"of 16 bytes", "0f2807 0f2907", "- -"},                                           // movaps
-		{"by fs", "64488b07 64488907", "- -"},                                             //
+		{"by fs", "64488b06 64488906", "- -"},                                             //
+		{"what is not told in between", "488b07 6548890e 488907", "- -"},                  // mov gs:[rsi], rcx
 		{"the nearer of two", "488b07 488b07 488907", "- d w"},                            //
 		{"once each", "488b07 488907 488907", "d w -"},                                    //
 		{"two", "488b07 488907 488b0e 48890e", "d w d w"},                                 //
