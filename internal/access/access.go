@@ -36,6 +36,7 @@ const (
 const (
 	shapeFenced = 8
 	shapeSize   = 4
+	shapePasses = 128
 )
 
 // tables are the sizes, from 1 on by powers of 2, for whose plain reads the agent has an entry each, then for the writes; the entry behind them is for all else. Where the agent looks for
@@ -390,6 +391,7 @@ func (t *Teller) plain(p *engine.Process, m *engine.Module, from uint64, each fu
 	length := 0    // its
 	f := t.followed(m)
 	own := f.frames.from(from)
+	var behind pairs
 	each(func(i *engine.Insn) bool {
 		known := f.of(i)
 		if known.missed {
@@ -418,6 +420,9 @@ func (t *Teller) plain(p *engine.Process, m *engine.Module, from uint64, each fu
 			last.sized(i)
 			sites = append(sites, patch.Site{At: i.At, Recipe: last})
 			f.site(i, known, &last.data)
+		}
+		if t.races && !t.Together {
+			behind.take(i, last)
 		}
 		return true
 	})
@@ -589,6 +594,9 @@ type site struct {
 	data uint64
 	size int32
 	own  bool // it accesses a frame that no other thread was told of (frame.go)
+	gate bool // own, and the arithmetic flags are dead before it
+	// pairs.go: a read that is put off; one that it need not be told before, or the write that it is put off to; this write.
+	deferred, passes, clears bool
 }
 
 // judge has a Tell's Entry be what looks for races; own: of an access to a frame that is the thread's own.
@@ -618,10 +626,25 @@ func (s *site) compile() (*recipe.Code, error) {
 	}
 	site := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
 	var ops []recipe.Op
+	live := x86.AllLive
 	for _, data := range parts(s.data &^ judged) {
 		if t, ok := tellOf(&in.Inst, data); ok && recipe.TellSize(&site, t.Mem) > 0 {
 			if s.data&judged != 0 {
+				if s.deferred {
+					ops = append(ops, recipe.Defer{Mem: t.Mem, At: s.p.ThreadOffset(wire.PatchThreadDeferred), Shape: t.Shape})
+					continue
+				}
 				t = judge(s.p, t, s.own && t.Shape&(atomic|shapeFenced) == 0)
+				if s.passes {
+					t.Shape |= shapePasses
+				}
+				if s.clears {
+					t.Clears = s.p.ThreadOffset(wire.PatchThreadDeferred)
+				}
+				if s.gate && t.Shape&(atomic|shapeFenced) == 0 {
+					t.Gate = s.p.ThreadOffset(wire.PatchThreadOwnWord)
+					live.Flags &^= x86.FlagsArith
+				}
 			} else {
 				t.Entry = s.p.ThreadOffset(wire.PatchThreadTell) + 8*t.Entry
 			}
@@ -630,7 +653,7 @@ func (s *site) compile() (*recipe.Code, error) {
 			ops = append(ops, recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: data})
 		}
 	}
-	return recipe.Compile(ops, site, x86.AllLive, s.p.Env())
+	return recipe.Compile(ops, site, live, s.p.Env())
 }
 
 // sized notes the size, for which nothing need be compiled where it is a Tell.

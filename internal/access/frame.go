@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/ripstop/ripstop/internal/engine"
+	"github.com/ripstop/ripstop/internal/recipe"
 	"github.com/ripstop/ripstop/internal/x86"
 )
 
@@ -42,6 +43,13 @@ type frame struct {
 	at      []uint64     // the instructions
 	held    []x86.RegSet // by which of them, before each
 	jumps   []jump
+	wait    []waiting // sites behind which it is not known yet whether flags that they have are read
+}
+
+// A waiting site: of the arithmetic flags before it these were neither read nor overwritten by what follows.
+type waiting struct {
+	s     *site
+	flags x86.Flags
 }
 
 type jump struct {
@@ -92,14 +100,31 @@ func (f *frames) take(i *engine.Insn) {
 		}
 		r := f.list[0]
 		f.list = f.list[1:]
-		f.frame = frame{in: true, lo: r[0], hi: r[1], next: r[0], sites: f.sites[:0], at: f.at[:0], held: f.held[:0], jumps: f.jumps[:0]}
+		f.frame = frame{in: true, lo: r[0], hi: r[1], next: r[0], sites: f.sites[:0], at: f.at[:0], held: f.held[:0], jumps: f.jumps[:0], wait: f.wait[:0]}
 	}
 	if f.leaks = f.leaks || i.At != f.next; f.leaks {
 		return
 	}
 	f.next = i.At + uint64(i.Inst.Len)
 	f.at, f.held = append(f.at, i.At), append(f.held, f.holds)
+	f.follow(&i.Inst)
 	f.leaks = f.moves(&i.Inst) || f.leaves(i)
+}
+
+// follow looks what the next instruction does to flags. Where it is not followed they may be read: so may they by a function that is called, or by who is returned to.
+func (f *frame) follow(in *x86.Inst) {
+	list := f.wait[:0]
+	for _, w := range f.wait {
+		if in.FlagsRead&w.flags != 0 {
+			continue
+		}
+		if w.flags &^= in.FlagsWritten &^ in.FlagsKept; w.flags == 0 {
+			w.s.gate = true
+		} else if in.Flow == x86.FlowNone {
+			list = append(list, w)
+		}
+	}
+	f.wait = list
 }
 
 // leaves says whether the function may go on, with the address, where it is not followed.
@@ -220,6 +245,11 @@ func (f *frames) site(i *engine.Insn, s *site) {
 	}
 	if told == 1 {
 		f.sites = append(f.sites, s)
+		own := len(f.wait)
+		f.wait = append(f.wait, waiting{s, x86.FlagsArith})
+		one := frame{wait: f.wait[own:]}
+		one.follow(&i.Inst)
+		f.wait = f.wait[:own+len(one.wait)]
 	}
 }
 
@@ -232,6 +262,10 @@ func (f *frames) close() {
 	}
 	for _, s := range f.sites {
 		s.own = !f.leaks
+		s.gate = s.gate && s.own
+		if s.gate && s.size != 0 {
+			s.size += int32(recipe.GateSize * len(parts(s.data&^judged)))
+		}
 	}
 	f.in, f.sites = false, f.sites[:0]
 }

@@ -466,3 +466,19 @@ func TestFullSignalsNew(t *testing.T) {
 		}
 	}
 }
+
+// A read that is followed by a write of the same bytes is put off (internal/access, pairs.go). What it acquires orders the reads in between all the same, and it is told where the thread never comes to the write.
+func TestFullPairs(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/pairs/pairs.c"
+	exe := build(t, source, "-O1")
+	for range rounds {
+		judge(t, source, runFull(t, runner, exe), false)
+	}
+	exe = build(t, source, "-O1", "-DORDER")
+	for range rounds {
+		if found := runFull(t, runner, exe); len(found) != 0 {
+			t.Error(found)
+		}
+	}
+}

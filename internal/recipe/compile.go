@@ -57,6 +57,11 @@ func (c *Code) valid(ops []Op) error {
 				return ErrAddress
 			}
 			ends = false
+		case Defer:
+			if o.Mem < 0 || o.Mem >= len(in.Mems()) || !tellable(&in.Mems()[o.Mem]) || in.Mems()[o.Mem].Seg == x86.FS {
+				return ErrAddress
+			}
+			ends = false
 		case Check:
 			if o.Mem < 0 || o.Mem >= len(in.Mems()) || !tells(&in.Mems()[o.Mem]) {
 				return ErrAddress
@@ -134,7 +139,14 @@ func (a *assembler) list(ops []Op, top bool) {
 			a.call(o, false)
 		case Tell:
 			a.identity()
-			a.tell(o)
+			if o.Gate != 0 {
+				a.gated(o)
+			} else {
+				a.tell(o)
+			}
+		case Defer:
+			a.identity()
+			a.deferred(o)
 		case Check:
 			a.check(o)
 		case GS:

@@ -45,11 +45,15 @@ func (w *world) ops(rnd *rand.Rand, in *x86.Inst, depth int) (ops []Op) {
 	for n := rnd.IntN(4 - depth); n > 0; n-- {
 		switch rnd.IntN(7) {
 		case 6:
-			t := Tell{Entry: w.tells[rnd.IntN(len(w.tells))], Shape: uint8(rnd.Uint32())}
-			if in != nil && len(in.Mems()) > 0 {
-				t.Mem = rnd.IntN(len(in.Mems()))
+			mems := 0
+			if in != nil {
+				mems = len(in.Mems())
 			}
-			ops = append(ops, t)
+			if rnd.IntN(4) == 0 {
+				ops = append(ops, Defer{Mem: w.tell(rnd, mems).Mem, At: deferredAt, Shape: uint8(rnd.Uint32())})
+			} else {
+				ops = append(ops, w.tell(rnd, mems))
+			}
 		case 0, 1, 2:
 			c := Count{Of: Counter(rnd.IntN(3))}
 			a := []*area{w.cells, w.cells, w.farCells}[rnd.IntN(3)]
@@ -101,11 +105,12 @@ func (w *world) delta() uint64 { return 0x40 }
 
 // a model is the thread that Run acts on.
 type model struct {
-	t     *trial
-	regs  unix.PtraceRegs
-	cells map[uint64]uint64 // how often
-	log   []Context         // Data of a Tell is toldData, Info its shape
-	done  bool              // the instruction does not run
+	t        *trial
+	regs     unix.PtraceRegs
+	cells    map[uint64]uint64 // how often
+	log      []Context         // Data of a Tell is toldData, Info its shape
+	deferred [4]uint64         // a Defer's words, its shape for the mark's address
+	done     bool              // the instruction does not run
 }
 
 // Address computes it from the facts, without what Compile knows.
@@ -166,6 +171,14 @@ func (m *model) Call(f, data uint64, emulate bool) {
 		m.regs.Eflags ^= flagsChanged
 	}
 }
+
+func (m *model) Defer(_ int32, addr uint64, shape uint8) {
+	m.deferred = [4]uint64{addr, uint64(shape), m.regs.Rsp, m.regs.Rbp}
+}
+
+func (m *model) Clear(int32) { m.deferred[0] = 0 }
+
+func (m *model) Open(gate int32) bool { return gate == m.t.w.gates[1] }
 
 func (m *model) Tell(_ int32, addr uint64, shape uint8) {
 	c := Context{Flags: m.regs.Eflags, Site: m.t.site.At, Data: toldData, Info: uint64(shape)}
@@ -449,6 +462,23 @@ func (t *trial) judgeLog(m *model, got result) error {
 			return fmt.Errorf("call %d: %+v, want %+v", i, c, want)
 		}
 	}
+	var words [4]uint64
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(got.mem[t.w.tls][tlsMid+deferredAt+8*i:])
+	}
+	if ret := words[1]; ret != 0 {
+		mark, _ := TellMark(ret, t.site.At, uint8(m.deferred[1]))
+		if [8]byte(t.w.bytes(ret, 8)) != mark {
+			return fmt.Errorf("no mark is at %#x, where a Defer says", ret)
+		}
+		words[1] = m.deferred[1]
+	}
+	if !t.code.live.Regs.Has(x86.RBP) {
+		words[3] = m.deferred[3]
+	}
+	if words != m.deferred {
+		return fmt.Errorf("%#x are deferred, not %#x", words, m.deferred)
+	}
 	if v := binary.LittleEndian.Uint64(got.mem[t.w.tls][tlsMid+int(t.w.env.Context):]); v != 0 {
 		return fmt.Errorf("fs:Context is %#x afterwards", v)
 	}
@@ -485,6 +515,7 @@ func (w *world) randomTrial(tb testing.TB, code []byte, rnd *rand.Rand) (*trial,
 	w.aim(&in, &t.regs, rnd)
 	w.randomMemory(rnd)
 	binary.LittleEndian.PutUint64(w.tls.mem[tlsMid+int(w.env.Cells):], w.delta())
+	clear(w.tls.mem[tlsMid+deferredAt:][:32])
 	copy(w.was[w.tls], w.tls.mem)
 	if err := t.make(w.tramp.at + 64*rnd.Uint64N(100)); err != nil {
 		tb.Errorf("%v: %v", in, err)

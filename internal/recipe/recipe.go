@@ -20,7 +20,7 @@ var (
 	ErrOp      = errors.New("no such operation")
 )
 
-// An Op is an operation: Count, Call, Tell, Check, GS, Emulate or Hook.
+// An Op is an operation: Count, Call, Tell, Defer, Check, GS, Emulate or Hook.
 type Op interface{ op() }
 
 // Count adds 1 to a 64-bit cell. Threads must find memory at the cell at all times.
@@ -53,15 +53,29 @@ type Call struct {
 // Tell calls code of the agent's before the instruction with the address of an access in rdi: 34 bytes with a short operand, where a Call takes 250. The code's address lies at
 // fs:Entry. It finds, on the program's stack below the red zone, its return address and above it the program's rdi; at the return address lie the eight bytes of TellMark. It
 // changes nothing of the program's, puts rdi back, and returns by `ret $136`, which leaves rsp as it was.
+//
+// With a Gate, which is an offset from fs of a pointer, it is called only if the byte at TellGate behind what that points to is not 0. That costs little where the arithmetic flags are dead.
 type Tell struct {
-	Mem   int // which of the instruction's Mems
-	Entry int32
-	Shape uint8 // what the code is told of the access
+	Mem    int // which of the instruction's Mems
+	Entry  int32
+	Shape  uint8 // what the code is told of the access
+	Gate   int32 // 0: none
+	Clears int32 // 0, or where a word lies, from fs, that is 0 afterwards
 }
+
+// TellGate is where a Gate's byte lies.
+const TellGate = 16
 
 // Emulate calls a function of the agent's instead of the instruction: void f(struct context *), which may change the registers and flags in its context; rsp
 // too. The instruction must be one that goes on to its successor.
 type Emulate Call
+
+// Defer notes an access for who tells the next one, in four words of the thread's: at fs:At its address, behind it the address of a TellMark, and the program's rsp and rbp. The address is stored last, and 0 is none.
+type Defer struct {
+	Mem   int
+	At    int32
+	Shape uint8
+}
 
 // Check looks a memory access up in a table of bytes: the byte at Table + (address & (1<<Bits - 1)) >> Shift. If it has a bit of Mask, Then is done in place of
 // the operations that follow.
@@ -85,6 +99,7 @@ type Hook struct{ Func uint64 }
 func (Count) op()   {}
 func (Call) op()    {}
 func (Tell) op()    {}
+func (Defer) op()   {}
 func (Check) op()   {}
 func (GS) op()      {}
 func (Emulate) op() {}

@@ -10,6 +10,12 @@ type Machine interface {
 	Add(cell uint64, of Counter)
 	// Tell tells what lies at fs:entry of an access.
 	Tell(entry int32, addr uint64, shape uint8)
+	// Defer notes one at fs:to.
+	Defer(to int32, addr uint64, shape uint8)
+	// Clear stores 0 at fs:at.
+	Clear(at int32)
+	// Open says what the byte of the gate at fs:gate says.
+	Open(gate int32) bool
 	// Call calls a function of the agent's, which may change registers if emulate is set.
 	Call(f, data uint64, emulate bool)
 }
@@ -34,7 +40,14 @@ func Run(ops []Op, m Machine) End {
 		case Call:
 			m.Call(o.Func, o.Data, false)
 		case Tell:
-			m.Tell(o.Entry, m.Address(o.Mem), o.Shape)
+			if o.Gate == 0 || m.Open(o.Gate) {
+				m.Tell(o.Entry, m.Address(o.Mem), o.Shape)
+				if o.Clears != 0 {
+					m.Clear(o.Clears)
+				}
+			}
+		case Defer:
+			m.Defer(o.At, m.Address(o.Mem), o.Shape)
 		case Check:
 			a := m.Address(o.Mem)
 			if o.Bits != 0 {

@@ -65,6 +65,38 @@ func TellSize(site *Site, mem int) int {
 	return around + len(c.Bytes)
 }
 
+// GateSize is the most that a Gate adds to it where the arithmetic flags are dead.
+const GateSize = 9 + 9 + 6 + 9 + 6 + 5 + 9 // a register is saved, loaded, its byte tested, and put back; jcc, jmp; it is put back
+
+// ClearSize is what Clears adds to it; DeferSize the most by which a Defer is larger than a Tell.
+const (
+	ClearSize = 13
+	DeferSize = 2*9 + 9 + 7 + 3*9 + 8 - 5 - 1 - 8 - 8 + 9 // rsp, rbp; a register is saved; lea; it, and the address, are stored, and it is put back; the mark. Less what a Tell has
+)
+
+// deferred writes a Defer. Everything is in place before it and behind it.
+func (a *assembler) deferred(o Defer) {
+	m := &a.of.site.Inst.Mems()[o.Mem]
+	word := func(n int32) x86.Mem { return fs(o.At + 8*n) }
+	a.op().Store(word(2), x86.RSP)
+	a.op().Store(word(3), x86.RBP)
+	t := a.take()
+	a.op().Lea(t, x86.Mem{Base: x86.RIP, Scale: 1})
+	from := len(a.Bytes)
+	a.op().Store(word(1), t)
+	a.address(t, t, m)
+	a.op().Store(word(0), t)
+	a.release(t)
+	a.identity()
+	mark, ok := TellMark(a.PC(), a.of.site.At, o.Shape)
+	if !ok && a.At != nowhere {
+		a.fail(x86.ErrReach)
+	}
+	binary.LittleEndian.PutUint32(a.Bytes[from-4:], uint32(len(a.Bytes)-from))
+	a.op()
+	a.Bytes = append(a.Bytes, mark[:]...)
+}
+
 // tellSteps gives the leas that compute an address which depends on registers into rdi, rsp being tellDepth lower than the program's. own: rdi must have the base of FS before.
 func tellSteps(m *x86.Mem) (steps []x86.Mem, own bool) {
 	x := x86.Mem{Base: m.Base, Index: m.Index, Scale: m.Scale, Disp: m.Disp + int64(m.Bias), Size: 8}
@@ -79,6 +111,27 @@ func tellSteps(m *x86.Mem) (steps []x86.Mem, own bool) {
 	}
 	x.Base = x86.RDI
 	return append(steps, x), true
+}
+
+// gated writes a Tell with a Gate. Everything is in place before it and behind it.
+func (a *assembler) gated(o Tell) {
+	t := a.take()
+	a.op().Load(t, fs(o.Gate))
+	a.saveFlags(x86.FlagsArith)
+	a.op().TestMem(x86.Mem{Base: t, Scale: 1, Disp: TellGate, Size: 1}, -1)
+	a.release(t)
+	var closed, over x86.Label
+	a.op().JccTo(x86.CondE, &closed)
+	was := a.track
+	a.identity()
+	a.tell(o)
+	a.op().JmpTo(&over)
+	told := a.track
+	a.track = was
+	a.Bind(&closed)
+	a.identity()
+	a.track = told // who is behind it has told, or need not
+	a.Bind(&over)
 }
 
 // tell writes a Tell. Everything is in place before it and behind it.
@@ -115,4 +168,7 @@ func (a *assembler) tell(o Tell) {
 	}
 	a.op()
 	a.Bytes = append(a.Bytes, mark[:]...)
+	if o.Clears != 0 {
+		a.op().StoreImm(fs(o.Clears), 0)
+	}
 }

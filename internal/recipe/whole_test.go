@@ -126,7 +126,7 @@ func (p *program) recipe(at, cell uint64, rnd *rand.Rand) (*Code, error) {
 	if p.calls && rnd.IntN(4) == 0 {
 		list = append(list, w.call(rnd, 0))
 	} else if p.calls && len(in.Mems()) > 0 && rnd.IntN(3) == 0 {
-		list = append(list, Tell{Mem: rnd.IntN(len(in.Mems())), Entry: w.tells[rnd.IntN(len(w.tells))], Shape: uint8(rnd.Uint32())})
+		list = append(list, w.tell(rnd, len(in.Mems())))
 	}
 	if n := len(in.Mems()); n > 0 && rnd.IntN(3) == 0 {
 		c := Check{Mem: rnd.IntN(n), Table: w.table.at, Bits: 40, Shift: 24, Mask: 0x55, Then: list}

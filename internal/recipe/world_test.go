@@ -29,14 +29,16 @@ type world struct {
 	table, farTable, log, many         *area
 	env                                Env
 	tells                              []int32          // where entries for Tell lie, from fs
+	gates                              [2]int32         // where gates for it lie: a closed one, an open one
 	funcs                              [4][]uint64      // the agent's: those that change their context are odd, those that destroy vectors 2 and 3
 	was                                map[*area][]byte // memory as it is before a run
 }
 
 const (
-	mirror   = 2 * pageSize // from data to its mirror
-	tlsMid   = 2048
-	logStart = 16
+	mirror     = 2 * pageSize // from data to its mirror
+	tlsMid     = 2048
+	logStart   = 16
+	deferredAt = -960 // from fs: what a Defer notes
 )
 
 // newWorld makes one whose memory begins at a base: below 2 GiB, or not. Some of it is out of reach of the rest.
@@ -56,6 +58,12 @@ func newWorld(tb testing.TB, base uint64, more ...*area) *world {
 	w.sandbox = newSandbox(tb, append(areas, more...))
 	w.env = Env{Save: -1024, Slots: MaxSlots, Cells: -512, Context: -520, XSave: w.xsave}
 	copy(w.tls.mem[tlsMid:], binary.LittleEndian.AppendUint64(nil, w.fs()))
+	for i := range w.gates {
+		w.gates[i] = -704 - 8*int32(i)
+		at := -800 - 32*i
+		binary.LittleEndian.PutUint64(w.tls.mem[tlsMid+int(w.gates[i]):], w.fs()+uint64(at))
+		w.tls.mem[tlsMid+at+TellGate] = byte(0x80 * i)
+	}
 	for _, a := range []*area{w.agent, w.farAgent} {
 		a.mem[0] = 0xcc
 		c := x86.Code{At: a.at + 64}
@@ -77,6 +85,18 @@ func newWorld(tb testing.TB, base uint64, more ...*area) *world {
 		copy(a.mem[64:], c.Bytes)
 	}
 	return w
+}
+
+// tell gives a Tell of one of so many accesses.
+func (w *world) tell(rnd *rand.Rand, mems int) Tell {
+	t := Tell{Entry: w.tells[rnd.IntN(len(w.tells))], Shape: uint8(rnd.Uint32()), Gate: [...]int32{0, 0, w.gates[0], w.gates[1]}[rnd.IntN(4)]}
+	if rnd.IntN(4) == 0 {
+		t.Clears = deferredAt
+	}
+	if mems > 0 {
+		t.Mem = rnd.IntN(mems)
+	}
+	return t
 }
 
 func (w *world) fs() uint64 { return w.tls.at + tlsMid }

@@ -27,7 +27,7 @@ const (
 	PatchOps         = 1024
 	PatchBytes       = 64 << 10
 	PatchRuns        = 64
-	PatchPointers    = 45      // of a thread: cells, context, and from tell, judge and own on the entries for recipes that tell accesses; where its word for the last of these lies
+	PatchPointers    = 49      // of a thread: cells, context, and from tell, judge and own on the entries for recipes that tell accesses; where its word for the last of these lies; what a recipe.Defer noted
 	GuardLook        = 1 << 30 // value of GuardOutside.Request
 	PatchSaves       = 16      // slots of 8 bytes in which a thread's trampolines save registers
 )
@@ -327,7 +327,7 @@ func init() {
 			{1, "status"}, {2, "checkpoint"}, {3, "rollback"}}},
 		EnumSpec{"CallRow", "the last 8 rows of Calls: CallRows - 8 + this", []EnumValue{
 			{0, "vdso-clock-gettime"}, {1, "vdso-gettimeofday"}, {2, "vdso-time"}, {3, "vdso-getcpu"}, {4, "vdso-clock-getres"}, {5, "vdso-getrandom"}, {7, "other"}}},
-		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}, {2, "tell"}, {13, "judge"}, {28, "own"}, {44, "own-word"}}},
+		EnumSpec{"PatchThread", "pointers of each thread that trampolines use, at ThreadOffset + 8 × this from fs", []EnumValue{{0, "cells"}, {1, "context"}, {2, "tell"}, {13, "judge"}, {28, "own"}, {44, "own-word"}, {45, "deferred"}}},
 		EnumSpec{"CFA", "how an unwind rule computes the canonical frame address", []EnumValue{
 			{0, "none"}, {1, "rsp"}, {2, "rbp"}, {3, "reg"}, {4, "deref-rbp"}, {5, "deref-rsp"}, {6, "plt"}, {7, "sigframe"}, {8, "undef"}}},
 		EnumSpec{"RBPRule", "where the caller's rbp is", []EnumValue{{0, "same"}, {1, "cfa"}, {2, "at-rbp"}, {3, "undef"}}})

@@ -500,12 +500,13 @@ func (v CallRow) String() string { return enumName("CallRow", uint32(v)) }
 type PatchThread uint8
 
 const (
-	PatchThreadCells   PatchThread = 0
-	PatchThreadContext PatchThread = 1
-	PatchThreadTell    PatchThread = 2
-	PatchThreadJudge   PatchThread = 13
-	PatchThreadOwn     PatchThread = 28
-	PatchThreadOwnWord PatchThread = 44
+	PatchThreadCells    PatchThread = 0
+	PatchThreadContext  PatchThread = 1
+	PatchThreadTell     PatchThread = 2
+	PatchThreadJudge    PatchThread = 13
+	PatchThreadOwn      PatchThread = 28
+	PatchThreadOwnWord  PatchThread = 44
+	PatchThreadDeferred PatchThread = 45
 )
 
 func (v PatchThread) String() string { return enumName("PatchThread", uint32(v)) }

@@ -42,9 +42,10 @@ struct accesses { unsigned count; struct touch *a; unsigned *kind; };
 extern uint64_t rs_access_changes RS_HIDDEN;
 
 /* Bits of a mark's shape (internal/access): as of an event's kind, and log2 of the size above them. */
-enum { RS_SHAPE_READ = 1, RS_SHAPE_WRITE = 2, RS_SHAPE_ATOMIC = 4, RS_SHAPE_FENCED = 8, RS_SHAPE_SIZE = 4 };
+enum { RS_SHAPE_READ = 1, RS_SHAPE_WRITE = 2, RS_SHAPE_ATOMIC = 4, RS_SHAPE_FENCED = 8, RS_SHAPE_SIZE = 4, RS_SHAPE_PASSES = 128 }; /* PASSES: a read that was put off before need not be told first, by those to whom nothing is new; of a write if it is of the same address */
 struct __attribute__((packed)) rs_tell_mark { uint8_t nop[3], shape; int32_t distance; };
-static inline unsigned rs_tell_shape(uintptr_t ret) { return ((const struct rs_tell_mark *)ret)->shape; }
+static inline unsigned rs_tell_shape(uintptr_t ret) { return ((const struct rs_tell_mark *)ret)->shape & (RS_SHAPE_PASSES - 1); }
+static inline bool rs_tell_passes(uintptr_t ret) { return ((const struct rs_tell_mark *)ret)->shape & RS_SHAPE_PASSES; }
 static inline uintptr_t rs_tell_site(uintptr_t ret) { return ret + (uintptr_t)(intptr_t)((const struct rs_tell_mark *)ret)->distance; }
 
 /* lanes.c: the accesses of an instruction whose bytes registers or memory decide. */

@@ -79,6 +79,7 @@ struct rs_thread {
 	void *frames_told;         /* frames.c */
 	uint64_t put_off_mask;     /* signal.c: the mask to go back to when a handler that was put off may run */
 	uint64_t stack_end;        /* how far down its stack may grow; 0: not known. stack_lo is no lower */
+	uintptr_t outermost;       /* from here on its stack is as it is while the program's function runs that it was made for, which returns to below: of the first thread nothing is */
 	struct rs_race_frames frames; /* tell.c: what becomes of accesses to its own frames; others store there, too */
 
 	/* Of the core (region.c, ring.c, thread.c). The pointers above and the memory behind them survive until the slot's next thread, which

@@ -6,11 +6,13 @@
  *
  * Ground rules: as access.c's. */
 #include "full.h"
+#include "patch.h"
 #include "share.h"
 #include <errno.h>
 
 enum { RSP = 4, RBP = 5 };
 static const struct race_cell nothing;
+static const uint64_t no_page = ~0ull; /* a number, of no page */
 static const uint64_t no_epoch = ~0ull; /* of nobody: every access comes here */
 
 static struct rs_full *full_of(struct rs_thread *t)
@@ -27,7 +29,7 @@ static struct rs_full *full_of(struct rs_thread *t)
 			for (unsigned at = 0; at + (1u << log) <= 8; at++)
 				m->mask[log][at] = (uint8_t)(((1u << (1u << log)) - 1) << at);
 		for (unsigned i = 0; i < RS_FULL_PAGES; i++)
-			m->page[i].number = ~0ull;
+			m->page[i] = (const struct race_page *)&no_page;
 		m->last = &m->force;
 		m->epoch = &no_epoch;
 		t->accesses = m;
@@ -120,14 +122,7 @@ static inline bool is_mov(const struct touch *a)
 
 void rs_full_keep_page(struct rs_full *m, uint64_t number, const struct race_page *g)
 {
-	unsigned i = rs_full_page_at(number);
-	if (m->page[i].number == number && m->page[i].page == g)
-		return;
-	m->page[i].number = ~0ull; /* a handler may come in between */
-	RS_BARRIER();
-	m->page[i].page = g;
-	RS_BARRIER();
-	m->page[i].number = number;
+	m->page[rs_full_page_at(number)] = g;
 }
 
 /* What tell.c may find from now on: the page, and what is known of the cell. Returns whether the access itself is. */
@@ -248,6 +243,24 @@ static const struct rs_full_last *one(struct rs_thread *t, struct rs_full *m, co
 	return last;
 }
 
+/* A read that is followed by a write to its bytes, with nothing between the two but reads of the program's, is put off by its recipe (internal/access, pairs.go). It has been made by the time that anything else is told,
+ * and whoever is told then, and finds something new that the detector must look at, has it told first, as has each event. Where the write and the reads in between find nothing that could order or race it makes no
+ * difference, and it is dropped behind the write. */
+static inline uint64_t *deferred(void) { return &rs_patch_pointers[RS_PATCH_THREAD_DEFERRED]; }
+
+static __attribute__((noinline)) void tell_deferred(void)
+{
+	uint64_t *d = deferred();
+	struct rs_access_context x = {.addr = {d[0]}, .site = rs_tell_site(d[1])};
+	unsigned shape = rs_tell_shape(d[1]), kind = READ;
+	struct touch a = {.addr = d[0], .pc = x.site, .size = 1ull << (shape >> RS_SHAPE_SIZE), .ret = d[1]};
+	x.gpr[RSP] = d[2];
+	x.gpr[RBP] = d[3];
+	d[0] = 0;
+	RS_BARRIER();
+	rs_full_take(&x, &(struct accesses){.count = 1, .a = &a, .kind = &kind});
+}
+
 bool rs_full_where(struct rs_thread *t, struct rs_frame *out)
 {
 	const struct rs_full *m = t->accesses;
@@ -272,9 +285,11 @@ void rs_full_take(const struct rs_access_context *c, const struct accesses *list
 	struct rs_full *m = full_of(t);
 	if (!m)
 		return;
+	if (RS_UNLIKELY(*deferred()))
+		tell_deferred();
 	/* On another stack than its own (an alternate one, a coroutine's), of which nobody says when another thread accesses it. */
 	if (RS_UNLIKELY(c->gpr[RSP] - t->stack_lo >= t->stack_hi - t->stack_lo))
-		t->frames = (struct rs_race_frames){rs_own_told, 0};
+		t->frames = (struct rs_race_frames){rs_own_told, 0, 1};
 	bool nested = m->busy && !rs_left_behind(t, m->busy, true);
 	uintptr_t before = m->busy;
 	const struct rs_full_last *last = &m->none;
@@ -313,6 +328,8 @@ void rs_full_event(struct rs_thread *t, unsigned id)
 		return;
 	}
 	bool idle = !m->busy;
+	if (RS_UNLIKELY(*deferred()) && idle && !t->emit_sp)
+		tell_deferred();
 	if (idle)
 		settle(m);
 	m->store.kind = 0;
@@ -343,7 +360,7 @@ bool rs_full_at_once(uintptr_t p, size_t n, unsigned kind, uintptr_t pc, const u
 	struct rs_thread *t = rs_thread_tls;
 	struct rs_race_thread *r = t && !t->inside ? t->race : NULL;
 	struct rs_full *m = r ? t->accesses : NULL;
-	if (!m || r->number != t->number || m->number != t->number || n > 8 - (p & 7) || m->busy || m->waits.kind || m->last == &m->read || rs_race_inside(r))
+	if (!m || r->number != t->number || m->number != t->number || n > 8 - (p & 7) || m->busy || m->waits.kind || m->last == &m->read || *deferred() || rs_race_inside(r))
 		return false;
 	uint8_t mask = (uint8_t)(((1u << n) - 1) << (p & 7));
 	if (known_at_once(m, race_load(&r->epoch), p, mask, kind & WRITE))
@@ -376,6 +393,8 @@ void rs_full_fence(struct rs_thread *t, bool acquires, bool releases)
 	if (!r)
 		return;
 	if (!m->busy) {
+		if (*deferred())
+			tell_deferred();
 		settle(m);
 		m->store.kind = 0;
 		tell_waiting(t, m);

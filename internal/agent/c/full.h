@@ -25,7 +25,7 @@ struct rs_full {
 	const uint64_t *epoch;           /* of the race thread */
 	struct rs_full_last none, force, read, write; /* of none and write the cell is one that never changes */
 	uint8_t mask[RS_FULL_SIZES - 1][8];  /* bytes of a cell that an access of 1, 2, 4, 8 bytes at an offset has; 0: it goes beyond */
-	struct { uint64_t number; const struct race_page *page; } page[RS_FULL_PAGES]; /* by rs_full_page_at; a page's memory may be another page's by now, which its number says */
+	const struct race_page *page[RS_FULL_PAGES]; /* by rs_full_page_at; it may be another page, or one of none, which its number says */
 	/* What is known of a cell (struct rs_race_masks) as long as its first point is of this thread and time, or as it was then: addr>>19<<24 | mov<<16 | write<<8 | read. */
 	struct { uint64_t what, epoch, first, info; } seen[RS_FULL_SEEN];
 	/* The stacks of reads that were told early, for when they are told again: another of the same instruction, bytes and time races with the same. */

@@ -3,6 +3,7 @@
  *
  * Ground rules: as access.c's. Whatever is not so goes to full.c, with nothing done that full.c would not do again. */
 #include "full.h"
+#include "patch.h"
 #include "share.h"
 
 enum { RSP = 4, RBP = 5, MOST_DEPTH = 40 };
@@ -45,6 +46,14 @@ static __attribute__((noinline)) uint64_t chain_of(const struct rs_thread *t, st
 		return 0;
 	*has_rbp = x.rbp;
 	uint64_t h = rsp;
+	/* What lies further out than where the thread's own function returns to is the same as long as that is there, which is one of the words. */
+	unsigned kept = 0;
+	for (unsigned i = 0; i < n; i++)
+		if (!i || rsp + 8ul * x.at[i] < t->outermost) {
+			x.at[kept] = x.at[i];
+			x.word[kept++] = x.word[i];
+		}
+	n = kept;
 	for (unsigned i = 0; i < n; i++)
 		h = (h ^ x.word[i] ^ x.at[i]) * 0x9e3779b97f4a7c15ull;
 	struct rs_full_chain *at = &m->chain[h >> 54];
@@ -103,6 +112,10 @@ bool rs_full_quick(const struct rs_access_context *c, uintptr_t ret)
 	uint64_t size = 1ull << (shape >> RS_SHAPE_SIZE), first;
 	uintptr_t addr = c->addr[0];
 	if (RS_UNLIKELY(!t || t->inside || !rs_active || rs_share_on || shape & (RS_SHAPE_ATOMIC | RS_SHAPE_FENCED) || rs_config.stack_depth - 1u >= MOST_DEPTH || t->held_count > RS_FULL_HELD))
+		return false;
+	/* What is found here to be new without anything that races or orders passes a read that was put off, as in tell.c. */
+	uint64_t deferred = rs_patch_pointers[RS_PATCH_THREAD_DEFERRED];
+	if (RS_UNLIKELY(deferred && (!rs_tell_passes(ret) || (kind & WRITE && deferred != addr))))
 		return false;
 	struct rs_full *m = t->accesses;
 	struct race_thread *r = t->race;

@@ -32,15 +32,16 @@ uint32_t rs_patch_changes;
 __thread uint64_t rs_patch_saves[RS_PATCH_SAVES];
 #define JUDGE(i) [RS_PATCH_THREAD_JUDGE + (i)] = RS_FULL_ENTRY(i)
 #define OWN(i) [RS_PATCH_THREAD_OWN + (i)] = RS_OWN_ENTRY(i)
-static const struct rs_race_frames nobodys = {rs_own_quiet, 0};
+static const struct rs_race_frames nobodys = {rs_own_quiet, 0, 0};
 #define TELL(i) [RS_PATCH_THREAD_TELL + (i)] = RS_TELL_ENTRY(i)
 __thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] = {TELL(0), TELL(1), TELL(2), TELL(3), TELL(4), TELL(5), TELL(6), TELL(7), TELL(8), TELL(9), TELL(10),
 	[RS_PATCH_THREAD_OWN_WORD] = (uintptr_t)&nobodys, OWN(0), OWN(1), OWN(2), OWN(3), OWN(4), OWN(5), OWN(6), OWN(7), OWN(8), OWN(9), OWN(10), OWN(11), OWN(12), OWN(13), OWN(14), OWN(15),
 	JUDGE(0), JUDGE(1), JUDGE(2), JUDGE(3), JUDGE(4), JUDGE(5), JUDGE(6), JUDGE(7), JUDGE(8), JUDGE(9), JUDGE(10), JUDGE(11), JUDGE(12), JUDGE(13), JUDGE(14)};
 _Static_assert(RS_PATCH_THREAD_TELL + RS_TOLD_TABLES + 1 == RS_PATCH_THREAD_JUDGE, "an entry for each table, and one");
 _Static_assert(RS_PATCH_THREAD_JUDGE + 3 * RS_FULL_SIZES == RS_PATCH_THREAD_OWN, "an entry for each size, read, written, and both");
-_Static_assert(RS_PATCH_THREAD_OWN + RS_OWN_ENTRIES == RS_PATCH_THREAD_OWN_WORD && RS_PATCH_THREAD_OWN_WORD + 1 == RS_PATCH_POINTERS, "and one");
+_Static_assert(RS_PATCH_THREAD_OWN + RS_OWN_ENTRIES == RS_PATCH_THREAD_OWN_WORD && RS_PATCH_THREAD_OWN_WORD + 1 == RS_PATCH_THREAD_DEFERRED && RS_PATCH_THREAD_DEFERRED + 4 == RS_PATCH_POINTERS, "and one");
 
+_Static_assert(offsetof(struct rs_race_frames, told) == 16, "recipe.TellGate");
 void rs_own_by(const struct rs_race_frames *word) { rs_patch_pointers[RS_PATCH_THREAD_OWN_WORD] = (uintptr_t)(word ? word : &nobodys); }
 
 static struct rs_patch_page *page; /* NULL: not patched, or nobody answers any more */

@@ -39,8 +39,8 @@ struct rs_race_config {
 bool rs_race_begin(const struct rs_race_config *c);
 /* The thread of that number. One that is not known yet begins now, after all that anybody did. NULL: it has ended, or there are too many. What it returns stays valid as long as the thread lives. */
 struct rs_race_thread *rs_race_thread(uint32_t number);
-/* What a thread does not tell of its own frames it tells from lowest on once entries are those; another thread's access to its stack sees to both. */
-struct rs_race_frames { const uintptr_t *entries; uint64_t lowest; };
+/* What a thread does not tell of its own frames it tells from lowest on once entries are those, and told is set, which recipes look at first (recipe.TellGate); another thread's access to its stack sees to all three. */
+struct rs_race_frames { const uintptr_t *entries; uint64_t lowest, told; };
 void rs_race_stack(struct rs_race_thread *t, uintptr_t lo, uintptr_t hi, struct rs_race_frames *frames, const uintptr_t *told);
 /* Takes an event as it is emitted: w is the record with its id in w[0]. To be called for each event of every thread; of those that order nothing it makes nothing. */
 void rs_race_event(uint32_t number, const uint64_t *w);

@@ -360,6 +360,7 @@ static __attribute__((noinline)) void meets(uint32_t whose, uint64_t addr)
 		if (__atomic_compare_exchange_n(&o->frames->lowest, &was, addr, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED))
 			break;
 	__atomic_store_n(&o->frames->entries, o->told, __ATOMIC_RELEASE);
+	__atomic_store_n(&o->frames->told, 1, __ATOMIC_RELEASE);
 }
 
 static inline void used_by(struct race_thread *t, struct race_page *g, uint64_t cell)

@@ -21,7 +21,7 @@ __attribute__((used)) static void offsets(void)
 		"i"(offsetof(struct rs_full, none)), "i"(offsetof(struct rs_full, read)), "i"(offsetof(struct rs_full, write)),
 		"i"(offsetof(struct rs_full, seen)));
 }
-_Static_assert(offsetof(struct rs_full, last) == 0 && offsetof(struct rs_full, epoch) == 8 && RS_FULL_PAGES == 1024 && sizeof(((struct rs_full *)0)->page[0]) == 16 &&
+_Static_assert(offsetof(struct rs_full, last) == 0 && offsetof(struct rs_full, epoch) == 8 && RS_FULL_PAGES == 1024 && sizeof(((struct rs_full *)0)->page[0]) == 8 &&
 	offsetof(struct rs_full_last, cell) == 0 && offsetof(struct rs_full_last, e) == 8 && offsetof(struct rs_full_last, addr) == 16 && offsetof(struct rs_full_last, ret) == 24 &&
 	RS_FULL_SEEN == 65536 && sizeof(((struct rs_full *)0)->seen[0]) == 32 && offsetof(struct race_page, number) == 0 && sizeof(struct race_cell) == 32 && offsetof(struct race_cell, e) == 0 &&
 	offsetof(struct race_cell, info) == 24 && offsetof(struct race_cell, places) == 26 && offsetof(struct race_cell, more) == 28 && CELLS == 512 && MASK_BITS == 56 && POINT_WRITE == 1 && POINT_READ == 2 && INFO_KIND == 4 && INFO_MOV == 128, "the offsets below");
@@ -163,24 +163,25 @@ __asm__(".macro rs_place name\n.if rs_entry == 0\n\\name:\n.endif\n.endm\n"
 
 /* Where the agent looks for races: what raceshadow.c's rs_race_known says, as far as the first two points of one cell tell it. */
 __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.elseif rs_entry == 5\nrs_full_\\name\\()_w:\n.elseif rs_entry == 10\nrs_full_\\name\\()_b:\n.elseif rs_entry == 4\nrs_full_\\name\\()_p:\n.elseif rs_entry == 3\nrs_full_\\name\\()_r8:\n.elseif rs_entry == 8\nrs_full_\\name\\()_w8:\n.elseif rs_entry == 13\nrs_full_\\name\\()_b8:\n.endif\n.endm\n"
-	".macro rs_full_counts how, other\n"
+	/* r10b: a point's info; zero: further bits that must be 0. */
+	".macro rs_full_counts how, other, zero\n"
 	".if \\how == 1\n"
-	"	andl $0xf0, %r10d\n"
+	"	andl $0xf0 + \\zero, %r10d\n"
 	"	cmpl $0x90, %r10d\n" /* by a mov */
 	"	jne \\other\n"
 	".elseif \\how == 2\n"
-	"	andl $0x70, %r10d\n"
+	"	andl $0x70 + \\zero, %r10d\n"
 	"	cmpl $0x10, %r10d\n"
 	"	jne \\other\n"
 	".else\n"
-	"	andl $0x70, %r10d\n"
+	"	andl $0x70 + \\zero, %r10d\n"
 	"	subl $0x10, %r10d\n"
 	"	cmpl $0x10, %r10d\n"
 	"	ja \\other\n"
 	".endif\n"
 	".endm\n"
 	/* r9: a point, and what the shadow says of it in r10b. If it is not of this thread and time: on at not; if it has not all the bytes: at less; if it is of a kind that does not count: at other. */
-	".macro rs_full_mine how, not, less, other\n"
+	".macro rs_full_mine how, not, less, other, zero\n"
 	"	xorq %r8, %r9\n"
 	"	rolq $8, %r9\n"
 	"	cmpq $255, %r9\n"
@@ -188,14 +189,14 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	notl %r9d\n"
 	"	testl %r9d, %ecx\n"
 	"	jnz \\less\n"
-	"	rs_full_counts \\how, \\other\n"
+	"	rs_full_counts \\how, \\other, \\zero\n"
 	".endm\n"
 	/* As above of the second point, which others may have put there: the infos (r10d) are to be those that were read before, and nobody at it. Not of this thread and time, or of a kind that does not count: on at 7. */
 	".macro rs_full_behind how, less\n"
 	"	movl %r10d, -64(%rsp)\n"
 	"	movq 8(%rsi), %r9\n"
 	"	shrl $8, %r10d\n"
-	"	rs_full_mine \\how, 7f, \\less, 7f\n"
+	"	rs_full_mine \\how, 7f, \\less, 7f, 0\n"
 	"	movl 24(%rsi), %r10d\n"
 	"	cmpl $0xffff, %r10d\n"
 	"	ja 7f\n"
@@ -223,6 +224,11 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq rs_o_accesses(%rdx), %rdx\n" /* 0, too, in a child of clone, where it is wiped: so no pointer to it is kept elsewhere */
 	"	testq %rdx, %rdx\n"
 	"	jz 9f\n"
+	/* A read that was put off (full.c). */
+	"	movq rs_patch_pointers@gottpoff(%rip), %rcx\n"
+	"	cmpq $0, %fs:8*45(%rcx)\n"
+	"	jne 70f\n"
+	"71:\n"
 	/* What was read last has been made by now. */
 	"	movq (%rdx), %rcx\n"
 	"	movq (%rcx), %r8\n"
@@ -236,10 +242,7 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	shrq $12, %rcx\n"
 	"	imull $0x9e3779b1, %ecx, %esi\n" /* rs_full_page_at */
 	"	shrl $22, %esi\n"
-	"	shll $4, %esi\n"
-	"	cmpq rs_o_page(%rdx,%rsi), %rcx\n"
-	"	jne 9f\n"
-	"	movq rs_o_page+8(%rdx,%rsi), %rsi\n"
+	"	movq rs_o_page(%rdx,%rsi,8), %rsi\n"
 	"	cmpq %rcx, (%rsi)\n"
 	"	jne 9f\n"
 	"	movl %edi, %ecx\n"
@@ -269,6 +272,14 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq -48(%rsp), %r9\n"
 	"	movq -40(%rsp), %r8\n"
 	"	jmp rs_tell_slow\n"
+	"70:	movq (%rsp), %rsi\n"
+	"	testb $128, 3(%rsi)\n" /* RS_SHAPE_PASSES */
+	"	jz 9b\n"
+	".if rs_entry >= 5\n"
+	"	cmpq %rdi, %fs:8*45(%rcx)\n"
+	"	jne 9b\n"
+	".endif\n"
+	"	jmp 71b\n"
 	".set rs_entry, rs_entry + 1\n"
 	".endm\n"
 	/* The cell of 8 bytes: all of it is in the first point, which is of this thread and time, and of a kind that counts. */
@@ -328,8 +339,6 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	movq 8(%rdx), %r8\n"
 	"	movq (%r8), %r8\n"
 	"	movl 24(%rsi), %r10d\n" /* before the points: these are written first */
-	"	testl $0xff0000, %r10d\n" /* places */
-	"	jnz 9f\n"
 	"	movq (%rsi), %r9\n"
 	".if \\how == 0\n" /* what is noted of a read is what is looked at */
 	"	movq %rsi, rs_o_read(%rdx)\n"
@@ -340,9 +349,9 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	rolq $8, %r9\n"
 	"	cmpq $255, %r9\n"
 	"	jne 5f\n"
-	"	rs_full_counts \\how, 3f\n"
+	"	rs_full_counts \\how, 3f, 0xff0000\n" /* places, which tellnew.c looks at, too */
 	".else\n"
-	"	rs_full_mine \\how, 1f, 4f, 7f\n"
+	"	rs_full_mine \\how, 1f, 4f, 7f, 0xff0000\n"
 	".endif\n"
 	"2:\n"
 	".if \\how != 2\n"
@@ -367,7 +376,9 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	jb 4f\n"
 	".endif\n"
 	/* Of its own, but older: then nothing was accessed in this time. */
-	"1:	rolq $12, %r9\n"
+	"1:	testl $0xff0000, %r10d\n" /* places */
+	"	jnz 9f\n"
+	"	rolq $12, %r9\n"
 	"	testl $0xfff, %r9d\n"
 	"	jz 7f\n"
 	/* Another thread's is newer. If it is of other bytes, or both read: is the second one, where there are no more, of this thread and time? */
@@ -398,7 +409,9 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 	"	jne 6f\n"
 	"	jmp 5f\n"
 	/* What is known of the cell beside its newest point: of the second, or together. */
-	"4:	cmpl $0, 28(%rsi)\n"
+	"4:	testl $0xff0000, %r10d\n"
+	"	jnz 9f\n"
+	"	cmpl $0, 28(%rsi)\n"
 	"	jne 3f\n"
 	"	rs_full_behind \\how, 3f\n"
 	"	jmp 2b\n"
@@ -464,6 +477,7 @@ __asm__(".macro rs_full_place name\n.if rs_entry == 0\nrs_full_\\name\\()_r:\n.e
 
 /* Accesses to frames: by the thread's word to nothing, or to what they would be without. No flag is changed, and rdi is in the recipe's frame. */
 _Static_assert(RS_PATCH_THREAD_OWN_WORD == 44 && RS_OWN_BYTES == 32 && RS_OWN_ENTRIES == 16 && RS_FULL_BYTES == 1024 && RS_TELL_BYTES == 256 && RS_TOLD_TABLES == 10, "the offsets below");
+_Static_assert(RS_PATCH_THREAD_DEFERRED == 45 && RS_SHAPE_PASSES == 128 && offsetof(struct rs_tell_mark, shape) == 3, "the numbers above");
 __asm__(".macro rs_own_for\n"
 	".org rs_own_code + 32 * rs_entry, 0xcc\n"
 	"	movq %rdi, -8(%rsp)\n"

@@ -116,8 +116,9 @@ static void go_live(struct rs_thread *t, bool with_key)
 	t->slot->tid = t->tid;
 	__atomic_store_n(&t->slot->state, 1, __ATOMIC_RELEASE);
 	rs_thread_tls = t;
-	t->frames = (struct rs_race_frames){rs_own_quiet, ~0ull};
+	t->frames = (struct rs_race_frames){rs_own_quiet, ~0ull, 0};
 	rs_own_by(&t->frames);
+	t->outermost = ~(uintptr_t)0;
 	rs_calls_enter(t);
 	if (have_key && with_key)
 		real_setspecific(end_key, t);
@@ -257,7 +258,7 @@ static void begin(struct rs_handle *h)
 }
 
 /* All that is to be known of the thread before the program's function runs; apart, so that nothing of it is in the frames below, or in registers. */
-static __attribute__((noinline)) void first_steps(struct rs_thread *t, void *(**start)(void *), thrd_start_t *start_c11, void **arg)
+static __attribute__((noinline)) void first_steps(struct rs_thread *t, uintptr_t outermost, void *(**start)(void *), thrd_start_t *start_c11, void **arg)
 {
 	struct rs_handle *h = t->handle; /* glibc keeps t: of a thread its place is the same when it is executed again */
 	*start = h->start;
@@ -265,6 +266,7 @@ static __attribute__((noinline)) void first_steps(struct rs_thread *t, void *(**
 	*arg = h->arg;
 	rs_trap_thread(h->trap_blocked);
 	begin(h);
+	t->outermost = outermost;
 }
 
 static void *thread_main(void *p)
@@ -272,7 +274,7 @@ static void *thread_main(void *p)
 	void *(*start)(void *);
 	thrd_start_t start_c11;
 	void *arg;
-	first_steps(p, &start, &start_c11, &arg);
+	first_steps(p, (uintptr_t)__builtin_frame_address(0), &start, &start_c11, &arg);
 	RS_GUARD_FORGET();
 	void *value = start(arg);
 	if (rs_thread_tls)
@@ -285,7 +287,7 @@ static int thread_main_c11(void *p)
 	void *(*start)(void *);
 	thrd_start_t start_c11;
 	void *arg;
-	first_steps(p, &start, &start_c11, &arg);
+	first_steps(p, (uintptr_t)__builtin_frame_address(0), &start, &start_c11, &arg);
 	RS_GUARD_FORGET();
 	int value = start_c11(arg);
 	if (rs_thread_tls)

@@ -22,7 +22,7 @@
 #define RS_PATCH_OPS 1024
 #define RS_PATCH_BYTES 65536
 #define RS_PATCH_RUNS 64
-#define RS_PATCH_POINTERS 45
+#define RS_PATCH_POINTERS 49
 #define RS_PATCH_SAVES 16
 
 /* what kind of thing an address is */
@@ -405,6 +405,7 @@ enum {
 	RS_PATCH_THREAD_JUDGE = 13,
 	RS_PATCH_THREAD_OWN = 28,
 	RS_PATCH_THREAD_OWN_WORD = 44,
+	RS_PATCH_THREAD_DEFERRED = 45,
 };
 
 /* how an unwind rule computes the canonical frame address */
