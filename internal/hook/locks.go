@@ -350,7 +350,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 			w.words = append(w.words, s.At)
 		}
 		sites = append(sites, words...)
-	} else if len(words) > 0 {
+	} else if len(words) > 0 && m.Kind == engine.Program { // of libstdc++, which nearly all programs in C++ have, it would say nothing of them
 		c.Left(fmt.Sprintf("process %d: %s changes words that it waits for in %d places, whose order is not recorded where accesses are to be judged (--races=on)", p.PID, m.Path, len(words)))
 	}
 	calls := Own(p, m, at.calls)
