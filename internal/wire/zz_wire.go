@@ -399,6 +399,8 @@ const (
 	PatchFuncClockHook          PatchFunc = 8
 	PatchFuncClockProcessorHook PatchFunc = 9
 	PatchFuncSyscall            PatchFunc = 10
+	PatchFuncFutexHook          PatchFunc = 11
+	PatchFuncFutexOverHook      PatchFunc = 12
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }

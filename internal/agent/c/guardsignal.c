@@ -273,7 +273,7 @@ static bool follow(struct rs_guard_log *t, uint64_t what)
 	if (!rs_guard_signal_next(t))
 		return false;
 	const struct noted *e = (const struct noted *)(t->bytes + t->bytes_at + 8);
-	uint16_t number = (uint16_t)t->event[t->at].what;
+	uint16_t number = (uint16_t)rs_guard_next(t);
 	/* Where accesses are judged wrappers that tell more have other frames. */
 	if (e->before != what || (e->sp != t->sp && !rs_config.races))
 		return false;
