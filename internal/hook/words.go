@@ -24,7 +24,7 @@ func Words(p *engine.Process, m *engine.Module, list []uint64) (sites []patch.Si
 		if !ok || !isChange(&in.Inst) {
 			continue
 		}
-		sites = append(sites, patch.Site{At: at, Recipe: &changing{at: at, in: in.Inst, code: slices.Clone(in.Code[:in.Inst.Len]), hook: hook, over: over}})
+		sites = append(sites, patch.Site{At: at, Recipe: &changing{at: at, in: in.Inst, code: slices.Clone(in.Code[:in.Inst.Len]), hook: hook, over: over, alone: int64(p.Func(wire.PatchFuncWordsAlone))}})
 	}
 	return sites
 }
@@ -327,12 +327,22 @@ func isChange(in *x86.Inst) bool {
 	return m.Access == x86.Read|x86.Write && m.Kind == x86.MemLocked && m.Seg == x86.NoReg && m.Index == x86.NoReg && (plain(m.Base) && m.Base != x86.NoReg || m.Base == x86.RIP) && m.Size == 4
 }
 
-// changing stands for such an instruction: a call of the agent's hook with the word's address in rdi and, on the stack, what the instruction is, and rdi; the instruction; a call of the second hook. Both keep all registers and flags.
+// changing stands for such an instruction: a call of the agent's hook with the word's address in rdi and, on the stack, what the instruction is, and rdi; the instruction; a call of the second hook. Both keep all registers and flags. While the process has one thread there is but the instruction, where it writes all flags, so that the question may.
 type changing struct {
 	at         uint64
 	in         x86.Inst
 	code       []byte
 	hook, over uint64
+	alone      int64
+}
+
+// setsFlags says that an instruction writes all flags that arithmetic does, whatever they were.
+func setsFlags(op string) bool {
+	switch op {
+	case "cmpxchg", "xadd", "add", "sub", "and", "or", "xor":
+		return true
+	}
+	return false
 }
 
 // Replaces says that the site's own instruction is not copied in front of what is behind the recipe.
@@ -341,9 +351,9 @@ func (*changing) Replaces() bool { return true }
 // Spare says that the process is well without it.
 func (*changing) Spare() {}
 
-// Size is the most bytes that Append appends: two addresses behind a jump, the way down the stack, a look at the word, its address, a number, the call, the way up, the instruction, the way down, the call, the way up.
+// Size is the most bytes that Append appends: a look whether there is one thread, a jump, the instruction, a jump; two addresses behind a jump, the way down the stack, a look at the word, its address, a number, the call, the way up, the instruction, the way down, the call, the way up.
 func (*changing) Size() int {
-	return 2 + 16 + 5 + 2 + 1 + 9 + 9 + 5 + 7 + 8 + 1 + 8 + x86.MaxRelocated + 5 + 7 + 8
+	return 9 + 6 + x86.MaxRelocated + 5 + 2 + 16 + 5 + 2 + 1 + 9 + 9 + 5 + 7 + 8 + 1 + 8 + x86.MaxRelocated + 5 + 7 + 8
 }
 
 // What the hook is told of the instruction (guardfutex.c): compares, nine bits of its address from bit 8 on, and from bit 24 on how far behind where the hook returns to it ends.
@@ -366,6 +376,21 @@ func (r *changing) Append(dst []byte, at uint64) ([]byte, []patch.State, error) 
 		return patch.Move{Reg: uint8(x86.RDI.Num()), From: patch.FromStack, N: n}
 	}
 	state(r.at, patch.Restart, 0)
+	var end, ordered x86.Label
+	quick := setsFlags(r.in.Op) && r.alone != 0
+	if quick {
+		c.ArithStoreImm(x86.Cmp, x86.Mem{Seg: x86.FS, Scale: 1, Disp: r.alone, Size: 4}, 0)
+		c.JccTo(x86.CondE, &ordered)
+		moved, err := x86.Relocate(c.Bytes, &r.in, r.code, r.at, c.PC(), x86.RefuseCalls)
+		if err != nil {
+			return dst, nil, err
+		}
+		c.Bytes = moved
+		state(next, patch.Restart, 0)
+		c.JmpTo(&end)
+		c.Bind(&ordered)
+		state(r.at, patch.Restart, 0)
+	}
 	c.Bytes = append(c.Bytes, 0xeb, 16)
 	slots := c.PC()
 	c.Bytes = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(c.Bytes, r.hook), r.over)
@@ -431,5 +456,8 @@ func (r *changing) Append(dst []byte, at uint64) ([]byte, []patch.State, error) 
 	c.CallMem(x86.Abs(slots+8, 8))
 	state(next, behind, redZone)
 	c.Lea(x86.RSP, stack(redZone))
+	if quick {
+		c.Bind(&end)
+	}
 	return c.Bytes, states, c.Err()
 }

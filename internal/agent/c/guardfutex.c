@@ -6,7 +6,7 @@
  * found (of a cmpxchg: what it left) is written down, too. A re-execution waits until that is there (the program may also store plainly), and a cmpxchg leaves what it left: loops keep in registers what others had seen.
  * What is taken for such a word by mistake is ordered as well, and costs some nanoseconds: nothing else is done than the program does.
  *
- * As it is natively, without an event: in a process with one thread; in a thread that no epoch can follow; in what the agent does between before and after of another event.
+ * As it is natively, without an event: in a process with one thread, where the trampoline does not even call the hooks (rs_guard_words_alone); in a thread that no epoch can follow; in what the agent does between before and after of another event.
  *
  * Ground rules: guard.h's; general registers only; all registers and flags are the program's. What lies below the stack pointer is afterwards the same whichever way was gone. */
 #include "guardlog.h"
@@ -121,6 +121,38 @@ static inline uint32_t load(uint64_t word) { return __atomic_load_n((const uint3
 static inline uint64_t object_of(uint64_t word, uint32_t info) { return word | (uint64_t)(info & SITE) << 39; }
 _Static_assert((uint64_t)SITE << 39 == 0x1ffull << 47, "above an address");
 
+/* --- one thread ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* What the trampolines look at: not 0, then __libc_single_threaded is set. Only ever of the main thread, whose variables are there until the process ends; it says nothing of a thread that a process has without libc's knowledge. */
+__thread uint32_t rs_guard_words_alone;
+static struct { uint32_t *at, asked, kept, end; } alone;
+
+static void are_alone(void)
+{
+	alone.asked = 1;
+	if (rs_os_tid() == rs_os_pid()) {
+		alone.at = &rs_guard_words_alone;
+		rs_guard_words_alone = 1;
+	}
+}
+
+void rs_guard_words_begin(void) { rs_guard_words_alone = 0; }
+
+void rs_guard_words_keep(bool end)
+{
+	uint32_t is = alone.at ? *alone.at : 0;
+	if (end)
+		alone.end = is;
+	else
+		alone.kept = is;
+}
+
+void rs_guard_words_back(bool end)
+{
+	if (alone.at)
+		*alone.at = end ? alone.end : alone.kept;
+}
+
 /* --- quick, in a recording: leaves that need no more registers than they may change --------------------------------------------------------- */
 
 static inline void goes_on(struct rs_guard_log *t, struct rs_guard_object *o)
@@ -144,7 +176,7 @@ unsigned rs_guard_futex_quick(const uint32_t *word, uint32_t info)
 {
 	struct rs_guard_log *t = rs_guard_mine;
 	if (__libc_single_threaded)
-		return DONE;
+		return alone.asked ? DONE : SLOW;
 	if (RS_UNLIKELY(!t || !t->tid))
 		return SLOW;
 	if (RS_UNLIKELY(t->outside || t->inner || t->doing & RS_GUARD_ORDERED))
@@ -273,9 +305,15 @@ static bool fails(struct rs_guard_log *t, uint64_t object, struct saved *saved, 
 		}
 	if (next_kind(t, object) || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
 		return false;
-	/* By another instruction: loops that look, and functions for who finds a lock taken, do the same elsewhere. It is the same when it is its turn and it does what was done. */
-	if (to < t->end && (t->event[to].what & ~ABOVE) == (RS_GUARD_WHAT(object, RS_GUARD_CHANGE) & ~ABOVE)) {
-		*as = t->event[to].what & 0xffffffffffffffull;
+	/* By another instruction: loops that look, and functions for who finds a lock taken, do the same elsewhere. It is the same when it is its turn and it does what was done; or the recording ended before it, and it stands there, too. */
+	const uint64_t next = to < t->end ? t->event[to].what : t->pending_end;
+	if ((next & ~ABOVE) == (RS_GUARD_WHAT(object, RS_GUARD_CHANGE) & ~ABOVE)) {
+		*as = next & 0xffffffffffffffull;
+		return false;
+	}
+	/* What it loaded then was another word's value, and it will not come where it was. */
+	if (rs_guard_strays(t)) {
+		rs_guard_diverged(t, to < t->end ? RS_GUARD_EVENT : RS_GUARD_MORE, next, RS_GUARD_WHAT(object, RS_GUARD_CHANGE));
 		return false;
 	}
 	moment(t);
@@ -289,6 +327,10 @@ unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, u
 	const uint64_t word = (uintptr_t)at;
 	uint64_t object;
 	struct rs_guard_log *t = rs_guard_self();
+	if (__libc_single_threaded) {
+		are_alone();
+		return DONE;
+	}
 	if (!t || rs_guard_mode() == RS_GUARD_OFF || t->outside || t->inner || t->doing & RS_GUARD_ORDERED)
 		return DONE;
 	t->sp = sp;

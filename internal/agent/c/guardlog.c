@@ -348,6 +348,27 @@ uint64_t rs_guard_next(const struct rs_guard_log *t)
 	return LOAD(world->mode) == RS_GUARD_REPLAY && !LOAD(world->ending) && rs_guard_next_at(t) < t->end ? t->event[rs_guard_next_at(t)].what : 0;
 }
 
+bool rs_guard_strays(struct rs_guard_log *t)
+{
+	/* IDLE: some of the waits between threads are guesses, which end when nobody has moved for 200 ms. */
+	const uint64_t RECENT_NS = 10000000, ALONE_NS = 20000000, IDLE_NS = 500000000, now = rs_os_now_ns();
+	uint64_t sum = 1;
+	bool waits = false, runs = false;
+	for (uint32_t i = 0, n = LOAD(world->logs); i < n && i < LOGS; i++) {
+		const struct rs_guard_log *o = &logs[i];
+		sum += (uint64_t)LOAD(o->at) << 10 | LOAD(o->run);
+		uint32_t state = LOAD(o->state);
+		if (o == t || !LOAD(o->tid) || state == RS_GUARD_ENDED || state == RS_GUARD_KEPT || state == RS_GUARD_UNBORN || now - LOAD(o->strays.last_ns) < RECENT_NS)
+			continue;
+		waits = true;
+		runs |= state == RS_GUARD_RUNS;
+	}
+	if (runs || t->strays.sum != sum || now - t->strays.last_ns > RECENT_NS * 2)
+		t->strays.sum = sum, t->strays.since_ns = now;
+	STORE(t->strays.last_ns, now);
+	return now - t->strays.since_ns > (waits ? IDLE_NS : ALONE_NS);
+}
+
 void rs_guard_pass_over(struct rs_guard_log *t, uint32_t at)
 {
 	for (; t->at < at; STORE(t->at, t->at + 1))
@@ -793,6 +814,7 @@ static void reset(bool new)
 		t->at = t->run = t->bytes_at = 0;
 		t->changes = 0;
 		if (new) {
+			t->strays.last_ns = t->strays.sum = 0;
 			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state, t->kept.doing = t->doing;
 			t->end = t->bytes_end = t->cut = t->found_another = 0;
 		} else {
@@ -811,6 +833,7 @@ static void reset(bool new)
 
 void rs_guard_log_keep_end(void)
 {
+	rs_guard_words_keep(true);
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
 		t->fin.sp = t->sp, t->fin.pending = t->pending, t->fin.wait = t->wait, t->fin.state = t->state, t->fin.doing = t->doing;
@@ -820,6 +843,7 @@ void rs_guard_log_keep_end(void)
 
 void rs_guard_log_forward(void)
 {
+	rs_guard_words_back(true);
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
 		t->sp = t->fin.sp, t->pending = t->fin.pending, t->wait = t->fin.wait, t->state = t->fin.state, t->doing = t->fin.doing;
@@ -863,6 +887,7 @@ void rs_guard_log_new(void)
 	if (rs_guard_signals_half())
 		lost = RS_GUARD_LOST_SIGNAL;
 	reset(true);
+	rs_guard_words_keep(false);
 	for (uint32_t i = 0; i < world->logs; i++)
 		logs[i].cpu.from = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;
 	rs_guard_threads_new();
@@ -884,6 +909,7 @@ void rs_guard_log_back(void)
 		rs_guard_fault_end(&logs[i]);
 	}
 	rs_guard_yields_back();
+	rs_guard_words_back(false);
 	reset(false);
 	for (uint32_t i = 0; i < world->logs; i++)
 		logs[i].cpu.again = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;

@@ -92,6 +92,7 @@ struct rs_guard_log {
 	uint64_t changes;          /* between the two hooks of a word (guardfutex.c): which; else 0 */
 	struct rs_guard_object *changes_object; /* its object, which the thread has; NULL: it has not, as in a re-execution */
 	uint32_t changes_info, changes_found;
+	struct { uint64_t sum, since_ns, last_ns; } strays; /* rs_guard_strays: how far all were, since when, and when it last asked */
 	struct { uint64_t from, took, again; } cpu; /* ns of the processor's time: what it had had when the epoch began (0: it was not born), had in it, and had had when the re-execution began */
 } __attribute__((aligned(64)));
 static inline bool rs_guard_is_spare(const struct rs_guard_log *t) { return !t->event; }
@@ -236,6 +237,8 @@ static inline uint32_t rs_guard_next_at(const struct rs_guard_log *t)
 		at++;
 	return at;
 }
+/* REPLAY: the thread waits for what others are to do to a word, as it has come where the recording did not, or not yet. True: they will not, for as far as is seen; it has gone another way. */
+bool rs_guard_strays(struct rs_guard_log *t) RS_HIDDEN;
 /* REPLAY: the events by chance that come next are passed over, up to that one. */
 void rs_guard_pass_over(struct rs_guard_log *t, uint32_t at) RS_HIDDEN;
 /* NULL: none yet (or with make: no room; the epoch is lost). */
@@ -267,6 +270,12 @@ bool rs_guard_same_lock(uint64_t at, uint32_t was, uint32_t is) RS_HIDDEN;
 
 /* Likewise: errno of a thread that a wait for a word has given EAGAIN, and the re-execution 0: whether the word was another one by then is chance. */
 bool rs_guard_same_errno(uint64_t at, uint32_t was) RS_HIDDEN;
+
+/* Is what changes words to be left alone by this thread (guardfutex.c)? Another thread is about to be made by it; at a checkpoint; behind a rollback to it, or behind going back to the end. */
+extern __thread uint32_t rs_guard_words_alone __attribute__((tls_model("initial-exec"))) RS_HIDDEN;
+void rs_guard_words_begin(void) RS_HIDDEN;
+void rs_guard_words_keep(bool end) RS_HIDDEN;
+void rs_guard_words_back(bool end) RS_HIDDEN;
 
 /* Waits at the gate, for a while. Where nobody would open it, as the coordinator is gone (the program has written over its memory), no epochs are recorded any more. */
 void rs_guard_stand_by(uint32_t gate) RS_HIDDEN;

@@ -442,10 +442,13 @@ static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 	if (!rs_guard_waits_for_ours(c))
 		return false;
 	c->result = 0;
-	if (rs_guard_next_at(t) == t->end && t->pending_end == what && t->fin.sp == t->sp)
+	const uint32_t next = rs_guard_next_at(t);
+	if (next == t->end && t->pending_end == what && t->fin.sp == t->sp)
 		rs_guard_replay_end(t, SYS_futex);
 	if (c->arg[3] || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
 		return false;
+	if (rs_guard_strays(t))
+		rs_guard_diverged(t, next < t->end ? RS_GUARD_EVENT : RS_GUARD_MORE, next < t->end ? t->event[next].what : t->pending_end, what);
 	struct timespec until = {0};
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
 	until.tv_nsec += SLICE_NS;
@@ -555,6 +558,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 	unsigned ends = 0;
 	const bool waits = waits_for_futex(c), eintr = c->see == 1 && c->guard_state == RS_GUARD_CALL_INTERRUPTED;
 	c->guard_state = RS_GUARD_CALL_UNSEEN;
+	if (c->number == SYS_clone3 || c->number == SYS_clone)
+		rs_guard_words_begin();
 	if (!sys)
 		return of_thread ? RS_GUARD_MAKE_PASS : 1;
 	rs_guard_kept_sees(c);
