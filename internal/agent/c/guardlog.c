@@ -184,14 +184,14 @@ struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make)
 
 /* --- waits ---------------------------------------------------------------------------------------------------------------------- */
 
-static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime, uint32_t bits)
+static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime, uint32_t bits, int private)
 {
 	if (abstime && abstime->tv_sec < 0) /* long over; the kernel would refuse it */
 		return -ETIMEDOUT;
 	STORE(t->inner, 0);
 	t->wait = word;
 	STORE(t->state, RS_GUARD_WAITS);
-	long r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | (clock == CLOCK_REALTIME ? FUTEX_CLOCK_REALTIME : 0), value, abstime, 0, bits);
+	long r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET | private | (clock == CLOCK_REALTIME ? FUTEX_CLOCK_REALTIME : 0), value, abstime, 0, bits);
 	STORE(t->looked, LOAD(world->round));
 	STORE(t->state, RS_GUARD_RUNS);
 	return r;
@@ -205,13 +205,14 @@ long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int 
 		rs_guard_try_sleep(t, false);
 	else if (mode == RS_GUARD_REPLAY)
 		rs_guard_try_arrive(t);
-	long r = sleep_on(t, word, value, clock, abstime, ~0u);
+	long r = sleep_on(t, word, value, clock, abstime, ~0u, FUTEX_PRIVATE_FLAG);
 	if (mode == RS_GUARD_RECORD && LOAD(world->mode) == RS_GUARD_RECORD)
 		rs_guard_try_sleep(t, true);
 	return r;
 }
 
-long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u); }
+long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u, FUTEX_PRIVATE_FLAG); }
+void rs_guard_sleep_for_word(struct rs_guard_log *t, uint32_t *word, uint32_t value, bool shared, const struct timespec *abstime) { sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u, shared ? 0 : FUTEX_PRIVATE_FLAG); }
 
 /* A while, or until the word is changed: it is as good as the gate's, which changes seldom. */
 static void stand_by(uint32_t gate, uint32_t *word, uint32_t seen, unsigned times)
@@ -271,7 +272,7 @@ static bool turn_of(struct rs_guard_log *t, uint64_t key, uint32_t ticket, bool 
 		if (LOAD(world->ending) || LOAD(world->mode) != RS_GUARD_REPLAY)
 			return false;
 		__atomic_fetch_add(&o->sleepers, 1, __ATOMIC_SEQ_CST);
-		sleep_on(t, &o->turn, now, CLOCK_MONOTONIC, NULL, bit(ticket));
+		sleep_on(t, &o->turn, now, CLOCK_MONOTONIC, NULL, bit(ticket), FUTEX_PRIVATE_FLAG);
 		__atomic_fetch_sub(&o->sleepers, 1, __ATOMIC_SEQ_CST);
 	}
 }

@@ -248,6 +248,8 @@ struct rs_guard_node *rs_guard_node(uint32_t index) RS_HIDDEN;
 long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime) RS_HIDDEN;
 /* Likewise, of guardtry.c, by CLOCK_MONOTONIC: it is nothing that the thread does. */
 long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) RS_HIDDEN;
+/* Likewise, in a call of its by which it waits for a word; shared: which did not say that the word is of this process alone. */
+void rs_guard_sleep_for_word(struct rs_guard_log *t, uint32_t *word, uint32_t value, bool shared, const struct timespec *abstime) RS_HIDDEN;
 /* A wait that has no event to come: if the epoch ends, or the log is at its end, parks the thread as before this event, until that is over; if a handler is to run, runs it; true: it did. */
 bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
 /* REPLAY: what the thread's next event is; 0: none, or RECORD. */

@@ -431,8 +431,9 @@ static bool waits_for_futex(const struct rs_call *c)
  * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait, or has an end of its own, which has come if it had come in the recording. */
 bool rs_guard_waits_for_ours(const struct rs_call *c)
 {
-	unsigned op = (unsigned)c->arg[1];
-	return c->number == SYS_futex && (op == FUTEX_WAIT_PRIVATE || op == FUTEX_WAIT_BITSET_PRIVATE);
+	/* libstdc++ does not say that its words are of one process. */
+	unsigned op = (unsigned)c->arg[1] & ~(unsigned)FUTEX_PRIVATE_FLAG;
+	return c->number == SYS_futex && (op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET);
 }
 
 static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
@@ -454,7 +455,7 @@ static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 	until.tv_nsec += SLICE_NS;
 	if (until.tv_nsec >= SECOND)
 		until.tv_nsec -= SECOND, until.tv_sec++;
-	rs_guard_sleep_in_try(t, (uint32_t *)c->arg[0], (uint32_t)c->arg[2], &until);
+	rs_guard_sleep_for_word(t, (uint32_t *)c->arg[0], (uint32_t)c->arg[2], !(c->arg[1] & FUTEX_PRIVATE_FLAG), &until);
 	return true;
 }
 
@@ -462,7 +463,7 @@ static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 static bool wakes(struct rs_guard_log *t, struct rs_call *c, unsigned mode)
 {
 	unsigned op = (unsigned)c->arg[1];
-	if (c->number != SYS_futex || (op != FUTEX_WAKE_PRIVATE && op != FUTEX_WAKE_BITSET_PRIVATE))
+	if (c->number != SYS_futex || ((op & ~(unsigned)FUTEX_PRIVATE_FLAG) != FUTEX_WAKE && (op & ~(unsigned)FUTEX_PRIVATE_FLAG) != FUTEX_WAKE_BITSET))
 		return false;
 	const uintptr_t word = c->arg[0];
 	if (mode == RS_GUARD_RECORD && !rs_guard_begin_act(t))
