@@ -368,7 +368,12 @@ unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, u
 	/* By another instruction than then, and it does another thing: it was nowhere. */
 	if (was.what && object != object_of(word, info) && (load(word) != (uint32_t)saved->rax || (uint32_t)saved->stores != (uint32_t)was.result)) {
 		fail(saved, load(word));
-		moment(t);
+		/* What it keeps in registers of what it had loaded (that it has slept) may have it come to this one for ever. */
+		if (rs_guard_strays(t))
+			rs_guard_diverged(t, RS_GUARD_EVENT, was.what, RS_GUARD_WHAT(object_of(word, info), RS_GUARD_CHANGE));
+		else
+			moment(t);
+		rs_guard_no_act(t);
 		return PAST;
 	}
 	begins(t, o, word, info);
