@@ -1,6 +1,7 @@
 package run
 
 import (
+	"os/exec"
 	"regexp"
 	"testing"
 	"time"
@@ -25,5 +26,21 @@ func TestCauseAmongWords(t *testing.T) {
 	}
 	if named < least {
 		t.Errorf("named in %d of %d", named, runs)
+	}
+}
+
+// A handler that the kernel begins between the two hooks of a word changes words itself: where one of them shares the other's object its thread waited for itself, for two seconds each time, and all others with it: 20 s in place of one.
+func TestWordsInHandlers(t *testing.T) {
+	ofAgent(t)
+	begun := time.Now()
+	native := finish(t, exec.Command(path("interrupted")))
+	took := time.Since(begun)
+	begun = time.Now()
+	r := finish(t, command(t, map[string]any{"ExitCode": 66, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1 << 20}, "Epochs": map[string]any{"On": true, "Most": 10 * time.Second}}, path("interrupted")))
+	if r != native || native.code != 3 {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+	if under := time.Since(begun); under > 3*took+2*time.Second {
+		t.Errorf("%v, natively %v", under, took)
 	}
 }

@@ -158,6 +158,8 @@ void rs_guard_words_back(bool end)
 static inline void goes_on(struct rs_guard_log *t, struct rs_guard_object *o)
 {
 	t->changes = 0;
+	t->changes_object = NULL;
+	RS_BARRIER();
 	if (o)
 		__atomic_store_n(&o->busy, 0, __ATOMIC_RELEASE);
 	RS_BARRIER();
@@ -184,7 +186,10 @@ unsigned rs_guard_futex_quick(const uint32_t *word, uint32_t info)
 	struct rs_guard_object *o = rs_guard_object(rs_guard_futex_key((uintptr_t)word));
 	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(t)))
 		return SLOW;
+	t->changes_object = o; /* before it has it: a handler that comes in here gives it back, and if it was another's, the epoch is lost anyhow */
+	RS_BARRIER();
 	if (RS_UNLIKELY(__atomic_exchange_n(&o->busy, 1, __ATOMIC_ACQUIRE))) {
+		t->changes_object = NULL;
 		rs_guard_end_quickly(t);
 		return SLOW;
 	}
@@ -221,19 +226,31 @@ unsigned rs_guard_futex_quick_over(uint32_t flags, uint32_t found)
 	return DONE;
 }
 
+void rs_guard_word_left(struct rs_guard_log *t)
+{
+	struct rs_guard_object *o = t->changes_object;
+	t->changes_object = NULL;
+	t->changes = 0;
+	if (o)
+		__atomic_store_n(&o->busy, 0, __ATOMIC_RELEASE);
+}
+
 /* --- all else ------------------------------------------------------------------------------------------------------------------------------- */
 
-/* Who has it gives it back some instructions later, but it may have no processor. False: not for so long, as one of them faulted. */
+/* Who has it gives it back some instructions later, but it may have no processor. False: it has not for so long (its thread was ended there); or nobody will read of it. */
 static bool take(struct rs_guard_object *o)
 {
 	enum { SPINS = 64, LOOKS = 256 };
-	const uint64_t patience_ns = 2000000000;
+	const uint64_t patience_ns = 200000000;
 	uint64_t since = 0;
 	for (unsigned n = 0; __atomic_exchange_n(&o->busy, 1, __ATOMIC_ACQUIRE); n++) {
 		if (n < SPINS) {
 			__builtin_ia32_pause();
 			continue;
 		}
+		/* A handler that the kernel began between a thread's two hooks may have come here itself. */
+		if (rs_guard_is_lost(rs_guard_world()))
+			return false;
 		RS_SYS0(SYS_sched_yield);
 		if (n % LOOKS != 0)
 			continue;
@@ -359,9 +376,11 @@ unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, u
 	if (!was.what) {
 		struct rs_guard_slot *s = rs_guard_slot(rs_guard_futex_key(word), true);
 		o = s ? &rs_guard_view.objects[s - rs_guard_view.slots] : NULL;
+		t->changes_object = o;
+		RS_BARRIER();
 		if (o && !take(o)) {
 			rs_guard_lost(RS_GUARD_LOST_KIND);
-			o = NULL;
+			t->changes_object = o = NULL;
 		}
 	} else if (!(info & COMPARES) && kind == RS_GUARD_CHANGE) /* of a run's others it is what this thread has left there */
 		wait_found(t, word, (uint32_t)was.result);

@@ -276,6 +276,8 @@ bool rs_guard_same_errno(uint64_t at, uint32_t was) RS_HIDDEN;
 /* Is what changes words to be left alone by this thread (guardfutex.c)? Another thread is about to be made by it; at a checkpoint; behind a rollback to it, or behind going back to the end. */
 extern __thread uint32_t rs_guard_words_alone __attribute__((tls_model("initial-exec"))) RS_HIDDEN;
 void rs_guard_words_begin(void) RS_HIDDEN;
+/* A handler begins: if that is between the two hooks of a word, others need not wait for its end. The epoch is lost, but for a fault. */
+void rs_guard_word_left(struct rs_guard_log *t) RS_HIDDEN;
 void rs_guard_words_keep(bool end) RS_HIDDEN;
 void rs_guard_words_back(bool end) RS_HIDDEN;
 
