@@ -136,7 +136,8 @@ static void are_alone(void)
 	}
 }
 
-void rs_guard_words_begin(void) { rs_guard_words_alone = 0; }
+/* What is made may be another process. */
+void rs_guard_words_begin(void) { rs_guard_words_alone = alone.asked = 0; }
 
 void rs_guard_words_keep(bool end)
 {
