@@ -798,6 +798,9 @@ func mostly(t *testing.T, program ...string) {
 			t.Errorf("%+v, natively %+v", r, native)
 		}
 		t.Log(counts)
+		if n := counts["executed again: stalled"]; n > 0 {
+			t.Errorf("%d stalled", n)
+		}
 		same += counts["executed again: identical"] + counts["executed again: stack"]
 		events += counts["events executed again"]
 		for name, n := range counts {
