@@ -312,8 +312,8 @@ type Locking struct {
 	taken map[*engine.Module]wanted
 }
 
-// wanted is where a module takes locks, reads the clock, and makes system calls itself.
-type wanted struct{ locks, clocks, calls []uint64 }
+// wanted is where a module takes locks, changes words that it waits for, reads the clock, and makes system calls itself.
+type wanted struct{ locks, words, clocks, calls []uint64 }
 
 // Sites gives the sites of a module.
 func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
@@ -323,7 +323,11 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 		return nil
 	}
 	at, found := placesOf(m), lookMade(p, m)
+	changed := lookWords(p, m, found)
 	places := slices.Concat(at.clocks, at.calls)
+	for _, a := range changed {
+		places = append(places, a-m.Bias)
+	}
 	for _, l := range found {
 		places = append(places, l.at-m.Bias)
 	}
@@ -341,6 +345,14 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 		}
 	}
 	sites = append(sites, locks...)
+	if words := Words(p, m, changed); c.Code {
+		for _, s := range words {
+			w.words = append(w.words, s.At)
+		}
+		sites = append(sites, words...)
+	} else if len(words) > 0 && m.Kind == engine.Program { // of libstdc++, which nearly all programs in C++ have, it would say nothing of them
+		c.Left(fmt.Sprintf("process %d: %s changes words that it waits for in %d places, whose order is not recorded where accesses are to be judged (--races=on)", p.PID, m.Path, len(words)))
+	}
 	calls := Own(p, m, at.calls)
 	if c.Code {
 		clocks := Clocks(p, m, at.clocks)
@@ -354,7 +366,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	} else if len(calls) > 0 {
 		c.Left(fmt.Sprintf("process %d: %s makes system calls itself in %d places, which are not recorded where accesses are to be judged (--races=on): they are made once more where an epoch is executed again", p.PID, m.Path, len(calls)))
 	}
-	if len(w.locks)+len(w.clocks)+len(w.calls) > 0 {
+	if len(w.locks)+len(w.words)+len(w.clocks)+len(w.calls) > 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.taken == nil {
@@ -369,7 +381,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 // Idle says that a library makes no system call itself, reads no clock and has no lock of its own, and has nothing to be told of.
 func (c *Locking) Idle(m *engine.Module) bool {
 	at := placesOf(m)
-	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m)
+	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m) && hasNoWord(m)
 }
 
 // Patched tells of what is left.
@@ -390,6 +402,7 @@ func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *
 		}
 	}
 	tell(w.locks, "takes its own locks", "their order is not recorded")
+	tell(w.words, "changes words that it waits for", "their order is not recorded")
 	tell(w.clocks, "reads the processor's clock", "what it gives there is not recorded")
 	tell(w.calls, "makes system calls itself", "they are not recorded, and made once more where an epoch is executed again")
 }

@@ -40,7 +40,12 @@ func lookMade(p *engine.Process, m *engine.Module) []made {
 	if m.Kind != engine.Program && m.Kind != engine.Library || p.Func(wire.PatchFuncLockHook) == 0 {
 		return nil
 	}
-	r := &reader{
+	return madeLocks(m, processReader(p, m))
+}
+
+// processReader reads the code of a module, and of those that it calls.
+func processReader(p *engine.Process, m *engine.Module) *reader {
+	return &reader{
 		syscall: p.Func(wire.PatchFuncSyscall),
 		word: func(at uint64) (uint64, bool) {
 			relro := func(o *engine.Module) bool { return isRelro(o, at-o.Bias) }
@@ -67,7 +72,6 @@ func lookMade(p *engine.Process, m *engine.Module) []made {
 			return s.Name
 		},
 	}
-	return madeLocks(m, r)
 }
 
 // moduleAt is the module that an address lies in, m itself if it is in none; nil: nothing is known of it.

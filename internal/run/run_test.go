@@ -71,6 +71,9 @@ func TestMain(m *testing.M) {
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-o", path("loops"), "testdata/loops.cc")
 	build("g++", "-std=c++20", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("sleeping"), "testdata/sleeping.cc")
 	build("g++", "-std=c++20", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("stops"), "testdata/stops.cc")
+	build("g++", "-std=c++20", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("words"), "testdata/words.cc")
+	build("g++", "-std=c++20", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("interrupted"), "testdata/interrupted.cc")
+	build("g++", "-std=c++20", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("handed"), "testdata/handed.cc")
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("action"), "testdata/action.c")
 	os.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache")) // not before: the go command has its cache there
 	code := m.Run()

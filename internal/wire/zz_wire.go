@@ -385,7 +385,7 @@ const (
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
 
-// PatchFunc: functions and data of the agent that trampolines use.
+// PatchFunc: functions and data of the agent that trampolines use; words-alone: how far behind the thread pointer it lies.
 type PatchFunc uint8
 
 const (
@@ -400,6 +400,9 @@ const (
 	PatchFuncClockHook          PatchFunc = 8
 	PatchFuncClockProcessorHook PatchFunc = 9
 	PatchFuncSyscall            PatchFunc = 10
+	PatchFuncFutexHook          PatchFunc = 11
+	PatchFuncFutexOverHook      PatchFunc = 12
+	PatchFuncWordsAlone         PatchFunc = 13
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }

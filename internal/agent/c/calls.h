@@ -63,6 +63,9 @@ extern char rs_syscall_hook[] __attribute__((visibility("hidden")));
 extern char rs_syscall_hook_end[] __attribute__((visibility("hidden")));
 /* Likewise where libc takes its own locks: guardlock.c. */
 extern char rs_lock_hook[] __attribute__((visibility("hidden")));
+/* Before and behind an instruction that changes a word for which programs wait: guardfutex.c. */
+extern char rs_futex_hook[] __attribute__((visibility("hidden")));
+extern char rs_futex_over_hook[] __attribute__((visibility("hidden")));
 /* In place of rdtsc, and of rdtscp: guardclock.c. */
 extern char rs_clock_hook[] __attribute__((visibility("hidden")));
 extern char rs_clock_processor_hook[] __attribute__((visibility("hidden")));

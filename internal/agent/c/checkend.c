@@ -147,7 +147,7 @@ static uint64_t skipped(uint64_t a)
 
 static bool same_lock(uint64_t a, const char *was, const char *is)
 {
-	return rs_guard_same_lock(a, *(const uint32_t *)was, *(const uint32_t *)is);
+	return rs_guard_same_lock(a, *(const uint32_t *)was, *(const uint32_t *)is) || rs_guard_same_errno(a, *(const uint32_t *)was);
 }
 
 static long compare(uint64_t page, const char *was, bool unknown)

@@ -748,7 +748,7 @@ long rs_guard_again(void)
 	uint32_t seen = w->verdicts, free = NOTHING;
 	while (__atomic_load_n(&w->verdicts, __ATOMIC_ACQUIRE) == seen) {
 		uint32_t gate = __atomic_load_n(&w->gate, __ATOMIC_ACQUIRE);
-		if (rs_guard_mode() == RS_GUARD_REPLAY && t->at < t->end)
+		if (rs_guard_mode() == RS_GUARD_REPLAY && rs_guard_next_at(t) < t->end)
 			rs_guard_before(t, 0, RS_GUARD_ASK, NULL); /* another was recorded: there is none of this kind but at the beginning */
 		else if (rs_guard_mode() == RS_GUARD_REPLAY)
 			rs_guard_pause(t, 0, RS_GUARD_ASK);

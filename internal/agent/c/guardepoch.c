@@ -53,8 +53,8 @@ static long come(struct rs_guard_log *t, uint32_t what, uintptr_t object, unsign
 			return -ENOSYS;
 		if (rs_guard_signals(t, RS_GUARD_WHAT(object, kind)))
 			continue;
-		if (mode == RS_GUARD_REPLAY && t->at < t->end)
-			rs_guard_diverged(t, RS_GUARD_EVENT, t->event[t->at].what, RS_GUARD_WHAT(object, kind));
+		if (mode == RS_GUARD_REPLAY && rs_guard_next_at(t) < t->end)
+			rs_guard_diverged(t, RS_GUARD_EVENT, t->event[rs_guard_next_at(t)].what, RS_GUARD_WHAT(object, kind));
 		if (rs_guard_pause(t, object, kind) || mode == RS_GUARD_REPLAY)
 			continue;
 		if (__atomic_compare_exchange_n(rs_guard_request, &free, what, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE) || free == what) {

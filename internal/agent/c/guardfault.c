@@ -28,7 +28,7 @@ enum { FAULTS = sizeof faults / sizeof *faults, RED_ZONE = 128 };
 static struct taken { uint32_t pid; struct rs_guard_world *world; bool are; struct rs_kernel_action was[FAULTS]; } *taken; /* in the arena */
 
 /* The thread crashed in the recording after another one had, and came no further than this. */
-static bool is_second(const struct rs_guard_log *t, uint64_t pc) { return t->at == t->end && t->pending_end == RS_GUARD_WHAT(pc, RS_GUARD_FAULTS); }
+static bool is_second(const struct rs_guard_log *t, uint64_t pc) { return rs_guard_next_at(t) == t->end && t->pending_end == RS_GUARD_WHAT(pc, RS_GUARD_FAULTS); }
 
 /* It is the recording's crash, which its handler looks into. Else the thread is to stand: there is a difference, or that is all that is executed again. */
 static bool meets(struct rs_guard_log *t, int sig, const siginfo_t *info, uint64_t pc)

@@ -18,6 +18,7 @@
 enum { LOGS = RS_GUARD_LOGS, EVENTS = RS_GUARD_EVENTS, BYTES = RS_GUARD_BYTES, OBJECTS = RS_GUARD_OBJECTS, SPARES = 1 << 15, NEARLY_EVENTS = RS_GUARD_NEARLY_EVENTS, NEARLY_BYTES = RS_GUARD_NEARLY_BYTES };
 
 static struct rs_guard_world *world;
+static uint64_t errno_from_tp;
 static struct rs_guard_log *logs, *spares;
 static struct rs_guard_object *objects;
 static uint32_t *used;             /* the objects in use */
@@ -183,14 +184,14 @@ struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make)
 
 /* --- waits ---------------------------------------------------------------------------------------------------------------------- */
 
-static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime, uint32_t bits)
+static long sleep_on(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime, uint32_t bits, int private)
 {
 	if (abstime && abstime->tv_sec < 0) /* long over; the kernel would refuse it */
 		return -ETIMEDOUT;
 	STORE(t->inner, 0);
 	t->wait = word;
 	STORE(t->state, RS_GUARD_WAITS);
-	long r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | (clock == CLOCK_REALTIME ? FUTEX_CLOCK_REALTIME : 0), value, abstime, 0, bits);
+	long r = RS_SYS6(SYS_futex, word, FUTEX_WAIT_BITSET | private | (clock == CLOCK_REALTIME ? FUTEX_CLOCK_REALTIME : 0), value, abstime, 0, bits);
 	STORE(t->looked, LOAD(world->round));
 	STORE(t->state, RS_GUARD_RUNS);
 	return r;
@@ -204,13 +205,14 @@ long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int 
 		rs_guard_try_sleep(t, false);
 	else if (mode == RS_GUARD_REPLAY)
 		rs_guard_try_arrive(t);
-	long r = sleep_on(t, word, value, clock, abstime, ~0u);
+	long r = sleep_on(t, word, value, clock, abstime, ~0u, FUTEX_PRIVATE_FLAG);
 	if (mode == RS_GUARD_RECORD && LOAD(world->mode) == RS_GUARD_RECORD)
 		rs_guard_try_sleep(t, true);
 	return r;
 }
 
-long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u); }
+long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) { return sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u, FUTEX_PRIVATE_FLAG); }
+void rs_guard_sleep_for_word(struct rs_guard_log *t, uint32_t *word, uint32_t value, bool shared, const struct timespec *abstime) { sleep_on(t, word, value, CLOCK_MONOTONIC, abstime, ~0u, shared ? 0 : FUTEX_PRIVATE_FLAG); }
 
 /* A while, or until the word is changed: it is as good as the gate's, which changes seldom. */
 static void stand_by(uint32_t gate, uint32_t *word, uint32_t seen, unsigned times)
@@ -270,7 +272,7 @@ static bool turn_of(struct rs_guard_log *t, uint64_t key, uint32_t ticket, bool 
 		if (LOAD(world->ending) || LOAD(world->mode) != RS_GUARD_REPLAY)
 			return false;
 		__atomic_fetch_add(&o->sleepers, 1, __ATOMIC_SEQ_CST);
-		sleep_on(t, &o->turn, now, CLOCK_MONOTONIC, NULL, bit(ticket));
+		sleep_on(t, &o->turn, now, CLOCK_MONOTONIC, NULL, bit(ticket), FUTEX_PRIVATE_FLAG);
 		__atomic_fetch_sub(&o->sleepers, 1, __ATOMIC_SEQ_CST);
 	}
 }
@@ -308,7 +310,15 @@ bool rs_guard_behind(struct rs_guard_log *t, uintptr_t object, uint32_t tickets)
 /* --- events ------------------------------------------------------------------------------------------------------------------------ */
 
 static uint64_t object_of(uint64_t what) { return what & 0xffffffffffffffull; }
-static uint64_t key_of(uint64_t what) { return what >> 56 == RS_GUARD_LIBC ? rs_guard_libc_key(object_of(what)) : object_of(what); }
+static uint64_t key_of(uint64_t what)
+{
+	switch (what >> 56) {
+	case RS_GUARD_LIBC: return rs_guard_libc_key(object_of(what));
+	case RS_GUARD_CHANGE:
+	case RS_GUARD_CHANGE_RUN: return rs_guard_futex_key(object_of(what));
+	default: return object_of(what);
+	}
+}
 
 void rs_guard_lost(uint32_t why)
 {
@@ -336,7 +346,42 @@ void rs_guard_diverged(struct rs_guard_log *t, uint32_t why, uint64_t was, uint6
 
 uint64_t rs_guard_next(const struct rs_guard_log *t)
 {
-	return LOAD(world->mode) == RS_GUARD_REPLAY && !LOAD(world->ending) && t->at < t->end ? t->event[t->at].what : 0;
+	return LOAD(world->mode) == RS_GUARD_REPLAY && !LOAD(world->ending) && rs_guard_next_at(t) < t->end ? t->event[rs_guard_next_at(t)].what : 0;
+}
+
+bool rs_guard_strays(struct rs_guard_log *t)
+{
+	/* IDLE: some of the waits between threads are guesses, which end when nobody has moved for 200 ms. */
+	const uint64_t RECENT_NS = 10000000, ALONE_NS = 20000000, IDLE_NS = 500000000, now = rs_os_now_ns();
+	uint64_t sum = 1;
+	bool waits = false, runs = false;
+	for (uint32_t i = 0, n = LOAD(world->logs); i < n && i < LOGS; i++) {
+		const struct rs_guard_log *o = &logs[i];
+		sum += (uint64_t)LOAD(o->at) << 10 | LOAD(o->run);
+		uint32_t state = LOAD(o->state);
+		if (o == t || !LOAD(o->tid) || state == RS_GUARD_ENDED || state == RS_GUARD_KEPT || state == RS_GUARD_UNBORN || now - LOAD(o->strays.last_ns) < RECENT_NS)
+			continue;
+		waits = true;
+		runs |= state == RS_GUARD_RUNS;
+	}
+	if (runs || t->strays.sum != sum || now - t->strays.last_ns > RECENT_NS * 2)
+		t->strays.sum = sum, t->strays.since_ns = now;
+	STORE(t->strays.last_ns, now);
+	return now - t->strays.since_ns > (waits ? IDLE_NS : ALONE_NS);
+}
+
+void rs_guard_pass_over(struct rs_guard_log *t, uint32_t at)
+{
+	for (; t->at < at; STORE(t->at, t->at + 1))
+		rs_guard_try_waited(t);
+}
+
+static void pass_over(struct rs_guard_log *t)
+{
+	if (LOAD(world->mode) == RS_GUARD_REPLAY && RS_UNLIKELY(t->at < t->end && rs_guard_is_chance(&t->event[t->at]))) {
+		rs_guard_pass_over(t, rs_guard_next_at(t));
+		rs_guard_try_arrive(t);
+	}
 }
 
 bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
@@ -347,6 +392,8 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 	if (rs_guard_signals(t, what))
 		return true;
 	uint32_t gate = LOAD(world->gate);
+	if (kind != RS_GUARD_CHANGE && kind != RS_GUARD_CHANGE_RUN)
+		pass_over(t);
 	bool over = LOAD(world->mode) == RS_GUARD_REPLAY && t->at == t->end;
 	if (over && t->pending_end != what && t->pending_end)
 		rs_guard_diverged(t, RS_GUARD_MORE, t->pending_end, what);
@@ -376,7 +423,10 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 		RS_BARRIER();
 		/* A heap's locks are taken one inside the other, and nobody can stand before the inner one. */
 		if (kind == RS_GUARD_HEAP ? LOAD(world->ending) : rs_guard_pause(t, object, kind)) {
-			if (kind != RS_GUARD_HEAP)
+			if (kind == RS_GUARD_CHANGE || kind == RS_GUARD_CHANGE_RUN) {
+				STORE(t->inner, 0);
+				was->ticket = RS_GUARD_UNORDERED;
+			} else if (kind != RS_GUARD_HEAP)
 				continue;
 			return false;
 		}
@@ -385,6 +435,7 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 				continue;
 			return false;
 		}
+		pass_over(t);
 		if (t->at == t->end) {
 			if (!rs_guard_fault_behind(t))
 				rs_guard_diverged(t, RS_GUARD_MORE, 0, what);
@@ -481,6 +532,7 @@ static inline bool after(struct rs_guard_log *t, uint64_t what, int32_t result, 
 		uint32_t i = ordered ? index_of(key_of(what), true) : OBJECTS;
 		append(t, what, i == OBJECTS ? RS_GUARD_UNORDERED : __atomic_fetch_add(&objects[i].ticket, 1, __ATOMIC_ACQ_REL), result);
 	} else if (!LOAD(world->ending)) {
+		pass_over(t);
 		const struct rs_guard_event *e = &t->event[t->at];
 		if (t->at == t->end) {
 			if (!rs_guard_fault_behind(t))
@@ -563,9 +615,10 @@ void *rs_guard_call_put(struct rs_guard_log *t, uint16_t number, int64_t result,
 const void *rs_guard_call_take(struct rs_guard_log *t, uint16_t number, int64_t *result, uint32_t *bytes)
 {
 	uint64_t what = RS_GUARD_WHAT(number, RS_GUARD_CALL);
-	if (LOAD(world->mode) != RS_GUARD_REPLAY || LOAD(world->ending) || t->at == t->end)
+	if (LOAD(world->mode) != RS_GUARD_REPLAY || LOAD(world->ending) || rs_guard_next_at(t) == t->end)
 		return NULL;
 	rs_guard_try_before(t);
+	pass_over(t);
 	const struct rs_guard_event *e = &t->event[t->at];
 	if (e->what != what) {
 		rs_guard_diverged(t, RS_GUARD_CALL_NUMBER, e->what, what);
@@ -586,6 +639,7 @@ bool rs_guard_clock_take(struct rs_guard_log *t, uint64_t what, uint64_t *value)
 	if (rs_guard_next(t) >> 56 != RS_GUARD_CLOCK)
 		return false;
 	rs_guard_try_before(t);
+	pass_over(t);
 	const struct rs_guard_event *e = &t->event[t->at];
 	if (e->what != what)
 		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->what, what);
@@ -700,6 +754,9 @@ long rs_guard_log_begin(void)
 	rs_os_copy(w->loader, loader, sizeof loader);
 	rs_os_copy(w->agent, agent, sizeof agent);
 	rs_os_copy(w->tls, tls, sizeof tls);
+	uint64_t tp;
+	__asm__("mov %%fs:0, %0" : "=r"(tp));
+	errno_from_tp = (uintptr_t)&errno - tp;
 	w->mode = RS_GUARD_RECORD;
 	_Static_assert(offsetof(struct rs_guard_world, mode) == 0 && offsetof(struct rs_guard_world, ending) == 4, "rs_guard_plainly");
 	rs_guard_view = (struct rs_guard_view){w, objects, own->slot};
@@ -746,7 +803,7 @@ static void reset(bool new)
 {
 	for (uint32_t k = 0; k < world->objects; k++) {
 		struct rs_guard_object *o = &objects[used[k]];
-		o->turn = o->sleepers = 0;
+		o->turn = o->sleepers = o->busy = 0;
 		if (new)
 			o->ticket = 0;
 		o->waits = !new || own->slot[used[k]].waiters != 0;
@@ -754,9 +811,11 @@ static void reset(bool new)
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
 		t->at = t->run = t->bytes_at = 0;
+		t->changes = 0;
 		if (new) {
+			t->strays.last_ns = t->strays.sum = 0;
 			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state, t->kept.doing = t->doing;
-			t->end = t->bytes_end = t->cut = 0;
+			t->end = t->bytes_end = t->cut = t->found_another = 0;
 		} else {
 			t->sp = t->kept.sp, t->pending = t->kept.pending, t->wait = t->kept.wait, t->state = t->kept.state, t->doing = t->kept.doing;
 			/* Those who stood were let go behind the checkpoint. */
@@ -773,6 +832,7 @@ static void reset(bool new)
 
 void rs_guard_log_keep_end(void)
 {
+	rs_guard_words_keep(true);
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
 		t->fin.sp = t->sp, t->fin.pending = t->pending, t->fin.wait = t->wait, t->fin.state = t->state, t->fin.doing = t->doing;
@@ -782,10 +842,12 @@ void rs_guard_log_keep_end(void)
 
 void rs_guard_log_forward(void)
 {
+	rs_guard_words_back(true);
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
 		t->sp = t->fin.sp, t->pending = t->fin.pending, t->wait = t->fin.wait, t->state = t->fin.state, t->doing = t->fin.doing;
 		t->inner = 0;
+		t->changes = 0;
 	}
 }
 
@@ -824,6 +886,7 @@ void rs_guard_log_new(void)
 	if (rs_guard_signals_half())
 		lost = RS_GUARD_LOST_SIGNAL;
 	reset(true);
+	rs_guard_words_keep(false);
 	for (uint32_t i = 0; i < world->logs; i++)
 		logs[i].cpu.from = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;
 	rs_guard_threads_new();
@@ -845,6 +908,7 @@ void rs_guard_log_back(void)
 		rs_guard_fault_end(&logs[i]);
 	}
 	rs_guard_yields_back();
+	rs_guard_words_back(false);
 	reset(false);
 	for (uint32_t i = 0; i < world->logs; i++)
 		logs[i].cpu.again = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;
@@ -862,6 +926,14 @@ void rs_guard_log_back(void)
 			}
 	STORE(world->mode, RS_GUARD_REPLAY);
 	rs_guard_no_quick();
+}
+
+bool rs_guard_same_errno(uint64_t at, uint32_t was)
+{
+	for (uint32_t i = 0; i < world->logs && was == EAGAIN; i++)
+		if (logs[i].found_another && logs[i].tp + errno_from_tp == at)
+			return true;
+	return false;
 }
 
 void rs_guard_kick(void)

@@ -24,7 +24,7 @@ void rs_guard_no_quick(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own, or one that the program makes itself: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardvdso.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_FAULTS /* none: where a thread stands that crashed after another did; the object is the instruction (guardfault.c) */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own, or one that the program makes itself: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardvdso.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_FAULTS /* none: where a thread stands that crashed after another did; the object is the instruction (guardfault.c) */, RS_GUARD_CHANGE /* a word was changed that programs wait for by futexes; the result is what was found there, or what a cmpxchg left: guardfutex.c */, RS_GUARD_CHANGE_RUN /* once more, or several times */, RS_GUARD_CHANGE_NOT /* a cmpxchg found another value, the result */, RS_GUARD_WOKE /* a call has woken so many who waited for that word */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
@@ -88,6 +88,11 @@ struct rs_guard_log {
 	uint64_t told_sp;          /* the program's stack pointer of the one that it has told of and that is not over; 0: there is none */
 	uint32_t cut, cut_bytes;   /* 1 + the events, and bytes, that are followed where the epoch is executed again up to a fault: what the thread did then is not (guardfault.h). 0: all are */
 	struct rs_guard_event cut_last; /* the last of them: more of its run may come */
+	uint32_t found_another;    /* a wait of its for a word said EAGAIN */
+	uint64_t changes;          /* between the two hooks of a word (guardfutex.c): which; else 0 */
+	struct rs_guard_object *changes_object; /* its object, which the thread has; NULL: it has not, as in a re-execution */
+	uint32_t changes_info, changes_found;
+	struct { uint64_t sum, since_ns, last_ns; } strays; /* rs_guard_strays: how far all were, since when, and when it last asked */
 	struct { uint64_t from, took, again; } cpu; /* ns of the processor's time: what it had had when the epoch began (0: it was not born), had in it, and had had when the re-execution began */
 } __attribute__((aligned(64)));
 static inline bool rs_guard_is_spare(const struct rs_guard_log *t) { return !t->event; }
@@ -102,7 +107,7 @@ struct rs_guard_log *rs_guard_spare(void) RS_HIDDEN;
 
 /* Before the act. False: RECORD (perhaps after an end of epoch): do it. True: REPLAY, it is this event's turn, and *was is what was recorded: the act is to be done only if the result says that it was done then; or there is no
  * such event any more (was->what is 0), as the re-execution diverged: do it. was may be NULL. */
-bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN;
+bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN; /* of a CHANGE also false, with was->ticket RS_GUARD_UNORDERED: it stood, or a handler ran: look again what comes next */
 /* After the act, or in place of one that failed. ordered: takes a ticket of the object (while it is held, or before what lets others go on). REPLAY: compares the result, and lets the next go on. */
 void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
 /* Likewise, but no stop comes until the thread says so: its act goes on (t->inner is still RS_GUARD_INNER). Not a spare's. */
@@ -178,7 +183,7 @@ struct rs_guard_slot {
 	uint16_t head, tail;       /* a condition's queue: 1 + index of a log. head: who makes it, the same */
 };
 /* An object's order, in the arena: a line each, as neighbours may be other threads'. */
-struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers, waits /* its slot may have waiters; set behind them */; } __attribute__((aligned(64)));
+struct rs_guard_object { uint64_t key; uint32_t ticket, turn, sleepers, waits /* its slot may have waiters; set behind them */, busy /* of a word: a thread changes it */; } __attribute__((aligned(64)));
 enum { RS_GUARD_LOGS = 256, RS_GUARD_OBJECTS = 1 << 15, RS_GUARD_EVENTS = 1 << 19, RS_GUARD_NEARLY_EVENTS = RS_GUARD_EVENTS / 8 * 7, RS_GUARD_BYTES = 1 << 22, RS_GUARD_NEARLY_BYTES = RS_GUARD_BYTES / 8 * 7, RS_GUARD_RUN = 255 /* taken once more, at most */ };
 /* What quick acts look at, set once. objects: as slots. */
 extern struct rs_guard_view { struct rs_guard_world *world; struct rs_guard_object *objects; struct rs_guard_slot *slots; } rs_guard_view RS_HIDDEN;
@@ -204,6 +209,15 @@ static inline void rs_guard_will_wait(const struct rs_guard_slot *s) { __atomic_
  * whatever others of the object do in between. */
 enum { RS_GUARD_LIBC_OBJECTS = 1 << 11 };
 static inline uint64_t rs_guard_libc_key(uint64_t word) { return 1ull << 55 | (word * 0x9e3779b97f4a7c15ull >> 32 & (RS_GUARD_LIBC_OBJECTS - 1)); }
+/* Likewise of words that programs wait for: they lie in many small objects that come and go. */
+enum { RS_GUARD_FUTEX_OBJECTS = 1 << 11 };
+/* An event's object has, above the word's address, some bits of the instruction's. */
+#define RS_GUARD_ADDRESS(object) ((object) & 0x7fffffffffffull)
+static inline uint64_t rs_guard_futex_key(uint64_t object)
+{
+	const uint64_t word = RS_GUARD_ADDRESS(object);
+	return 3ull << 54 | (word * 0x9e3779b97f4a7c15ull >> 32 & (RS_GUARD_FUTEX_OBJECTS - 1));
+}
 /* Of a thread's log, beside the slots. */
 struct rs_guard_node { uint32_t signalled /* futex: RS_GUARD_SIGNALLED … */; uint16_t next; };
 enum { RS_GUARD_SIGNALLED = 1, RS_GUARD_TO_LOOK /* it was cancelled */ };
@@ -211,8 +225,22 @@ enum { RS_GUARD_SIGNALLED = 1, RS_GUARD_TO_LOOK /* it was cancelled */ };
 static inline uint32_t rs_guard_more(const struct rs_guard_event *e)
 {
 	unsigned kind = (unsigned)(e->what >> 56);
-	return (kind == RS_GUARD_MUTEX || kind == RS_GUARD_LIBC || kind == RS_GUARD_ALONE) && e->result < 0 ? (uint32_t)-e->result : 0;
+	return (kind == RS_GUARD_MUTEX || kind == RS_GUARD_LIBC || kind == RS_GUARD_ALONE || kind == RS_GUARD_CHANGE_RUN) && e->result < 0 ? (uint32_t)-e->result : 0;
 }
+/* Such an event says what a thread found; whether it looked may depend on what it had loaded before, in no order. In a re-execution it may be missing. */
+static inline bool rs_guard_is_chance(const struct rs_guard_event *e) { return e->what >> 56 == RS_GUARD_CHANGE_NOT || e->what >> 56 == RS_GUARD_WOKE; }
+/* REPLAY: where the thread's next event is that is not by chance; `end`: there is none. */
+static inline uint32_t rs_guard_next_at(const struct rs_guard_log *t)
+{
+	uint32_t at = t->at;
+	while (at < t->end && rs_guard_is_chance(&t->event[at]))
+		at++;
+	return at;
+}
+/* REPLAY: the thread waits for what others are to do to a word, as it has come where the recording did not, or not yet. True: they will not, for as far as is seen; it has gone another way. */
+bool rs_guard_strays(struct rs_guard_log *t) RS_HIDDEN;
+/* REPLAY: the events by chance that come next are passed over, up to that one. */
+void rs_guard_pass_over(struct rs_guard_log *t, uint32_t at) RS_HIDDEN;
 /* NULL: none yet (or with make: no room; the epoch is lost). */
 struct rs_guard_slot *rs_guard_slot(uintptr_t object, bool make) RS_HIDDEN;
 struct rs_guard_node *rs_guard_node(uint32_t index) RS_HIDDEN;
@@ -220,6 +248,8 @@ struct rs_guard_node *rs_guard_node(uint32_t index) RS_HIDDEN;
 long rs_guard_sleep(struct rs_guard_log *t, uint32_t *word, uint32_t value, int clock, const struct timespec *abstime) RS_HIDDEN;
 /* Likewise, of guardtry.c, by CLOCK_MONOTONIC: it is nothing that the thread does. */
 long rs_guard_sleep_in_try(struct rs_guard_log *t, uint32_t *word, uint32_t value, const struct timespec *abstime) RS_HIDDEN;
+/* Likewise, in a call of its by which it waits for a word; shared: which did not say that the word is of this process alone. */
+void rs_guard_sleep_for_word(struct rs_guard_log *t, uint32_t *word, uint32_t value, bool shared, const struct timespec *abstime) RS_HIDDEN;
 /* A wait that has no event to come: if the epoch ends, or the log is at its end, parks the thread as before this event, until that is over; if a handler is to run, runs it; true: it did. */
 bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
 /* REPLAY: what the thread's next event is; 0: none, or RECORD. */
@@ -239,6 +269,17 @@ static inline void rs_guard_no_act(struct rs_guard_log *t) { __atomic_store_n(&t
 
 /* Coordinator, world stopped at the end of a re-execution. What differs at an address says no other thing: a lock of libc's, or of the program's making, that is held, for which somebody waits, or did. */
 bool rs_guard_same_lock(uint64_t at, uint32_t was, uint32_t is) RS_HIDDEN;
+
+/* Likewise: errno of a thread that a wait for a word has given EAGAIN, and the re-execution 0: whether the word was another one by then is chance. */
+bool rs_guard_same_errno(uint64_t at, uint32_t was) RS_HIDDEN;
+
+/* Is what changes words to be left alone by this thread (guardfutex.c)? Another thread is about to be made by it; at a checkpoint; behind a rollback to it, or behind going back to the end. */
+extern __thread uint32_t rs_guard_words_alone __attribute__((tls_model("initial-exec"))) RS_HIDDEN;
+void rs_guard_words_begin(void) RS_HIDDEN;
+/* A handler begins: if that is between the two hooks of a word, others need not wait for its end. The epoch is lost, but for a fault. */
+void rs_guard_word_left(struct rs_guard_log *t) RS_HIDDEN;
+void rs_guard_words_keep(bool end) RS_HIDDEN;
+void rs_guard_words_back(bool end) RS_HIDDEN;
 
 /* Waits at the gate, for a while. Where nobody would open it, as the coordinator is gone (the program has written over its memory), no epochs are recorded any more. */
 void rs_guard_stand_by(uint32_t gate) RS_HIDDEN;

@@ -273,7 +273,7 @@ static bool follow(struct rs_guard_log *t, uint64_t what)
 	if (!rs_guard_signal_next(t))
 		return false;
 	const struct noted *e = (const struct noted *)(t->bytes + t->bytes_at + 8);
-	uint16_t number = (uint16_t)t->event[t->at].what;
+	uint16_t number = (uint16_t)rs_guard_next(t);
 	/* Where accesses are judged wrappers that tell more have other frames. */
 	if (e->before != what || (e->sp != t->sp && !rs_config.races))
 		return false;
@@ -505,18 +505,20 @@ void rs_guard_signal_begins(struct rs_guard_half *h, ucontext_t *uc)
 		return;
 	if (!t->inner && t->state == RS_GUARD_RUNS)
 		return;
-	*h = (struct rs_guard_half){t->sp, t->pending, t->vdso_sp, t->wait, t->inner, t->state, t->vdso_number, true, !t->half};
+	*h = (struct rs_guard_half){t->sp, t->pending, t->vdso_sp, t->wait, t->inner, t->state, t->vdso_number, true, !t->half, t->changes, t->changes_info, t->changes_found};
 	/* A checkpoint may come between any two of these, but where it finds the thread within an act. */
 	if (h->outermost)
 		STORE(t->half, (uintptr_t)h);
 	STORE(t->state, RS_GUARD_RUNS);
 	t->pending = 0;
+	rs_guard_word_left(t);
 	STORE(t->inner, 0);
 }
 
 /* All signals are blocked. */
 static void rest(struct rs_guard_log *t, const struct rs_guard_half *h)
 {
+	t->changes_info = h->changes_info, t->changes_found = h->changes_found, t->changes = h->changes, t->changes_object = NULL;
 	t->sp = h->sp, t->pending = h->pending, t->vdso_sp = h->vdso_sp, t->wait = h->wait, t->vdso_number = h->vdso_number;
 	STORE(t->inner, h->inner);
 	STORE(t->state, h->state);

@@ -31,6 +31,8 @@ struct rs_guard_half {
 	uint32_t *wait;
 	uint32_t inner, state, vdso_number;
 	bool is, outermost;
+	uint64_t changes; /* a word, half changed: the handler's changes are others */
+	uint32_t changes_info, changes_found;
 };
 /* signal.c, before the handler; and when it has returned. */
 void rs_guard_signal_begins(struct rs_guard_half *h, ucontext_t *uc) RS_HIDDEN;

@@ -729,7 +729,7 @@ static int make(struct rs_guard_log *t, struct rs_guard_slot *s, uintptr_t objec
 	const uint64_t what = RS_GUARD_WHAT(object, RS_GUARD_MAKES);
 	for (;;) {
 		bool replay = rs_guard_mode() == RS_GUARD_REPLAY;
-		bool last = replay && t->at == t->end && t->pending_end == what, mine = replay && rs_guard_next(t) == what;
+		bool last = replay && rs_guard_next_at(t) == t->end && t->pending_end == what, mine = replay && rs_guard_next(t) == what;
 		if (!last && made(object, of) == MADE)
 			return RS_GUARD_MADE;
 		if (made(object, of) == MAKING && s->head == t->index + 1)

@@ -429,24 +429,59 @@ static bool waits_for_futex(const struct rs_call *c)
 
 /* A re-execution's wait for a word. Who wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
  * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait, or has an end of its own, which has come if it had come in the recording. */
+bool rs_guard_waits_for_ours(const struct rs_call *c)
+{
+	/* libstdc++ does not say that its words are of one process. */
+	unsigned op = (unsigned)c->arg[1] & ~(unsigned)FUTEX_PRIVATE_FLAG;
+	return c->number == SYS_futex && (op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET);
+}
+
 static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 {
 	enum { SLICE_NS = 1000000, SECOND = 1000000000 };
 	const uint64_t what = RS_GUARD_WHAT(SYS_futex, RS_GUARD_CALL);
-	unsigned op = (unsigned)c->arg[1];
-	if (c->number != SYS_futex || (op != FUTEX_WAIT_PRIVATE && op != FUTEX_WAIT_BITSET_PRIVATE))
+	if (!rs_guard_waits_for_ours(c))
 		return false;
 	c->result = 0;
-	if (t->at == t->end && t->pending_end == what && t->fin.sp == t->sp)
+	const uint32_t next = rs_guard_next_at(t);
+	if (next == t->end && t->pending_end == what && t->fin.sp == t->sp)
 		rs_guard_replay_end(t, SYS_futex);
 	if (c->arg[3] || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
 		return false;
+	if (rs_guard_strays(t))
+		rs_guard_diverged(t, next < t->end ? RS_GUARD_EVENT : RS_GUARD_MORE, next < t->end ? t->event[next].what : t->pending_end, what);
 	struct timespec until = {0};
 	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
 	until.tv_nsec += SLICE_NS;
 	if (until.tv_nsec >= SECOND)
 		until.tv_nsec -= SECOND, until.tv_sec++;
-	rs_guard_sleep_in_try(t, (uint32_t *)c->arg[0], (uint32_t)c->arg[2], &until);
+	rs_guard_sleep_for_word(t, (uint32_t *)c->arg[0], (uint32_t)c->arg[2], !(c->arg[1] & FUTEX_PRIVATE_FLAG), &until);
+	return true;
+}
+
+/* How many were woken is told at chance's will, and a program may go by it (Rust's RwLock wakes readers where no writer waited); so it is what it was. True: it was made. */
+static bool wakes(struct rs_guard_log *t, struct rs_call *c, unsigned mode)
+{
+	unsigned op = (unsigned)c->arg[1];
+	if (c->number != SYS_futex || ((op & ~(unsigned)FUTEX_PRIVATE_FLAG) != FUTEX_WAKE && (op & ~(unsigned)FUTEX_PRIVATE_FLAG) != FUTEX_WAKE_BITSET))
+		return false;
+	const uintptr_t word = c->arg[0];
+	if (mode == RS_GUARD_RECORD && !rs_guard_begin_act(t))
+		return false;
+	c->result = RS_SYS6(SYS_futex, word, op, c->arg[2], c->arg[3], c->arg[4], c->arg[5]);
+	if (mode == RS_GUARD_RECORD && c->result > 0)
+		rs_guard_after(t, word, RS_GUARD_WOKE, (int32_t)c->result, false);
+	if (mode == RS_GUARD_RECORD)
+		rs_guard_no_act(t);
+	if (mode != RS_GUARD_REPLAY || c->result < 0)
+		return true;
+	c->result = 0;
+	for (uint32_t at = t->at; at < rs_guard_next_at(t); at++)
+		if (t->event[at].what == RS_GUARD_WHAT(word, RS_GUARD_WOKE)) {
+			c->result = t->event[at].result;
+			rs_guard_pass_over(t, at + 1);
+			break;
+		}
 	return true;
 }
 
@@ -524,6 +559,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 	unsigned ends = 0;
 	const bool waits = waits_for_futex(c), eintr = c->see == 1 && c->guard_state == RS_GUARD_CALL_INTERRUPTED;
 	c->guard_state = RS_GUARD_CALL_UNSEEN;
+	if (c->number == SYS_clone3 || c->number == SYS_clone)
+		rs_guard_words_begin();
 	if (!sys)
 		return of_thread ? RS_GUARD_MAKE_PASS : 1;
 	rs_guard_kept_sees(c);
@@ -567,6 +604,8 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 			c->result = -EINTR;
 			return 0;
 		}
+		if (wakes(t, c, mode))
+			return 0;
 		if (waits && mode == RS_GUARD_REPLAY && waits_briefly(t, c))
 			return 0;
 		if (waits) {
@@ -641,6 +680,10 @@ static void over(struct rs_call *c)
 	} else if (state == RS_GUARD_CALL_WAIT) {
 		t->pending = 0;
 		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
+		if (mode == RS_GUARD_RECORD)
+			t->found_another |= c->result == -EAGAIN;
+		else if (mode == RS_GUARD_REPLAY && !c->arg[3])
+			waits_briefly(t, c); /* it was waiting at the checkpoint, and has not been made now (rs_hook_skip): what ends it may come before it is made again */
 	} else if (state == RS_GUARD_CALL_AGAIN) {
 		rs_guard_page_after(c);
 		/* A thread that stood before its first calls at the checkpoint has its area still. glibc wrote there that it has none, and the kernel says otherwise only of one that is new to it. */

@@ -56,4 +56,6 @@ void rs_guard_sys_replayed(void) RS_HIDDEN;
 /* Entry point for tests, found as guard.c's are. over: nothing is recorded or followed from here on, and who stood at the end of the re-execution goes on. */
 struct rs_guard_sys_verdict { uint64_t why, event, was, is, lost, events, end, class[8], replayed, kept, ended; };
 void rs_guard_sys_verdict(struct rs_guard_sys_verdict *v, bool over);
+/* A wait for a word of this process's memory alone. */
+bool rs_guard_waits_for_ours(const struct rs_call *c) RS_HIDDEN;
 #endif

@@ -112,6 +112,7 @@ size_t rs_guard_forgets(void)
 bool rs_guard_create_begin(uintptr_t sp)
 {
 	struct rs_guard_log *t = followed();
+	rs_guard_words_begin();
 	if (!t) {
 		rs_guard_out(RS_GUARD_LOST_THREAD);
 		return false;

@@ -698,6 +698,7 @@ void rs_guard_try_before(struct rs_guard_log *t)
 	const struct way *w = &ways[s->way];
 	bool other = s->crasher != NOBODY && t->index != s->crasher, inside;
 	const uint32_t cut = other ? cut_of(t, &s->crash, &inside) : 0;
+	const bool first = !t->run; /* of a run, whose acts have one place in these: once is enough, and each may be in vain */
 	arrive(t);
 	/* Its own wait is over before what it does next: others may have done something between the two that needs the one, and that the other comes behind. */
 	bool waited = ends_wait(t) && (rs_guard_try_waited(t), LOAD(l->fresh));
@@ -707,7 +708,7 @@ void rs_guard_try_before(struct rs_guard_log *t)
 		l->cpu = rs_os_cpu_ns(t->tid);
 		STORE(l->fresh, 1);
 	}
-	if (other && w->meet && t->at + w->back == cut)
+	if (other && w->meet && first && t->at + w->back == cut)
 		wait_for(t, is_in_its_last, 0, UINT64_MAX);
 	if (other && (t->at == cut || at_run(t, &s->crash))) {
 		STORE(l->held, 1);
@@ -715,7 +716,7 @@ void rs_guard_try_before(struct rs_guard_log *t)
 		wait_for(t, has_crashed, 0, UINT64_MAX);
 		STORE(l->held, 0);
 	}
-	if (w->hold && s->crasher == NOBODY && s->differs.who != NOBODY && t->index != s->differs.who && t->at + w->back == s->differs.other[t->index])
+	if (w->hold && first && s->crasher == NOBODY && s->differs.who != NOBODY && t->index != s->differs.who && t->at + w->back == s->differs.other[t->index])
 		wait_for(t, is_past, 0, MOST_MS);
 	if (w->chance)
 		by_chance(t);
@@ -732,7 +733,7 @@ void rs_guard_try_behind(struct rs_guard_log *t)
 		let_pass(t);
 	if (t->index == s->crasher && t->at == s->crash.at && !s->blocked && !w->free)
 		wait_for(t, crash_may_come, 0, UINT64_MAX);
-	if (w->late && t->index == s->differs.who && t->at + w->back == s->differs.at)
+	if (w->late && !t->run && t->index == s->differs.who && t->at + w->back == s->differs.at)
 		wait_for(t, others_are_past, 0, LATE_MS);
 	if (w->chance && s->differs.who != NOBODY && t->at == (t->index == s->differs.who ? s->differs.at : s->differs.other[t->index]))
 		spin(t);

@@ -8,6 +8,7 @@
 #include "access.h"
 #include "calls.h"
 #include "cover.h"
+#include "guardlog.h"
 #include "guardrace.h"
 #include "guardsignal.h"
 #include "pass.h"
@@ -198,6 +199,9 @@ void rs_patch_open(int sock)
 	q->function[RS_PATCH_FUNC_SYSCALL_HOOK] = (uintptr_t)rs_syscall_hook;
 	q->function[RS_PATCH_FUNC_VDSO_HOOK] = (uintptr_t)rs_vdso_hook;
 	q->function[RS_PATCH_FUNC_LOCK_HOOK] = (uintptr_t)rs_lock_hook;
+	q->function[RS_PATCH_FUNC_FUTEX_HOOK] = (uintptr_t)rs_futex_hook;
+	q->function[RS_PATCH_FUNC_FUTEX_OVER_HOOK] = (uintptr_t)rs_futex_over_hook;
+	q->function[RS_PATCH_FUNC_WORDS_ALONE] = (uint64_t)((intptr_t)&rs_guard_words_alone - (intptr_t)fs);
 	q->function[RS_PATCH_FUNC_CLOCK_HOOK] = (uintptr_t)rs_clock_hook;
 	q->function[RS_PATCH_FUNC_CLOCK_PROCESSOR_HOOK] = (uintptr_t)rs_clock_processor_hook;
 	q->function[RS_PATCH_FUNC_SYSCALL] = (uintptr_t)syscall; /* ours, in nearly all programs */

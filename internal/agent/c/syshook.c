@@ -483,7 +483,7 @@ bool rs_hook_skip(greg_t *g)
 		return false;
 	struct rs_guard_log *t = rs_guard_self();
 	bool handles = t && rs_guard_signal_next(t);
-	if (c->guard_state == RS_GUARD_CALL_WAIT && !handles)
+	if (c->guard_state == RS_GUARD_CALL_WAIT && !handles && (c->arg[3] || !rs_guard_waits_for_ours(c)))
 		return false;
 	g[REG_RIP] = (greg_t)(uintptr_t)rs_hook_made;
 	g[REG_RAX] = handles ? -EINTR : 0;

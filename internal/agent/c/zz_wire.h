@@ -314,7 +314,7 @@ enum {
 	RS_PATCH_DO_COVER = 15,
 };
 
-/* functions and data of the agent that trampolines use */
+/* functions and data of the agent that trampolines use; words-alone: how far behind the thread pointer it lies */
 enum {
 	RS_PATCH_FUNC_NONE = 0,
 	RS_PATCH_FUNC_SYSCALL_HOOK = 1,
@@ -327,6 +327,9 @@ enum {
 	RS_PATCH_FUNC_CLOCK_HOOK = 8,
 	RS_PATCH_FUNC_CLOCK_PROCESSOR_HOOK = 9,
 	RS_PATCH_FUNC_SYSCALL = 10,
+	RS_PATCH_FUNC_FUTEX_HOOK = 11,
+	RS_PATCH_FUNC_FUTEX_OVER_HOOK = 12,
+	RS_PATCH_FUNC_WORDS_ALONE = 13,
 };
 
 /* whose malloc a process has */

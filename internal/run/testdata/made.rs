@@ -1,6 +1,6 @@
-// Rust's mutexes and conditions, whose words and futexes the standard library has in line; `order` depends on the order. Its arguments: locks or conditions; how many rounds.
+// Rust's mutexes and conditions, whose words and futexes the standard library has in line; `order` depends on the order. Its arguments: locks, conditions or readers; how many rounds.
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::thread;
 
 const THREADS: u64 = 6;
@@ -81,10 +81,40 @@ fn conditions(rounds: u64) -> u64 {
     taken
 }
 
+fn readers(rounds: u64) -> u64 {
+    let shared = Arc::new(RwLock::new((0u64, 0u64)));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|me| {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                let mut seen = 0u64;
+                for i in 0..rounds {
+                    if (i + me) % 4 == 0 {
+                        let mut s = shared.write().unwrap();
+                        s.0 += 1;
+                        s.1 = s.1.wrapping_mul(6364136223846793005).wrapping_add(me + 1);
+                    } else {
+                        seen = seen.wrapping_mul(31).wrapping_add(shared.read().unwrap().1);
+                    }
+                }
+                seen
+            })
+        })
+        .collect();
+    let seen: Vec<u64> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+    let written = shared.read().unwrap().0;
+    std::hint::black_box(seen);
+    written
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let rounds = args[2].parse().unwrap();
-    let taken = if args[1] == "locks" { locks(rounds) } else { conditions(rounds) };
+    let taken = match &args[1][..] {
+        "locks" => locks(rounds),
+        "readers" => readers(rounds),
+        _ => conditions(rounds),
+    };
     println!("{}: {} taken", args[1], taken);
     std::process::exit(5);
 }

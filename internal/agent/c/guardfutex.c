@@ -1,0 +1,430 @@
+/* guardfutex.c: words that programs wait for by futexes and change by locked instructions of their own (Rust's RwLock and Once, C++20's semaphores, latches and atomic waits) while `guard` keeps a log. See guardlog.h; internal/hook/words.go
+ * finds the instructions.
+ *
+ * In a nutshell. The program's own instruction is executed where its trampoline lies, between two hooks. In a recording the first takes the word's object, for a few instructions, and the second writes down an event with a ticket and gives the object back; so the order of tickets is that of the changes. A cmpxchg
+ * that changed nothing is an event without one, which may be missing in a re-execution (rs_guard_is_chance). In a re-execution the first hook waits for the event's turn. A loop of the program's may come there with another value than it had in the recording, as loads are in no order: its cmpxchg fails then, really or because we say so, it loads again, and with its turn it finds what it found. What an instruction
+ * found (of a cmpxchg: what it left) is written down, too. A re-execution waits until that is there (the program may also store plainly), and a cmpxchg leaves what it left: loops keep in registers what others had seen.
+ * What is taken for such a word by mistake is ordered as well, and costs some nanoseconds: nothing else is done than the program does.
+ *
+ * As it is natively, without an event: in a process with one thread, where the trampoline does not even call the hooks (rs_guard_words_alone); in a thread that no epoch can follow; in what the agent does between before and after of another event.
+ *
+ * Ground rules: guard.h's; general registers only; all registers and flags are the program's. What lies below the stack pointer is afterwards the same whichever way was gone. */
+#include "guardlog.h"
+#include "guardquick.h"
+#include "guardsignal.h"
+#include "guardsync.h"
+#include "guardtry.h"
+#include <sys/single_threaded.h>
+
+enum { SLOW, DONE };
+enum { COMPARES = 16 /* a cmpxchg */, SITE = 0x1ff << 8 /* bits of the instruction's address */ }; /* from bit 24 on: how far behind where the hook returns to what follows the instruction lies */
+enum { ZF = 1 << 14 /* as lahf leaves it in ax */ };
+/* The program's, as the hook has them on the stack. */
+struct saved { uint64_t r11, r10, r9, r8, rdi, rsi, rdx, rcx, flags, rax, returns, info, rdi_then, stores /* of a cmpxchg: what it is to store */; };
+unsigned rs_guard_futex_quick(const uint32_t *word, uint32_t info) RS_HIDDEN;
+unsigned rs_guard_futex_slow(uint32_t *word, uint32_t info, struct saved *saved, uintptr_t sp) RS_HIDDEN;
+unsigned rs_guard_futex_quick_over(uint32_t flags, uint32_t found) RS_HIDDEN;
+unsigned rs_guard_futex_slow_over(uint32_t flags, uint32_t found, uintptr_t sp) RS_HIDDEN;
+
+#define XSTR(x) RS_STRING(x)
+#define BELOW RS_GUARD_BELOW_BYTES
+#define TAKE(reg) "popq " reg "\n	movq $0, -8(%rsp)\n	"
+/* name: of the hook; get, more: the arguments of quick and of slow, where the registers of the program's are 64 bytes above the stack pointer; 72 in slow. Of what was saved nothing stays below, as in guardlock.c. */
+#define HOOK(name, quick, slow, get, more, past) \
+	__asm__(".text\n.p2align 4\n.globl " name "\n.hidden " name "\n.type " name ", @function\n" \
+		name ":\n" \
+		".cfi_startproc\n" \
+		"	pushq %rax\n" \
+		".cfi_adjust_cfa_offset 8\n" \
+		"	lahf\n" \
+		"	seto %al\n" \
+		"	cmpl $0, rs_guard_on(%rip)\n" \
+		"	je 5f\n" \
+		"	pushq %rax\n	pushq %rcx\n	pushq %rdx\n	pushq %rsi\n	pushq %rdi\n	pushq %r8\n	pushq %r9\n	pushq %r10\n	pushq %r11\n" \
+		".cfi_adjust_cfa_offset 72\n" \
+		get \
+		"	call " quick "\n" \
+		"6:	testl %eax, %eax\n" \
+		"	je 2f\n" \
+		"1:	" TAKE("%r11") TAKE("%r10") TAKE("%r9") TAKE("%r8") TAKE("%rdi") TAKE("%rsi") TAKE("%rdx") TAKE("%rcx") TAKE("%rax") \
+		".cfi_adjust_cfa_offset -72\n" \
+		/* overflows with 1, not with 0 */ \
+		"5:	cmpb $-127, %al\n" \
+		"	sahf\n" \
+		"	popq %rax\n" \
+		"	movq $0, -8(%rsp)\n" \
+		".cfi_adjust_cfa_offset -8\n" \
+		"	ret\n" \
+		past \
+		".cfi_adjust_cfa_offset 80\n" \
+		/* What functions leave below is put back. */ \
+		"2:	movq rs_guard_below@gottpoff(%rip), %rax\n" \
+		"	movq %fs:(%rax), %rax\n" \
+		"	pushq %rax\n" \
+		".cfi_adjust_cfa_offset 8\n" \
+		"	testq %rax, %rax\n" \
+		"	jz 3f\n" \
+		"	movq %rax, %rdi\n" \
+		"	" RS_BELOW_("%", XSTR(BELOW), "%rsi", "%r10", "%r11") \
+		"	rep movsq\n" \
+		"3:\n" \
+		more \
+		"	call " slow "\n" \
+		"	movq (%rsp), %rsi\n" \
+		"	testq %rsi, %rsi\n" \
+		"	jz 4f\n" \
+		"	" RS_BELOW_("%", XSTR(BELOW), "%rdi", "%r10", "%r11") \
+		"	rep movsq\n" \
+		"4:	leaq 8(%rsp), %rsp\n" \
+		".cfi_adjust_cfa_offset -8\n" \
+		"	leaq 6b(%rip), %rsi\n" \
+		"	movq %rsi, -8(%rsp)\n" \
+		"	cmpl $2, %eax\n" \
+		"	jne 1b\n" \
+		"	jmp 7b\n" \
+		".cfi_endproc\n" \
+		".size " name ", .-" name "\n");
+
+#define BACK TAKE("%r11") TAKE("%r10") TAKE("%r9") TAKE("%r8") TAKE("%rdi") TAKE("%rsi") TAKE("%rdx") TAKE("%rcx") TAKE("%rax")
+/* From a trampoline: rdi is the word's address. On the stack: where it goes on, what the instruction is, rdi, what it is to store, the red zone. Where the instruction is not to be executed (7) the hook returns behind it, with the red zone's end as the stack pointer. */
+HOOK("rs_futex_hook", "rs_guard_futex_quick", "rs_guard_futex_slow",
+	"	movl 88(%rsp), %esi\n",
+	"	movq 40(%rsp), %rdi\n"
+	"	movl 96(%rsp), %esi\n"
+	"	leaq 8(%rsp), %rdx\n"
+	"	leaq 8 + 72 + 8 + 32 + 128(%rsp), %rcx\n",
+	".cfi_adjust_cfa_offset 80\n"
+	"7:	movzbl 91(%rsp), %eax\n"
+	"	addq 80(%rsp), %rax\n"
+	"	movq %rax, 88(%rsp)\n"
+	"	" BACK
+	".cfi_adjust_cfa_offset -72\n"
+	"	cmpb $-127, %al\n"
+	"	sahf\n"
+	"	popq %rax\n"
+	".cfi_adjust_cfa_offset -8\n"
+	"	movq 16(%rsp), %rdi\n"
+	"	leaq 8(%rsp), %rsp\n"
+	".cfi_adjust_cfa_offset -8\n"
+	"	ret $144\n"
+	".cfi_adjust_cfa_offset 8\n")
+/* Behind the instruction. On the stack: where it goes on, the red zone. */
+HOOK("rs_futex_over_hook", "rs_guard_futex_quick_over", "rs_guard_futex_slow_over",
+	"	movl 64(%rsp), %edi\n"
+	"	movl 72(%rsp), %esi\n",
+	"	movl 72(%rsp), %edi\n"
+	"	movl 80(%rsp), %esi\n"
+	"	leaq 8 + 72 + 8 + 8 + 128(%rsp), %rdx\n",
+	"7:\n")
+
+static inline uint32_t load(uint64_t word) { return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE); }
+static inline uint64_t object_of(uint64_t word, uint32_t info) { return word | (uint64_t)(info & SITE) << 39; }
+_Static_assert((uint64_t)SITE << 39 == 0x1ffull << 47, "above an address");
+
+/* --- one thread ------------------------------------------------------------------------------------------------------------------------------ */
+
+/* What the trampolines look at: not 0, then __libc_single_threaded is set. Only ever of the main thread, whose variables are there until the process ends; it says nothing of a thread that a process has without libc's knowledge. */
+__thread uint32_t rs_guard_words_alone;
+static struct { uint32_t *at, asked, kept, end; } alone;
+
+static void are_alone(void)
+{
+	alone.asked = 1;
+	if (rs_os_tid() == rs_os_pid()) {
+		alone.at = &rs_guard_words_alone;
+		rs_guard_words_alone = 1;
+	}
+}
+
+/* What is made may be another process. */
+void rs_guard_words_begin(void) { rs_guard_words_alone = alone.asked = 0; }
+
+void rs_guard_words_keep(bool end)
+{
+	uint32_t is = alone.at ? *alone.at : 0;
+	if (end)
+		alone.end = is;
+	else
+		alone.kept = is;
+}
+
+void rs_guard_words_back(bool end)
+{
+	if (alone.at)
+		*alone.at = end ? alone.end : alone.kept;
+}
+
+/* --- quick, in a recording: leaves that need no more registers than they may change --------------------------------------------------------- */
+
+static inline void goes_on(struct rs_guard_log *t, struct rs_guard_object *o)
+{
+	t->changes = 0;
+	t->changes_object = NULL;
+	RS_BARRIER();
+	if (o)
+		__atomic_store_n(&o->busy, 0, __ATOMIC_RELEASE);
+	RS_BARRIER();
+	__atomic_store_n(&t->inner, 0, __ATOMIC_RELEASE);
+}
+
+static inline void begins(struct rs_guard_log *t, struct rs_guard_object *o, uint64_t word, uint32_t info)
+{
+	t->changes_info = info;
+	t->changes_object = o;
+	t->changes_found = info & COMPARES ? 0 : load(word);
+	t->changes = object_of(word, info);
+}
+
+unsigned rs_guard_futex_quick(const uint32_t *word, uint32_t info)
+{
+	struct rs_guard_log *t = rs_guard_mine;
+	if (__libc_single_threaded)
+		return alone.asked ? DONE : SLOW;
+	if (RS_UNLIKELY(!t || !t->tid))
+		return SLOW;
+	if (RS_UNLIKELY(t->outside || t->inner || t->doing & RS_GUARD_ORDERED))
+		return DONE;
+	struct rs_guard_object *o = rs_guard_object(rs_guard_futex_key((uintptr_t)word));
+	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(t)))
+		return SLOW;
+	t->changes_object = o; /* before it has it: a handler that comes in here gives it back, and if it was another's, the epoch is lost anyhow */
+	RS_BARRIER();
+	if (RS_UNLIKELY(__atomic_exchange_n(&o->busy, 1, __ATOMIC_ACQUIRE))) {
+		t->changes_object = NULL;
+		rs_guard_end_quickly(t);
+		return SLOW;
+	}
+	begins(t, o, (uintptr_t)word, info);
+	return DONE;
+}
+
+unsigned rs_guard_futex_quick_over(uint32_t flags, uint32_t found)
+{
+	struct rs_guard_log *t = rs_guard_mine;
+	if (!t || !t->changes)
+		return DONE;
+	struct rs_guard_object *o = t->changes_object;
+	uint32_t at = t->at;
+	if (RS_UNLIKELY(!o || at >= t->quick || __atomic_load_n(&rs_guard_view.world->mode, __ATOMIC_ACQUIRE) != RS_GUARD_RECORD))
+		return SLOW;
+	const uint64_t object = t->changes, what = RS_GUARD_WHAT(object, RS_GUARD_CHANGE);
+	struct rs_guard_event *last = &t->event[at] - 1; /* at 0: what lies there is another's */
+	if (RS_UNLIKELY(t->changes_info & COMPARES && !(flags & ZF))) {
+		const uint64_t not = RS_GUARD_WHAT(object, RS_GUARD_CHANGE_NOT);
+		if (at == 0 || last->what != not || (uint32_t)last->result != found)
+			rs_guard_append_quickly(t, not, RS_GUARD_UNORDERED, (int32_t)found);
+	} else {
+		const uint64_t run = RS_GUARD_WHAT(RS_GUARD_ADDRESS(object), RS_GUARD_CHANGE_RUN);
+		uint32_t ticket = rs_guard_ticket_alone(o), more = (uint32_t)-last->result;
+		if (at > 0 && last->what == run && more < RS_GUARD_RUN && last->ticket + more + 1 == ticket)
+			last->result = -(int32_t)(more + 1);
+		else if (at > 0 && (last->what & ~(0x1ffull << 47)) == (what & ~(0x1ffull << 47)) && last->ticket + 1 == ticket)
+			rs_guard_append_quickly(t, run, ticket, 0);
+		else
+			rs_guard_append_quickly(t, what, ticket, (int32_t)(t->changes_info & COMPARES ? load(RS_GUARD_ADDRESS(object)) : t->changes_found));
+	}
+	goes_on(t, o);
+	return DONE;
+}
+
+void rs_guard_word_left(struct rs_guard_log *t)
+{
+	struct rs_guard_object *o = t->changes_object;
+	t->changes_object = NULL;
+	t->changes = 0;
+	if (o)
+		__atomic_store_n(&o->busy, 0, __ATOMIC_RELEASE);
+}
+
+/* --- all else ------------------------------------------------------------------------------------------------------------------------------- */
+
+/* Who has it gives it back some instructions later, but it may have no processor. False: it has not for so long (its thread was ended there); or nobody will read of it. */
+static bool take(struct rs_guard_object *o)
+{
+	enum { SPINS = 64, LOOKS = 256 };
+	const uint64_t patience_ns = 200000000;
+	uint64_t since = 0;
+	for (unsigned n = 0; __atomic_exchange_n(&o->busy, 1, __ATOMIC_ACQUIRE); n++) {
+		if (n < SPINS) {
+			__builtin_ia32_pause();
+			continue;
+		}
+		/* A handler that the kernel began between a thread's two hooks may have come here itself. */
+		if (rs_guard_is_lost(rs_guard_world()))
+			return false;
+		RS_SYS0(SYS_sched_yield);
+		if (n % LOOKS != 0)
+			continue;
+		uint64_t now = rs_os_now_ns();
+		since = since ? since : now;
+		if (now - since > patience_ns) {
+			__atomic_store_n(&o->busy, 0, __ATOMIC_RELEASE); /* or all others would wait as long, each time */
+			return false;
+		}
+	}
+	return true;
+}
+
+static void moment(struct rs_guard_log *t)
+{
+	enum { MOMENT_NS = 50000, SECOND = 1000000000 };
+	struct timespec until = {0};
+	uint32_t none = 0;
+	RS_SYS2(SYS_clock_gettime, CLOCK_MONOTONIC, &until);
+	until.tv_nsec += MOMENT_NS;
+	if (until.tv_nsec >= SECOND)
+		until.tv_nsec -= SECOND, until.tv_sec++;
+	rs_guard_sleep_in_try(t, &none, 0, &until);
+}
+
+/* What it found there may have been stored plainly, which is in no order. Behind its turn. */
+static void wait_found(struct rs_guard_log *t, uint64_t word, uint32_t found)
+{
+	const uint64_t patience_ns = 20000000, since = rs_os_now_ns();
+	while (load(word) != found && !__atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE) && rs_os_now_ns() - since < patience_ns)
+		moment(t);
+	t->inner = RS_GUARD_INNER;
+	RS_BARRIER();
+}
+
+/* The kind of the thread's next event, if it is of this instruction and word; 0. Where the recording ended before such an instruction it may have been either. */
+static unsigned next_kind(const struct rs_guard_log *t, uint64_t object)
+{
+	uint32_t at = rs_guard_next_at(t);
+	uint64_t next = at < t->end ? t->event[at].what : t->pending_end;
+	return next == RS_GUARD_WHAT(object, RS_GUARD_CHANGE) ? RS_GUARD_CHANGE : next == RS_GUARD_WHAT(RS_GUARD_ADDRESS(object), RS_GUARD_CHANGE_RUN) ? RS_GUARD_CHANGE_RUN : 0;
+}
+
+/* As a cmpxchg that finds this. */
+static void fail(struct saved *saved, uint32_t found)
+{
+	uint64_t ax = (uint32_t)saved->rax;
+	__asm__ volatile("cmpl %k1, %k0\n\tlahf\n\tseto %%al" : "+a"(ax) : "r"(found) : "cc");
+	saved->flags = ax & ~(uint64_t)ZF;
+	saved->rax = found;
+}
+
+enum { PAST = 2 };
+#define ABOVE (0x1ffull << 47)
+/* A re-execution comes to a cmpxchg. as: the object of the event that it may be. True: it fails, if it failed then with what it found then, or if it was nowhere: what was loaded before had another value then. */
+static bool fails(struct rs_guard_log *t, uint64_t object, struct saved *saved, uint64_t *as)
+{
+	const uint64_t not = RS_GUARD_WHAT(object, RS_GUARD_CHANGE_NOT);
+	uint32_t to = rs_guard_next_at(t);
+	for (uint32_t at = t->at; at < to; at++)
+		if (t->event[at].what == not) {
+			rs_guard_try_before(t);
+			rs_guard_pass_over(t, at);
+			rs_guard_try_waited(t);
+			fail(saved, (uint32_t)t->event[at].result);
+			__atomic_store_n(&t->at, at + 1, __ATOMIC_RELEASE);
+			rs_guard_try_behind(t);
+			return true;
+		}
+	if (next_kind(t, object) || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
+		return false;
+	/* By another instruction: loops that look, and functions for who finds a lock taken, do the same elsewhere. It is the same when it is its turn and it does what was done; or the recording ended before it, and it stands there, too. */
+	const uint64_t next = to < t->end ? t->event[to].what : t->pending_end;
+	if ((next & ~ABOVE) == (RS_GUARD_WHAT(object, RS_GUARD_CHANGE) & ~ABOVE)) {
+		*as = next & 0xffffffffffffffull;
+		return false;
+	}
+	/* What it loaded then was another word's value, and it will not come where it was. */
+	if (rs_guard_strays(t)) {
+		rs_guard_diverged(t, to < t->end ? RS_GUARD_EVENT : RS_GUARD_MORE, next, RS_GUARD_WHAT(object, RS_GUARD_CHANGE));
+		return false;
+	}
+	moment(t);
+	fail(saved, load(RS_GUARD_ADDRESS(object)));
+	return true;
+}
+
+/* PAST: the instruction is not to be executed. */
+unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, uintptr_t sp)
+{
+	const uint64_t word = (uintptr_t)at;
+	uint64_t object;
+	struct rs_guard_log *t = rs_guard_self();
+	if (__libc_single_threaded) {
+		are_alone();
+		return DONE;
+	}
+	if (!t || rs_guard_mode() == RS_GUARD_OFF || t->outside || t->inner || t->doing & RS_GUARD_ORDERED)
+		return DONE;
+	t->sp = sp;
+	unsigned kind = RS_GUARD_CHANGE;
+	struct rs_guard_event was;
+	do {
+		object = object_of(word, info);
+		was = (struct rs_guard_event){.ticket = RS_GUARD_UNORDERED};
+		/* No rollback comes between what is decided here and what is done. */
+		__atomic_store_n(&t->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
+		RS_BARRIER();
+		bool replay = rs_guard_mode() == RS_GUARD_REPLAY;
+		if (replay && rs_guard_signals(t, RS_GUARD_WHAT(object, RS_GUARD_CHANGE)))
+			continue;
+		if (replay && info & COMPARES && fails(t, object, saved, &object)) {
+			rs_guard_no_act(t);
+			return PAST;
+		}
+		kind = replay ? next_kind(t, object) : 0;
+		kind = kind ? kind : RS_GUARD_CHANGE;
+		if (replay)
+			rs_guard_pass_over(t, rs_guard_next_at(t));
+		rs_guard_before(t, kind == RS_GUARD_CHANGE ? object : word, kind, &was);
+	} while (!was.what && was.ticket == RS_GUARD_UNORDERED);
+	struct rs_guard_object *o = NULL;
+	if (!was.what) {
+		struct rs_guard_slot *s = rs_guard_slot(rs_guard_futex_key(word), true);
+		o = s ? &rs_guard_view.objects[s - rs_guard_view.slots] : NULL;
+		t->changes_object = o;
+		RS_BARRIER();
+		if (o && !take(o)) {
+			rs_guard_lost(RS_GUARD_LOST_KIND);
+			t->changes_object = o = NULL;
+		}
+	} else if (!(info & COMPARES) && kind == RS_GUARD_CHANGE) /* of a run's others it is what this thread has left there */
+		wait_found(t, word, (uint32_t)was.result);
+	/* By another instruction than then, and it does another thing: it was nowhere. */
+	if (was.what && object != object_of(word, info) && (load(word) != (uint32_t)saved->rax || (uint32_t)saved->stores != (uint32_t)was.result)) {
+		fail(saved, load(word));
+		/* What it keeps in registers of what it had loaded (that it has slept) may have it come to this one for ever. */
+		if (rs_guard_strays(t))
+			rs_guard_diverged(t, RS_GUARD_EVENT, was.what, RS_GUARD_WHAT(object_of(word, info), RS_GUARD_CHANGE));
+		else
+			moment(t);
+		rs_guard_no_act(t);
+		return PAST;
+	}
+	begins(t, o, word, info);
+	t->changes = object;
+	return DONE;
+}
+
+unsigned rs_guard_futex_slow_over(uint32_t flags, uint32_t found, uintptr_t sp)
+{
+	struct rs_guard_log *t = rs_guard_self();
+	if (!t || !t->changes)
+		return DONE;
+	const uint64_t object = t->changes, word = RS_GUARD_ADDRESS(object);
+	const bool compares = t->changes_info & COMPARES, replay = rs_guard_mode() == RS_GUARD_REPLAY;
+	t->sp = sp;
+	if (compares && !(flags & ZF)) {
+		if (!replay)
+			rs_guard_after_still(t, object, RS_GUARD_CHANGE_NOT, (int32_t)found, false);
+		goes_on(t, t->changes_object);
+		return DONE;
+	}
+	unsigned kind = replay ? next_kind(t, object) : RS_GUARD_CHANGE;
+	uint32_t result = 0, at = rs_guard_next_at(t);
+	if (kind == RS_GUARD_CHANGE)
+		result = compares ? load(word) : t->changes_found;
+	if (kind == RS_GUARD_CHANGE && replay && compares && at < t->end && (uint32_t)t->event[at].result != result) {
+		/* What loops keep in registers of what they have seen (that somebody waits) is another thing here, and others go by the word. */
+		result = (uint32_t)t->event[at].result;
+		__atomic_store_n((uint32_t *)word, result, __ATOMIC_RELEASE);
+	}
+	rs_guard_after_still(t, kind == RS_GUARD_CHANGE_RUN ? word : object, kind ? kind : RS_GUARD_CHANGE, (int32_t)result, true);
+	goes_on(t, t->changes_object);
+	return DONE;
+}
