@@ -39,7 +39,9 @@ func Report(o ReportOptions) (exit int, err error) {
 	j := run.NewJudge(detect.Config{}, sym, rep)
 	var processes []uint64
 	seen := map[uint64]bool{}
+	threads := false
 	err = tr.Events(func(process uint64, e *wire.Event) error {
+		threads = threads || e.Type == wire.TypeThreadCreate
 		if !seen[process] {
 			seen[process] = true
 			processes = append(processes, process)
@@ -59,6 +61,12 @@ func Report(o ReportOptions) (exit int, err error) {
 	s := report.Summary{NotSeen: j.NotSeen(o.Report.Verbose)}
 	if why := tr.Truncated(); why != "" {
 		s.NotSeen = append(s.NotSeen, fmt.Sprintf("the trace is cut off: %s; %d events at its end were left out", why, tr.LeftOut()))
+	}
+	if threads {
+		s.Unasked = []string{run.NoRaces}
+		if tr.Meta().Config.Accesses {
+			s.Unasked = []string{"data races ('ripstop analyze' looks for them)"}
+		}
 	}
 	if r := tr.Meta().Result; r != nil {
 		s.Exited, s.ExitCode = r.Signal == 0, r.Exit

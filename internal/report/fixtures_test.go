@@ -94,7 +94,7 @@ func exampleSummary() Summary {
 	return Summary{
 		Exited: true, ExitCode: 3, DurationMS: 1234,
 		NotSeen: []string{"child process 4720 (/usr/bin/ping) was not followed: setuid"},
-		Unasked: []string{"data races (--full checks every access to memory)"},
+		Unasked: []string{"data races ('ripstop run --full' checks every access to memory)"},
 		Stats:   []Stat{{"events", "1204"}, {"agent memory", "2.1 MiB"}},
 	}
 }

@@ -64,6 +64,9 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 	return s
 }
 
+// NoRaces says that data races were not looked for, as no access to memory was told.
+const NoRaces = "data races ('ripstop run --full' checks every access to memory)"
+
 // unasked says what a run that found nothing says nothing of. A thread alone has no data races.
 func unasked(o *Options, st agent.Stats) []string {
 	switch {
@@ -72,7 +75,7 @@ func unasked(o *Options, st agent.Stats) []string {
 	case o.Epochs.On:
 		return []string{"data races (--races=on finds those of what is executed again)"}
 	}
-	return []string{"data races (--full checks every access to memory)"}
+	return []string{NoRaces}
 }
 
 // racesNotSeen says which races were lost.
