@@ -657,7 +657,11 @@ func TestEpochsOfWaits(t *testing.T) {
 				t.Errorf("%+v, natively %+v", r, native)
 			}
 			noOther(t, counts)
-			if counts["epochs"] < 10 {
+			least := 10
+			if name == "recorded" {
+				least = 2 // ends are given a share of the time, and on a busy machine one takes long
+			}
+			if counts["epochs"] < least {
 				t.Errorf("%v", counts)
 			}
 		})
