@@ -166,20 +166,35 @@ func (m *Module) Keep(name string, b []byte) {
 	}
 }
 
-// Hinted gives what Hint was given for a module of the same build ID and the same segments under a name, without looking at its code, which Kept does: another file may say the same of itself, so what comes is to be
+// Hinted gives what Hint was given for a module of the same build ID and the same segments (without a build ID: of the same file) under a name, without looking at its code, which Kept does: another file may say the same of itself, so what comes is to be
 // looked at again.
 func (m *Module) Hinted(name string) ([]byte, bool) {
-	if m.BuildID == "" {
+	file := m.hintFile(name)
+	if file == "" {
 		return nil, false
 	}
-	return m.cache.Load(m.claimed() + "." + name)
+	return m.cache.Load(file)
 }
 
 // Hint keeps what Hinted gives. The name is part of a file's.
 func (m *Module) Hint(name string, b []byte) {
-	if m.BuildID != "" && !m.closed.Load() {
-		m.cache.Store(m.claimed()+"."+name, b)
+	if file := m.hintFile(name); file != "" && !m.closed.Load() && (m.BuildID != "" || m.Image.Unchanged()) {
+		m.cache.Store(file, b)
 	}
+}
+
+// hintFile is the name of the file; "": nothing is kept. What has no build id, as all of rustup's toolchains, is known by the file that it is, as for Around.
+func (m *Module) hintFile(name string) string {
+	if m.BuildID != "" {
+		return m.claimed() + "." + name
+	}
+	id := m.Image.Identity()
+	if id == "" || m.cache == nil {
+		return ""
+	}
+	h := m.hashClaim()
+	h.Write([]byte(id))
+	return hex.EncodeToString(h.Sum(nil)) + "." + name
 }
 
 // claimed hashes what a module says it is.

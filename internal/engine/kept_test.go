@@ -195,26 +195,34 @@ func TestTablesTellFunctions(t *testing.T) {
 	}
 }
 
-// What is kept by a build ID is there without a look at the code, for the same build ID alone.
+// What is kept by a build ID, or of a file that has none by what file it is, is there without a look at the code, for the same one alone.
 func TestHinted(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	c := cache.Open("code", cacheMost)
 	const libc = "/lib/x86_64-linux-gnu/libc.so.6"
-	hinted := func(id string) string {
-		m := moduleOf(t, libc, 0x7f0000000000, c)
-		m.BuildID = id
-		b, ok := m.Hinted("thing")
-		if m.Hint("thing", []byte(id)); m.learnt {
-			t.Error("the code was looked at")
-		}
-		if !ok {
-			return "nothing"
-		}
-		return string(b)
+	b, err := os.ReadFile(libc)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, x := range [][2]string{{"", "nothing"}, {"", "nothing"}, {"12", "nothing"}, {"12", "12"}, {"34", "nothing"}, {"12", "12"}} {
-		if got := hinted(x[0]); got != x[1] {
-			t.Errorf("of %q there is %q, not %q", x[0], got, x[1])
+	fresh := filepath.Join(t.TempDir(), "libc.so.6") // it may be written to with nobody the wiser
+	if err := os.WriteFile(fresh, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct{ path, id, hint, want string }{
+		{libc, "", "a", "nothing"}, {libc, "", "b", "a"}, {fresh, "", "c", "nothing"}, {fresh, "", "d", "nothing"},
+		{libc, "12", "e", "nothing"}, {fresh, "12", "f", "e"}, {libc, "34", "g", "nothing"}, {libc, "12", "h", "f"}, {libc, "", "i", "b"},
+	} {
+		m := moduleOf(t, x.path, 0x7f0000000000, c)
+		m.BuildID = x.id
+		got := "nothing"
+		if b, ok := m.Hinted("thing"); ok {
+			got = string(b)
+		}
+		if got != x.want {
+			t.Errorf("of %s, %q, there is %q, not %q", x.path, x.id, got, x.want)
+		}
+		if m.Hint("thing", []byte(x.hint)); m.learnt {
+			t.Error("the code was looked at")
 		}
 	}
 }
