@@ -13,8 +13,6 @@ struct rs_guard_clock { uint64_t ticks; uint32_t processor, done; };
 struct rs_guard_clock rs_guard_clock_quick(bool processor) RS_HIDDEN;
 struct rs_guard_clock rs_guard_clock_slow(bool processor, uintptr_t sp) RS_HIDDEN;
 
-#define XSTR(x) RS_STRING(x)
-#define BELOW RS_GUARD_BELOW_BYTES
 
 /* From a site's trampoline, the red zone and a return address on the stack. rax, rdx and, of rdtscp, rcx are as behind the instruction; all else is kept. The flags are in the place of rax, which the instruction writes: al gave OF (127 + 1 overflows), ah the others. */
 #define HOOK(name, processor, store) \
@@ -41,28 +39,11 @@ struct rs_guard_clock rs_guard_clock_slow(bool processor, uintptr_t sp) RS_HIDDE
 		".cfi_adjust_cfa_offset -64\n" \
 		"	ret\n" \
 		".cfi_adjust_cfa_offset 64\n" \
-		/* What functions leave below is put back. */ \
-		"2:	movq rs_guard_below@gottpoff(%rip), %rax\n" \
-		"	movq %fs:(%rax), %rax\n" \
-		"	pushq %rax\n" \
-		".cfi_adjust_cfa_offset 8\n" \
-		"	testq %rax, %rax\n" \
-		"	jz 3f\n" \
-		"	movq %rax, %rdi\n" \
-		"	" RS_BELOW_("%", XSTR(BELOW), "%rsi", "%r10", "%r11") \
-		"	rep movsq\n" \
-		"3:	movl $" processor ", %edi\n" \
+		"2:" RS_HOOK_KEEPS_BELOW \
+		"	movl $" processor ", %edi\n" \
 		"	leaq 8 + 64 + 8 + 128(%rsp), %rsi\n" \
 		"	call rs_guard_clock_slow\n" \
-		"	movq (%rsp), %rsi\n" \
-		"	testq %rsi, %rsi\n" \
-		"	jz 4f\n" \
-		"	" RS_BELOW_("%", XSTR(BELOW), "%rdi", "%r10", "%r11") \
-		"	rep movsq\n" \
-		"4:	leaq 8(%rsp), %rsp\n" \
-		".cfi_adjust_cfa_offset -8\n" \
-		"	leaq 6b(%rip), %rsi\n" \
-		"	movq %rsi, -8(%rsp)\n" \
+		RS_HOOK_PUTS_BELOW \
 		"	jmp 1b\n" \
 		".cfi_endproc\n" \
 		".size " name ", .-" name "\n")

@@ -26,8 +26,6 @@ unsigned rs_guard_futex_slow(uint32_t *word, uint32_t info, struct saved *saved,
 unsigned rs_guard_futex_quick_over(uint32_t flags, uint32_t found) RS_HIDDEN;
 unsigned rs_guard_futex_slow_over(uint32_t flags, uint32_t found, uintptr_t sp) RS_HIDDEN;
 
-#define XSTR(x) RS_STRING(x)
-#define BELOW RS_GUARD_BELOW_BYTES
 #define TAKE(reg) "popq " reg "\n	movq $0, -8(%rsp)\n	"
 /* name: of the hook; get, more: the arguments of quick and of slow, where the registers of the program's are 64 bytes above the stack pointer; 72 in slow. Of what was saved nothing stays below, as in guardlock.c. */
 #define HOOK(name, quick, slow, get, more, past) \
@@ -57,28 +55,10 @@ unsigned rs_guard_futex_slow_over(uint32_t flags, uint32_t found, uintptr_t sp) 
 		"	ret\n" \
 		past \
 		".cfi_adjust_cfa_offset 80\n" \
-		/* What functions leave below is put back. */ \
-		"2:	movq rs_guard_below@gottpoff(%rip), %rax\n" \
-		"	movq %fs:(%rax), %rax\n" \
-		"	pushq %rax\n" \
-		".cfi_adjust_cfa_offset 8\n" \
-		"	testq %rax, %rax\n" \
-		"	jz 3f\n" \
-		"	movq %rax, %rdi\n" \
-		"	" RS_BELOW_("%", XSTR(BELOW), "%rsi", "%r10", "%r11") \
-		"	rep movsq\n" \
-		"3:\n" \
+		"2:" RS_HOOK_KEEPS_BELOW \
 		more \
 		"	call " slow "\n" \
-		"	movq (%rsp), %rsi\n" \
-		"	testq %rsi, %rsi\n" \
-		"	jz 4f\n" \
-		"	" RS_BELOW_("%", XSTR(BELOW), "%rdi", "%r10", "%r11") \
-		"	rep movsq\n" \
-		"4:	leaq 8(%rsp), %rsp\n" \
-		".cfi_adjust_cfa_offset -8\n" \
-		"	leaq 6b(%rip), %rsi\n" \
-		"	movq %rsi, -8(%rsp)\n" \
+		RS_HOOK_PUTS_BELOW \
 		"	cmpl $2, %eax\n" \
 		"	jne 1b\n" \
 		"	jmp 7b\n" \

@@ -21,8 +21,6 @@ enum { SLOW, DONE, NATIVE };
 unsigned rs_guard_lock_quick(uint32_t *word) RS_HIDDEN;
 unsigned rs_guard_lock_slow(uint32_t *word, uintptr_t sp) RS_HIDDEN;
 
-#define XSTR(x) RS_STRING(x)
-#define BELOW RS_GUARD_BELOW_BYTES
 #define TAKE(reg) "popq " reg "\n	movq $0, -8(%rsp)\n	"
 
 /* From a site's trampoline: rdi is the word's address. On the stack: where it goes on, rdi, what is to be stored, the red zone. Keeps all registers; rax and the flags are as behind the instruction. */
@@ -48,28 +46,11 @@ __asm__(".text\n.p2align 4\n.globl rs_lock_hook\n.hidden rs_lock_hook\n.type rs_
 	"	cmpl %eax, %eax\n"
 	"	ret\n"
 	".cfi_adjust_cfa_offset 64\n"
-	/* What functions leave below is put back. */
-	"2:	movq rs_guard_below@gottpoff(%rip), %rax\n"
-	"	movq %fs:(%rax), %rax\n"
-	"	pushq %rax\n"
-	".cfi_adjust_cfa_offset 8\n"
-	"	testq %rax, %rax\n"
-	"	jz 3f\n"
-	"	movq %rax, %rdi\n"
-	"	" RS_BELOW_("%", XSTR(BELOW), "%rsi", "%r10", "%r11")
-	"	rep movsq\n"
-	"3:	movq 40(%rsp), %rdi\n"
+	"2:" RS_HOOK_KEEPS_BELOW
+	"	movq 40(%rsp), %rdi\n"
 	"	leaq 8 + 64 + 24 + 128(%rsp), %rsi\n"
 	"	call rs_guard_lock_slow\n"
-	"	movq (%rsp), %rsi\n"
-	"	testq %rsi, %rsi\n"
-	"	jz 4f\n"
-	"	" RS_BELOW_("%", XSTR(BELOW), "%rdi", "%r10", "%r11")
-	"	rep movsq\n"
-	"4:	leaq 8(%rsp), %rsp\n"
-	".cfi_adjust_cfa_offset -8\n"
-	"	leaq 6b(%rip), %rsi\n"
-	"	movq %rsi, -8(%rsp)\n"
+	RS_HOOK_PUTS_BELOW
 	"	cmpl $1, %eax\n"
 	"	jmp 1b\n"
 	".cfi_adjust_cfa_offset -64\n"

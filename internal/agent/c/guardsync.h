@@ -24,6 +24,12 @@ static inline bool rs_guard_alt_has(uintptr_t p) { return p - rs_guard_alt.lo < 
 #define RS_BELOW_(p, n, to, a, b) "leaq -" n "(" p "rsp), " to "\n\tmovq rs_guard_alt@gottpoff(" p "rip), " a "\n\tmovq " p "rsp, " b "\n\tsubq " p "fs:(" a "), " b "\n\tcmpq " p "fs:8(" a "), " b "\n\tjae 76f\n\t" \
 	"cmpq $" n ", " b "\n\tjae 77f\n\tmovq " p "fs:(" a "), " to "\n\tjmp 77f\n76:\taddq $4096, " b "\n\tjnc 77f\n\tmovq " p "rsp, " to "\n77:\tmovq " p "rsp, " p "rcx\n\tsubq " to ", " p "rcx\n\tshrq $3, " p "rcx\n\t"
 
+/* In a hook, around the call of its slow way: what functions leave below is put back. Where it was kept lies on the stack in between. Labels: 3, 4, and 6, to where the hook goes on behind its quick way: the address that a call there leaves. */
+#define RS_HOOK_KEEPS_BELOW "	movq rs_guard_below@gottpoff(%rip), %rax\n	movq %fs:(%rax), %rax\n	pushq %rax\n.cfi_adjust_cfa_offset 8\n	testq %rax, %rax\n	jz 3f\n	movq %rax, %rdi\n	" \
+	RS_BELOW_("%", RS_STRING(RS_GUARD_BELOW_BYTES), "%rsi", "%r10", "%r11") "	rep movsq\n3:\n"
+#define RS_HOOK_PUTS_BELOW "	movq (%rsp), %rsi\n	testq %rsi, %rsi\n	jz 4f\n	" RS_BELOW_("%", RS_STRING(RS_GUARD_BELOW_BYTES), "%rdi", "%r10", "%r11") \
+	"	rep movsq\n4:	leaq 8(%rsp), %rsp\n.cfi_adjust_cfa_offset -8\n	leaq 6b(%rip), %rsi\n	movq %rsi, -8(%rsp)\n"
+
 /* What functions of ours leave in registers that nobody's caller relies on, a function of the program's may write to its stack all the same: one with a variable number of arguments stores all six that could have some. The quick ways and the others leave
  * nothing, whatever they did. Right before the return. */
 #define RS_NO_REGISTERS_(p) "xorl " p "ecx, " p "ecx\n\txorl " p "edx, " p "edx\n\txorl " p "esi, " p "esi\n\txorl " p "edi, " p "edi\n\txorl " p "r8d, " p "r8d\n\txorl " p "r9d, " p "r9d\n\t"
