@@ -73,10 +73,10 @@ func judgeFrames(t *testing.T, exe string, plain bool) {
 	}
 }
 
-// ownSites counts the sites of a function that are of its own frame.
-func ownSites(t *testing.T, code []byte, at uint64, functions [][2]uint64) (own, all int) {
-	f := (&frameTables{all: functions, stubs: [][2]uint64{{0x1000, 0x1200}}}).from(at)
-	var sites []*site
+// sitesOf gives the sites of code, taken as of functions.
+func sitesOf(t *testing.T, code []byte, at uint64, functions, stubs [][2]uint64) (sites []*site) {
+	t.Helper()
+	f := (&frameTables{all: functions, stubs: stubs}).from(at)
 	for n := 0; n < len(code); {
 		in, err := x86.Decode(code[n:])
 		if err != nil {
@@ -92,6 +92,12 @@ func ownSites(t *testing.T, code []byte, at uint64, functions [][2]uint64) (own,
 		n += in.Len
 	}
 	f.close()
+	return sites
+}
+
+// ownSites counts the sites of a function that are of its own frame.
+func ownSites(t *testing.T, code []byte, at uint64, functions [][2]uint64) (own, all int) {
+	sites := sitesOf(t, code, at, functions, [][2]uint64{{0x1000, 0x1200}})
 	for _, s := range sites {
 		if s.own {
 			own++
@@ -126,29 +132,12 @@ func TestFrameFlags(t *testing.T) {
 			t.Fatal(err)
 		}
 		const at = 0x2000
-		f := (&frameTables{all: [][2]uint64{{at, at + uint64(len(code))}}, stubs: [][2]uint64{{0x1000, 0x3000}}}).from(at)
-		var first *site
-		for n := 0; n < len(code); {
-			in, err := x86.Decode(code[n:])
-			if err != nil {
-				t.Fatal(err)
-			}
-			i := &engine.Insn{At: at + uint64(n), Inst: in, Code: code[n:]}
-			f.take(i)
-			if data, _ := dataOf(&in); data != 0 {
-				s := &site{at: i.At, data: data}
-				if f.site(i, s); first == nil {
-					first = s
-				}
-			}
-			n += in.Len
-		}
-		f.close()
-		if first == nil || !first.own {
+		sites := sitesOf(t, code, at, [][2]uint64{{at, at + uint64(len(code))}}, [][2]uint64{{0x1000, 0x3000}})
+		if len(sites) == 0 || !sites[0].own {
 			t.Fatalf("%s: no access to the frame", c.name)
 		}
-		if first.gate != c.dead {
-			t.Errorf("%s: dead %v", c.name, first.gate)
+		if sites[0].gate != c.dead {
+			t.Errorf("%s: dead %v", c.name, sites[0].gate)
 		}
 	}
 	// The access's own instruction reads them first.

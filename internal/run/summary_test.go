@@ -27,7 +27,6 @@ func TestRacesNotSeen(t *testing.T) {
 	}
 }
 
-// What is true of many processes, as of each of a test suite under a limit on memory, is one line.
 // What was not looked for is said of programs that could have had it.
 func TestUnasked(t *testing.T) {
 	two := agent.Stats{Processes: 1, Threads: 2}
@@ -49,6 +48,7 @@ func TestUnasked(t *testing.T) {
 	}
 }
 
+// What is true of many processes, as of each of a test suite under a limit on memory, is one line.
 func TestNotSeenOfMany(t *testing.T) {
 	u := newUnseen()
 	for p := uint64(1); p <= 3; p++ {

@@ -427,8 +427,6 @@ static bool waits_for_futex(const struct rs_call *c)
 	return c->number == SYS_futex ? op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET || op == FUTEX_LOCK_PI || op == 13 /* FUTEX_LOCK_PI2 */ : c->number == 449 /* futex_waitv */ || c->number == 455 /* futex_wait */;
 }
 
-/* A re-execution's wait for a word. Who wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
- * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait, or has an end of its own, which has come if it had come in the recording. */
 bool rs_guard_waits_for_ours(const struct rs_call *c)
 {
 	/* libstdc++ does not say that its words are of one process. */
@@ -436,6 +434,8 @@ bool rs_guard_waits_for_ours(const struct rs_call *c)
 	return c->number == SYS_futex && (op == FUTEX_WAIT || op == FUTEX_WAIT_BITSET);
 }
 
+/* A re-execution's wait for a word. Who wakes it is nowhere in the log, and may have done so before it came here: an atomic of the program's is read and written in no recorded order. So it waits for a moment and then goes on, as after any wake-up that was for nothing;
+ * what it does next has its place. Where the recording ended in this very wait, it stays. False: it is another kind of wait, or has an end of its own, which has come if it had come in the recording. */
 static bool waits_briefly(struct rs_guard_log *t, struct rs_call *c)
 {
 	enum { SLICE_NS = 1000000, SECOND = 1000000000 };

@@ -20,6 +20,7 @@ static const uint32_t table_base[TABLES] = {BASE(0), BASE(1), BASE(2), BASE(3), 
 static uint64_t *table[TABLES]; /* hash with READY or KEPT; 0: free */
 enum { READY = 1, KEPT = 4 };
 static uint32_t crowd, crowded; /* places taken in the last table; how often stacks have half the frames since */
+static uint32_t sets_in_all;    /* of locks that were held */
 
 /* A forked child numbers apart from its parent: held locks keep the numbers of stacks that the parent defined. */
 enum { GENERATION_SHIFT = 21, GENERATIONS = 1 << 10 };
@@ -61,7 +62,7 @@ void rs_stack_after_fork(void)
 	rs_stack_generation = (rs_stack_generation + 1) & (GENERATIONS - 1);
 	if (rs_stack_generation == 0)
 		kept = NULL; /* the numbers are others' now */
-	crowd = crowded = 0;
+	crowd = crowded = sets_in_all = 0;
 	/* For kernels without MADV_WIPEONFORK. */
 	for (int i = 0; i < TABLES; i++)
 		if (table[i])
@@ -211,7 +212,7 @@ static bool define_shape(struct rs_thread *t, uint32_t id, const struct shape *s
 	return true;
 }
 
-/* Where code is called in more ways than there are places (recursions, interpreters), later stacks had none: reports without them, and each a long search in vain. So when half of the last table is taken all stacks have half the
+/* Where code is called in more ways than there are places (recursions, interpreters), later stacks had none: reports without them, and each a long search in vain. So when half of the last table is taken stacks of accesses, calls and blocks have half the
  * frames from then on, a quarter when a quarter is left, and then an eighth: what differs in outer frames alone is one stack then, and the rest lasts. */
 enum { CROWDS = 3, LEAST_FRAMES = 2 };
 
@@ -331,7 +332,6 @@ uint32_t rs_stack_of(struct rs_thread *t, const uint64_t *pcs, unsigned n) { ret
 /* A program with a lock for each of many things holds other ones each time that it comes by a place: millions of sets, each a definition, a place in the tables and sites of its own for the detector, until there is no
  * place left for stacks either. So of a stack that was met with MANY_SETS the locks are not told from then on, nor of any once sets have a quarter of the places; that is said once. */
 enum { SET_PLACES = 4096, MANY_SETS = 1 << 12, MANY_SETS_IN_ALL = 1 << 18 };
-static uint32_t sets_in_all;
 static struct { uint32_t stack, fresh; } sets[SET_PLACES]; /* by a hash of the stack; of two that meet the one with more sets stays, as in `places` */
 
 static __attribute__((noinline)) void one_more_set(struct rs_thread *t, uint32_t stack, uint32_t at)
