@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -83,17 +85,38 @@ func (r *Running) Terminate() error {
 
 // youngest is the process of the group with the greatest number, 0: there is none but the command.
 func (r *Running) youngest() (pid int, err error) {
+	list, err := r.processes()
+	return slices.Max(append(list, 0)), err
+}
+
+// processes are those of the group but the command.
+func (r *Running) processes() (list []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	for _, e := range entries {
 		n, err := strconv.Atoi(e.Name())
-		if err == nil && n > pid && n != r.cmd.Process.Pid && running(n, r.cmd.Process.Pid) {
-			pid = n
+		if err == nil && n != r.cmd.Process.Pid && running(n, r.cmd.Process.Pid) {
+			list = append(list, n)
 		}
 	}
-	return pid, nil
+	return list, nil
+}
+
+// Runs tells whether a thread of the group's processes, the command's aside, has a processor or waits for one.
+func (r *Running) Runs() (bool, error) {
+	list, err := r.processes()
+	for _, pid := range list {
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		for _, task := range tasks {
+			stat, _ := os.ReadFile(task) // none: it has ended
+			if at := bytes.LastIndex(stat, []byte(") ")); at >= 0 && bytes.HasPrefix(stat[at:], []byte(") R")) {
+				return true, nil
+			}
+		}
+	}
+	return false, err
 }
 
 // running tells whether the process is of the group and no zombie. ripstop's own second process, which takes its signals and ends with it, does not count.

@@ -339,16 +339,27 @@ func (tr *trial) report(trace, file string) (Outcome, error) {
 }
 
 // endWhenStuck ends a recording when its trace has shown for a while a process all of whose threads wait. Not at once: a thread that a barrier has let go
-// waits by its events until it gets a processor, and if the next one waits by then, all seem to.
+// waits by its events until it gets a processor, and if the next one waits by then, all seem to: with two processors and eleven who wanted them for a quarter of a second once.
+// So where a thread has a processor or wants one, as those do that wait by spinning, the while is ten times as long.
 func endWhenStuck(r *Running, dir string) error {
-	const enough = 12
+	const enough = 120
 	var err error
 	looks := 0
 	for begin := time.Now(); time.Since(begin) < patience/2; time.Sleep(20 * time.Millisecond) {
 		var stuck bool
 		if stuck, err = Stuck(dir); !stuck { // an error: the trace has hardly begun
 			looks = 0
-		} else if looks++; looks == enough {
+			continue
+		}
+		runs, wrong := r.Runs()
+		if wrong != nil {
+			r.Kill()
+			return wrong
+		}
+		if looks++; !runs {
+			looks += 9
+		}
+		if looks >= enough {
 			return r.Terminate()
 		}
 	}
