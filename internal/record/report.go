@@ -2,6 +2,7 @@ package record
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/ripstop/ripstop/internal/image"
 	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/run"
+	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/trace"
 	"github.com/ripstop/ripstop/internal/wire"
 )
@@ -64,7 +66,7 @@ func Report(o ReportOptions) (exit int, err error) {
 	}
 	if threads {
 		s.Unasked = []string{run.NoRaces}
-		if tr.Meta().Config.Accesses {
+		if _, err := sample.ReadInfo(o.Dir); !errors.Is(err, sample.ErrNoSamples) || tr.Meta().Config.Accesses {
 			s.Unasked = []string{"data races ('ripstop analyze' looks for them)"}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ripstop/ripstop/internal/report"
 	"github.com/ripstop/ripstop/internal/sample"
 	"github.com/ripstop/ripstop/internal/trace"
 	"github.com/ripstop/ripstop/internal/tracee"
@@ -113,12 +114,23 @@ func TestSampledStep(t *testing.T) {
 	if stores != 80 {
 		t.Errorf("%d stores, want 80", stores)
 	}
+	// Who reads it is told of what looks for races in it, and behind a recording without samples of another.
+	looks := func() string {
+		_, _, stderr := runner(t, "report", ReportOptions{Dir: dir, Report: report.Options{Verbose: true}})
+		return stderr
+	}
+	if said := looks(); !strings.Contains(said, "'ripstop analyze' looks for them") {
+		t.Errorf("%q", said)
+	}
 	// A second recording takes its place.
 	if code, _, stderr := runner(t, "record", Options{Dir: dir, Follow: true}, exe); code != 3 {
 		t.Errorf("exit %d, %q", code, stderr)
 	}
 	if _, err := os.Stat(filepath.Join(dir, sample.PerfFile)); !os.IsNotExist(err) {
 		t.Errorf("the older samples are still there: %v", err)
+	}
+	if said := looks(); !strings.Contains(said, "'ripstop run --full'") {
+		t.Errorf("%q", said)
 	}
 }
 
