@@ -48,7 +48,7 @@ extern struct rs_race_config rs_race_configured RACE_HIDDEN;
 struct race_stamp { uint64_t of; uint32_t buf, n, gen; bool exact; };
 
 struct race_point { uint64_t e; uint32_t site; uint8_t info; };
-enum { POINTS = 512, SITE_CACHE = 1024, LAST_TAKEN = 16, READS = 8 };
+enum { POINTS = 512, SITE_CACHE = 256, LAST_TAKEN = 16, READS = 8 };
 struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; };
 
 /* One thread, and its slot's last once it has ended. Its own thread changes it, others under lock: v, w; and epoch, by atomic additions. */

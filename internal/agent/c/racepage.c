@@ -11,10 +11,10 @@ static uint32_t pages_lock, page_count, spare_pages;
 
 /* A bucket has a table of its own, which grows: who looks a site up meets two lines of memory that no cache has, where lists of sites were one for each. A site is known there by 58 bits of its hash, 16 of which are the bucket's number; of four million sites two
  * would be taken for one in one process of thirty thousand. */
-enum { SITE_BUCKETS = 1 << 16, SITE_ID_BITS = 22, MAX_SITES = 1 << SITE_ID_BITS, LEAST = 3, SITE_TABLES = 6 };
+enum { SITE_BUCKETS = 1 << 16, SITE_ID_BITS = 22, MAX_SITES = 1 << SITE_ID_BITS, LEAST = 1, SITE_TABLES = 8 };
 #define TABLE(log) {.size = 8u << (log), .shift = 13 - (log)}
 static struct race_pool sites = {.size = sizeof(struct race_site), .shift = 14};
-static struct race_pool tables[SITE_TABLES] = {TABLE(LEAST), TABLE(LEAST + 1), TABLE(LEAST + 2), TABLE(LEAST + 3), TABLE(LEAST + 4), TABLE(LEAST + 5)};
+static struct race_pool tables[SITE_TABLES] = {TABLE(LEAST), TABLE(LEAST + 1), TABLE(LEAST + 2), TABLE(LEAST + 3), TABLE(LEAST + 4), TABLE(LEAST + 5), TABLE(LEAST + 6), TABLE(LEAST + 7)};
 static struct bucket { uint32_t lock, table, count; } bucket[SITE_BUCKETS]; /* table: a number, and above it which of the pools it is of; one word, as another thread may fork; 0: there is none */
 enum { TABLE_BITS = 24 };
 
