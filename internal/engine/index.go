@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"slices"
@@ -82,13 +81,49 @@ func appendStates(b []byte, lo uint64, states []patch.State) []byte {
 	return b
 }
 
-func byLo(a, b indexed) int { return cmp.Compare(a.lo, b.lo) }
+// A place is where the all[i] of some begins.
+type place struct {
+	lo uint64
+	i  int
+}
+
+// inOrder gives entries by where they begin, those at one address as they come. They are pieces that are in order already, of as many runs, so they are merged; and the places alone, as entries are seven words each.
+func inOrder(all []indexed) []place {
+	list := make([]place, len(all))
+	var ends []int // of the pieces
+	for i := range all {
+		if list[i] = (place{all[i].lo, i}); i > 0 && list[i].lo < list[i-1].lo {
+			ends = append(ends, i)
+		}
+	}
+	if len(ends) == 0 {
+		return list
+	}
+	ends = append(ends, len(all))
+	for other := make([]place, len(all)); len(ends) > 1; list, other = other, list {
+		to, n := 0, 0
+		for k := 0; k < len(ends); k += 2 {
+			mid, end := ends[k], ends[min(k+1, len(ends)-1)]
+			for a, b := to, mid; to < end; to++ {
+				if b == end || a < mid && list[a].lo <= list[b].lo {
+					other[to] = list[a]
+					a++
+				} else {
+					other[to] = list[b]
+					b++
+				}
+			}
+			ends[n] = end
+			n++
+		}
+		ends = ends[:n]
+	}
+	return list
+}
 
 // encodeRun makes a run: wire.TrampolineRun.
 func encodeRun(all []indexed) []byte {
-	if !slices.IsSortedFunc(all, byLo) {
-		slices.SortFunc(all, byLo)
-	}
+	order := inOrder(all)
 	le := binary.LittleEndian
 	head := wire.SizeTrampolineRun + len(all)*wire.SizeTrampoline
 	hi, size := uint64(0), head
@@ -98,19 +133,19 @@ func encodeRun(all []indexed) []byte {
 	}
 	b := make([]byte, 0, size)
 	b = le.AppendUint64(b, uint64(len(all)))
-	b = le.AppendUint64(b, all[0].lo)
+	b = le.AppendUint64(b, order[0].lo)
 	b = le.AppendUint64(b, hi)
 	at := head
-	for i := range all {
-		e := &all[i]
+	for _, o := range order {
+		e := &all[o.i]
 		b = le.AppendUint64(b, e.lo)
 		b = le.AppendUint32(b, uint32(at))
 		b = le.AppendUint16(b, uint16(e.hi-e.lo))
 		b = le.AppendUint16(b, uint16(e.n))
 		at += len(e.states)
 	}
-	for i := range all {
-		b = append(b, all[i].states...)
+	for _, o := range order {
+		b = append(b, all[o.i].states...)
 	}
 	return b
 }
@@ -256,7 +291,7 @@ func (p *Process) makeRun(list []indexed) (*run, []byte, error) {
 		n++
 	}
 	a := p.arenas[n-1]
-	r := &run{at: a.at + a.used, bytes: uint64(len(b)), lo: list[0].lo, hi: binary.LittleEndian.Uint64(b[runHi:]), entries: len(list), in: a}
+	r := &run{at: a.at + a.used, bytes: uint64(len(b)), lo: binary.LittleEndian.Uint64(b[runLo:]), hi: binary.LittleEndian.Uint64(b[runHi:]), entries: len(list), in: a}
 	a.used += (uint64(len(b)) + 15) &^ 15
 	a.used = min(a.used, a.bytes)
 	a.runs++

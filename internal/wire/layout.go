@@ -26,7 +26,7 @@ const (
 	CallRows         = 512 // numbers of system calls, and enum CallRow
 	PatchOps         = 1024
 	PatchBytes       = 64 << 10
-	PatchRuns        = 64
+	PatchRuns        = 128
 	PatchPointers    = 49      // of a thread: cells, context, and from tell, judge and own on the entries for recipes that tell accesses; where its word for the last of these lies; what a recipe.Defer noted
 	GuardLook        = 1 << 30 // value of GuardOutside.Request
 	PatchSaves       = 16      // slots of 8 bytes in which a thread's trampolines save registers

@@ -160,6 +160,17 @@ void rs_modules_ask(int sock) RS_HIDDEN;
 bool rs_modules_answered(int sock) RS_HIDDEN;
 void rs_modules_end(void) RS_HIDDEN;
 void rs_modules_say(struct rs_thread *t) RS_HIDDEN; /* sends `module` for all */
+extern struct rs_module *rs_modules RS_HIDDEN; /* NULL: nothing is known yet */
+extern uint32_t rs_module_count RS_HIDDEN;     /* entries ever used, freed ones included */
+/* Of those that are known. */
+static inline struct rs_module *rs_module_known(uintptr_t pc)
+{
+	uint32_t n = __atomic_load_n(&rs_module_count, __ATOMIC_ACQUIRE);
+	for (uint32_t i = 0; i < n; i++)
+		if (pc < __atomic_load_n(&rs_modules[i].end, __ATOMIC_ACQUIRE) && pc >= rs_modules[i].base)
+			return &rs_modules[i];
+	return NULL;
+}
 /* The module that pc lies in, found and announced if it is new, its table fetched; NULL if there is none. */
 const struct rs_module *rs_module_of(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
 void rs_modules_after_fork(void) RS_HIDDEN;
@@ -183,6 +194,9 @@ uintptr_t rs_walk_beginning(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
 uintptr_t rs_walk_function(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
 /* How far the canonical frame address lies above the stack pointer there; 0: not known, or not the same each time. */
 int32_t rs_walk_offset(struct rs_thread *t, uintptr_t pc) RS_HIDDEN;
+/* The caller of an instruction's function, as a walk from there finds it: by the word below f.rsp, and by rbp if by_rbp. Its own rbp lies at rbp_at; 0: it is the instruction's. All of the thread's own stack. False: that is not so simple, or not known (yet). */
+struct rs_caller { struct rs_frame f; uintptr_t rbp_at; bool by_rbp; };
+bool rs_walk_caller(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, struct rs_caller *out) RS_HIDDEN;
 /* What t->unwind_cache points to, zeroed at first. */
 extern const size_t rs_walk_cache_bytes RS_HIDDEN;
 /* The stack as it was: these words instead of what lies at [lo, lo+size) now, and from there on what is there, if it is of a frame of this thread
@@ -195,10 +209,10 @@ uint32_t rs_stack_trail(struct rs_thread *t, uintptr_t pc, void *fp, unsigned de
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 /* What rs_stack_here would return without a walk, and where the thread remembers it; 0: it does not. */
 extern uint32_t rs_stack_generation RS_HIDDEN; /* changes with each fork, in the child: its stacks have other numbers */
-uint32_t rs_stack_remembered(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as) RS_HIDDEN;
+uint32_t rs_stack_remembered(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as) RS_HIDDEN;
 /* The words that make it that one, at least one: where they lie, in words from rsp on, and what they are. rbp: it counts, too. Returns how many; 0: it is another now. */
 struct rs_stack_words { uint16_t at[RS_TRAIL]; uint64_t word[RS_TRAIL]; bool rbp; };
-unsigned rs_stack_words(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_stack_words *out) RS_HIDDEN;
+unsigned rs_stack_words(struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_stack_words *out) RS_HIDDEN;
 /* As rs_stack_from, below a frame of `function`, which was called from there. */
 uint32_t rs_stack_called(struct rs_thread *t, uintptr_t function, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth) RS_HIDDEN;
 /* The number of these frames. */

@@ -14,7 +14,7 @@ enum { RS_FULL_CHAINS = 1024 };
 struct rs_full_chain { uint64_t id; uintptr_t rsp; uint32_t n, number, modules, generation; uint16_t at[RS_TRAIL]; uint64_t word[RS_TRAIL]; };
 _Static_assert(sizeof(struct rs_full_chain) == 512, "and in tell.c");
 
-/* The site (rs_race_intern) of accesses that a recipe tells, from one stack, with the locks that were held: at most two. The recipe's mark lies at ret, where another recipe's may lie by now. */
+/* The site (rs_race_intern) of accesses that a recipe tells, from one stack, with the locks that were held: two, of more the first's object is a sum of all (fullquick.c). The recipe's mark lies at ret, where another recipe's may lie by now. */
 enum { RS_FULL_HELD = 2 };
 struct rs_full_site { uintptr_t ret; uint64_t mark, chain; uintptr_t rbp; uint32_t has_rbp, stack, id, held; struct rs_held_slot first; };
 

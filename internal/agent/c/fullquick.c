@@ -15,8 +15,19 @@ static inline struct rs_full_site *place_of(struct rs_full *m, uintptr_t ret, ui
 
 static inline struct rs_held_slot *held_of(struct rs_full *m, struct rs_full_site *s, uint32_t i) { return i ? &m->second[s - m->site] : &s->first; }
 
+/* Of more locks than a site has places for. */
+static __attribute__((noinline)) uint64_t sum_of_held(const struct rs_thread *t, uint32_t n)
+{
+	uint64_t h = n, factor = 0x9e3779b97f4a7c15ull;
+	for (uint32_t i = 0; i < n; i++, factor *= 0xd1342543de82ef95ull)
+		h += t->held[i].obj * factor + t->held[i].info * (factor ^ 0xff51afd7ed558ccdull);
+	return h ^ h >> 32;
+}
+
 static inline bool same_held(const struct rs_thread *t, struct rs_full *m, struct rs_full_site *s)
 {
+	if (RS_UNLIKELY(s->held > RS_FULL_HELD))
+		return s->first.obj == sum_of_held(t, s->held);
 	for (uint32_t i = 0; i < s->held && i < RS_FULL_HELD; i++)
 		if (t->held[i].obj != held_of(m, s, i)->obj || t->held[i].info != held_of(m, s, i)->info)
 			return false;
@@ -36,7 +47,7 @@ static inline bool same_chain(const struct rs_thread *t, const struct rs_full *m
 }
 
 /* The chain of the remembered stack; 0: it is another now. */
-static __attribute__((noinline)) uint64_t chain_of(const struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, const void *walk, uint32_t walked, uint32_t *has_rbp)
+static __attribute__((noinline)) uint64_t chain_of(struct rs_thread *t, struct rs_full *m, const struct rs_access_context *c, const void *walk, uint32_t walked, uint32_t *has_rbp)
 {
 	struct rs_stack_words x;
 	uint32_t modules = __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE), number = t->number, generation = rs_stack_generation;
@@ -87,8 +98,10 @@ static __attribute__((noinline)) uint32_t site_anew(struct rs_thread *t, struct 
 		return 0;
 	s->ret = 0; /* a handler may come in between */
 	RS_BARRIER();
-	for (uint32_t i = 0; i < held; i++)
+	for (uint32_t i = 0; i < held && i < RS_FULL_HELD; i++)
 		*held_of(m, s, i) = t->held[i];
+	if (RS_UNLIKELY(held > RS_FULL_HELD))
+		s->first.obj = sum_of_held(t, held);
 	uint32_t stack = rs_stack_holding(t, walked), id;
 	race_enter(r, (uintptr_t)__builtin_frame_address(0));
 	id = rs_race_intern(r, c->site, size, stack, kind);
@@ -111,7 +124,7 @@ bool rs_full_quick(const struct rs_access_context *c, uintptr_t ret)
 	unsigned shape = rs_tell_shape(ret), kind = shape & (READ | WRITE);
 	uint64_t size = 1ull << (shape >> RS_SHAPE_SIZE), first;
 	uintptr_t addr = c->addr[0];
-	if (RS_UNLIKELY(!t || t->inside || !rs_active || rs_share_on || shape & (RS_SHAPE_ATOMIC | RS_SHAPE_FENCED) || rs_config.stack_depth - 1u >= MOST_DEPTH || t->held_count > RS_FULL_HELD))
+	if (RS_UNLIKELY(!t || t->inside || !rs_active || rs_share_on || shape & (RS_SHAPE_ATOMIC | RS_SHAPE_FENCED) || rs_config.stack_depth - 1u >= MOST_DEPTH))
 		return false;
 	/* What is found here to be new without anything that races or orders passes a read that was put off, as in tell.c. */
 	uint64_t deferred = rs_patch_pointers[RS_PATCH_THREAD_DEFERRED];

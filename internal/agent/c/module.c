@@ -17,9 +17,9 @@
 
 enum { BATCH = 64, MAX_RETRIES = 5, RETRY_MS = 2000 };
 
-static struct rs_module *modules;
+struct rs_module *rs_modules;
 static struct rs_module_request *requests; /* parallel to modules: id, build-id, path */
-static uint32_t module_count;              /* entries ever used, freed ones included */
+uint32_t rs_module_count;
 static uint32_t next_id = 1;
 static uint32_t sweep;
 static uint32_t needed;                    /* modules whose table was not asked for yet */
@@ -198,8 +198,8 @@ static void forget(struct rs_thread *t, struct rs_module *m)
 static void add(struct rs_thread *t, const struct object *o)
 {
 	struct rs_module *m = NULL;
-	for (uint32_t i = 0; i < module_count; i++) {
-		struct rs_module *x = &modules[i];
+	for (uint32_t i = 0; i < rs_module_count; i++) {
+		struct rs_module *x = &rs_modules[i];
 		if (x->end && x->base == o->base && x->end == o->end && x->bias == o->bias && requests[i].build_id_len == o->build_id_len &&
 		    rs_os_equal(requests[i].build_id, o->build_id, o->build_id_len)) {
 			x->seen = sweep;
@@ -209,23 +209,23 @@ static void add(struct rs_thread *t, const struct object *o)
 			forget(t, x);
 	}
 	/* An entry of its own again for a library that comes back: its table is still mapped. */
-	for (uint32_t i = 0; i < module_count && o->build_id_len; i++)
-		if (!modules[i].end && modules[i].table == RS_TABLE_HAS && requests[i].build_id_len == o->build_id_len &&
+	for (uint32_t i = 0; i < rs_module_count && o->build_id_len; i++)
+		if (!rs_modules[i].end && rs_modules[i].table == RS_TABLE_HAS && requests[i].build_id_len == o->build_id_len &&
 		    rs_os_equal(requests[i].build_id, o->build_id, o->build_id_len))
-			m = &modules[i];
+			m = &rs_modules[i];
 	/* An entry with a table is not given to others: a reader may still be in the table. */
-	for (uint32_t i = 0; i < module_count && !m; i++)
-		if (!modules[i].end && modules[i].table != RS_TABLE_HAS)
-			m = &modules[i];
+	for (uint32_t i = 0; i < rs_module_count && !m; i++)
+		if (!rs_modules[i].end && rs_modules[i].table != RS_TABLE_HAS)
+			m = &rs_modules[i];
 	if (!m) {
-		if (module_count == RS_MAX_MODULES) {
+		if (rs_module_count == RS_MAX_MODULES) {
 			if (t)
 				rs_notice(t, RS_NOTICE_LIMIT, 0, RS_MAX_MODULES);
 			return;
 		}
-		m = &modules[module_count];
+		m = &rs_modules[rs_module_count];
 	}
-	struct rs_module_request *q = &requests[m - modules];
+	struct rs_module_request *q = &requests[m - rs_modules];
 	if (m->table == RS_TABLE_HAS)
 		m->rows_base += o->bias - m->bias;
 	else {
@@ -249,8 +249,8 @@ static void add(struct rs_thread *t, const struct object *o)
 	if (t)
 		say(t, m, o->end, q);
 	__atomic_store_n(&m->end, o->end, __ATOMIC_RELEASE);
-	if (m == &modules[module_count])
-		__atomic_store_n(&module_count, module_count + 1, __ATOMIC_RELEASE);
+	if (m == &rs_modules[rs_module_count])
+		__atomic_store_n(&rs_module_count, rs_module_count + 1, __ATOMIC_RELEASE);
 	new_generation();
 	rs_guard_fork_loads(o->base, o->bias);
 }
@@ -292,10 +292,10 @@ void rs_modules_init(uintptr_t vdso)
 	vdso_base = vdso;
 	real_iterate = (int (*)(int (*)(struct dl_phdr_info *, size_t, void *), void *))rs_real_find("dl_iterate_phdr", "");
 	real_find_object = (int (*)(void *, struct dl_find_object *))rs_real_find("_dl_find_object", "");
-	modules = rs_os_map(RS_MAX_MODULES * sizeof *modules);
+	rs_modules = rs_os_map(RS_MAX_MODULES * sizeof *rs_modules);
 	requests = rs_os_map(RS_MAX_MODULES * sizeof *requests);
-	if (!modules || !requests || !real_iterate) {
-		modules = NULL;
+	if (!rs_modules || !requests || !real_iterate) {
+		rs_modules = NULL;
 		return;
 	}
 	real_iterate(add_listed, NULL);
@@ -303,21 +303,21 @@ void rs_modules_init(uintptr_t vdso)
 
 void rs_modules_say(struct rs_thread *t)
 {
-	for (uint32_t i = 0; modules && i < module_count; i++)
-		if (modules[i].end)
-			say(t, &modules[i], modules[i].end, &requests[i]);
+	for (uint32_t i = 0; rs_modules && i < rs_module_count; i++)
+		if (rs_modules[i].end)
+			say(t, &rs_modules[i], rs_modules[i].end, &requests[i]);
 }
 
 void rs_modules_changed(struct rs_thread *t)
 {
-	if (!modules || !rs_active)
+	if (!rs_modules || !rs_active)
 		return;
 	uint32_t mine = __atomic_add_fetch(&sweep, 1, __ATOMIC_ACQ_REL);
 	real_iterate(add_listed, t);
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&lock);
-	for (uint32_t i = 0; i < module_count; i++) {
-		struct rs_module *m = &modules[i];
+	for (uint32_t i = 0; i < rs_module_count; i++) {
+		struct rs_module *m = &rs_modules[i];
 		struct object o;
 		/* Not in the list: gone, or in another namespace than the caller's. */
 		if (m->end && (int32_t)(m->seen - mine) < 0 && !(find_object(m->base, &o) && o.base == m->base && o.end == m->end))
@@ -335,11 +335,11 @@ void rs_modules_after_fork(void)
 	if (lock.word) {
 		lock.word = 0;
 		needed = 0;
-		for (uint32_t i = 0; i < RS_MAX_MODULES && modules; i++) {
-			modules[i].end = 0;
-			modules[i].table = RS_TABLE_NONE;
+		for (uint32_t i = 0; i < RS_MAX_MODULES && rs_modules; i++) {
+			rs_modules[i].end = 0;
+			rs_modules[i].table = RS_TABLE_NONE;
 		}
-		module_count = 0;
+		rs_module_count = 0;
 		new_generation();
 	}
 }
@@ -423,9 +423,9 @@ static void fetch(void *arg)
 static uint32_t gather(struct fetch *f, uint32_t at)
 {
 	rs_os_clear(f, sizeof *f);
-	for (; at < module_count && f->n < BATCH; at++)
-		if (modules[at].end && modules[at].table == RS_TABLE_NEEDED) {
-			f->m[f->n] = &modules[at];
+	for (; at < rs_module_count && f->n < BATCH; at++)
+		if (rs_modules[at].end && rs_modules[at].table == RS_TABLE_NEEDED) {
+			f->m[f->n] = &rs_modules[at];
 			rs_os_copy(&f->q[f->n++], &requests[at], sizeof *requests);
 		}
 	return at;
@@ -445,7 +445,7 @@ static struct fetch *asked; /* with the hello, and not answered yet */
 /* Nearly every program soon wants the tables of what it was started with: they come with the first answer, and not by a message of their own. */
 void rs_modules_ask(int sock)
 {
-	if (!modules || !needed || !(asked = rs_os_map(sizeof *asked)))
+	if (!rs_modules || !needed || !(asked = rs_os_map(sizeof *asked)))
 		return;
 	gather(asked, 0);
 	if (rs_session_ask_tables(sock, asked->q, asked->n) < 0) {
@@ -471,16 +471,16 @@ bool rs_modules_answered(int sock)
 /* There is no session. */
 void rs_modules_end(void)
 {
+	rs_module_count = needed = 0;
 	if (asked)
 		rs_os_unmap(asked, sizeof *asked);
-	if (modules)
-		rs_os_unmap(modules, RS_MAX_MODULES * sizeof *modules);
+	if (rs_modules)
+		rs_os_unmap(rs_modules, RS_MAX_MODULES * sizeof *rs_modules);
 	if (requests)
 		rs_os_unmap(requests, RS_MAX_MODULES * sizeof *requests);
-	modules = NULL;
+	rs_modules = NULL;
 	requests = NULL;
 	asked = NULL;
-	module_count = needed = 0;
 }
 
 /* Locked. Asks for all tables that are needed. Modules without answer are asked for again some times: the first compilation of a large program
@@ -493,7 +493,7 @@ static void fetch_tables(struct rs_thread *t)
 	struct fetch *f = rs_os_map(sizeof *f);
 	if (!f)
 		return;
-	for (uint32_t at = 0; needed && at < module_count;) {
+	for (uint32_t at = 0; needed && at < rs_module_count;) {
 		at = gather(f, at);
 		if (f->n == 0)
 			break;
@@ -513,20 +513,11 @@ static void fetch_tables(struct rs_thread *t)
 
 /* --- lookup ------------------------------------------------------------------------------------------------------------------------ */
 
-static struct rs_module *look_up(uintptr_t pc)
-{
-	uint32_t n = __atomic_load_n(&module_count, __ATOMIC_ACQUIRE);
-	for (uint32_t i = 0; i < n; i++)
-		if (pc < __atomic_load_n(&modules[i].end, __ATOMIC_ACQUIRE) && pc >= modules[i].base)
-			return &modules[i];
-	return NULL;
-}
-
 const struct rs_module *rs_module_of(struct rs_thread *t, uintptr_t pc)
 {
-	if (!modules)
+	if (!rs_modules)
 		return NULL;
-	struct rs_module *m = look_up(pc);
+	struct rs_module *m = rs_module_known(pc);
 	struct object o;
 	if (m && __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_NEEDED)
 		return m;
@@ -541,5 +532,5 @@ const struct rs_module *rs_module_of(struct rs_thread *t, uintptr_t pc)
 		fetch_tables(t);
 	rs_unlock(&lock);
 	rs_os_signals(mask);
-	return look_up(pc);
+	return rs_module_known(pc);
 }

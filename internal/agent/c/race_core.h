@@ -48,8 +48,8 @@ extern struct rs_race_config rs_race_configured RACE_HIDDEN;
 struct race_stamp { uint64_t of; uint32_t buf, n, gen; bool exact; };
 
 struct race_point { uint64_t e; uint32_t site; uint8_t info; };
-enum { POINTS = 512, SITE_CACHE = 64, LAST_TAKEN = 16, READS = 8 };
-struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; uint32_t next; };
+enum { POINTS = 512, SITE_CACHE = 256, LAST_TAKEN = 16, READS = 8 };
+struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; };
 
 /* One thread, and its slot's last once it has ended. Its own thread changes it, others under lock: v, w; and epoch, by atomic additions. */
 struct race_thread {
@@ -68,7 +68,7 @@ struct race_thread {
 	uint32_t takes;
 	struct race_stamp fence;   /* of the last fence that released */
 	uint64_t read[READS], read_count; /* atomics that were read with NO_TAKE since the last fence that acquired */
-	struct { struct race_site key; uint32_t id; } sites[SITE_CACHE];
+	struct race_met { uint64_t hash; uint32_t id; } sites[SITE_CACHE]; /* by a site's hash; id 0: none */
 	struct race_point points[POINTS + 4];
 	uint64_t alone;            /* a page of which configured.alone is to hear; 0: none */
 	uint32_t met_many;         /* how often it met a page that several use */
@@ -109,6 +109,7 @@ static inline void race_leave(struct race_thread *t)
 }
 
 void rs_race_give(struct race_stamp *s, struct race_thread *t) RACE_HIDDEN; /* and a time of t begins */
+void rs_race_give_later(struct race_stamp *s, struct race_thread *t) RACE_HIDDEN; /* likewise; none begins where nobody could know the difference. Not to one that begins by it */
 void rs_race_take(struct race_thread *t, const struct race_stamp *s, bool by_mov) RACE_HIDDEN;
 void rs_race_join_stamps(struct race_stamp *to, const struct race_stamp *s) RACE_HIDDEN;
 void rs_race_drop(struct race_stamp *s) RACE_HIDDEN;

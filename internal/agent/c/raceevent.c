@@ -188,7 +188,7 @@ static void give(struct race_thread *t, uint32_t what, uint64_t id, uint32_t kin
 	struct object *o = find(b, id, what, kind, false);
 	bool away = !o || o->shared;
 	if (!away)
-		rs_race_give(mode == RS_MODE_SHARED ? &o->r : &o->w, t);
+		rs_race_give_later(mode == RS_MODE_SHARED ? &o->r : &o->w, t);
 	rs_race_unlock(&bucket[b].lock);
 	if (away)
 		give_shared(t);

@@ -9,71 +9,77 @@ static uint32_t pages_lock, page_count, spare_pages;
 
 /* --- sites ----------------------------------------------------------------------------------------------------------------- */
 
-/* A bucket's list that has become long is spread over a fan of lists, which the next bits of the hash choose. */
-enum { SITE_BUCKETS = 1 << 16, MAX_SITES = 1 << 22, LONG = 16, FAN = 64 };
-#define FANNED (1u << 31) /* head is a fan's number */
+/* A bucket has a table of its own, which grows: who looks a site up meets two lines of memory that no cache has, where lists of sites were one for each. A site is known there by 58 bits of its hash, 16 of which are the bucket's number; of four million sites two
+ * would be taken for one in one process of thirty thousand. */
+enum { SITE_BUCKETS = 1 << 16, SITE_ID_BITS = 22, MAX_SITES = 1 << SITE_ID_BITS, LEAST = 1, SITE_TABLES = 8 };
+#define TABLE(log) {.size = 8u << (log), .shift = 13 - (log)}
 static struct race_pool sites = {.size = sizeof(struct race_site), .shift = 14};
-static struct race_pool fans = {.size = FAN * sizeof(uint32_t), .shift = 8};
-static struct { uint32_t lock, head; } site_of[SITE_BUCKETS];
+static struct race_pool tables[SITE_TABLES] = {TABLE(LEAST), TABLE(LEAST + 1), TABLE(LEAST + 2), TABLE(LEAST + 3), TABLE(LEAST + 4), TABLE(LEAST + 5), TABLE(LEAST + 6), TABLE(LEAST + 7)};
+static struct bucket { uint32_t lock, table, count; } bucket[SITE_BUCKETS]; /* table: a number, and above it which of the pools it is of; one word, as another thread may fork; 0: there is none */
+enum { TABLE_BITS = 24 };
 
 const struct race_site *rs_race_site(uint32_t id) { return id ? race_at(&sites, id) : NULL; }
 
-static inline bool same_site(const struct race_site *a, const struct race_site *b)
-{
-	return a->pc == b->pc && a->stack == b->stack && a->size == b->size && a->kind == b->kind && a->thread == b->thread;
-}
-
-/* Without the thread, whose own cache this chooses the place of. */
 static inline uint64_t site_hash(const struct race_site *s)
 {
-	return (s->pc ^ (uint64_t)s->stack << 20 ^ s->size << 44 ^ (uint64_t)s->kind << 52) * 0x9e3779b97f4a7c15ull;
+	uint64_t h = s->pc * 0x9e3779b97f4a7c15ull + ((uint64_t)s->thread << 32 | s->stack) * 0xd1342543de82ef95ull + (s->size ^ (uint64_t)s->kind << 56) * 0xc2b2ae3d27d4eb4full;
+	h ^= h >> 32;
+	h *= 0xff51afd7ed558ccdull;
+	return h ^ h >> 29;
 }
 
-/* The upper 16 bits are the bucket's number, those below them are a list's of its fan. */
-static inline uint64_t bucket_hash(const struct race_site *s) { return site_hash(s) ^ s->thread * 0x9e3779b97f4a7c15ull; }
+static inline uint64_t *entries(uint32_t table) { return race_at(&tables[table >> TABLE_BITS], table & ((1u << TABLE_BITS) - 1)); }
 
-static inline uint32_t *list_of(uint32_t *head, uint64_t h) { return *head & FANNED ? &((uint32_t *)race_at(&fans, *head & ~FANNED))[h >> 42 & (FAN - 1)] : head; }
-
-/* The bucket is locked. */
-static __attribute__((noinline)) void fan_out(uint32_t *head)
+/* Where an entry is, or is to be: 42 bits of the hash, and the number, which 0 is none's. There is a free place in each table. */
+static inline uint64_t *place_in(uint32_t table, uint64_t key)
 {
-	uint32_t f = rs_race_get(&fans), next, to = f | FANNED;
-	for (uint32_t i = f ? *head : 0; i; i = next) {
-		struct race_site *s = race_at(&sites, i);
-		uint32_t *list = list_of(&to, bucket_hash(s));
-		next = s->next;
-		s->next = *list;
-		*list = i;
-	}
-	if (f)
-		*head = to;
+	uint64_t *e = entries(table);
+	uint32_t last = (1u << (LEAST + (table >> TABLE_BITS))) - 1, i = (uint32_t)(key >> SITE_ID_BITS) & last;
+	while (e[i] && (e[i] ^ key) >> SITE_ID_BITS)
+		i = (i + 1) & last;
+	return &e[i];
+}
+
+/* Whether there is room for one more, and a free place beside. What is counted may be one too few where another thread forked. */
+static __attribute__((noinline)) bool has_room(struct bucket *b)
+{
+	uint32_t was = b->table, size = was >> TABLE_BITS, all = 1u << (LEAST + size);
+	if (was && b->count < all * 3 / 4)
+		return true;
+	uint32_t next = was ? size + 1 : 0, i = next < SITE_TABLES ? rs_race_get(&tables[next]) : 0, now = i | next << TABLE_BITS;
+	if (!i)
+		return was && b->count < all * 7 / 8;
+	for (uint32_t k = 0; was && k < all; k++)
+		if (entries(was)[k])
+			*place_in(now, entries(was)[k]) = entries(was)[k];
+	b->table = now;
+	if (was)
+		rs_race_put(&tables[size], was & ((1u << TABLE_BITS) - 1));
+	return true;
 }
 
 uint32_t rs_race_intern(struct race_thread *t, uint64_t pc, uint64_t size, uint32_t stack, unsigned kind)
 {
-	struct race_site s = {pc, size, stack, t->quick.number, kind, 0};
-	unsigned at = (unsigned)(site_hash(&s) >> 40) % SITE_CACHE, length = 0;
-	if (t->sites[at].id && same_site(&t->sites[at].key, &s))
-		return t->sites[at].id;
-	uint64_t h = bucket_hash(&s);
-	unsigned b = (unsigned)(h >> 48);
-	if (!rs_race_lock(&site_of[b].lock))
+	struct race_site s = {pc, size, stack, t->quick.number, kind};
+	uint64_t h = site_hash(&s), key = h << 16 & -1ull << SITE_ID_BITS;
+	struct race_met *met = &t->sites[h % SITE_CACHE];
+	if (met->hash == h && met->id)
+		return met->id;
+	struct bucket *b = &bucket[h >> 48];
+	if (!rs_race_lock(&b->lock))
 		return 0;
-	uint32_t *list = list_of(&site_of[b].head, h), i = *list;
-	for (; i && !same_site(race_at(&sites, i), &s); length++)
-		i = ((struct race_site *)race_at(&sites, i))->next;
-	if (!i && sites.next < MAX_SITES && (i = rs_race_get(&sites)) != 0) {
-		s.next = *list;
+	uint32_t i = b->table ? (uint32_t)*place_in(b->table, key) & (MAX_SITES - 1) : 0;
+	if (!i && sites.next < MAX_SITES && has_room(b) && (i = rs_race_get(&sites)) != 0) {
 		*(struct race_site *)race_at(&sites, i) = s;
-		*list = i;
-		if (length >= LONG && list == &site_of[b].head)
-			fan_out(list);
+		*place_in(b->table, key) = key | i;
+		b->count++;
 	}
-	rs_race_unlock(&site_of[b].lock);
-	if (i) {
-		t->sites[at].key = s;
-		t->sites[at].id = i;
-	}
+	rs_race_unlock(&b->lock);
+	met->id = 0; /* a handler may come in between */
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	met->hash = h;
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	met->id = i;
 	return i;
 }
 
@@ -341,11 +347,13 @@ void rs_race_set_freed(uint64_t lo, uint64_t hi, bool freed)
 
 void rs_race_shadow_after_fork(void)
 {
-	pages_lock = pages.lock = sites.lock = fans.lock = 0;
+	pages_lock = pages.lock = sites.lock = 0;
+	for (unsigned i = 0; i < SITE_TABLES; i++)
+		tables[i].lock = 0;
 	for (unsigned i = 0; i < NODE_POOLS; i++)
 		rs_race_nodes[i].lock = 0;
 	for (unsigned i = 0; i < SITE_BUCKETS; i++)
-		site_of[i].lock = 0;
+		bucket[i].lock = 0;
 	for (uint32_t i = 1; i < pages.next; i++) {
 		struct race_page *g = race_at(&pages, i);
 		g->used = 0;

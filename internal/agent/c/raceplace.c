@@ -85,7 +85,7 @@ void rs_race_place_give(uint32_t i, struct race_thread *t)
 {
 	struct place *p = locked(i);
 	if (p) {
-		rs_race_give(&p->s, t);
+		rs_race_give_later(&p->s, t);
 		rs_race_unlock(&p->lock);
 	}
 }

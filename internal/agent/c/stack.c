@@ -216,8 +216,8 @@ static bool define_shape(struct rs_thread *t, uint32_t id, const struct shape *s
  * frames from then on, a quarter when a quarter is left, and then an eighth: what differs in outer frames alone is one stack then, and the rest lasts. */
 enum { CROWDS = 3, LEAST_FRAMES = 2 };
 
-/* Or'ed to a depth. LATE: as rs_stack_kept. HERE: as rs_stack_here. Such a stack and another are not remembered as the same. */
-enum { LATE = 1 << 15, HERE = 1 << 14, FRAMES = HERE - 1 };
+/* Or'ed to a depth. LATE: as rs_stack_kept. HERE: as rs_stack_here. OUTER: likewise, remembered by the caller's frame. Such a stack and another are not remembered as the same. */
+enum { LATE = 1 << 15, HERE = 1 << 14, OUTER = 1 << 13, FRAMES = OUTER - 1 };
 
 /* The depth that stacks have now for one that is asked for. */
 static inline unsigned shallow(unsigned depth)
@@ -535,7 +535,7 @@ static void make_present(void *m) { rs_region_present(m, memory_size(((struct me
 
 static struct memory *make_memory(struct rs_thread *t)
 {
-	unsigned shift = rs_alloc.extra ? SHIFT : FEW_SHIFT;
+	unsigned shift = rs_alloc.extra || rs_config.races ? SHIFT : FEW_SHIFT;
 	struct memory *m = rs_os_map(memory_size(shift));
 	if (!m)
 		return NULL;
@@ -545,6 +545,18 @@ static struct memory *make_memory(struct rs_thread *t)
 		m->factor[i] = factor;
 	rs_vectors_kept(make_present, m); /* nearly all of it is soon used: two faults a page, the first for reading, cost more */
 	return t->stack_memory = m;
+}
+
+/* Where a thread's stacks are remembered, once it has taken some: many threads take few. */
+static struct memory *memory_of(struct rs_thread *t)
+{
+	if (RS_LIKELY(t->stack_memory != NULL))
+		return t->stack_memory;
+	if (t->stacks_by != t->number) {
+		t->stacks_by = t->number;
+		t->stacks_taken = 0;
+	}
+	return ++t->stacks_taken > WORTH ? make_memory(t) : NULL;
 }
 
 static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct rs_frame *f, unsigned depth)
@@ -562,14 +574,7 @@ static __attribute__((noinline)) uint32_t take_anew(struct rs_thread *t, struct 
 	}
 	uint64_t stamp = stamp_now(depth);
 	uint32_t id = take(t, f, false, depth, &trail);
-	if (RS_UNLIKELY(!m)) {
-		if (t->stacks_by != t->number) {
-			t->stacks_by = t->number;
-			t->stacks_taken = 0;
-		}
-		if (++t->stacks_taken > WORTH) /* many threads take few stacks */
-			m = make_memory(t);
-	}
+	m = memory_of(t);
 	if (m && id != 0 && !trail.unfit && first.rsp >= t->stack_lo && first.rsp < t->stack_hi)
 		remember(m, id, stamp, &first, &trail, t->stack_hi - first.rsp);
 	return id;
@@ -624,33 +629,70 @@ static inline uint32_t again(const struct rs_thread *t, uintptr_t pc, uintptr_t 
 	return again_at(t, pc, rsp, rbp, depth, &as);
 }
 
-uint32_t rs_stack_remembered(const struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as)
+/* All instructions of one call of a function have one stack (HERE). So it is remembered by the frame that the function was called from, which it takes one step to find: who remembered it for each instruction walked for each of them,
+ * and had no room for as many as that. */
+static inline bool by_caller(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_caller *out)
 {
+	return depth >= LEAST_FRAMES && depth <= 40 && rs_walk_caller(t, pc, rsp, rbp, out);
+}
+
+static __attribute__((noinline)) uint32_t take_below(struct rs_thread *t, struct rs_frame *f, unsigned depth)
+{
+	uint64_t pcs[1 + 40], stamp = stamp_now(depth);
+	struct rs_trail trail;
+	struct rs_frame first = *f;
+	unsigned n = rs_walk(t, f, false, pcs + 1, (depth & FRAMES) - 1, &trail);
+	pcs[0] = 0;
+	pcs[1] = first.pc; /* not the innermost frame: a return address */
+	uint32_t id = intern(t, pcs, 1 + n, false);
+	struct memory *m = memory_of(t);
+	if (m && id != 0 && !trail.unfit && first.rsp < t->stack_hi)
+		remember(m, id, stamp, &first, &trail, t->stack_hi - first.rsp);
+	return id;
+}
+
+uint32_t rs_stack_remembered(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, const void **as)
+{
+	struct rs_caller c;
+	if (RS_LIKELY(by_caller(t, pc, rsp, rbp, depth, &c)))
+		return again_at(t, c.f.pc, c.f.rsp, c.f.rbp, shallow(depth | HERE | OUTER), (const struct remembered **)as);
 	return again_at(t, pc + 1, rsp, rbp, shallow(depth | HERE), (const struct remembered **)as);
 }
 
-unsigned rs_stack_words(const struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_stack_words *out)
+unsigned rs_stack_words(struct rs_thread *t, const void *as, uint32_t id, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth, struct rs_stack_words *out)
 {
 	const struct remembered *r = as; /* another stack's by now, perhaps */
 	const struct memory *m = t->stack_memory;
-	uint64_t stamp = stamp_now(shallow(depth | HERE)), room = t->stack_hi - rsp, sum = 0;
-	if (!m || rsp < t->stack_lo || rsp >= t->stack_hi)
+	struct rs_caller c = {.f = {.pc = pc + 1, .rsp = rsp, .rbp = rbp}};
+	bool outer = by_caller(t, pc, rsp, rbp, depth, &c);
+	uint64_t stamp = stamp_now(shallow(depth | HERE | (outer ? OUTER : 0))), room = t->stack_hi - c.f.rsp, behind = (c.f.rsp - rsp) / 8, sum = 0;
+	if (!m || rsp < t->stack_lo || c.f.rsp >= t->stack_hi)
 		return 0;
 	uint64_t writes = m->writes;
 	RS_BARRIER();
-	if (!as_before(m, r, pc + 1, rsp, rbp, stamp, room) || r->id != id)
+	if (!as_before(m, r, c.f.pc, c.f.rsp, c.f.rbp, stamp, room) || r->id != id)
 		return 0;
-	unsigned n = 0;
-	out->rbp = r->entry_rbp;
-	for (unsigned i = 0; i < r->n && i < RS_TRAIL; i++) {
+	unsigned n = 0, most = r->n < RS_TRAIL - 2 ? r->n : 0; /* with two more */
+	uint16_t first = 0;
+	out->rbp = c.by_rbp || (r->entry_rbp && !c.rbp_at);
+	if (outer) {
+		out->at[n] = (uint16_t)(behind - 1);
+		out->word[n++] = c.f.pc;
+		if (r->entry_rbp && c.rbp_at) {
+			out->at[n] = (uint16_t)((c.rbp_at - rsp) / 8);
+			out->word[n++] = c.f.rbp;
+		}
+	}
+	for (unsigned i = 0; i < most; i++) {
 		uint16_t word = __atomic_load_n(&r->offset[i], __ATOMIC_RELAXED);
-		if (word >= room / 8)
+		if (word >= room / 8 || word + behind > UINT16_MAX)
 			return 0;
-		uint64_t value = ((const uint64_t *)rsp)[word];
+		uint64_t value = ((const uint64_t *)c.f.rsp)[word];
 		sum += value * m->factor[i];
-		if (i && word == out->at[0]) /* remember() adds the first once more to fill the head */
+		if (i && word == first) /* remember() adds the first once more to fill the head */
 			continue;
-		out->at[n] = word;
+		first = i ? first : word;
+		out->at[n] = (uint16_t)(word + behind);
 		out->word[n++] = value;
 	}
 	bool same = sum == r->sum;
@@ -688,6 +730,12 @@ uint32_t rs_stack_again(const struct rs_thread *t, uintptr_t pc, void *fp, unsig
 
 uint32_t rs_stack_here(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, unsigned depth)
 {
+	struct rs_caller c;
+	if (RS_LIKELY(rs_active && by_caller(t, pc, rsp, rbp, depth, &c))) {
+		depth = shallow(depth | HERE | OUTER);
+		uint32_t id = again(t, c.f.pc, c.f.rsp, c.f.rbp, depth);
+		return RS_LIKELY(id != 0) ? id : take_below(t, &c.f, depth);
+	}
 	return from(t, pc + 1, rsp, rbp, depth ? depth | HERE : 0); /* as if it were a return address: less 1 it is the instruction */
 }
 

@@ -135,10 +135,13 @@ static void look_up(void *arg)
 	w->m = rs_module_of(w->t, w->pc);
 }
 
-/* What finds modules is compiled for all registers; a recipe may have called us. */
+/* What finds modules that are new is compiled for all registers; a recipe may have called us. */
 static const struct rs_module *module_of(struct rs_thread *t, uintptr_t pc)
 {
 	struct wanted w = {t, pc, NULL};
+	const struct rs_module *m = rs_module_known(pc);
+	if (RS_LIKELY(m && __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_NEEDED))
+		return m;
 	rs_vectors_kept(look_up, &w);
 	return w.m;
 }
@@ -149,7 +152,8 @@ static struct rs_unwind_rule find_rule(struct rs_thread *t, uintptr_t pc, bool *
 	*final = true;
 	const struct rs_module *m = module_of(t, pc);
 	if (!m || __atomic_load_n(&m->table, __ATOMIC_ACQUIRE) != RS_TABLE_HAS) {
-		*final = m && m->table == RS_TABLE_NONE;
+		/* Code that belongs to no object was made at run time, and stacks of such programs go by there all the time. If an object should come to lie there it is noticed, and another generation begins. */
+		*final = m ? m->table == RS_TABLE_NONE : rs_modules != NULL;
 		return none;
 	}
 	uint32_t row = row_of(m, pc), rule = row ? m->rows[row - 1].rule & ~RS_ROW_START : 0;
@@ -325,6 +329,37 @@ static bool step_signal(struct rs_thread *t, struct walk *k, struct rs_frame *f,
 extern const char __ehdr_start[] RS_HIDDEN, _end[] RS_HIDDEN;
 /* Our own frames (a thread's first function, callbacks of interposed functions) are not the program's. */
 static inline bool ours(uintptr_t pc) { return pc - (uintptr_t)__ehdr_start < (uintptr_t)_end - (uintptr_t)__ehdr_start; }
+
+bool rs_walk_caller(struct rs_thread *t, uintptr_t pc, uintptr_t rsp, uintptr_t rbp, struct rs_caller *out)
+{
+	struct walk k = {.cache = t->unwind_cache};
+	if (!k.cache || rsp < t->stack_lo || rsp >= t->stack_hi)
+		return false;
+	set_bounds(&k, t, rsp);
+	struct rs_unwind_rule r = rule_of(t, &k, __atomic_load_n(&rs_modules_generation, __ATOMIC_ACQUIRE) & 0xffff, pc);
+	if (r.cfa != RS_CFA_RSP && r.cfa != RS_CFA_RBP)
+		return false;
+	uintptr_t cfa = (r.cfa == RS_CFA_RSP ? rsp : rbp) + (uintptr_t)(int64_t)r.cfa_off, at = 0, rbx_at = cfa + (uintptr_t)(int64_t)r.rbx_off;
+	if (r.rbp == RS_RBP_RULE_CFA)
+		at = cfa + (uintptr_t)(int64_t)r.rbp_off;
+	else if (r.rbp == RS_RBP_RULE_AT_RBP)
+		at = rbp + (uintptr_t)(int64_t)r.rbp_off;
+	else if (r.rbp != RS_RBP_RULE_SAME)
+		return false;
+	if (cfa <= rsp || cfa - 8 - k.lo > k.span || (cfa - rsp) & 7 || (at && (at - k.lo > k.span || (at - rsp) & 7)) || (r.rbx == 1 && rbx_at - k.lo > k.span))
+		return false;
+	uintptr_t to = *(const uint64_t *)(cfa - 8);
+	if (!to || ours(to))
+		return false;
+	out->f = (struct rs_frame){.pc = to, .rsp = cfa, .rbp = at ? *(const uint64_t *)at : rbp, .has_rbp = true};
+	if (r.rbx == 1) {
+		out->f.rbx = *(const uint64_t *)rbx_at;
+		out->f.has_rbx = true;
+	}
+	out->rbp_at = at;
+	out->by_rbp = r.cfa == RS_CFA_RBP || r.rbp == RS_RBP_RULE_AT_RBP;
+	return true;
+}
 
 /* An instruction of the frame of this thread that ends at cfa, from where the program called us outwards; 0: there is none, or that cannot be told. */
 static uintptr_t frame_now(struct rs_thread *t, uintptr_t cfa)

@@ -1,0 +1,55 @@
+package race
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A stack is remembered by the frame that its function was called from, and what of it was told before is recognised by words of the stack. Each instruction had walked for itself before, of which a start of node took a fifth.
+func TestFullWays(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	const source = "testdata/ways/ways.c"
+	text, err := os.ReadFile(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]int{}
+	for _, name := range []string{"right", "far"} {
+		before, _, ok := strings.Cut(string(text), "// way: "+name)
+		if !ok {
+			t.Fatal(name)
+		}
+		lines[name] = 1 + strings.Count(before, "\n")
+	}
+	for _, level := range []string{"-O0", "-O1", "-O2"} {
+		exe := build(t, source, level, "-fno-inline", "-fno-optimize-sibling-calls")
+		for range 2 {
+			found := runFull(t, runner, exe)
+			if len(found) == 0 {
+				t.Fatalf("%s: nothing is found", level)
+			}
+			for _, f := range found {
+				seen := false
+				for _, p := range f.Parts {
+					if s := p.Stack; len(s) > 2 && s[1].Line == lines["right"] && s[2].Line == lines["far"] {
+						seen = true
+					}
+				}
+				if !seen {
+					t.Errorf("%s: %s: not by lines %d and %d: %v", level, f.Message, lines["right"], lines["far"], f.Parts)
+				}
+			}
+		}
+	}
+}
+
+// A site has one number for as long as the process lives, however many there are: here a fifth of a million of two threads. And no time of a thread begins with a lock that it gives back as long as it is the only one there ever
+// was: each would make all that it accesses new.
+func TestAgentSites(t *testing.T) {
+	if out, err := exec.Command(driverOf(t, "race_sites")).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
