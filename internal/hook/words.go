@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"maps"
 	"slices"
 	"sort"
 
@@ -187,9 +188,9 @@ func (f *wordFinder) calls(of map[uint64]bool) map[uint64]uint64 {
 // look goes through functions, and gives those that are new to wait for what they are given.
 func (f *wordFinder) look(list map[uint64]uint64) map[uint64]bool {
 	news := map[uint64]bool{}
-	for lo, hi := range list {
+	for _, lo := range slices.Sorted(maps.Keys(list)) { // each by what those before it were found to wait for
 		before := len(f.waits[lo])
-		f.walk(lo, hi)
+		f.walk(lo, list[lo])
 		if len(f.waits[lo]) > before {
 			news[lo] = true
 		}
