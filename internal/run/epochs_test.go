@@ -603,9 +603,9 @@ func TestEpochsOfCrowds(t *testing.T) {
 	}
 	ends, _ := strconv.Atoi(m[1])
 	took, err := time.ParseDuration(m[2])
-	// An end is given up after 300 ms and a stop; the machine may be busy.
-	if err != nil || ends == 0 || took > time.Duration(ends)*time.Second {
-		t.Errorf("%d ends took %s", ends, m[2])
+	// An end is given up after 300 ms and a stop; the machine may be busy. That of the last epoch may not have come any more, and there may be no other.
+	if err != nil || took > time.Duration(ends+1)*time.Second {
+		t.Errorf("%d ends took %s: %s", ends, m[2], r.stderr)
 	}
 }
 
