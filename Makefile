@@ -34,13 +34,14 @@ demo: bin/ripstop
 
 test: deps-test bin/ripstop lint test-go test-race test-real test-keys
 
+# internal/run, which takes longest, begins first.
 test-go:
-	$(GO) test -p 3 -timeout 30m ./...
+	$(GO) test -p 3 -timeout 30m ./internal/run ./...
 
 # Our own Go under the race detector. internal/agent/c/ctest and test/ start targets and look at them from outside: no code of ours to race.
 # Left out is what starts no goroutine, or is run by others' tests: internal/x86, patch and recipe by those of internal/engine and internal/analyze, pt, perf and recover (with several workers) by internal/analyze's, detect by internal/run's; truth is the tests'.
 test-race:
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m $$($(GO) list ./internal/... ./cmd/... | grep -v -e /agent/c/ -e '/internal/\(x86\|pt\|perf\|patch\|recipe\|recover\|detect\|truth\)$$')
+	CGO_ENABLED=1 $(GO) test -race -short -p 3 -timeout 30m ./internal/run $$($(GO) list ./internal/... ./cmd/... | grep -v -e /agent/c/ -e '/internal/\(x86\|pt\|perf\|patch\|recipe\|recover\|detect\|truth\)$$')
 
 test-real:
 	RIPSTOP_REAL=1 $(GO) test -count=1 -timeout 30m ./test/real/...
