@@ -791,7 +791,7 @@ func TestEpochsOfWords(t *testing.T) {
 	mostly(t, exe, "readers", "200000")
 }
 
-// mostly runs a program until twelve epochs of its were executed again in which much was in order, and a third of all or more must have been the same (of words three of sixteen were before they were in order). Of few it is chance: of readers one in three to fifteen goes another way, the more the longer they are.
+// mostly runs a program until twelve epochs of its were executed again in which much was in order, and a third of all or more must have been the same (of words three of sixteen were before they were in order; of readers half, so of these it says alone that none stalls, and that all is as natively). Of few it is chance: of readers one in three to fifteen goes another way, the more the longer they are.
 func mostly(t *testing.T, program ...string) {
 	t.Helper()
 	native := finish(t, exec.Command(program[0], program[1:]...))
