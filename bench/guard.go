@@ -96,24 +96,8 @@ func (b *bench) guard(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	var plain, asan []string
-	for _, p := range []string{"heap", "micro", "kernels"} {
-		for _, into := range []*[]string{&plain, &asan} {
-			out := filepath.Join(b.shared, "guard-"+p)
-			args := []string{"-O2", "-g", "-pthread"}
-			if into == &asan {
-				out += "-asan"
-				args = append(args, "-fsanitize=address")
-			}
-			args = append(args, "-o", out, filepath.Join("bench/testdata", p+".c"), "-lm")
-			if text, err := exec.CommandContext(ctx, "gcc", args...).CombinedOutput(); err != nil {
-				return fmt.Errorf("gcc %v: %w\n%s", args, err, text)
-			}
-			*into = append(*into, out)
-		}
-	}
-	in := filepath.Join(b.shared, "guard.txt")
-	if err := os.WriteFile(in, guardText(b.times()*16<<20), 0o644); err != nil {
+	g, err := b.guardRows(ctx)
+	if err != nil {
 		return err
 	}
 	fmt.Printf("\n%-14s", "guard, ns")
@@ -131,9 +115,9 @@ func (b *bench) guard(ctx context.Context) error {
 				if !b.way(i) {
 					continue
 				}
-				prog := plain[1]
+				prog := g.plain[1]
 				if i == asanWay {
-					prog = asan[1]
+					prog = g.asan[1]
 				}
 				value, err := microOnce(ctx, append(b.guardWay(i), prog, l.kind, l.n))
 				if err != nil {
@@ -152,7 +136,86 @@ func (b *bench) guard(ctx context.Context) error {
 		}
 		fmt.Println()
 	}
-	return b.guardTable(ctx, began, in, plain, asan)
+	return b.guardTable(ctx, began, g)
+}
+
+// guardRows are the programs that are measured, those that end by themselves and behind them servers, and what they need.
+type guardRows struct {
+	plain, asan []string // programs of ours: heap, micro, kernels
+	in          string
+	programs    []guardProgram
+	servers     []drive.Program
+}
+
+func (b *bench) guardRows(ctx context.Context) (*guardRows, error) {
+	g := &guardRows{in: filepath.Join(b.shared, "guard.txt")}
+	for _, p := range []string{"heap", "micro", "kernels"} {
+		for _, into := range []*[]string{&g.plain, &g.asan} {
+			out := filepath.Join(b.shared, "guard-"+p)
+			args := []string{"-O2", "-g", "-pthread"}
+			if into == &g.asan {
+				out += "-asan"
+				args = append(args, "-fsanitize=address")
+			}
+			args = append(args, "-o", out, filepath.Join("bench/testdata", p+".c"), "-lm")
+			if text, err := exec.CommandContext(ctx, "gcc", args...).CombinedOutput(); err != nil {
+				return nil, fmt.Errorf("gcc %v: %w\n%s", args, err, text)
+			}
+			*into = append(*into, out)
+		}
+	}
+	for _, p := range drive.Programs() {
+		if slices.Contains([]string{"x264", "memcached", "redis", "apache2", "mariadb"}, p.Name) && b.rows.MatchString(p.Name) {
+			g.servers = append(g.servers, p)
+		}
+	}
+	g.programs = slices.DeleteFunc(slices.Clone(guardPrograms), func(p guardProgram) bool { return p.name != "start" && !b.rows.MatchString(p.name) })
+	return g, os.WriteFile(g.in, guardText(b.times()*16<<20), 0o644)
+}
+
+func (g *guardRows) len() int { return len(g.programs) + len(g.servers) }
+
+func (g *guardRows) name(k int) string {
+	if k >= len(g.programs) {
+		return g.servers[k-len(g.programs)].Name
+	}
+	return g.programs[k].name
+}
+
+func (g *guardRows) kind(k int) int {
+	if k >= len(g.programs) {
+		return usual
+	}
+	return g.programs[k].kind
+}
+
+// guardRun runs a row in one way; false: it is not run in that.
+func (b *bench) guardRun(ctx context.Context, g *guardRows, k, i int) (cpu, took time.Duration, ok bool, err error) {
+	if k >= len(g.programs) {
+		if i == asanWay {
+			return 0, 0, false, nil
+		}
+		cpu, took, err = b.guardServer(ctx, g.servers[k-len(g.programs)], i)
+		return cpu, took, true, err
+	}
+	p := g.programs[k]
+	progs := g.plain
+	if i == asanWay {
+		progs = g.asan
+		if !strings.HasPrefix(p.argv[0], "{") {
+			return 0, 0, false, nil
+		}
+	}
+	argv := b.guardWay(i)
+	for _, a := range p.argv {
+		argv = append(argv, strings.NewReplacer("{heap}", progs[0], "{kernels}", progs[2], "{n}", strconv.Itoa(p.n*b.times())).Replace(a))
+	}
+	file := ""
+	if p.in {
+		file = g.in
+	}
+	cpu, took, err = guardOnce(ctx, argv, file)
+	return cpu, took, true, err
 }
 
 // way tells whether programs are to be measured in it. Natively they always are.
@@ -173,55 +236,11 @@ func (b *bench) guardWay(i int) []string {
 }
 
 // guardTable measures the programs, a round of all of them at a time, until the budget is spent.
-func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plain, asan []string) error {
-	type row struct {
-		name   string
-		kind   int
-		cpu, t [asanWay + 1][]float64
-	}
-	var servers []drive.Program
-	for _, p := range drive.Programs() {
-		if slices.Contains([]string{"x264", "memcached", "redis", "apache2", "mariadb"}, p.Name) && b.rows.MatchString(p.Name) {
-			servers = append(servers, p)
-		}
-	}
-	programs := slices.DeleteFunc(slices.Clone(guardPrograms), func(p guardProgram) bool { return p.name != "start" && !b.rows.MatchString(p.name) })
-	rows := make([]row, len(programs)+len(servers))
-	// once measures a row in one way; false: it is not run in that.
-	once := func(k, i int) (cpu, took time.Duration, ok bool, err error) {
-		r := &rows[k]
-		if k >= len(programs) {
-			p := servers[k-len(programs)]
-			r.name = p.Name
-			if i == asanWay {
-				return 0, 0, false, nil
-			}
-			cpu, took, err = b.guardServer(ctx, p, i)
-			return cpu, took, true, err
-		}
-		p := programs[k]
-		r.name, r.kind = p.name, p.kind
-		progs := plain
-		if i == asanWay {
-			progs = asan
-			if !strings.HasPrefix(p.argv[0], "{") {
-				return 0, 0, false, nil
-			}
-		}
-		argv := b.guardWay(i)
-		for _, a := range p.argv {
-			argv = append(argv, strings.NewReplacer("{heap}", progs[0], "{kernels}", progs[2], "{n}", strconv.Itoa(p.n*b.times())).Replace(a))
-		}
-		file := ""
-		if p.in {
-			file = in
-		}
-		cpu, took, err = guardOnce(ctx, argv, file)
-		return cpu, took, true, err
-	}
+func (b *bench) guardTable(ctx context.Context, began time.Time, g *guardRows) error {
+	rows := make([]struct{ cpu, t [asanWay + 1][]float64 }, g.len())
 	// What is found out once about each file, and kept, is no part of what a run costs.
 	for k := range rows {
-		if _, _, _, err := once(k, recordingWay); err != nil {
+		if _, _, _, err := b.guardRun(ctx, g, k, recordingWay); err != nil {
 			return err
 		}
 	}
@@ -236,7 +255,7 @@ func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plai
 				if !b.way(i) {
 					continue
 				}
-				cpu, took, ok, err := once(k, i)
+				cpu, took, ok, err := b.guardRun(ctx, g, k, i)
 				if err != nil {
 					return err
 				}
@@ -257,7 +276,7 @@ func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plai
 	var start [asanWay + 1]float64 // CPU time of a start more than natively, which is said once, and taken from all others
 	for k := range rows {
 		r := &rows[k]
-		fmt.Printf("%-14s %6.3f s ", r.name, median(r.cpu[0]))
+		fmt.Printf("%-14s %6.3f s ", g.name(k), median(r.cpu[0]))
 		for i := 1; i <= asanWay; i++ {
 			if r.cpu[i] == nil {
 				fmt.Printf(" %-32s", "")
@@ -273,9 +292,9 @@ func (b *bench) guardTable(ctx context.Context, began time.Time, in string, plai
 				without[j] = c - start[i]
 			}
 			c := ratios(without, r.cpu[0])
-			if r.kind == locks && i == recordingWay {
+			if g.kind(k) == locks && i == recordingWay {
 				locked = append(locked, median(c))
-			} else if r.kind != allocates || i == asanWay {
+			} else if g.kind(k) != allocates || i == asanWay {
 				all[i] = append(all[i], median(c))
 			}
 			fmt.Printf(" %-32s", spread(c)+" "+strconv.FormatFloat(median(ratios(r.t[i], r.t[0])), 'f', 2, 64))

@@ -87,7 +87,7 @@ func run(ripstop string, budget time.Duration, rounds int, only, rows, ways stri
 	// A bench that is told to end takes its servers with it, and shows the rounds that it has.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	for _, part := range []func(context.Context) error{b.micro, b.memory, b.calls, b.patches, b.requests, b.pt, b.sampling, b.full, b.races, b.heap, b.checkpoint, b.guard, b.programs} {
+	for _, part := range []func(context.Context) error{b.micro, b.memory, b.calls, b.patches, b.requests, b.pt, b.sampling, b.full, b.races, b.heap, b.checkpoint, b.guard, b.guardFootprint, b.programs} {
 		if err := part(ctx); err != nil {
 			return err
 		}
