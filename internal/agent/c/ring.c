@@ -60,6 +60,8 @@ static bool find_room(struct rs_thread *t, unsigned lane, uint64_t need)
 {
 	if (!rs_active || (!t->home->attached && !rs_region_attach(t)))
 		return false;
+	const uint64_t process = rs_process.id;
+	RS_BARRIER();
 	struct rs_lane *l = &t->slot->lane[lane];
 	uint64_t size = t->mask[lane] + 1, end = t->head[lane] + need;
 	if (RS_UNLIKELY(end > t->home->populated[t->index][lane])) {
@@ -87,6 +89,10 @@ static bool find_room(struct rs_thread *t, unsigned lane, uint64_t need)
 	uint64_t there = t->home->populated[t->index][lane];
 	t->cached_tail[lane] = tail;
 	t->limit[lane] = limit < there ? limit : there;
+	RS_BARRIER();
+	/* A handler that came meanwhile may have forked: this is of the parent's ring then. */
+	if (RS_UNLIKELY(rs_process.id != process))
+		t->limit[lane] = 0;
 	return true;
 }
 
@@ -200,20 +206,30 @@ bool rs_ring_emits(const struct rs_thread *t, uintptr_t sp)
 	return since && since + ABOVE - sp < ABOVE + BELOW;
 }
 
+/* Not if a handler forked since `before` was read: in the child the head is another. By one instruction, as it may come at each. */
+static inline void advance(uint64_t *head, uint64_t before, uint64_t next)
+{
+	__asm__ volatile("cmpxchg %2, %0" : "+m"(*head), "+a"(before) : "r"(next) : "memory", "cc");
+}
+
 void rs_commit_record(struct rs_thread *t)
 {
-	if (RS_UNLIKELY(!t->emit_sp))
-		return; /* a forked child went on in the middle of an emission of its parent's: see rs_region_after_fork */
+	const unsigned lane = t->nested;
+	const uint64_t before = t->head[lane], next = t->next[lane];
+	RS_BARRIER();
+	if (RS_UNLIKELY(!t->emit_sp)) { /* a forked child went on in the middle of an emission of its parent's: see rs_region_after_fork */
+		__atomic_store_n(&t->slot->lane[lane].pending, 0, __ATOMIC_RELEASE);
+		return;
+	}
 	if (RS_UNLIKELY(rs_config.races && rs_config.guard)) {
 		rs_guard_race_commit(t);
 		return;
 	}
-	unsigned lane = t->nested;
 	struct rs_lane *l = &t->slot->lane[lane];
 	if (RS_UNLIKELY(rs_config.races))
 		rs_race_live_event(t, t->record[lane]);
-	t->head[lane] = t->next[lane];
-	__atomic_store_n(&l->head, t->next[lane], __ATOMIC_RELEASE);
+	advance(&t->head[lane], before, next);
+	advance(&l->head, before, next);
 	__atomic_store_n(&l->pending, 0, __ATOMIC_RELEASE);
 	RS_BARRIER();
 	if (RS_LIKELY(!lane))

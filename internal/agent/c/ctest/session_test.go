@@ -93,6 +93,7 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = 10 * time.Second // for children that live on, and hold these
 	err := cmd.Run()
 	if _, exit := err.(*exec.ExitError); err != nil && !exit {
 		t.Fatal(err)

@@ -1,0 +1,63 @@
+// A thread is stepped by the processor's trap flag, and forks in the handler at each instruction of a call in turn; the child goes on from there, and ends.
+#define _GNU_SOURCE
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+enum { TF = 0x100, MOST = 20000 };
+
+static volatile sig_atomic_t left, child;
+static sem_t other;
+static void handler(int sig, siginfo_t *info, void *context)
+{
+	(void)sig, (void)info;
+	if (left <= 0 || --left)
+		return;
+	((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TF;
+	pid_t pid = _Fork();
+	if (pid == 0) {
+		child = 1;
+		sem_post(&other);
+		return;
+	}
+	int st;
+	if (waitpid(pid, &st, 0) != pid || st != 7 << 8) {
+		static const char bad[] = "child did not end as it should\n";
+		if (write(1, bad, sizeof bad - 1) < 0)
+			_exit(9);
+	}
+}
+
+int main(void)
+{
+	sem_t s;
+	sem_init(&s, 0, 0);
+	sem_init(&other, 0, 0);
+	struct sigaction sa = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+	sigaction(SIGTRAP, &sa, NULL);
+	sem_post(&s); /* what is done once */
+	sem_trywait(&s);
+	for (int k = 1; k < MOST; k++) {
+		left = k;
+		__asm__ volatile("pushfq\n\torl %0, (%%rsp)\n\tpopfq" : : "i"(TF) : "memory", "cc");
+		sem_post(&s);
+		__asm__ volatile("pushfq\n\tandl %0, (%%rsp)\n\tpopfq" : : "i"(~TF) : "memory", "cc");
+		if (child) {
+			alarm(20);
+			for (int i = 0; i < 50; i++) {
+				sem_post(&s);
+				sem_trywait(&s);
+			}
+			_exit(7);
+		}
+		if (left > 0)
+			break; /* k is beyond the call's last instruction */
+		sem_trywait(&s);
+	}
+	puts("done");
+	return 0;
+}
