@@ -125,7 +125,7 @@ func TestTries(t *testing.T) {
 				later += n
 			}
 		}
-		if later == 0 || (later+tries[1])*2 < crashes {
+		if later == 0 && soak || (later+tries[1])*2 < crashes { // on a busy machine it may be that none needs them
 			t.Errorf("%d of %d crashes were reproduced, %d of them with delays", later+tries[1], crashes, later)
 		}
 	})

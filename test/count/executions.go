@@ -24,7 +24,7 @@ import (
 )
 
 // Tunables is GLIBC_TUNABLES for all runs: with it libc's functions with several implementations are the same ones on qemu's processor as on one with AVX2 or better.
-const Tunables = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512CD,-AVX512DQ,-FSRM,-RTM,-Fast_Rep_String,-Fast_Unaligned_Load,-Fast_Unaligned_Copy," +
+const Tunables = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512CD,-AVX512DQ,-FSRM,-RTM,-Prefer_No_VZEROUPPER,-Fast_Rep_String,-Fast_Unaligned_Load,-Fast_Unaligned_Copy," +
 	"-Prefer_PMINUB_for_stringop,-Avoid_Short_Distance_REP_MOVSB:glibc.cpu.x86_shared_cache_size=0x100000:glibc.cpu.x86_data_cache_size=0x8000:" +
 	"glibc.cpu.x86_non_temporal_threshold=0xc0000:glibc.cpu.x86_rep_movsb_threshold=0x2000:glibc.cpu.x86_rep_stosb_threshold=0x800"
 
