@@ -296,7 +296,7 @@ func TestNotOneWrongAddress(t *testing.T) {
 		argv []string
 	}{
 		{"gzip", []string{"/usr/bin/gzip", "-c", text}},
-		{"races", []string{build(t, "races"), "40"}},
+		{"races", []string{build(t, "races"), "20"}},
 		{"kernel", []string{build(t, "kernel"), "10"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
