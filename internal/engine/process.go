@@ -378,11 +378,15 @@ func (p *Process) modules() error {
 	p.mods = append(p.mods, come...)
 	wanted, sizes := p.wanted(come)
 	bytes, near := uint64(0), false
+	expected := make([]patch.Expected, len(come))
 	for i, m := range come {
 		if m.Kind == Agent {
 			m.close()
 		}
 		bytes += sizes[i]
+		if expected[i] = (patch.Expected{At: m.Bias, Bytes: sizes[i]}); len(m.texts) > 0 {
+			expected[i].At = m.texts[0].at
+		}
 		near = near || (m.cover != nil || len(wanted[i]) > 0) && m.Bias < heapLow
 	}
 	if p.closed.Load() { // they may be a part
@@ -395,7 +399,7 @@ func (p *Process) modules() error {
 	}
 	full := p.full(len(mapped), bytes)
 	if full == "" {
-		p.space.Expect(bytes)
+		p.space.Expect(expected...)
 	}
 	for i, m := range come {
 		if m.cover != nil {

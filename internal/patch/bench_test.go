@@ -99,7 +99,7 @@ func BenchmarkPlan(b *testing.B) {
 				copy(t.loops, loops)
 				t.Complete()
 				p := NewPlanner(t, NewSpace(free))
-				p.space.Expect(uint64(len(at)) * 28)
+				p.space.Expect(Expected{start, uint64(len(at)) * 28})
 				add := make([]Site, len(at))
 				for i, a := range at {
 					add[i] = Site{a, nops(8)}

@@ -46,11 +46,19 @@ const (
 	gridShare = 2
 )
 
-// Expect says that trampolines of so many bytes are going to be planned, more or less; what was expected before, and did not come, does not count any more. It costs nothing if there are fewer. What was planned before and has been given back is planned
+// An Expected is how many bytes of trampolines code at an address is going to have, more or less.
+type Expected struct{ At, Bytes uint64 }
+
+// Expect says what is going to be planned; what was expected before, and did not come, does not count any more. It costs nothing if there is less. What was planned before and has been given back is planned
 // again at the same addresses, so that a module that comes and goes needs no more areas each time.
-func (s *Space) Expect(bytes uint64) {
+func (s *Space) Expect(list ...Expected) {
 	s.turn = 0
-	s.expected = int(bytes)
+	clear(s.expected)
+	bytes := uint64(0)
+	for _, e := range list {
+		s.expected[e.At/denseZone] += int(e.Bytes)
+		bytes += e.Bytes
+	}
 	if bytes /= gridShare; s.grid.bytes+bytes > s.grid.planned {
 		s.newGrid(bytes)
 	}

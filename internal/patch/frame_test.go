@@ -57,7 +57,7 @@ func TestFrames(t *testing.T) {
 				}
 			}
 			if rnd.IntN(50) == 0 {
-				s.Expect(rnd.Uint64N(1 << 20)) // another grid
+				s.Expect(Expected{base, rnd.Uint64N(1 << 20)}) // another grid
 			}
 			if rnd.IntN(8) > 0 {
 				continue

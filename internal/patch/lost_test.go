@@ -10,7 +10,7 @@ func comesAndGoes(t *testing.T, s *Space, base uint64, back func(r Range), told 
 	t.Helper()
 	for round := range 40 {
 		rnd := rand.New(rand.NewPCG(7, 7)) // the same module
-		s.Expect(1000 * 60)
+		s.Expect(Expected{base, 1000 * 60})
 		var given []Range
 		for i := range uint64(1000) {
 			w := want{base: base + 10*i, hi: base + 1<<31}
@@ -97,7 +97,7 @@ func TestExpect(t *testing.T) {
 		return Range{a, a + 60}
 	}
 	for range 100 {
-		s.Expect(1000 * 60)
+		s.Expect(Expected{base, 1000 * 60})
 		r := place(base)
 		s.give(r.Lo, r.Hi)
 	}

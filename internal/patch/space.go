@@ -22,7 +22,7 @@ type Space struct {
 	slots    []*slot  // nil: nothing was ever taken there
 	grid     grid
 	dense    map[uint64]*dense // by zone of the jump
-	expected int               // bytes of trampolines that are to lie in more of them
+	expected map[uint64]int    // by zone: bytes of trampolines that are to lie in more of them
 	none     map[uint64]bool   // chunks from which no other is in reach
 	fresh    map[uint64]bool   // chunks with trampolines in pages that Frames has not told of
 	told     []Mapping         // by Frames
@@ -42,7 +42,7 @@ type dense struct{ chunks []uint64 }
 
 // NewSpace makes a space of ranges in which nothing is mapped. They are cut to whole pages.
 func NewSpace(free []Range) *Space {
-	s := &Space{chunks: chunks{regions: map[uint64]*region{}}, fresh: map[uint64]bool{}, emptied: map[uint64]bool{}, vacated: map[int]bool{}, dense: map[uint64]*dense{}}
+	s := &Space{chunks: chunks{regions: map[uint64]*region{}}, fresh: map[uint64]bool{}, emptied: map[uint64]bool{}, vacated: map[int]bool{}, dense: map[uint64]*dense{}, expected: map[uint64]int{}}
 	s.newGrid(0)
 	for _, r := range free {
 		s.Unmapped(r)
@@ -123,6 +123,7 @@ func nextMatch(u, mask, low uint32) (uint32, bool) {
 const (
 	fullPage   = PageSize * 5 / 8 // from where on a frame is left to those that have no choice of pages
 	pageLooks  = 64               // how many others are looked at for those that have
+	anyTries   = 8                // how often others are looked for where a jump may lead anywhere
 	openDense  = 8                // chunks that are looked at for what may lie anywhere
 	smallCode  = 64               // bytes of a trampoline: where it finds no room nearly none does
 	leastLooks = 1024             // at most, when none of those has room
@@ -140,9 +141,15 @@ func (s *Space) find(w want, size int) (uint64, bool) {
 	if !ok {
 		return 0, false
 	}
-	if a, ok := s.chance(&w); ok {
-		if a, ok := s.spread(&w, size, a); ok {
-			return a, true
+	tries := 1
+	if w.mask == 0 {
+		tries = anyTries
+	}
+	for range tries {
+		if a, ok := s.chance(&w); ok {
+			if a, ok := s.spread(&w, size, a); ok {
+				return a, true
+			}
 		}
 	}
 	if a, ok := s.least(&w, size, first); ok {
@@ -179,11 +186,11 @@ func (s *Space) anywhere(w *want, size int) (uint64, bool) {
 			looks++
 		}
 	}
-	return s.another(w, size, d)
+	return s.another(w)
 }
 
 // another begins another chunk of those.
-func (s *Space) another(w *want, size int, d *dense) (uint64, bool) {
+func (s *Space) another(w *want) (uint64, bool) {
 	if s.none[w.base/chunkSize] {
 		return 0, false
 	}
@@ -196,7 +203,7 @@ func (s *Space) another(w *want, size int, d *dense) (uint64, bool) {
 				continue
 			}
 			if c := s.chunk(a / chunkSize); c == nil || c.taken == 0 && (!c.bound || c.dense) {
-				s.keep(d, a/chunkSize, max(1, s.expected/chunkSize))
+				s.keep(w.base/denseZone, a/chunkSize)
 				return a, a <= w.hi
 			}
 			a += chunkSize
@@ -209,8 +216,9 @@ func (s *Space) another(w *want, size int, d *dense) (uint64, bool) {
 	return 0, false
 }
 
-// keep has up to n chunks from one on for what may lie anywhere: later, jumps with less choice would have begun all of them.
-func (s *Space) keep(d *dense, at uint64, n int) {
+// keep has as many chunks from one on as the zone expects for what may lie anywhere: later, jumps with less choice would have begun all of them.
+func (s *Space) keep(zone, at uint64) {
+	d, n := s.dense[zone], max(1, s.expected[zone]/chunkSize)
 	for k := at; n > 0 && k < at+1<<15 && s.whole(k*chunkSize, chunkSize); k++ {
 		c := s.chunk(k)
 		if c != nil && c.bound && !c.dense {
@@ -221,7 +229,7 @@ func (s *Space) keep(d *dense, at uint64, n int) {
 			s.bind(k, len(s.slots)-1).dense = true
 		}
 		d.chunks = append(d.chunks, k)
-		s.expected = max(0, s.expected-chunkSize)
+		s.expected[zone] = max(0, s.expected[zone]-chunkSize)
 		n--
 	}
 }
@@ -297,7 +305,17 @@ func (s *Space) chance(w *want) (uint64, bool) {
 			return a &^ (PageSize - 1), true
 		}
 	}
-	return 0, false
+	// Half of all distances lead out of the address space where code is near its beginning, and more where it is near the end of what is wanted.
+	lo, hi := w.lo, min(w.hi, w.base+1<<31-1)
+	if w.base > 1<<31 {
+		lo = max(lo, w.base-1<<31)
+	}
+	if lo > hi {
+		return 0, false
+	}
+	s.turn += 0x9e3779b97f4a7c15
+	part, _ := bits.Mul64(s.turn, hi-lo+1)
+	return (lo + part) &^ (PageSize - 1), true
 }
 
 // spread looks in pages that are not full, from an address on.
