@@ -84,6 +84,8 @@ type Epochs struct {
 	Every bool          // each epoch is executed again and compared (tests)
 	Most  time.Duration // after which an epoch ends; 0: as long as is usual
 	Races bool          // what is executed again is so once more with all accesses judged
+	// Queues: order in queues of atomics is recorded whatever it costs (tests)
+	Queues bool
 }
 
 // Options is what the flags of a run say.
@@ -259,6 +261,9 @@ func config(o *Options) wire.Config {
 		}
 		if o.Epochs.Races {
 			c.Guard |= 4
+		}
+		if o.Epochs.Queues {
+			c.Guard |= 8
 		}
 		c.Calls = 1
 		c.Allocator = c.Allocator&^0xff | uint32(wire.AllocatorFreer)
