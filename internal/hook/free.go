@@ -1,10 +1,10 @@
 package hook
 
 import (
-	"fmt"
-	"os"
 	"debug/elf"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/ripstop/ripstop/internal/engine"
@@ -176,7 +176,9 @@ type queueFinder struct {
 	owned  map[uint64]bool // instructions that are known as something else
 	sleeps map[uint64]bool // functions that wait by a futex, or wake who does, but for those that take a lock
 	fields map[field]bool  // of all functions: what was found to be in order
-	list   []uint64
+	// written: what is written to or changed anywhere near. What is not stays as it was made.
+	written map[field]bool
+	list    []uint64
 }
 
 // A field is where in an object something lies, or (static) where.
@@ -186,7 +188,7 @@ type field struct {
 	static bool
 }
 
-// near is in how many calls a function comes to one that waits or wakes; far, how many calls such a one is away from what it does to its queue.
+// A function is near if it comes to one that waits or wakes in so many calls; or if one that waits or wakes, or calls such a one, comes to it in so many.
 const (
 	nearCalls = 3
 	farCalls  = 2
@@ -198,15 +200,15 @@ func (f *queueFinder) find() []uint64 {
 	if len(first) == 0 {
 		return nil
 	}
-	f.sleeps, f.fields = map[uint64]bool{}, map[field]bool{}
+	f.sleeps, f.fields, f.written = map[uint64]bool{}, map[field]bool{}, map[field]bool{}
 	for lo := range first {
 		if !f.takesBy(lo) && !f.wakesBy(lo) {
 			f.sleeps[lo] = true
 		}
 	}
-	all := maps.Clone(first)
+	all, down := maps.Clone(first), maps.Clone(first)
 	news := first
-	for range nearCalls {
+	for n := range nearCalls {
 		of := map[uint64]bool{}
 		for lo := range news {
 			of[lo] = true
@@ -215,6 +217,9 @@ func (f *queueFinder) find() []uint64 {
 		for lo, hi := range f.calls(of) {
 			if _, known := all[lo]; !known {
 				all[lo], news[lo] = hi, hi
+				if n == 0 {
+					down[lo] = hi
+				}
 			}
 		}
 	}
@@ -222,7 +227,7 @@ func (f *queueFinder) find() []uint64 {
 	for _, lo := range slices.Sorted(maps.Keys(all)) {
 		f.part(parts, lo, all[lo])
 	}
-	news = all
+	news = down
 	for range farCalls {
 		next := map[uint64]uint64{}
 		for _, lo := range slices.Sorted(maps.Keys(news)) {
@@ -236,6 +241,14 @@ func (f *queueFinder) find() []uint64 {
 			}
 		}
 		news = next
+	}
+	for _, p := range parts {
+		for _, a := range p.accesses {
+			// What is static and only counted, as panics are by Rust, is for nobody's turn.
+			if a.kind != loads && !(a.field.static && a.kind == counts && !p.keyed(a.key)) {
+				f.written[a.field] = true
+			}
+		}
 	}
 	for _, p := range parts {
 		p.sure(f)
@@ -457,10 +470,16 @@ func (f *queueFinder) isMutex(in *insn) bool {
 	return ok && next.Op == "cmp" && len(a) == 2 && a[1].Kind == x86.ArgImm && a[1].Imm == 2
 }
 
+// keyed says whether something besides counts it, or loads it in a loop that tries.
+func (p *part) keyed(key value) bool {
+	return slices.ContainsFunc(p.accesses, func(a access) bool { return a.key == key && (a.spins || a.kind == changes) })
+}
+
 // sure notes what is in order for certain: what a loop tries until it is otherwise, and what is changed at once and read or written besides.
 func (p *part) sure(f *queueFinder) {
+	tries := slices.ContainsFunc(p.accesses, func(a access) bool { return a.spins })
 	for _, a := range p.accesses {
-		if a.spins || a.kind == changes || a.kind == counts && a.ticket {
+		if a.spins && f.written[a.field] || a.kind == changes || a.kind == counts && a.ticket && tries {
 			p.keys[a.key] = true
 			p.roots[a.root] = true
 			f.fields[a.field] = f.fields[a.field] || !a.ticket

@@ -186,9 +186,9 @@ void rs_guard_queues_new(bool lost)
 void rs_guard_queues_tell(void)
 {
 	const struct rs_guard_world *w = rs_guard_world();
-	for (uint32_t i = 0; i < w->logs; i++) {
+	for (uint32_t i = 0; w->session && i < w->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		if (t->tid && t->tp && t->state != RS_GUARD_UNBORN)
+		if (t->tid && t->tp && t->state != RS_GUARD_UNBORN && !t->gave_up)
 			*(uint32_t *)behind_pointer(t, &rs_guard_queues_alone) = (w->queues_passed ? RS_GUARD_QUEUES_PASSED : 0) | (alone.at && *alone.at && alone.at == behind_pointer(t, &rs_guard_words_alone) ? RS_GUARD_QUEUES_ONE : 0);
 	}
 }
