@@ -245,7 +245,7 @@ func (f *queueFinder) find() []uint64 {
 	for _, p := range parts {
 		for _, a := range p.accesses {
 			// What is static and only counted, as panics are by Rust, is for nobody's turn.
-			if a.kind != loads && !(a.field.static && a.kind == counts && !p.keyed(a.key)) {
+			if a.kind != loads && !(a.field.static && a.kind == counts && !a.owned && !p.keyed(a.key)) {
 				f.written[a.field] = true
 			}
 		}
@@ -269,6 +269,7 @@ type access struct {
 	field  field
 	spins  bool // in a loop that tries, or waits, until it is otherwise
 	ticket bool // a count whose result says whose turn it is
+	owned  bool // known as something else
 }
 
 // A part is a function near a wait.
@@ -378,12 +379,12 @@ func (f *queueFinder) follow(p *part, lo, hi uint64, code []insn) (marks, waits 
 			t, comes = b, true
 		}
 		k := accessOf(&in.Inst)
-		if k != none && !f.owned[in.at] && !f.isMutex(in) {
+		if k != none && !f.isMutex(in) {
 			m := in.Mems()[0]
 			v, root := address(m, in.next())
 			_, fixed := f.word(uint64(v.n))
 			if v.sym != nowhere && v.sym != stack && root != stack && !results[root] && !(v.sym == constant && fixed) {
-				a := access{at: in.at, kind: k, key: v, root: root, field: field{m.Disp, m.Size, false}}
+				a := access{at: in.at, owned: f.owned[in.at], kind: k, key: v, root: root, field: field{m.Disp, m.Size, false}}
 				if v.sym == constant {
 					a.field = field{v.n, m.Size, true}
 				}
@@ -479,6 +480,9 @@ func (p *part) keyed(key value) bool {
 func (p *part) sure(f *queueFinder) {
 	tries := slices.ContainsFunc(p.accesses, func(a access) bool { return a.spins })
 	for _, a := range p.accesses {
+		if a.owned {
+			continue
+		}
 		if a.spins && f.written[a.field] || a.kind == changes || a.kind == counts && a.ticket && tries {
 			p.keys[a.key] = true
 			p.roots[a.root] = true
@@ -496,7 +500,7 @@ func (p *part) rest(f *queueFinder) {
 		}
 	}
 	for _, a := range p.accesses {
-		if p.keys[a.key] || f.fields[a.field] && (a.field.static || p.roots[a.root]) {
+		if !a.owned && (p.keys[a.key] || f.fields[a.field] && (a.field.static || p.roots[a.root])) {
 			f.list = append(f.list, a.at)
 		}
 	}

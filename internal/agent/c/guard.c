@@ -174,8 +174,10 @@ long rs_guard_do_rollback(void)
 		if (t->tid && t->frame_bytes)
 			rs_world_back(t);
 	rs_guard_threads_restore();
-	if (rs_guard_on && rs_guard_world()->session)
+	if (rs_guard_on && rs_guard_world()->session) {
 		rs_region_aside(guard->aside);
+		rs_guard_queues_tell(); /* what the checkpoint has of it is of the epoch before */
+	}
 	guard->rollbacks++;
 	return 0;
 }

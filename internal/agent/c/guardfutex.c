@@ -151,8 +151,8 @@ void rs_guard_words_back(bool end)
 
 /* --- what to order queues costs ---------------------------------------------------------------------------------------------------------------- */
 
-/* Each such access costs so much. More than a fiftieth of the threads' time is too much; few are never. */
-enum { ACCESS_NS = 12, PARTS = 50, FEW = 1 << 16, LOOK = 1 << 12, AGAIN = 32 /* epochs; twice as many each time that it was too much again */, MOST_AGAIN = 1024 };
+/* Each such access costs so much. More than a fiftieth of the threads' time is too much; few are never, nor are a process's first. */
+enum { ACCESS_NS = 12, PARTS = 50, FEW = 1 << 16, LOOK = 1 << 12, AGAIN = 32 /* epochs; twice as many each time that it was too much again */, MOST_AGAIN = 1024, FREE = 1 << 20 /* of a process's are: short programs end before the bound could spare them anything */ };
 static inline bool is_dear(uint64_t accesses, uint64_t cpu_ns) { return accesses >= FEW && accesses * ACCESS_NS * PARTS > cpu_ns; }
 
 static void *behind_pointer(const struct rs_guard_log *t, const uint32_t *mine)
@@ -173,6 +173,8 @@ void rs_guard_queues_new(bool lost)
 	}
 	if (w->queues_passed) {
 		w->queues_passed -= !lost; /* of one that was it is not known what it would have cost */
+	} else if (is_dear(accesses, cpu_ns) && accesses <= FREE - w->queues_used) {
+		w->queues_used += (uint32_t)accesses;
 	} else if (is_dear(accesses, cpu_ns) && !w->queues_always) {
 		w->queues_again = w->queues_again == 0 ? AGAIN : w->queues_again < MOST_AGAIN ? w->queues_again * 2 : MOST_AGAIN;
 		w->queues_passed = w->queues_again;
@@ -208,7 +210,7 @@ static void look(struct rs_guard_log *t)
 		return;
 	if (rs_guard_is_lost(w))
 		rs_guard_queues_alone |= RS_GUARD_QUEUES_PASSED;
-	else if (is_dear(t->queues, rs_os_cpu_ns(t->tid) - t->cpu.from) && !__atomic_load_n(&w->soon, __ATOMIC_RELAXED))
+	else if (t->queues > FREE - w->queues_used && is_dear(t->queues, rs_os_cpu_ns(t->tid) - t->cpu.from) && !__atomic_load_n(&w->soon, __ATOMIC_RELAXED))
 		rs_guard_poke_soon();
 }
 

@@ -322,6 +322,7 @@ struct rs_guard_world {
 	uint32_t objects;
 	bool session, every, queues_always; /* by wire's Config.Guard */
 	uint32_t queues_passed;    /* for so many epochs more what is done to words of queues is in no order */
+	uint32_t queues_used;      /* so many of what is done to them did not count, as a process's first */
 	uint32_t queues_again;     /* for so many the next time */
 	uint32_t holding, stopping; /* a thread is about to become another program, which a signal of ours would kill: no stop begins; one has begun */
 	uint64_t begun_ms;         /* the epoch */

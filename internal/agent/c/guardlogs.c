@@ -265,7 +265,6 @@ void rs_guard_log_back(void)
 				t->young = 1;
 				t->gave_up = 0;
 			}
-	rs_guard_queues_tell();
 	STORE(world->mode, RS_GUARD_REPLAY);
 	rs_guard_no_quick();
 }
