@@ -2,9 +2,7 @@ package hook
 
 import (
 	"debug/elf"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/ripstop/ripstop/internal/engine"
@@ -34,8 +32,7 @@ func lookQueues(p *engine.Process, m *engine.Module, locks []made, words []uint6
 	if m.Kind != engine.Program && m.Kind != engine.Library || p.Func(wire.PatchFuncFutexHook) == 0 {
 		return nil
 	}
-	const hint = queuesHint
-	if b, ok := m.Hinted(hint); ok && os.Getenv("QDUMP") == "" {
+	if b, ok := m.Hinted(queuesHint); ok {
 		if places, err := parseList(b); err == nil {
 			for _, at := range places {
 				list = append(list, at+m.Bias)
@@ -52,22 +49,11 @@ func lookQueues(p *engine.Process, m *engine.Module, locks []made, words []uint6
 	}
 	f := queueFinder{wordFinder: moduleFinder(p, m), owned: owned}
 	list = f.find()
-	if os.Getenv("QDUMP") != "" {
-		for _, l := range locks {
-			fmt.Fprintf(os.Stderr, "made %x\n", l.at-m.Bias)
-		}
-		for _, l := range words {
-			fmt.Fprintf(os.Stderr, "word %x\n", l-m.Bias)
-		}
-		for _, l := range list {
-			fmt.Fprintf(os.Stderr, "queue %x\n", l-m.Bias)
-		}
-	}
 	var places []uint64
 	for _, at := range list {
 		places = append(places, at-m.Bias)
 	}
-	m.Hint(hint, appendList(nil, places))
+	m.Hint(queuesHint, appendList(nil, places))
 	return list
 }
 
