@@ -88,6 +88,8 @@ as without ripstop; when something was found the exit status is 66.`,
 	fs.size(&o.quarantine, "quarantine", run.DefaultQuarantine, run.MaxQuarantine, "keep back freed blocks of `SIZE` in all for each thread, before they are used again: 512K, 16M; 0 keeps none")
 	fs.long(&o.epochs, "epochs", run.DefaultEpoch, "record epochs of at most `LONG` (1s, 10s), so that the last one can be executed again to find who wrote; 0 records none")
 	fs.oneOf(&o.epochRaces, "races", "off", []string{"off", "on"}, "what is executed again is so once more with every memory access looked at, for data races and reads of freed blocks")
+	fs.oneOf(&o.queues, "queues", "off", []string{"off", "on"}, "what threads do to queues without a lock is recorded in its order")
+	cmd.Flags().MarkHidden("queues") // it costs too much in large programs: docs/decisions.md, 65
 	fs.targetFlags(o)
 	fs.deadlockFlags(o)
 	fs.reportFlags(&o.report, &o.exitCode)

@@ -26,6 +26,7 @@ type flags struct {
 	full        bool
 	races       string
 	epochRaces  string
+	queues      string
 	tool        string
 	memoryLimit int
 	heap        string
@@ -76,7 +77,7 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock), HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats,
 			WaitFor: run.WaitFor(o.waitFor), HaltOnFirst: o.haltOnFirst, Guard: &run.Guard{Bytes: o.guardBytes, Quarantine: o.quarantine},
-			Epochs: run.Epochs{On: o.epochs > 0, Most: o.epochs, Races: o.epochRaces == "on"},
+			Epochs: run.Epochs{On: o.epochs > 0, Most: o.epochs, Races: o.epochRaces == "on", Queues: o.queues == "on"},
 		})
 	},
 	record: func(o *flags) (int, error) {

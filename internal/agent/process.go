@@ -177,6 +177,7 @@ type Stats struct {
 type GuardStats struct {
 	Epochs, Events, Busy, StopNs uint64
 	Idle                         uint64     // waits of re-executions that ended as nobody moved
+	Queues                       uint64     // epochs without the order in queues of atomics
 	Lost, Verdicts               [16]uint64 // by wire.GuardLost, wire.GuardVerdict
 	Tries                        [16]uint64 // crashes by the re-execution that came to them; 0: none did
 	Same                         [16]uint64 // epochs that came out the same by the re-execution that did; 0: none did
@@ -190,6 +191,7 @@ func (st *GuardStats) add(h *wire.Region) {
 	st.Busy += atomic.LoadUint64(&h.GuardBusy)
 	st.StopNs += atomic.LoadUint64(&h.GuardStopNs)
 	st.Idle += atomic.LoadUint64(&h.GuardIdle)
+	st.Queues += atomic.LoadUint64(&h.GuardQueues)
 	for i := range st.Lost {
 		st.Lost[i] += atomic.LoadUint64(&h.GuardLost[i])
 		st.Verdicts[i] += atomic.LoadUint64(&h.GuardVerdicts[i])

@@ -305,15 +305,16 @@ func reaches(from, to uint64) bool { d := int64(to - from); return d == int64(in
 // A Locking has libc's locks patched besides, and clocks and the program's own system calls, and tells of those that are not. It is an engine's client.
 type Locking struct {
 	Client
-	Code bool              // false: neither clocks nor the program's own system calls are patched
-	Left func(text string) // may be called by several goroutines
+	Code  bool              // false: neither clocks nor the program's own system calls are patched
+	Queue bool              // with Code: queues of atomics are patched, too
+	Left  func(text string) // may be called by several goroutines
 
 	mu    sync.Mutex
 	taken map[*engine.Module]wanted
 }
 
 // wanted is where a module takes locks, changes words that it waits for, reads the clock, and makes system calls itself.
-type wanted struct{ locks, words, clocks, calls []uint64 }
+type wanted struct{ locks, words, queues, clocks, calls []uint64 }
 
 // Sites gives the sites of a module.
 func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
@@ -325,7 +326,11 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	at, found := placesOf(m), lookMade(p, m)
 	changed := lookWords(p, m, found)
 	places := slices.Concat(at.clocks, at.calls)
-	for _, a := range changed {
+	var free []uint64
+	if c.Queue && c.Code {
+		free = lookQueues(p, m, found, changed)
+	}
+	for _, a := range slices.Concat(changed, free) {
 		places = append(places, a-m.Bias)
 	}
 	for _, l := range found {
@@ -355,6 +360,11 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	}
 	calls := Own(p, m, at.calls)
 	if c.Code {
+		queues := Queues(p, m, free)
+		for _, s := range queues {
+			w.queues = append(w.queues, s.At)
+		}
+		sites = append(sites, queues...)
 		clocks := Clocks(p, m, at.clocks)
 		for _, s := range clocks {
 			w.clocks = append(w.clocks, s.At)
@@ -366,7 +376,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	} else if len(calls) > 0 {
 		c.Left(fmt.Sprintf("process %d: %s makes system calls itself in %d places, which are not recorded where accesses are to be judged (--races=on): they are made once more where an epoch is executed again", p.PID, m.Path, len(calls)))
 	}
-	if len(w.locks)+len(w.words)+len(w.clocks)+len(w.calls) > 0 {
+	if len(w.locks)+len(w.words)+len(w.queues)+len(w.clocks)+len(w.calls) > 0 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.taken == nil {
@@ -381,7 +391,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 // Idle says that a library makes no system call itself, reads no clock and has no lock of its own, and has nothing to be told of.
 func (c *Locking) Idle(m *engine.Module) bool {
 	at := placesOf(m)
-	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m) && hasNoWord(m)
+	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m) && hasNoWord(m) && (!c.Queue || hasNoQueue(m))
 }
 
 // Patched tells of what is left.
@@ -403,6 +413,7 @@ func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *
 	}
 	tell(w.locks, "takes its own locks", "their order is not recorded")
 	tell(w.words, "changes words that it waits for", "their order is not recorded")
+	tell(w.queues, "has queues of atomics", "their order is not recorded")
 	tell(w.clocks, "reads the processor's clock", "what it gives there is not recorded")
 	tell(w.calls, "makes system calls itself", "they are not recorded, and made once more where an epoch is executed again")
 }

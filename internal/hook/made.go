@@ -283,6 +283,9 @@ func (r *reader) lock(begin, at uint64) (l made, ok bool) {
 		t.regs[l.reg.Num()] = value{sym: found}
 	}
 	for i := range skipped {
+		if !t.storesOnStack(&skipped[i].Inst) { // others would see it before the lock is taken
+			return l, false
+		}
 		t.do(&skipped[i])
 	}
 	return l, r.sameBut(t, word, slow, fast, &l)
@@ -302,7 +305,7 @@ func (r *reader) branch(l *made) (slow, fast uint64, skipped []insn, ok bool) {
 				return in.next(), to, skipped, true
 			}
 			return to, in.next(), skipped, true
-		case in.Flow != x86.FlowNone || in.FlagsRead != 0 || stores(&in.Inst):
+		case in.Flow != x86.FlowNone || in.FlagsRead != 0 || stores(&in.Inst) && (in.Op != "mov" || !onStack(in.Mems()[0])):
 			return 0, 0, nil, false
 		case !l.takes && in.Op == "cmp" && len(in.Args()) == 2 && in.Args()[0].Kind == x86.ArgReg && in.Args()[0].Reg == l.reg && in.Args()[1].Kind == x86.ArgImm && in.Args()[1].Imm == 2:
 			compared = true

@@ -51,19 +51,35 @@ func (t *tracker) new() value {
 	return value{sym: t.fresh}
 }
 
-// track follows a function's code, as it lies there, up to an address; nil: no instruction begins there. Jumps are not followed: what is so found out only says that two addresses are one.
+// track follows a function's code, as it lies there, up to an address; nil: no instruction begins there. Behind what does not go on, from what jumped there first; other jumps are not followed: what is so found out only says that two addresses are one.
 func (r *reader) track(begin, at uint64, t *tracker) *tracker {
 	const longest = 64 << 10
 	if at-begin > longest {
 		return nil
 	}
+	from, comes := map[uint64]*tracker{}, true
 	for begin < at {
 		in, ok := r.insn(begin)
 		if !ok {
 			return nil
 		}
+		if b := from[begin]; b != nil && !comes {
+			b.fresh = max(b.fresh, t.fresh)
+			t, comes = b, true
+		}
+		if to, ok := in.Target(begin); ok && (in.Flow == x86.FlowJump || in.Flow == x86.FlowCond) && to > begin && to <= at && from[to] == nil {
+			from[to] = t.clone()
+		}
 		t.do(&in)
+		switch in.Flow {
+		case x86.FlowJump, x86.FlowIndirectJump, x86.FlowRet, x86.FlowTrap, x86.FlowHalt:
+			comes = false
+		}
 		begin = in.next()
+	}
+	if b := from[begin]; b != nil && !comes {
+		b.fresh = max(b.fresh, t.fresh)
+		t = b
 	}
 	if begin != at {
 		return nil

@@ -2,9 +2,9 @@ package hook
 
 import (
 	"bytes"
-	"debug/elf"
 	"encoding/binary"
 	"maps"
+	"math/bits"
 	"slices"
 	"sort"
 
@@ -44,19 +44,7 @@ func lookWords(p *engine.Process, m *engine.Module, locks []made) (list []uint64
 			return list
 		}
 	}
-	var s starts
-	var segments []segment
-	for _, g := range m.Image.Segments() {
-		if g.Flags&elf.PF_X != 0 {
-			segments = append(segments, segment{g.Addr + m.Bias, m.Image.Bytes(g.Addr, g.FileSize)})
-		}
-	}
-	f := wordFinder{reader: processReader(p, m), segments: segments, function: func(at uint64) (lo, hi uint64, ok bool) {
-		if lo, ok = s.of(m).function(at - m.Bias); !ok {
-			return 0, 0, false
-		}
-		return lo + m.Bias, s.end(lo) + m.Bias, true
-	}}
+	f := moduleFinder(p, m)
 	list = slices.DeleteFunc(f.find(), func(at uint64) bool {
 		return slices.ContainsFunc(locks, func(l made) bool { return l.at == at })
 	})
@@ -335,6 +323,8 @@ type changing struct {
 	code       []byte
 	hook, over uint64
 	alone      int64
+	queue      bool // of a queue (Queues)
+	flags      bool // its quick way keeps the flags, which the instruction does not write
 }
 
 // setsFlags says that an instruction writes all flags that arithmetic does, whatever they were.
@@ -354,11 +344,16 @@ func (*changing) Spare() {}
 
 // Size is the most bytes that Append appends: a look whether there is one thread, a jump, the instruction, a jump; two addresses behind a jump, the way down the stack, a look at the word, its address, a number, the call, the way up, the instruction, the way down, the call, the way up.
 func (*changing) Size() int {
-	return 9 + 6 + x86.MaxRelocated + 5 + 2 + 16 + 5 + 2 + 1 + 9 + 9 + 5 + 7 + 8 + 1 + 8 + x86.MaxRelocated + 5 + 7 + 8
+	return 5 + 1 + 8 + 2 + 2*(1+8) + 9 + 6 + x86.MaxRelocated + 5 + 2 + 16 + 5 + 2 + 1 + 9 + 9 + 5 + 7 + 8 + 1 + 8 + x86.MaxRelocated + 5 + 7 + 8
 }
 
 // What the hook is told of the instruction (guardfutex.c): compares, nine bits of its address from bit 8 on, and from bit 24 on how far behind where the hook returns to it ends.
-const compares = 16
+// Of a queue's: how many bytes, as a power of two, and whether it reads none.
+const (
+	onlyStores = 8
+	compares   = 16
+	ofQueue    = 32
+)
 
 // Append appends the code as it is to lie at an address: see patch.Recipe.
 func (r *changing) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
@@ -378,10 +373,29 @@ func (r *changing) Append(dst []byte, at uint64) ([]byte, []patch.State, error) 
 	}
 	state(r.at, patch.Restart, 0)
 	var end, ordered x86.Label
-	quick := setsFlags(r.in.Op) && r.alone != 0
+	quick := (setsFlags(r.in.Op) || r.queue) && r.alone != 0
 	if quick {
-		c.ArithStoreImm(x86.Cmp, x86.Mem{Seg: x86.FS, Scale: 1, Disp: r.alone, Size: 4}, 0)
-		c.JccTo(x86.CondE, &ordered)
+		alone := x86.Mem{Seg: x86.FS, Scale: 1, Disp: r.alone, Size: 4}
+		short := 0
+		if r.flags {
+			c.Lea(x86.RSP, stack(-redZone))
+			state(r.at, patch.Restart, redZone)
+			c.Push(x86.RCX)
+			state(r.at, patch.Restart, redZone+8)
+			c.Load(x86.EAX+1, alone) // ecx
+			rcx := patch.Move{Reg: uint8(x86.RCX.Num()), From: patch.FromStack, N: 0}
+			state(r.at, patch.Restart, redZone+8, rcx)
+			short = len(c.Bytes)
+			c.Bytes = append(c.Bytes, 0xe3, 0) // jrcxz
+			state(r.at, patch.Restart, redZone+8, rcx)
+			c.Pop(x86.RCX)
+			state(r.at, patch.Restart, redZone)
+			c.Lea(x86.RSP, stack(redZone))
+			state(r.at, patch.Restart, 0)
+		} else {
+			c.ArithStoreImm(x86.Cmp, alone, 0)
+			c.JccTo(x86.CondE, &ordered)
+		}
 		moved, err := x86.Relocate(c.Bytes, &r.in, r.code, r.at, c.PC(), x86.RefuseCalls)
 		if err != nil {
 			return dst, nil, err
@@ -389,7 +403,15 @@ func (r *changing) Append(dst []byte, at uint64) ([]byte, []patch.State, error) 
 		c.Bytes = moved
 		state(next, patch.Restart, 0)
 		c.JmpTo(&end)
-		c.Bind(&ordered)
+		if r.flags {
+			c.Bytes[short+1] = byte(len(c.Bytes) - short - 2)
+			state(r.at, patch.Restart, redZone+8, patch.Move{Reg: uint8(x86.RCX.Num()), From: patch.FromStack, N: 0})
+			c.Pop(x86.RCX)
+			state(r.at, patch.Restart, redZone)
+			c.Lea(x86.RSP, stack(redZone))
+		} else {
+			c.Bind(&ordered)
+		}
 		state(r.at, patch.Restart, 0)
 	}
 	c.Bytes = append(c.Bytes, 0xeb, 16)
@@ -414,9 +436,17 @@ func (r *changing) Append(dst []byte, at uint64) ([]byte, []patch.State, error) 
 	case m.Base == x86.RSP:
 		m.Disp += redZone + 16
 	}
-	c.Load(x86.EAX+x86.Reg(x86.RDI.Num()), m) // it faults here, if it does, where nothing is taken
+	// It faults here, if it does, where nothing is taken.
+	switch m.Size {
+	case 1, 2:
+		c.LoadZX(x86.EAX+x86.Reg(x86.RDI.Num()), m)
+	case 8:
+		c.Load(x86.RDI, m)
+	default:
+		c.Load(x86.EAX+x86.Reg(x86.RDI.Num()), m)
+	}
 	state(r.at, patch.Restart, redZone+16, kept(0))
-	if m.Base == x86.RDI {
+	if m.Base == x86.RDI || m.Index == x86.RDI {
 		c.Load(x86.RDI, stack(0))
 		state(r.at, patch.Restart, redZone+16)
 	}
@@ -449,6 +479,12 @@ func (r *changing) Append(dst []byte, at uint64) ([]byte, []patch.State, error) 
 	what := int32(r.at*0x9e3779b97f4a7c15>>55)<<8 | int32(behind-returns)<<24
 	if r.in.Op == "cmpxchg" {
 		what |= compares
+	}
+	if r.queue {
+		what |= ofQueue | int32(bits.Len16(m.Size)-1)
+		if r.in.Mems()[0].Access == x86.Write {
+			what |= onlyStores
+		}
 	}
 	binary.LittleEndian.PutUint32(c.Bytes[start+info+1:], uint32(what))
 	state(next, behind, 0)

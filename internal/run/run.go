@@ -80,10 +80,12 @@ const DefaultEpoch = 10 * time.Second
 
 // Epochs is what `guard` records of a run, so that its last epoch can be executed again in place.
 type Epochs struct {
-	On    bool
-	Every bool          // each epoch is executed again and compared (tests)
-	Most  time.Duration // after which an epoch ends; 0: as long as is usual
-	Races bool          // what is executed again is so once more with all accesses judged
+	On        bool
+	Every     bool          // each epoch is executed again and compared (tests)
+	Most      time.Duration // after which an epoch ends; 0: as long as is usual
+	Races     bool          // what is executed again is so once more with all accesses judged
+	Queues    bool          // order in queues of atomics is recorded, as far as it costs little
+	AllQueues bool          // with Queues: whatever it costs (tests)
 }
 
 // Options is what the flags of a run say.
@@ -145,7 +147,7 @@ func Run(o Options) (exit int, err error) {
 		with.Patcher, w.partly, w.patched = eng, eng.Partly, eng.Stats
 	}
 	if o.Epochs.On {
-		opts := engine.Options{Client: &hook.Locking{Code: !o.Epochs.Races /* which needs it as its file has it */, Left: w.Warn}, Warn: w.Warn}
+		opts := engine.Options{Client: &hook.Locking{Code: !o.Epochs.Races /* which needs it as its file has it */, Queue: o.Epochs.Queues, Left: w.Warn}, Warn: w.Warn}
 		if o.Epochs.Races {
 			opts.Whole, opts.Calls = access.New(true), x86.PushReturn
 		}
@@ -259,6 +261,9 @@ func config(o *Options) wire.Config {
 		}
 		if o.Epochs.Races {
 			c.Guard |= 4
+		}
+		if o.Epochs.AllQueues {
+			c.Guard |= 8
 		}
 		c.Calls = 1
 		c.Allocator = c.Allocator&^0xff | uint32(wire.AllocatorFreer)

@@ -128,6 +128,9 @@ func epochStats(g agent.GuardStats) (list []report.Stat) {
 	if g.Idle > 0 {
 		add("waits in vain", g.Idle)
 	}
+	if g.Queues > 0 {
+		add("epochs without the order in queues of atomics", g.Queues)
+	}
 	for i, n := range g.Judged {
 		if n > 0 {
 			add("looked at for races: "+wire.GuardJudged(i).String(), n)

@@ -83,7 +83,7 @@ var Layouts = []Layout{
 		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys"},
 		{"RacePages", "u32", 0, "with Races: pages of the program whose history is kept at most; 0: as many as is usual"},
 		{"Allocator", "u32", 0, "low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB"},
-		{"Guard", "u32", 0, "bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual"},
+		{"Guard", "u32", 0, "bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; bit 3: order in queues of atomics is recorded whatever it costs (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual"},
 		{"Lines", "u32", 0, "1: what recipes tell of accesses is counted by cache lines, and sent as `line`"},
 	}, Align: 8},
 	{Name: "Lane", Doc: "Head of one single-producer single-consumer ring of 64-bit words. Head and Tail count words ever written and read; index = count & (size-1). A record never wraps: a pad record fills the end.", Fields: []Member{
@@ -181,6 +181,7 @@ var Layouts = []Layout{
 		{"GuardSame", "u64", 16, "likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was"},
 		{"GuardJudged", "u64", 4, "likewise: re-executions with all accesses judged, by enum GuardJudged"},
 		{"GuardIdle", "u64", 0, "likewise: how often a thread waited for another in a re-execution until nobody moved any more"},
+		{"GuardQueues", "u64", 0, "likewise: epochs in which the order in queues of atomics was not recorded, as that cost too much"},
 		{"Guard", "GuardOutside", 1, "of the process's first region"},
 	}, Align: 4096},
 	{Name: "CallCount", Doc: "What one thread did of one system call.", Fields: []Member{
@@ -313,8 +314,8 @@ func init() {
 			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}, {7, "survey"}, {8, "whole"}, {9, "covered"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
 			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}, {13, "heap"}, {14, "pristine"}, {15, "cover"}}},
-		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use; words-alone: how far behind the thread pointer it lies", []EnumValue{
-			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}, {7, "lock-hook"}, {8, "clock-hook"}, {9, "clock-processor-hook"}, {10, "syscall"}, {11, "futex-hook"}, {12, "futex-over-hook"}, {13, "words-alone"}}},
+		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies", []EnumValue{
+			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}, {7, "lock-hook"}, {8, "clock-hook"}, {9, "clock-processor-hook"}, {10, "syscall"}, {11, "futex-hook"}, {12, "futex-over-hook"}, {13, "words-alone"}, {14, "queues-alone"}}},
 		EnumSpec{"Allocator", "whose malloc a process has", []EnumValue{
 			{0, "libc"}, {1, "owner"}, {2, "freer"}}},
 		EnumSpec{"GuardLost", "why an epoch cannot be executed again", []EnumValue{

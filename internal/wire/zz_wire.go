@@ -385,7 +385,7 @@ const (
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
 
-// PatchFunc: functions and data of the agent that trampolines use; words-alone: how far behind the thread pointer it lies.
+// PatchFunc: functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies.
 type PatchFunc uint8
 
 const (
@@ -403,6 +403,7 @@ const (
 	PatchFuncFutexHook          PatchFunc = 11
 	PatchFuncFutexOverHook      PatchFunc = 12
 	PatchFuncWordsAlone         PatchFunc = 13
+	PatchFuncQueuesAlone        PatchFunc = 14
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }
@@ -2764,7 +2765,7 @@ type Config struct {
 	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys
 	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual
 	Allocator   uint32 // low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB
-	Guard       uint32 // bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual
+	Guard       uint32 // bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; bit 3: order in queues of atomics is recorded whatever it costs (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual
 	Lines       uint32 // 1: what recipes tell of accesses is counted by cache lines, and sent as `line`
 	_           [4]byte
 }
@@ -2917,8 +2918,9 @@ type Region struct {
 	GuardSame      [16]uint64      // likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was
 	GuardJudged    [4]uint64       // likewise: re-executions with all accesses judged, by enum GuardJudged
 	GuardIdle      uint64          // likewise: how often a thread waited for another in a re-execution until nobody moved any more
+	GuardQueues    uint64          // likewise: epochs in which the order in queues of atomics was not recorded, as that cost too much
 	Guard          [1]GuardOutside // of the process's first region
-	_              [3088]byte
+	_              [3080]byte
 }
 
 // SizeRegion is the size of Region in bytes.

@@ -174,8 +174,10 @@ long rs_guard_do_rollback(void)
 		if (t->tid && t->frame_bytes)
 			rs_world_back(t);
 	rs_guard_threads_restore();
-	if (rs_guard_on && rs_guard_world()->session)
+	if (rs_guard_on && rs_guard_world()->session) {
 		rs_region_aside(guard->aside);
+		rs_guard_queues_tell(); /* what the checkpoint has of it is of the epoch before */
+	}
 	guard->rollbacks++;
 	return 0;
 }
@@ -699,7 +701,7 @@ long rs_guard_begin(unsigned flags)
 	return spawn_coordinator(stack + STACK);
 }
 
-long rs_guard_begin_session(bool every, uint32_t ms)
+long rs_guard_begin_session(bool every, bool queues, uint32_t ms)
 {
 	/* A call that is not seen would be made again. libc's heap has locks of its own, whose order is not; another allocator's are the program's. */
 	if (!(rs_alloc.on || rs_heap_foreign()) || !rs_calls_on || rs_patch_missing() != 0)
@@ -715,6 +717,7 @@ long rs_guard_begin_session(bool every, uint32_t ms)
 	struct rs_guard_world *w = rs_guard_world();
 	w->session = true;
 	w->every = every;
+	w->queues_always = queues;
 	rs_guard_thread_begin(rs_thread_tls && rs_thread_tls->handle && rs_thread_tls->handle->own_stack);
 	if (rs_alloc.on)
 		rs_guard_heap_begin();

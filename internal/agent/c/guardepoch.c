@@ -265,5 +265,5 @@ void rs_guard_session(void)
 	rs_guard_sync_begin();
 	rs_guard_bind();
 	rs_os_place(PLACE);
-	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, rs_guard_epoch_ms(word)));
+	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, word & 8, rs_guard_epoch_ms(word)));
 }

@@ -9,7 +9,7 @@ enum { RS_GUARD_ASK_NOTHING, RS_GUARD_ASK_CHECKPOINT, RS_GUARD_ASK_ROLLBACK, RS_
 extern uint32_t *rs_guard_request RS_HIDDEN;
 
 /* The coordinator, the log, system calls, and the first checkpoint. */
-long rs_guard_begin_session(bool every, uint32_t ms) RS_HIDDEN;
+long rs_guard_begin_session(bool every, bool queues, uint32_t ms) RS_HIDDEN;
 bool rs_guard_coordinator_lives(void) RS_HIDDEN;
 /* Coordinator: the session is over, which the process outlives: nobody will ask, and none is recorded any more. */
 void rs_guard_close(void) RS_HIDDEN;

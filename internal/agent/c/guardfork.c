@@ -202,7 +202,7 @@ static void begin(void)
 	uint32_t word = rs_config.guard;
 	struct rs_thread *t = rs_thread_tls;
 	uint64_t mask = rs_os_no_signals(); /* a handler would find half of it */
-	if (!rs_session_over() && rs_guard_alone() && !rs_guard_limited() && !is_too_large() && !shares() && rs_region_try(t) == 0 && rs_guard_begin_session(word & 2, rs_guard_epoch_ms(word)) < 0)
+	if (!rs_session_over() && rs_guard_alone() && !rs_guard_limited() && !is_too_large() && !shares() && rs_region_try(t) == 0 && rs_guard_begin_session(word & 2, word & 8, rs_guard_epoch_ms(word)) < 0)
 		rs_guard_undo();
 	/* What was blocked then; while an epoch is executed again all are. */
 	if (rs_guard_mode() != RS_GUARD_REPLAY)

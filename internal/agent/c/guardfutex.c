@@ -17,7 +17,7 @@
 #include <sys/single_threaded.h>
 
 enum { SLOW, DONE };
-enum { COMPARES = 16 /* a cmpxchg */, SITE = 0x1ff << 8 /* bits of the instruction's address */ }; /* from bit 24 on: how far behind where the hook returns to what follows the instruction lies */
+enum { BYTES = 3 /* of QUEUE: a power of two */, STORES = 8 /* likewise: it reads nothing */, COMPARES = 16 /* a cmpxchg */, QUEUE = 32 /* of a queue beside a futex: what it does is ordered whatever it is, loads as well (internal/hook/free.go) */, SITE = 0x1ff << 8 /* bits of the instruction's address */ }; /* from bit 24 on: how far behind where the hook returns to what follows the instruction lies */
 enum { ZF = 1 << 14 /* as lahf leaves it in ax */ };
 /* The program's, as the hook has them on the stack. */
 struct saved { uint64_t r11, r10, r9, r8, rdi, rsi, rdx, rcx, flags, rax, returns, info, rdi_then, stores /* of a cmpxchg: what it is to store */; };
@@ -98,6 +98,15 @@ HOOK("rs_futex_over_hook", "rs_guard_futex_quick_over", "rs_guard_futex_slow_ove
 	"7:\n")
 
 static inline uint32_t load(uint64_t word) { return __atomic_load_n((const uint32_t *)word, __ATOMIC_ACQUIRE); }
+/* Of what an instruction of a queue's reads or writes: no more than that, and its low half. */
+static inline uint32_t load_of(uint64_t word, uint32_t info)
+{
+	switch (info & BYTES) {
+	case 0: return __atomic_load_n((const uint8_t *)word, __ATOMIC_ACQUIRE);
+	case 1: return __atomic_load_n((const uint16_t *)word, __ATOMIC_ACQUIRE);
+	default: return load(word);
+	}
+}
 static inline uint64_t object_of(uint64_t word, uint32_t info) { return word | (uint64_t)(info & SITE) << 39; }
 _Static_assert((uint64_t)SITE << 39 == 0x1ffull << 47, "above an address");
 
@@ -105,6 +114,7 @@ _Static_assert((uint64_t)SITE << 39 == 0x1ffull << 47, "above an address");
 
 /* What the trampolines look at: not 0, then __libc_single_threaded is set. Only ever of the main thread, whose variables are there until the process ends; it says nothing of a thread that a process has without libc's knowledge. */
 __thread uint32_t rs_guard_words_alone;
+__thread uint32_t rs_guard_queues_alone;
 static struct { uint32_t *at, asked, kept, end; } alone;
 
 static void are_alone(void)
@@ -113,11 +123,16 @@ static void are_alone(void)
 	if (rs_os_tid() == rs_os_pid()) {
 		alone.at = &rs_guard_words_alone;
 		rs_guard_words_alone = 1;
+		rs_guard_queues_alone |= RS_GUARD_QUEUES_ONE;
 	}
 }
 
 /* What is made may be another process. */
-void rs_guard_words_begin(void) { rs_guard_words_alone = alone.asked = 0; }
+void rs_guard_words_begin(void)
+{
+	rs_guard_words_alone = alone.asked = 0;
+	rs_guard_queues_alone &= ~(uint32_t)RS_GUARD_QUEUES_ONE;
+}
 
 void rs_guard_words_keep(bool end)
 {
@@ -132,6 +147,71 @@ void rs_guard_words_back(bool end)
 {
 	if (alone.at)
 		*alone.at = end ? alone.end : alone.kept;
+}
+
+/* --- what to order queues costs ---------------------------------------------------------------------------------------------------------------- */
+
+/* Each such access costs so much. More than a fiftieth of the threads' time is too much; few are never, nor are a process's first. */
+enum { ACCESS_NS = 12, PARTS = 50, FEW = 1 << 16, LOOK = 1 << 12, AGAIN = 32 /* epochs; twice as many each time that it was too much again */, MOST_AGAIN = 1024, FREE = 1 << 20 /* of a process's are: short programs end before the bound could spare them anything */ };
+static inline bool is_dear(uint64_t accesses, uint64_t cpu_ns) { return accesses >= FEW && accesses * ACCESS_NS * PARTS > cpu_ns; }
+
+static void *behind_pointer(const struct rs_guard_log *t, const uint32_t *mine)
+{
+	uint64_t tp;
+	__asm__("mov %%fs:0, %0" : "=r"(tp));
+	return (void *)(t->tp + ((uintptr_t)mine - tp));
+}
+
+void rs_guard_queues_new(bool lost)
+{
+	struct rs_guard_world *w = rs_guard_world();
+	uint64_t accesses = 0, cpu_ns = 0;
+	for (uint32_t i = 0; i < w->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		accesses += t->queues;
+		cpu_ns += t->tid ? rs_os_cpu_ns(t->tid) - t->cpu.from : 0;
+	}
+	if (w->queues_passed) {
+		w->queues_passed -= !lost; /* of one that was it is not known what it would have cost */
+	} else if (is_dear(accesses, cpu_ns) && accesses <= FREE - w->queues_used) {
+		w->queues_used += (uint32_t)accesses;
+	} else if (is_dear(accesses, cpu_ns) && !w->queues_always) {
+		w->queues_again = w->queues_again == 0 ? AGAIN : w->queues_again < MOST_AGAIN ? w->queues_again * 2 : MOST_AGAIN;
+		w->queues_passed = w->queues_again;
+	} else if (!lost) {
+		w->queues_again = 0;
+	}
+	if (w->queues_passed && w->session)
+		__atomic_fetch_add(&rs_counters->guard_queues, 1, __ATOMIC_RELAXED);
+}
+
+void rs_guard_queues_tell(void)
+{
+	const struct rs_guard_world *w = rs_guard_world();
+	for (uint32_t i = 0; w->session && i < w->logs; i++) {
+		const struct rs_guard_log *t = rs_guard_log(i);
+		if (t->tid && t->tp && t->state != RS_GUARD_UNBORN && !t->gave_up)
+			*(uint32_t *)behind_pointer(t, &rs_guard_queues_alone) = (w->queues_passed ? RS_GUARD_QUEUES_PASSED : 0) | (alone.at && *alone.at && alone.at == behind_pointer(t, &rs_guard_words_alone) ? RS_GUARD_QUEUES_ONE : 0);
+	}
+}
+
+void rs_guard_queues_mine(void)
+{
+	if (rs_guard_world()->queues_passed)
+		rs_guard_queues_alone |= RS_GUARD_QUEUES_PASSED;
+}
+
+/* In a recording, now and then. Who finds the epoch lost does no more for it; where it is too much it ends soon. */
+static void look(struct rs_guard_log *t)
+{
+	const struct rs_guard_world *w = rs_guard_world();
+	t->queues_look = t->queues + LOOK;
+	if (w->queues_always)
+		return;
+	if (rs_guard_is_lost(w))
+		rs_guard_queues_alone |= RS_GUARD_QUEUES_PASSED;
+	else if (t->queues > FREE - w->queues_used && is_dear(t->queues, rs_os_cpu_ns(t->tid) - t->cpu.from) && !__atomic_load_n(&w->soon, __ATOMIC_RELAXED))
+		rs_guard_poke_soon();
 }
 
 /* --- quick, in a recording: leaves that need no more registers than they may change --------------------------------------------------------- */
@@ -151,7 +231,7 @@ static inline void begins(struct rs_guard_log *t, struct rs_guard_object *o, uin
 {
 	t->changes_info = info;
 	t->changes_object = o;
-	t->changes_found = info & COMPARES ? 0 : load(word);
+	t->changes_found = info & QUEUE ? info & STORES ? 0 : load_of(word, info) : info & COMPARES ? 0 : load(word);
 	t->changes = object_of(word, info);
 }
 
@@ -164,6 +244,8 @@ unsigned rs_guard_futex_quick(const uint32_t *word, uint32_t info)
 		return SLOW;
 	if (RS_UNLIKELY(t->outside || t->inner || t->doing & RS_GUARD_ORDERED))
 		return DONE;
+	if (info & QUEUE && RS_UNLIKELY(++t->queues >= t->queues_look))
+		return SLOW;
 	struct rs_guard_object *o = rs_guard_object(rs_guard_futex_key((uintptr_t)word));
 	if (RS_UNLIKELY(!o || !rs_guard_begin_quickly(t)))
 		return SLOW;
@@ -178,6 +260,21 @@ unsigned rs_guard_futex_quick(const uint32_t *word, uint32_t info)
 	return DONE;
 }
 
+/* A word of a queue that a thread finds as it has left it is one more of a run: as it looks again and again, or nobody else was there. */
+static inline void queue_over(struct rs_guard_log *t, struct rs_guard_object *o, struct rs_guard_event *last)
+{
+	const uint64_t object = t->changes, word = RS_GUARD_ADDRESS(object), what = RS_GUARD_WHAT(object, RS_GUARD_QUEUE), run = RS_GUARD_WHAT(word, RS_GUARD_QUEUE_RUN), above = 0x1ffull << 47;
+	const uint32_t ticket = rs_guard_ticket_alone(o), more = (uint32_t)-last->result, found = t->changes_found;
+	const bool same = t->at > 0 && (t->changes_info & STORES || found == t->queue_left);
+	if (same && last->what == run && more < RS_GUARD_RUN && last->ticket + more + 1 == ticket)
+		last->result = -(int32_t)(more + 1);
+	else if (same && (last->what & ~above) == (what & ~above) && last->ticket + 1 == ticket)
+		rs_guard_append_quickly(t, run, ticket, 0);
+	else
+		rs_guard_append_quickly(t, what, ticket, (int32_t)found);
+	t->queue_left = load_of(word, t->changes_info);
+}
+
 unsigned rs_guard_futex_quick_over(uint32_t flags, uint32_t found)
 {
 	struct rs_guard_log *t = rs_guard_mine;
@@ -189,7 +286,9 @@ unsigned rs_guard_futex_quick_over(uint32_t flags, uint32_t found)
 		return SLOW;
 	const uint64_t object = t->changes, what = RS_GUARD_WHAT(object, RS_GUARD_CHANGE);
 	struct rs_guard_event *last = &t->event[at] - 1; /* at 0: what lies there is another's */
-	if (RS_UNLIKELY(t->changes_info & COMPARES && !(flags & ZF))) {
+	if (t->changes_info & QUEUE) {
+		queue_over(t, o, last);
+	} else if (RS_UNLIKELY(t->changes_info & COMPARES && !(flags & ZF))) {
 		const uint64_t not = RS_GUARD_WHAT(object, RS_GUARD_CHANGE_NOT);
 		if (at == 0 || last->what != not || (uint32_t)last->result != found)
 			rs_guard_append_quickly(t, not, RS_GUARD_UNORDERED, (int32_t)found);
@@ -258,21 +357,22 @@ static void moment(struct rs_guard_log *t)
 }
 
 /* What it found there may have been stored plainly, which is in no order. Behind its turn. */
-static void wait_found(struct rs_guard_log *t, uint64_t word, uint32_t found)
+static void wait_found(struct rs_guard_log *t, uint64_t word, uint32_t found, uint32_t info)
 {
 	const uint64_t patience_ns = 20000000, since = rs_os_now_ns();
-	while (load(word) != found && !__atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE) && rs_os_now_ns() - since < patience_ns)
+	while ((info & QUEUE ? load_of(word, info) : load(word)) != found && !__atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE) && rs_os_now_ns() - since < patience_ns)
 		moment(t);
 	t->inner = RS_GUARD_INNER;
 	RS_BARRIER();
 }
 
 /* The kind of the thread's next event, if it is of this instruction and word; 0. Where the recording ended before such an instruction it may have been either. */
-static unsigned next_kind(const struct rs_guard_log *t, uint64_t object)
+static unsigned next_kind(const struct rs_guard_log *t, uint64_t object, uint32_t info)
 {
+	const unsigned one = info & QUEUE ? RS_GUARD_QUEUE : RS_GUARD_CHANGE, run = info & QUEUE ? RS_GUARD_QUEUE_RUN : RS_GUARD_CHANGE_RUN;
 	uint32_t at = rs_guard_next_at(t);
 	uint64_t next = at < t->end ? t->event[at].what : t->pending_end;
-	return next == RS_GUARD_WHAT(object, RS_GUARD_CHANGE) ? RS_GUARD_CHANGE : next == RS_GUARD_WHAT(RS_GUARD_ADDRESS(object), RS_GUARD_CHANGE_RUN) ? RS_GUARD_CHANGE_RUN : 0;
+	return next == RS_GUARD_WHAT(object, one) ? one : next == RS_GUARD_WHAT(RS_GUARD_ADDRESS(object), run) ? run : 0;
 }
 
 /* As a cmpxchg that finds this. */
@@ -301,7 +401,7 @@ static bool fails(struct rs_guard_log *t, uint64_t object, struct saved *saved, 
 			rs_guard_try_behind(t);
 			return true;
 		}
-	if (next_kind(t, object) || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
+	if (next_kind(t, object, COMPARES) || __atomic_load_n(&rs_guard_world()->ending, __ATOMIC_ACQUIRE))
 		return false;
 	/* By another instruction: loops that look, and functions for who finds a lock taken, do the same elsewhere. It is the same when it is its turn and it does what was done; or the recording ended before it, and it stands there, too. */
 	const uint64_t next = to < t->end ? t->event[to].what : t->pending_end;
@@ -332,7 +432,16 @@ unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, u
 	if (!t || rs_guard_mode() == RS_GUARD_OFF || t->outside || t->inner || t->doing & RS_GUARD_ORDERED)
 		return DONE;
 	t->sp = sp;
-	unsigned kind = RS_GUARD_CHANGE;
+	const bool queue = info & QUEUE;
+	if (queue && rs_guard_queues_alone)
+		return DONE; /* the first time that it looks */
+	if (queue && rs_guard_mode() == RS_GUARD_RECORD && t->queues >= t->queues_look) {
+		look(t);
+		if (rs_guard_queues_alone)
+			return DONE;
+	}
+	const unsigned one = queue ? RS_GUARD_QUEUE : RS_GUARD_CHANGE;
+	unsigned kind = one;
 	struct rs_guard_event was;
 	do {
 		object = object_of(word, info);
@@ -341,17 +450,17 @@ unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, u
 		__atomic_store_n(&t->inner, RS_GUARD_INNER, __ATOMIC_RELEASE);
 		RS_BARRIER();
 		bool replay = rs_guard_mode() == RS_GUARD_REPLAY;
-		if (replay && rs_guard_signals(t, RS_GUARD_WHAT(object, RS_GUARD_CHANGE)))
+		if (replay && rs_guard_signals(t, RS_GUARD_WHAT(object, one)))
 			continue;
-		if (replay && info & COMPARES && fails(t, object, saved, &object)) {
+		if (replay && !queue && info & COMPARES && fails(t, object, saved, &object)) {
 			rs_guard_no_act(t);
 			return PAST;
 		}
-		kind = replay ? next_kind(t, object) : 0;
-		kind = kind ? kind : RS_GUARD_CHANGE;
+		kind = replay ? next_kind(t, object, info) : 0;
+		kind = kind ? kind : one;
 		if (replay)
 			rs_guard_pass_over(t, rs_guard_next_at(t));
-		rs_guard_before(t, kind == RS_GUARD_CHANGE ? object : word, kind, &was);
+		rs_guard_before(t, kind == one ? object : word, kind, &was);
 	} while (!was.what && was.ticket == RS_GUARD_UNORDERED);
 	struct rs_guard_object *o = NULL;
 	if (!was.what) {
@@ -363,10 +472,10 @@ unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, u
 			rs_guard_lost(RS_GUARD_LOST_KIND);
 			t->changes_object = o = NULL;
 		}
-	} else if (!(info & COMPARES) && kind == RS_GUARD_CHANGE) /* of a run's others it is what this thread has left there */
-		wait_found(t, word, (uint32_t)was.result);
+	} else if ((queue ? !(info & STORES) : !(info & COMPARES)) && kind == one) /* of a run's others it is what this thread has left there */
+		wait_found(t, word, (uint32_t)was.result, info);
 	/* By another instruction than then, and it does another thing: it was nowhere. */
-	if (was.what && object != object_of(word, info) && (load(word) != (uint32_t)saved->rax || (uint32_t)saved->stores != (uint32_t)was.result)) {
+	if (!queue && was.what && object != object_of(word, info) && (load(word) != (uint32_t)saved->rax || (uint32_t)saved->stores != (uint32_t)was.result)) {
 		fail(saved, load(word));
 		/* What it keeps in registers of what it had loaded (that it has slept) may have it come to this one for ever. */
 		if (rs_guard_strays(t))
@@ -389,13 +498,20 @@ unsigned rs_guard_futex_slow_over(uint32_t flags, uint32_t found, uintptr_t sp)
 	const uint64_t object = t->changes, word = RS_GUARD_ADDRESS(object);
 	const bool compares = t->changes_info & COMPARES, replay = rs_guard_mode() == RS_GUARD_REPLAY;
 	t->sp = sp;
+	if (t->changes_info & QUEUE) {
+		unsigned is = replay ? next_kind(t, object, QUEUE) : RS_GUARD_QUEUE;
+		rs_guard_after_still(t, is == RS_GUARD_QUEUE_RUN ? word : object, is ? is : RS_GUARD_QUEUE, is == RS_GUARD_QUEUE_RUN ? 0 : (int32_t)t->changes_found, true);
+		t->queue_left = load_of(word, t->changes_info);
+		goes_on(t, t->changes_object);
+		return DONE;
+	}
 	if (compares && !(flags & ZF)) {
 		if (!replay)
 			rs_guard_after_still(t, object, RS_GUARD_CHANGE_NOT, (int32_t)found, false);
 		goes_on(t, t->changes_object);
 		return DONE;
 	}
-	unsigned kind = replay ? next_kind(t, object) : RS_GUARD_CHANGE;
+	unsigned kind = replay ? next_kind(t, object, 0) : RS_GUARD_CHANGE;
 	uint32_t result = 0, at = rs_guard_next_at(t);
 	if (kind == RS_GUARD_CHANGE)
 		result = compares ? load(word) : t->changes_found;

@@ -48,6 +48,7 @@ static struct rs_guard_log *is_mine(struct rs_guard_log *t)
 	rs_guard_below = own->below[t->index];
 	__asm__("mov %%fs:0, %0" : "=r"(t->tp));
 	rs_guard_stack_take(t);
+	rs_guard_queues_mine();
 	return rs_guard_mine = t;
 }
 
@@ -317,7 +318,9 @@ uint64_t rs_guard_key_of(uint64_t what)
 	switch (what >> 56) {
 	case RS_GUARD_LIBC: return rs_guard_libc_key(object_of(what));
 	case RS_GUARD_CHANGE:
-	case RS_GUARD_CHANGE_RUN: return rs_guard_futex_key(object_of(what));
+	case RS_GUARD_CHANGE_RUN:
+	case RS_GUARD_QUEUE:
+	case RS_GUARD_QUEUE_RUN: return rs_guard_futex_key(object_of(what));
 	default: return object_of(what);
 	}
 }
@@ -425,7 +428,7 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 		RS_BARRIER();
 		/* A heap's locks are taken one inside the other, and nobody can stand before the inner one. */
 		if (kind == RS_GUARD_HEAP ? LOAD(world->ending) : rs_guard_pause(t, object, kind)) {
-			if (kind == RS_GUARD_CHANGE || kind == RS_GUARD_CHANGE_RUN) {
+			if (kind == RS_GUARD_CHANGE || kind == RS_GUARD_CHANGE_RUN || kind == RS_GUARD_QUEUE || kind == RS_GUARD_QUEUE_RUN) {
 				STORE(t->inner, 0);
 				was->ticket = RS_GUARD_UNORDERED;
 			} else if (kind != RS_GUARD_HEAP)

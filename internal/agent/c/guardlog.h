@@ -24,7 +24,7 @@ void rs_guard_no_quick(void) RS_HIDDEN;
 
 enum {
 	RS_GUARD_NONE, RS_GUARD_ASK, RS_GUARD_CALL, RS_GUARD_MUTEX, RS_GUARD_SPIN, RS_GUARD_RWLOCK, RS_GUARD_COND, RS_GUARD_COND_TIMEOUT, RS_GUARD_COND_SIGNAL, RS_GUARD_COND_WAKE, RS_GUARD_BARRIER,
-	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own, or one that the program makes itself: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardvdso.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_FAULTS /* none: where a thread stands that crashed after another did; the object is the instruction (guardfault.c) */, RS_GUARD_CHANGE /* a word was changed that programs wait for by futexes; the result is what was found there, or what a cmpxchg left: guardfutex.c */, RS_GUARD_CHANGE_RUN /* once more, or several times */, RS_GUARD_CHANGE_NOT /* a cmpxchg found another value, the result */, RS_GUARD_WOKE /* a call has woken so many who waited for that word */, RS_GUARD_KINDS
+	RS_GUARD_BARRIER_LEAVE, RS_GUARD_MAKES /* an initialiser begins */, RS_GUARD_SEM, RS_GUARD_SEM_POST, RS_GUARD_SEM_VALUE, RS_GUARD_INITIALISER, RS_GUARD_HEAP, RS_GUARD_JOIN, RS_GUARD_EXIT, RS_GUARD_ORDER /* of what threads do with each other's memory */, RS_GUARD_FILE /* order of calls on one thing: guardsys.c */, RS_GUARD_LIBC /* a lock of libc's own, or one that the program makes itself: guardlock.c */, RS_GUARD_ALONE /* a mutex, whichever, in a process that has one thread: there is no order */, RS_GUARD_CLOCK /* a call of the vdso: the object is what was asked, ticket and result are what it gave (guardvdso.c) */, RS_GUARD_TSC /* rdtsc, of which the object says what it gave: guardclock.c */, RS_GUARD_FAULTS /* none: where a thread stands that crashed after another did; the object is the instruction (guardfault.c) */, RS_GUARD_CHANGE /* a word was changed that programs wait for by futexes; the result is what was found there, or what a cmpxchg left: guardfutex.c */, RS_GUARD_CHANGE_RUN /* once more, or several times */, RS_GUARD_CHANGE_NOT /* a cmpxchg found another value, the result */, RS_GUARD_WOKE /* a call has woken so many who waited for that word */, RS_GUARD_QUEUE /* a word of a queue beside a futex was read, written or changed; the result is what was found there: guardfutex.c */, RS_GUARD_QUEUE_RUN /* once more, or several times, and what was found is what it was left with */, RS_GUARD_KINDS
 };
 
 struct rs_guard_event {
@@ -92,6 +92,8 @@ struct rs_guard_log {
 	uint64_t changes;          /* between the two hooks of a word (guardfutex.c): which; else 0 */
 	struct rs_guard_object *changes_object; /* its object, which the thread has; NULL: it has not, as in a re-execution */
 	uint32_t changes_info, changes_found;
+	uint32_t queues, queues_look; /* how many words of queues it has come to in this epoch; when there are so many it looks what that costs */
+	uint32_t queue_left;       /* what the last event of its, if that is one of those, has left there */
 	struct { uint64_t sum, since_ns, last_ns; } strays; /* rs_guard_strays: how far all were, since when, and when it last asked */
 	struct { uint64_t from, took, again; } cpu; /* ns of the processor's time: what it had had when the epoch began (0: it was not born), had in it, and had had when the re-execution began */
 } __attribute__((aligned(64)));
@@ -107,7 +109,7 @@ struct rs_guard_log *rs_guard_spare(void) RS_HIDDEN;
 
 /* Before the act. False: RECORD (perhaps after an end of epoch): do it. True: REPLAY, it is this event's turn, and *was is what was recorded: the act is to be done only if the result says that it was done then; or there is no
  * such event any more (was->what is 0), as the re-execution diverged: do it. was may be NULL. */
-bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN; /* of a CHANGE also false, with was->ticket RS_GUARD_UNORDERED: it stood, or a handler ran: look again what comes next */
+bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was) RS_HIDDEN; /* of a CHANGE, or a QUEUE, also false, with was->ticket RS_GUARD_UNORDERED: it stood, or a handler ran: look again what comes next */
 /* After the act, or in place of one that failed. ordered: takes a ticket of the object (while it is held, or before what lets others go on). REPLAY: compares the result, and lets the next go on. */
 void rs_guard_after(struct rs_guard_log *t, uintptr_t object, unsigned kind, int32_t result, bool ordered) RS_HIDDEN;
 /* Likewise, but no stop comes until the thread says so: its act goes on (t->inner is still RS_GUARD_INNER). Not a spare's. */
@@ -225,7 +227,7 @@ enum { RS_GUARD_SIGNALLED = 1, RS_GUARD_TO_LOOK /* it was cancelled */ };
 static inline uint32_t rs_guard_more(const struct rs_guard_event *e)
 {
 	unsigned kind = (unsigned)(e->what >> 56);
-	return (kind == RS_GUARD_MUTEX || kind == RS_GUARD_LIBC || kind == RS_GUARD_ALONE || kind == RS_GUARD_CHANGE_RUN) && e->result < 0 ? (uint32_t)-e->result : 0;
+	return (kind == RS_GUARD_MUTEX || kind == RS_GUARD_LIBC || kind == RS_GUARD_ALONE || kind == RS_GUARD_CHANGE_RUN || kind == RS_GUARD_QUEUE_RUN) && e->result < 0 ? (uint32_t)-e->result : 0;
 }
 /* Such an event says what a thread found; whether it looked may depend on what it had loaded before, in no order. In a re-execution it may be missing. */
 static inline bool rs_guard_is_chance(const struct rs_guard_event *e) { return e->what >> 56 == RS_GUARD_CHANGE_NOT || e->what >> 56 == RS_GUARD_WOKE; }
@@ -278,6 +280,14 @@ extern __thread uint32_t rs_guard_words_alone __attribute__((tls_model("initial-
 void rs_guard_words_begin(void) RS_HIDDEN;
 /* A handler begins: if that is between the two hooks of a word, others need not wait for its end. The epoch is lost, but for a fault. */
 void rs_guard_word_left(struct rs_guard_log *t) RS_HIDDEN;
+/* Not 0: what is done to words of queues is left alone by this thread: the process has one (RS_GUARD_QUEUES_ONE), or to order them costs too much. */
+extern __thread uint32_t rs_guard_queues_alone __attribute__((tls_model("initial-exec"))) RS_HIDDEN;
+enum { RS_GUARD_QUEUES_ONE = 1, RS_GUARD_QUEUES_PASSED };
+/* World stopped, behind an epoch, before its threads' processor time is looked at anew: is their order recorded in the next one? lost: that cannot be executed again. */
+void rs_guard_queues_new(bool lost) RS_HIDDEN;
+/* World stopped: all threads that there are do as is decided; a thread that is new does. */
+void rs_guard_queues_tell(void) RS_HIDDEN;
+void rs_guard_queues_mine(void) RS_HIDDEN;
 void rs_guard_words_keep(bool end) RS_HIDDEN;
 void rs_guard_words_back(bool end) RS_HIDDEN;
 
@@ -310,7 +320,10 @@ struct rs_guard_world {
 	uint32_t lost;             /* RS_GUARD_LOST_… */
 	uint32_t soon;             /* the coordinator knows that it is to end it soon */
 	uint32_t objects;
-	bool session, every;       /* by wire's Config.Guard */
+	bool session, every, queues_always; /* by wire's Config.Guard */
+	uint32_t queues_passed;    /* for so many epochs more what is done to words of queues is in no order */
+	uint32_t queues_used;      /* so many of what is done to them did not count, as a process's first */
+	uint32_t queues_again;     /* for so many the next time */
 	uint32_t holding, stopping; /* a thread is about to become another program, which a signal of ours would kill: no stop begins; one has begun */
 	uint64_t begun_ms;         /* the epoch */
 	uint64_t begun_ticks;      /* the same by rdtsc */

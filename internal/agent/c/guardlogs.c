@@ -149,6 +149,7 @@ static void reset(bool new)
 		struct rs_guard_log *t = &logs[i];
 		t->at = t->run = t->bytes_at = 0;
 		t->changes = 0;
+		t->queues = t->queues_look = 0;
 		if (new) {
 			t->strays.last_ns = t->strays.sum = 0;
 			t->kept.sp = t->sp, t->kept.pending = t->pending, t->kept.wait = t->wait, t->kept.state = t->state, t->kept.doing = t->doing;
@@ -186,6 +187,7 @@ void rs_guard_log_forward(void)
 		t->inner = 0;
 		t->changes = 0;
 	}
+	rs_guard_queues_tell();
 }
 
 void rs_guard_log_drop(struct rs_guard_log *t)
@@ -222,8 +224,10 @@ void rs_guard_log_new(void)
 		lost = RS_GUARD_LOST_THREADS;
 	if (rs_guard_signals_half())
 		lost = RS_GUARD_LOST_SIGNAL;
+	rs_guard_queues_new(world->lost != 0);
 	reset(true);
 	rs_guard_words_keep(false);
+	rs_guard_queues_tell();
 	for (uint32_t i = 0; i < world->logs; i++)
 		logs[i].cpu.from = logs[i].tid ? rs_os_cpu_ns(logs[i].tid) : 0;
 	rs_guard_threads_new();

@@ -202,6 +202,7 @@ void rs_patch_open(int sock)
 	q->function[RS_PATCH_FUNC_FUTEX_HOOK] = (uintptr_t)rs_futex_hook;
 	q->function[RS_PATCH_FUNC_FUTEX_OVER_HOOK] = (uintptr_t)rs_futex_over_hook;
 	q->function[RS_PATCH_FUNC_WORDS_ALONE] = (uint64_t)((intptr_t)&rs_guard_words_alone - (intptr_t)fs);
+	q->function[RS_PATCH_FUNC_QUEUES_ALONE] = (uint64_t)((intptr_t)&rs_guard_queues_alone - (intptr_t)fs);
 	q->function[RS_PATCH_FUNC_CLOCK_HOOK] = (uintptr_t)rs_clock_hook;
 	q->function[RS_PATCH_FUNC_CLOCK_PROCESSOR_HOOK] = (uintptr_t)rs_clock_processor_hook;
 	q->function[RS_PATCH_FUNC_SYSCALL] = (uintptr_t)syscall; /* ours, in nearly all programs */

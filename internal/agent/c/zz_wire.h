@@ -314,7 +314,7 @@ enum {
 	RS_PATCH_DO_COVER = 15,
 };
 
-/* functions and data of the agent that trampolines use; words-alone: how far behind the thread pointer it lies */
+/* functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies */
 enum {
 	RS_PATCH_FUNC_NONE = 0,
 	RS_PATCH_FUNC_SYSCALL_HOOK = 1,
@@ -330,6 +330,7 @@ enum {
 	RS_PATCH_FUNC_FUTEX_HOOK = 11,
 	RS_PATCH_FUNC_FUTEX_OVER_HOOK = 12,
 	RS_PATCH_FUNC_WORDS_ALONE = 13,
+	RS_PATCH_FUNC_QUEUES_ALONE = 14,
 };
 
 /* whose malloc a process has */
@@ -1547,7 +1548,7 @@ struct rs_config {
 	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys */
 	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
 	uint32_t allocator; /* low byte: enum Allocator; bits 8 to 15: guard bytes behind each block, in units of 8; from 16: bytes that each heap keeps in quarantine, in units of 64 KiB */
-	uint32_t guard; /* bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual */
+	uint32_t guard; /* bit 0: epochs are recorded, so that the last one can be executed again (needs Patch and Calls, the hook at libc's system calls, and Allocator freer); bit 1: every epoch is executed again (tests); bit 2: what is executed again is so once more with all accesses judged; bit 3: order in queues of atomics is recorded whatever it costs (tests); from bit 8: ms after which an epoch ends at the latest, 0: as many as is usual */
 	uint32_t lines; /* 1: what recipes tell of accesses is counted by cache lines, and sent as `line` */
 	uint8_t end_padding[4];
 };
@@ -1738,8 +1739,9 @@ struct rs_region {
 	uint64_t guard_same[16]; /* likewise: epochs that came out the same but for words of stacks, by the re-execution that was the first to; 0: none was */
 	uint64_t guard_judged[4]; /* likewise: re-executions with all accesses judged, by enum GuardJudged */
 	uint64_t guard_idle; /* likewise: how often a thread waited for another in a re-execution until nobody moved any more */
+	uint64_t guard_queues; /* likewise: epochs in which the order in queues of atomics was not recorded, as that cost too much */
 	struct rs_guard_outside guard[1]; /* of the process's first region */
-	uint8_t end_padding[3088];
+	uint8_t end_padding[3080];
 };
 _Static_assert(sizeof(struct rs_region) == 4096, "Region");
 _Static_assert(offsetof(struct rs_region, magic) == 0, "Region.Magic");
@@ -1778,7 +1780,8 @@ _Static_assert(offsetof(struct rs_region, guard_tries) == 544, "Region.GuardTrie
 _Static_assert(offsetof(struct rs_region, guard_same) == 672, "Region.GuardSame");
 _Static_assert(offsetof(struct rs_region, guard_judged) == 800, "Region.GuardJudged");
 _Static_assert(offsetof(struct rs_region, guard_idle) == 832, "Region.GuardIdle");
-_Static_assert(offsetof(struct rs_region, guard) == 840, "Region.Guard");
+_Static_assert(offsetof(struct rs_region, guard_queues) == 840, "Region.GuardQueues");
+_Static_assert(offsetof(struct rs_region, guard) == 848, "Region.Guard");
 
 /* What one thread did of one system call. */
 struct rs_call_count {
