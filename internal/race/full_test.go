@@ -58,12 +58,14 @@ func reported(t testing.TB, report string) (found []finding.Finding) {
 		var f struct {
 			Type, Rule, Message string
 			Notes               []string
+			Objects             []struct{ ID, Symbol string }
 			Parts               []struct {
 				Text, Before string
 				Stack        []struct {
 					File string
 					Line int
 				}
+				Held []struct{ Object string }
 			}
 		}
 		if err := json.Unmarshal([]byte(line), &f); err != nil {
@@ -74,6 +76,9 @@ func reported(t testing.TB, report string) (found []finding.Finding) {
 			continue
 		}
 		one := finding.Finding{Rule: rule, Message: f.Message, Notes: f.Notes}
+		for _, o := range f.Objects {
+			one.Objects = append(one.Objects, finding.Object{ID: o.ID, Symbol: o.Symbol})
+		}
 		for _, p := range f.Parts {
 			part := finding.Part{Text: p.Text}
 			if part.Before, err = hex.DecodeString(p.Before); err != nil {
@@ -81,6 +86,9 @@ func reported(t testing.TB, report string) (found []finding.Finding) {
 			}
 			for _, s := range p.Stack {
 				part.Stack = append(part.Stack, finding.Frame{File: s.File, Line: s.Line})
+			}
+			for _, h := range p.Held {
+				part.Held = append(part.Held, finding.Held{Object: h.Object})
 			}
 			one.Parts = append(one.Parts, part)
 		}
