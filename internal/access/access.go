@@ -308,6 +308,7 @@ type Teller struct {
 	shared bool // of those to what threads share (share.go)
 	mu     sync.Mutex
 	unseen map[string]int // by module: instructions whose accesses are not told
+	loose  map[string]int // by module: of these, those that may order threads
 	opaque map[string]int // by module: bytes of functions that are not known to be instructions
 	itself []string       // modules that tell their accesses themselves
 	gos    []string       // modules of Go's, which are left alone
@@ -319,7 +320,7 @@ type Teller struct {
 
 // New makes one. races: the agent of the processes looks for races itself, and sends no accesses.
 func New(races bool) *Teller {
-	return &Teller{races: races, unseen: map[string]int{}, opaque: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}, scopes: map[string]scope{}}
+	return &Teller{races: races, unseen: map[string]int{}, loose: map[string]int{}, opaque: map[string]int{}, stores: map[string][]image.AtomicStore{}, vptrs: map[string]map[uint64]uint64{}, scopes: map[string]scope{}}
 }
 
 // SitesAtOnce says that Sites may be called for several modules at once.
@@ -343,7 +344,7 @@ func (t *Teller) Sites(p *engine.Process, m *engine.Module) (sites []patch.Site)
 	}
 	t.notePlain(m)
 	sites, unseen := t.plain(p, m, 0, m.Instructions)
-	t.miss(m.Path, unseen)
+	t.miss(m.Path, unseen, 0)
 	t.noteOpaque(m)
 	return sites
 }
@@ -512,17 +513,20 @@ func (t *Teller) foreign(m *engine.Module) bool {
 	return m.Foreign()
 }
 
-func (t *Teller) miss(module string, n int) {
+func (t *Teller) miss(module string, n, loose int) {
 	if n > 0 {
 		t.mu.Lock()
 		t.unseen[module] += n
+		if loose > 0 {
+			t.loose[module] += loose
+		}
 		t.mu.Unlock()
 	}
 }
 
 // Patched counts what was not patched.
 func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint64) *patch.Patch) {
-	n, scope := 0, scopeOf(m)
+	n, loose, scope := 0, 0, scopeOf(m)
 	scope.left = scope.left || t.table(p) != 0
 	if m.Kind == engine.Libc {
 		return // its system calls alone
@@ -530,10 +534,13 @@ func (t *Teller) Patched(p *engine.Process, m *engine.Module, at func(addr uint6
 	m.InstructionsBut(func(a uint64) bool { return at(a) != nil }, func(i *engine.Insn) bool {
 		if data, _ := scope.of(&i.Inst); data != 0 {
 			n++
+			if orders(&i.Inst, data) {
+				loose++
+			}
 		}
 		return true
 	})
-	t.miss(m.Path, n)
+	t.miss(m.Path, n, loose)
 }
 
 // Site gives the recipe of an instruction that touched what threads share; without protection keys nothing is patched on request.
@@ -553,6 +560,9 @@ func (t *Teller) NotSeen() (out []string) {
 	defer t.mu.Unlock()
 	if len(t.unseen) > 0 {
 		out = append(out, "instructions that do not tell what memory they access (some that are masked, those relative to gs, those that could not be patched): "+most(t.unseen))
+	}
+	if t.races && len(t.loose) > 0 {
+		out = append(out, "what atomic instructions order that could not be patched, so that races may be told that are none: "+most(t.loose))
 	}
 	if len(t.opaque) > 0 {
 		out = append(out, "bytes of functions that are data, or no instructions that are known: "+most(t.opaque))

@@ -32,12 +32,15 @@ func (t *Teller) SitesIn(p *engine.Process, m *engine.Module, lo, hi uint64) []p
 
 // PatchedIn is the engine.Coverer's: it counts what is not told.
 func (t *Teller) PatchedIn(_ *engine.Process, m *engine.Module, lo, hi uint64, at func(addr uint64) *patch.Patch) {
-	n, scope := 0, t.tablesOf(m).scope
+	n, loose, scope := 0, 0, t.tablesOf(m).scope
 	m.InstructionsIn(lo, hi, func(a uint64) bool { return at(a) != nil }, func(i *engine.Insn) bool {
 		if data, unseen := scope.of(&i.Inst); data != 0 || unseen {
 			n++
+			if orders(&i.Inst, data) {
+				loose++
+			}
 		}
 		return true
 	})
-	t.miss(m.Path, n)
+	t.miss(m.Path, n, loose)
 }
