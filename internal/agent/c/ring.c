@@ -215,21 +215,21 @@ static inline void advance(uint64_t *head, uint64_t before, uint64_t next)
 void rs_commit_record(struct rs_thread *t)
 {
 	const unsigned lane = t->nested;
-	const uint64_t before = t->head[lane], next = t->next[lane];
+	struct rs_lane *l = &t->slot->lane[lane];
+	const uint64_t before = t->head[lane], next = t->next[lane], shown = __atomic_load_n(&l->head, __ATOMIC_RELAXED); /* less than before: a handler left for good between the two */
 	RS_BARRIER();
 	if (RS_UNLIKELY(!t->emit_sp)) { /* a forked child went on in the middle of an emission of its parent's: see rs_region_after_fork */
-		__atomic_store_n(&t->slot->lane[lane].pending, 0, __ATOMIC_RELEASE);
+		__atomic_store_n(&l->pending, 0, __ATOMIC_RELEASE);
 		return;
 	}
 	if (RS_UNLIKELY(rs_config.races && rs_config.guard)) {
 		rs_guard_race_commit(t);
 		return;
 	}
-	struct rs_lane *l = &t->slot->lane[lane];
 	if (RS_UNLIKELY(rs_config.races))
 		rs_race_live_event(t, t->record[lane]);
 	advance(&t->head[lane], before, next);
-	advance(&l->head, before, next);
+	advance(&l->head, shown, next);
 	__atomic_store_n(&l->pending, 0, __ATOMIC_RELEASE);
 	RS_BARRIER();
 	if (RS_LIKELY(!lane))

@@ -115,3 +115,11 @@ func TestForkAtEachInstruction(t *testing.T) {
 		t.Errorf("%d processes: a post has more instructions than that", n)
 	}
 }
+
+// A handler that left by siglongjmp between the two stores by which an emission ends: the thread was never heard of again if the second is only made where the first was. TestJumps meets that once in some runs.
+func TestJumpAtEachInstruction(t *testing.T) {
+	l := same(t, all, compile(t, "core_forksteps.c", "-O2"), "jump")
+	if n := len(l.of(wire.TypeSemPost)); n < 10000 {
+		t.Errorf("%d posts are told, of 10000 and more", n)
+	}
+}

@@ -1,6 +1,7 @@
-// A thread is stepped by the processor's trap flag, and forks in the handler at each instruction of a call in turn; the child goes on from there, and ends.
+// A thread is stepped by the processor's trap flag, and at each instruction of a call in turn the handler forks, and the child goes on from there, and ends; or the handler leaves by siglongjmp ("jump").
 #define _GNU_SOURCE
 #include <semaphore.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 
 enum { TF = 0x100, MOST = 20000 };
 
-static volatile sig_atomic_t left, child;
+static volatile sig_atomic_t left, child, jumps;
+static sigjmp_buf behind;
 static sem_t other;
 static void handler(int sig, siginfo_t *info, void *context)
 {
@@ -18,6 +20,8 @@ static void handler(int sig, siginfo_t *info, void *context)
 	if (left <= 0 || --left)
 		return;
 	((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TF;
+	if (jumps)
+		siglongjmp(behind, 1);
 	pid_t pid = _Fork();
 	if (pid == 0) {
 		child = 1;
@@ -32,8 +36,10 @@ static void handler(int sig, siginfo_t *info, void *context)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argv;
+	jumps = argc > 1;
 	sem_t s;
 	sem_init(&s, 0, 0);
 	sem_init(&other, 0, 0);
@@ -41,7 +47,11 @@ int main(void)
 	sigaction(SIGTRAP, &sa, NULL);
 	sem_post(&s); /* what is done once */
 	sem_trywait(&s);
-	for (int k = 1; k < MOST; k++) {
+	for (volatile int k = 1; k < MOST; k++) {
+		if (sigsetjmp(behind, 1)) {
+			sem_post(&other); /* told, whatever was left */
+			continue;
+		}
 		left = k;
 		__asm__ volatile("pushfq\n\torl %0, (%%rsp)\n\tpopfq" : : "i"(TF) : "memory", "cc");
 		sem_post(&s);
@@ -58,6 +68,8 @@ int main(void)
 			break; /* k is beyond the call's last instruction */
 		sem_trywait(&s);
 	}
+	for (int i = 0; i < 10000 && jumps; i++)
+		sem_post(&other);
 	puts("done");
 	return 0;
 }
