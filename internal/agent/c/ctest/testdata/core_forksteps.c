@@ -47,13 +47,14 @@ int main(int argc, char **argv)
 	sigaction(SIGTRAP, &sa, NULL);
 	sem_post(&s); /* what is done once */
 	sem_trywait(&s);
-	for (volatile int k = 1; k < MOST; k++) {
+	/* Each second time nothing is stepped: what was left is dealt with then. */
+	for (volatile int k = 1, steps = 1; k < MOST; k += steps, steps = !steps) {
 		if (sigsetjmp(behind, 1)) {
 			sem_post(&other); /* told, whatever was left */
 			continue;
 		}
-		left = k;
-		__asm__ volatile("pushfq\n\torl %0, (%%rsp)\n\tpopfq" : : "i"(TF) : "memory", "cc");
+		left = steps ? k : 0;
+		__asm__ volatile("pushfq\n\torq %0, (%%rsp)\n\tpopfq" : : "r"(steps ? (long)TF : 0) : "memory", "cc");
 		sem_post(&s);
 		__asm__ volatile("pushfq\n\tandl %0, (%%rsp)\n\tpopfq" : : "i"(~TF) : "memory", "cc");
 		if (child) {
@@ -64,7 +65,7 @@ int main(int argc, char **argv)
 			}
 			_exit(7);
 		}
-		if (left > 0)
+		if (steps && left > 0)
 			break; /* k is beyond the call's last instruction */
 		sem_trywait(&s);
 	}
