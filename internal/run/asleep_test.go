@@ -23,6 +23,9 @@ func TestSleepsForGood(t *testing.T) {
 		"mixed":     {"global 'gate' in sleeping", "Waits for condition variable"},
 	} {
 		for how, options := range map[string]map[string]any{"run": nil, "guard": {"Epochs": map[string]any{"On": true, "Most": 10 * time.Second}, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1 << 10}}} {
+			if testing.Short() && how == "guard" && kind == "first" {
+				continue // with the race detector's runner its process once outlived ripstop, untold, and the test waited for it: docs/status.md, "A process that outlived"
+			}
 			t.Run(how+"/"+kind, func(t *testing.T) {
 				t.Parallel()
 				r := finish(t, command(t, options, path("sleeping"), kind))
