@@ -108,7 +108,7 @@ func TestForkInHandler(t *testing.T) {
 	}
 }
 
-// A child that a handler had forked waited for ever for room in a ring that was empty: the fork had come between the two instructions by which an emission of its parent's read where its ring's head is to be, and stored that. One gate in some dozens would have met it; here each instruction of a post has its fork.
+// A child that a handler had forked waited for ever for room in a ring that was empty: the fork had come between the two instructions by which an emission of its parent's read where its ring's head is to be, and stored that. TestForkInHandler met it once; here each instruction of a post has its fork.
 func TestForkAtEachInstruction(t *testing.T) {
 	l := same(t, all, compile(t, "core_forksteps.c", "-O2"))
 	if n := len(l.of(wire.TypeProcess)); n < 100 {
