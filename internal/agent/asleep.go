@@ -35,7 +35,7 @@ type task struct {
 }
 
 // Look looks at each thread of a process. asleep: all are in waits at futexes that have no timeout. still: and so they were at the last look, and none of them has run in between,
-// so that there was a moment at which all slept. Nothing is asked of the process itself; of one that is not asleep this mostly reads one small file. joins are the threads that join others without a time limit, as far as
+// so that there was a moment at which all slept. Nothing is asked of the process itself; of one that is not asleep this mostly reads two small files. joins are the threads that join others without a time limit, as far as
 // their events say: while epochs are recorded these look by themselves, again and again, and are as good as asleep.
 func (st *Standstill) Look(s *Session, process uint64, joins []uint32) (asleep, still bool) {
 	last := *st
@@ -51,16 +51,15 @@ func (st *Standstill) Look(s *Session, process uint64, joins []uint32) (asleep, 
 			joining[int(atomic.LoadUint32(&sl.shared.Tid))] = atomic.LoadUint64(&sl.shared.WaitSeq)
 		}
 	}
-	if st.awake != "" && len(joining) == 0 {
-		if _, ok := waitOf(filepath.Join(dir, st.awake)); !ok && exists(filepath.Join(dir, st.awake)) {
-			return false, false
-		}
+	coordinator := s.coordinator(p)
+	if st.awake != "" && len(joining) == 0 && isAwake(filepath.Join(dir, st.awake), coordinator) {
+		return false, false
 	}
 	st.busy = s.busy(p)
 	if st.busy&1 != 0 {
 		return false, false
 	}
-	tasks, awake := sleepers(dir, s.coordinator(p), joining)
+	tasks, awake := sleepers(dir, coordinator, joining)
 	if st.awake = awake; awake != "" || len(tasks) == 0 || s.busy(p) != st.busy {
 		return false, false
 	}
@@ -107,9 +106,18 @@ func OwnTID(pid, tid int) int {
 // ofThreads are the signals whose handlers do not count: those that a thread brings about by what it does, as it runs, and libc's own, SIGCANCEL and SIGSETXID (nptl/descr.h), which threads of the process send.
 const ofThreads = 1<<(32-1) | 1<<(33-1) | 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSYS-1) | 1<<(unix.SIGABRT-1)
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
+// counts says of a task whether it is one of the program's that may go on: not the first thread, which stays as a zombie when it has ended before the others, and not the coordinator, if that is not 0.
+func (st *status) counts(coordinator int) bool {
+	return st.state != 'Z' && (coordinator == 0 || st.tid != coordinator)
+}
+
+// isAwake says that a task of the program's is in no such wait.
+func isAwake(path string, coordinator int) bool {
+	if _, ok := waitOf(path); ok {
+		return false
+	}
+	st, err := taskStatus(path)
+	return err == nil && st.counts(coordinator)
 }
 
 // sleepers looks at the tasks in a directory; awake: the first that is not in such a wait. As the process itself sees their ids: coordinator, if not 0, is the task that is none of the program's; joining are
@@ -124,8 +132,8 @@ func sleepers(dir string, coordinator int, joining map[int]uint64) (list []task,
 		t, ok := waitOf(path)
 		// What the kernel says of the call is of one moment, and so is the status; each look has the call between two of these.
 		st, err := taskStatus(path)
-		if err == nil && (st.state == 'Z' || coordinator != 0 && st.tid == coordinator) {
-			continue // the first thread, which has ended before the others; or none of the program's
+		if err == nil && !st.counts(coordinator) {
+			continue
 		}
 		if wait := joining[st.tid]; err == nil && wait != 0 {
 			t.Word, st.switches, st.state, ok = 0, wait, 'S', true

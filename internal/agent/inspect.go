@@ -104,8 +104,8 @@ func (s *Session) AllBlocked(process uint64, threads []uint32) bool {
 	for _, task := range tasks {
 		st, err := taskStatus(filepath.Join("/proc", strconv.Itoa(p.pid), "task", task.Name()))
 		// In another pid namespace the agent's tids are others; the innermost one is its own.
-		if err == nil && (st.state == 'Z' || coordinator != 0 && st.tid == coordinator) {
-			continue // the first thread, which has ended before the others; or none of the program's
+		if err == nil && !st.counts(coordinator) {
+			continue
 		}
 		if err != nil || waits[st.tid] == 0 || st.pending&st.caught&^st.blocked != 0 {
 			return false

@@ -117,6 +117,7 @@ func finish(t *testing.T, cmd *exec.Cmd) result {
 	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = time.Minute // a program that outlives ripstop has its streams
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@
 #include <unistd.h>
 #include <linux/futex.h>
 
-static const struct timespec LONG = {6, 0};
+static const struct timespec LONG = {6, 0}, AWAKE = {2, 0};
 
 static long futex(std::atomic<int> *word, int op, int value, const struct timespec *timeout = nullptr) { return syscall(SYS_futex, word, op, value, timeout, nullptr, ~0u); }
 
@@ -54,7 +54,11 @@ static std::map<std::string, std::function<void()>> hangs = {
 	{"promise", [] { std::promise<int> p; p.get_future().get(); }},
 	{"atomic", [] { waits([] { word.wait(0); }); }},
 	{"lock", [] { own.lock(); own.lock(); }},
-	{"first", [] { std::thread([] { gate.wait(); }).detach(); pthread_exit(nullptr); }},
+	{"first", [] { // the first thread has been seen awake before it ends: a zombie from then on
+		std::thread([] { gate.wait(); }).detach();
+		nanosleep(&AWAKE, nullptr);
+		pthread_exit(nullptr);
+	}},
 	{"mixed", [] { // each waits for another kind of thing
 		std::mutex m;
 		std::condition_variable c;
