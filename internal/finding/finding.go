@@ -155,4 +155,5 @@ type Finding struct {
 	Crash   *Crash   // nil: it is none
 	Count   int      // how often it was seen, ≥ 1
 	Fatal   bool     // the program cannot go on (deadlock of every thread)
+	Ordered bool     // of data-race-mov: other movs order the two accesses if what those access is an atomic
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -119,8 +120,8 @@ func (a *agentDetector) run(t testing.TB, items []item, pages uint64) agentResul
 		}
 		key, mov := "", false
 		switch f.Rule {
-		case wire.RaceRuleDataRace, wire.RaceRuleDataRaceMov:
-			key, mov = pairKey(1, "race", f.Pc, f.Pc2), f.Rule == wire.RaceRuleDataRaceMov
+		case wire.RaceRuleDataRace, wire.RaceRuleDataRaceMov, wire.RaceRuleDataRaceOrdered:
+			key, mov = pairKey(1, "race", f.Pc, f.Pc2), f.Rule != wire.RaceRuleDataRace
 		case wire.RaceRuleFree, wire.RaceRuleFreeMov:
 			key, mov = fmt.Sprintf("1 free %x S%d", f.Pc2, f.Stack), f.Rule == wire.RaceRuleFreeMov
 		case wire.RaceRuleUseAfterFree:
@@ -478,6 +479,40 @@ func TestAgentStress(t *testing.T) {
 	}
 }
 
+// Of races that rest on movs the agent says, like this package, which are between the movs that would order, and which are ordered by such.
+func TestAgentOrdered(t *testing.T) {
+	a := newAgentDetector(t)
+	items := parse(t, twoThreads+`
+		T2 w16 0x200 @1
+		T2 w4 0x210 @5
+		T2 w4 0x100 @2
+		T3 r4 0x100 @3
+		T3 r16 0x200 @4
+		T3 r4 0x210 @6`)
+	got := map[uint64]wire.RaceRule{} // by the second access
+	for _, f := range a.run(t, items, 0).found {
+		got[f.Pc] = f.Rule
+	}
+	pc := func(i int) uint64 { return items[len(items)-i].access.PC }
+	if want := map[uint64]wire.RaceRule{pc(3): wire.RaceRuleDataRaceMov, pc(2): wire.RaceRuleDataRaceOrdered, pc(1): wire.RaceRuleDataRaceOrdered}; !maps.Equal(got, want) {
+		t.Errorf("%v, not %v", got, want)
+	}
+	res, err := Run(inputOf(items), func() World { return plainWorld{} }, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ordered []string
+	for _, r := range res.Races {
+		if r.Finding.Ordered {
+			ordered = append(ordered, r.Key)
+		}
+	}
+	// What a mov accesses may be an atomic itself, which here is not looked behind.
+	if want := []string{pairKey(1, "race", pc(2), items[len(items)-6].access.PC)}; !slices.Equal(ordered, want) {
+		t.Errorf("%q, not %q", ordered, want)
+	}
+}
+
 // The programs of testdata, run at full speed with their accesses told: what the agent's detector finds is what the sources state.
 //
 // Of six runs one told a race of what an xchg orders that a load waits for. What a thread had told in one time was not told to the detector again; a load that came before the xchg made
@@ -534,7 +569,7 @@ func told(w World, process uint64, r *wire.EvRace) (f finding.Finding) {
 		}
 		return finding.Stack{w.Frame(process, pc, false)}
 	}
-	f.Rule = map[wire.RaceRule]finding.Rule{wire.RaceRuleDataRace: finding.RuleDataRace, wire.RaceRuleFree: finding.RuleDataRace, wire.RaceRuleDataRaceMov: finding.RuleDataRaceMov,
+	f.Rule = map[wire.RaceRule]finding.Rule{wire.RaceRuleDataRace: finding.RuleDataRace, wire.RaceRuleFree: finding.RuleDataRace, wire.RaceRuleDataRaceMov: finding.RuleDataRaceMov, wire.RaceRuleDataRaceOrdered: finding.RuleDataRaceMov,
 		wire.RaceRuleFreeMov: finding.RuleDataRaceMov, wire.RaceRuleUseAfterFree: finding.RuleUseAfterFree}[r.Rule]
 	f.Message = fmt.Sprintf("%+v", *r)
 	f.Parts = []finding.Part{{Stack: stack(r.Stack, r.Pc)}, {Stack: stack(r.Stack2, r.Pc2)}}

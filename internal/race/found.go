@@ -76,7 +76,8 @@ func (l *Live) Found(process uint64, ev wire.EvRace) (f finding.Finding, ok bool
 		r = l.words(process, &ev)
 	}
 	r.Finding.Count = max(int(ev.Count), 1)
-	r.Mov = ev.Rule == wire.RaceRuleDataRaceMov || ev.Rule == wire.RaceRuleFreeMov
+	r.Ordered = ev.Rule == wire.RaceRuleDataRaceOrdered
+	r.Mov = ev.Rule == wire.RaceRuleDataRaceMov || ev.Rule == wire.RaceRuleFreeMov || r.Ordered
 	r.classify()
 	return r.Finding, !r.inner
 }

@@ -25,6 +25,8 @@ func TestFound(t *testing.T) {
 			"Write of size 8 at 0x1000 by 2; Previous read of size 4 at 0x1004 by 1", ""},
 		{wire.RaceRuleDataRaceMov, func(*wire.EvRace) {}, finding.RuleDataRaceMov, "L1 is written by T2 and read by the main thread, and nothing orders the two",
 			"Write of size 8 at 0x1000 by 2; Previous read of size 4 at 0x1004 by 1", mov},
+		{wire.RaceRuleDataRaceOrdered, func(*wire.EvRace) {}, finding.RuleDataRaceMov, "L1 is written by T2 and read by the main thread, and nothing orders the two",
+			"Write of size 8 at 0x1000 by 2; Previous read of size 4 at 0x1004 by 1", "others order the two accesses"},
 		{wire.RaceRuleDataRace, func(e *wire.EvRace) { e.Kind = uint8(Read | Write | Locked); e.Pc2 = 0 }, finding.RuleDataRace, "L1 is accessed, and nothing orders the two",
 			"Atomic read and write of size 8 at 0x1000 by 2; Previous access, including byte 0x1004 by 0", "where the earlier access was is not remembered"},
 		{wire.RaceRuleFree, func(e *wire.EvRace) { e.Pc, e.Stack = 0, 7 }, finding.RuleDataRace, "H1 is freed by T2, and nothing orders that after the access by the main thread",
@@ -44,7 +46,7 @@ func TestFound(t *testing.T) {
 		for _, p := range f.Parts {
 			parts = append(parts, fmt.Sprintf("%s by %d", p.Text, p.Thread))
 		}
-		if got := strings.Join(parts, "; "); f.Rule != c.want || f.Message != c.message || got != c.parts || f.Count != 3 {
+		if got := strings.Join(parts, "; "); f.Rule != c.want || f.Ordered != (c.rule == wire.RaceRuleDataRaceOrdered) || f.Message != c.message || got != c.parts || f.Count != 3 {
 			t.Errorf("%v: rule %s, %q, %q, count %d", c.rule, f.Rule, f.Message, got, f.Count)
 		}
 		if notes := strings.Join(f.Notes, "; "); c.note == "" && notes != "" || !strings.Contains(notes, c.note) {

@@ -123,6 +123,7 @@ type Race struct {
 	Seq     uint64 // number of the event or access that showed it
 	Addr    uint64
 	Mov     bool // it rests on mov alone
+	Ordered bool // with Mov: on other movs than its own
 	partial bool // it may, since not all accesses are known
 	inner   bool // of a library with a block of its own: not told
 }

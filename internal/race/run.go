@@ -155,6 +155,7 @@ func Run(in Input, newWorld func() World, cfg Config) (Result, error) {
 		}
 		for _, r := range together(detectors) {
 			if !have[r.Key] {
+				r.Ordered = !r.Mov
 				r.Mov = true
 				races = append(races, r)
 			}
@@ -234,11 +235,11 @@ func Merge(parts ...[]Race) []Race {
 				have = r
 			case r.Seq < have.Seq || r.Seq == have.Seq && r.Addr < have.Addr:
 				r.Finding.Count += have.Finding.Count
-				r.Mov = r.Mov && have.Mov
+				r.Mov, r.Ordered = r.Mov && have.Mov, r.Ordered && have.Ordered
 				have = r
 			default:
 				have.Finding.Count += r.Finding.Count
-				have.Mov = r.Mov && have.Mov
+				have.Mov, have.Ordered = r.Mov && have.Mov, r.Ordered && have.Ordered
 			}
 			byKey[r.Key] = have
 		}
@@ -262,8 +263,12 @@ func (r *Race) classify() {
 			"which look like others, and code that was not traced is not seen at all), this is no race; --mov-atomics=hide leaves such races out")
 		return
 	}
-	r.Finding.Notes = append(slices.Clone(r.Finding.Notes), "it rests on mov instructions that could be loads and stores of C11 atomics: if the location, or one that "+
-		"orders the two accesses, is an atomic in the source, this is no race; --mov-atomics=hide leaves such races out")
+	r.Finding.Ordered = r.Ordered
+	which := "if the location, or one that orders the two accesses, is an atomic in the source"
+	if r.Ordered {
+		which = "others order the two accesses if what those access is an atomic in the source, and then"
+	}
+	r.Finding.Notes = append(slices.Clone(r.Finding.Notes), "it rests on mov instructions that could be loads and stores of C11 atomics: "+which+", this is no race; --mov-atomics=hide leaves such races out")
 }
 
 // Suspects are the locations that only movs raced for.

@@ -43,6 +43,7 @@ type (
 		Executable  string       `json:"executable"`
 		Count       int          `json:"count"`
 		Fatal       bool         `json:"fatal"`
+		Ordered     bool         `json:"ordered_by_movs,omitempty"`
 		Location    *jsonFrame   `json:"location,omitempty"`
 		Parts       []jsonPart   `json:"parts"`
 		Objects     []jsonObject `json:"objects"`
@@ -207,7 +208,7 @@ func jsonOf(rec *record) *jsonFinding {
 	f := &rec.f
 	out := &jsonFinding{
 		Type: "finding", Fingerprint: rec.fingerprint, Rule: string(f.Rule), Class: string(rec.rule.Class), Level: rec.rule.Level,
-		Title: rec.rule.Title, Message: message(f), PID: f.PID, Executable: f.Exe, Count: rec.count, Fatal: f.Fatal,
+		Title: rec.rule.Title, Message: message(f), PID: f.PID, Executable: f.Exe, Count: rec.count, Fatal: f.Fatal, Ordered: f.Ordered,
 		Parts: []jsonPart{}, Objects: []jsonObject{}, Threads: []jsonThread{}, Notes: nonNil(f.Notes), Suppression: suggestion(rec),
 	}
 	if loc := jsonStack(finding.Stack{rec.where}); rec.where.PC != 0 || rec.where.Module != "" || rec.where.Func != "" || rec.where.File != "" {

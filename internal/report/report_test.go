@@ -513,6 +513,26 @@ func TestRelativeNames(t *testing.T) {
 
 // A counter that two functions raise without a lock was one finding for each pair of lines and each caller. It is one race, of which the other places are told at the end; another object, or
 // another function, is another race. What is suppressed by its caller does not take the others with it.
+// A program of numpy's that multiplies matrices had 296 blocks of races of movs, as the flags by which OpenBLAS's threads hand on work are atomics of which no debug information tells, and all the rest is ordered by these.
+func TestOrderedRacesAreFolded(t *testing.T) {
+	var findings []finding.Finding
+	for i := range mostOrdered + 5 {
+		f := dataRace()
+		f.Rule, f.Ordered = finding.RuleDataRaceMov, i != 2 && i != mostOrdered+3
+		f.Parts[0].Stack[0].PC, f.Parts[0].Stack[0].Func = uint64(1000+i), fmt.Sprintf("at%d", i)
+		findings = append(findings, f, f) // again: its sightings are no more told than it
+	}
+	text := render(t, "text", nil, Summary{}, findings...)
+	if n := strings.Count(text, "SUMMARY:"); n != mostOrdered+2 || !strings.Contains(text, "and 3 more data-race-mov, not shown") || strings.Count(text, "seen ") != mostOrdered+2 || !strings.Contains(text, fmt.Sprintf("reported %d findings", mostOrdered+5)) {
+		t.Errorf("%d blocks\n%s", n, text)
+	}
+	for format, change := range map[string]func(*Options){"text": func(o *Options) { o.Verbose = true }, "json": nil} {
+		if text := render(t, format, change, Summary{}, findings...); strings.Contains(text, "not shown") || !strings.Contains(text, fmt.Sprintf("at%d", mostOrdered+4)) {
+			t.Errorf("%s", text)
+		}
+	}
+}
+
 func TestRaceOnce(t *testing.T) {
 	var text, lines bytes.Buffer
 	change := func(fn func(f *finding.Finding)) finding.Finding {

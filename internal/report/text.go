@@ -269,9 +269,30 @@ func summaryPlace(src *sources, rec *record) string {
 
 // textWriter writes each block in one piece, so that output of the program does not come between its lines.
 type textWriter struct {
-	w io.Writer
-	r *Reporter
-	p *printer
+	w       io.Writer
+	r       *Reporter
+	p       *printer
+	ordered int // races that were written although movs order their accesses
+	folded  map[*record]bool
+}
+
+// mostOrdered is how many of these are written: a flag of a library's that is an atomic without debug information has hundreds, which stand or fall with it.
+const mostOrdered = 8
+
+// fold says that a finding is one of those that are no more than counted.
+func (t *textWriter) fold(rec *record) bool {
+	if !rec.f.Ordered || t.r.opts.Verbose || t.r.opts.GenSuppressions {
+		return false
+	}
+	if t.ordered < mostOrdered {
+		t.ordered++
+		return false
+	}
+	if t.folded == nil {
+		t.folded = map[*record]bool{}
+	}
+	t.folded[rec] = true
+	return true
 }
 
 func (t *textWriter) flush() error {
@@ -281,6 +302,9 @@ func (t *textWriter) flush() error {
 }
 
 func (t *textWriter) add(rec *record) error {
+	if t.fold(rec) {
+		return nil
+	}
 	t.p.block(rec)
 	if t.r.opts.GenSuppressions {
 		if line := suggestion(rec); line != "" {
@@ -294,6 +318,9 @@ func (t *textWriter) add(rec *record) error {
 
 func (t *textWriter) finish(records []*record, res Result, s Summary) error {
 	for _, rec := range records {
+		if t.folded[rec] {
+			continue
+		}
 		if rec.count > rec.f.Count && rec.count > 1 {
 			object := ""
 			if rec.rule.Class == finding.ClassRace && len(rec.f.Objects) > 0 { // of several at one place this tells which
@@ -304,6 +331,9 @@ func (t *textWriter) finish(records []*record, res Result, s Summary) error {
 			t.p.printf("ripstop: seen %d times: %s%s\n", rec.count, strings.TrimPrefix(t.p.summary(rec), "SUMMARY: ripstop: "), object)
 		}
 		t.p.also(rec, t.r.opts.Verbose)
+	}
+	if n := len(t.folded); n > 0 {
+		t.p.printf("ripstop: and %d more %s, not shown (--verbose shows all): other movs order their accesses, so that they are none if what those access is an atomic in the source\n", n, finding.RuleDataRaceMov)
 	}
 	t.p.ending(t.r, res, s)
 	return t.flush()

@@ -334,13 +334,14 @@ func (v Writer) String() string { return enumName("Writer", uint32(v)) }
 type RaceRule uint8
 
 const (
-	RaceRuleDataRace     RaceRule = 1
-	RaceRuleDataRaceMov  RaceRule = 2
-	RaceRuleFree         RaceRule = 3
-	RaceRuleFreeMov      RaceRule = 4
-	RaceRuleUseAfterFree RaceRule = 5
-	RaceRulePendingRace  RaceRule = 6
-	RaceRulePendingFree  RaceRule = 7
+	RaceRuleDataRace        RaceRule = 1
+	RaceRuleDataRaceMov     RaceRule = 2
+	RaceRuleFree            RaceRule = 3
+	RaceRuleFreeMov         RaceRule = 4
+	RaceRuleUseAfterFree    RaceRule = 5
+	RaceRulePendingRace     RaceRule = 6
+	RaceRulePendingFree     RaceRule = 7
+	RaceRuleDataRaceOrdered RaceRule = 8
 )
 
 func (v RaceRule) String() string { return enumName("RaceRule", uint32(v)) }
@@ -1941,7 +1942,7 @@ func (e EvAccess) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvRace is event `race`: [races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access; and 64: a use (1) of the object of synchronisation at addr, or its initialisation or destruction (2), which has no pc. data-race-mov: it rests on mov instructions that could be atomics. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread. Before that it is sent as pending-race or pending-free, soon after it was found, while what lies at its addresses is still there; all but rule and count will be the same.
+// EvRace is event `race`: [races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access; and 64: a use (1) of the object of synchronisation at addr, or its initialisation or destruction (2), which has no pc. data-race-mov: it rests on mov instructions that could be atomics. data-race-ordered: the like, and it is others, before it, that would order the two. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread. Before that it is sent as pending-race or pending-free, soon after it was found, while what lies at its addresses is still there; all but rule and count will be the same.
 type EvRace struct {
 	Rule   RaceRule
 	Kind   uint8

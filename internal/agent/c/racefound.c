@@ -39,7 +39,7 @@ static void decide(struct race *r)
 	if (is_free(&r->f))
 		r->f.rule = mov ? RS_RACE_RULE_FREE_MOV : RS_RACE_RULE_FREE;
 	else if (!is_freed(&r->f))
-		r->f.rule = mov ? RS_RACE_RULE_DATA_RACE_MOV : RS_RACE_RULE_DATA_RACE;
+		r->f.rule = !mov ? RS_RACE_RULE_DATA_RACE : r->rests & REST_ORDERED ? RS_RACE_RULE_DATA_RACE_ORDERED : RS_RACE_RULE_DATA_RACE_MOV;
 	if (r->state == PENDING)
 		pending--;
 	if (r->state != PENDING || r->announced)
@@ -47,7 +47,7 @@ static void decide(struct race *r)
 	r->state = DECIDED;
 }
 
-static bool certain(const struct rs_race_found *f) { return f->rule != RS_RACE_RULE_DATA_RACE_MOV && f->rule != RS_RACE_RULE_FREE_MOV; }
+static bool certain(const struct rs_race_found *f) { return f->rule != RS_RACE_RULE_DATA_RACE_MOV && f->rule != RS_RACE_RULE_DATA_RACE_ORDERED && f->rule != RS_RACE_RULE_FREE_MOV; }
 
 static void drop(struct race *r)
 {

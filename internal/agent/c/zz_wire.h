@@ -280,6 +280,7 @@ enum {
 	RS_RACE_RULE_USE_AFTER_FREE = 5,
 	RS_RACE_RULE_PENDING_RACE = 6,
 	RS_RACE_RULE_PENDING_FREE = 7,
+	RS_RACE_RULE_DATA_RACE_ORDERED = 8,
 };
 
 /* what a thread asks of the engine */
@@ -1094,7 +1095,7 @@ static inline uint64_t rs_get_access_pc(const uint64_t *w) { return (uint64_t)(w
 static inline uint32_t rs_get_access_stack(const uint64_t *w) { return (uint32_t)(w[4] >> 0); }
 static inline uint8_t rs_get_access_kind(const uint64_t *w) { return (uint8_t)(w[4] >> 32); }
 
-/* [races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access; and 64: a use (1) of the object of synchronisation at addr, or its initialisation or destruction (2), which has no pc. data-race-mov: it rests on mov instructions that could be atomics. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread. Before that it is sent as pending-race or pending-free, soon after it was found, while what lies at its addresses is still there; all but rule and count will be the same. */
+/* [races] The agent's detector found a race: thread `by` accessed [addr,addr+size) at pc, and nothing orders that after what by2 did at pc2. kind as in access; and 64: a use (1) of the object of synchronisation at addr, or its initialisation or destruction (2), which has no pc. data-race-mov: it rests on mov instructions that could be atomics. data-race-ordered: the like, and it is others, before it, that would order the two. free, free-mov: the second is the free at stack of the block [addr,addr+size) (pc 0). use-after-free: by2 freed the block [addr2,addr2+size2) at stack2. pc2 0 with stack2 0: where the earlier access was is not remembered. count: how often it was seen so far. A race is sent when it is certain that no later atomic instruction can make it none, so perhaps when the process ends, and by any thread. Before that it is sent as pending-race or pending-free, soon after it was found, while what lies at its addresses is still there; all but rule and count will be the same. */
 #define RS_EV_RACE 71
 #define RS_RACE_WORDS 10
 static inline void rs_put_race(uint64_t *w, uint8_t rule, uint8_t kind, uint8_t kind2, uint32_t by, uint64_t addr, uint64_t size, uint64_t pc, uint32_t stack, uint32_t by2, uint64_t addr2, uint64_t size2, uint64_t pc2, uint32_t stack2, uint32_t count)
