@@ -34,6 +34,7 @@ type Frame struct {
 	Offset  uint64 // PC as a link-time address of Module
 	BuildID string // hexadecimal
 	Func    string // demangled
+	Start   uint64 // without a Func: where the function begins, as a link-time address; 0: it is not known
 	Symbol  string // as in the symbol table, where it differs from Func
 	File    string
 	Line    int

@@ -55,6 +55,7 @@ func FuzzImage(f *testing.F) {
 			m.Local(a, -32)
 			m.Local(a, int64(addr))
 			m.Frames(a)
+			m.FunctionStart(a)
 		}
 		if d := m.dwarf(); d != nil {
 			for i := range d.units {

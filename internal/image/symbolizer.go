@@ -65,6 +65,9 @@ func (s *Symbolizer) Frames(modulePath, buildID string, linkAddr uint64) []findi
 	}
 	if len(out) == 0 {
 		out = []finding.Frame{{}}
+		if m := s.module(key.moduleKey); m.img != nil {
+			out[0].Start, _ = m.img.FunctionStart(linkAddr)
+		}
 	}
 	for i := range out {
 		out[i].Module, out[i].Offset, out[i].BuildID = modulePath, linkAddr, id

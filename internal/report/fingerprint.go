@@ -23,7 +23,7 @@ import (
 //
 // The stable key is the fingerprint that outputs carry and baselines keep. It must survive a recompilation, another checkout
 // directory and an edit elsewhere in the file, so it has no line numbers and only base names of files. Where a frame has no function
-// name, the module's link-time offset has to stand for it. Findings with different exact keys may share a stable key (two places in
+// name, the link-time offset of the function in its module has to stand for it, or where that is not known the place's own. Findings with different exact keys may share a stable key (two places in
 // one function); the second and later ones get ":2", ":3", … appended, so that none is taken for another.
 
 // A race is known by what a programmer would mend: by its object and the two functions that access it. The stable key is that, and findings which share it are one, whatever
@@ -81,6 +81,9 @@ func stableText(s finding.Stack) string {
 func stableFrame(fr finding.Frame) string {
 	if fr.Func != "" {
 		return fmt.Sprintf("%s@%s;", fr.Func, filepath.Base(fr.File))
+	}
+	if fr.Start != 0 {
+		return fmt.Sprintf("%s function at %x;", filepath.Base(fr.Module), fr.Start)
 	}
 	return fmt.Sprintf("%s+%x;", filepath.Base(fr.Module), offsetOf(fr))
 }

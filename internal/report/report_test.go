@@ -533,6 +533,24 @@ func TestOrderedRacesAreFolded(t *testing.T) {
 	}
 }
 
+// A chess program without symbols had 571 findings, one for each pair of instructions of the same few functions.
+func TestRaceOnceWithoutNames(t *testing.T) {
+	var findings []finding.Finding
+	for _, places := range [][2]uint64{{0x1000, 0x1100}, {0x1000, 0x1000}, {0x1200, 0x1100}, {0, 0}} { // functions that access
+		for i := range uint64(3) {
+			f := dataRace()
+			for part, start := range places {
+				f.Parts[part].Stack = finding.Stack{{PC: 0x400000 + start + 8*i, Module: bankExe, Offset: start + 8*i, Start: start}}
+			}
+			findings = append(findings, f)
+		}
+	}
+	text := render(t, "text", nil, Summary{}, findings...)
+	if strings.Count(text, "SUMMARY:") != 3+3 || strings.Count(text, "also between") != 2+2+2 {
+		t.Errorf("%s", text)
+	}
+}
+
 func TestRaceOnce(t *testing.T) {
 	var text, lines bytes.Buffer
 	change := func(fn func(f *finding.Finding)) finding.Finding {
