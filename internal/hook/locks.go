@@ -327,8 +327,11 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 	changed := lookWords(p, m, found)
 	places := slices.Concat(at.clocks, at.calls)
 	var free []uint64
-	if c.Queue && c.Code {
-		free = lookQueues(p, m, found, changed)
+	if c.Code {
+		if c.Queue {
+			free = lookQueues(p, m, found, changed)
+		}
+		free = append(free, lookShares(p, m, found, changed, free)...)
 	}
 	for _, a := range slices.Concat(changed, free) {
 		places = append(places, a-m.Bias)
@@ -391,7 +394,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 // Idle says that a library makes no system call itself, reads no clock and has no lock of its own, and has nothing to be told of.
 func (c *Locking) Idle(m *engine.Module) bool {
 	at := placesOf(m)
-	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m) && hasNoWord(m) && (!c.Queue || hasNoQueue(m))
+	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m) && hasNoWord(m) && hasNoShare(m) && (!c.Queue || hasNoQueue(m))
 }
 
 // Patched tells of what is left.
@@ -413,7 +416,7 @@ func (c *Locking) Patched(p *engine.Process, m *engine.Module, at func(uint64) *
 	}
 	tell(w.locks, "takes its own locks", "their order is not recorded")
 	tell(w.words, "changes words that it waits for", "their order is not recorded")
-	tell(w.queues, "has queues of atomics", "their order is not recorded")
+	tell(w.queues, "shares work out, or has queues, by atomics", "their order is not recorded")
 	tell(w.clocks, "reads the processor's clock", "what it gives there is not recorded")
 	tell(w.calls, "makes system calls itself", "they are not recorded, and made once more where an epoch is executed again")
 }
