@@ -130,7 +130,7 @@ func (f *shareFinder) isShare(at uint64) bool {
 	return f.uses(in.next(), held{all: a[1].Reg.Set()})
 }
 
-// held are registers that hold the result, or what it was made by adding a constant; given: those of them that it was put in on purpose. compared: with a constant. Then nothing that holds it by chance is a use any more: who counts references goes on with the result where it lies.
+// held are registers that hold the result, or what it was made by adding a constant; given: those of them that it was put in on purpose. compared: with 0, 1 or -1, as references are. Then what holds it by chance is no use any more: who counts references goes on with the result where it lies.
 type held struct {
 	all, given x86.RegSet
 	compared   bool
@@ -153,7 +153,9 @@ func (f *shareFinder) uses(at uint64, h held) bool {
 			reg := func(n int) bool { return n < len(a) && a[n].Kind == x86.ArgReg }
 			imm := func(n int) bool { return n < len(a) && a[n].Kind == x86.ArgImm }
 			switch {
-			case in.Op == "cmp" && imm(1), in.Op == "test" && (imm(1) || reg(0) && a[0] == a[1]):
+			case in.Op == "cmp" && imm(1):
+				h.compared = h.compared || a[1].Imm >= -1 && a[1].Imm <= 1
+			case in.Op == "test" && (imm(1) || reg(0) && a[0] == a[1]):
 				h.compared = true
 			case reg(0) && (in.Op == "inc" || in.Op == "dec" || (in.Op == "add" || in.Op == "sub") && imm(1)):
 				copies, given = in.Writes&h.all, in.Writes&h.given

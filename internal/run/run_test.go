@@ -75,6 +75,7 @@ func TestMain(m *testing.M) {
 	for _, o := range []string{"O0", "O2"} {
 		build("g++", "-std=c++20", "-g", "-"+o, "-Wall", "-Werror", "-pthread", "-o", path("free-"+o), "testdata/free.cc")
 	}
+	build("g++", "-std=c++20", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-fopenmp", "-o", path("shares"), "testdata/shares.cc")
 	build("g++", "-std=c++20", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("interrupted"), "testdata/interrupted.cc")
 	build("g++", "-std=c++20", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("handed"), "testdata/handed.cc")
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("action"), "testdata/action.c")
