@@ -269,6 +269,7 @@ type part struct {
 	calls    []uint64
 	keys     map[value]bool
 	roots    map[int32]bool
+	made     map[int32][2]int32 // what is the sum of which
 }
 
 // mostCode is how many instructions a function has that is looked at, and a loop that tries.
@@ -280,7 +281,7 @@ const (
 
 // part looks at a function.
 func (f *queueFinder) part(parts map[uint64]*part, lo, hi uint64) {
-	p := &part{keys: map[value]bool{}, roots: map[int32]bool{}}
+	p := &part{keys: map[value]bool{}, roots: map[int32]bool{}, made: map[int32][2]int32{}}
 	parts[lo] = p
 	if f.takesBy(lo) || f.wakesBy(lo) {
 		return
@@ -339,6 +340,7 @@ func (f *queueFinder) follow(p *part, lo, hi uint64, code []insn) (marks, waits 
 		if !ok {
 			sym = t.new().sym
 			sums[[2]value{a, b}] = sym
+			p.made[sym] = [2]int32{a.sym, b.sym}
 		}
 		return value{sym, n}
 	}

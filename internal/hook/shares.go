@@ -97,19 +97,28 @@ func (f *shareFinder) find() (list []uint64) {
 	return list
 }
 
-// of gives a function's shares, and what else it does to where these are.
+// of gives a function's shares, and what else it does to where these are; of an array of them, as where who has no work left looks for the one that has most, to all that has an address made of the array's, and their size.
 func (f *shareFinder) of(lo, hi uint64) (list []uint64) {
-	p := &part{}
+	p := &part{made: map[int32][2]int32{}}
 	code, _ := f.code(lo, hi)
 	f.follow(p, lo, hi, code)
-	keys := map[value]bool{}
+	type array struct {
+		begin int32
+		size  uint16
+	}
+	keys, arrays := map[value]bool{}, map[array]bool{}
 	for _, a := range p.accesses {
-		if a.kind == counts && f.isShare(a.at) {
-			keys[a.key] = true
+		if a.kind != counts || !f.isShare(a.at) {
+			continue
+		}
+		keys[a.key] = true
+		in, _ := f.insn(a.at)
+		if begin := p.begin(a.root); begin != a.root || in.Mems()[0].Index != x86.NoReg {
+			arrays[array{begin, a.field.size}] = true
 		}
 	}
 	for _, a := range p.accesses {
-		if keys[a.key] {
+		if keys[a.key] || arrays[array{p.begin(a.root), a.field.size}] {
 			list = append(list, a.at)
 		}
 	}
@@ -203,3 +212,14 @@ func (f *shareFinder) uses(at uint64, h held) bool {
 }
 
 var arguments = [...]x86.Reg{rdi, rsi, x86.RDX, x86.RCX, x86.RAX + 8, x86.RAX + 9}
+
+// begin is the oldest of what an address was made of by additions: an array's, and not a place in it.
+func (p *part) begin(sym int32) int32 {
+	for {
+		of, ok := p.made[sym]
+		if !ok {
+			return sym
+		}
+		sym = min(of[0], of[1])
+	}
+}

@@ -32,6 +32,18 @@ OUT void share_passed() // the result is passed on where it lies
 		use(i);
 }
 
+struct part { long end; std::atomic<long> next; };
+struct parts { part *of; int n; };
+OUT long share_steal(parts *p) // from who is least far; what is looked at is in order, too
+{
+	int least = -1;
+	long min = 1L << 40;
+	for (int i = 0; i < p->n; i++)
+		if (long n = p->of[i].next.load(std::memory_order_relaxed); n < min)
+			min = n, least = i;
+	return p->of[least].next.fetch_add(p->n);
+}
+
 OUT void none_count() { next++; }
 OUT void none_take(object *o) { o->references.fetch_add(1, std::memory_order_relaxed); }
 OUT void none_release(object *o)
@@ -52,6 +64,9 @@ int main(int, char **v)
 	static ring r;
 	static object o{{5}, [](object *) {}};
 	share_loop(out, 4), share_looks(out, 4), share_put(&r, 1), share_called(&r), share_passed();
+	static part two[2];
+	static parts all{two, 2};
+	share_steal(&all);
 	none_count(), none_take(&o), none_release(&o), none_first(&o, 1, 2, 3);
 	return (int)share_ticket(&r) + none_last(&o) + (v != nullptr);
 }
