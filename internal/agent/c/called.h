@@ -1,5 +1,5 @@
 /* called.h: functions of the C library access memory for whoever calls them. With all accesses told (--full) they count as the caller's, with the called function as the innermost frame
- * of its stack (called.c). libmem.c has those on memory and strings, libio.c those of stdio, kernel.c what system calls read and write.
+ * of its stack (called.c). libmem.c has those on memory and strings, libio.c those of stdio, libenv.c those on the environment, kernel.c what system calls read and write.
  *
  * What these files export is of protected visibility: such names are taken away from the library's symbols where not all accesses are told (internal/agent/embed.go), so that they cost nothing. */
 #ifndef RS_CALLED_H
@@ -22,6 +22,8 @@ struct rs_called rs_called_by(uintptr_t function, uintptr_t pc, const uint64_t *
 /* The caller's accesses to n bytes. Neither looks at them. Best before the function does it, or else after it: not between the function's access and an event that orders it. */
 void rs_called_read(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
 void rs_called_write(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
+/* An atomic change of n aligned bytes, at most 8. */
+void rs_called_change(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
 void rs_called_copy(const struct rs_called *c, const void *to, const void *from, size_t n) __attribute__((visibility("hidden")));
 
 /* Begins the definition of a function that is interposed only where all accesses are told; real_NAME is libc's, which RS_NEED finds. */
