@@ -5,6 +5,7 @@
 #ifndef RS_CALLED_H
 #define RS_CALLED_H
 #include "opened.h"
+#include <stdarg.h>
 #include <stdio.h>
 
 #define RS_TOLD __attribute__((visibility("protected")))
@@ -70,6 +71,13 @@ void rs_fd_replaced(int fd, uintptr_t pc, void *fp) __attribute__((visibility("h
 void rs_fd_unknown(int fd) __attribute__((visibility("hidden")));
 /* A thread has descriptors of its own from here on. */
 void rs_fd_shared_no_more(void) __attribute__((visibility("hidden")));
+
+/* format.c: before printf with these arguments; after scanf, which returned `stored`. OLD: a name of scanf's in which %as allocates. The arguments are as they were before the call, and stay so. */
+enum { RS_FORMAT_WIDE = 1, RS_FORMAT_OLD = 2 };
+void rs_format_prints(const struct rs_called *c, const void *format, bool wide, va_list v) __attribute__((visibility("hidden")));
+void rs_format_scanned(const struct rs_called *c, const void *format, unsigned how, va_list v, int stored) __attribute__((visibility("hidden")));
+/* A string, with its end. */
+void rs_format_reads(const struct rs_called *c, const void *s, bool wide) __attribute__((visibility("hidden")));
 
 /* stream.c: before a call that may write what lies in the stream (NULL: in any), and after one that may have read into it. */
 void rs_stream_writes(FILE *f) __attribute__((visibility("hidden")));
