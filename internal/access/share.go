@@ -55,6 +55,9 @@ func (t *Teller) sharedSites(p *engine.Process, m *engine.Module) (sites []patch
 		if i.Inst.Op == "syscall" {
 			sites = append(sites, patch.Site{At: i.At, Recipe: syscalls.Recipe{Next: i.At + uint64(i.Inst.Len), Hook: p.Func(wire.PatchFuncSyscallHook)}})
 		}
+		if ours[i.Inst.Op] {
+			sites = append(sites, patch.Site{At: i.At, Recipe: &sharedSite{p: p, m: m, at: i.At, data: takesOurs, always: true}})
+		}
 		known := f.of(i)
 		data := known.data
 		if known.vptr != 0 {
@@ -86,6 +89,11 @@ func (t *Teller) sharedSites(p *engine.Process, m *engine.Module) (sites []patch
 	t.mu.Unlock()
 	return sites
 }
+
+// ours are instructions on what memory is watched by. takesOurs tells the agent that one is about to be made (RS_TAKES_OURS of internal/agent/c/access.h).
+var ours = map[string]bool{"wrgsbase": true, "rdgsbase": true, "wrpkru": true, "rdpkru": true}
+
+const takesOurs = 1 << 62
 
 func vptrsKey(m *engine.Module) string { return m.BuildID + " " + m.Path }
 
@@ -294,7 +302,7 @@ func (s *sharedSite) tell(in *engine.Insn) []recipe.Op {
 		return nil
 	}
 	at := recipe.Site{At: in.At, Inst: in.Inst, Code: in.Code}
-	if t, ok := tellOf(&in.Inst, s.data); ok && recipe.TellSize(&at, t.Mem) > 0 {
+	if t, ok := tellOf(&in.Inst, s.data); ok && s.data != takesOurs && recipe.TellSize(&at, t.Mem) > 0 {
 		return []recipe.Op{judge(s.p, t, false)}
 	}
 	return []recipe.Op{recipe.Call{Func: s.p.Func(wire.PatchFuncAccess), General: true, Data: s.data}}

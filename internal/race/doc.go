@@ -17,7 +17,7 @@
 //	signal           send, sigaction → handler or sigwait; a handler that a kernel timer or a child's end called follows all that came before
 //	channel          write, send, close, … → read, receive, poll, … of the same kernel object, over processes too, by stdio as well; changes of files → inotify's events
 //	futex            wake → a wait that was woken
-//	process          fork → child; all of a process, and the signals sent to it → the wait that reaps it, a pidfd that is ready
+//	process          fork → child; all of a process, and the signals sent to it → the wait that finds it ended, a pidfd that is ready
 //	key, atexit      key-create → destructor; registration → handler
 //	module           its constructors and whoever loaded it → all that anybody does afterwards
 //	descriptor       (nothing: its history is dropped when its number is opened again)

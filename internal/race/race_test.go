@@ -281,6 +281,16 @@ func TestThreads(t *testing.T) {
 			P2 T0 process pid=50 start=fork parent_thread=T1 id=2 parent_id=1
 			P1 T2 wait pid=50
 			P1 T2 w3 0x100 @2`, ``},
+		// A child whose first event came late was taken to follow all that the thread that forked had done until then.
+		{"what a thread does behind a fork", `
+			P1 T1 thread-start self=T1
+			P1 T1 thread-create child=T2
+			P1 T2 thread-start self=T2
+			P1 T1 fork child_pid=50
+			P1 T1 w3 0x100 @1
+			P2 T0 process pid=50 start=fork parent_thread=T1 id=2 parent_id=1
+			P1 T2 wait pid=50
+			P1 T2 w3 0x100 @2`, `data-race 2 1`},
 		{"a child's memory is its own", `
 			P1 T1 thread-start self=T1
 			P1 T1 thread-create child=T2

@@ -243,13 +243,16 @@ func (p *process) processEvent(e *wire.Event) {
 		p.pid = ev.PID
 		var from stamp
 		if ev.Start == wire.StartFork {
-			from = d.forks[ev.PID]
+			forked, known := d.forks[ev.PID]
 			delete(d.forks, ev.PID)
+			from = forked
 			if parent := d.procs[ev.ParentID]; parent != nil && parent != p {
-				if t := parent.threads[ev.ParentThread]; t != nil && !t.ended {
-					from = merge(from, t.release())
-				} else {
-					from = merge(from, parent.everything())
+				switch t := parent.threads[ev.ParentThread]; {
+				case known: // the thread has gone on since, of which the child knows nothing
+				case t != nil && !t.ended:
+					from = t.release()
+				default:
+					from = parent.everything()
 				}
 				p.inherit(parent)
 			}

@@ -8,6 +8,7 @@
  * Runs between instructions of the program and in its signal handlers, on its stack, with its vector registers: they are saved where something else than this file, ring.c, stack.c,
  * unwind.c and os.c is called (rs_vectors_kept). */
 #include "access.h"
+#include "share.h"
 #include <errno.h>
 
 enum { RCX = 1, RSP = 4, RBP = 5, DIRECTION = 1 << 10 };
@@ -452,6 +453,10 @@ void rs_access(const struct rs_access_context *c)
 {
 	if (cramped(c))
 		return;
+	if (RS_UNLIKELY(c->data & RS_TAKES_OURS)) {
+		rs_share_taken();
+		return;
+	}
 	if (c->data & RS_LANES) {
 		take_lanes(c);
 		return;

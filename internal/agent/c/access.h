@@ -51,6 +51,7 @@ static inline uintptr_t rs_tell_site(uintptr_t ret) { return ret + (uintptr_t)(i
 /* lanes.c: the accesses of an instruction whose bytes registers or memory decide. */
 enum { RS_LANES_MOST = 33 };
 #define RS_LANES (1ull << 63) /* in the Call's data */
+#define RS_TAKES_OURS (1ull << 62) /* likewise: no access, but rs_share_taken */
 void rs_lanes(const struct rs_access_context *c, struct accesses *list) RS_HIDDEN;
 
 /* lines.c, with rs_config.lines. own: the thread's memory for it. */

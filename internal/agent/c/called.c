@@ -1,6 +1,6 @@
 /* called.c: accesses that functions of the C library make for their callers, told as if an instruction where they were called made them (access.c).
  *
- * They are no mov instructions, whatever their size: no atomic is accessed so, and so they order nothing. */
+ * They are no mov instructions, whatever their size: no atomic is accessed so, and so they order nothing, but for rs_called_change. */
 #include "called.h"
 #include "access.h"
 #include <dlfcn.h>
@@ -79,11 +79,12 @@ struct rs_called rs_called_by(uintptr_t function, uintptr_t pc, const uint64_t *
 	return (struct rs_called){wanted ? rs_self() : NULL, function, pc, (uintptr_t)fp + 16, fp[0]};
 }
 
-static void tell(const struct rs_called *c, uint64_t data, const void *first, const void *second, size_t n)
+/* n elements of size bytes. */
+static void tell(const struct rs_called *c, uint64_t data, const void *first, const void *second, size_t n, unsigned size)
 {
 	if (!n)
 		return;
-	struct rs_access_context x = {.site = c->pc - 1, .next = c->function, .addr = {(uintptr_t)first, (uintptr_t)second}, .data = data, .info = 1 | 1ull << 32};
+	struct rs_access_context x = {.site = c->pc - 1, .next = c->function, .addr = {(uintptr_t)first, (uintptr_t)second}, .data = data, .info = size | (uint64_t)size << 32};
 	x.gpr[RCX] = n;
 	x.gpr[RSP] = c->rsp;
 	x.gpr[RBP] = c->rbp;
@@ -95,17 +96,23 @@ static void tell(const struct rs_called *c, uint64_t data, const void *first, co
 void rs_called_read(const struct rs_called *c, const void *p, size_t n)
 {
 	if (c->t)
-		tell(c, READ | REPEATED | CALLED, p, NULL, n);
+		tell(c, READ | REPEATED | CALLED, p, NULL, n, 1);
 }
 
 void rs_called_write(const struct rs_called *c, const void *p, size_t n)
 {
 	if (c->t)
-		tell(c, WRITE | REPEATED | CALLED, p, NULL, n);
+		tell(c, WRITE | REPEATED | CALLED, p, NULL, n, 1);
 }
 
 void rs_called_copy(const struct rs_called *c, const void *to, const void *from, size_t n)
 {
 	if (c->t)
-		tell(c, (READ | REPEATED | CALLED) | (WRITE | REPEATED | CALLED) << SECOND, from, to, n);
+		tell(c, (READ | REPEATED | CALLED) | (WRITE | REPEATED | CALLED) << SECOND, from, to, n, 1);
+}
+
+void rs_called_change(const struct rs_called *c, const void *p, size_t n)
+{
+	if (c->t)
+		tell(c, READ | WRITE | ATOMIC | CALLED, p, NULL, 1, (unsigned)n);
 }

@@ -1,10 +1,11 @@
 /* called.h: functions of the C library access memory for whoever calls them. With all accesses told (--full) they count as the caller's, with the called function as the innermost frame
- * of its stack (called.c). libmem.c has those on memory and strings, libio.c those of stdio, kernel.c what system calls read and write.
+ * of its stack (called.c). libmem.c has those on memory and strings, libio.c those of stdio, libenv.c those on the environment, kernel.c what system calls read and write.
  *
  * What these files export is of protected visibility: such names are taken away from the library's symbols where not all accesses are told (internal/agent/embed.go), so that they cost nothing. */
 #ifndef RS_CALLED_H
 #define RS_CALLED_H
 #include "opened.h"
+#include <stdarg.h>
 #include <stdio.h>
 
 #define RS_TOLD __attribute__((visibility("protected")))
@@ -22,6 +23,8 @@ struct rs_called rs_called_by(uintptr_t function, uintptr_t pc, const uint64_t *
 /* The caller's accesses to n bytes. Neither looks at them. Best before the function does it, or else after it: not between the function's access and an event that orders it. */
 void rs_called_read(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
 void rs_called_write(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
+/* An atomic change of n aligned bytes, at most 8. */
+void rs_called_change(const struct rs_called *c, const void *p, size_t n) __attribute__((visibility("hidden")));
 void rs_called_copy(const struct rs_called *c, const void *to, const void *from, size_t n) __attribute__((visibility("hidden")));
 
 /* Begins the definition of a function that is interposed only where all accesses are told; real_NAME is libc's, which RS_NEED finds. */
@@ -68,6 +71,13 @@ void rs_fd_replaced(int fd, uintptr_t pc, void *fp) __attribute__((visibility("h
 void rs_fd_unknown(int fd) __attribute__((visibility("hidden")));
 /* A thread has descriptors of its own from here on. */
 void rs_fd_shared_no_more(void) __attribute__((visibility("hidden")));
+
+/* format.c: before printf with these arguments; after scanf, which returned `stored`. OLD: a name of scanf's in which %as allocates. The arguments are as they were before the call, and stay so. */
+enum { RS_FORMAT_WIDE = 1, RS_FORMAT_OLD = 2 };
+void rs_format_prints(const struct rs_called *c, const void *format, bool wide, va_list v) __attribute__((visibility("hidden")));
+void rs_format_scanned(const struct rs_called *c, const void *format, unsigned how, va_list v, int stored) __attribute__((visibility("hidden")));
+/* A string, with its end. */
+void rs_format_reads(const struct rs_called *c, const void *s, bool wide) __attribute__((visibility("hidden")));
 
 /* stream.c: before a call that may write what lies in the stream (NULL: in any), and after one that may have read into it. */
 void rs_stream_writes(FILE *f) __attribute__((visibility("hidden")));

@@ -64,8 +64,6 @@ static bool inet_channel(int fd, struct rs_channel *c)
 	return true;
 }
 
-enum { ANY_SOCKET = 4 }; /* the channel of all sockets whose ends are not known: mixed identities are never so small but by chance */
-
 static bool is_pidfd(int fd)
 {
 	static const char old[] = "anon_inode:[pidfd]", new[] = "pidfd:[";
@@ -100,20 +98,18 @@ static struct rs_channel look(int fd, bool *keep)
 		c.kind = RS_CHANNEL_SOCKET;
 		*keep = inet_channel(fd, &c); /* before connect there is no peer: look again next time */
 		if (!*keep)
-			c.in = c.out = ANY_SOCKET;
+			c.in = c.out = RS_CHANNEL_ANY_SOCKET;
 	} else {
 		c.kind = !(st.st_mode & S_IFMT) && is_pidfd(fd) ? RS_PIDFD : 0; /* another inode without a name, not made in our sight, a directory, a block device */
 	}
 	return c;
 }
 
-enum { ANY_LOCK = 5 }; /* of files that cannot be asked for. 6 is watch.c's */
-
 uint64_t rs_channel_lock(int fd)
 {
 	struct stat st;
 	if (rs_sandboxed || RS_SYS2(SYS_fstat, fd, &st) < 0)
-		return ANY_LOCK;
+		return RS_CHANNEL_ANY_LOCK;
 	return mix(mix(3, st.st_dev), st.st_ino) >> 2;
 }
 
@@ -151,7 +147,7 @@ struct rs_channel rs_channel_called(int fd)
 	return port(&a, rs_sandboxed || RS_SYS3(SYS_getsockname, fd, &a, &n) < 0 ? 0 : n);
 }
 
-struct rs_channel rs_channel_named_socket(void) { return (struct rs_channel){ANY_SOCKET, ANY_SOCKET, RS_CHANNEL_SOCKET}; }
+struct rs_channel rs_channel_named_socket(void) { return (struct rs_channel){RS_CHANNEL_ANY_SOCKET, RS_CHANNEL_ANY_SOCKET, RS_CHANNEL_SOCKET}; }
 
 uint64_t rs_channel_sysv(unsigned kind, int id) { return mix(mix(2, kind), (uint64_t)id) >> 2; }
 

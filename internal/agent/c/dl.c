@@ -7,7 +7,10 @@
  *
  * A namespace of dlmopen has a libc of its own and no preloaded libraries: what is called there goes past us, which is said once. Of its threads
  * those are known that call into the program's namespace. A library loaded with RTLD_DEEPBIND finds libc's functions before ours, too: it shares the
- * program's libc, so what it allocates and frees there is not known (heap.c). */
+ * program's libc, so what it allocates and frees there is not known (heap.c).
+ *
+ * ld.so has a lock of its own around initialisers and finishers, so each of these calls comes after those that returned before it began. What those do of which one waits for the other is not in order. */
+#include "fd.h"
 #include "proc.h"
 #include "heap.h"
 #include "patch.h"
@@ -74,6 +77,21 @@ static void bound_past_us(struct rs_thread *t, int mode)
 		rs_notice(t, RS_NOTICE_DEEPBIND, 0, 0);
 }
 
+/* Around the real call. */
+static void begins(void)
+{
+	struct rs_thread *t = rs_fd_thread();
+	if (t)
+		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
+}
+
+static void ends(void)
+{
+	struct rs_thread *t = rs_fd_thread();
+	if (t)
+		RS_EMIT(t, CHANNEL_RELEASE, channel_release, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
+}
+
 /* The result of dlopen in *result, or false: jump to rs_dlopen_real. */
 bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result) __attribute__((visibility("hidden")));
 void *(*rs_dlopen_real)(const char *, int) __attribute__((visibility("hidden")));
@@ -85,6 +103,7 @@ bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result)
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return false;
+	begins();
 	if (!caller_is_equal(file, caller)) {
 		rs_guard_lost(RS_GUARD_LOST_MODULE);
 		bound_past_us(t, mode);
@@ -96,6 +115,7 @@ bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result)
 		bound_past_us(t, mode);
 		rs_modules_changed(t);
 	}
+	ends();
 	rs_guard_in();
 	return true;
 }
@@ -145,6 +165,7 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 		return false;
 	bool equal = caller_is_equal(file, caller);
 	rs_guard_lost(RS_GUARD_LOST_MODULE);
+	begins();
 	if (equal)
 		*result = rs_dlmopen_real(space, file, mode);
 	t = equal && !*result ? NULL : rs_self();
@@ -154,6 +175,8 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 		bound_past_us(t, mode);
 	if (t && equal)
 		rs_modules_changed(t);
+	if (equal)
+		ends();
 	return equal;
 }
 
@@ -189,10 +212,12 @@ __asm__(".text\n.p2align 4\n.globl dlmopen\n.type dlmopen, @function\ndlmopen:\n
 RS_EXPORT int dlclose(void *handle)
 {
 	rs_guard_out(RS_GUARD_LOST_MODULE);
+	begins();
 	int r = RS_REAL(dlclose)(handle);
 	struct rs_thread *t;
 	if (r == 0 && (t = rs_self()))
 		rs_modules_changed(t);
+	ends();
 	rs_guard_in();
 	return r;
 }

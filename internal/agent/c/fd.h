@@ -14,6 +14,9 @@ struct rs_channel {
 /* Whether it is one that threads are ordered by. */
 static inline bool rs_channel_orders(struct rs_channel c) { return c.kind && c.kind != RS_PIDFD; }
 
+/* Channels that no inode gives; mixed identities are so small by chance alone. All sockets whose ends are not known; locks of files that cannot be asked for; what is watched (watch.c); ld.so (dl.c). */
+enum { RS_CHANNEL_ANY_SOCKET = 4, RS_CHANNEL_ANY_LOCK, RS_CHANNEL_WATCH, RS_CHANNEL_LOADER };
+
 struct rs_channel rs_channel_of(int fd);
 void rs_channel_forget(int fd);                            /* the number is free or means something else now */
 void rs_channel_forget_range(unsigned lo, unsigned hi);

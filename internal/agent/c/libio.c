@@ -1,10 +1,11 @@
 /* libio.c: functions of stdio that read or write their callers' buffers and strings (called.h). What they do to the FILE is theirs; what they hand over by it is stream.c's.
  *
- * What they write is told when they have returned, as only then it is known how much. Strings that a format asks for are not told. */
+ * What they write is told when they have returned, as only then it is known how much. Of strings that a format asks for: format.c. */
 #include "called.h"
 #include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <wchar.h>
 
 /* glibc has these as macros, too. */
 #undef fread_unlocked
@@ -122,39 +123,22 @@ RS_TELLS(int, puts, (const char *s))
 
 /* --- formatted into memory --------------------------------------------------------------------------------------------------------------------- */
 
-/* r bytes and an end, as far as there is room. */
-static int printed(const struct rs_called *c, const char *p, size_t room, int r)
+/* r elements and an end, as far as there is room. */
+static int printed(const struct rs_called *c, const void *p, size_t room, int r, size_t size)
 {
 	if (r >= 0 && room)
-		rs_called_write(c, p, (size_t)r < room ? (size_t)r + 1 : room);
+		rs_called_write(c, p, ((size_t)r < room ? (size_t)r + 1 : room) * size);
 	return r;
 }
 
-RS_TELLS(int, vsnprintf, (char *p, size_t n, const char *format, va_list v))
-{
-	RS_CALL(vsnprintf);
-	return printed(&c, p, n, real_vsnprintf(p, n, format, v));
-}
-
-RS_TELLS(int, vsprintf, (char *p, const char *format, va_list v))
-{
-	RS_CALL(vsprintf);
-	return printed(&c, p, SIZE_MAX, real_vsprintf(p, format, v));
-}
-
-RS_TELLS(int, __vsnprintf_chk, (char *p, size_t n, int flag, size_t room, const char *format, va_list v))
-{
-	RS_CALL(__vsnprintf_chk);
-	return printed(&c, p, n, real___vsnprintf_chk(p, n, flag, room, format, v));
-}
-
-RS_TELLS(int, __vsprintf_chk, (char *p, int flag, size_t room, const char *format, va_list v))
-{
-	RS_CALL(__vsprintf_chk);
-	return printed(&c, p, SIZE_MAX, real___vsprintf_chk(p, flag, room, format, v));
-}
-
-#define PRINT(name, by, params, last, args, n) \
+/* name, and by, which takes a va_list. n: the room for elements of type at p. */
+#define PRINT(type, name, by, params, vparams, args, n) \
+	RS_TELLS(int, by, vparams) \
+	{ \
+		RS_CALL(by); \
+		rs_format_prints(&c, format, sizeof(type) > 1, v); \
+		return printed(&c, p, n, real_##by args, sizeof(type)); \
+	} \
 	RS_TOLD int name params; \
 	RS_TOLD int name params \
 	{ \
@@ -162,15 +146,43 @@ RS_TELLS(int, __vsprintf_chk, (char *p, int flag, size_t room, const char *forma
 		RS_OPENS(); \
 		struct rs_called c = RS_CALLED(); \
 		va_list v; \
-		va_start(v, last); \
+		va_start(v, format); \
+		rs_format_prints(&c, format, sizeof(type) > 1, v); \
 		int r = real_##by args; \
 		va_end(v); \
-		return printed(&c, p, n, r); \
+		return printed(&c, p, n, r, sizeof(type)); \
 	}
-PRINT(snprintf, vsnprintf, (char *p, size_t n, const char *format, ...), format, (p, n, format, v), n)
-PRINT(sprintf, vsprintf, (char *p, const char *format, ...), format, (p, format, v), SIZE_MAX)
-PRINT(__snprintf_chk, __vsnprintf_chk, (char *p, size_t n, int flag, size_t room, const char *format, ...), format, (p, n, flag, room, format, v), n)
-PRINT(__sprintf_chk, __vsprintf_chk, (char *p, int flag, size_t room, const char *format, ...), format, (p, flag, room, format, v), SIZE_MAX)
+PRINT(char, snprintf, vsnprintf, (char *p, size_t n, const char *format, ...), (char *p, size_t n, const char *format, va_list v), (p, n, format, v), n)
+PRINT(char, sprintf, vsprintf, (char *p, const char *format, ...), (char *p, const char *format, va_list v), (p, format, v), SIZE_MAX)
+PRINT(char, __snprintf_chk, __vsnprintf_chk, (char *p, size_t n, int flag, size_t room, const char *format, ...), (char *p, size_t n, int flag, size_t room, const char *format, va_list v), (p, n, flag, room, format, v), n)
+PRINT(char, __sprintf_chk, __vsprintf_chk, (char *p, int flag, size_t room, const char *format, ...), (char *p, int flag, size_t room, const char *format, va_list v), (p, flag, room, format, v), SIZE_MAX)
+PRINT(wchar_t, swprintf, vswprintf, (wchar_t *p, size_t n, const wchar_t *format, ...), (wchar_t *p, size_t n, const wchar_t *format, va_list v), (p, n, format, v), n)
+PRINT(wchar_t, __swprintf_chk, __vswprintf_chk, (wchar_t *p, size_t n, int flag, size_t room, const wchar_t *format, ...), (wchar_t *p, size_t n, int flag, size_t room, const wchar_t *format, va_list v), (p, n, flag, room, format, v), n)
+/* A new block: what lies in it is nobody else's. */
+#define ALLOCATED(r) (r < 0 ? r : (rs_called_write(&c, p, sizeof *p), r))
+#define PRINT_NEW(name, by, params, vparams, args) \
+	RS_TELLS(int, by, vparams) \
+	{ \
+		RS_CALL(by); \
+		rs_format_prints(&c, format, false, v); \
+		int r = real_##by args; \
+		return ALLOCATED(r); \
+	} \
+	RS_TOLD int name params; \
+	RS_TOLD int name params \
+	{ \
+		RS_NEED(by); \
+		RS_OPENS(); \
+		struct rs_called c = RS_CALLED(); \
+		va_list v; \
+		va_start(v, format); \
+		rs_format_prints(&c, format, false, v); \
+		int r = real_##by args; \
+		va_end(v); \
+		return ALLOCATED(r); \
+	}
+PRINT_NEW(asprintf, vasprintf, (char **p, const char *format, ...), (char **p, const char *format, va_list v), (p, format, v))
+PRINT_NEW(__asprintf_chk, __vasprintf_chk, (char **p, int flag, const char *format, ...), (char **p, int flag, const char *format, va_list v), (p, flag, format, v))
 
 /* The descriptor belongs to the stream from now on, whose end is not seen. */
 RS_TELLS(FILE *, fdopen, (int fd, const char *mode))

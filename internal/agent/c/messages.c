@@ -46,6 +46,8 @@ RS_TELLS(void, psiginfo, (const siginfo_t *i, const char *s))
 	RS_TELLS(void, by, vparams) \
 	{ \
 		RS_NEED(by); \
+		struct rs_called c = RS_CALLED(); \
+		rs_format_prints(&c, s, false, v); \
 		before; \
 		real_##by args; \
 		__VA_ARGS__; \
@@ -56,6 +58,8 @@ RS_TELLS(void, psiginfo, (const siginfo_t *i, const char *s))
 		RS_NEED(by); \
 		va_list v; \
 		va_start(v, last); \
+		struct rs_called c = RS_CALLED(); \
+		rs_format_prints(&c, s, false, v); \
 		before; \
 		real_##by args; \
 		va_end(v); \

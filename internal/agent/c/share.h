@@ -266,6 +266,8 @@ bool rs_share_blocked(void) RS_HIDDEN;
 void rs_share_calls(void) RS_HIDDEN;
 /* A call that makes a process or a thread, also where nothing is watched any more: the region stays. False: it is another. */
 bool rs_share_process(struct rs_call *c, long *made) RS_HIDDEN;
+/* The thread is about to use GS or protection keys for itself: nothing is watched any more, and it finds both as they are natively. */
+void rs_share_taken(void) RS_HIDDEN;
 bool rs_share_before(struct rs_call *c, long *made) RS_HIDDEN;
 bool rs_share_after(struct rs_call *c) RS_HIDDEN;
 

@@ -6,6 +6,7 @@
 #include "called.h"
 #include "patch.h"
 #include "proc.h"
+#include <asm/prctl.h>
 #include <errno.h>
 #include <sched.h>
 
@@ -34,7 +35,7 @@ static void mapped(struct rs_call *c)
 void rs_share_calls(void)
 {
 	/* They come back on another stack, with another fs, or not at all. */
-	static const uint16_t pass[] = {SYS_clone3, SYS_vfork, SYS_arch_prctl, SYS_exit, SYS_exit_group, SYS_rt_sigreturn};
+	static const uint16_t pass[] = {SYS_clone3, SYS_vfork, SYS_exit, SYS_exit_group, SYS_rt_sigreturn};
 	for (unsigned i = 0; i < RS_CALL_ROWS; i++)
 		rs_call_class[i] = RS_CALL_SEE;
 	for (unsigned i = 0; i < sizeof pass / sizeof *pass; i++)
@@ -132,10 +133,37 @@ static void of_libc(struct rs_call *c, long *made)
 	}
 }
 
+/* Code that is patched asks the table, which says of no page any more that it is reached by GS. Each thread has its own base, a new one its maker's: it is put back by whoever asks for it. */
+void rs_share_taken(void)
+{
+	uintptr_t base;
+	if (rs_share_on) {
+		rs_share_retire("it uses GS or protection keys itself: what its threads share is not looked for any more, and races of it are not found");
+		share_set_rights(INITIAL);
+	}
+	if (RS_SYS2(SYS_arch_prctl, ARCH_GET_GS, &base) == 0 && base == rs_share.away)
+		RS_SYS2(SYS_arch_prctl, ARCH_SET_GS, 0);
+}
+
+/* Of other segments it is made at the site: behind one that sets fs the thread has no variables of ours. */
+static void segment(struct rs_call *c, long *made)
+{
+	*made = 2;
+	if ((int)c->arg[0] != ARCH_SET_GS && (int)c->arg[0] != ARCH_GET_GS)
+		return;
+	rs_share_taken();
+	c->result = RS_SYS2(SYS_arch_prctl, c->arg[0], c->arg[1]);
+	*made = 0;
+}
+
 /* A thread comes back on another stack, so its call is made at the site, and so is that of a child with a stack of its own (proc.c has clone()). */
 bool rs_share_process(struct rs_call *c, long *made)
 {
 	const long call[] = {(long)c->number, (long)c->arg[0], (long)c->arg[1], (long)c->arg[2], (long)c->arg[3], (long)c->arg[4]};
+	if (c->number == SYS_arch_prctl) {
+		segment(c, made);
+		return true;
+	}
 	if (c->number != SYS_fork && c->number != SYS_clone)
 		return false;
 	*made = 2;
@@ -161,8 +189,7 @@ bool rs_share_before(struct rs_call *c, long *made)
 		break;
 	case SYS_pkey_alloc:
 	case SYS_pkey_mprotect:
-		rs_share_retire("it uses protection keys itself: what its threads share is not looked for any more, and races of it are not found");
-		share_set_rights(INITIAL);
+		rs_share_taken();
 		return true;
 	default:
 		rs_share_memory(c, made);

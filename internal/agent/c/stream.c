@@ -162,30 +162,38 @@ WRITES(wint_t, __woverflow, (FILE * f, wint_t c), (f, c), f)
 
 /* --- formats --------------------------------------------------------------------------------------------------------------- */
 
-/* name by the function `by`, which takes a va_list. */
-#define PRINT(name, by, params, last, args, before) \
+/* name, and by, which takes a va_list. before: f is what it prints to. */
+#define PRINT(name, by, wide, params, vparams, last, args, before) \
+	RS_TELLS(int, by, vparams) \
+	{ \
+		RS_NEED(by); \
+		struct rs_called c = RS_CALLED(); \
+		rs_format_prints(&c, s, wide, v); \
+		before; \
+		return real_##by args; \
+	} \
 	RS_TOLD int name params; \
 	RS_TOLD int name params \
 	{ \
 		RS_NEED(by); \
+		struct rs_called c = RS_CALLED(); \
 		va_list v; \
 		va_start(v, last); \
+		rs_format_prints(&c, s, wide, v); \
 		before; \
 		int r = real_##by args; \
 		va_end(v); \
 		return r; \
 	}
-#define PRINTS(type, print, vprint, fprint, vfprint, print_chk, vprint_chk, fprint_chk, vfprint_chk) \
-	WRITES(int, vfprint, (FILE * f, const type *s, va_list v), (f, s, v), f) \
-	WRITES(int, vprint, (const type *s, va_list v), (s, v), stdout) \
-	WRITES(int, vfprint_chk, (FILE * f, int flag, const type *s, va_list v), (f, flag, s, v), f) \
-	WRITES(int, vprint_chk, (int flag, const type *s, va_list v), (flag, s, v), stdout) \
-	PRINT(fprint, vfprint, (FILE * f, const type *s, ...), s, (f, s, v), rs_stream_writes(f)) \
-	PRINT(print, vprint, (const type *s, ...), s, (s, v), rs_stream_writes(stdout)) \
-	PRINT(fprint_chk, vfprint_chk, (FILE * f, int flag, const type *s, ...), s, (f, flag, s, v), rs_stream_writes(f)) \
-	PRINT(print_chk, vprint_chk, (int flag, const type *s, ...), s, (flag, s, v), rs_stream_writes(stdout))
-PRINTS(char, printf, vprintf, fprintf, vfprintf, __printf_chk, __vprintf_chk, __fprintf_chk, __vfprintf_chk)
-PRINTS(wchar_t, wprintf, vwprintf, fwprintf, vfwprintf, __wprintf_chk, __vwprintf_chk, __fwprintf_chk, __vfwprintf_chk)
+#define PRINTS(type, wide, print, vprint, fprint, vfprint, print_chk, vprint_chk, fprint_chk, vfprint_chk) \
+	PRINT(fprint, vfprint, wide, (FILE * f, const type *s, ...), (FILE * f, const type *s, va_list v), s, (f, s, v), rs_stream_writes(f)) \
+	PRINT(print, vprint, wide, (const type *s, ...), (const type *s, va_list v), s, (s, v), rs_stream_writes(stdout)) \
+	PRINT(fprint_chk, vfprint_chk, wide, (FILE * f, int flag, const type *s, ...), (FILE * f, int flag, const type *s, va_list v), s, (f, flag, s, v), rs_stream_writes(f)) \
+	PRINT(print_chk, vprint_chk, wide, (int flag, const type *s, ...), (int flag, const type *s, va_list v), s, (flag, s, v), rs_stream_writes(stdout))
+PRINTS(char, false, printf, vprintf, fprintf, vfprintf, __printf_chk, __vprintf_chk, __fprintf_chk, __vfprintf_chk)
+PRINTS(wchar_t, true, wprintf, vwprintf, fwprintf, vfwprintf, __wprintf_chk, __vwprintf_chk, __fwprintf_chk, __vfwprintf_chk)
+PRINT(dprintf, vdprintf, false, (int fd, const char *s, ...), (int fd, const char *s, va_list v), s, (fd, s, v), descriptor_writes(fd))
+PRINT(__dprintf_chk, __vdprintf_chk, false, (int fd, int flag, const char *s, ...), (int fd, int flag, const char *s, va_list v), s, (fd, flag, s, v), descriptor_writes(fd))
 
 /* stdio.h gives C's names to C99's functions by asm names, so all are defined by them. */
 #define NAMED(ret, name, params) \
@@ -194,61 +202,48 @@ PRINTS(wchar_t, wprintf, vwprintf, fwprintf, vfwprintf, __wprintf_chk, __vwprint
 	static const struct rs_called_real *const real_at_##name __attribute__((section("rs_called_reals"), used)) = &real_row_##name; \
 	RS_TOLD ret rs_##name params __asm__(#name); \
 	RS_TOLD ret rs_##name params
-/* of: the function that takes a va_list, or one that is as good where libc has no such name, which only dlsym can ask for then. */
-#define SCAN(name, by, params, last, args, f, of) \
+/* name, and by, which takes a va_list. of: one that is as good where libc has no such name, which only dlsym can ask for then. from: what is read. */
+#define SCAN(name, by, how, params, vparams, last, args, of, from) \
+	NAMED(int, by, vparams) \
+	{ \
+		RS_NEED(by); \
+		struct rs_called c = RS_CALLED(); \
+		va_list w; \
+		va_copy(w, v); \
+		rs_watch_changes(); \
+		int r = (real_##by ? real_##by : of) args; \
+		from; \
+		rs_format_scanned(&c, s, how, w, r); \
+		va_end(w); \
+		return r; \
+	} \
 	RS_TOLD int rs_##name params __asm__(#name); \
 	RS_TOLD int rs_##name params \
 	{ \
 		RS_NEED(by); \
+		struct rs_called c = RS_CALLED(); \
 		va_list v; \
 		va_start(v, last); \
 		rs_watch_changes(); \
 		int r = (real_##by ? real_##by : of) args; \
-		rs_stream_reads(f); \
+		va_end(v); \
+		from; \
+		va_start(v, last); \
+		rs_format_scanned(&c, s, how, v, r); \
 		va_end(v); \
 		return r; \
 	}
-#define SCANS(type, scan, vscan, fscan, vfscan, old_vscan, old_vfscan) \
-	NAMED(int, vfscan, (FILE * f, const type *s, va_list v)) \
-	{ \
-		RS_NEED(vfscan); \
-		rs_watch_changes(); \
-		int r = (real_##vfscan ? real_##vfscan : real_##old_vfscan)(f, s, v); \
-		rs_stream_reads(f); \
-		return r; \
-	} \
-	NAMED(int, vscan, (const type *s, va_list v)) \
-	{ \
-		RS_NEED(vscan); \
-		rs_watch_changes(); \
-		int r = (real_##vscan ? real_##vscan : real_##old_vscan)(s, v); \
-		rs_stream_reads(stdin); \
-		return r; \
-	} \
-	SCAN(fscan, vfscan, (FILE * f, const type *s, ...), s, (f, s, v), f, real_##old_vfscan) \
-	SCAN(scan, vscan, (const type *s, ...), s, (s, v), stdin, real_##old_vscan)
-SCANS(char, scanf, vscanf, fscanf, vfscanf, vscanf, vfscanf)
-SCANS(char, __isoc99_scanf, __isoc99_vscanf, __isoc99_fscanf, __isoc99_vfscanf, vscanf, vfscanf)
-SCANS(char, __isoc23_scanf, __isoc23_vscanf, __isoc23_fscanf, __isoc23_vfscanf, __isoc99_vscanf, __isoc99_vfscanf)
-SCANS(wchar_t, wscanf, vwscanf, fwscanf, vfwscanf, vwscanf, vfwscanf)
-SCANS(wchar_t, __isoc99_wscanf, __isoc99_vwscanf, __isoc99_fwscanf, __isoc99_vfwscanf, vwscanf, vfwscanf)
-SCANS(wchar_t, __isoc23_wscanf, __isoc23_vwscanf, __isoc23_fwscanf, __isoc23_vfwscanf, __isoc99_vwscanf, __isoc99_vfwscanf)
-
-RS_TELLS(int, vdprintf, (int fd, const char *s, va_list v))
-{
-	RS_NEED(vdprintf);
-	descriptor_writes(fd);
-	return real_vdprintf(fd, s, v);
-}
-
-RS_TELLS(int, __vdprintf_chk, (int fd, int flag, const char *s, va_list v))
-{
-	RS_NEED(__vdprintf_chk);
-	descriptor_writes(fd);
-	return real___vdprintf_chk(fd, flag, s, v);
-}
-PRINT(dprintf, vdprintf, (int fd, const char *s, ...), s, (fd, s, v), descriptor_writes(fd))
-PRINT(__dprintf_chk, __vdprintf_chk, (int fd, int flag, const char *s, ...), s, (fd, flag, s, v), descriptor_writes(fd))
+/* A string is looked through to its end, whatever is made of it. */
+#define SCANS(type, how, scan, vscan, fscan, vfscan, sscan, vsscan, old_vscan, old_vfscan, old_vsscan) \
+	SCAN(fscan, vfscan, how, (FILE * f, const type *s, ...), (FILE * f, const type *s, va_list v), s, (f, s, v), real_##old_vfscan, rs_stream_reads(f)) \
+	SCAN(scan, vscan, how, (const type *s, ...), (const type *s, va_list v), s, (s, v), real_##old_vscan, rs_stream_reads(stdin)) \
+	SCAN(sscan, vsscan, how, (const type *in, const type *s, ...), (const type *in, const type *s, va_list v), s, (in, s, v), real_##old_vsscan, rs_format_reads(&c, in, how & RS_FORMAT_WIDE))
+SCANS(char, RS_FORMAT_OLD, scanf, vscanf, fscanf, vfscanf, sscanf, vsscanf, vscanf, vfscanf, vsscanf)
+SCANS(char, 0, __isoc99_scanf, __isoc99_vscanf, __isoc99_fscanf, __isoc99_vfscanf, __isoc99_sscanf, __isoc99_vsscanf, vscanf, vfscanf, vsscanf)
+SCANS(char, 0, __isoc23_scanf, __isoc23_vscanf, __isoc23_fscanf, __isoc23_vfscanf, __isoc23_sscanf, __isoc23_vsscanf, __isoc99_vscanf, __isoc99_vfscanf, __isoc99_vsscanf)
+SCANS(wchar_t, (RS_FORMAT_WIDE | RS_FORMAT_OLD), wscanf, vwscanf, fwscanf, vfwscanf, swscanf, vswscanf, vwscanf, vfwscanf, vswscanf)
+SCANS(wchar_t, RS_FORMAT_WIDE, __isoc99_wscanf, __isoc99_vwscanf, __isoc99_fwscanf, __isoc99_vfwscanf, __isoc99_swscanf, __isoc99_vswscanf, vwscanf, vfwscanf, vswscanf)
+SCANS(wchar_t, RS_FORMAT_WIDE, __isoc23_wscanf, __isoc23_vwscanf, __isoc23_fwscanf, __isoc23_vfwscanf, __isoc23_swscanf, __isoc23_vswscanf, __isoc99_vwscanf, __isoc99_vfwscanf, __isoc99_vswscanf)
 
 /* --- flushing, seeking, opening -------------------------------------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* wait.c: the wait family. [all] only: the end of a child happens before the wait that reaps it. All are cancellation points, so nothing
+/* wait.c: the wait family. [all] only: the end of a child happens before the wait that finds it ended, whether it reaps it or not. All are cancellation points, so nothing
  * of ours is left to do if the real function never returns. */
 #include "proc.h"
 #include <sys/wait.h>
@@ -54,7 +54,7 @@ RS_EXPORT int waitid(idtype_t type, id_t id, siginfo_t *info, int options)
 	siginfo_t own = {0};
 	siginfo_t *i = info ? info : &own;
 	int r = rs_real.waitid(type, id, i, options);
-	if (r == 0 && i->si_pid != 0 && !(options & WNOWAIT))
+	if (r == 0 && i->si_pid != 0)
 		emit_info(t, i);
 	return r;
 }

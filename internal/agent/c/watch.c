@@ -15,8 +15,6 @@
 #include <unistd.h>
 #include <utime.h>
 
-enum { WATCH = 6 }; /* the channel: as small as channel.c's ANY_SOCKET */
-
 bool rs_watching;
 
 void rs_watch_tell(void)
@@ -24,14 +22,14 @@ void rs_watch_tell(void)
 	struct rs_thread *t = rs_fd_thread();
 	int e = errno;
 	if (t)
-		RS_EMIT(t, CHANNEL_RELEASE, channel_release, WATCH, RS_CHANNEL_OTHER, ~0u);
+		RS_EMIT(t, CHANNEL_RELEASE, channel_release, RS_CHANNEL_WATCH, RS_CHANNEL_OTHER, ~0u);
 	errno = e;
 }
 
 static int made_by(int fd, uintptr_t pc, void *fp)
 {
 	if (fd >= 0 && rs_fd_thread()) {
-		rs_channel_set(fd, (struct rs_channel){WATCH, WATCH, RS_CHANNEL_OTHER});
+		rs_channel_set(fd, (struct rs_channel){RS_CHANNEL_WATCH, RS_CHANNEL_WATCH, RS_CHANNEL_OTHER});
 		rs_fd_opened(fd, pc, fp);
 		__atomic_store_n(&rs_watching, true, __ATOMIC_RELAXED);
 	}

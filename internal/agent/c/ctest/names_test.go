@@ -22,7 +22,7 @@ var notInterposed = map[string]string{
 	"only in binaries of before glibc 2.21":                     `sigvec`,
 	"glibc's own libthread only":                                `__libc_sigaction`,
 	"tells and sets attributes":                                 `posix_spawn(attr|_file_actions)_\w+|__libc_msg\w+|__pthread_mutexattr_\w+`,
-	"of a function that is there only with accesses; binaries of long ago, and glibc's own libraries": `_IO_(fdopen|fgets|getline|fread|fwrite|puts|fputs|v?sprintf|fopen|v?fprintf|printf|vfscanf|fflush|fsetpos(64)?)|__(clock_gettime|gettimeofday|nanosleep|fstat64|v?snprintf|vfscanf|fseeko64)`,
+	"of a function that is there only with accesses; binaries of long ago, and glibc's own libraries": `_IO_(fdopen|fgets|getline|fread|fwrite|puts|fputs|v?sprintf|fopen|v?fprintf|printf|vfscanf|sscanf|fflush|fsetpos(64)?)|__(clock_gettime|gettimeofday|nanosleep|fstat64|v?snprintf|asprintf|vfscanf|vsscanf|fseeko64|(libc_)?secure_getenv)`,
 	"accesses of its caller by a rarer name: not told":                                                `(str|wcs)to(f32|f64|f32x|f64x|imax|umax|q|uq)|__strsep_g|__wcs(cat|ncpy)_chk`,
 	"sends by a descriptor of a process":                                                              `pidfd_send_signal`,
 }

@@ -154,6 +154,29 @@ static void *takes_called(void *p)
 	return p;
 }
 
+// What such a function does beside the thread that handed in.
+static long beside_called;
+static void is_called_beside(union sigval v)
+{
+	ends_well(v.sival_ptr);
+	beside_called++; // race beside_called
+	unseen_done();
+}
+static void *goes_on(void *p)
+{
+	static char x = 'x';
+	static struct aiocb cb;
+	cb = request(file, &x, 1);
+	cb.aio_sigevent.sigev_notify = SIGEV_THREAD;
+	cb.aio_sigevent.sigev_notify_function = is_called_beside;
+	cb.aio_sigevent.sigev_value.sival_ptr = &cb;
+	aio_write(&cb);
+	unseen_wait();
+	beside_called++; // race beside_called
+	return p;
+}
+static void *nothing(void *p) { return p; }
+
 // Handed in by one thread, seen by another to be done: the buffer is the other's then.
 static struct aiocb handed;
 static char block[64];
@@ -241,6 +264,7 @@ int main(void)
 	both(sends_written, takes_written);
 	both(sends_listed, takes_listed);
 	both(sends_called, takes_called);
+	unseen(goes_on, nothing);
 	unseen(hands_in, takes_over);
 	unseen(hands_in, cancels);
 	both(empties_too, empties_too);
