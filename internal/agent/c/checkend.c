@@ -29,7 +29,7 @@ static char *frame(uint32_t i)
 {
 	char **c = &end->chunk[i / CHUNK];
 	if (!*c)
-		*c = rs_guard_map((size_t)CHUNK * RS_PAGE);
+		*c = rs_guard_map(RS_ARENA_KEPT, (size_t)CHUNK * RS_PAGE);
 	return *c ? *c + (size_t)(i % CHUNK) * RS_PAGE : NULL;
 }
 
@@ -85,7 +85,7 @@ static long keep_piece(const struct rs_checkpoint_piece *k)
 
 long rs_checkpoint_end_begin(void)
 {
-	end = rs_guard_map(sizeof *end);
+	end = rs_guard_map(RS_ARENA_KEPT, sizeof *end);
 	return end ? 0 : -ENOMEM;
 }
 

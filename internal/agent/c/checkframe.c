@@ -13,7 +13,7 @@ static struct { struct table *table[TABLES]; char *chunk[CHUNKS]; uint32_t made,
 
 long rs_frames_begin(void)
 {
-	frames = rs_guard_map(sizeof *frames);
+	frames = rs_guard_map(RS_ARENA_KEPT, sizeof *frames);
 	return frames ? 0 : -ENOMEM;
 }
 
@@ -73,7 +73,7 @@ static uint32_t new_frame(void)
 	uint32_t c = frames->made / CHUNK_FRAMES;
 	if (c == CHUNKS)
 		return 0;
-	if (!frames->chunk[c] && !(frames->chunk[c] = rs_guard_map(CHUNK_FRAMES * RS_PAGE)))
+	if (!frames->chunk[c] && !(frames->chunk[c] = rs_guard_map(RS_ARENA_KEPT, CHUNK_FRAMES * RS_PAGE)))
 		return 0;
 	if (frames->made % AT_ONCE == 0)
 		RS_SYS3(SYS_madvise, rs_frame(frames->made), AT_ONCE * RS_PAGE, 23 /* MADV_POPULATE_WRITE */);
@@ -84,7 +84,7 @@ char *rs_frame_make(uint64_t page)
 {
 	struct table **t = table_of(page);
 	uint64_t i = place_of(page);
-	if (!*t && !(*t = rs_guard_map(sizeof **t)))
+	if (!*t && !(*t = rs_guard_map(RS_ARENA_KEPT, sizeof **t)))
 		return NULL;
 	uint32_t *f = &(*t)->frame[i];
 	if (!*f) {

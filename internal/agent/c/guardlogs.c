@@ -61,19 +61,19 @@ static int find_tls(struct dl_phdr_info *info, size_t size, void *to)
 
 long rs_guard_log_begin(void)
 {
-	struct rs_guard_world *w = rs_guard_map(sizeof *w);
-	logs = rs_guard_map(LOGS * sizeof *logs);
-	spares = rs_guard_map(SPARES * sizeof *spares);
-	objects = rs_guard_map(OBJECTS * sizeof *objects);
-	used = rs_guard_map(OBJECTS * sizeof *used);
+	struct rs_guard_world *w = rs_guard_map(RS_ARENA_OWN, sizeof *w);
+	logs = rs_guard_map(RS_ARENA_LOG, LOGS * sizeof *logs);
+	spares = rs_guard_map(RS_ARENA_OWN, SPARES * sizeof *spares);
+	objects = rs_guard_map(RS_ARENA_LOG, OBJECTS * sizeof *objects);
+	used = rs_guard_map(RS_ARENA_LOG, OBJECTS * sizeof *used);
 	if (own) { /* a forked child's parent's */
 		rs_os_unmap(own, sizeof *own);
 		own = NULL;
 	}
-	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + RS_PAGE), *bytes = rs_guard_map((size_t)LOGS * BYTES);
+	char *events = rs_guard_map(RS_ARENA_LOG, (size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + RS_PAGE), *bytes = rs_guard_map(RS_ARENA_LOG, (size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
 	if (w)
-		w->skip = rs_guard_map(RS_GUARD_SKIPS * 16);
+		w->skip = rs_guard_map(RS_ARENA_OWN, RS_GUARD_SKIPS * 16);
 	if (!w || !w->skip || !logs || !spares || !objects || !used || !events || !bytes || !own)
 		return -ENOMEM;
 	events += RS_PAGE; /* what is in front of the first is looked at, too */

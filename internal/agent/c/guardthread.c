@@ -456,8 +456,8 @@ enum { END_STACK = 32 << 10 };
 
 long rs_guard_threads_begin(uintptr_t rseq_offset, uintptr_t rseq_size)
 {
-	char *stacks = rs_guard_map((size_t)RS_GUARD_LOGS * END_STACK);
-	struct threads *s = rs_guard_map(sizeof *s);
+	char *stacks = rs_guard_map(RS_ARENA_OWN, (size_t)RS_GUARD_LOGS * END_STACK);
+	struct threads *s = rs_guard_map(RS_ARENA_OWN, sizeof *s);
 	if (!s || !stacks)
 		return -ENOMEM;
 	s->rseq_offset = rseq_offset, s->rseq_size = rseq_size;

@@ -758,9 +758,9 @@ void rs_guard_try_diverged(const struct rs_guard_log *t)
 
 long rs_guard_try_begin(void)
 {
-	struct tries *s = rs_guard_map(sizeof *s);
-	struct stamp *stamps = rs_guard_map((size_t)LOGS * STAMPS * sizeof *stamps);
-	struct mark *marks = rs_guard_map(MARKS * sizeof *marks);
+	struct tries *s = rs_guard_map(RS_ARENA_OWN, sizeof *s);
+	struct stamp *stamps = rs_guard_map(RS_ARENA_LOG, (size_t)LOGS * STAMPS * sizeof *stamps);
+	struct mark *marks = rs_guard_map(RS_ARENA_LOG, MARKS * sizeof *marks);
 	if (!s || !stamps || !marks)
 		return -ENOMEM;
 	s->mark = marks;

@@ -25,7 +25,7 @@ static struct undo {
 
 long rs_guard_undo_begin(void)
 {
-	undo = rs_guard_map(sizeof *undo);
+	undo = rs_guard_map(RS_ARENA_LOG, sizeof *undo);
 	if (undo)
 		undo->pieces = 1;
 	return undo ? 0 : -ENOMEM;
