@@ -98,6 +98,15 @@ long rs_checkpoint_end_keep(void)
 	return e < 0 ? e : rs_checkpoint_each(add_kept, keep_piece);
 }
 
+/* Re-executions are few, and what one had to keep the next seldom needs. */
+void rs_checkpoint_end_rest(void)
+{
+	for (uint32_t k = 1; end && k * CHUNK < end->used; k++)
+		RS_SYS3(SYS_madvise, end->chunk[k], (size_t)CHUNK * RS_PAGE, 4 /* MADV_DONTNEED */);
+	if (end)
+		end->pages = end->used = 0;
+}
+
 /* --- the way back to the end ----------------------------------------------------------------------------------------------------------- */
 
 static uint32_t first_from(uint64_t page)

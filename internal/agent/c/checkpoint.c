@@ -460,6 +460,8 @@ long rs_checkpoint_keep(void)
 	state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
 	state->valid = true;
 	s->pages = rs_frames_count();
+	rs_frames_rest();
+	rs_checkpoint_end_rest();
 	s->ns = rs_os_now_ns() - begun;
 	return 0;
 }

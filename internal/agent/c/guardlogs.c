@@ -136,6 +136,17 @@ static void forget_objects(void)
 	world->objects = kept;
 }
 
+/* A lost epoch writes nothing down: its events are written over each other. */
+static void rest(struct rs_guard_log *t)
+{
+	t->use.there = t->ready * sizeof *t->event;
+	t->bytes_use.there = t->bytes_ready;
+	uint64_t ready = rs_arena_rest(&t->use, t->event, world->lost ? 0 : t->at * sizeof *t->event) / sizeof *t->event, bytes = rs_arena_rest(&t->bytes_use, t->bytes, world->lost ? 0 : t->bytes_at);
+	t->ready = ready < t->ready ? (uint32_t)ready : t->ready;
+	t->bytes_ready = bytes < t->bytes_ready ? (uint32_t)bytes : t->bytes_ready; /* it is 0 while the first page is enough */
+	t->quick = 0;
+}
+
 static void reset(bool new)
 {
 	for (uint32_t k = 0; k < world->objects; k++) {
@@ -147,6 +158,8 @@ static void reset(bool new)
 	}
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
+		if (new)
+			rest(t);
 		t->at = t->run = t->bytes_at = 0;
 		t->changes = 0;
 		t->queues = t->queues_look = 0;

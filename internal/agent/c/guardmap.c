@@ -44,6 +44,8 @@ static void mark(uintptr_t lo, size_t size)
 {
 	RS_SYS3(SYS_madvise, lo, size, MADV_DONTDUMP);
 	RS_SYS3(SYS_madvise, lo, size, MADV_WIPEONFORK);
+	/* Most of it is holes: each thread's log is of megabytes, of which few are written. */
+	RS_SYS3(SYS_madvise, lo, size, MADV_NOHUGEPAGE);
 }
 
 /* As much as we get: `ulimit -v` and cgroups differ. A forked child finds zeros, and has that for its own: pointers that it has from its parent lead to zeros still, as what was opened stays so. */
@@ -92,6 +94,26 @@ void *rs_guard_map(enum rs_arena part, size_t bytes)
 	void *p = (void *)u->at;
 	u->at += bytes;
 	return p;
+}
+
+uint64_t rs_arena_rest(struct rs_arena_use *u, const void *at, uint64_t bytes)
+{
+	enum { EPOCHS = 8 };
+	uint64_t keep = 0;
+	u->most = bytes > u->most ? bytes : u->most;
+	u->there = bytes > u->there ? bytes : u->there;
+	if (++u->epochs < EPOCHS)
+		return u->there;
+	do
+		keep = rs_arena_next(keep);
+	while (keep < 2 * u->most);
+	if (keep < u->there) {
+		uintptr_t lo = ((uintptr_t)at + keep + RS_PAGE - 1) & -RS_PAGE, hi = ((uintptr_t)at + u->there + RS_PAGE - 1) & -RS_PAGE;
+		RS_SYS3(SYS_madvise, lo, hi - lo, MADV_DONTNEED);
+		u->there = keep;
+	}
+	u->most = u->epochs = 0;
+	return u->there;
 }
 
 long rs_guard_reserve_again(uintptr_t lo, size_t bytes)

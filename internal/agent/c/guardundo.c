@@ -18,6 +18,7 @@ struct piece { struct rs_guard_name file; uint64_t page; uint32_t next, call, da
 static struct undo {
 	uint32_t calls, pieces;    /* pieces from 1 on */
 	uint32_t bytes;
+	struct rs_arena_use use;   /* of data */
 	uint32_t first[BUCKETS];   /* of each page's pieces: the newest */
 	struct piece piece[RECORDS];
 	char data[BYTES];
@@ -35,6 +36,7 @@ void rs_guard_undo_epoch(void)
 {
 	if (undo->pieces > 1)
 		rs_os_clear(undo->first, sizeof undo->first);
+	rs_arena_rest(&undo->use, undo->data, undo->bytes);
 	undo->calls = undo->bytes = 0;
 	undo->pieces = 1;
 }

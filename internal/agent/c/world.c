@@ -17,7 +17,7 @@
 #define SA_RESTORER 0x04000000u
 #endif
 
-enum { STACK = 24u << 10 };
+enum { STACK = 28u << 10, ENTRY = (sizeof(struct rs_world_thread) + 63) & -64ul /* of it */ };
 enum { FP_MAGIC = 0x46505853, FP_SOFTWARE = 464, FP_LEGACY = 512 };
 #define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
 
@@ -190,13 +190,13 @@ static struct rs_world_thread *fresh_for(uint32_t tid)
 	if (!free) {
 		if (world->count == RS_WORLD_THREADS)
 			return NULL;
-		char *p = rs_guard_map(RS_ARENA_OWN, RS_PAGE + STACK);
+		/* The entry lies where its stack begins, so that both share a page. */
+		char *p = rs_guard_map(RS_ARENA_OWN, STACK);
 		struct rs_world_frame *frames = rs_guard_map(RS_ARENA_KEPT, 3 * RS_WORLD_FRAME);
 		if (!p || !frames)
 			return NULL;
-		free = (struct rs_world_thread *)p;
-		_Static_assert(sizeof *free <= RS_PAGE, "");
-		free->stack = p + RS_PAGE + STACK;
+		free = (struct rs_world_thread *)(p + STACK - ENTRY);
+		free->stack = (char *)free;
 		free->saved = frames;
 		free->out = (struct rs_world_frame *)((char *)frames + RS_WORLD_FRAME);
 		free->end = (struct rs_world_frame *)((char *)frames + 2 * RS_WORLD_FRAME);
