@@ -9,19 +9,28 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ripstop/ripstop/internal/agent"
 )
 
 // goalFootprint is what `guard` may take of memory, as a ratio to native, the recording's logs not counted (issue 5).
 const goalFootprint = 2
 
+// footprintEpochs is how long epochs are at most: the programs' last for seconds, and what a checkpoint keeps of a process that lives long is to be seen.
+const footprintEpochs = "200ms"
+
 // footprintEvery is how often memory is asked for: a peak that lasts less may be missed.
 const footprintEvery = 5 * time.Millisecond
 
-// footprint is the most that processes had at one time, in KiB of Pss (proc(5), smaps): the program's with all its children, of that what guard's arena has (logs, and memory as it was at checkpoints), and ripstop's.
-type footprint struct{ program, arena, ours int64 }
+// footprint is the most that processes had at one time: the program's with all its children, and KiB of ripstop's own. The program's most is that of what counts: all but the logs, which may be more at another time.
+type footprint struct {
+	program agent.Footprint
+	logs    int64
+	ours    int64
+}
 
-// arenaAt is where guard asks for its arena (internal/agent/c/guardmap.c).
-const arenaAt = "200000000000-"
+// counts is what the goal is about.
+func counts(f agent.Footprint) int64 { return f.All - f.Logs }
 
 // watchFootprint looks at all descendants of this process, or those of one name, and ripstop, until it is told to stop.
 func watchFootprint(name string) (stop func() footprint) {
@@ -37,9 +46,10 @@ func watchFootprint(name string) (stop func() footprint) {
 				return
 			case <-tick.C:
 				now := descendants(os.Getpid(), name)
-				if now.program > f.program {
-					f.program, f.arena = now.program, now.arena
+				if counts(now.program) > counts(f.program) {
+					f.program = now.program
 				}
+				f.logs = max(f.logs, now.program.Logs)
 				f.ours = max(f.ours, now.ours)
 			}
 		}
@@ -82,39 +92,28 @@ func descendants(of int, name string) footprint {
 		for above != of && above > 1 {
 			above = all[above].parent
 		}
+		if above != of || p.name == "ripstop-signals" { // which has ripstop's memory, and no other
+			continue
+		}
+		one, err := agent.ReadFootprint(pid)
+		if err != nil {
+			continue
+		}
 		switch {
-		case above != of:
-		case strings.HasPrefix(p.name, "ripstop"): // ripstop and the process that hands on signals
-			all, _ := pss(pid)
-			f.ours += all
+		case strings.HasPrefix(p.name, "ripstop"):
+			f.ours += one.All
 		case name == "" || p.name == name:
-			all, arena := pss(pid)
-			f.program += all
-			f.arena += arena
+			f.program.All += one.All
+			f.program.Own += one.Own
+			f.program.Logs += one.Logs
+			f.program.Kept += one.Kept
+			f.program.Arena += one.Arena
 		}
 	}
 	return f
 }
 
-func pss(pid int) (all, arena int64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
-	if err != nil {
-		return 0, 0
-	}
-	in := false
-	for line := range strings.Lines(string(text)) {
-		if line[0] >= '0' && line[0] <= '9' || line[0] >= 'a' && line[0] <= 'f' {
-			in = strings.HasPrefix(line, arenaAt)
-		} else if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
-			n, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			all += n
-			if in {
-				arena += n
-			}
-		}
-	}
-	return all, arena
-}
+func mib(kib int64) float64 { return float64(kib) / 1024 }
 
 // serverNames are the processes of drive's programs whose memory counts: beside them their clients run.
 var serverNames = map[string]string{"x264": "x264", "memcached": "memcached", "redis": "redis-server", "apache2": "apache2", "mariadb": "mariadbd"}
@@ -128,11 +127,13 @@ func (b *bench) guardFootprint(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	b.epochs = footprintEpochs
+	defer func() { b.epochs = "" }()
 	fmt.Printf("\n%-14s %-12s", "footprint", "native")
 	for _, w := range guardWays[1:] {
-		fmt.Printf(" %-18s", w.name)
+		fmt.Printf(" %-26s", w.name)
 	}
-	fmt.Println("peak of Pss over native but for logs and checkpoints, MiB of these; ripstop's own MiB")
+	fmt.Println("peak of Pss over native but for logs; MiB of that kept for the checkpoint, and of logs; ripstop's own MiB")
 	var all [asanWay + 1][]float64
 	for k := range g.len() {
 		var native float64
@@ -140,7 +141,7 @@ func (b *bench) guardFootprint(ctx context.Context) error {
 			if !b.way(i) {
 				continue
 			}
-			var peaks, arenas, ours []float64
+			var peaks, kept, logs, ours []float64
 			for range b.rounds {
 				stop := watchFootprint(serverNames[g.name(k)])
 				_, _, ok, err := b.guardRun(ctx, g, k, i)
@@ -149,7 +150,8 @@ func (b *bench) guardFootprint(ctx context.Context) error {
 					return err
 				}
 				if ok {
-					peaks, arenas, ours = append(peaks, float64(f.program-f.arena)/1024), append(arenas, float64(f.arena)/1024), append(ours, float64(f.ours)/1024)
+					peaks, kept = append(peaks, mib(counts(f.program))), append(kept, mib(f.program.Own+f.program.Kept))
+					logs, ours = append(logs, mib(f.logs)), append(ours, mib(f.ours))
 				}
 			}
 			peak := median(peaks)
@@ -158,12 +160,12 @@ func (b *bench) guardFootprint(ctx context.Context) error {
 				native = peak
 				fmt.Printf("%-14s %-12s", g.name(k), fmt.Sprintf("%.1f MiB", peak))
 			case peak == 0:
-				fmt.Printf(" %-18s", "")
+				fmt.Printf(" %-26s", "")
 			default:
 				if g.name(k) != "start" && g.kind(k) != allocates {
 					all[i] = append(all[i], peak/native)
 				}
-				fmt.Printf(" %-18s", fmt.Sprintf("%.2f %.1f; %.0f", peak/native, median(arenas), median(ours)))
+				fmt.Printf(" %-26s", fmt.Sprintf("%.2f; %.1f %.1f; %.0f", peak/native, median(kept), median(logs), median(ours)))
 			}
 		}
 		fmt.Println()

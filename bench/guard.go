@@ -232,7 +232,16 @@ func (b *bench) guardWay(i int) []string {
 	if guardWays[i].argv == nil {
 		return nil
 	}
-	return append([]string{b.ripstop}, guardWays[i].argv...)
+	return append([]string{b.ripstop}, b.guardFlags(i)...)
+}
+
+// guardFlags are the command and its flags, up to the program's own arguments.
+func (b *bench) guardFlags(i int) []string {
+	argv := slices.Clone(guardWays[i].argv)
+	if at := slices.Index(argv, "--epochs"); at >= 0 && argv[at+1] != "0" && b.epochs != "" {
+		argv[at+1] = b.epochs
+	}
+	return argv
 }
 
 // guardTable measures the programs, a round of all of them at a time, until the budget is spent.
@@ -349,7 +358,7 @@ func (b *bench) guardServer(ctx context.Context, p drive.Program, way int) (cpu,
 	}
 	defer os.RemoveAll(dir)
 	job := drive.Job{Mode: []drive.Mode{drive.Native, drive.Run, drive.Guard, drive.Guard, drive.Guard}[way], Size: map[bool]drive.Size{false: drive.Short, true: drive.Timed}[b.long], Ripstop: b.ripstop, Shared: b.shared, Dir: dir, Limit: 5 * time.Minute}
-	if argv := guardWays[way].argv; argv != nil {
+	if argv := b.guardFlags(way); argv != nil {
 		job.Flags = argv[1 : len(argv)-1]
 	}
 	out, err := p.Run(ctx, &job)

@@ -29,6 +29,7 @@ type bench struct {
 	rows    *regexp.Regexp // of guard
 	ways    *regexp.Regexp // of guard
 	long    bool           // of guard
+	epochs  string         // of guard: how long, if otherwise than each way has it
 	modes   []drive.Mode   // of programs; native is the first
 	beside  bool           // modes of a program run at the same time
 	missed  int

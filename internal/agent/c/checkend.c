@@ -29,7 +29,7 @@ static char *frame(uint32_t i)
 {
 	char **c = &end->chunk[i / CHUNK];
 	if (!*c)
-		*c = rs_guard_map((size_t)CHUNK * RS_PAGE);
+		*c = rs_guard_map(RS_ARENA_KEPT, (size_t)CHUNK * RS_PAGE);
 	return *c ? *c + (size_t)(i % CHUNK) * RS_PAGE : NULL;
 }
 
@@ -85,7 +85,7 @@ static long keep_piece(const struct rs_checkpoint_piece *k)
 
 long rs_checkpoint_end_begin(void)
 {
-	end = rs_guard_map(sizeof *end);
+	end = rs_guard_map(RS_ARENA_KEPT, sizeof *end);
 	return end ? 0 : -ENOMEM;
 }
 
@@ -96,6 +96,15 @@ long rs_checkpoint_end_keep(void)
 	rs_os_copy(end->own, rs_os_ranges, end->owns * sizeof *end->own);
 	long e = rs_checkpoint_mark();
 	return e < 0 ? e : rs_checkpoint_each(add_kept, keep_piece);
+}
+
+/* Re-executions are few, and what one had to keep the next seldom needs. */
+void rs_checkpoint_end_rest(void)
+{
+	for (uint32_t k = 1; end && k * CHUNK < end->used; k++)
+		RS_SYS3(SYS_madvise, end->chunk[k], (size_t)CHUNK * RS_PAGE, 4 /* MADV_DONTNEED */);
+	if (end)
+		end->pages = end->used = 0;
 }
 
 /* --- the way back to the end ----------------------------------------------------------------------------------------------------------- */

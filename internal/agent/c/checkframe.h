@@ -16,6 +16,8 @@ void rs_frames_drop(uint64_t lo, uint64_t hi) RS_HIDDEN;
 #define RS_SPAN (64 * RS_PAGE)
 bool rs_frames_marked(uint64_t at, uint64_t hi, uint64_t *end) RS_HIDDEN;
 void rs_frames_mark(uint64_t at, bool mark) RS_HIDDEN;
+/* Behind each checkpoint: what the last ones had no use for is given back to the kernel. */
+void rs_frames_rest(void) RS_HIDDEN;
 /* How many there are. */
 uint64_t rs_frames_count(void) RS_HIDDEN;
 #endif

@@ -460,6 +460,8 @@ long rs_checkpoint_keep(void)
 	state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
 	state->valid = true;
 	s->pages = rs_frames_count();
+	rs_frames_rest();
+	rs_checkpoint_end_rest();
 	s->ns = rs_os_now_ns() - begun;
 	return 0;
 }
@@ -778,18 +780,18 @@ static int open_uffd(void)
 
 long rs_checkpoint_begin(int proc, bool plain)
 {
-	state = rs_guard_map(sizeof *state);
+	state = rs_guard_map(RS_ARENA_KEPT, sizeof *state);
 	if (!state || rs_frames_begin() < 0)
 		return -ENOMEM;
 	state->proc = proc;
 	state->text_bytes = 16 << 20;
-	state->text = rs_guard_map(state->text_bytes);
-	state->region = rs_guard_map(REGIONS * sizeof *state->region);
+	state->text = rs_guard_map(RS_ARENA_KEPT, state->text_bytes);
+	state->region = rs_guard_map(RS_ARENA_KEPT, REGIONS * sizeof *state->region);
 	struct map *maps[] = {&state->kept, &state->now, &state->end};
 	for (unsigned i = 0; i < sizeof maps / sizeof *maps; i++) {
 		struct map *m = maps[i];
-		m->range = rs_guard_map(MAX_RANGES * sizeof *m->range);
-		m->paths = rs_guard_map(PATHS);
+		m->range = rs_guard_map(RS_ARENA_KEPT, MAX_RANGES * sizeof *m->range);
+		m->paths = rs_guard_map(RS_ARENA_KEPT, PATHS);
 		if (!m->range || !m->paths)
 			return -ENOMEM;
 	}

@@ -43,6 +43,8 @@ long rs_checkpoint_write(uint64_t at, const void *from, size_t n) RS_HIDDEN;
 /* checkend.c: keeps what was written since the checkpoint, beside it. */
 long rs_checkpoint_end_begin(void) RS_HIDDEN; /* once, before the first checkpoint */
 long rs_checkpoint_end_keep(void) RS_HIDDEN;
+/* A new epoch begins: nothing goes forward to the end of the last one any more. */
+void rs_checkpoint_end_rest(void) RS_HIDDEN;
 /* Memory, mappings and brk as they were then, whatever happened since rs_checkpoint_back. Other than 0: as of that. */
 long rs_checkpoint_end_forward(void) RS_HIDDEN;
 /* For it: `content` of a page: true: it was kept, and p is it, or NULL, if it had none; next: the first page from `page` on that was kept, or hi. */

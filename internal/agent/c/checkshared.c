@@ -33,7 +33,7 @@ static struct shared {
 
 long rs_shared_begin(int mem)
 {
-	shared = rs_guard_map(sizeof *shared);
+	shared = rs_guard_map(RS_ARENA_KEPT, sizeof *shared);
 	if (!shared)
 		return -ENOMEM;
 	shared->mem = mem;
@@ -249,7 +249,7 @@ static bool add(const struct range *r, uint64_t lo, uint64_t hi, bool there)
 static bool plan(const struct map *kept, const struct map *end)
 {
 	shared->count = 0;
-	if (!shared->room && shared_in(kept, 0, UINT64_MAX) && !(shared->room = (uint64_t)rs_guard_map(RS_SHARED_MOST)))
+	if (!shared->room && shared_in(kept, 0, UINT64_MAX) && !(shared->room = (uint64_t)rs_guard_map(RS_ARENA_KEPT, RS_SHARED_MOST)))
 		return false;
 	return each_piece(end, kept, is_there) && each_piece(kept, end, add);
 }

@@ -674,8 +674,8 @@ long rs_guard_begin(unsigned flags)
 	long r = guard && guard->pid == rs_os_pid() ? -EALREADY : rs_guard_reserve();
 	if (r < 0)
 		return r;
-	char *stack = rs_guard_map(STACK);
-	guard = rs_guard_map(sizeof *guard);
+	char *stack = rs_guard_map(RS_ARENA_OWN, STACK);
+	guard = rs_guard_map(RS_ARENA_OWN, sizeof *guard);
 	if (!stack || !guard)
 		return -ENOMEM;
 	guard->outside = rs_config.guard & 1 ? rs_counters->guard : NULL;

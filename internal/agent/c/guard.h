@@ -22,10 +22,19 @@
 
 /* --- the arena ------------------------------------------------------------------------------------------------------- */
 
+/* Its parts, each in a place of its own, so that what the kernel says of memory by address (smaps) says how much each kind takes, and nobody counts: the guard's own state and stacks; what an epoch writes down, which is what the
+ * goal for memory leaves out; memory and threads as they were at the checkpoint, and at the end of an epoch that is executed again. */
+enum rs_arena { RS_ARENA_OWN, RS_ARENA_LOG, RS_ARENA_KEPT, RS_ARENAS };
 /* Reserves address space, once, before the first checkpoint; a forked child has its parent's, empty. Negative errno. */
 long rs_guard_reserve(void) RS_HIDDEN;
 /* Zeroed memory that survives rollbacks and is never given back; NULL: the reserve is used up, or there is no memory. Page-aligned. Coordinator, or before it runs. */
-void *rs_guard_map(size_t bytes) RS_HIDDEN;
+void *rs_guard_map(enum rs_arena part, size_t bytes) RS_HIDDEN;
+/* Between two epochs, the world stopped: of what grows while an epoch lasts, from `at` on, the one that is over used so many bytes. What none of the last ones needed is given back to the kernel; returns for how much there still is memory (in steps as
+ * rs_arena_next makes). there: for how much there was, for whoever makes it be there ahead; at least what was used. */
+struct rs_arena_use { uint64_t there, most; uint32_t epochs; };
+uint64_t rs_arena_rest(struct rs_arena_use *u, const void *at, uint64_t bytes) RS_HIDDEN;
+/* The next size of what has n bytes: twice as many, up to some. A fault for each page costs as much as all that is written to it. */
+static inline uint64_t rs_arena_next(uint64_t n) { return n == 0 ? RS_PAGE : n < 64 * RS_PAGE ? 2 * n : n + 64 * RS_PAGE; }
 /* A piece of the arena in which something else was mapped, or nothing is: reserved again. Negative errno. */
 long rs_guard_reserve_again(uintptr_t lo, size_t bytes) RS_HIDDEN;
 /* The process has a limit on its memory (ulimit -v, -d): what we take is not the program's any more, whose own memory may be all that the limit is made for. So a session's arena does not grow then. */

@@ -40,7 +40,7 @@ static size_t read_some(uint64_t at, void *to, size_t n)
 
 long rs_guard_breaks_begin(void)
 {
-	breaks = rs_guard_map(sizeof *breaks);
+	breaks = rs_guard_map(RS_ARENA_OWN, sizeof *breaks);
 	return breaks ? 0 : -ENOMEM;
 }
 

@@ -258,7 +258,7 @@ static bool cause(struct rs_thread *t, int sig, const greg_t *g, bool ask)
 
 bool rs_guard_cause_begin(void)
 {
-	if (!(source = rs_guard_map(sizeof *source)))
+	if (!(source = rs_guard_map(RS_ARENA_OWN, sizeof *source)))
 		return false;
 	rs_evidence_found = found, rs_crash_cause = cause, rs_guard_stepped = stepped, rs_guard_watch_told = told;
 	return true;

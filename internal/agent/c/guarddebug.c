@@ -20,7 +20,7 @@ static struct debug { uint32_t number, set, ever, gone; } *debug; /* in the aren
 
 long rs_guard_debug_begin(void)
 {
-	struct debug *d = rs_guard_map(sizeof *d);
+	struct debug *d = rs_guard_map(RS_ARENA_OWN, sizeof *d);
 	if (!d)
 		return -ENOMEM;
 	debug = d;

@@ -286,7 +286,7 @@ void rs_guard_fault_end(struct rs_guard_log *t)
 
 long rs_guard_faults_begin(void)
 {
-	taken = rs_guard_map(sizeof *taken);
+	taken = rs_guard_map(RS_ARENA_OWN, sizeof *taken);
 	if (!taken)
 		return -ENOMEM;
 	taken->pid = rs_os_pid();

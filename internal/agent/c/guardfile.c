@@ -67,7 +67,7 @@ long rs_guard_files_borrow(uint32_t tid, uint32_t fd)
 
 long rs_guard_files_begin(void)
 {
-	kept = rs_guard_map(sizeof *kept);
+	kept = rs_guard_map(RS_ARENA_KEPT, sizeof *kept);
 	return kept ? 0 : -ENOMEM;
 }
 

@@ -222,7 +222,7 @@ bool rs_guard_kept_has(int32_t fd)
 
 long rs_guard_kept_begin(void)
 {
-	struct kept *k = rs_guard_map(sizeof *k);
+	struct kept *k = rs_guard_map(RS_ARENA_OWN, sizeof *k);
 	if (!k)
 		return -ENOMEM;
 	/* Who executed us may have left us one. */

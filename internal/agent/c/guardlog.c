@@ -465,12 +465,11 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 	}
 }
 
-/* Twice as many as there were, up to some: a fault for each page costs as much as all the events on it. No huge pages: they cost a quarter of as many small ones, but fifteen times where the machine is a virtual one and its host has
+/* No huge pages: they cost a quarter of as many small ones, but fifteen times where the machine is a virtual one and its host has
  * the free memory back (free page reporting), as that is memory of huge pages first. */
 static __attribute__((noinline)) void make_ready(struct rs_guard_log *t)
 {
-	enum { FIRST = RS_PAGE / sizeof(struct rs_guard_event), MOST = 64 * FIRST };
-	uint32_t more = t->ready == 0 ? FIRST : t->ready < MOST ? t->ready : MOST;
+	uint32_t more = (uint32_t)(rs_arena_next(t->ready * sizeof *t->event) / sizeof *t->event) - t->ready;
 	if (t->ready)
 		RS_SYS3(SYS_madvise, t->event + t->ready, more * sizeof(struct rs_guard_event), 23 /* MADV_POPULATE_WRITE */);
 	t->ready += more;
@@ -587,10 +586,9 @@ void rs_guard_after_still(struct rs_guard_log *t, uintptr_t object, unsigned kin
 /* Likewise of bytes, from the second page on: a log that has few is not worth a call. */
 static __attribute__((noinline)) void make_bytes_ready(struct rs_guard_log *t, uint32_t end)
 {
-	enum { MOST = 64 * RS_PAGE };
 	uint32_t from = t->bytes_ready ? t->bytes_ready : RS_PAGE, to = from;
 	while (to < end)
-		to += to < MOST ? to : MOST;
+		to = (uint32_t)rs_arena_next(to);
 	to = to < BYTES ? to : BYTES;
 	if (to > from)
 		RS_SYS3(SYS_madvise, t->bytes + from, to - from, 23 /* MADV_POPULATE_WRITE */);

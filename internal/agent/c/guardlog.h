@@ -72,6 +72,7 @@ struct rs_guard_log {
 	struct { uint64_t sp, pending; uint32_t *wait; uint32_t state, doing; } kept, fin; /* of the checkpoint, and of the recording's end */
 	struct rs_guard_polled polled; /* where the recording ended: guard.h */
 	uint32_t ready, bytes_ready; /* so many events, and bytes, have their pages present */
+	struct rs_arena_use use, bytes_use; /* of the two, over several epochs */
 	uint32_t reads;            /* guardsys.c */
 	uint32_t vdso_number;      /* likewise: it is in a function of the vdso that was called for this call, with the stack pointer vdso_sp; 0: it is not */
 	uint64_t vdso_sp;

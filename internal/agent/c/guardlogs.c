@@ -61,19 +61,19 @@ static int find_tls(struct dl_phdr_info *info, size_t size, void *to)
 
 long rs_guard_log_begin(void)
 {
-	struct rs_guard_world *w = rs_guard_map(sizeof *w);
-	logs = rs_guard_map(LOGS * sizeof *logs);
-	spares = rs_guard_map(SPARES * sizeof *spares);
-	objects = rs_guard_map(OBJECTS * sizeof *objects);
-	used = rs_guard_map(OBJECTS * sizeof *used);
+	struct rs_guard_world *w = rs_guard_map(RS_ARENA_OWN, sizeof *w);
+	logs = rs_guard_map(RS_ARENA_LOG, LOGS * sizeof *logs);
+	spares = rs_guard_map(RS_ARENA_OWN, SPARES * sizeof *spares);
+	objects = rs_guard_map(RS_ARENA_LOG, OBJECTS * sizeof *objects);
+	used = rs_guard_map(RS_ARENA_LOG, OBJECTS * sizeof *used);
 	if (own) { /* a forked child's parent's */
 		rs_os_unmap(own, sizeof *own);
 		own = NULL;
 	}
-	char *events = rs_guard_map((size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + RS_PAGE), *bytes = rs_guard_map((size_t)LOGS * BYTES);
+	char *events = rs_guard_map(RS_ARENA_LOG, (size_t)LOGS * EVENTS * sizeof(struct rs_guard_event) + RS_PAGE), *bytes = rs_guard_map(RS_ARENA_LOG, (size_t)LOGS * BYTES);
 	own = rs_os_map(sizeof *own);
 	if (w)
-		w->skip = rs_guard_map(RS_GUARD_SKIPS * 16);
+		w->skip = rs_guard_map(RS_ARENA_OWN, RS_GUARD_SKIPS * 16);
 	if (!w || !w->skip || !logs || !spares || !objects || !used || !events || !bytes || !own)
 		return -ENOMEM;
 	events += RS_PAGE; /* what is in front of the first is looked at, too */
@@ -136,6 +136,17 @@ static void forget_objects(void)
 	world->objects = kept;
 }
 
+/* A lost epoch writes nothing down: its events are written over each other. */
+static void rest(struct rs_guard_log *t)
+{
+	t->use.there = t->ready * sizeof *t->event;
+	t->bytes_use.there = t->bytes_ready;
+	uint64_t ready = rs_arena_rest(&t->use, t->event, world->lost ? 0 : t->at * sizeof *t->event) / sizeof *t->event, bytes = rs_arena_rest(&t->bytes_use, t->bytes, world->lost ? 0 : t->bytes_at);
+	t->ready = ready < t->ready ? (uint32_t)ready : t->ready;
+	t->bytes_ready = bytes < t->bytes_ready ? (uint32_t)bytes : t->bytes_ready; /* it is 0 while the first page is enough */
+	t->quick = 0;
+}
+
 static void reset(bool new)
 {
 	for (uint32_t k = 0; k < world->objects; k++) {
@@ -147,6 +158,8 @@ static void reset(bool new)
 	}
 	for (uint32_t i = 0; i < world->logs; i++) {
 		struct rs_guard_log *t = &logs[i];
+		if (new)
+			rest(t);
 		t->at = t->run = t->bytes_at = 0;
 		t->changes = 0;
 		t->queues = t->queues_look = 0;

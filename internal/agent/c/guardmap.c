@@ -12,7 +12,9 @@
 
 enum { STEP = 16 << 20 };
 static struct { uintptr_t lo, hi; } arena;
-static struct used { uintptr_t at, open; } *used; /* in the arena's first page: it survives */
+static struct used { uintptr_t at, open, end; } *used; /* by part, in the arena's first page: it survives */
+/* Where each part begins, in eighths of the arena: logs of as many threads as there may be take 3.4 GiB at once. bench/footprint.go knows it. */
+static const uint8_t begins[RS_ARENAS + 1] = {[RS_ARENA_OWN] = 0, [RS_ARENA_LOG] = 1, [RS_ARENA_KEPT] = 5, [RS_ARENAS] = 8};
 
 uintptr_t rs_guard_lo(void) { return arena.lo; }
 uintptr_t rs_guard_hi(void) { return arena.hi; }
@@ -30,17 +32,20 @@ bool rs_guard_limited(void)
 	return false;
 }
 
-static void begin_at(uintptr_t lo)
+static void begin_at(uintptr_t lo, size_t size)
 {
 	used = (struct used *)lo;
-	used->at = lo + RS_PAGE;
-	used->open = lo + STEP;
+	for (unsigned i = 0; i < RS_ARENAS; i++)
+		used[i] = (struct used){lo + size / 8 * begins[i], lo + size / 8 * begins[i] + (i == 0 ? STEP : 0), lo + size / 8 * begins[i + 1]};
+	used->at += RS_PAGE;
 }
 
 static void mark(uintptr_t lo, size_t size)
 {
 	RS_SYS3(SYS_madvise, lo, size, MADV_DONTDUMP);
 	RS_SYS3(SYS_madvise, lo, size, MADV_WIPEONFORK);
+	/* Most of it is holes: each thread's log is of megabytes, of which few are written. */
+	RS_SYS3(SYS_madvise, lo, size, MADV_NOHUGEPAGE);
 }
 
 /* As much as we get: `ulimit -v` and cgroups differ. A forked child finds zeros, and has that for its own: pointers that it has from its parent lead to zeros still, as what was opened stays so. */
@@ -48,10 +53,10 @@ long rs_guard_reserve(void)
 {
 	if (arena.lo) {
 		RS_SYS3(SYS_madvise, arena.lo, arena.hi - arena.lo, MADV_DONTNEED);
-		begin_at(arena.lo);
+		begin_at(arena.lo, arena.hi - arena.lo);
 		return 0;
 	}
-	for (size_t size = 1ul << 38; size >= 1ul << 28; size /= 2) {
+	for (size_t size = 1ul << 38; size >= 1ul << 33; size /= 2) {
 		/* Far from all modules: trampolines have to be near them. */
 		long p = RS_SYS6(SYS_mmap, 0x200000000000, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (p < 0 && p > -4096)
@@ -64,30 +69,51 @@ long rs_guard_reserve(void)
 		}
 		arena.lo = (uintptr_t)p;
 		arena.hi = arena.lo + size;
-		begin_at(arena.lo);
+		begin_at(arena.lo, arena.hi - arena.lo);
 		return 0;
 	}
 	return -ENOMEM;
 }
 
-void *rs_guard_map(size_t bytes)
+void *rs_guard_map(enum rs_arena part, size_t bytes)
 {
+	struct used *u = &used[part];
 	bytes = (bytes + RS_PAGE - 1) & -RS_PAGE;
-	if (bytes > arena.hi - used->at)
+	if (bytes > u->end - u->at)
 		return NULL;
-	if (used->at + bytes > used->open) {
-		size_t more = (used->at + bytes - used->open + STEP - 1) & -(size_t)STEP;
-		if (more > arena.hi - used->open)
-			more = arena.hi - used->open;
+	if (u->at + bytes > u->open) {
+		size_t more = (u->at + bytes - u->open + STEP - 1) & -(size_t)STEP;
+		if (more > u->end - u->open)
+			more = u->end - u->open;
 		if (rs_config.guard & 1 && rs_guard_limited())
 			return NULL;
-		if (RS_SYS3(SYS_mprotect, used->open, more, PROT_READ | PROT_WRITE) < 0)
+		if (RS_SYS3(SYS_mprotect, u->open, more, PROT_READ | PROT_WRITE) < 0)
 			return NULL;
-		used->open += more;
+		u->open += more;
 	}
-	void *p = (void *)used->at;
-	used->at += bytes;
+	void *p = (void *)u->at;
+	u->at += bytes;
 	return p;
+}
+
+uint64_t rs_arena_rest(struct rs_arena_use *u, const void *at, uint64_t bytes)
+{
+	enum { EPOCHS = 8 };
+	uint64_t keep = 0;
+	u->most = bytes > u->most ? bytes : u->most;
+	u->there = bytes > u->there ? bytes : u->there;
+	if (++u->epochs < EPOCHS)
+		return u->there;
+	do
+		keep = rs_arena_next(keep);
+	while (keep < 2 * u->most);
+	if (keep < u->there) {
+		uintptr_t lo = ((uintptr_t)at + keep + RS_PAGE - 1) & -RS_PAGE, hi = ((uintptr_t)at + u->there + RS_PAGE - 1) & -RS_PAGE;
+		RS_SYS3(SYS_madvise, lo, hi - lo, MADV_DONTNEED);
+		u->there = keep;
+	}
+	u->most = u->epochs = 0;
+	return u->there;
 }
 
 long rs_guard_reserve_again(uintptr_t lo, size_t bytes)

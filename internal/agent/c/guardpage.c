@@ -512,7 +512,7 @@ static long heap_move(uintptr_t from, uintptr_t to, size_t bytes)
 
 long rs_guard_pages_begin(void)
 {
-	struct pages *p = rs_guard_map(sizeof *p);
+	struct pages *p = rs_guard_map(RS_ARENA_OWN, sizeof *p);
 	if (!p)
 		return -ENOMEM;
 	pages = p;

@@ -161,7 +161,7 @@ long rs_guard_race_begin(void)
 {
 	if (!(rs_config.guard & 4))
 		return 0;
-	if (!(found = rs_guard_map(sizeof *found)))
+	if (!(found = rs_guard_map(RS_ARENA_OWN, sizeof *found)))
 		return -ENOMEM;
 	rs_guard_race_untold = &found->untold;
 	return 0;

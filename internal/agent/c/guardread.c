@@ -18,7 +18,7 @@ struct rs_guard_reads *rs_guard_reads;
 
 long rs_guard_reads_begin(void)
 {
-	struct rs_guard_reads *r = rs_guard_map(sizeof *r);
+	struct rs_guard_reads *r = rs_guard_map(RS_ARENA_LOG, sizeof *r);
 	if (!r)
 		return -ENOMEM;
 	r->epoch = r->files = 1;

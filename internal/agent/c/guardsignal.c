@@ -646,8 +646,8 @@ uint64_t rs_guard_signals_late(uint64_t now)
 
 long rs_guard_signals_begin(void)
 {
-	struct waiting *w = rs_guard_map(RS_GUARD_LOGS * sizeof *w);
-	asked = rs_guard_map(sizeof *asked);
+	struct waiting *w = rs_guard_map(RS_ARENA_OWN, RS_GUARD_LOGS * sizeof *w);
+	asked = rs_guard_map(RS_ARENA_OWN, sizeof *asked);
 	if (!w || !asked)
 		return -ENOMEM;
 	world = rs_guard_world();

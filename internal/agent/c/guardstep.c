@@ -548,7 +548,7 @@ bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
 
 long rs_guard_step_begin(void)
 {
-	struct stepping *s = rs_guard_map(sizeof *s);
+	struct stepping *s = rs_guard_map(RS_ARENA_OWN, sizeof *s);
 	if (!s)
 		return -ENOMEM;
 	s->back = s->write.fd = -1;

@@ -800,7 +800,7 @@ long rs_guard_sys_begin(void)
 {
 	/* They come back on another stack, with another fs, or not at all. */
 	static const uint16_t pass[] = {SYS_clone, SYS_vfork, SYS_fork, SYS_arch_prctl, SYS_exit_group, SYS_rt_sigreturn};
-	struct sys *s = rs_guard_map(sizeof *s);
+	struct sys *s = rs_guard_map(RS_ARENA_OWN, sizeof *s);
 	if (!s || rs_guard_reads_begin() < 0 || rs_guard_kept_begin() < 0 || rs_guard_undo_begin() < 0 || rs_guard_yields_begin() < 0 || rs_guard_vdso_begin() < 0)
 		return -ENOMEM;
 	rs_os_copy(unguarded, rs_call_class, sizeof unguarded);

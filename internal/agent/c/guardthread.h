@@ -19,7 +19,7 @@ void rs_guard_threads_lock(uintptr_t sp) RS_HIDDEN;
 void rs_guard_threads_unlock(void) RS_HIDDEN;
 /* Before libc's pthread_exit: what that loads for itself is loaded under the lock. */
 void rs_guard_unwinds(uintptr_t sp) RS_HIDDEN;
-/* How much of what lies below the caller's stack pointer functions of ours may have written, at most what there is. */
+/* What functions of ours may have written below the caller's stack pointer, at most what there is, is 0 again but for the bytes right below it, so many, in which the function itself ran. */
 size_t rs_guard_forgets(void) RS_HIDDEN;
 /* At the end of a wrapper that called such functions: later functions find in their variables what was there, and that is not the same in a recording and in its re-execution. */
 #define RS_GUARD_FORGET() do { if (RS_UNLIKELY(rs_guard_on)) { \

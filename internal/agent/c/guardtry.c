@@ -63,7 +63,9 @@ static struct tries {
 	uint64_t begun, from, again; /* ticks: the epoch; its last SLEPT_MS; and those in the re-execution, 0: they have not begun */
 	uint64_t excursion_ms;
 	uint32_t marks;
+	struct rs_arena_use use;   /* of marks */
 	struct mark *mark;
+	struct stamp *stamp;       /* of all lines, which have none before their first */
 	struct rs_guard_came came;
 	struct cut crash, differs;
 	struct line line[LOGS];
@@ -139,6 +141,8 @@ static void stamp(struct rs_guard_log *t, bool over, uint32_t event)
 	struct line *l = tries ? &tries->line[t->index] : NULL;
 	if (!l || l->stamps >= STAMPS || rs_guard_is_lost(rs_guard_world()))
 		return;
+	if (!l->stamp)
+		l->stamp = tries->stamp + (size_t)t->index * STAMPS;
 	struct stamp *p = &l->stamp[l->stamps];
 	/* The time is before the marks: what another thread does behind them is later than it. */
 	*p = (struct stamp){.ticks = ticks(), .event = event, .over = over};
@@ -758,14 +762,13 @@ void rs_guard_try_diverged(const struct rs_guard_log *t)
 
 long rs_guard_try_begin(void)
 {
-	struct tries *s = rs_guard_map(sizeof *s);
-	struct stamp *stamps = rs_guard_map((size_t)LOGS * STAMPS * sizeof *stamps);
-	struct mark *marks = rs_guard_map(MARKS * sizeof *marks);
+	struct tries *s = rs_guard_map(RS_ARENA_OWN, sizeof *s);
+	struct stamp *stamps = rs_guard_map(RS_ARENA_LOG, (size_t)LOGS * STAMPS * sizeof *stamps);
+	struct mark *marks = rs_guard_map(RS_ARENA_LOG, MARKS * sizeof *marks);
 	if (!s || !stamps || !marks)
 		return -ENOMEM;
 	s->mark = marks;
-	for (uint32_t i = 0; i < LOGS; i++)
-		s->line[i].stamp = stamps + (size_t)i * STAMPS;
+	s->stamp = stamps;
 	s->crasher = s->differs.who = NOBODY;
 	tries = s;
 	return 0;
@@ -777,6 +780,7 @@ void rs_guard_try_new(void)
 		return;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
 		tries->line[i].stamps = 0;
+	rs_arena_rest(&tries->use, tries->mark, (tries->marks < MARKS ? tries->marks : MARKS) * sizeof *tries->mark);
 	tries->marks = 0;
 	tries->crasher = NOBODY;
 	tries->ordered = 0;

@@ -18,6 +18,7 @@ struct piece { struct rs_guard_name file; uint64_t page; uint32_t next, call, da
 static struct undo {
 	uint32_t calls, pieces;    /* pieces from 1 on */
 	uint32_t bytes;
+	struct rs_arena_use use;   /* of data */
 	uint32_t first[BUCKETS];   /* of each page's pieces: the newest */
 	struct piece piece[RECORDS];
 	char data[BYTES];
@@ -25,7 +26,7 @@ static struct undo {
 
 long rs_guard_undo_begin(void)
 {
-	undo = rs_guard_map(sizeof *undo);
+	undo = rs_guard_map(RS_ARENA_LOG, sizeof *undo);
 	if (undo)
 		undo->pieces = 1;
 	return undo ? 0 : -ENOMEM;
@@ -35,6 +36,7 @@ void rs_guard_undo_epoch(void)
 {
 	if (undo->pieces > 1)
 		rs_os_clear(undo->first, sizeof undo->first);
+	rs_arena_rest(&undo->use, undo->data, undo->bytes);
 	undo->calls = undo->bytes = 0;
 	undo->pieces = 1;
 }

@@ -19,7 +19,7 @@ static uint32_t *shallow;
 
 long rs_guard_vdso_begin(void)
 {
-	shallow = rs_guard_map((TIME + 1) * sizeof *shallow);
+	shallow = rs_guard_map(RS_ARENA_OWN, (TIME + 1) * sizeof *shallow);
 	return shallow ? 0 : -ENOMEM;
 }
 

@@ -60,7 +60,7 @@ bool rs_guard_watch_answered(void) { return watch && watch->over && watch->last.
 
 long rs_guard_watch_begin(void)
 {
-	struct watch *w = rs_guard_map(sizeof *w);
+	struct watch *w = rs_guard_map(RS_ARENA_OWN, sizeof *w);
 	if (!w)
 		return -ENOMEM;
 	w->room = REGISTERS;
@@ -457,7 +457,7 @@ static long open_all(void)
 				return fd;
 			own->fd[k] = (int32_t)fd;
 		}
-		if (t->tid && !own->stack && !((own->stack = rs_guard_map(STACK)) && (own->cache = rs_guard_map(rs_walk_cache_bytes))))
+		if (t->tid && !own->stack && !((own->stack = rs_guard_map(RS_ARENA_OWN, STACK)) && (own->cache = rs_guard_map(RS_ARENA_OWN, rs_walk_cache_bytes))))
 			return -ENOMEM;
 	}
 	const struct rs_guard_unit *u = &w->of.unit[w->unit[0]];

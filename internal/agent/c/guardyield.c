@@ -320,7 +320,7 @@ _Static_assert(REGISTERS == 6, "as many as are pushed");
 
 long rs_guard_yields_begin(void)
 {
-	yields = rs_guard_map(sizeof *yields);
+	yields = rs_guard_map(RS_ARENA_OWN, sizeof *yields);
 	return yields ? 0 : -ENOMEM;
 }
 

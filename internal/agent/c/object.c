@@ -64,9 +64,10 @@ static bool make_tables(struct rs_thread *t)
 	return false;
 }
 
+/* By 16 bytes: a mutex has 40, and a page of them is not to be scattered over four pages here. */
 static inline uint32_t place_of(uintptr_t obj)
 {
-	return ((uint32_t)(scatter(obj >> 12) >> 46) + (uint32_t)((obj & 4095) >> 3)) & (OBJECTS - 1);
+	return ((uint32_t)(scatter(obj >> 12) >> 46) + (uint32_t)((obj & 4095) >> 4)) & (OBJECTS - 1);
 }
 
 static inline uint32_t bucket_of(uint64_t key) { return (uint32_t)(scatter(key) >> 57) * BUCKET; }

@@ -416,7 +416,7 @@ void rs_region_aside(void *room[RS_REGIONS_ASIDE])
 	for (uint32_t i = 0; i < home_count && i < RS_REGIONS_ASIDE; i++) {
 		struct rs_home *h = homes[i];
 		if (!room[i])
-			room[i] = rs_guard_map(RS_THREADS_PER_REGION * sizeof(struct rs_slot));
+			room[i] = rs_guard_map(RS_ARENA_OWN, RS_THREADS_PER_REGION * sizeof(struct rs_slot));
 		for (uint32_t k = 0; room[i] && k < h->slots; k++) {
 			struct rs_slot *s = (struct rs_slot *)room[i] + k;
 			rs_os_copy(s, &h->slot[k], sizeof *s);

@@ -17,7 +17,7 @@
 #define SA_RESTORER 0x04000000u
 #endif
 
-enum { STACK = 24u << 10 };
+enum { STACK = 28u << 10, ENTRY = (sizeof(struct rs_world_thread) + 63) & -64ul /* of it */ };
 enum { FP_MAGIC = 0x46505853, FP_SOFTWARE = 464, FP_LEGACY = 512 };
 #define UC_BYTES (offsetof(ucontext_t, uc_sigmask) + 8) /* the kernel's struct ucontext */
 
@@ -190,15 +190,16 @@ static struct rs_world_thread *fresh_for(uint32_t tid)
 	if (!free) {
 		if (world->count == RS_WORLD_THREADS)
 			return NULL;
-		char *p = rs_guard_map(RS_PAGE + STACK + 3 * RS_WORLD_FRAME);
-		if (!p)
+		/* The entry lies where its stack begins, so that both share a page. */
+		char *p = rs_guard_map(RS_ARENA_OWN, STACK);
+		struct rs_world_frame *frames = rs_guard_map(RS_ARENA_KEPT, 3 * RS_WORLD_FRAME);
+		if (!p || !frames)
 			return NULL;
-		free = (struct rs_world_thread *)p;
-		_Static_assert(sizeof *free <= RS_PAGE, "");
-		free->stack = p + RS_PAGE + STACK;
-		free->saved = (struct rs_world_frame *)(p + RS_PAGE + STACK);
-		free->out = (struct rs_world_frame *)(p + RS_PAGE + STACK + RS_WORLD_FRAME);
-		free->end = (struct rs_world_frame *)(p + RS_PAGE + STACK + 2 * RS_WORLD_FRAME);
+		free = (struct rs_world_thread *)(p + STACK - ENTRY);
+		free->stack = (char *)free;
+		free->saved = frames;
+		free->out = (struct rs_world_frame *)((char *)frames + RS_WORLD_FRAME);
+		free->end = (struct rs_world_frame *)((char *)frames + 2 * RS_WORLD_FRAME);
 		world->thread[world->count] = free;
 		__atomic_store_n(&world->count, world->count + 1, __ATOMIC_RELEASE);
 	}
@@ -581,7 +582,7 @@ bool rs_world_lives(uint32_t tid) { return !(tid == world->pid && world->leader_
 
 long rs_world_begin(int proc)
 {
-	struct world *w = rs_guard_map(sizeof *w);
+	struct world *w = rs_guard_map(RS_ARENA_OWN, sizeof *w);
 	if (!w)
 		return -ENOMEM;
 	w->pid = rs_os_pid();
