@@ -11,7 +11,7 @@ import (
 
 // Shares: threads that divide work among themselves do it by a count that each raises at once, and takes what was there for its share: `next.fetch_add(1)` in a loop, OpenMP's dynamic schedules, ring buffers' tickets. Who gets which decides all that they do from then on.
 //
-// These are xadd with a lock whose result is used as a number. Counts of references are compared with a constant, and nothing else; they are left alone, as are counts of whose result nothing is used (compilers make an add of these).
+// These are xadd with a lock whose result is used as a number. Counts of references are compared with 0, 1 or -1, and nothing else; they are left alone, as are counts of whose result nothing is used (compilers make an add of these).
 
 // lookShares finds them, but for those that are known as something else.
 func lookShares(p *engine.Process, m *engine.Module, locks []made, known ...[]uint64) (list []uint64) {
@@ -113,7 +113,7 @@ func (f *shareFinder) of(lo, hi uint64) (list []uint64) {
 		}
 		keys[a.key] = true
 		in, _ := f.insn(a.at)
-		if begin := p.begin(a.root); begin != a.root || in.Mems()[0].Index != x86.NoReg {
+		if begin := p.begin(a.root); begin >= others && (begin != a.root || in.Mems()[0].Index != x86.NoReg) {
 			arrays[array{begin, a.field.size}] = true
 		}
 	}
