@@ -64,16 +64,6 @@ const queuesHint = "queues"
 // mostQueues is how many instructions of a module may be of queues. Where more seem to be, most of them are of something else, and hot (mariadbd 17,700, a compiler of half a gigabyte 509,000): to pass over them alone takes a quarter of its time.
 const mostQueues = 4096
 
-// hasNoQueue says that it was found out of a module that it has none.
-func hasNoQueue(m *engine.Module) bool {
-	b, ok := m.Hinted(queuesHint)
-	if !ok {
-		return false
-	}
-	list, err := parseList(b)
-	return err == nil && len(list) == 0
-}
-
 // moduleFinder looks at a module's code in a process.
 func moduleFinder(p *engine.Process, m *engine.Module) *wordFinder {
 	var s starts

@@ -394,7 +394,7 @@ func (c *Locking) Sites(p *engine.Process, m *engine.Module) []patch.Site {
 // Idle says that a library makes no system call itself, reads no clock and has no lock of its own, and has nothing to be told of.
 func (c *Locking) Idle(m *engine.Module) bool {
 	at := placesOf(m)
-	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m) && hasNoWord(m) && hasNoShare(m) && (!c.Queue || hasNoQueue(m))
+	return m.Kind == engine.Library && !m.Foreign() && len(at.clocks)+len(at.calls) == 0 && hasNone(m, madeHint) && hasNone(m, wordsHint) && hasNone(m, sharesHint) && (!c.Queue || hasNone(m, queuesHint))
 }
 
 // Patched tells of what is left.

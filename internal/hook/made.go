@@ -88,9 +88,9 @@ func moduleAt(p *engine.Process, m *engine.Module, at uint64) *engine.Module {
 
 const madeHint = "made"
 
-// hasNone says that it was found out of a module that it has no such lock.
-func hasNone(m *engine.Module) bool {
-	b, ok := m.Hinted(madeHint)
+// hasNone says that it was found out of a module that it has none of what a hint lists.
+func hasNone(m *engine.Module, hint string) bool {
+	b, ok := m.Hinted(hint)
 	if !ok {
 		return false
 	}

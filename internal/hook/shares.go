@@ -42,16 +42,6 @@ func lookShares(p *engine.Process, m *engine.Module, locks []made, known ...[]ui
 
 const sharesHint = "shares"
 
-// hasNoShare says that it was found out of a module that it has none.
-func hasNoShare(m *engine.Module) bool {
-	b, ok := m.Hinted(sharesHint)
-	if !ok {
-		return false
-	}
-	list, err := parseList(b)
-	return err == nil && len(list) == 0
-}
-
 // A shareFinder looks at a module's code.
 type shareFinder struct {
 	queueFinder

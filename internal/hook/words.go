@@ -35,8 +35,7 @@ func lookWords(p *engine.Process, m *engine.Module, locks []made) (list []uint64
 	if m.Kind != engine.Program && m.Kind != engine.Library || p.Func(wire.PatchFuncFutexHook) == 0 {
 		return nil
 	}
-	const hint = "words"
-	if b, ok := m.Hinted(hint); ok {
+	if b, ok := m.Hinted(wordsHint); ok {
 		if places, err := parseList(b); err == nil {
 			for _, at := range places {
 				list = append(list, at+m.Bias)
@@ -52,19 +51,11 @@ func lookWords(p *engine.Process, m *engine.Module, locks []made) (list []uint64
 	for _, at := range list {
 		places = append(places, at-m.Bias)
 	}
-	m.Hint(hint, appendList(nil, places))
+	m.Hint(wordsHint, appendList(nil, places))
 	return list
 }
 
-// hasNoWord says that it was found out of a module that it has none.
-func hasNoWord(m *engine.Module) bool {
-	b, ok := m.Hinted("words")
-	if !ok {
-		return false
-	}
-	list, err := parseList(b)
-	return err == nil && len(list) == 0
-}
+const wordsHint = "words"
 
 // end gives where the function that begins at an address ends, at the latest.
 func (s *starts) end(begin uint64) uint64 {
