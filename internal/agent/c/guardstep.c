@@ -511,6 +511,8 @@ bool rs_guard_step_int3(ucontext_t *uc)
 	return true;
 }
 
+bool rs_guard_step_is_of(uint32_t tid) { return stepping && stepping->tid == tid; }
+
 bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc)
 {
 	struct stepping *s = stepping;

@@ -75,6 +75,8 @@ void rs_guard_step_over(void) RS_HIDDEN;
 
 /* --- on threads of the program, in a re-execution ------------------------------------------------------------------------------------------ */
 
+/* Has this thread been stepped last? */
+bool rs_guard_step_is_of(uint32_t tid) RS_HIDDEN;
 /* SIGTRAP, of a breakpoint or a step: true: it was ours. */
 bool rs_guard_step_trap(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
 /* Of an int3. */

@@ -225,6 +225,8 @@ bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc)
 	return true;
 }
 
+bool rs_guard_watch_ever(void) { return watch && watch->run; }
+
 bool rs_guard_watch_debug(const siginfo_t *info, ucontext_t *uc)
 {
 	bool now;

@@ -98,6 +98,8 @@ void rs_guard_watch_over(void) RS_HIDDEN;
 
 /* --- on threads of the program, in a re-execution; general registers only ----------------------------------------------------------------- */
 
+/* Has there been a watch, or a step? */
+bool rs_guard_watch_ever(void) RS_HIDDEN;
 /* SIGTRAP of perf: true: it is ours. */
 bool rs_guard_watch_hit(const siginfo_t *info, ucontext_t *uc) RS_HIDDEN;
 /* SIGTRAP of a debug register: likewise. */

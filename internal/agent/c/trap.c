@@ -19,10 +19,13 @@
 #define SA_RESTORER 0x04000000u
 #endif
 
+#ifndef TRAP_HWBKPT
+#define TRAP_HWBKPT 4
+#endif
 #ifndef TRAP_PERF
 #define TRAP_PERF 6
 #endif
-enum { INT3 = 0xcc, FIRST = 256, TRAP_BIT = 1 << (SIGTRAP - 1) };
+enum { INT3 = 0xcc, TF = 0x100, FIRST = 256, TRAP_BIT = 1 << (SIGTRAP - 1) };
 
 bool rs_trapping;
 RS_TLS bool blocked, pending;
@@ -149,6 +152,29 @@ static void deliver(siginfo_t *info, ucontext_t *uc)
 	uc->uc_sigmask.__val[0] &= ~(unsigned long)TRAP_BIT;
 }
 
+/* Met by this thread, and gone by now: it goes back to what is there. `int $3` of two bytes is somebody's own. */
+static bool is_gone(const siginfo_t *info, const greg_t *g)
+{
+	const volatile uint8_t *behind = (const volatile uint8_t *)g[REG_RIP];
+	return info->si_code == SI_KERNEL && behind[-1] != INT3 && (uintptr_t)behind % RS_PAGE > 1 && behind[-2] != 0xcd;
+}
+
+/* A signal of a step or a breakpoint of ours that comes when none is set any more. The program has asked for none without a handler, and would end. */
+static bool is_left(const siginfo_t *info, ucontext_t *uc)
+{
+	static const char *const names[] = {[TRAP_TRACE] = "passed over a SIGTRAP (TRAP_TRACE) of nothing that is set", [TRAP_HWBKPT] = "passed over a SIGTRAP (TRAP_HWBKPT) of nothing that is set",
+					    [TRAP_PERF] = "passed over a SIGTRAP (TRAP_PERF) of nothing that is set"};
+	static bool said;
+	unsigned code = (unsigned)info->si_code;
+	greg_t *flags = &uc->uc_mcontext.gregs[REG_EFL];
+	if (!rs_guard_watch_ever() || own.sa_handler != SIG_DFL || code >= sizeof names / sizeof *names || !names[code] || (code == TRAP_TRACE && *flags & TF && !rs_guard_step_is_of(rs_os_tid())))
+		return false;
+	*flags &= ~(greg_t)TF;
+	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
+		rs_os_say(names[code], 0);
+	return true;
+}
+
 static void delivered(int sig, siginfo_t *info, void *context, uint32_t unused)
 {
 	(void)sig, (void)unused;
@@ -178,7 +204,9 @@ static void handler(int sig, siginfo_t *info, void *context)
 		return;
 	else if (rs_share_on && rs_share_stepped(info, uc))
 		return;
-	else if ((info->si_code != TRAP_TRACE || !rs_patch_midway((uintptr_t)g[REG_RIP])) && !rs_guard_signal_move(sig, uc, 0, own.sa_flags & SA_ONSTACK, delivered))
+	else if (is_gone(info, g))
+		g[REG_RIP]--;
+	else if (!is_left(info, uc) && (info->si_code != TRAP_TRACE || !rs_patch_midway((uintptr_t)g[REG_RIP])) && !rs_guard_signal_move(sig, uc, 0, own.sa_flags & SA_ONSTACK, delivered))
 		delivered(sig, info, uc, 0);
 }
 
