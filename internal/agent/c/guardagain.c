@@ -442,6 +442,9 @@ static long again(void)
 		if (stopped == 0 && w->why == RS_GUARD_IDENTICAL && !w->to_fault)
 			r = compare();
 	} while (stopped == 0 && r == 0 && (rs_guard_try_more(w->why, w->tries) || (!rs_guard_try_gave_up() && rs_guard_watch_more(rs_guard_try_came(w->why)))));
+	/* Of re-executions that looked into one that came out, some may not have. */
+	if (rs_guard_came()->tries)
+		w->why = rs_guard_came()->why;
 	if (stopped == 0 && r == 0 && rs_guard_race_wanted())
 		stopped = judged();
 	forward(stopped);

@@ -10,7 +10,7 @@
 #include <linux/futex.h>
 
 enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 16, MARKS = 1 << 22, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
-enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, ACT_MS = 20 /* what it is somebody's turn to do takes less, but if it is a lock that another has */, PATIENCE_MS = 10000 /* an excursion */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
+enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, ACT_MS = 20 /* what it is somebody's turn to do takes less, but if it is a lock that another has */, PATIENCE_MS = 10000 /* an excursion */, LOOKING_MS = 20000 /* the same, of which a re-execution came out, and more look into that */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
 enum { OTHERWISE = 3 /* re-executions, where events differ and nothing crashed: more have not helped */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
 enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000, LOOKS = 2 /* yields of another thread's */ };
 
@@ -112,7 +112,11 @@ static uint32_t events_at(uint32_t place) { return place ? (place >> 10) + 1 : 0
 /* 1: in its next act, or about to be. */
 static uint32_t within(const struct rs_guard_log *t) { return LOAD(t->state) != RS_GUARD_RUNS || LOAD(t->inner); }
 
-const struct rs_guard_came *rs_guard_came(void) { return &tries->came; }
+const struct rs_guard_came *rs_guard_came(void)
+{
+	static const struct rs_guard_came none;
+	return tries ? &tries->came : &none;
+}
 
 /* --- recording ---------------------------------------------------------------------------------------------------------------------------- */
 
@@ -840,6 +844,7 @@ bool rs_guard_try_more(uint32_t why, uint32_t made)
 		if (!s->came.tries)
 			s->came.tries = made;
 		s->failed = 0;
+		s->gave_up = now_ms() - s->excursion_ms > LOOKING_MS;
 		return false;
 	}
 	s->failed++;
