@@ -52,7 +52,7 @@ var misuseRules = map[wire.Misuse]misuseRule{
 	wire.MisuseBarrierBadCount:     {finding.RuleBarrierBadCount, "Initialisation of %s with an impossible count", "Initialised here", "", false},
 	wire.MisuseBarrierDestroyInUse: {finding.RuleBarrierInUse, "Destroy of %s while threads use it", "Destroyed here", "Waited at here", true},
 	wire.MisuseSemBadCount:         {finding.RuleSemBadCount, "Impossible count of %s", "Set or posted here", "", false},
-	wire.MisuseExitHoldingLock:     {finding.RuleExitHoldingLock, "Thread ends while it holds %s", "The thread ends here", "Locked here", false},
+	wire.MisuseExitHoldingLock:     {finding.RuleExitHoldingLock, "Thread ends while it holds %s", "Still held at its end", "Locked here", false},
 	wire.MisuseUnlockReadWrite:     {finding.RuleRwlockUnlock, "Unlock of %s by a thread that does not hold it", "Unlocked here", "Locked here", true},
 	wire.MisuseDoubleJoin:          {finding.RuleDoubleJoin, "Join of %s, which was joined already", "Joined here", "Joined first here", false},
 	wire.MisuseJoinDetached:        {finding.RuleJoinDetached, "Join of %s, which is detached", "Joined here", "Detached here", false},

@@ -600,3 +600,13 @@ func TestRaceOnce(t *testing.T) {
 		t.Errorf("%+v", sum.Also)
 	}
 }
+
+// A thread that ends with a lock held is in no function any more: each report of one said "[no stack was taken]", as if something had been missing.
+func TestEndHasNoStack(t *testing.T) {
+	locked := finding.Stack{{Module: "prog", Offset: 0x1173, Func: "works"}}
+	f := finding.Finding{Rule: finding.RuleExitHoldingLock, Message: "Thread ends while it holds mutex M1", Parts: []finding.Part{{Text: "Still held at its end", Thread: 2}, {Text: "Locked here", Thread: 2, Stack: locked}}, Threads: []finding.Thread{{Number: 2, Tid: 7}}}
+	got := render(t, "text", nil, Summary{}, f)
+	if !strings.Contains(got, "\n  Still held at its end in thread T2 (tid=7)\n\n  Locked here in thread T2 (tid=7):\n") || strings.Contains(got, "no stack was taken") {
+		t.Errorf("%s", got)
+	}
+}

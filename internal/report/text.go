@@ -56,9 +56,14 @@ func (p *printer) body(f *finding.Finding) {
 	noted := map[string]bool{}
 	for i := range f.Parts {
 		part := &f.Parts[i]
-		p.heading(partText(f, part))
-		p.stack(part.Stack)
-		p.source(part.Stack, noted)
+		if f.Rule == finding.RuleExitHoldingLock && len(part.Stack) == 0 {
+			// A thread that ends is in no function of the program's any more.
+			p.printf("  %s\n", p.paint(blue, partText(f, part)))
+		} else {
+			p.heading(partText(f, part))
+			p.stack(part.Stack)
+			p.source(part.Stack, noted)
+		}
 		for j := range part.Held {
 			h := &part.Held[j]
 			p.printf("\n")
