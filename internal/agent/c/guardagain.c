@@ -22,7 +22,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, ASTRAY_TIMES = 2 /* the processor's time that a thread had */, ASTRAY_MS = 1000 /* and that, since rollbacks make pages costly */, DIFFERS_MS = 300 /* it differs: what who comes to no event computes is nobody's */, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
+enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, UNSERVED_TIMES = 5, ASTRAY_TIMES = 2 /* the processor's time that a thread had */, ASTRAY_MS = 1000 /* and that, since rollbacks make pages costly */, DIFFERS_MS = 300 /* it differs: what who comes to no event computes is nobody's */, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {
@@ -118,19 +118,19 @@ static bool stands(const struct rs_guard_log *t)
 	return (state == RS_GUARD_ENDED && rs_guard_yield_stays(t)) || state == RS_GUARD_IN_CALL || state == RS_GUARD_KEPT;
 }
 
-/* How far all are; *waiting: nobody runs. */
-static uint64_t progress(bool *all, bool *waiting)
+/* How far all are; *run: so many do. */
+static uint64_t progress(bool *all, unsigned *run)
 {
 	uint64_t sum = rs_guard_pages_stores();
-	*all = *waiting = true;
+	*all = true;
+	*run = 0;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
 		sum += (uint64_t)t->at << 32 | t->run;
 		if (!t->tid || stands(t) || !rs_world_lives(t->tid))
 			continue;
 		*all = false;
-		if (state_of(t) == RS_GUARD_RUNS)
-			*waiting = false;
+		*run += state_of(t) == RS_GUARD_RUNS;
 	}
 	return sum;
 }
@@ -146,6 +146,19 @@ static bool is_astray(void)
 			return true;
 	}
 	return false;
+}
+
+/* The process has computed for so long in so many ms, or there is no more time to be had on this machine. Threads that look and yield by turns come to no event, and where others want the processors each of these turns takes theirs. */
+static bool has_had(uint64_t computed, uint64_t ms, uint64_t patience, unsigned run)
+{
+	return computed >= (run > 1 ? 2 : 1) * patience || ms > UNSERVED_TIMES * patience;
+}
+
+static uint64_t computed_ms(void)
+{
+	struct timespec ts = {0};
+	RS_SYS2(SYS_clock_gettime, CLOCK_PROCESS_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
 }
 
 /* World stopped. A call that was interrupted before it did anything will be made again. */
@@ -177,19 +190,22 @@ static bool all_stand(void)
 static long gather(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
-	uint64_t begun = now_ms(), moved = begun, sum = 0, met = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
+	uint64_t begun = now_ms(), moved = begun, computed = computed_ms(), sum = 0, met = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
 	uint64_t most = !w->session ? END_MS : w->every ? EVERY_END_MS : SESSION_END_MS;
 	for (;;) {
-		bool all, waiting;
+		bool all;
+		unsigned run;
 		uint32_t ended = __atomic_load_n(&w->ended, __ATOMIC_SEQ_CST);
 		rs_guard_kick();
 		rs_guard_step_poll();
 		rs_guard_kept_answer();
 		rs_guard_signals_late(now_ms() * 1000000u);
-		uint64_t s = progress(&all, &waiting), now = now_ms();
+		uint64_t s = progress(&all, &run), now = now_ms();
+		bool waiting = !run;
 		if (s != sum) {
 			sum = s;
 			moved = now;
+			computed = computed_ms();
 		}
 		/* Up to a fault: what others do behind it is nobody's. */
 		if (w->mode == RS_GUARD_REPLAY && w->to_fault && rs_guard_try_crashed()) {
@@ -206,9 +222,10 @@ static long gather(void)
 		}
 		if (rs_guard_put_off(w))
 			return -EAGAIN;
-		bool differs = w->mode == RS_GUARD_REPLAY && __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE), late = w->slower && now - begun > RACES_MS;
-		uint64_t patience = differs ? DIFFERS_MS : waiting ? WAITING_MS : stalled;
-		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || now - moved > patience * (waiting || differs ? 1 + w->slower : 1) || (now - moved > STALLED_MS && is_astray())) {
+		bool differs = w->mode == RS_GUARD_REPLAY && __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE), late = w->slower ? now - begun > RACES_MS : rs_guard_try_long();
+		uint64_t patience = (differs ? DIFFERS_MS : waiting ? WAITING_MS : stalled) * (waiting || differs ? 1 + w->slower : 1);
+		bool out = now - moved > patience && (waiting || differs || has_had(computed_ms() - computed, now - moved, patience, run));
+		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || out || (now - moved > STALLED_MS && is_astray())) {
 			if (w->mode == RS_GUARD_RECORD || __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE))
 				return -EBUSY;
 			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);

@@ -854,4 +854,6 @@ bool rs_guard_try_more(uint32_t why, uint32_t made)
 	return !s->gave_up;
 }
 
+bool rs_guard_try_long(void) { return tries && tries->came.tries && rs_guard_mode() == RS_GUARD_REPLAY && now_ms() - tries->excursion_ms > LOOKING_MS; }
+
 bool rs_guard_try_gave_up(void) { return tries && tries->gave_up; }

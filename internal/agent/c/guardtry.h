@@ -61,4 +61,6 @@ bool rs_guard_try_came(uint32_t why) RS_HIDDEN;
 bool rs_guard_try_more(uint32_t why, uint32_t made) RS_HIDDEN;
 /* No more is to be made: there were as many as are made. */
 bool rs_guard_try_gave_up(void) RS_HIDDEN;
+/* One came out, and those that look into it have had their time. */
+bool rs_guard_try_long(void) RS_HIDDEN;
 #endif
