@@ -447,7 +447,7 @@ func TestPrograms(t *testing.T) {
 			continue // to step libstdc++ takes minutes; TestProgramsTold and TestProgramsFull run them
 		}
 		// Stepped, each takes a minute or more of a processor; TestProgramsTold and TestProgramsFull run them all.
-		usual := map[string]bool{"atomics.c": true, "heap.c": !testing.Short()}
+		usual := map[string]bool{"atomics.c": true}
 		if !usual[filepath.Base(source)] && (testing.Short() || os.Getenv("RIPSTOP_SOAK") == "") {
 			continue
 		}

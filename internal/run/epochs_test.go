@@ -109,6 +109,7 @@ func TestEpochs(t *testing.T) {
 // A program with an allocator of its own is recorded whether its blocks are looked at or not: without guard bytes it was not, and was told that its heap was libc's. That allocator's mutexes are the program's: the first thread's, which it had tried
 // before there was a log, it went on to take as if there were none, so most epochs differed in memory. (And was told of them as held for ever, which each free looked through: a third of what recording cost redis.)
 func TestEpochsOfOwnHeap(t *testing.T) {
+	ofAgent(t)
 	for name, guard := range map[string]any{"alone": map[string]any{}, "guard bytes": map[string]any{"Bytes": 16, "Quarantine": 1 << 10}} {
 		t.Run(name, func(t *testing.T) {
 			native := finish(t, exec.Command(path("own")))
@@ -133,6 +134,7 @@ func TestEpochsOfOwnHeap(t *testing.T) {
 // A mutex that a thread takes again and again was an event of 16 bytes each time: sqlite3's log was full every 60 ms, each end cost 6, and writing to all pages again more. Such a run is one event as far as it is nobody else's turn; what is
 // executed again is the same, with one thread and in turns.
 func TestEpochsOfRuns(t *testing.T) {
+	ofAgent(t)
 	const times = 40 * 9000 // of testdata/taken.c, each thread
 	for _, threads := range []string{"1", "2", "4"} {
 		t.Run(threads, func(t *testing.T) {
@@ -373,6 +375,7 @@ func TestEpochsOfSharedMemory(t *testing.T) {
 
 // What rdtsc and rdtscp give is recorded: counters in slots that the clock chooses (as InnoDB's are) differed in every epoch. Flags, registers and the red zone are kept over them.
 func TestEpochsOfClocks(t *testing.T) {
+	ofAgent(t)
 	for _, threads := range []string{"1", "2", "4"} {
 		t.Run(threads, func(t *testing.T) {
 			counts := asNatively(t, path("clocks"), threads)
@@ -386,6 +389,7 @@ func TestEpochsOfClocks(t *testing.T) {
 
 // A look at another thread's memory without a lock comes out in a re-execution as it did only if waits last as long as others needed: those in the kernel, and ours. Of each epoch that differed there is another re-execution, which says so.
 func TestEpochsTriedAgain(t *testing.T) {
+	ofAgent(t)
 	for _, kind := range []string{"sleep", "timed"} {
 		t.Run(kind, func(t *testing.T) {
 			counts := asNatively(t, path("glances"), kind)
@@ -408,6 +412,7 @@ func TestEpochsTriedAgain(t *testing.T) {
 // A place that one thread unmaps is given to another's next mapping: a re-execution that asked for it before the first had given it up had EEXIST ("call-result"; x264, which maps each picture, in a sixth of its epochs).
 // So it had where a library was loaded meanwhile: its unwind table was mapped beside the program's memory, where the program's own mapping had been a moment before (16 of 51 epochs).
 func TestEpochsOfPlaces(t *testing.T) {
+	ofAgent(t)
 	for kind, runs := range map[string]int{"places": 1, "loads": 6} {
 		for range runs {
 			counts := asNatively(t, path("mapped"), kind)
@@ -423,6 +428,7 @@ func TestEpochsOfPlaces(t *testing.T) {
 
 // The pages of a file that was mapped where memory with content had been at the checkpoint have nothing of their own: they were taken for zeros, and differed ("memory") from the file's.
 func TestEpochsOfFilesOver(t *testing.T) {
+	ofAgent(t)
 	counts := asNatively(t, path("mapped"), "over")
 	noOther(t, counts)
 	if counts["executed again: identical"] < 8 {
@@ -433,6 +439,7 @@ func TestEpochsOfFilesOver(t *testing.T) {
 // A re-execution may go where the program never went, and crash there: the process died of it, as one did that was given an error for a mapping and used it. It is a difference like others. So it is where the thread has
 // the fault's signal blocked, as it has within glibc's functions that make and end threads: the kernel ended the process by it. In the last run crashes are told, too: not this one.
 func TestEpochsThatCrash(t *testing.T) {
+	ofAgent(t)
 	for _, args := range [][]string{nil, {"blocked"}} {
 		if counts := asNatively(t, append([]string{path("later")}, args...)...); counts["executed again: fault"] < 1 {
 			t.Errorf("%v: no re-execution crashed", args)

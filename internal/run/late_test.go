@@ -10,6 +10,7 @@ import (
 
 // While epochs are recorded a deadlock is told as it happens, and the program is ended or goes on as --on-deadlock says. Before, whoever had a deadlock under `guard --epochs` waited for ever.
 func TestEpochsDeadlock(t *testing.T) {
+	ofAgent(t)
 	for name, how := range map[string]map[string]any{
 		"as it is used":                {"On": true, "Most": 10 * time.Second},
 		"across ends":                  {"On": true, "Most": 50 * time.Millisecond},

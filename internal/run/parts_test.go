@@ -12,6 +12,7 @@ import (
 // are where Go looks for them: what was written before a checkpoint is once more in one of them, what is written down in another, and nothing is in none. And what one time of a program's life needed it had for good: when the memory is gone, and nothing is
 // written down any more, both are given back.
 func TestEpochsParts(t *testing.T) {
+	ofAgent(t)
 	p := startProgram(t, command(t, map[string]any{"ExitCode": 0, "Epochs": map[string]any{"On": true, "Most": 20 * time.Millisecond}}, path("parts")))
 	p.expectOutput("ready")
 	pid := childOf(t, p.cmd.Process.Pid, "parts")

@@ -59,7 +59,7 @@ func rolls(t *testing.T, kinds string, threads, epochs int) (same, stack, lost i
 // before its first steps said in the re-execution that it had SIGTRAP blocked.
 // Of the heap of 13 and more threads most epochs were said to differ in memory: where a mapping has more than 512 runs of written pages, the kernel's scan says that it has come less far than it has, and what it had told was told twice; at the end of one of the two executions only.
 func TestRolls(t *testing.T) {
-	epochs := 12
+	epochs := 8
 	if os.Getenv("RIPSTOP_SOAK") != "" {
 		epochs = 1000
 	}
@@ -112,6 +112,7 @@ func TestRolls(t *testing.T) {
 
 // The lock of each stream was an object of its own, and objects are never given up: a program that had opened 25,000 streams had no epochs any more.
 func TestEpochsOfStreams(t *testing.T) {
+	ofAgent(t)
 	counts := asNatively(t, path("streams"))
 	if counts["lost: objects"] != 0 || counts["executed again: identical"] < 2 {
 		t.Error("epochs were lost")

@@ -213,6 +213,7 @@ func TestRaceReport(t *testing.T) {
 
 // A program of whose code each way has a stack of its own (node's parser has a million before it runs a line) had used up the numbers of stacks, and all later ones were missing: of accesses only the instruction was told, of threads not who made them.
 func TestManyWays(t *testing.T) {
+	ofAgent(t)
 	r := finish(t, command(t, map[string]any{"Full": true}, path("ways")))
 	if r.code != 66 || r.stdout != "1\n" {
 		t.Fatalf("%+v", r)
