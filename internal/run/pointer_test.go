@@ -162,7 +162,7 @@ func TestStackOverflow(t *testing.T) {
 func (k pointerKind) check(t *testing.T, r result) {
 	t.Helper()
 	if r.stdout != "begun\n" || r.code != 66 || strings.Count(r.stderr, "WARNING:") != 1 {
-		t.Errorf("status %d, %q", r.code, r.stdout)
+		t.Errorf("status %d, signal %d, %q", r.code, r.signal, r.stdout)
 	}
 	writer, thread := "spoil_"+k.name, "main thread"
 	if k.name == "thread" || k.name == "dead" {

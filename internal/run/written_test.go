@@ -25,8 +25,8 @@ func TestWritten(t *testing.T) {
 	}
 }
 
-// Three programs ended by a SIGTRAP while their crashes were executed again (each the first in seconds with breakpoints on its machine, and no more of 3,000). What was left there is not known; a signal of a breakpoint where none of ours is set any more, in a
-// program without a handler for it, ends nobody since. Natively this program ends by the debug register that is set here; under guard it is told, once.
+// Programs ended by a SIGTRAP while their crashes were executed again (docs/status.md: what it was is not known). A signal of a breakpoint where none of ours is set any more, in a program without a handler for it, ends nobody since. Natively this program ends by
+// the debug register that is set here; under guard it is told, once.
 func TestLeftOver(t *testing.T) {
 	ofAgent(t)
 	for _, guard := range []bool{false, true} {
