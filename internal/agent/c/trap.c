@@ -25,7 +25,7 @@
 #ifndef TRAP_PERF
 #define TRAP_PERF 6
 #endif
-enum { INT3 = 0xcc, TF = 0x100, FIRST = 256, TRAP_BIT = 1 << (SIGTRAP - 1) };
+enum { INT3 = 0xcc, INT1 = 0xf1, TF = 0x100, FIRST = 256, TRAP_BIT = 1 << (SIGTRAP - 1) };
 
 bool rs_trapping;
 RS_TLS bool blocked, pending;
@@ -162,14 +162,16 @@ static bool is_gone(const siginfo_t *info, const greg_t *g)
 /* A signal of a step or a breakpoint of ours that comes when none is set any more. The program has asked for none without a handler, and would end. */
 static bool is_left(const siginfo_t *info, ucontext_t *uc)
 {
-	static const char *const names[] = {[TRAP_TRACE] = "passed over a SIGTRAP (TRAP_TRACE) of nothing that is set", [TRAP_HWBKPT] = "passed over a SIGTRAP (TRAP_HWBKPT) of nothing that is set",
+	static const char *const names[] = {[TRAP_BRKPT] = "passed over a SIGTRAP (TRAP_BRKPT) of nothing that is set", [TRAP_TRACE] = "passed over a SIGTRAP (TRAP_TRACE) of nothing that is set", [TRAP_HWBKPT] = "passed over a SIGTRAP (TRAP_HWBKPT) of nothing that is set",
 					    [TRAP_PERF] = "passed over a SIGTRAP (TRAP_PERF) of nothing that is set"};
 	static bool said;
 	unsigned code = (unsigned)info->si_code;
 	greg_t *flags = &uc->uc_mcontext.gregs[REG_EFL];
-	if (!rs_guard_watch_ever() || own.sa_handler != SIG_DFL || code >= sizeof names / sizeof *names || !names[code] || (code == TRAP_TRACE && *flags & TF && !rs_guard_step_is_of(rs_os_tid())))
+	bool icebp = code == TRAP_BRKPT && ((const volatile uint8_t *)uc->uc_mcontext.gregs[REG_RIP])[-1] == INT1; /* which is the program's; the kernel takes a trap without a cause for one, too (exc_debug_user) */
+	if (!rs_guard_watch_ever() || own.sa_handler != SIG_DFL || code >= sizeof names / sizeof *names || !names[code] || icebp || (code == TRAP_TRACE && *flags & TF && !rs_guard_step_is_of(rs_os_tid())))
 		return false;
-	*flags &= ~(greg_t)TF;
+	if (code == TRAP_TRACE)
+		*flags &= ~(greg_t)TF;
 	if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
 		rs_os_say(names[code], 0);
 	return true;
