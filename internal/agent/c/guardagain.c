@@ -22,7 +22,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, UNSERVED_TIMES = 5, ASTRAY_TIMES = 2 /* the processor's time that a thread had */, ASTRAY_MS = 1000 /* and that, since rollbacks make pages costly */, DIFFERS_MS = 300 /* it differs: what who comes to no event computes is nobody's */, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
+enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, UNSERVED_MS = 12000, TURNS_MS = 60000, YIELDS_TIMES = 5, ASTRAY_TIMES = 2 /* the processor's time that a thread had */, ASTRAY_MS = 1000 /* and that, since rollbacks make pages costly */, DIFFERS_MS = 300 /* it differs: what who comes to no event computes is nobody's */, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {
@@ -136,22 +136,22 @@ static uint64_t progress(bool *all, unsigned *run)
 }
 
 /* Somebody has computed for far longer than in the recording: he waits for what will not come. It is no matter of how busy the machine is. */
-static bool is_astray(void)
+static bool is_astray(unsigned times)
 {
 	if (rs_guard_world()->slower || rs_guard_watch_slows())
 		return false;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		if (t->tid && !stands(t) && state_of(t) == RS_GUARD_RUNS && rs_os_cpu_ns(t->tid) > t->cpu.again + ASTRAY_TIMES * t->cpu.took + ASTRAY_MS * 1000000ull)
+		if (t->tid && !stands(t) && state_of(t) == RS_GUARD_RUNS && rs_os_cpu_ns(t->tid) > t->cpu.again + ASTRAY_TIMES * t->cpu.took + times * ASTRAY_MS * 1000000ull)
 			return true;
 	}
 	return false;
 }
 
-/* The process has computed for so long in so many ms, or there is no more time to be had on this machine. Threads that look and yield by turns come to no event, and where others want the processors each of these turns takes theirs. */
+/* The process has computed for so long in so many ms, or there is no more time to be had on this machine. */
 static bool has_had(uint64_t computed, uint64_t ms, uint64_t patience, unsigned run)
 {
-	return computed >= (run > 1 ? 2 : 1) * patience || ms > UNSERVED_TIMES * patience;
+	return computed >= (run > 1 ? 2 : 1) * patience || ms > patience + UNSERVED_MS;
 }
 
 static uint64_t computed_ms(void)
@@ -190,7 +190,7 @@ static bool all_stand(void)
 static long gather(void)
 {
 	struct rs_guard_world *w = rs_guard_world();
-	uint64_t begun = now_ms(), moved = begun, computed = computed_ms(), sum = 0, met = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
+	uint64_t begun = now_ms(), moved = begun, computed = computed_ms(), turned = 0, turns, sum = 0, met = 0, recorded = begun - w->begun_ms, stalled = STALLED_MS + STALLED_TIMES * (w->session ? recorded : STALLED_MS);
 	uint64_t most = !w->session ? END_MS : w->every ? EVERY_END_MS : SESSION_END_MS;
 	for (;;) {
 		bool all;
@@ -206,6 +206,7 @@ static long gather(void)
 			sum = s;
 			moved = now;
 			computed = computed_ms();
+			rs_guard_yields_left(&turned);
 		}
 		/* Up to a fault: what others do behind it is nobody's. */
 		if (w->mode == RS_GUARD_REPLAY && w->to_fault && rs_guard_try_crashed()) {
@@ -224,8 +225,10 @@ static long gather(void)
 			return -EAGAIN;
 		bool differs = w->mode == RS_GUARD_REPLAY && __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE), late = w->slower ? now - begun > RACES_MS : rs_guard_try_long();
 		uint64_t patience = (differs ? DIFFERS_MS : waiting ? WAITING_MS : stalled) * (waiting || differs ? 1 + w->slower : 1);
-		bool out = now - moved > patience && (waiting || differs || has_had(computed_ms() - computed, now - moved, patience, run));
-		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || out || (now - moved > STALLED_MS && is_astray())) {
+		/* Threads that look and yield by turns come to no event, and where others want the processors each of these turns takes theirs. */
+		bool left = rs_guard_yields_left(&turns), yields = turns != turned && !differs;
+		bool out = now - moved > patience && (yields ? now - moved > patience + (left ? TURNS_MS : UNSERVED_MS) : waiting || differs || has_had(computed_ms() - computed, now - moved, patience, run));
+		if (w->mode == RS_GUARD_RECORD ? now - begun > most : late || out || (now - moved > STALLED_MS && is_astray(yields ? YIELDS_TIMES : 1))) {
 			if (w->mode == RS_GUARD_RECORD || __atomic_load_n(&w->ending, __ATOMIC_ACQUIRE))
 				return -EBUSY;
 			rs_guard_diverged(NULL, RS_GUARD_STALLED, 0, 0);

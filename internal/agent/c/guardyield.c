@@ -324,6 +324,17 @@ long rs_guard_yields_begin(void)
 	return yields ? 0 : -ENOMEM;
 }
 
+bool rs_guard_yields_left(uint64_t *turns)
+{
+	bool left = false;
+	*turns = 0;
+	for (uint32_t i = 0, n = yields ? rs_guard_world()->logs : 0; i < n; i++) {
+		*turns += LOAD(yields->of[i].again);
+		left = left || LOAD(yields->of[i].again) < LOAD(yields->of[i].made);
+	}
+	return left;
+}
+
 void rs_guard_yields_new(void)
 {
 	if (!yields)

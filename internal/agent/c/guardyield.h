@@ -24,6 +24,8 @@ bool rs_guard_yield_waits(const struct rs_guard_log *t, uint32_t *turns) RS_HIDD
 
 /* --- the coordinator ---------------------------------------------------------------------------------------------------------- */
 
+/* REPLAY: how often threads have yielded, in all; true: one of them less often than in the recording. */
+bool rs_guard_yields_left(uint64_t *turns) RS_HIDDEN;
 /* A thread that stands before a yield: is it to stay there, as far as is known? */
 bool rs_guard_yield_stays(const struct rs_guard_log *t) RS_HIDDEN;
 #endif
