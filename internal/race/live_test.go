@@ -441,14 +441,13 @@ func judge(t *testing.T, source string, findings []finding.Finding, hide bool, u
 }
 
 func TestPrograms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: TestAgainstReference runs the same code, with several goroutines")
+	}
 	runner, sources := runnerAndSources(t)
 	for _, source := range sources {
-		if os.Getenv("RIPSTOP_SOAK") == "" && filepath.Ext(source) != ".c" {
-			continue // to step libstdc++ takes minutes; TestProgramsTold and TestProgramsFull run them
-		}
-		// Stepped, each takes a minute or more of a processor; TestProgramsTold and TestProgramsFull run them all. Several goroutines are TestAgainstReference's, too.
-		usual := map[string]bool{"atomics.c": !testing.Short()}
-		if !usual[filepath.Base(source)] && (testing.Short() || os.Getenv("RIPSTOP_SOAK") == "") {
+		// Stepped, each takes a minute or more of a processor; TestProgramsTold and TestProgramsFull run them all.
+		if filepath.Base(source) != "atomics.c" && os.Getenv("RIPSTOP_SOAK") == "" {
 			continue
 		}
 		t.Run(filepath.Base(source), func(t *testing.T) {

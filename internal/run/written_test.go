@@ -40,6 +40,11 @@ func TestLeftOver(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -50,6 +55,9 @@ func TestLeftOver(t *testing.T) {
 		}
 		const local, write, eight = 1, 1 << 16, 2 << 18
 		if err := tracee.SetDebug([]int{pid}, tracee.DebugRegisters{Address: [4]uint64{at}, Control: local | write | eight}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := in.Write([]byte("\n")); err != nil {
 			t.Fatal(err)
 		}
 		rest, _ := io.ReadAll(out)

@@ -22,7 +22,7 @@
 #include <errno.h>
 #include <linux/futex.h>
 
-enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, UNSERVED_MS = 12000, TURNS_MS = 60000, YIELDS_TIMES = 5, ASTRAY_TIMES = 2 /* the processor's time that a thread had */, ASTRAY_MS = 1000 /* and that, since rollbacks make pages costly */, DIFFERS_MS = 300 /* it differs: what who comes to no event computes is nobody's */, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
+enum { MET_MS = 100 /* what others are given behind a fault, to come to an event */, END_MS = 10000, SESSION_END_MS = 300, EVERY_END_MS = 1000 /* where each epoch is to be executed again, which a machine that has no time for one of the threads must not undo */, STOP_MS = 10000, WAITING_MS = 3000, STALLED_MS = 3000, STALLED_TIMES = 20, UNSERVED_MS = 12000 /* more, where others have the processors */, TURNS_MS = 60000 /* likewise, of threads that yield by turns as they did in the recording */, YIELDS_TIMES = 5 /* ASTRAY_MS, where they yield */, ASTRAY_TIMES = 2 /* the processor's time that a thread had */, ASTRAY_MS = 1000 /* and that, since rollbacks make pages costly */, DIFFERS_MS = 300 /* it differs: what who comes to no event computes is nobody's */, RACES_MS = 30000 /* with all accesses judged, in all */, SKIPS = RS_GUARD_SKIPS };
 
 static uint64_t now_ms(void)
 {

@@ -152,11 +152,11 @@ static void deliver(siginfo_t *info, ucontext_t *uc)
 	uc->uc_sigmask.__val[0] &= ~(unsigned long)TRAP_BIT;
 }
 
-/* Met by this thread, and gone by now: it goes back to what is there. `int $3` of two bytes is somebody's own. */
+/* Met by this thread, and gone by now: it goes back to what is there. `int $3` of two bytes is somebody's own; who has a handler may have int3 of his own, which come and go. */
 static bool is_gone(const siginfo_t *info, const greg_t *g)
 {
 	const volatile uint8_t *behind = (const volatile uint8_t *)g[REG_RIP];
-	return info->si_code == SI_KERNEL && behind[-1] != INT3 && (uintptr_t)behind % RS_PAGE > 1 && behind[-2] != 0xcd;
+	return info->si_code == SI_KERNEL && own.sa_handler == SIG_DFL && behind[-1] != INT3 && (uintptr_t)behind % RS_PAGE > 1 && behind[-2] != 0xcd;
 }
 
 /* A signal of a step or a breakpoint of ours that comes when none is set any more. The program has asked for none without a handler, and would end. */

@@ -1,4 +1,4 @@
-// Writes a byte behind a block, which is told when it is freed (heap-overflow, written by `put`); then says who and where it is, and writes to that place for two seconds.
+// Writes a byte behind a block, which is told when it is freed (heap-overflow, written by `put`); then says who it is and where a variable of it lies, waits for a byte, and changes the variable.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,15 +21,16 @@ int main(void)
 	char *block = malloc(SIZE);
 	pthread_create(&t, NULL, nothing, NULL);
 	pthread_join(t, NULL);
+	// The epoch that makes threads is not executed again.
 	usleep(300000);
 	put(block, SIZE + 1);
 	free(block);
 	printf("%d %p\n", getpid(), (void *)&word);
 	fflush(stdout);
-	for (int i = 0; i < 2000; i++) {
-		word++;
-		usleep(1000);
-	}
+	if (getchar() == EOF)
+		return 1;
+	word++;
+	word++;
 	puts("done");
 	return 0;
 }
