@@ -8,6 +8,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -33,7 +34,7 @@ type Client interface {
 	Patched(p *Process, m *Module, at func(addr uint64) *patch.Patch)
 	// Site gives the recipe for one instruction that a thread asks for (PatchAskSite; by PatchAskSoon it may have gone on meanwhile), and false if it stays as it is.
 	Site(p *Process, m *Module, at uint64) (patch.Recipe, bool)
-	// End is called when the process has ended, or has become another program. Its memory is gone; what it shared is still there.
+	// End is called when the process has ended, or has become another program. Its memory is gone; what it shared is still there. Its modules' images are closed when End has returned.
 	End(p *Process)
 }
 
@@ -240,6 +241,23 @@ func (e *Engine) Gone(process uint64) {
 	}
 }
 
+// over gives up what is not needed of a process that nobody serves any more: all but its figures, and what it shared with us, which forked children may have yet. A run may have many thousands of processes.
+func (e *Engine) over(p *Process) {
+	for _, m := range p.mods {
+		m.close()
+	}
+	p.mods, p.space, p.runs, p.arenas, p.dead, p.graves, p.left = nil, nil, nil, nil, nil, nil, nil
+	p.accepted, p.framed, p.others, p.blocks, p.avoid, p.rules = nil, nil, nil, nil, nil, nil
+	if p.used > 0 {
+		return
+	}
+	unix.Munmap(p.shared)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.add(&p.said)
+	e.all = slices.DeleteFunc(e.all, func(q *Process) bool { return q == p })
+}
+
 // Stop ends the service of all processes: when it returns no call of the client is under way, and there will be none. What is patched stays patched, what was shared stays shared.
 func (e *Engine) Stop() {
 	e.mu.Lock()
@@ -269,28 +287,9 @@ func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	st := e.stats
-	st.Unpatched = map[Why]uint64{}
+	st.Unpatched = maps.Clone(st.Unpatched)
 	for _, p := range e.all {
-		s := &p.said
-		st.Sites += s.Sites
-		for i, n := range s.Patched {
-			st.Patched[i] += n
-		}
-		for w, n := range s.Unpatched {
-			st.Unpatched[w] += n
-		}
-		st.Held += s.Held
-		st.Covered += s.Covered
-		st.Displaced += s.Displaced
-		st.Undecoded += s.Undecoded
-		st.Modules += s.Modules
-		st.Kept += s.Kept
-		st.Code += s.Code
-		st.Old += s.Old
-		st.Reused += s.Reused
-		st.Pages += s.Pages
-		st.Lost += s.Lost
-		st.Tables += s.Tables
+		st.add(&p.said)
 	}
 	for i, list := range e.times {
 		if len(list) > 0 {
@@ -300,6 +299,32 @@ func (e *Engine) Stats() Stats {
 		}
 	}
 	return st
+}
+
+// add adds the figures of a process.
+func (st *Stats) add(s *Stats) {
+	st.Sites += s.Sites
+	for i, n := range s.Patched {
+		st.Patched[i] += n
+	}
+	if st.Unpatched == nil {
+		st.Unpatched = map[Why]uint64{}
+	}
+	for w, n := range s.Unpatched {
+		st.Unpatched[w] += n
+	}
+	st.Held += s.Held
+	st.Covered += s.Covered
+	st.Displaced += s.Displaced
+	st.Undecoded += s.Undecoded
+	st.Modules += s.Modules
+	st.Kept += s.Kept
+	st.Code += s.Code
+	st.Old += s.Old
+	st.Reused += s.Reused
+	st.Pages += s.Pages
+	st.Lost += s.Lost
+	st.Tables += s.Tables
 }
 
 // maxTimes bounds the times that are kept for a median; when there are more the older half goes.

@@ -252,12 +252,8 @@ func (p *Process) serve() {
 	}
 	p.say()
 	p.e.opts.Client.End(p)
-	// A run may have thousands of processes: of those that have ended only figures and what they shared are kept.
-	for _, m := range p.mods {
-		m.texts, m.why = nil, nil
-	}
-	p.runs, p.dead, p.space, p.graves, p.left = nil, nil, nil, nil, nil
 	p.release()
+	p.e.over(p)
 }
 
 // sayEvery is how often a process that has single instructions patched says so: counting takes longer than to patch one.
