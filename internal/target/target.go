@@ -51,7 +51,8 @@ type process struct {
 	modules  []module
 	stacks   map[uint32]stackDef
 	threads  map[uint32]*thread
-	ranges   []span // stacks of threads by address
+	dead     []uint32 // of them, the longest first
+	ranges   []span   // stacks of threads by address
 	objects  map[uint64]*object
 	pages    map[uint64][]uint64 // objects by page
 	gone     int                 // objects whose memory was freed

@@ -73,6 +73,44 @@ func pcs(st finding.Stack) (out []uint64) {
 	return out
 }
 
+// A server that makes a thread for each connection makes millions in a week: of those that have ended long ago nothing was ever forgotten. The last ones are known, and who lives; in a forked child likewise.
+func TestDeadThreadsAreBounded(t *testing.T) {
+	s := feed(t, New(nil), prog)
+	const first, many = 10, mostDead + 100
+	var text strings.Builder
+	for n := first; n < first+many; n++ {
+		fmt.Fprintf(&text, "T%d thread-name target=T%d tail=\"busy\"\nT%d thread-exit\nT%d thread-exit\n", n, n, n, n)
+	}
+	feed(t, s, text.String())
+	check := func(process uint64, last uint32) {
+		t.Helper()
+		if n := len(s.procs[process].threads); n > mostDead+2 {
+			t.Errorf("%d threads are known", n)
+		}
+		if len(s.procs[process].dead) != mostDead {
+			t.Errorf("%d dead threads", len(s.procs[process].dead))
+		}
+		if name := s.Thread(process, last).Name; name != "busy" {
+			t.Errorf("the last one's name is %q", name)
+		}
+		if name := s.Thread(process, first).Name; name != "" {
+			t.Errorf("of the first one %q is known", name)
+		}
+		if name := s.Thread(process, 2).Name; name != "worker" {
+			t.Errorf("the name of one that lives, or has just died, is %q", name)
+		}
+	}
+	check(1, first+many-1)
+	if !s.Alive(1, 1) || !s.Alive(1, 2) {
+		t.Error("those that live are dead")
+	}
+	feed(t, s, "P2 @60 process pid=80 start=fork parent_thread=T2 id=2 parent_id=1")
+	check(2, first+many-1)
+	if s.Alive(2, 1) || !s.Alive(2, 2) {
+		t.Error("the forked child has other threads than the one that forked")
+	}
+}
+
 // The process, its threads and stacks are what the events said.
 func TestProcessAndThreads(t *testing.T) {
 	s := feed(t, New(nil), prog)

@@ -9,7 +9,7 @@ import (
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
-// thread is what is known of a thread. Dead ones are kept: findings tell about them.
+// thread is what is known of a thread. Dead ones are kept (mostDead): findings tell about them.
 type thread struct {
 	tid     uint32
 	creator uint32
@@ -42,12 +42,28 @@ func (p *process) threadEvent(e *wire.Event) {
 		t.tid, t.dead, t.pointer = d.TID, false, d.Pthread
 		p.addStack(span{d.StackLo, d.StackHi, d.Self})
 	case wire.TypeThreadExit:
-		if t := p.threads[e.Thread]; t != nil {
-			t.dead = true
+		if t := p.threads[e.Thread]; t != nil && !t.dead {
+			p.dies(e.Thread, t)
 		}
 	case wire.TypeThreadName:
 		d := wire.DecodeThreadName(e.Words)
 		p.thread(d.Target).name = cString(d.Tail)
+	}
+}
+
+// mostDead is of how many dead threads it is known who they were, the last ones: a server may make one for each connection, for weeks.
+const mostDead = 1 << 16
+
+func (p *process) dies(number uint32, t *thread) {
+	t.dead = true
+	p.dead = append(p.dead, number)
+	if len(p.dead) <= mostDead {
+		return
+	}
+	oldest := p.dead[0]
+	p.dead = p.dead[1:]
+	if t := p.threads[oldest]; t != nil && t.dead {
+		delete(p.threads, oldest)
 	}
 }
 
@@ -131,7 +147,10 @@ func (s *Set) Threads(process uint64) []uint32 {
 	if p == nil || p.ended {
 		return nil
 	}
-	var out []uint32
+	return p.living()
+}
+
+func (p *process) living() (out []uint32) {
 	for n, t := range p.threads {
 		if !t.dead {
 			out = append(out, n)
@@ -151,12 +170,16 @@ func (p *process) inherit(parent *process, forker uint32) {
 			continue
 		}
 		c := *t
-		if n != forker {
-			c.dead = true
-		} else {
+		if n == forker {
 			c.tid = 0 // a new one, which its thread-start will tell
 		}
 		p.threads[n] = &c
+	}
+	p.dead = slices.Concat(parent.dead, p.dead)
+	for _, n := range parent.living() {
+		if t := p.threads[n]; n != forker && t != nil {
+			p.dies(n, t)
+		}
 	}
 	if len(p.ranges) == 0 {
 		p.ranges = slices.Clone(parent.ranges)
