@@ -49,6 +49,22 @@ func TestFullWays(t *testing.T) {
 	}
 }
 
+// A pipe was remembered for good: 140 bytes each, up to two million of them, in lists of a hundred by then.
+func TestFullManyPipes(t *testing.T) {
+	t.Parallel()
+	runner, _ := runnerAndSources(t)
+	exe := build(t, "testdata/ways/many.c", "-O1")
+	found := runFull(t, runner, exe)
+	for _, f := range found {
+		if len(f.Objects) != 1 || f.Objects[0].Symbol != "raced" {
+			t.Errorf("%+v", f)
+		}
+	}
+	if len(found) != 1 {
+		t.Errorf("%d races, want that of raced", len(found))
+	}
+}
+
 // What an access is told with is remembered by the locks that were held, of more than two by a sum of all; nothing showed that a report has the locks of the access that raced, and not those that the same instruction was told with before.
 func TestFullHeld(t *testing.T) {
 	t.Parallel()

@@ -7,10 +7,10 @@
 enum what { AN_OBJECT, A_KEY, A_HANDLER, A_FUTEX, A_CHANNEL, AN_ACTION, A_THREADS_SIGNAL, A_PROCESSS_SIGNAL, OF_GUARD };
 struct object { uint64_t id; uint32_t what, kind, next, count, phase; bool shared; struct race_stamp w, r; };
 struct phase { uint32_t arrived, uses; struct race_stamp s; };
-enum { BUCKETS = 1 << 14, PAGES = 1 << 12, MAX_OBJECTS = 1 << 21, SHARED = 256 };
+enum { BUCKETS = 1 << 14, PAGES = 1 << 12, MAX_OBJECTS = 1 << 21, CHANNELS = 1 << 15, SHARED = 256 };
 static struct race_pool objects = {.size = sizeof(struct object), .shift = 10}, phases = {.size = sizeof(struct phase), .shift = 8};
 static struct { uint32_t lock, head; } bucket[BUCKETS];
-static uint32_t on_page[PAGES], shared_lock, phase_lock, process_id;
+static uint32_t on_page[PAGES], shared_lock, phase_lock, process_id, channels;
 static struct race_stamp shared;     /* of all objects that processes share */
 static struct race_stamp sent;       /* of channels and signals while there were no others */
 static bool others;                  /* there may be other watched processes */
@@ -47,6 +47,22 @@ static void drop_phase(uint32_t i)
 	}
 }
 
+static void remove(unsigned b, uint64_t id, uint32_t what);
+
+/* A channel is not known to be gone: others may have it, and who closes the last descriptor is not told. So of more than there should be the oldest of the bucket goes, and what it told everybody knows from then on. */
+static void oldest_goes(unsigned b)
+{
+	uint32_t oldest = 0;
+	for (uint32_t i = bucket[b].head; i; i = object(i)->next)
+		if (object(i)->what == A_CHANNEL)
+			oldest = i;
+	if (!oldest)
+		return;
+	rs_race_floor_stamp(&object(oldest)->w);
+	rs_race_floor_stamp(&object(oldest)->r);
+	remove(b, object(oldest)->id, A_CHANNEL);
+}
+
 /* The object, of a bucket that is locked. kind 0: whatever it is. fresh: a new one in its place. NULL: no memory. */
 static struct object *find(unsigned b, uint64_t id, uint32_t what, uint32_t kind, bool fresh)
 {
@@ -56,6 +72,8 @@ static struct object *find(unsigned b, uint64_t id, uint32_t what, uint32_t kind
 	if (i && !fresh && (!kind || object(i)->kind == kind))
 		return object(i);
 	if (!i) {
+		if (what == A_CHANNEL && __atomic_fetch_add(&channels, 1, __ATOMIC_RELAXED) >= CHANNELS)
+			oldest_goes(b);
 		if (objects.next >= MAX_OBJECTS || !(i = rs_race_get(&objects)))
 			return NULL;
 		*object(i) = (struct object){.id = id, .what = what, .next = bucket[b].head};
@@ -85,6 +103,8 @@ static void remove(unsigned b, uint64_t id, uint32_t what)
 			drop_phase(o->phase);
 			if (what == AN_OBJECT)
 				__atomic_fetch_sub(&on_page[id >> 12 & (PAGES - 1)], 1, __ATOMIC_SEQ_CST);
+			if (what == A_CHANNEL)
+				__atomic_fetch_sub(&channels, 1, __ATOMIC_RELAXED);
 			rs_race_put(&objects, i);
 			return;
 		}
