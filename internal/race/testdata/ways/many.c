@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 enum { FIRST = 50000, MORE = 100000, MUCH_KIB = 4096 };
-static int ordered[3], raced, kept[2];
+static volatile int ordered, raced;
+static int kept[2];
 
 static void use(int write_to, int read_from)
 {
@@ -41,7 +42,7 @@ static long resident(void)
 static void *first(void *arg)
 {
 	char x = 0;
-	ordered[0] = 1;
+	ordered = 1;
 	if (write(kept[1], &x, 1) != 1)
 		abort();
 	return arg;
@@ -71,7 +72,7 @@ int main(void)
 	pthread_join(t[1], 0);
 	if (read(kept[0], &x, 1) != 1)
 		abort();
-	ordered[0] = 2; // it was written before the pipe was, by a thread that is not joined yet
+	ordered = 2; // it was written before the pipe was, by a thread that is not joined yet
 	pthread_join(t[0], 0);
 	return 0;
 }
