@@ -66,7 +66,7 @@ func TestRolls(t *testing.T) {
 	for _, c := range []struct {
 		name, kinds string
 		most        int  // threads
-		births      bool // the region of slots that more threads need: status.md
+		births      bool // such epochs may be lost, or go another way on a busy machine: status.md
 	}{
 		{name: "mutexes", kinds: "m", most: 16},
 		{name: "rwlocks", kinds: "r", most: 16},
