@@ -28,8 +28,10 @@ type Dir struct {
 	most int64
 
 	mu     sync.Mutex
-	room   int64 // how many bytes may be stored yet before the directory is listed again, to know how much is there
-	listed int   // how often that was done
+	room   int64             // how many bytes may be stored yet before the directory is listed again, to know how much is there
+	listed int               // how often that was done
+	held   map[string][]byte // what was loaded, as far as it is small: a session loads the same for each of its processes
+	bytes  int               // of that
 }
 
 const (
@@ -37,6 +39,8 @@ const (
 	keySize = 32
 	// usedEvery is how exactly it is known when a file was used last.
 	usedEvery = time.Hour
+	// heldMost is how many bytes are held in memory, heldLong of how many one file.
+	heldMost, heldLong = 32 << 20, 4 << 20
 )
 
 // Open opens the directory of that name below the user's cache directory, and makes it if need be. When it has more than most bytes the least recently used files go, until a quarter
@@ -152,10 +156,13 @@ func read(path string) ([]byte, error) {
 	return b[:n], err
 }
 
-// Load gives what Store was given under the id, which is a file name; false: there is nothing.
+// Load gives what Store was given under the id, which is a file name; false: there is nothing. What it gave once it may give again, whatever became of the file. It is the caller's.
 func (d *Dir) Load(id string) ([]byte, bool) {
 	if d == nil || d.dir == "" {
 		return nil, false
+	}
+	if b, ok := d.again(id); ok {
+		return b, true
 	}
 	path := filepath.Join(d.dir, id)
 	b, err := read(path)
@@ -171,7 +178,35 @@ func (d *Dir) Load(id string) ([]byte, bool) {
 		now := time.Now()
 		os.Chtimes(path, now, now)
 	}
+	d.hold(id, b[:n])
 	return b[:n:n], true
+}
+
+func (d *Dir) again(id string) ([]byte, bool) {
+	d.mu.Lock()
+	b, ok := d.held[id]
+	d.mu.Unlock()
+	return slices.Clone(b), ok
+}
+
+func (d *Dir) hold(id string, b []byte) {
+	if len(b) > heldLong {
+		return
+	}
+	b = slices.Clone(b)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bytes += len(b); d.held == nil || d.bytes > heldMost {
+		d.held, d.bytes = map[string][]byte{}, len(b)
+	}
+	d.held[id] = b
+}
+
+func (d *Dir) forget(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bytes -= len(d.held[id])
+	delete(d.held, id)
 }
 
 // Store keeps parts, one behind the other, under an id. What was there is replaced.
@@ -179,6 +214,7 @@ func (d *Dir) Store(id string, parts ...[]byte) {
 	if d == nil || d.dir == "" {
 		return
 	}
+	d.forget(id)
 	size := int64(0)
 	for _, b := range parts {
 		size += int64(len(b))

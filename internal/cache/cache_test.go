@@ -89,6 +89,52 @@ func TestKey(t *testing.T) {
 	}
 }
 
+// A session loads the same for each of its processes: what is small it reads once. It is the caller's each time, and what is stored replaces it.
+func TestHeld(t *testing.T) {
+	d := open(t, 1<<30)
+	load := func(id string, want []byte) {
+		t.Helper()
+		if b, ok := d.Load(id); ok != (want != nil) || !bytes.Equal(b, want) {
+			t.Errorf("%s: %.20q, %v, want %.20q", id, b, ok, want)
+		} else {
+			clear(b)
+		}
+	}
+	gone := func(id string) {
+		t.Helper()
+		if err := os.Remove(filepath.Join(d.dir, id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Store("a", []byte("first"))
+	load("a", []byte("first"))
+	gone("a")
+	load("a", []byte("first"))
+	load("a", []byte("first"))
+	d.Store("a", []byte("second"))
+	load("a", []byte("second"))
+	large := bytes.Repeat([]byte{1}, heldLong+1)
+	d.Store("large", large)
+	load("large", large)
+	gone("large")
+	load("large", nil)
+	for i := range 2 * heldMost / heldLong {
+		id := fmt.Sprint(i)
+		d.Store(id, large[:heldLong])
+		load(id, large[:heldLong])
+		if d.bytes > heldMost {
+			t.Fatalf("%d bytes are held", d.bytes)
+		}
+	}
+	sum := 0
+	for _, b := range d.held {
+		sum += len(b)
+	}
+	if sum != d.bytes || sum == 0 {
+		t.Errorf("%d bytes are held, said to be %d", sum, d.bytes)
+	}
+}
+
 // With too many bytes the least recently used files go; the key stays, and so does what was stored last.
 func TestShrink(t *testing.T) {
 	d := open(t, 10<<10)
@@ -99,14 +145,14 @@ func TestShrink(t *testing.T) {
 		if err := os.Chtimes(filepath.Join(d.dir, id), old, old); err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := d.Load(id); !ok {
+		if _, ok := openAt(d.dir, d.most).Load(id); !ok {
 			t.Fatalf("file %d is gone", i)
 		}
 		if err := os.Chtimes(filepath.Join(d.dir, id), old, old); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, ok := d.Load("0"); ok {
+	if _, ok := openAt(d.dir, d.most).Load("0"); ok {
 		t.Error("the oldest is still there")
 	}
 	entries, err := os.ReadDir(d.dir)

@@ -94,12 +94,13 @@ const Whole = 1 << 30
 
 // An Engine patches the processes of a session. It is the session's agent.Patcher.
 type Engine struct {
-	opts  Options
-	cache *cache.Dir
-	idle  idle
-	mu    sync.Mutex
-	procs map[uint64]*Process
-	all   []*Process
+	opts    Options
+	cache   *cache.Dir
+	idle    idle
+	recalls recalls
+	mu      sync.Mutex
+	procs   map[uint64]*Process
+	all     []*Process
 	// processes that Partly names
 	partly map[uint64]bool
 	stats  Stats

@@ -56,6 +56,7 @@ type Module struct {
 	entered   []uint64
 	list      [][2]uint64
 	cache     *cache.Dir
+	recalls   *recalls // nil: nothing is remembered
 	hash      string       // of its code and what is said of it; "" as long as nothing is known
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
@@ -210,7 +211,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		key := fmt.Sprintf("%s %d %x", m.Dev, m.Inode, bias)
 		mod := byKey[key]
 		if mod == nil {
-			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: kind, Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, closed: &p.closed, why: map[uint64]Why{}}
+			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: kind, Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, recalls: &p.e.recalls, closed: &p.closed, why: map[uint64]Why{}}
 			mod.foreign = slices.ContainsFunc(goSections, img.HasSection)
 			mod.fetch = func(t *text) bool { return p.fetch(mod, t) }
 			if _, later := p.e.opts.Client.(Unasked); later && p.of == nil {
@@ -376,6 +377,10 @@ func (m *Module) identify() {
 		return
 	}
 	m.texts = slices.DeleteFunc(m.texts, func(t *text) bool { return t.code == nil && !m.fetch(t) })
+	key := m.recallKey()
+	if m.recall(key) {
+		return
+	}
 	m.keeps, m.entered = restartable(m.Image), roots(m.Image)
 	code := m.hashCode(m.keeps, m.entered)
 	if tables := m.hashTables(code); !m.hashed(tables) {
@@ -383,6 +388,7 @@ func (m *Module) identify() {
 		m.hash = hashFunctions(code, m.list)
 		m.keepHash(tables)
 	}
+	m.remember(key)
 }
 
 // plans makes a text, whose code and plan are there, ready to be patched.
