@@ -10,7 +10,7 @@ import (
 )
 
 // What a debugger is told of trampolines: one entry of call frame information (DWARF 5, 6.4) for each block of memory that they lie in. Its rules are expressions that search the
-// process's index as the agent does (internal/agent/c/patch.c, find and move), when somebody asks for a frame: nothing is written for a site, and nothing is done before.
+// process's index as the agent does (internal/agent/c/trampoline.c, find and move), when somebody asks for a frame: nothing is written for a site, and nothing is done before.
 //
 // A trampoline is a frame of its own without extent, whose caller is the program at the instruction that the thread is for, with the registers that it has there. It is marked as a signal's: so the
 // caller's pc is taken as it is, and not as a return address, and gdb's step and next go on through the trampoline instead of waiting for a return.

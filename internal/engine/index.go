@@ -10,7 +10,7 @@ import (
 	"github.com/ripstop/ripstop/internal/wire"
 )
 
-// A run is a part of the process's index of trampolines, by which the agent shows interrupted threads to the program (internal/agent/c/patch.c). What is in it is in the
+// A run is a part of the process's index of trampolines, by which the agent shows interrupted threads to the program (internal/agent/c/trampoline.c). What is in it is in the
 // process only.
 type run struct {
 	at, bytes uint64

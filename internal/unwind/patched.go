@@ -22,7 +22,7 @@ const (
 var dwarfOf = [16]uint8{0, 2, 1, 3, regRSP, regRBP, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15}
 
 // Program gives the registers that the program is to be shown of a thread that stands in code of patched instructions: those at its own instruction, from which Walk goes on.
-// Others are given back as they are. runs is the address of RunsSymbol in the process. It is what rs_patch_show does from within (internal/agent/c/patch.c), but for registers that are kept in the
+// Others are given back as they are. runs is the address of RunsSymbol in the process. It is what rs_patch_show does from within (internal/agent/c/trampoline.c), but for registers that are kept in the
 // thread's save slots: they are what the trampoline has in them. No walk depends on those, since recipes save first what calls need not preserve.
 func Program(regs Regs, runs uint64, mem io.ReaderAt) Regs {
 	x := index{mem: mem}

@@ -91,7 +91,7 @@ void rs_own_by(const struct rs_race_frames *word) RS_HIDDEN;
 /* g are a thread's registers as the kernel keeps them in a signal's ucontext. If it is in tell.c's code: true. If access.c has been called then, or is about to be, *context is its context: the
  * thread must go on where it is. Else g becomes the program's, at the site, and the thread goes on at *resume if the program lets it go on there. */
 bool rs_tell_view(greg_t *g, struct rs_access_context **context, uintptr_t *resume) RS_HIDDEN;
-/* patch.c: g becomes what a context says, and the call that it is for is over. */
+/* trampoline.c: g becomes what a context says, and the call that it is for is over. */
 void rs_access_context_back(greg_t *g, const struct rs_access_context *c) RS_HIDDEN;
 bool rs_tell_has(uintptr_t pc) RS_HIDDEN;
 #endif

@@ -2,56 +2,20 @@
  *
  * What is kept is the content of pages, by address, in frames of the arena; the map of the process is kept beside, as a list of ranges. A page without content of its own (never touched, the zero page, a file's page that
  * nobody wrote to) has no frame, and goes back to that by MADV_DONTNEED. So mappings may come, go, merge and split in an epoch: a rollback compares the map of now with the kept one, piece by piece, undoes
- * the difference, and then fills in pages.
- *
- * Which pages were written since the checkpoint the kernel says: all private ranges are registered with userfaultfd, WP_ASYNC, and the scan that finds the written pages write-protects them again
- * (PAGEMAP_SCAN, Linux 6.7). A mapping made in the epoch is not registered, and all its pages count as written: right, only slower. Without either, every page counts as written. */
-#include "checkpoint.h"
+ * the difference, and then fills in pages. Which pages were written since the checkpoint: checkpage.c. */
+#include "checkpoint_core.h"
 #include "checkframe.h"
-#include "checkmap.h"
 #include "checkshared.h"
 #include "guardthread.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-/* linux/fs.h and linux/userfaultfd.h of 6.7; Debian 12's are older. */
-struct scan_region { uint64_t start, end, categories; };
-struct scan { uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages, inverted, mask, anyof, returned; };
-#define SCAN_IOCTL _IOWR('f', 16, struct scan)
-enum { SCAN_WP = 1, SCAN_CHECK_WPASYNC = 2 };
-enum { WRITTEN = 1 << 1, FILED = 1 << 2, PRESENT = 1 << 3, SWAPPED = 1 << 4, ZERO_PAGE = 1 << 5 };
-enum { UFFD_WP_UNPOPULATED = 1 << 13, UFFD_WP_ASYNC = 1 << 15 };
+struct checkpoint_state *rs_checkpoint_state;
 
-enum { REGIONS = 4096, MAX_LEFT = RS_THREADS_PER_REGION * 128 };
-static struct {
-	struct map kept, now, end;
-	uint64_t brk, end_brk;
-	const struct rs_checkpoint_kept *source;
-	int proc, pagemap, mem, uffd;
-	bool valid;
-	bool session;              /* rollbacks are those of re-executions: rs_checkpoint_ways was asked */
-	bool watched;              /* something has been registered */
-	uint64_t span;             /* that is walked; UINT64_MAX: none */
-	uint32_t dirty;            /* pages of it that were written */
-	bool open;                 /* it was left open */
-	bool changed;              /* a rollback wrote something to the range that is walked */
-	struct rs_checkpoint_stats stats;
-	struct scan_region *region;
-	char *text;                /* of maps */
-	size_t text_bytes;
-	uint64_t left[MAX_LEFT];   /* pairs: address, bytes */
-	char left_was[MAX_LEFT / 2][64];
-	bool left_there[MAX_LEFT / 2];
-	unsigned left_count;
-	long (*each_piece)(const struct rs_checkpoint_piece *);
-} *state;
-
-/* Here and not in static memory, which is the program's: the agent's variables go back with it. `state` never changes. */
-const struct rs_checkpoint_stats *rs_checkpoint_stats(void) { return &state->stats; }
+const struct rs_checkpoint_stats *rs_checkpoint_stats(void) { return &rs_checkpoint_state->stats; }
 
 /* --- the program's pages --------------------------------------------------------------------------------------------------------- */
 
@@ -61,7 +25,7 @@ static long page_in(const struct range *r, void *to, uint64_t page)
 		rs_os_copy(to, (const void *)page, RS_PAGE);
 		return 0;
 	}
-	long n = RS_SYS4(SYS_pread64, state->mem, to, RS_PAGE, page);
+	long n = RS_SYS4(SYS_pread64, rs_checkpoint_state->mem, to, RS_PAGE, page);
 	return n == RS_PAGE ? 0 : n < 0 ? n : -EFAULT;
 }
 
@@ -72,14 +36,14 @@ static long page_out(const struct range *r, uint64_t page, const void *from)
 		rs_os_copy((void *)page, from, RS_PAGE);
 		return 0;
 	}
-	long n = RS_SYS4(SYS_pwrite64, state->mem, from, RS_PAGE, page);
+	long n = RS_SYS4(SYS_pwrite64, rs_checkpoint_state->mem, from, RS_PAGE, page);
 	return n == RS_PAGE ? 0 : n < 0 ? n : -EFAULT;
 }
 
 static long drop_pages(const struct range *r, uint64_t lo, uint64_t hi)
 {
 	static const char zero[RS_PAGE];
-	state->stats.dropped += (hi - lo) >> 12;
+	rs_checkpoint_state->stats.dropped += (hi - lo) >> 12;
 	if (RS_SYS3(SYS_madvise, lo, hi - lo, MADV_DONTNEED) == 0)
 		return 0;
 	/* Locked memory: it has content and keeps it, but zeros. */
@@ -106,29 +70,29 @@ enum { MANY = 64 / 8 };
 
 static void judge(void)
 {
-	if (state->span != UINT64_MAX)
-		rs_frames_mark(state->span * RS_SPAN, state->dirty >= MANY);
-	state->span = UINT64_MAX;
-	state->dirty = 0;
+	if (rs_checkpoint_state->span != UINT64_MAX)
+		rs_frames_mark(rs_checkpoint_state->span * RS_SPAN, rs_checkpoint_state->dirty >= MANY);
+	rs_checkpoint_state->span = UINT64_MAX;
+	rs_checkpoint_state->dirty = 0;
 }
 
 static long keep_pages(const struct range *r, uint64_t lo, uint64_t hi)
 {
 	for (uint64_t p = lo; p < hi; p += RS_PAGE) {
-		if (p / RS_SPAN != state->span) {
+		if (p / RS_SPAN != rs_checkpoint_state->span) {
 			judge();
-			state->span = p / RS_SPAN;
+			rs_checkpoint_state->span = p / RS_SPAN;
 		}
 		uint64_t run;
-		uint32_t *f = state->open && r->prot & READ ? rs_frames_of(p, &run) : NULL;
+		uint32_t *f = rs_checkpoint_state->open && r->prot & READ ? rs_frames_of(p, &run) : NULL;
 		if (f && *f && same_page((const uint64_t *)rs_frame(*f), (const uint64_t *)p))
 			continue;
 		char *to = rs_frame_make(p);
 		long e = to ? page_in(r, to, p) : -ENOMEM;
 		if (e < 0)
 			return e;
-		state->dirty++;
-		state->stats.copied++;
+		rs_checkpoint_state->dirty++;
+		rs_checkpoint_state->stats.copied++;
 	}
 	return 0;
 }
@@ -151,84 +115,10 @@ static long put_pages(const struct range *r, uint64_t lo, uint64_t hi, bool cont
 			from = page + RS_PAGE;
 			if ((e = page_out(r, page, rs_frame(f[i]))) < 0)
 				return e;
-			state->stats.copied++;
+			rs_checkpoint_state->stats.copied++;
 		}
 	}
 	return content && from < hi ? drop_pages(r, from, hi) : 0;
-}
-
-/* --- which pages have content, and were written ------------------------------------------------------------------------------------ */
-
-enum { CONTENT = 1, FRESH = 2 /* written since the last scan that protected, or nobody knows */ };
-
-static unsigned kind_of(const struct range *r, uint64_t categories)
-{
-	/* In a file's mapping what the kernel calls swapped may be its mark of a page that was dropped. */
-	if (categories & SWAPPED)
-		return CONTENT | (categories & WRITTEN || r->inode ? FRESH : 0);
-	if (!(categories & PRESENT) || categories & (FILED | ZERO_PAGE))
-		return 0;
-	return CONTENT | (categories & WRITTEN ? FRESH : 0);
-}
-
-/* Calls f for each piece of r, in order, all of it. protect: what is found counts from now on as not written. */
-static long walk_scan(const struct range *r, bool protect, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
-{
-	uint64_t at = r->lo, done = at;
-	while (at < r->hi) {
-		struct scan s = {.size = sizeof s, .flags = protect && r->registered ? SCAN_WP : 0, .start = at, .end = r->hi, .vec = (uint64_t)state->region, .vec_len = REGIONS,
-			.anyof = PRESENT | SWAPPED, .returned = WRITTEN | FILED | PRESENT | SWAPPED | ZERO_PAGE};
-		long n = RS_SYS3(SYS_ioctl, state->pagemap, SCAN_IOCTL, &s);
-		if (n < 0)
-			return n;
-		for (long i = 0; i < n; i++) {
-			const struct scan_region *g = &state->region[i];
-			long e = done < g->start ? f(r, done, g->start, 0) : 0;
-			if (e == 0)
-				e = f(r, g->start, g->end, kind_of(r, g->categories));
-			if (e < 0)
-				return e;
-			done = g->end;
-		}
-		/* What the kernel says of where it has come to is where its buffer of 512 regions was full last (do_pagemap_scan, Linux 6.7 to 6.18): what is behind that was told as well, and must not be told twice. */
-		uint64_t to = s.walk_end > done ? s.walk_end : done;
-		if (to <= at)
-			break;
-		at = to;
-	}
-	return done < r->hi ? f(r, done, r->hi, 0) : 0;
-}
-
-/* By /proc/self/pagemap's words: present 63, swapped 62, a file's 61. The zero page looks like any other. */
-static long walk_pagemap(const struct range *r, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
-{
-	uint64_t *word = (uint64_t *)state->region, run = r->lo;
-	enum { WORDS = REGIONS * sizeof(struct scan_region) / 8 };
-	unsigned kind = 0;
-	for (uint64_t at = r->lo; at < r->hi;) {
-		uint64_t want = (r->hi - at) >> 12;
-		if (want > WORDS)
-			want = WORDS;
-		long n = RS_SYS4(SYS_pread64, state->pagemap, word, want * 8, at / RS_PAGE * 8);
-		if (n < 8)
-			return n < 0 ? n : -EIO;
-		for (long i = 0; i < n / 8; i++, at += RS_PAGE) {
-			unsigned k = word[i] >> 62 && !(word[i] >> 61 & 1) ? CONTENT | FRESH : 0;
-			if (k == kind)
-				continue;
-			long e = run < at ? f(r, run, at, kind) : 0;
-			if (e < 0)
-				return e;
-			kind = k;
-			run = at;
-		}
-	}
-	return f(r, run, r->hi, kind);
-}
-
-static long walk(const struct range *r, bool protect, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
-{
-	return state->stats.tracking & RS_CHECKPOINT_SCAN ? walk_scan(r, protect, f) : walk_pagemap(r, f);
 }
 
 static long keep_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
@@ -244,9 +134,9 @@ static long put_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned 
 {
 	if (kind == CONTENT)
 		return 0;
-	uint64_t before = state->stats.copied + state->stats.dropped;
+	uint64_t before = rs_checkpoint_state->stats.copied + rs_checkpoint_state->stats.dropped;
 	long e = put_pages(r, lo, hi, kind & CONTENT);
-	state->changed |= state->stats.copied + state->stats.dropped != before;
+	rs_checkpoint_state->changed |= rs_checkpoint_state->stats.copied + rs_checkpoint_state->stats.dropped != before;
 	return e;
 }
 
@@ -256,51 +146,16 @@ static long no_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned k
 	return 0;
 }
 
-/* All of r, protected but where it is left open. */
-static long walk_spans(const struct range *r, long (*f)(const struct range *, uint64_t, uint64_t, unsigned))
-{
-	struct range piece;
-	long e = 0;
-	rs_os_copy(&piece, r, sizeof piece);
-	for (uint64_t lo = r->lo; lo < r->hi && e >= 0; lo = piece.hi) {
-		state->open = rs_frames_marked(lo, r->hi, &piece.hi);
-		piece.lo = lo;
-		e = walk(&piece, !state->open, f);
-	}
-	return e;
-}
-
 /* --- keeping ----------------------------------------------------------------------------------------------------------------------------- */
 
 /* Text is not the program's memory: what patches change in it is ours. */
 static bool ours_to_keep(const struct range *r) { return !r->shared && !r->special && (r->prot & WRITE || !(r->prot & EXEC)); }
 
-/* Is the mapping at r->lo registered? */
-static bool is_watched(const struct range *r)
-{
-	struct scan s = {.size = sizeof s, .flags = SCAN_CHECK_WPASYNC, .start = r->lo, .end = r->lo + RS_PAGE, .vec = (uint64_t)state->region, .vec_len = 1, .anyof = PRESENT, .returned = PRESENT};
-	return state->stats.tracking & RS_CHECKPOINT_SCAN && RS_SYS3(SYS_ioctl, state->pagemap, SCAN_IOCTL, &s) >= 0;
-}
-
-/* mremap leaves what it has moved unregistered, and the mapping that this has become one with at its new place (mremap_userfaultfd_prep of Linux 6.18): there pages are left that say they were not written, and go on saying so
- * when they are. So whatever is not registered any more counts as written. At the first checkpoint nothing ever was: all pages say that they were written. */
-static void watch(struct range *r)
-{
-	if (!(state->stats.tracking & RS_CHECKPOINT_WP))
-		return;
-	struct uffdio_register u = {.range = {r->lo, r->hi - r->lo}, .mode = UFFDIO_REGISTER_MODE_WP};
-	bool moved = state->watched && !is_watched(r);
-	r->registered = RS_SYS3(SYS_ioctl, state->uffd, UFFDIO_REGISTER, &u) == 0;
-	struct uffdio_writeprotect written = {.range = u.range};
-	if (r->registered && moved)
-		RS_SYS3(SYS_ioctl, state->uffd, UFFDIO_WRITEPROTECT, &written);
-}
-
 static void watch_all(struct map *m)
 {
 	for (uint32_t i = 0; i < m->count; i++)
 		if (ours_to_keep(&m->range[i]))
-			watch(&m->range[i]);
+			rs_pages_watch(&m->range[i]);
 }
 
 static bool has_frames(const struct range *r) { return ours_to_keep(r) || rs_shared_is(r); }
@@ -342,11 +197,11 @@ static bool closed_range(const struct range *r)
 /* The number behind that of the last range that is walked with range i, which is to be kept. Between them there may be text and what is the kernel's or ours, but nothing that the program may have registered for itself. */
 static uint32_t together(uint32_t i)
 {
-	const struct range *range = state->kept.range;
+	const struct range *range = rs_checkpoint_state->kept.range;
 	uint32_t end = i;
-	if (!(state->stats.tracking & RS_CHECKPOINT_SCAN))
+	if (!(rs_checkpoint_state->stats.tracking & RS_CHECKPOINT_SCAN))
 		return i;
-	for (uint32_t j = i; j < state->kept.count; j++) {
+	for (uint32_t j = i; j < rs_checkpoint_state->kept.count; j++) {
 		const struct range *r = &range[j];
 		if (j > i && range[j - 1].hi <= rs_guard_lo() && r->lo >= rs_guard_hi())
 			break;
@@ -364,7 +219,7 @@ static uint32_t together(uint32_t i)
 static long keep_up_to(uint32_t *i, uint64_t *done, uint64_t to, uint64_t categories)
 {
 	while (*done < to) {
-		const struct range *r = &state->kept.range[*i];
+		const struct range *r = &rs_checkpoint_state->kept.range[*i];
 		if (!ours_to_keep(r)) {
 			++*i;
 			continue;
@@ -389,17 +244,17 @@ static long keep_up_to(uint32_t *i, uint64_t *done, uint64_t to, uint64_t catego
 /* Ranges from i up to end, as walk_scan does one. */
 static long keep_together(uint32_t i, uint32_t end)
 {
-	uint64_t at = state->kept.range[i].lo, hi = state->kept.range[end - 1].hi, done = at;
-	state->span = UINT64_MAX;
-	state->open = false;
+	uint64_t at = rs_checkpoint_state->kept.range[i].lo, hi = rs_checkpoint_state->kept.range[end - 1].hi, done = at;
+	rs_checkpoint_state->span = UINT64_MAX;
+	rs_checkpoint_state->open = false;
 	while (at < hi) {
-		struct scan s = {.size = sizeof s, .flags = SCAN_WP, .start = at, .end = hi, .vec = (uint64_t)state->region, .vec_len = REGIONS,
+		struct scan s = {.size = sizeof s, .flags = SCAN_WP, .start = at, .end = hi, .vec = (uint64_t)rs_checkpoint_state->region, .vec_len = REGIONS,
 			.anyof = PRESENT | SWAPPED, .returned = WRITTEN | FILED | PRESENT | SWAPPED | ZERO_PAGE};
-		long n = RS_SYS3(SYS_ioctl, state->pagemap, SCAN_IOCTL, &s);
+		long n = RS_SYS3(SYS_ioctl, rs_checkpoint_state->pagemap, SCAN_IOCTL, &s);
 		if (n < 0)
 			return n;
 		for (long k = 0; k < n; k++) {
-			const struct scan_region *g = &state->region[k];
+			const struct scan_region *g = &rs_checkpoint_state->region[k];
 			long e = keep_up_to(&i, &done, g->start, 0);
 			if (e == 0)
 				e = keep_up_to(&i, &done, g->end, g->categories);
@@ -416,29 +271,29 @@ static long keep_together(uint32_t i, uint32_t end)
 
 long rs_checkpoint_keep(void)
 {
-	struct rs_checkpoint_stats *s = &state->stats;
+	struct rs_checkpoint_stats *s = &rs_checkpoint_state->stats;
 	uint64_t begun = rs_os_now_ns();
-	state->valid = false;
-	state->left_count = 0;
+	rs_checkpoint_state->valid = false;
+	rs_checkpoint_state->left_count = 0;
 	s->again = 0;
 	s->copied = s->dropped = s->remapped = s->ranges = 0;
-	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
+	long e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes);
 	if (e < 0)
 		return e;
-	drop_unmapped(&state->kept, &state->now);
-	struct map was = state->kept;
-	state->kept = state->now;
-	state->now = was;
-	for (uint32_t i = 0; i < state->kept.count; i++) {
-		struct range *r = &state->kept.range[i];
+	drop_unmapped(&rs_checkpoint_state->kept, &rs_checkpoint_state->now);
+	struct map was = rs_checkpoint_state->kept;
+	rs_checkpoint_state->kept = rs_checkpoint_state->now;
+	rs_checkpoint_state->now = was;
+	for (uint32_t i = 0; i < rs_checkpoint_state->kept.count; i++) {
+		struct range *r = &rs_checkpoint_state->kept.range[i];
 		if (!ours_to_keep(r))
 			continue;
 		s->ranges++;
-		watch(r);
+		rs_pages_watch(r);
 	}
-	state->watched = true;
-	for (uint32_t i = 0, end; i < state->kept.count; i = end) {
-		const struct range *r = &state->kept.range[i];
+	rs_checkpoint_state->watched = true;
+	for (uint32_t i = 0, end; i < rs_checkpoint_state->kept.count; i = end) {
+		const struct range *r = &rs_checkpoint_state->kept.range[i];
 		end = i + 1;
 		if (!ours_to_keep(r))
 			continue;
@@ -449,16 +304,16 @@ long rs_checkpoint_keep(void)
 			end = last;
 			continue;
 		}
-		state->span = UINT64_MAX;
-		if ((e = walk_spans(r, keep_piece)) < 0)
+		rs_checkpoint_state->span = UINT64_MAX;
+		if ((e = rs_pages_walk_spans(r, keep_piece)) < 0)
 			return e;
 		judge();
 	}
-	if ((e = rs_shared_keep(&state->kept)) < 0)
+	if ((e = rs_shared_keep(&rs_checkpoint_state->kept)) < 0)
 		return e;
 	s->copied += (uint64_t)e;
-	state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
-	state->valid = true;
+	rs_checkpoint_state->brk = (uint64_t)RS_SYS1(SYS_brk, 0);
+	rs_checkpoint_state->valid = true;
 	s->pages = rs_frames_count();
 	rs_frames_rest();
 	rs_checkpoint_end_rest();
@@ -474,7 +329,7 @@ static long unmap(const struct range *r, uint64_t lo, uint64_t hi)
 {
 	if (r->special)
 		return 0;
-	state->stats.remapped++;
+	rs_checkpoint_state->stats.remapped++;
 	/* A stack that has grown stays, and goes back to zeros. */
 	return r->stack ? RS_SYS3(SYS_madvise, lo, hi - lo, MADV_DONTNEED) : RS_SYS2(SYS_munmap, lo, hi - lo);
 }
@@ -494,7 +349,7 @@ static long map(const struct map *m, const struct range *r, uint64_t lo, uint64_
 {
 	if (r->special)
 		return 0;
-	state->stats.remapped++;
+	rs_checkpoint_state->stats.remapped++;
 	int flags = (r->shared ? MAP_SHARED : MAP_PRIVATE) | MAP_FIXED | MAP_NORESERVE;
 	long fd = -1, p;
 	if (r->inode) {
@@ -517,12 +372,12 @@ static bool same_memory(const struct range *a, const struct range *b)
 static long undo(const struct map *to, const struct range *kept, const struct range *now, uint64_t lo, uint64_t hi)
 {
 	if (kept && (!now || !same_memory(kept, now)))
-		return state->session && rs_shared_is(kept) ? 0 /* rs_checkpoint_aside does */ : map(to, kept, lo, hi);
+		return rs_checkpoint_state->session && rs_shared_is(kept) ? 0 /* rs_checkpoint_aside does */ : map(to, kept, lo, hi);
 	if (!kept)
 		return now ? unmap(now, lo, hi) : 0;
 	if (kept->prot == now->prot || kept->special)
 		return 0;
-	state->stats.remapped++;
+	rs_checkpoint_state->stats.remapped++;
 	return RS_SYS3(SYS_mprotect, lo, hi - lo, kernel_prot(kept));
 }
 
@@ -564,59 +419,59 @@ static long undo_all(const struct map *to, const struct map *now, long (*f)(cons
 
 static void leave(bool put)
 {
-	for (unsigned i = 0; i < state->left_count; i++) {
+	for (unsigned i = 0; i < rs_checkpoint_state->left_count; i++) {
 		/* A thread that is kept from ending may have no stack any more, and where it was there may be something else. */
 		if (!put)
-			state->left_there[i] = !rs_guard_threads_gave_up(state->left[2 * i]) && RS_SYS4(SYS_pread64, state->mem, state->left_was[i], state->left[2 * i + 1], state->left[2 * i]) > 0;
-		else if (state->left_there[i])
-			RS_SYS4(SYS_pwrite64, state->mem, state->left_was[i], state->left[2 * i + 1], state->left[2 * i]);
+			rs_checkpoint_state->left_there[i] = !rs_guard_threads_gave_up(rs_checkpoint_state->left[2 * i]) && RS_SYS4(SYS_pread64, rs_checkpoint_state->mem, rs_checkpoint_state->left_was[i], rs_checkpoint_state->left[2 * i + 1], rs_checkpoint_state->left[2 * i]) > 0;
+		else if (rs_checkpoint_state->left_there[i])
+			RS_SYS4(SYS_pwrite64, rs_checkpoint_state->mem, rs_checkpoint_state->left_was[i], rs_checkpoint_state->left[2 * i + 1], rs_checkpoint_state->left[2 * i]);
 	}
 }
 
 long rs_checkpoint_leave(uintptr_t p, size_t n)
 {
-	unsigned i = state->left_count;
-	if (i == MAX_LEFT / 2 || n > sizeof state->left_was[0])
+	unsigned i = rs_checkpoint_state->left_count;
+	if (i == MAX_LEFT / 2 || n > sizeof rs_checkpoint_state->left_was[0])
 		return -E2BIG;
-	state->left[2 * i] = p;
-	state->left[2 * i + 1] = n;
-	state->stats.again = state->left_count = i + 1;
+	rs_checkpoint_state->left[2 * i] = p;
+	rs_checkpoint_state->left[2 * i + 1] = n;
+	rs_checkpoint_state->stats.again = rs_checkpoint_state->left_count = i + 1;
 	return 0;
 }
 
 unsigned rs_checkpoint_left(const uint64_t **pieces)
 {
-	*pieces = state->left;
-	return state->left_count;
+	*pieces = rs_checkpoint_state->left;
+	return rs_checkpoint_state->left_count;
 }
 
 long rs_checkpoint_back(void)
 {
-	struct rs_checkpoint_stats *s = &state->stats;
+	struct rs_checkpoint_stats *s = &rs_checkpoint_state->stats;
 	uint64_t begun = rs_os_now_ns();
-	if (!state->valid)
+	if (!rs_checkpoint_state->valid)
 		return -ENOENT;
 	s->copied = s->dropped = s->remapped = 0;
 	long e = rs_shared_home();
 	if (e < 0)
 		return e;
-	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->brk && (uint64_t)RS_SYS1(SYS_brk, state->brk) != state->brk)
+	if ((uint64_t)RS_SYS1(SYS_brk, 0) != rs_checkpoint_state->brk && (uint64_t)RS_SYS1(SYS_brk, rs_checkpoint_state->brk) != rs_checkpoint_state->brk)
 		return -ENOMEM;
 	leave(false);
-	if ((e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes)) < 0)
+	if ((e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes)) < 0)
 		return e;
-	watch_all(&state->now);
-	if ((e = undo_all(&state->kept, &state->now, undo)) < 0)
+	watch_all(&rs_checkpoint_state->now);
+	if ((e = undo_all(&rs_checkpoint_state->kept, &rs_checkpoint_state->now, undo)) < 0)
 		return e;
-	for (uint32_t i = 0; i < state->kept.count; i++) {
-		struct range *r = &state->kept.range[i];
+	for (uint32_t i = 0; i < rs_checkpoint_state->kept.count; i++) {
+		struct range *r = &rs_checkpoint_state->kept.range[i];
 		if (!ours_to_keep(r))
 			continue;
-		state->changed = false;
-		watch(r);
-		if ((e = walk(r, false, put_piece)) < 0)
+		rs_checkpoint_state->changed = false;
+		rs_pages_watch(r);
+		if ((e = rs_pages_walk(r, false, put_piece)) < 0)
 			return e;
-		if (state->changed && r->registered && (e = walk_spans(r, no_piece)) < 0)
+		if (rs_checkpoint_state->changed && r->registered && (e = rs_pages_walk_spans(r, no_piece)) < 0)
 			return e;
 	}
 	leave(true);
@@ -624,22 +479,22 @@ long rs_checkpoint_back(void)
 	return 0;
 }
 
-long rs_checkpoint_aside(void) { return rs_shared_away(&state->kept, &state->end); }
+long rs_checkpoint_aside(void) { return rs_shared_away(&rs_checkpoint_state->kept, &rs_checkpoint_state->end); }
 
 /* --- forward: to where the recording ended ------------------------------------------------------------------------------------------------- */
 
 long rs_checkpoint_mark(void)
 {
-	state->end_brk = (uint64_t)RS_SYS1(SYS_brk, 0);
-	return rs_map_read(&state->end, state->proc, state->text, state->text_bytes);
+	rs_checkpoint_state->end_brk = (uint64_t)RS_SYS1(SYS_brk, 0);
+	return rs_map_read(&rs_checkpoint_state->end, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes);
 }
 
 enum rs_checkpoint_way rs_checkpoint_ways(void)
 {
-	state->session = true;
-	if (!rs_shared_may(&state->kept, &state->end))
+	rs_checkpoint_state->session = true;
+	if (!rs_shared_may(&rs_checkpoint_state->kept, &rs_checkpoint_state->end))
 		return RS_CHECKPOINT_SHARED;
-	return undo_all(&state->kept, &state->end, could) < 0 || undo_all(&state->end, &state->kept, could) < 0 ? RS_CHECKPOINT_NO_FILE : RS_CHECKPOINT_BOTH_WAYS;
+	return undo_all(&rs_checkpoint_state->kept, &rs_checkpoint_state->end, could) < 0 || undo_all(&rs_checkpoint_state->end, &rs_checkpoint_state->kept, could) < 0 ? RS_CHECKPOINT_NO_FILE : RS_CHECKPOINT_BOTH_WAYS;
 }
 
 /* What was kept goes in; all else is as at the checkpoint. */
@@ -650,12 +505,12 @@ static long forward_piece(const struct range *r, uint64_t lo, uint64_t hi, unsig
 	for (uint64_t p = lo; p < hi && e == 0; p += RS_PAGE) {
 		const char *content;
 		if (!(kind & FRESH)) {
-			uint64_t next = state->source->next(p, hi), had = kind & CONTENT ? hi : rs_checkpoint_next(p, hi);
+			uint64_t next = rs_checkpoint_state->source->next(p, hi), had = kind & CONTENT ? hi : rs_checkpoint_next(p, hi);
 			p = next < had ? next : had;
 			if (p == hi)
 				break;
 		}
-		if (!state->source->content(p, &content) && !(content = rs_checkpoint_page(p)) && !(kind & CONTENT))
+		if (!rs_checkpoint_state->source->content(p, &content) && !(content = rs_checkpoint_page(p)) && !(kind & CONTENT))
 			continue;
 		if (content) {
 			e = page_out(r, p, content);
@@ -672,20 +527,20 @@ static long forward_piece(const struct range *r, uint64_t lo, uint64_t hi, unsig
 
 long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
 {
-	state->source = kept;
+	rs_checkpoint_state->source = kept;
 	long e = rs_shared_home();
 	if (e < 0)
 		return e;
-	if ((uint64_t)RS_SYS1(SYS_brk, 0) != state->end_brk && (uint64_t)RS_SYS1(SYS_brk, state->end_brk) != state->end_brk)
+	if ((uint64_t)RS_SYS1(SYS_brk, 0) != rs_checkpoint_state->end_brk && (uint64_t)RS_SYS1(SYS_brk, rs_checkpoint_state->end_brk) != rs_checkpoint_state->end_brk)
 		return -ENOMEM;
 	leave(false);
-	if ((e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes)) < 0)
+	if ((e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes)) < 0)
 		return e;
-	watch_all(&state->now);
-	if ((e = undo_all(&state->end, &state->now, undo)) < 0)
+	watch_all(&rs_checkpoint_state->now);
+	if ((e = undo_all(&rs_checkpoint_state->end, &rs_checkpoint_state->now, undo)) < 0)
 		return e;
-	for (uint32_t i = 0; i < state->end.count; i++)
-		if (ours_to_keep(&state->end.range[i]) && (e = walk(&state->end.range[i], false, forward_piece)) < 0)
+	for (uint32_t i = 0; i < rs_checkpoint_state->end.count; i++)
+		if (ours_to_keep(&rs_checkpoint_state->end.range[i]) && (e = rs_pages_walk(&rs_checkpoint_state->end.range[i], false, forward_piece)) < 0)
 			return e;
 	leave(true);
 	return 0;
@@ -695,21 +550,21 @@ long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
 
 static long each_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned kind)
 {
-	return lo < hi ? state->each_piece(&(struct rs_checkpoint_piece){lo, hi, kind & CONTENT, kind & FRESH, r->inode}) : 0;
+	return lo < hi ? rs_checkpoint_state->each_piece(&(struct rs_checkpoint_piece){lo, hi, kind & CONTENT, kind & FRESH, r->inode}) : 0;
 }
 
 long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long (*piece)(const struct rs_checkpoint_piece *))
 {
-	long e = rs_map_read(&state->now, state->proc, state->text, state->text_bytes);
-	state->each_piece = piece;
+	long e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes);
+	rs_checkpoint_state->each_piece = piece;
 	if (e >= 0)
-		watch_all(&state->now);
-	for (uint32_t i = 0; e >= 0 && i < state->now.count; i++) {
-		struct range *r = &state->now.range[i];
+		watch_all(&rs_checkpoint_state->now);
+	for (uint32_t i = 0; e >= 0 && i < rs_checkpoint_state->now.count; i++) {
+		struct range *r = &rs_checkpoint_state->now.range[i];
 		rs_shared_name(r);
 		struct rs_checkpoint_range seen = {r->lo, r->hi, r->device, r->inode, r->inode ? r->offset - r->lo : 0, r->prot, r->shared, r->stack, ours_to_keep(r)};
 		if (!r->special && (e = range(&seen)) >= 0 && seen.kept)
-			e = walk(r, false, each_piece);
+			e = rs_pages_walk(r, false, each_piece);
 	}
 	return e < 0 ? e : 0;
 }
@@ -735,28 +590,28 @@ uint64_t rs_checkpoint_next(uint64_t page, uint64_t hi)
 
 long rs_checkpoint_read(void *to, uint64_t page)
 {
-	long n = RS_SYS4(SYS_pread64, state->mem, to, RS_PAGE, page);
+	long n = RS_SYS4(SYS_pread64, rs_checkpoint_state->mem, to, RS_PAGE, page);
 	return n == RS_PAGE ? 0 : n < 0 ? n : -EFAULT;
 }
 
 long rs_checkpoint_write(uint64_t at, const void *from, size_t n)
 {
-	long r = RS_SYS4(SYS_pwrite64, state->mem, from, n, at);
+	long r = RS_SYS4(SYS_pwrite64, rs_checkpoint_state->mem, from, n, at);
 	return r == (long)n ? 0 : r < 0 ? r : -EFAULT;
 }
 
 uint64_t rs_checkpoint_mapping(uint64_t p)
 {
-	for (uint32_t i = 0; i < state->now.count; i++)
-		if (p >= state->now.range[i].lo && p < state->now.range[i].hi)
-			return state->now.range[i].lo;
+	for (uint32_t i = 0; i < rs_checkpoint_state->now.count; i++)
+		if (p >= rs_checkpoint_state->now.range[i].lo && p < rs_checkpoint_state->now.range[i].hi)
+			return rs_checkpoint_state->now.range[i].lo;
 	return p;
 }
 
 int rs_checkpoint_protection(uint64_t p)
 {
-	for (uint32_t i = 0; i < state->kept.count; i++) {
-		const struct range *r = &state->kept.range[i];
+	for (uint32_t i = 0; i < rs_checkpoint_state->kept.count; i++) {
+		const struct range *r = &rs_checkpoint_state->kept.range[i];
 		if (p >= r->lo && p < r->hi)
 			return r->shared || r->special ? -1 : kernel_prot(r);
 	}
@@ -765,29 +620,16 @@ int rs_checkpoint_protection(uint64_t p)
 
 /* --- once ------------------------------------------------------------------------------------------------------------------------------------- */
 
-static int open_uffd(void)
-{
-	long fd = RS_SYS1(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	if (fd < 0)
-		fd = RS_SYS1(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1 /* UFFD_USER_MODE_ONLY: enough, as nobody waits for us */);
-	struct uffdio_api api = {.api = UFFD_API, .features = UFFD_WP_ASYNC | UFFD_WP_UNPOPULATED};
-	if (fd >= 0 && RS_SYS3(SYS_ioctl, fd, UFFDIO_API, &api) < 0) {
-		RS_SYS1(SYS_close, fd);
-		return -1;
-	}
-	return (int)fd;
-}
-
 long rs_checkpoint_begin(int proc, bool plain)
 {
-	state = rs_guard_map(RS_ARENA_KEPT, sizeof *state);
-	if (!state || rs_frames_begin() < 0)
+	rs_checkpoint_state = rs_guard_map(RS_ARENA_KEPT, sizeof *rs_checkpoint_state);
+	if (!rs_checkpoint_state || rs_frames_begin() < 0)
 		return -ENOMEM;
-	state->proc = proc;
-	state->text_bytes = 16 << 20;
-	state->text = rs_guard_map(RS_ARENA_KEPT, state->text_bytes);
-	state->region = rs_guard_map(RS_ARENA_KEPT, REGIONS * sizeof *state->region);
-	struct map *maps[] = {&state->kept, &state->now, &state->end};
+	rs_checkpoint_state->proc = proc;
+	rs_checkpoint_state->text_bytes = 16 << 20;
+	rs_checkpoint_state->text = rs_guard_map(RS_ARENA_KEPT, rs_checkpoint_state->text_bytes);
+	rs_checkpoint_state->region = rs_guard_map(RS_ARENA_KEPT, REGIONS * sizeof *rs_checkpoint_state->region);
+	struct map *maps[] = {&rs_checkpoint_state->kept, &rs_checkpoint_state->now, &rs_checkpoint_state->end};
 	for (unsigned i = 0; i < sizeof maps / sizeof *maps; i++) {
 		struct map *m = maps[i];
 		m->range = rs_guard_map(RS_ARENA_KEPT, MAX_RANGES * sizeof *m->range);
@@ -796,22 +638,14 @@ long rs_checkpoint_begin(int proc, bool plain)
 			return -ENOMEM;
 	}
 	long pagemap = rs_guard_open(proc, "pagemap", 0), mem = rs_guard_open(proc, "mem", O_RDWR);
-	if (!state->text || !state->region)
+	if (!rs_checkpoint_state->text || !rs_checkpoint_state->region)
 		return -ENOMEM;
 	if (pagemap < 0 || mem < 0)
 		return pagemap < 0 ? pagemap : mem;
-	state->pagemap = (int)pagemap;
-	state->mem = (int)mem;
-	if (rs_shared_begin(state->mem) < 0)
+	rs_checkpoint_state->pagemap = (int)pagemap;
+	rs_checkpoint_state->mem = (int)mem;
+	if (rs_shared_begin(rs_checkpoint_state->mem) < 0)
 		return -ENOMEM;
-	struct scan s = {.size = sizeof s, .start = (uint64_t)state, .end = (uint64_t)state + RS_PAGE, .vec = (uint64_t)state->region, .vec_len = 1, .anyof = PRESENT, .returned = PRESENT};
-	uint32_t tracking = 0;
-	state->uffd = -1;
-	if (RS_SYS3(SYS_ioctl, pagemap, SCAN_IOCTL, &s) >= 0) {
-		tracking = RS_CHECKPOINT_SCAN;
-		if (!plain && (state->uffd = open_uffd()) >= 0)
-			tracking |= RS_CHECKPOINT_WP;
-	}
-	state->stats.tracking = tracking;
+	rs_checkpoint_state->stats.tracking = rs_pages_begin(plain);
 	return 0;
 }

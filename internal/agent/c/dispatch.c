@@ -3,7 +3,7 @@
  * to us are three kinds of instructions that natively would not be, or would be elsewhere:
  * - our own calls (os.h) are not the program's: they are made with the selector at ALLOW, and set it back;
  * - calls of patched sites are judged by the site's address: inside the range as ours; outside, where the selector says so, the trampoline's own instruction makes the call, which the kernel then
- *   refuses, and the handler is shown the site (patch.c);
+ *   refuses, and the handler is shown the site (trampoline.c);
  * - calls of functions of ours that stand for libc's are made by libc's syscall(), which is inside the range or not as all of libc is.
  *
  * Ground rules: as rs_call_before's (calls.h). Threads and children do not inherit it, and need not: what we do then is of no consequence. */

@@ -1,4 +1,4 @@
-/* guardhash.h: what a system call's arguments and data are compared by (guardsys.c, guardsysquick.c). */
+/* guardhash.h: what a system call's arguments and data are compared by (guardsys.c, guardsysquick.c, guardsysfollow.c). */
 #ifndef RS_GUARDHASH_H
 #define RS_GUARDHASH_H
 #include "called.h"

@@ -1,4 +1,4 @@
-/* guardnote.h: what is in the log of a system call, for those that write it (guardsys.c, guardsysquick.c). */
+/* guardnote.h: what is in the log of a system call, for those that write it (guardsys.c, guardsysquick.c) and read it (guardsysfollow.c). */
 #ifndef RS_GUARDNOTE_H
 #define RS_GUARDNOTE_H
 #include "guardsys.h"
@@ -24,6 +24,10 @@ extern struct rs_guard_object *rs_guard_wakes RS_HIDDEN; /* NULL: no call is qui
 /* RS_GUARD_GIVES, RS_GUARD_TAKES, and the note's offset with their tickets. Behind the call. */
 uint64_t rs_guard_order_of(const struct rs_call *c, uint8_t class, uint8_t *order) RS_HIDDEN;
 
+/* A place that one thread gives up another may be given. Their order is an object of calls. */
+enum { RS_GUARD_PLACES = SYS_mmap };
+static inline bool rs_guard_of_map(unsigned number) { return number == SYS_mmap || number == SYS_munmap || number == SYS_mremap; }
+
 /* What is recorded of a file that changes: reads of so many bytes, while the thread's log has so many. Often overwritten are small pieces; for the rest the epoch ends, as for what is read the first time. */
 enum { RS_GUARD_RECORDED = 64 << 10, RS_GUARD_RECORDED_LOG = 1 << 20 };
 /* What is read of a file that changes is kept, if that is not much. */
@@ -38,6 +42,10 @@ static inline void rs_guard_leave_frame(struct rs_call *c)
 	rs_os_clear(&c->left_now, sizeof c->left_now + sizeof c->lent);
 }
 
+/* guardsysfollow.c: a call of a re-execution. 0: done; 1: to be made; -1: the re-execution is over. */
+long rs_guard_sys_follow(struct rs_guard_log *t, struct rs_call *c) RS_HIDDEN;
+/* guardsys.c: a call that was made is over. */
+void rs_guard_sys_over(struct rs_call *c) RS_HIDDEN;
 /* guardread.c: a read of the recording once more. True: it gave the same; else got says how much came, and hash what. */
 bool rs_guard_read_again(const struct rs_call *c, const struct rs_guard_noted *e, long result, long *got, uint64_t *hash) RS_HIDDEN;
 

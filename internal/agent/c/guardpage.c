@@ -501,7 +501,7 @@ static long heap_purge(uintptr_t at, size_t bytes)
 	return r;
 }
 
-/* Copied, then: what mremap moves the kernel leaves unregistered, and with it the memory beside the new place (checkpoint.c), all of which the next checkpoint would have to look at. */
+/* Copied, then: what mremap moves the kernel leaves unregistered, and with it the memory beside the new place (checkpage.c), all of which the next checkpoint would have to look at. */
 static long heap_move(uintptr_t from, uintptr_t to, size_t bytes)
 {
 	(void)from, (void)to, (void)bytes;

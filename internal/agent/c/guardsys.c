@@ -1,4 +1,4 @@
-/* guardsys.c: the program's system calls in an epoch: what they gave is written down, and given back in a re-execution. Classes: internal/guard. See guardsys.h.
+/* guardsys.c: the program's system calls in an epoch: what they gave is written down, and given back in a re-execution (guardsysfollow.c). Classes: internal/guard. See guardsys.h.
  *
  * In a nutshell. What the recording did outside of private memory stays done, and descriptors stay as it left them. So a re-execution makes no call again but those on memory, masks and actions, which a rollback puts back,
  * and reads of files, which are made at the offset that they had in the recording, wherever the descriptor's offset is now. A file that was read from and is closed in the same epoch is kept open by the coordinator (guardkept.c). Before something
@@ -6,7 +6,6 @@
  *
  * Ground rules: calls.h's of rs_call_before: general registers only. The arena holds all of our state; descriptors are looked at anew in each epoch. */
 #include "dispatch.h"
-#include "guardrace.h"
 #include "guardsys.h"
 #include "called.h"
 #include "guardhash.h"
@@ -125,10 +124,6 @@ static long between_epochs(struct rs_call *c)
 	return 1;
 }
 
-/* A place that one thread gives up another may be given. Their order is an object of calls. */
-enum { MAP = SYS_mmap };
-static bool of_map(unsigned number) { return number == SYS_mmap || number == SYS_munmap || number == SYS_mremap; }
-
 /* What one thread gives another takes: what is written, a signal, a descriptor's end. Their order is an object of calls, too: who gives takes a ticket before it does, who takes notes behind it how many there were, and in a re-execution
  * comes behind as many. Nothing is locked, and those who take do not wait for each other. One order for all: which descriptors belong together is not known here, nor what another process answers to whom. */
 
@@ -153,24 +148,6 @@ uint64_t rs_guard_order_of(const struct rs_call *c, uint8_t class, uint8_t *orde
 	bool gave = has & RS_GUARD_GIVES && c->guard_offset >> 32 == rs_guard_reads->epoch;
 	*order = (uint8_t)((has & RS_GUARD_TAKES) | (gave ? RS_GUARD_GIVES : 0));
 	return (gave ? (uint32_t)c->guard_offset : 0) | (has & RS_GUARD_TAKES ? (uint64_t)tickets_of_wakes() << 32 : 0);
-}
-
-/* REPLAY. False: its turn does not come. */
-static bool in_order(struct rs_guard_log *t, const struct rs_guard_noted *e)
-{
-	uint32_t ticket = (uint32_t)e->offset;
-	if (e->order & RS_GUARD_GIVES) {
-		if (!rs_guard_turn(t, RS_GUARD_WAKES, ticket))
-			return false;
-		RS_GUARD_GIVES(RS_GUARD_WAKES, false);
-		rs_guard_next_turn(RS_GUARD_WAKES, ticket);
-	}
-	if (!(e->order & RS_GUARD_TAKES))
-		return true;
-	if (!rs_guard_behind(t, RS_GUARD_WAKES, (uint32_t)(e->offset >> 32)))
-		return false;
-	RS_GUARD_TAKES(RS_GUARD_WAKES, false);
-	return true;
 }
 
 static bool onto_itself(const struct rs_call *c) { return c->number == SYS_dup2 && (int32_t)c->arg[0] == (int32_t)c->arg[1]; }
@@ -229,7 +206,7 @@ static long record(struct rs_guard_log *t, struct rs_call *c, unsigned *ends)
 	if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
 		c->arg[2] = MADV_DONTNEED;
 	if (c->number == SYS_munmap)
-		c->guard_offset = (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket(MAP);
+		c->guard_offset = (uint64_t)rs_guard_reads->epoch << 32 | rs_guard_ticket(RS_GUARD_PLACES);
 	c->guard_again = 0;
 	c->guard_class = (uint8_t)class;
 	c->guard_state = RS_GUARD_CALL_NOTED;
@@ -279,8 +256,8 @@ static void write_down(struct rs_guard_log *t, struct rs_call *c)
 		}
 	}
 	/* A munmap before which the epoch ended has a ticket of that one. */
-	if (of_map(n))
-		e.offset = n == SYS_munmap && e.offset >> 32 == rs_guard_reads->epoch ? (uint32_t)e.offset : rs_guard_ticket(MAP);
+	if (rs_guard_of_map(n))
+		e.offset = n == SYS_munmap && e.offset >> 32 == rs_guard_reads->epoch ? (uint32_t)e.offset : rs_guard_ticket(RS_GUARD_PLACES);
 	struct room r = {0};
 	if (e.class == RS_GUARD_RECORDABLE || e.class == RS_GUARD_DEFERRABLE) {
 		e.data = rs_guard_data_of(c, c->result);
@@ -315,108 +292,6 @@ static void closed(const struct rs_call *c)
 		rs_guard_fd_forget((int32_t)c->arg[1]);
 	else if (c->number == SYS_fcntl && (uint32_t)c->arg[1] == F_SETFL)
 		rs_guard_fd_append((int32_t)c->arg[0], c->arg[2] & O_APPEND);
-}
-
-/* --- re-execution ------------------------------------------------------------------------------------------------------------------------------------ */
-
-static void wrote(void *arg, const void *p, size_t n) { rs_guard_watch_wrote(arg, p, n); }
-
-static bool give(const struct rs_call *c, const struct rs_guard_noted *e, uint32_t bytes)
-{
-	const char *p = (const char *)(e + 1), *end = (const char *)e + bytes;
-	for (uint32_t i = 0; i < e->pieces; i++) {
-		const struct rs_guard_piece *m = (const struct rs_guard_piece *)p;
-		if ((size_t)(end - p) < sizeof *m || m->bytes > (size_t)(end - p) - sizeof *m)
-			return false;
-		rs_guard_watch_put(c, (void *)m->at, p + sizeof *m, m->bytes);
-		p += sizeof *m + ((m->bytes + 7) & ~7ul);
-	}
-	return true;
-}
-
-/* Private mappings are where they were. */
-static void same_place(struct rs_call *c, const struct rs_guard_noted *e, long result)
-{
-	if (result < 0 && result > -4096)
-		return;
-	if (c->number == SYS_mmap || c->number == SYS_mremap)
-		rs_guard_race_place((uint64_t)result, c->number == SYS_mmap ? c->arg[1] : c->arg[2]);
-	if (c->number == SYS_mmap) {
-		c->arg[0] = (uint64_t)result;
-		if (!(c->arg[3] & (MAP_FIXED | 0x100000 /* MAP_FIXED_NOREPLACE */)))
-			c->arg[3] |= 0x100000;
-		if (e->file)
-			c->arg[4] = (uint64_t)rs_guard_reads->file[e->file].fd;
-	} else if (c->number == SYS_mremap && (uint64_t)result != c->arg[0] && !(c->arg[3] & MREMAP_FIXED)) {
-		c->arg[3] |= MREMAP_FIXED | MREMAP_MAYMOVE;
-		c->arg[4] = (uint64_t)result;
-	}
-}
-
-static void over(struct rs_call *c);
-
-/* What is below a thread that lives. The recording has not taken it away, as the kernel, which writes to the thread's rseq area whenever it has been away, ends a process where it cannot; and its handlers find nothing of theirs. */
-static bool takes_away(const struct rs_guard_log *t, const struct rs_call *c)
-{
-	bool takes = c->number == SYS_munmap || (c->number == SYS_mprotect && !(c->arg[2] & PROT_WRITE)) || (c->number == SYS_mmap && c->arg[3] & MAP_FIXED);
-	return takes && rs_guard_thread_lives(t, c->arg[0], c->arg[1]);
-}
-
-/* 0: done; 1: to be made; -1: the re-execution is over. */
-static long follow(struct rs_guard_log *t, struct rs_call *c)
-{
-	long result, got;
-	uint32_t bytes;
-	uint64_t hash;
-	if (c->number < RS_GUARD_NUMBERS && rs_guard_rows[c->number].class == RS_GUARD_LOOSE)
-		return 1;
-	const struct rs_guard_noted *e = rs_guard_call_take(t, (uint16_t)c->number, &result, &bytes);
-	if (!e) {
-		rs_guard_replay_end(t, (uint16_t)c->number);
-		return -1;
-	}
-	sys->stats.replayed++;
-	if (bytes < sizeof *e || e->check != rs_guard_check(c)) {
-		rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, e->check, rs_guard_check(c));
-	} else if (c->number == SYS_sigaltstack) {
-		bool watched = !rs_guard_stack_taken() && rs_guard_watch_altstack(c, result);
-		c->result = watched ? result : rs_guard_stack_call(c, result == 0);
-		if (watched && result == 0 && c->arg[0])
-			rs_guard_stack_is((const stack_t *)c->arg[0]);
-		if (c->result != result)
-			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, (uint64_t)result, (uint64_t)c->result);
-		return 0;
-	} else if (e->class == RS_GUARD_REPEATABLE) {
-		c->guard_room = (uint32_t)e->offset;
-		if (of_map((unsigned)c->number) && !rs_guard_turn(t, MAP, c->guard_room))
-			return -1;
-		if (RS_UNLIKELY(takes_away(t, c))) {
-			rs_guard_diverged(t, RS_GUARD_CALL_ARGUMENT, c->arg[0], c->arg[1]);
-			c->result = result;
-			return 0;
-		}
-		same_place(c, e, result);
-		if (c->number == SYS_madvise && c->arg[2] == MADV_FREE)
-			c->arg[2] = MADV_DONTNEED;
-		c->guard_offset = (uint64_t)result;
-		c->guard_state = RS_GUARD_CALL_AGAIN;
-		rs_guard_page_before(c);
-		if (c->number != SYS_mmap || !rs_guard_reads->file[e->file].kept)
-			return 1;
-		c->result = rs_guard_kept_call(c);
-		over(c);
-		return 0;
-	} else if (e->class == RS_GUARD_REVOCABLE) {
-		if (!rs_guard_read_again(c, e, result, &got, &hash))
-			rs_guard_diverged(t, got == result ? RS_GUARD_CALL_BYTES : RS_GUARD_CALL_RESULT, got == result ? e->data : (uint64_t)result, got == result ? hash : (uint64_t)got);
-	} else if (!in_order(t, e)) {
-		rs_guard_replay_end(t, (uint16_t)c->number);
-		return -1;
-	} else if ((hash = rs_guard_data_of(c, result)) != e->data || !give(c, e, bytes)) {
-		rs_guard_diverged(t, RS_GUARD_CALL_BYTES, e->data, hash);
-	}
-	c->result = result;
-	return 0;
 }
 
 /* --- the hook ------------------------------------------------------------------------------------------------------------------------------------------ */
@@ -502,7 +377,7 @@ static long begun_thread(struct rs_guard_log *t, struct rs_call *c, unsigned mod
 	}
 	if (how != 0)
 		return how;
-	if (follow(t, c) < 0)
+	if (rs_guard_sys_follow(t, c) < 0)
 		return -1;
 	rs_guard_thread_again(t, c, c->result);
 	return 0;
@@ -615,7 +490,7 @@ long rs_guard_sys_begun(struct rs_call *c, uintptr_t sp)
 			c->guard_state = RS_GUARD_CALL_WAIT;
 			return 1;
 		}
-		long made = mode != RS_GUARD_RECORD ? follow(t, c) : eintr ? interrupted(t, c) : record(t, c, &ends);
+		long made = mode != RS_GUARD_RECORD ? rs_guard_sys_follow(t, c) : eintr ? interrupted(t, c) : record(t, c, &ends);
 		if (made >= 0)
 			return made;
 	}
@@ -662,7 +537,9 @@ static void keep_ours(const struct rs_call *c)
 		rs_world_own_action();
 }
 
-static void over(struct rs_call *c)
+static void wrote(void *arg, const void *p, size_t n) { rs_guard_watch_wrote(arg, p, n); }
+
+void rs_guard_sys_over(struct rs_call *c)
 {
 	unsigned state = c->guard_state;
 	rs_guard_call_take_back(c);
@@ -691,8 +568,8 @@ static void over(struct rs_call *c)
 			RS_SYS4(RSEQ, c->arg[0], c->arg[1], 1 /* unregister */, c->arg[3]);
 			c->result = RS_SYS4(RSEQ, c->arg[0], c->arg[1], 0, c->arg[3]);
 		}
-		if (of_map((unsigned)c->number))
-			rs_guard_next_turn(MAP, c->guard_room);
+		if (rs_guard_of_map((unsigned)c->number))
+			rs_guard_next_turn(RS_GUARD_PLACES, c->guard_room);
 		if (c->result != (long)c->guard_offset)
 			rs_guard_diverged(t, RS_GUARD_CALL_RESULT, c->guard_offset, (uint64_t)c->result);
 		rs_kernel_pieces((unsigned)c->number, (const long *)c->arg, c->result, 0, wrote, c);
@@ -725,20 +602,20 @@ static void over(struct rs_call *c)
 		__atomic_store_n(&t->state, RS_GUARD_RUNS, __ATOMIC_RELEASE);
 		t->pending = 0;
 		/* It was waiting at the checkpoint, and has not been made now (rs_hook_skip). At the log's end it waits still. */
-		if (follow(t, c) != 0) {
+		if (rs_guard_sys_follow(t, c) != 0) {
 			rs_guard_call_lend(t, c);
 			c->result = RS_SYS6(c->number, c->arg[0], c->arg[1], c->arg[2], c->arg[3], c->arg[4], c->arg[5]);
 			rs_guard_call_take_back(c);
 		}
 		if (c->guard_state == RS_GUARD_CALL_AGAIN)
-			over(c);
+			rs_guard_sys_over(c);
 	}
 }
 
 void rs_guard_sys_ended(struct rs_call *c, uintptr_t sp)
 {
 	bool seen = c->guard_state != RS_GUARD_CALL_UNSEEN && c->guard_state != RS_GUARD_CALL_WAIT;
-	over(c);
+	rs_guard_sys_over(c);
 	rs_guard_leave_frame(c);
 	if (seen)
 		rs_guard_sys_signals(c, sp);

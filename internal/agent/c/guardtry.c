@@ -1,42 +1,15 @@
-/* guardtry.c: waits, the cut at a crash, and delays of a re-execution. See guardtry.h. General registers only.
+/* guardtry.c: waits, the cut at a crash, and delays of a re-execution, by what guardstamp.c noted of its recording. See guardtry.h. General registers only.
  *
  * What is waited for here did come before in the recording, or is a guess (delays); a thread of a re-execution that goes another way may never do it. So every wait ends when nobody moves any more, and none of them is a difference. */
-#include "guardstep.h"
-#include "guardtry.h"
+#include "guardtry_core.h"
 #include "guardsync.h"
 #include "guardyield.h"
 #include <errno.h>
-#include <signal.h>
 #include <linux/futex.h>
 
-enum { LOGS = RS_GUARD_LOGS, STAMPS = 1 << 16, MARKS = 1 << 22, FEW = 8 /* threads: where there are more they are not looked at */, NOBODY = UINT32_MAX };
 enum { SLICE_NS = 1000000, QUICK_NS = 100000 /* the first few */, QUICK = 8, IDLE_MS = 200 /* nobody runs, and nobody has moved */, MOST_MS = 3000, SLEPT_MS = 1000 /* the last of an epoch, in which waits take as long as they took */, LATE_MS = 50, ACT_MS = 20 /* what it is somebody's turn to do takes less, but if it is a lock that another has */, PATIENCE_MS = 10000 /* an excursion */, LOOKING_MS = 20000 /* the same, of which a re-execution came out, and more look into that */, EVERY_MS = 1000 /* the same, of an epoch in which nothing was found */ };
 enum { OTHERWISE = 3 /* re-executions, where events differ and nothing crashed: more have not helped */, NEAR = 32 /* events around the difference at which there are delays by chance */, SPIN = 1 << 19 /* ticks */ };
-enum { BRIEF = 1 << 14 /* ticks: a wait that was none */, FAULT = 1 << 14 /* ticks from a fault to its handler */, SHORT_NS = 50000 /* of the processor's time: most of what is between two events takes less */, SHORT_AGAIN_NS = 200000 /* the same behind a rollback, where each page that is touched has a fault */, STEP_MS = 10, FAR_NS = 20000000, LOOKS = 2 /* yields of another thread's */ };
-
-/* A wait's beginning or end, by the processor's time; event: the log's; logs: so many marks, from first on. */
-struct stamp { uint64_t ticks; uint32_t event, over : 1, logs : 9, first : 22; };
-/* Where another thread was then, as place() gives it. done: not later than that. begun: not earlier than when all of the stamp's `done` had been read, so that none of these can have needed what this thread did next.
- * looks: it had looked and yielded since its last event, perhaps many times. */
-struct mark { uint32_t done, begun, looks; };
-struct line {
-	struct stamp *stamp;
-	uint32_t stamps, at;       /* at: REPLAY: those that are behind it */
-	uint32_t held;             /* stands before its next event, for the cut */
-	uint32_t lets;             /* stands behind its last event, for the crash's thread to pass */
-	uint32_t owes;             /* REPLAY: stands there only when it has given back what that event took */
-	uint32_t acts, acts_at;    /* REPLAY: of who does what it is its turn to do, while this one lets another pass: its log's index, from 1, and its place */
-	uint64_t acts_ms;          /* since when */
-	uint32_t arrived;          /* REPLAY: the last act before which it was: its place then, with its lowest bit set */
-	uint32_t awaited;          /* REPLAY: somebody waits until it is there: a place, with its lowest bit set; 0: nobody */
-	uint32_t fresh;            /* REPLAY: has a wait behind it, and perhaps not yet what the program did then */
-	bool slept;                /* its last stamp is of a wait of ours */
-	uint64_t cpu, base;        /* ns: its own at the last wait's end; REPLAY: another's, for whom it waits */
-	uint32_t base_turns;       /* REPLAY: likewise, how often that one had yielded */
-	uint64_t chance;
-};
-/* Where all threads were when this one was behind `at` events; inside: in the event that comes next; run: how often the event before that had been done, if more of it came; born: there was one. */
-struct cut { uint32_t who, at, other[LOGS]; uint16_t run[LOGS]; uint8_t inside[LOGS], born[LOGS]; };
+enum { SHORT_AGAIN_NS = 200000 /* of the processor's time, behind a rollback, where each page that is touched has a fault: most of what is between two events takes less */, STEP_MS = 10, FAR_NS = 20000000, LOOKS = 2 /* yields of another thread's */ };
 
 /* What a try does. free: the crash's thread does not wait for the others behind its last event. meet: the others wait, `back` events before the cut, until it is there: what they do next races with what it does next. slept: waits take as long as they took.
  * hold: the others wait so many events before where they were at the difference until the thread that differed is past it. late: that one waits, `back` events before it, until they are past where they were. chance: delays as they come, around the difference; of memory, behind waits. */
@@ -51,35 +24,7 @@ static const struct way { bool free, meet, slept, hold, late, chance, far, near;
 	{.free = true, .meet = true, .chance = true, .back = 1},
 };
 
-static struct tries {
-	uint32_t crasher, sig;     /* its log's index, or NOBODY */
-	uint64_t pc, ticks;
-	uint32_t crossed;          /* REPLAY: it has crashed */
-	uint32_t passes, pass;     /* REPLAY: this thread comes to this stamp, less one, of its own before who was between two events there goes on from the first; pass 0: none does */
-	uint32_t blocked;          /* some of what the others did up to the cut they did behind its last event: it does not wait for them there */
-	uint32_t ordered;          /* REPLAY: waits and cut count */
-	uint32_t way, failed, gave_up;
-	uint32_t moved;            /* futex */
-	uint64_t begun, from, again; /* ticks: the epoch; its last SLEPT_MS; and those in the re-execution, 0: they have not begun */
-	uint64_t excursion_ms;
-	uint32_t marks;
-	struct rs_arena_use use;   /* of marks */
-	struct mark *mark;
-	struct stamp *stamp;       /* of all lines, which have none before their first */
-	struct rs_guard_came came;
-	struct cut crash, differs;
-	struct line line[LOGS];
-} *tries;
-
-#define LOAD(x) __atomic_load_n(&(x), __ATOMIC_ACQUIRE)
-#define STORE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELEASE)
-
-static uint64_t ticks(void)
-{
-	uint32_t lo, hi;
-	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi) : : "memory");
-	return (uint64_t)hi << 32 | lo;
-}
+struct tries *rs_guard_tries;
 
 static struct timespec now(void)
 {
@@ -94,173 +39,11 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
 }
 
-/* How many acts a thread has done, in the order in which it does them: alike in recording and re-execution, in which runs have their final length. An even number. */
-static uint32_t place(const struct rs_guard_log *t)
-{
-	uint32_t at = LOAD(t->at), run = LOAD(t->run);
-	if (run)
-		return at << 10 | run << 1;
-	if (at == 0)
-		return 0;
-	const struct rs_guard_event *e = &t->event[at - 1];
-	return (at - 1) << 10 | (rs_guard_more(e) + 1) << 1;
-}
-_Static_assert(RS_GUARD_RUN + 1 < 1 << 9 && RS_GUARD_EVENTS <= 1 << 22, "a place fits");
-
-static uint32_t events_at(uint32_t place) { return place ? (place >> 10) + 1 : 0; }
-
-/* 1: in its next act, or about to be. */
-static uint32_t within(const struct rs_guard_log *t) { return LOAD(t->state) != RS_GUARD_RUNS || LOAD(t->inner); }
-
 const struct rs_guard_came *rs_guard_came(void)
 {
 	static const struct rs_guard_came none;
-	return tries ? &tries->came : &none;
+	return rs_guard_tries ? &rs_guard_tries->came : &none;
 }
-
-/* --- recording ---------------------------------------------------------------------------------------------------------------------------- */
-
-static void mark_others(struct stamp *p, uint32_t me)
-{
-	const struct rs_guard_world *w = rs_guard_world();
-	uint32_t logs = w->logs < LOGS ? w->logs : LOGS, first = logs > 1 && LOAD(tries->marks) < MARKS ? __atomic_fetch_add(&tries->marks, logs, __ATOMIC_RELAXED) : MARKS;
-	if (first + logs > MARKS)
-		return;
-	struct mark *m = tries->mark + first;
-	for (uint32_t i = 0; i < logs; i++) {
-		uint32_t in = within(rs_guard_log(i));
-		m[i].done = i == me ? 0 : place(rs_guard_log(i)) | in;
-		m[i].looks = rs_guard_yield_behind(rs_guard_log(i));
-	}
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	for (uint32_t i = 0; i < logs; i++) {
-		uint32_t in = within(rs_guard_log(i));
-		m[i].begun = i == me ? 0 : place(rs_guard_log(i)) | in;
-	}
-	p->first = first, p->logs = logs;
-}
-
-static void stamp(struct rs_guard_log *t, bool over, uint32_t event)
-{
-	struct line *l = tries ? &tries->line[t->index] : NULL;
-	if (!l || l->stamps >= STAMPS || rs_guard_is_lost(rs_guard_world()))
-		return;
-	if (!l->stamp)
-		l->stamp = tries->stamp + (size_t)t->index * STAMPS;
-	struct stamp *p = &l->stamp[l->stamps];
-	/* The time is before the marks: what another thread does behind them is later than it. */
-	*p = (struct stamp){.ticks = ticks(), .event = event, .over = over};
-	/* Of more threads each wait would look at as many lines that others write. */
-	if (rs_guard_world()->logs <= FEW && (!over || !l->stamps || p->ticks - p[-1].ticks > BRIEF))
-		mark_others(p, t->index);
-	if (p->logs && over)
-		l->cpu = rs_os_cpu_ns(t->tid);
-	STORE(l->stamps, l->stamps + 1);
-}
-
-void rs_guard_try_wait(struct rs_guard_log *t, bool over)
-{
-	stamp(t, over, t->at - over);
-	if (tries)
-		tries->line[t->index].slept = false;
-}
-
-void rs_guard_try_sleep(struct rs_guard_log *t, bool over)
-{
-	struct line *l = tries ? &tries->line[t->index] : NULL;
-	/* Again before the same event: the first beginning and the last end count. */
-	if (l && l->stamps && l->stamp[l->stamps - 1].over && l->stamp[l->stamps - 1].event == t->at && l->slept) {
-		if (!over)
-			return;
-		l->stamps--;
-	}
-	stamp(t, over, t->at);
-	if (l)
-		l->slept = over;
-}
-
-static void cut(struct cut *c, const struct rs_guard_log *who)
-{
-	c->who = NOBODY;
-	/* Of those that come later: they were nowhere. */
-	for (uint32_t i = 0; i < LOGS; i++)
-		c->other[i] = 0, c->run[i] = 0, c->inside[i] = c->born[i] = 0;
-	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
-		const struct rs_guard_log *t = rs_guard_log(i);
-		c->born[i] = LOAD(t->state) != RS_GUARD_UNBORN;
-		c->inside[i] = (uint8_t)within(t);
-		uint32_t at = place(t);
-		c->other[i] = events_at(at);
-		c->run[i] = (uint16_t)(at >> 1 & 0x1ff);
-	}
-	c->at = who->at;
-	STORE(c->who, who->index);
-}
-
-/* When it was that the fault came of which a handler hears now. The kernel lets others run before it calls the handler, and hardly ever in the few instructions between a wait's end and a fault. */
-static uint64_t fault_ticks(const struct rs_guard_log *t)
-{
-	const struct line *l = &tries->line[t->index];
-	const struct stamp *last = l->stamps ? &l->stamp[l->stamps - 1] : NULL;
-	uint64_t now = ticks() - FAULT;
-	bool behind_it = last && last->over && last->logs && last->event + 1 == t->at;
-	return last && (now < last->ticks || (behind_it && rs_os_cpu_ns(t->tid) - l->cpu < SHORT_NS)) ? last->ticks : now;
-}
-
-/* What others have waited for until after that came behind it. */
-static void cut_back(struct cut *c, uint64_t than)
-{
-	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
-		const struct line *l = &tries->line[i];
-		uint32_t n = LOAD(l->stamps);
-		while (n && l->stamp[n - 1].ticks > than)
-			n--;
-		if (i == c->who || n == LOAD(l->stamps) || l->stamp[n].event >= c->other[i] + c->inside[i])
-			continue;
-		c->other[i] = l->stamp[n].event;
-		c->run[i] = 0;
-		c->inside[i] = 1;
-	}
-}
-
-bool rs_guard_try_crash(struct rs_guard_log *t, int sig, uint64_t pc)
-{
-	struct tries *s = tries;
-	if (!s || !t)
-		return false;
-	/* What the program called goes other ways in a recording than when that is executed again. */
-	if (rs_guard_step_ours(pc))
-		pc = 0;
-	if (rs_guard_mode() == RS_GUARD_REPLAY) {
-		if (t->index != s->crasher || (uint32_t)sig != s->sig || pc != s->pc || t->at != s->crash.at)
-			return false;
-		STORE(s->crossed, 1);
-		return true;
-	}
-	uint32_t nobody = NOBODY;
-	if (!__atomic_compare_exchange_n(&s->crasher, &nobody, t->index, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-		return false;
-	s->sig = (uint32_t)sig;
-	s->pc = pc;
-	cut(&s->crash, t);
-	s->ticks = fault_ticks(t);
-	cut_back(&s->crash, s->ticks);
-	return true;
-}
-
-void rs_guard_try_aborts(const struct rs_guard_log *t)
-{
-	if (tries && tries->crasher == t->index && tries->sig == SIGABRT && t->at == tries->crash.at)
-		STORE(tries->crossed, 1);
-}
-
-bool rs_guard_try_other_crash(const struct rs_guard_log *t)
-{
-	uint32_t who = tries ? LOAD(tries->crasher) : NOBODY;
-	return who != NOBODY && t && who != t->index;
-}
-
-bool rs_guard_try_crashed(void) { return tries && LOAD(tries->crossed); }
 
 /* --- re-execution: waiting for others -------------------------------------------------------------------------------------------------------- */
 
@@ -277,7 +60,7 @@ static uint64_t progress(const struct rs_guard_log *but, uint32_t round, bool *r
 	*run = false;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
 		const struct rs_guard_log *t = rs_guard_log(i);
-		sum += place(t) + LOAD(tries->line[i].at);
+		sum += rs_guard_try_place(t) + LOAD(rs_guard_tries->line[i].at);
 		/* Who was woken, and is not given a processor, is no different from who runs. */
 		uint32_t state = LOAD(t->state);
 		*run = *run || (t->tid && t != but && (state == RS_GUARD_RUNS || (state == RS_GUARD_WAITS && (int32_t)(LOAD(t->looked) - round) < 0)));
@@ -287,8 +70,8 @@ static uint64_t progress(const struct rs_guard_log *but, uint32_t round, bool *r
 
 static void woken(void)
 {
-	__atomic_fetch_add(&tries->moved, 1, __ATOMIC_SEQ_CST);
-	RS_SYS3(SYS_futex, &tries->moved, FUTEX_WAKE_PRIVATE, INT32_MAX);
+	__atomic_fetch_add(&rs_guard_tries->moved, 1, __ATOMIC_SEQ_CST);
+	RS_SYS3(SYS_futex, &rs_guard_tries->moved, FUTEX_WAKE_PRIVATE, INT32_MAX);
 }
 
 static void slice(struct rs_guard_log *t, uint32_t seen, bool quick)
@@ -297,7 +80,7 @@ static void slice(struct rs_guard_log *t, uint32_t seen, bool quick)
 	ts.tv_nsec += quick ? QUICK_NS : SLICE_NS;
 	if (ts.tv_nsec >= 1000000000)
 		ts.tv_nsec -= 1000000000, ts.tv_sec++;
-	rs_guard_sleep_in_try(t, &tries->moved, seen, &ts);
+	rs_guard_sleep_in_try(t, &rs_guard_tries->moved, seen, &ts);
 }
 
 /* Until it holds, nobody moves any more, or the re-execution ends. Time in which this thread itself was not let run counts as little. */
@@ -307,7 +90,7 @@ static void wait_for(struct rs_guard_log *t, bool (*holds)(const struct rs_guard
 	uint32_t round = LOAD(rs_guard_world()->round);
 	bool asked = false;
 	for (unsigned slices = 0;; slices++) {
-		uint32_t seen = LOAD(tries->moved);
+		uint32_t seen = LOAD(rs_guard_tries->moved);
 		bool run;
 		if (holds(t, of) || rs_guard_mode() != RS_GUARD_REPLAY || LOAD(rs_guard_world()->ending))
 			return;
@@ -335,7 +118,7 @@ static void wait_for(struct rs_guard_log *t, bool (*holds)(const struct rs_guard
 /* Has a wait behind it, and may not have done what the program does then: it is nowhere since, and has hardly had the processor. */
 static bool is_fresh(uint32_t i)
 {
-	struct line *l = &tries->line[i];
+	struct line *l = &rs_guard_tries->line[i];
 	const struct rs_guard_log *o = rs_guard_log(i);
 	if (!LOAD(l->fresh))
 		return false;
@@ -350,7 +133,7 @@ static bool is_behind(const struct rs_guard_log *t, const struct stamp *p)
 {
 	if (t->index >= p->logs)
 		return false;
-	return place(t) >= tries->mark[p->first + t->index].begun;
+	return rs_guard_try_place(t) >= rs_guard_tries->mark[p->first + t->index].begun;
 }
 
 /* Waits of others that were at an end, or begun, before what it does next. */
@@ -358,7 +141,7 @@ static bool may_go_on(const struct rs_guard_log *t, uint64_t of)
 {
 	(void)of;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
-		const struct line *l = &tries->line[i];
+		const struct line *l = &rs_guard_tries->line[i];
 		uint32_t at = LOAD(l->at);
 		if (i == t->index || stands(rs_guard_log(i)))
 			continue;
@@ -370,21 +153,21 @@ static bool may_go_on(const struct rs_guard_log *t, uint64_t of)
 
 static void await(uint32_t i, uint32_t until)
 {
-	uint32_t is = LOAD(tries->line[i].awaited);
+	uint32_t is = LOAD(rs_guard_tries->line[i].awaited);
 	if (!is || is > (until | 1))
-		STORE(tries->line[i].awaited, until | 1);
+		STORE(rs_guard_tries->line[i].awaited, until | 1);
 }
 
 /* Others have done what they had when the wait was over. */
 static bool others_have_come(const struct rs_guard_log *t, uint64_t stamp)
 {
-	const struct stamp *p = &tries->line[t->index].stamp[stamp];
+	const struct stamp *p = &rs_guard_tries->line[t->index].stamp[stamp];
 	for (uint32_t i = 0; i < p->logs; i++) {
 		const struct rs_guard_log *o = rs_guard_log(i);
-		uint32_t to = tries->mark[p->first + i].done, state = LOAD(o->state), at = place(o);
+		uint32_t to = rs_guard_tries->mark[p->first + i].done, state = LOAD(o->state), at = rs_guard_try_place(o);
 		if (i == t->index || stands(o))
 			continue;
-		bool there = at > to || (at == (to & ~1u) && (!(to & 1) || state != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == to));
+		bool there = at > to || (at == (to & ~1u) && (!(to & 1) || state != RS_GUARD_RUNS || LOAD(rs_guard_tries->line[i].arrived) == to));
 		if (!there || state == RS_GUARD_UNBORN) {
 			await(i, to);
 			return false;
@@ -400,28 +183,28 @@ static bool has_moved_on(const struct rs_guard_log *t, uint64_t of)
 	const struct rs_guard_log *o = rs_guard_log(i);
 	uint32_t turns = 0;
 	/* Who looks and yields has looked since, and what it did then, before it yielded again. */
-	if (rs_guard_yield_waits(o, &turns) && place(o) == (uint32_t)of && turns - tries->line[t->index].base_turns < LOOKS)
+	if (rs_guard_yield_waits(o, &turns) && rs_guard_try_place(o) == (uint32_t)of && turns - rs_guard_tries->line[t->index].base_turns < LOOKS)
 		return false;
-	if (LOAD(tries->line[i].lets) || place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(tries->line[i].arrived) == ((uint32_t)of | 1))
+	if (LOAD(rs_guard_tries->line[i].lets) || rs_guard_try_place(o) != (uint32_t)of || LOAD(o->state) != RS_GUARD_RUNS || LOAD(rs_guard_tries->line[i].arrived) == ((uint32_t)of | 1))
 		return true;
 	await(i, (uint32_t)of);
-	const struct way *w = &ways[tries->way];
-	bool memory = tries->crasher == NOBODY && tries->differs.who == NOBODY;
-	return rs_os_cpu_ns(o->tid) - tries->line[t->index].base >= (memory && w->near ? 0 : memory && w->far ? FAR_NS : SHORT_AGAIN_NS);
+	const struct way *w = &ways[rs_guard_tries->way];
+	bool memory = rs_guard_tries->crasher == NOBODY && rs_guard_tries->differs.who == NOBODY;
+	return rs_os_cpu_ns(o->tid) - rs_guard_tries->line[t->index].base >= (memory && w->near ? 0 : memory && w->far ? FAR_NS : SHORT_AGAIN_NS);
 }
 
 /* When the wait was over they were somewhere between that and their next events: mostly behind what the program does there, which is short. */
 static void let_move_on(struct rs_guard_log *t, const struct stamp *p)
 {
 	/* Of the wait before this one: those whom that let move on need not again. */
-	const struct stamp *last = p - tries->line[t->index].stamp < 2 ? NULL : p - 2;
+	const struct stamp *last = p - rs_guard_tries->line[t->index].stamp < 2 ? NULL : p - 2;
 	for (uint32_t i = 0; i < p->logs; i++) {
-		uint32_t to = tries->mark[p->first + i].done;
-		bool had = last && last->over && i < last->logs && tries->mark[last->first + i].done == to;
-		if (i == t->index || to & 1 || had || place(rs_guard_log(i)) != to)
+		uint32_t to = rs_guard_tries->mark[p->first + i].done;
+		bool had = last && last->over && i < last->logs && rs_guard_tries->mark[last->first + i].done == to;
+		if (i == t->index || to & 1 || had || rs_guard_try_place(rs_guard_log(i)) != to)
 			continue;
-		tries->line[t->index].base = rs_os_cpu_ns(rs_guard_log(i)->tid);
-		rs_guard_yield_waits(rs_guard_log(i), &tries->line[t->index].base_turns);
+		rs_guard_tries->line[t->index].base = rs_os_cpu_ns(rs_guard_log(i)->tid);
+		rs_guard_yield_waits(rs_guard_log(i), &rs_guard_tries->line[t->index].base_turns);
 		wait_for(t, has_moved_on, (uint64_t)i << 32 | to, LATE_MS);
 	}
 }
@@ -429,29 +212,29 @@ static void let_move_on(struct rs_guard_log *t, const struct stamp *p)
 static bool earlier_are_over(const struct rs_guard_log *t, uint64_t than)
 {
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
-		const struct line *l = &tries->line[i];
+		const struct line *l = &rs_guard_tries->line[i];
 		uint32_t at = LOAD(l->at);
 		if (i == t->index || stands(rs_guard_log(i)))
 			continue;
 		if ((at < l->stamps && l->stamp[at].ticks < than) || (at && LOAD(l->fresh) && l->stamp[at - 1].ticks < than && is_fresh(i)))
 			return false;
 	}
-	return tries->crasher == NOBODY || tries->crasher == t->index || than < tries->ticks || LOAD(tries->crossed) || stands(rs_guard_log(tries->crasher));
+	return rs_guard_tries->crasher == NOBODY || rs_guard_tries->crasher == t->index || than < rs_guard_tries->ticks || LOAD(rs_guard_tries->crossed) || stands(rs_guard_log(rs_guard_tries->crasher));
 }
 
 static bool as_late(const struct rs_guard_log *t, uint64_t ended)
 {
 	(void)t;
-	return ticks() - LOAD(tries->again) >= ended - tries->from;
+	return ticks() - LOAD(rs_guard_tries->again) >= ended - rs_guard_tries->from;
 }
 
 /* As late as it was, if that is in the last part of the epoch, which begins with the first wait there. */
 static void sleep_as_long(struct rs_guard_log *t, uint64_t ended)
 {
 	uint64_t none = 0;
-	if (ended <= tries->from)
+	if (ended <= rs_guard_tries->from)
 		return;
-	__atomic_compare_exchange_n(&tries->again, &none, ticks(), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	__atomic_compare_exchange_n(&rs_guard_tries->again, &none, ticks(), false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	wait_for(t, as_late, ended, SLEPT_MS);
 }
 
@@ -464,14 +247,14 @@ static void pass(struct line *l, uint32_t to)
 /* Wherever it stands before its next event: what came before that is over, so a wait that is that event has begun. */
 static void arrive(struct rs_guard_log *t)
 {
-	struct line *l = &tries->line[t->index];
+	struct line *l = &rs_guard_tries->line[t->index];
 	uint32_t i = l->at, awaited = LOAD(l->awaited);
-	STORE(l->arrived, place(t) | 1);
+	STORE(l->arrived, rs_guard_try_place(t) | 1);
 	/* A lock of the heap may be wanted with another one held: its thread waits for nobody else there (rs_guard_before), and its wait is over. */
 	bool heap = t->at < t->end && t->event[t->at].what >> 56 == RS_GUARD_HEAP;
 	while (i < l->stamps && (l->stamp[i].event < t->at || (l->stamp[i].event == t->at && (heap || !l->stamp[i].over))))
 		i++;
-	if (i == l->at && !LOAD(l->fresh) && (!awaited || place(t) < (awaited & ~1u)))
+	if (i == l->at && !LOAD(l->fresh) && (!awaited || rs_guard_try_place(t) < (awaited & ~1u)))
 		return;
 	STORE(l->fresh, 0);
 	STORE(l->awaited, 0);
@@ -480,7 +263,7 @@ static void arrive(struct rs_guard_log *t)
 
 void rs_guard_try_arrive(struct rs_guard_log *t)
 {
-	if (tries && tries->ordered)
+	if (rs_guard_tries && rs_guard_tries->ordered)
 		arrive(t);
 }
 
@@ -493,14 +276,14 @@ static uint64_t throw(struct line *l)
 /* What is between two events is often short. */
 static void spin(struct rs_guard_log *t)
 {
-	uint64_t begun = ticks(), most = tries->line[t->index].chance % SPIN;
+	uint64_t begun = ticks(), most = rs_guard_tries->line[t->index].chance % SPIN;
 	while (ticks() - begun < most)
 		__asm__ volatile("pause");
 }
 
 void rs_guard_try_waited(struct rs_guard_log *t)
 {
-	struct line *l = tries && tries->ordered ? &tries->line[t->index] : NULL;
+	struct line *l = rs_guard_tries && rs_guard_tries->ordered ? &rs_guard_tries->line[t->index] : NULL;
 	uint32_t i = l ? l->at : 0;
 	if (!l || i == l->stamps || l->stamp[i].event != t->at)
 		return;
@@ -508,14 +291,14 @@ void rs_guard_try_waited(struct rs_guard_log *t)
 	while (i + 1 < l->stamps && l->stamp[i + 1].event == t->at)
 		i++;
 	const struct stamp *p = &l->stamp[i];
-	if (ways[tries->way].slept)
+	if (ways[rs_guard_tries->way].slept)
 		sleep_as_long(t, p->ticks);
 	wait_for(t, earlier_are_over, p->ticks, MOST_MS);
 	if (p->logs) {
 		wait_for(t, others_have_come, i, MOST_MS);
 		let_move_on(t, p);
 		/* Memory differs, and nobody knows where that began. */
-		if (ways[tries->way].chance && tries->crasher == NOBODY && tries->differs.who == NOBODY && throw(l) % 4 == 0)
+		if (ways[rs_guard_tries->way].chance && rs_guard_tries->crasher == NOBODY && rs_guard_tries->differs.who == NOBODY && throw(l) % 4 == 0)
 			spin(t);
 		l->cpu = rs_os_cpu_ns(t->tid);
 		STORE(l->fresh, 1);
@@ -528,21 +311,21 @@ void rs_guard_try_waited(struct rs_guard_log *t)
 static bool has_crashed(const struct rs_guard_log *t, uint64_t of)
 {
 	(void)t, (void)of;
-	return LOAD(tries->crossed) || stands(rs_guard_log(tries->crasher));
+	return LOAD(rs_guard_tries->crossed) || stands(rs_guard_log(rs_guard_tries->crasher));
 }
 
 static bool is_in_its_last(const struct rs_guard_log *t, uint64_t of)
 {
 	(void)t, (void)of;
-	return LOAD(rs_guard_log(tries->crasher)->at) >= tries->crash.at;
+	return LOAD(rs_guard_log(rs_guard_tries->crasher)->at) >= rs_guard_tries->crash.at;
 }
 
 static bool is_past(const struct rs_guard_log *t, uint64_t of)
 {
 	/* One that goes another way now is noted there just now (cut). */
-	uint32_t who = LOAD(tries->differs.who);
+	uint32_t who = LOAD(rs_guard_tries->differs.who);
 	(void)t, (void)of;
-	return who != NOBODY && (LOAD(rs_guard_log(who)->at) > tries->differs.at || stands(rs_guard_log(who)));
+	return who != NOBODY && (LOAD(rs_guard_log(who)->at) > rs_guard_tries->differs.at || stands(rs_guard_log(who)));
 }
 
 /* It has done as much of a run as in the cut. */
@@ -569,7 +352,7 @@ static bool are_there(const struct rs_guard_log *t, const struct cut *c, uint32_
 		const struct rs_guard_log *o = rs_guard_log(i);
 		bool inside;
 		uint32_t at = LOAD(o->at), state = LOAD(o->state), to = cut_of(o, c, &inside) + more;
-		bool before = (at < to && !(more == 0 && at_run(o, c))) || (at == to && ((c->born[i] && state == RS_GUARD_UNBORN) || (inside && state == RS_GUARD_RUNS && !LOAD(tries->line[i].held))));
+		bool before = (at < to && !(more == 0 && at_run(o, c))) || (at == to && ((c->born[i] && state == RS_GUARD_UNBORN) || (inside && state == RS_GUARD_RUNS && !LOAD(rs_guard_tries->line[i].held))));
 		if (i != t->index && before && !stands(o) && (more == 0 || at < o->end))
 			return false;
 	}
@@ -579,32 +362,32 @@ static bool are_there(const struct rs_guard_log *t, const struct cut *c, uint32_
 static bool crash_may_come(const struct rs_guard_log *t, uint64_t of)
 {
 	(void)of;
-	return are_there(t, &tries->crash, 0);
+	return are_there(t, &rs_guard_tries->crash, 0);
 }
 
 static bool others_are_past(const struct rs_guard_log *t, uint64_t of)
 {
 	(void)of;
-	return are_there(t, &tries->differs, 1);
+	return are_there(t, &rs_guard_tries->differs, 1);
 }
 
 static bool has_passed(const struct rs_guard_log *t, uint64_t stamp)
 {
 	(void)t;
-	return LOAD(tries->line[tries->passes].at) > stamp || LOAD(tries->crossed) || stands(rs_guard_log(tries->passes));
+	return LOAD(rs_guard_tries->line[rs_guard_tries->passes].at) > stamp || LOAD(rs_guard_tries->crossed) || stands(rs_guard_log(rs_guard_tries->passes));
 }
 
-static bool acts(const struct rs_guard_log *o, uint32_t at) { return LOAD(o->state) == RS_GUARD_RUNS && LOAD(o->inner) == RS_GUARD_INNER && place(o) == at; }
+static bool acts(const struct rs_guard_log *o, uint32_t at) { return LOAD(o->state) == RS_GUARD_RUNS && LOAD(o->inner) == RS_GUARD_INNER && rs_guard_try_place(o) == at; }
 
 /* It was somebody's turn for a while: what it wants this thread has, from an event before its last one. */
 static bool is_wanted(const struct rs_guard_log *t)
 {
-	struct line *l = &tries->line[t->index];
+	struct line *l = &rs_guard_tries->line[t->index];
 	if (l->acts && acts(rs_guard_log(l->acts - 1), l->acts_at))
 		return now_ms() - l->acts_ms > ACT_MS;
 	l->acts = 0;
 	for (uint32_t i = 0; i < rs_guard_world()->logs && !l->acts; i++) {
-		uint32_t at = place(rs_guard_log(i));
+		uint32_t at = rs_guard_try_place(rs_guard_log(i));
 		if (i != t->index && acts(rs_guard_log(i), at))
 			l->acts = i + 1, l->acts_at = at, l->acts_ms = now_ms();
 	}
@@ -623,7 +406,7 @@ static bool blocks(const struct rs_guard_log *t, uint32_t at, const struct cut *
 		return false;
 	uint64_t object = RS_GUARD_WHAT(last->what, 0);
 	for (uint32_t i = 0; i < (c ? rs_guard_world()->logs : p->logs); i++) {
-		uint32_t n = c ? c->other[i] : i == tries->passes ? p->event : events_at(tries->mark[p->first + i].done);
+		uint32_t n = c ? c->other[i] : i == rs_guard_tries->passes ? p->event : events_at(rs_guard_tries->mark[p->first + i].done);
 		for (uint32_t k = 0; i != t->index && k < n; k++) {
 			const struct rs_guard_event *e = &rs_guard_log(i)->event[k];
 			if (RS_GUARD_WHAT(e->what, 0) == object && has_ticket(e) && e->ticket > last->ticket)
@@ -636,12 +419,12 @@ static bool blocks(const struct rs_guard_log *t, uint32_t at, const struct cut *
 /* Another thread came to a wait of its own while this one was between two events: what this one did there comes behind what that one had done until then, which did not crash there. */
 static void let_pass(struct rs_guard_log *t)
 {
-	struct line *l = &tries->line[t->index];
-	const struct stamp *p = &tries->line[tries->passes].stamp[tries->pass - 1];
+	struct line *l = &rs_guard_tries->line[t->index];
+	const struct stamp *p = &rs_guard_tries->line[rs_guard_tries->passes].stamp[rs_guard_tries->pass - 1];
 	/* What a thread did that had yielded is more than what it does right behind its event, and that one may have waited for it. */
-	if (t->index == tries->passes || t->index >= p->logs || tries->mark[p->first + t->index].done != place(t) || tries->mark[p->first + t->index].looks || has_passed(t, tries->pass - 1))
+	if (t->index == rs_guard_tries->passes || t->index >= p->logs || rs_guard_tries->mark[p->first + t->index].done != rs_guard_try_place(t) || rs_guard_tries->mark[p->first + t->index].looks || has_passed(t, rs_guard_tries->pass - 1))
 		return;
-	if (!l->owes && blocks(t, events_at(place(t)), NULL, p)) {
+	if (!l->owes && blocks(t, events_at(rs_guard_try_place(t)), NULL, p)) {
 		STORE(l->owes, 1);
 		return;
 	}
@@ -649,14 +432,14 @@ static void let_pass(struct rs_guard_log *t)
 	STORE(l->fresh, 0);
 	STORE(l->lets, 1);
 	woken();
-	wait_for(t, has_passed_or_wants, tries->pass - 1, MOST_MS);
+	wait_for(t, has_passed_or_wants, rs_guard_tries->pass - 1, MOST_MS);
 	STORE(l->lets, 0);
 }
 
 /* The crash's thread, to its last wait, if it crashed right behind that; or who crashed where it had not, to the first wait behind that; or nobody, since it is a guess. */
 static void choose_pass(void)
 {
-	struct tries *s = tries;
+	struct tries *s = rs_guard_tries;
 	bool last = s->way % 2 == 0, strayed = s->differs.who != NOBODY && (s->differs.who != s->crasher || s->differs.at < s->crash.at);
 	s->pass = 0;
 	if (s->crasher == NOBODY || !(last || strayed))
@@ -681,8 +464,8 @@ static bool never(const struct rs_guard_log *t, uint64_t of)
 
 static void by_chance(struct rs_guard_log *t)
 {
-	const struct cut *c = &tries->differs;
-	struct line *l = &tries->line[t->index];
+	const struct cut *c = &rs_guard_tries->differs;
+	struct line *l = &rs_guard_tries->line[t->index];
 	uint32_t place = t->index == c->who ? c->at : c->other[t->index];
 	if (c->who == NOBODY || t->at + NEAR - place > 2 * NEAR)
 		return;
@@ -693,13 +476,13 @@ static void by_chance(struct rs_guard_log *t)
 /* Is what it does next what it waited for? */
 static bool ends_wait(const struct rs_guard_log *t)
 {
-	const struct line *l = &tries->line[t->index];
+	const struct line *l = &rs_guard_tries->line[t->index];
 	return t->at < t->end && l->at < l->stamps && l->stamp[l->at].event == t->at && t->event[t->at].what >> 56 != RS_GUARD_HEAP;
 }
 
 void rs_guard_try_before(struct rs_guard_log *t)
 {
-	struct tries *s = tries;
+	struct tries *s = rs_guard_tries;
 	if (!s || !s->ordered)
 		return;
 	struct line *l = &s->line[t->index];
@@ -732,7 +515,7 @@ void rs_guard_try_before(struct rs_guard_log *t)
 
 void rs_guard_try_behind(struct rs_guard_log *t)
 {
-	struct tries *s = tries;
+	struct tries *s = rs_guard_tries;
 	if (!s || !s->ordered)
 		return;
 	const struct way *w = &ways[s->way];
@@ -749,17 +532,11 @@ void rs_guard_try_behind(struct rs_guard_log *t)
 
 void rs_guard_try_gave(void)
 {
-	struct rs_guard_log *t = tries && rs_guard_mode() == RS_GUARD_REPLAY ? rs_guard_self() : NULL;
-	if (!t || !tries->ordered || !tries->line[t->index].owes)
+	struct rs_guard_log *t = rs_guard_tries && rs_guard_mode() == RS_GUARD_REPLAY ? rs_guard_self() : NULL;
+	if (!t || !rs_guard_tries->ordered || !rs_guard_tries->line[t->index].owes)
 		return;
 	let_pass(t);
-	STORE(tries->line[t->index].owes, 0);
-}
-
-void rs_guard_try_diverged(const struct rs_guard_log *t)
-{
-	if (tries && t)
-		cut(&tries->differs, t);
+	STORE(rs_guard_tries->line[t->index].owes, 0);
 }
 
 /* --- the coordinator ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -774,26 +551,26 @@ long rs_guard_try_begin(void)
 	s->mark = marks;
 	s->stamp = stamps;
 	s->crasher = s->differs.who = NOBODY;
-	tries = s;
+	rs_guard_tries = s;
 	return 0;
 }
 
 void rs_guard_try_new(void)
 {
-	if (!tries)
+	if (!rs_guard_tries)
 		return;
 	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
-		tries->line[i].stamps = 0;
-	rs_arena_rest(&tries->use, tries->mark, (tries->marks < MARKS ? tries->marks : MARKS) * sizeof *tries->mark);
-	tries->marks = 0;
-	tries->crasher = NOBODY;
-	tries->ordered = 0;
-	tries->begun = ticks();
+		rs_guard_tries->line[i].stamps = 0;
+	rs_arena_rest(&rs_guard_tries->use, rs_guard_tries->mark, (rs_guard_tries->marks < MARKS ? rs_guard_tries->marks : MARKS) * sizeof *rs_guard_tries->mark);
+	rs_guard_tries->marks = 0;
+	rs_guard_tries->crasher = NOBODY;
+	rs_guard_tries->ordered = 0;
+	rs_guard_tries->begun = ticks();
 }
 
 void rs_guard_try_excursion(void)
 {
-	struct tries *s = tries;
+	struct tries *s = rs_guard_tries;
 	if (!s)
 		return;
 	s->way = s->failed = s->gave_up = 0;
@@ -809,7 +586,7 @@ void rs_guard_try_excursion(void)
 void rs_guard_try_back(void)
 {
 	const struct rs_guard_world *w = rs_guard_world();
-	struct tries *s = tries;
+	struct tries *s = rs_guard_tries;
 	if (!s)
 		return;
 	for (uint32_t i = 0; i < w->logs; i++) {
@@ -825,15 +602,15 @@ void rs_guard_try_back(void)
 
 bool rs_guard_try_came(uint32_t why)
 {
-	if (!tries || tries->crasher == NOBODY)
+	if (!rs_guard_tries || rs_guard_tries->crasher == NOBODY)
 		return why == RS_GUARD_IDENTICAL || why == RS_GUARD_STACK;
 	/* A race may leave other bytes, too, that matter to nobody. */
-	return tries->crossed && (why == RS_GUARD_IDENTICAL || why == RS_GUARD_STACK || why == RS_GUARD_MEMORY);
+	return rs_guard_tries->crossed && (why == RS_GUARD_IDENTICAL || why == RS_GUARD_STACK || why == RS_GUARD_MEMORY);
 }
 
 bool rs_guard_try_more(uint32_t why, uint32_t made)
 {
-	struct tries *s = tries;
+	struct tries *s = rs_guard_tries;
 	if (!s || !rs_guard_world()->session)
 		return false;
 	bool came = rs_guard_try_came(why);
@@ -854,6 +631,6 @@ bool rs_guard_try_more(uint32_t why, uint32_t made)
 	return !s->gave_up;
 }
 
-bool rs_guard_try_long(void) { return tries && tries->came.tries && rs_guard_mode() == RS_GUARD_REPLAY && now_ms() - tries->excursion_ms > LOOKING_MS; }
+bool rs_guard_try_long(void) { return rs_guard_tries && rs_guard_tries->came.tries && rs_guard_mode() == RS_GUARD_REPLAY && now_ms() - rs_guard_tries->excursion_ms > LOOKING_MS; }
 
-bool rs_guard_try_gave_up(void) { return tries && tries->gave_up; }
+bool rs_guard_try_gave_up(void) { return rs_guard_tries && rs_guard_tries->gave_up; }

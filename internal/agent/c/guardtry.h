@@ -1,4 +1,4 @@
-/* guardtry.h: what orders a re-execution's threads beyond their logs, so that races come out as they did, and its tries. guardtry.c; see guardlog.h, and docs/decisions.md, 52.
+/* guardtry.h: what orders a re-execution's threads beyond their logs, so that races come out as they did, and its tries. guardtry.c, guardstamp.c; see guardlog.h, and docs/decisions.md, 52.
  *
  * In a nutshell. Logs order what threads do with the same object. What they do to each other's memory without one is ordered by four things more, none of which costs a recording anything but where a thread waits in the kernel anyway. *Waits*: a call
  * that may wait has the processor's time before and behind it; a re-execution gives its result when all that other threads' waits have earlier is behind them. *Marks*, with few threads: at a wait's beginning and end it is written down how far

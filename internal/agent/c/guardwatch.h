@@ -2,7 +2,7 @@
  *
  * In a nutshell. Bytes to be watched are asked for before a re-execution. The coordinator cuts them into *units* of 1, 2, 4 or 8 aligned bytes, as the hardware wants them, and opens breakpoints of as many as there are registers (four) on each
  * thread before the threads go on; what is left is watched in further re-executions of the same epoch (*rounds*). A write is told by a synchronous SIGTRAP (trap.c), behind the instruction. What the kernel wrote for the recording is copied by
- * guardsys.c, which says so by rs_guard_watch_put and _wrote: no breakpoint sees the kernel.
+ * guardsysfollow.c and guardsys.c, which say so by rs_guard_watch_put and _wrote: no breakpoint sees the kernel.
  *
  * Where breakpoints are never hit the pages of the units are made read-only instead, and each store to one is a fault (guardpage.h): all units at once.
  *

@@ -1,4 +1,4 @@
-/* patch.h: what the rest of the agent asks of patch.c (the engine's requests, trampolines) and trap.c (SIGTRAP). */
+/* patch.h: what the rest of the agent asks of patch.c (the engine's requests), trampoline.c (what trampolines are to the program) and trap.c (SIGTRAP). */
 #ifndef RS_PATCH_H
 #define RS_PATCH_H
 #include "core.h"
@@ -14,7 +14,6 @@ extern uint32_t rs_patch_changes RS_HIDDEN; /* odd while text of the program may
 /* What this processor has fetched of changed code is forgotten. */
 void rs_serialize(void) RS_HIDDEN;
 extern bool rs_signals_bare RS_HIDDEN; /* signal.c: some handlers of the program are not shown what they are to see: there were too many */
-extern const struct rs_trampoline_run *rs_patch_runs[RS_PATCH_RUNS] RS_HIDDEN;
 /* What trampolines find from fs: slots to save registers in, and pointers by enum rs_patch_thread. */
 extern __thread uint64_t rs_patch_saves[RS_PATCH_SAVES] RS_INITIAL_EXEC;
 extern __thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] RS_INITIAL_EXEC;
@@ -38,6 +37,12 @@ void rs_patch_after_fork(void) RS_HIDDEN;
 
 /* Writes to the program's text, whatever its protection. Negative errno: it cannot be. */
 long rs_patch_write(uintptr_t at, const void *bytes, size_t n) RS_HIDDEN;
+
+/* --- trampoline.c ------------------------------------------------------------------------------------------------------------- */
+
+/* The process's index of trampolines: runs, how many read them just now, and what is raised when memory of trampolines is used again. */
+extern const struct rs_trampoline_run *rs_patch_runs[RS_PATCH_RUNS] RS_HIDDEN;
+extern uint32_t rs_patch_readers RS_HIDDEN, rs_patch_generation RS_HIDDEN;
 
 /* The program's instruction for a pc in a trampoline; else pc itself. */
 uintptr_t rs_patch_pc(uintptr_t pc) RS_HIDDEN;

@@ -1,5 +1,5 @@
 /* race_core.h: what the files of the detector share: race.c (memory, clocks, threads), raceevent.c (objects, events), raceobject.c (accesses to objects), raceplace.c (atomic locations), raceblock.c (heap
- * blocks), racepage.c (pages of the shadow, sites), raceshadow.c (the check), racefound.c (races).
+ * blocks), racepage.c (pages of the shadow, sites), racepoint.c (points of a cell), raceshadow.c (the check), racefound.c (races).
  *
  * Order of locks, outermost first: heap, learn, a place, pages, then a bucket or a cell, then a thread's clock or the races, then a pool. Nobody waits for a lock for ever:
  * rs_race_lock gives up, and whoever cannot do what it must calls rs_race_amnesty. So a handler may come upon a lock that its own thread holds, and a longjmp out of one may
@@ -48,6 +48,7 @@ extern struct rs_race_config rs_race_configured RACE_HIDDEN;
 struct race_stamp { uint64_t of; uint32_t buf, n, gen; bool exact; };
 
 struct race_point { uint64_t e; uint32_t site; uint8_t info; };
+static inline uint8_t race_bytes(const struct race_point *p) { return (uint8_t)(p->e >> MASK_BITS); }
 enum { POINTS = 512, SITE_CACHE = 256, LAST_TAKEN = 16, READS = 8 };
 struct race_site { uint64_t pc, size; uint32_t stack, thread; uint32_t kind; };
 
@@ -174,7 +175,7 @@ struct race_freed { uint64_t addr, size; uint32_t stack, thread; };
 bool rs_race_freed_at(uint64_t lo, uint64_t hi, struct race_freed *out) RACE_HIDDEN;
 void rs_race_blocks_after_fork(void) RACE_HIDDEN;
 
-/* --- shadow: racepage.c, raceshadow.c ------------------------------------------------------------------------------------------------ */
+/* --- shadow: racepage.c, racepoint.c, raceshadow.c ------------------------------------------------------------------------------------------------ */
 
 enum { POINT_WRITE = 1, POINT_READ, POINT_ATOMIC_WRITE, POINT_ATOMIC_READ, POINT_LAST_MOV };
 enum { INFO_BEFORE = 8, INFO_KIND = 4, INFO_MOV = 128 }; /* info: the offset in the cell; the access began in an earlier cell; kind<<INFO_KIND; by a mov that could be an atomic's */
@@ -225,6 +226,9 @@ struct race_page *rs_race_locked_cell(uint64_t cell, bool make, struct race_cell
 void rs_race_each_cell(uint64_t lo, uint64_t hi, bool ends, void (*fn)(struct race_page *g, uint64_t cell, uint8_t mask, void *arg), void *arg) RACE_HIDDEN;
 void rs_race_free_nodes(struct race_pool *p, uint32_t i) RACE_HIDDEN;
 bool rs_race_shadow_begin(void) RACE_HIDDEN;
+/* Loads the points of a locked cell, of that number, into t->points, and gives how many there are; stores the first n of them. Points without bytes are left out. A point is seen by others before what describes it. */
+unsigned rs_race_load_points(struct race_thread *t, uint64_t number, const struct race_cell *c) RACE_HIDDEN;
+void rs_race_store_points(struct race_thread *t, uint64_t number, struct race_cell *c, unsigned n) RACE_HIDDEN;
 /* Notes that the bytes of the cell are of a place. Gives the slots of the movs that wrote them, at most n, those that t does not know; slots NULL: none. */
 unsigned rs_race_mark(struct race_thread *t, uint64_t cell, uint8_t mask, uint32_t *slots, unsigned n) RACE_HIDDEN;
 void rs_race_unmark(uint64_t cell) RACE_HIDDEN; /* looks again which bytes are of places */

@@ -2,105 +2,6 @@
  * since then of which none follows another, and the accesses to atomic locations as such, which race with plain ones only. Two points lie in the cell, others in nodes. */
 #include "race_core.h"
 
-/* --- points ------------------------------------------------------------------------------------------------------------------- */
-
-static inline uint8_t bytes(const struct race_point *p) { return (uint8_t)(p->e >> MASK_BITS); }
-
-static unsigned load_points(struct race_thread *t, uint64_t number, const struct race_cell *c)
-{
-	unsigned n = 0;
-	for (unsigned k = 0; k < 2; k++)
-		if (c->e[k])
-			t->points[n++] = (struct race_point){c->e[k], c->site[k], c->info[k]};
-	struct race_pool *p = race_nodes_of(number);
-	for (uint32_t i = c->more; i;) {
-		const struct race_node *o = race_at(p, i);
-		for (unsigned k = 0; k < 3 && n < POINTS; k++)
-			if (o->e[k])
-				t->points[n++] = (struct race_point){o->e[k], o->site[k], o->info[k]};
-		i = o->next;
-	}
-	return n;
-}
-
-/* Points without bytes are left out. A point is seen by others before what describes it. */
-static void store_points(struct race_thread *t, uint64_t number, struct race_cell *c, unsigned n)
-{
-	struct race_pool *p = race_nodes_of(number);
-	unsigned k = 0, i = 0;
-	for (; k < n && i < 2; k++)
-		if (bytes(&t->points[k])) {
-			__atomic_store_n(&c->e[i], t->points[k].e, __ATOMIC_RELEASE);
-			c->site[i] = t->points[k].site;
-			__atomic_store_n(&c->info[i++], t->points[k].info, __ATOMIC_RELEASE);
-		}
-	for (; i < 2; i++)
-		c->e[i] = 0;
-	uint32_t *link = &c->more;
-	while (k < n) {
-		if (!bytes(&t->points[k])) {
-			k++;
-			continue;
-		}
-		if (!*link && !(*link = rs_race_get(p))) {
-			rs_race_amnesty(); /* some are forgotten */
-			return;
-		}
-		struct race_node *o = race_at(p, *link);
-		for (i = 0; i < 3; i++) {
-			while (k < n && !bytes(&t->points[k]))
-				k++;
-			o->e[i] = k < n ? t->points[k].e : 0;
-			if (k < n) {
-				o->site[i] = t->points[k].site;
-				o->info[i] = t->points[k++].info;
-			}
-		}
-		link = &o->next;
-	}
-	uint32_t rest = *link;
-	*link = 0;
-	rs_race_free_nodes(p, rest);
-}
-
-unsigned rs_race_mark(struct race_thread *t, uint64_t cell, uint8_t mask, uint32_t *slots, unsigned n)
-{
-	struct race_cell *c;
-	unsigned found = 0;
-	if (!rs_race_locked_cell(cell, true, &c)) {
-		rs_race_amnesty();
-		return 0;
-	}
-	c->places |= mask;
-	unsigned points = slots ? load_points(t, cell, c) : 0;
-	for (unsigned i = 0; i < points && slots; i++) {
-		struct race_point *p = &t->points[i];
-		unsigned kind = race_kind(p->info);
-		if ((bytes(p) & mask) && (kind == POINT_LAST_MOV || (kind == POINT_WRITE && p->info & INFO_MOV))) {
-			if (race_knows(t, p->e))
-				continue; /* and so its own clock has it */
-			if (found == n) {
-				rs_race_amnesty();
-				break;
-			}
-			slots[found++] = race_slot(p->e);
-		}
-	}
-	race_unlock_cell(c);
-	return found;
-}
-
-void rs_race_unmark(uint64_t cell)
-{
-	struct race_cell *c;
-	if (!rs_race_locked_cell(cell, false, &c))
-		return;
-	c->places = rs_race_place_bytes(cell, false);
-	race_unlock_cell(c);
-}
-
-/* --- the check ------------------------------------------------------------------------------------------------------------------ */
-
 enum { FOUND = 16, MOVS = 32 };
 struct access {
 	struct race_thread *t;
@@ -170,12 +71,12 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 		bool mine = (p[i].e & EPOCH) == x->e;
 		switch (race_kind(p[i].info)) {
 		case POINT_WRITE:
-			old_movs |= p[i].info & INFO_MOV && !race_knows(t, p[i].e) ? bytes(&p[i]) : 0;
-			my_writes |= mine && (!write || !x->mov || p[i].info & INFO_MOV) ? bytes(&p[i]) : 0; /* a mov may be an atomic's, where another write is not */
+			old_movs |= p[i].info & INFO_MOV && !race_knows(t, p[i].e) ? race_bytes(&p[i]) : 0;
+			my_writes |= mine && (!write || !x->mov || p[i].info & INFO_MOV) ? race_bytes(&p[i]) : 0; /* a mov may be an atomic's, where another write is not */
 			break;
-		case POINT_READ: *(mine ? &my_reads : &reads) |= bytes(&p[i]); break;
-		case POINT_ATOMIC_READ: case POINT_ATOMIC_WRITE: atomics |= bytes(&p[i]); break;
-		case POINT_LAST_MOV: old_movs |= race_knows(t, p[i].e) ? 0 : bytes(&p[i]); break;
+		case POINT_READ: *(mine ? &my_reads : &reads) |= race_bytes(&p[i]); break;
+		case POINT_ATOMIC_READ: case POINT_ATOMIC_WRITE: atomics |= race_bytes(&p[i]); break;
+		case POINT_LAST_MOV: old_movs |= race_knows(t, p[i].e) ? 0 : race_bytes(&p[i]); break;
 		}
 	}
 	if (old_movs && x->mov) { /* which may order it */
@@ -191,13 +92,13 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 	uint8_t last_movs = 0;
 	for (unsigned i = 0; i < n; i++) {
 		unsigned kind = race_kind(p[i].info);
-		if (!(bytes(&p[i]) & mask))
+		if (!(race_bytes(&p[i]) & mask))
 			continue;
 		bool mov = kind == POINT_LAST_MOV || (kind == POINT_WRITE && p[i].info & INFO_MOV);
 		if (mov && race_time(p[i].e) <= rs_race_common && race_slot(p[i].e) == 0)
 			mov = false;
 		else if (mov && kind == POINT_WRITE)
-			last_movs |= bytes(&p[i]);
+			last_movs |= race_bytes(&p[i]);
 		if (race_knows(t, p[i].e))
 			continue;
 		if (x->mov && !atomic && mov) {
@@ -214,14 +115,14 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 		case POINT_ATOMIC_READ: races = write && !atomic; break;
 		}
 		if (races)
-			found(x, cell, &p[i], bytes(&p[i]) & mask);
+			found(x, cell, &p[i], race_bytes(&p[i]) & mask);
 	}
 	/* The update is FastTrack's: a write stands for all before it, a read for the reads that it follows. */
 	unsigned had = n;
 	last_movs &= mask;
 	for (unsigned i = 0; i < had; i++) {
 		unsigned kind = race_kind(p[i].info);
-		uint8_t m = bytes(&p[i]) & mask, gone = 0;
+		uint8_t m = race_bytes(&p[i]) & mask, gone = 0;
 		if (!m)
 			continue;
 		if (kind == POINT_LAST_MOV)
@@ -245,7 +146,7 @@ static unsigned check(struct access *x, uint64_t cell, uint8_t mask, bool atomic
 	unsigned kind = atomic ? (write ? POINT_ATOMIC_WRITE : POINT_ATOMIC_READ) : write ? POINT_WRITE : POINT_READ;
 	uint32_t site = site_of_access(x, atomic);
 	for (unsigned i = 0; i < n && aligned(x->lo, x->size); i++)
-		if ((p[i].e & EPOCH) == x->e && p[i].site == site && site && race_kind(p[i].info) == kind && bytes(&p[i]) && !(p[i].info & INFO_BEFORE)) {
+		if ((p[i].e & EPOCH) == x->e && p[i].site == site && site && race_kind(p[i].info) == kind && race_bytes(&p[i]) && !(p[i].info & INFO_BEFORE)) {
 			p[i].e |= (uint64_t)mask << MASK_BITS;
 			make_first(p, i);
 			return n;
@@ -409,12 +310,12 @@ static void cell_access(struct access *x, uint64_t cell, uint8_t mask)
 	x->met |= places;
 	if (!freed) {
 		uint8_t atomic = x->kind & RS_RACE_ATOMIC ? mask : places && x->mov ? rs_race_place_bytes(cell, true) & mask : 0;
-		unsigned n = load_points(t, cell, c);
+		unsigned n = rs_race_load_points(t, cell, c);
 		if (mask & ~atomic)
 			n = check(x, cell, mask & (uint8_t)~atomic, false, n);
 		if (atomic)
 			n = check(x, cell, atomic, true, n);
-		store_points(t, cell, c, n);
+		rs_race_store_points(t, cell, c, n);
 	}
 	race_unlock_cell(c);
 	if (freed)
@@ -577,7 +478,7 @@ static inline bool over(uint64_t p, uint8_t info)
 	return (race_kind(info) == POINT_WRITE || race_kind(info) == POINT_READ) && (race_load(&rs_race_floor[s]) >= race_time(p) || (s == 0 && race_time(p) <= rs_race_common));
 }
 
-static inline void put_point(struct race_cell *c, unsigned k, uint64_t e, uint32_t site, uint8_t info) /* as store_points */
+static inline void put_point(struct race_cell *c, unsigned k, uint64_t e, uint32_t site, uint8_t info) /* as rs_race_store_points */
 {
 	__atomic_store_n(&c->e[k], e, __ATOMIC_RELEASE);
 	c->site[k] = site;
@@ -588,13 +489,13 @@ static inline void put_point(struct race_cell *c, unsigned k, uint64_t e, uint32
 static __attribute__((noinline)) uint64_t put_more(struct race_thread *t, struct race_cell *c, uint64_t cell, uint64_t e, uint64_t lo, uint64_t size, uint8_t mask, uint8_t info, uint32_t site)
 {
 	struct race_point *p = t->points;
-	unsigned n = load_points(t, cell, c), kind = race_kind(info), same = n, last_movs = 0;
+	unsigned n = rs_race_load_points(t, cell, c), kind = race_kind(info), same = n, last_movs = 0;
 	bool write = kind == POINT_WRITE;
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t left = left_at_once(t, p[i].e, &p[i].info, e, mask, write, info & INFO_MOV);
 		if (left == ~0ull)
 			return 0;
-		if (left == p[i].e && (left & EPOCH) == e && bytes(&p[i]) && !(bytes(&p[i]) & mask) && p[i].site == site && site && race_kind(p[i].info) == kind && !(p[i].info & INFO_BEFORE))
+		if (left == p[i].e && (left & EPOCH) == e && race_bytes(&p[i]) && !(race_bytes(&p[i]) & mask) && p[i].site == site && site && race_kind(p[i].info) == kind && !(p[i].info & INFO_BEFORE))
 			same = i;
 		p[i].e = same != i && over(left, p[i].info) ? left & EPOCH : left;
 		last_movs += race_kind(p[i].info) == POINT_LAST_MOV && left >> MASK_BITS;
@@ -607,7 +508,7 @@ static __attribute__((noinline)) uint64_t put_more(struct race_thread *t, struct
 		p[same = n++] = (struct race_point){e | (uint64_t)mask << MASK_BITS, site, info};
 	make_first(p, same);
 	uint64_t first = p[0].e;
-	store_points(t, cell, c, n);
+	rs_race_store_points(t, cell, c, n);
 	return first;
 }
 
@@ -779,10 +680,10 @@ static void check_freed(struct race_page *g, uint64_t cell, uint8_t mask, void *
 		return;
 	if (!rs_race_lock_cell(c))
 		return;
-	unsigned n = g->number == cell / CELLS ? load_points(x->t, cell, c) : 0;
+	unsigned n = g->number == cell / CELLS ? rs_race_load_points(x->t, cell, c) : 0;
 	for (unsigned i = 0; i < n; i++)
-		if (bytes(&x->t->points[i]) & mask && race_kind(x->t->points[i].info) != POINT_LAST_MOV && !race_knows(x->t, x->t->points[i].e))
-			found(x, cell, &x->t->points[i], bytes(&x->t->points[i]) & mask);
+		if (race_bytes(&x->t->points[i]) & mask && race_kind(x->t->points[i].info) != POINT_LAST_MOV && !race_knows(x->t, x->t->points[i].e))
+			found(x, cell, &x->t->points[i], race_bytes(&x->t->points[i]) & mask);
 	race_unlock_cell(c);
 	for (unsigned i = 0; i < x->found_count; i++)
 		x->found[i].f.rule = RS_RACE_RULE_FREE;
