@@ -56,7 +56,7 @@ type Module struct {
 	entered   []uint64
 	list      [][2]uint64
 	cache     *cache.Dir
-	recalls   *recalls // nil: nothing is remembered
+	recalls   *recalls     // nil: nothing is remembered
 	hash      string       // of its code and what is said of it; "" as long as nothing is known
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
