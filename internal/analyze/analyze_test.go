@@ -79,7 +79,7 @@ func stepped(t testing.TB, exe string, args ...string) (dir string) {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(t.TempDir(), "trace")
-	o, _ := json.Marshal(map[string]any{"Dir": dir, "Follow": true, "StackDepth": 24, "Sampling": map[string]any{"Mode": "step", "Period": 1, "Seed": 1}})
+	o, _ := json.Marshal(map[string]any{"Dir": dir, "Follow": true, "StackDepth": 24, "Sampling": map[string]any{"Mode": "step", "Period": 1, "Seed": 1, "Entry": true}})
 	if out, err := exec.Command(run, slices.Concat([]string{string(o), "record", exe}, args)...).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

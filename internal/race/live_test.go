@@ -56,7 +56,7 @@ func recordBy(t testing.TB, mode, runner, exe string) (dir string) {
 		t.Fatalf("natively: %v", err)
 	}
 	dir = filepath.Join(t.TempDir(), "trace")
-	o, _ := json.Marshal(map[string]any{"Dir": dir, "Follow": true, "StackDepth": 24, "Sampling": map[string]any{"Mode": mode, "Period": 1}})
+	o, _ := json.Marshal(map[string]any{"Dir": dir, "Follow": true, "StackDepth": 24, "Sampling": map[string]any{"Mode": mode, "Period": 1, "Entry": mode == "step"}})
 	cmd := exec.Command(runner, string(o), "record", exe)
 	var errs strings.Builder
 	cmd.Stderr = &errs

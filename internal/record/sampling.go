@@ -23,6 +23,7 @@ type Sampling struct {
 	Period uint64   // accesses of a thread from one sample to the next; 0: DefaultPeriod
 	Filter []string // files in which control flow is traced: "main", base names; "all" is everywhere; none: "main"
 	Steps  uint64   // of mode step: instructions after which the program is let go; 0: none
+	Entry  bool     // of mode step: step.Options.Entry
 	Seed   uint64   // of what is random; 0: any
 	Budget float64  // of mode timer: the share of the program's CPU time that sampling may take; 0: no limit
 
@@ -128,7 +129,7 @@ func (o *Options) sampler(warn func(string)) (sampler, error) {
 	switch s.Mode {
 	case sample.Step:
 		st, err := step.New(step.Options{
-			Dir: o.Dir, Period: s.Period, Seed: s.Seed, Filter: s.Filter, Limit: s.Steps, Follow: o.Follow, Command: o.Program, Version: o.Version, Warn: warn,
+			Dir: o.Dir, Period: s.Period, Seed: s.Seed, Filter: s.Filter, Limit: s.Steps, Entry: s.Entry, Follow: o.Follow, Command: o.Program, Version: o.Version, Warn: warn,
 		})
 		return sampled{st, st.Wait}, err
 	case sample.Timer:

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ripstop/ripstop/internal/tracee"
 	"github.com/ripstop/ripstop/internal/truth"
 	"github.com/ripstop/ripstop/internal/tsc"
 	"github.com/ripstop/ripstop/internal/x86"
@@ -156,6 +157,8 @@ func (s *Stepper) stopped(tid int, ws unix.WaitStatus) error {
 	}
 	event := int(ws) >> 16
 	switch {
+	case t != nil && t.enters && ws.Stopped():
+		return s.entering(t, ws)
 	case ws.Exited() || ws.Signaled():
 		delete(s.early, tid)
 		if t != nil {
@@ -228,6 +231,9 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 			unblockTrap(t.tid)
 		}
 	}
+	if ran && t.execed && s.o.Entry && !s.entered {
+		return s.enter(t, 0)
+	}
 	t.sig, t.state = sig, ready
 	if ran && !t.execed {
 		if err := s.ran(t, &now); err != nil {
@@ -247,6 +253,47 @@ func (s *Stepper) trapped(t *thread, sig int) error {
 		return s.writeFlow(t, false)
 	}
 	return nil
+}
+
+// enter has a thread that execve has just returned to run up to where the program begins, with a signal first, or 0.
+func (s *Stepper) enter(t *thread, sig int) error {
+	at, err := tracee.Entry(t.p.pid)
+	if err == nil && !t.padding.PutInt3(t.tid, at) {
+		err = fmt.Errorf("nothing can be written at %#x", at)
+	}
+	if err != nil {
+		return fmt.Errorf("process %d: running it up to where the program begins: %w", t.p.pid, err)
+	}
+	t.ip, t.enters, t.state = at, true, inKernel
+	if err := ptrace(unix.PTRACE_CONT, t.tid, 0, uintptr(sig)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: running it up to where the program begins: %w", t.p.pid, err)
+	}
+	return nil
+}
+
+// entering takes note of a stop on that way.
+func (s *Stepper) entering(t *thread, ws unix.WaitStatus) error {
+	if err := getRegisters(t.tid, &t.regs); err != nil {
+		return nil // it was killed
+	}
+	t.enters = false
+	sig := int(ws.StopSignal())
+	switch event := int(ws) >> 16; {
+	case event == eventStop && s.passing:
+		s.letGo(t)
+		return nil
+	case event != 0:
+		return fmt.Errorf("process %d: before the program begins it stops for more than a signal (event %d), which is not provided for", t.p.pid, event)
+	case sig == int(unix.SIGSTOP) && s.owes(t):
+		return s.enter(t, 0)
+	case sig != int(unix.SIGTRAP) || signalCode(t.tid) != trapInt3 || t.regs.Rip != t.ip:
+		return s.enter(t, sig)
+	}
+	s.entered, t.inside, t.sig, t.state = true, false, 0, ready
+	if err := s.returned(t); err != nil {
+		return err
+	}
+	return s.remap(t)
 }
 
 // heldOrFreed handles stops that are no signal's: the first of a new thread, those of job control and their end, and those that we asked for.

@@ -29,6 +29,7 @@ type Options struct {
 	Filter  []string // base names of the files in which control flow is traced, FilterMain among them; none: everywhere
 	Limit   uint64   // instructions after which the program is let go; 0: none
 	Follow  bool     // step child processes, too
+	Entry   bool     // begin where the program begins: the loader, and initialisers of libraries, run at once, and the recording has them as a part of execve
 	Command []string
 	Version string // of ripstop
 	Warn    func(string)
@@ -69,6 +70,7 @@ type Stepper struct {
 	buildID   func(string) string
 	vdso      bool // it is written
 	agent     bool // likewise
+	entered   bool // the program has begun (Options.Entry)
 	steps     uint64
 	passing   bool // threads are let go where they stop
 	buffers   uint32

@@ -1,6 +1,7 @@
 package step
 
 import (
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -118,6 +119,39 @@ func natively(t testing.TB, argv ...string) (string, unix.WaitStatus) {
 		t.Fatal(err)
 	}
 	return string(out), unix.WaitStatus(cmd.ProcessState.Sys().(interface{ ExitStatus() int }).ExitStatus() << 8)
+}
+
+// With Entry the first program runs up to where it begins unstepped: three quarters of the instructions of a short program are the loader's, which looks for what the agent calls. What it executes itself is stepped whole.
+func TestEntry(t *testing.T) {
+	argv := []string{"/bin/echo", "said"}
+	want, _ := natively(t, argv...)
+	r := record(t, Options{Entry: true}, argv...)
+	if r.output != want || !r.ws.Exited() || r.ws.ExitStatus() != 0 {
+		t.Errorf("%q, status %#x", r.output, uint32(r.ws))
+	}
+	entry := func(path string) uint64 {
+		f, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return f.Entry
+	}
+	var first []uint64 // of each program
+	begins := true
+	for _, s := range r.steps {
+		switch {
+		case s.Kind == truth.Exec:
+			begins = true
+		case s.Kind == truth.Ran && begins:
+			first = append(first, s.IP)
+			begins = false
+		}
+	}
+	const page = 1<<12 - 1
+	if len(first) != 2 || first[0]&page != entry("/bin/sh")&page || first[1]&page != entry("/lib64/ld-linux-x86-64.so.2")&page {
+		t.Errorf("programs begin at %#x, want the shell's entry %#x and the loader's %#x", first, entry("/bin/sh"), entry("/lib64/ld-linux-x86-64.so.2"))
+	}
 }
 
 // thread is an instruction list's owner.

@@ -45,6 +45,7 @@ type thread struct {
 	nr       uint64
 	restart  bool // the kernel may run the system call before ip again
 	execed   bool // the system call was an execve that succeeded
+	enters   bool // and the thread runs up to where the program begins
 	padding  tracee.Padding
 
 	rep   repetition
