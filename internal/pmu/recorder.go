@@ -84,7 +84,11 @@ type sampledThread struct {
 type firstPeriod struct {
 	length uint64 // 0: it has
 	once   bool   // the event stops by itself behind it
+	again  uint8  // how often it is to be enabled yet, as that may come late
 }
+
+// agains is that number, one a pass.
+const agains = 32
 
 // late counts what threads did before their events were there.
 type late struct {
@@ -571,6 +575,7 @@ func (r *Recorder) pass(last bool) (records int, err error) {
 		if err := r.drain(t.ring, nil, t, &records); err != nil {
 			return records, err
 		}
+		t.enableAgain()
 	}
 	until := r.last
 	if r.last = now; last {
@@ -717,14 +722,26 @@ func (r *Recorder) threadEnds(tid int) error {
 func (t *sampledThread) sampled(i int, period uint64) {
 	f := &t.first[i]
 	if f.length == 0 {
+		f.again = 0
 		return
 	}
 	e := t.events[i]
 	_ = e.setPeriod(period) // it fails where the thread is gone
-	if f.once {
+	once := f.once
+	if *f = (firstPeriod{}); once {
 		e.enable(true)
+		f.again = agains
 	}
-	*f = firstPeriod{}
+}
+
+// enableAgain is for events whose first period has just ended by itself: the kernel writes the sample, and stops the event somewhat later (perf_pending_disable), which then may have been enabled already. One that has another sample is on.
+func (t *sampledThread) enableAgain() {
+	for i := range t.first {
+		if t.first[i].again > 0 {
+			t.first[i].again--
+			t.events[i].enable(true)
+		}
+	}
 }
 
 // NoRanges says of files that the hardware has no filters for; "" if there are none.
