@@ -196,29 +196,30 @@ func (v Alloc) String() string { return enumName("Alloc", uint32(v)) }
 type Notice uint8
 
 const (
-	NoticeNoMemory       Notice = 1
-	NoticeThreadUnseen   Notice = 2
-	NoticeStackTableFull Notice = 3
-	NoticeNoUnwindTable  Notice = 4
-	NoticeForkUnseen     Notice = 5
-	NoticeExecUnfollowed Notice = 6
-	NoticeSandboxed      Notice = 7
-	NoticeTooManyThreads Notice = 8
-	NoticeAgentLate      Notice = 9
-	NoticeLimit          Notice = 10
-	NoticeOwnMalloc      Notice = 11
-	NoticeNamespace      Notice = 12
-	NoticeNoTsc          Notice = 13
-	NoticeDeepbind       Notice = 14
-	NoticeForeignHeap    Notice = 15
-	NoticeHeapUnchecked  Notice = 16
-	NoticeKernelRequests Notice = 17
-	NoticeStacksShort    Notice = 18
-	NoticeNoWatch        Notice = 19
-	NoticeLocksShort     Notice = 20
-	NoticeStackShort     Notice = 21
-	NoticeNoEpochs       Notice = 22
-	NoticeStacksCrowded  Notice = 23
+	NoticeNoMemory         Notice = 1
+	NoticeThreadUnseen     Notice = 2
+	NoticeStackTableFull   Notice = 3
+	NoticeNoUnwindTable    Notice = 4
+	NoticeForkUnseen       Notice = 5
+	NoticeExecUnfollowed   Notice = 6
+	NoticeSandboxed        Notice = 7
+	NoticeTooManyThreads   Notice = 8
+	NoticeAgentLate        Notice = 9
+	NoticeLimit            Notice = 10
+	NoticeOwnMalloc        Notice = 11
+	NoticeNamespace        Notice = 12
+	NoticeNoTsc            Notice = 13
+	NoticeDeepbind         Notice = 14
+	NoticeForeignHeap      Notice = 15
+	NoticeHeapUnchecked    Notice = 16
+	NoticeKernelRequests   Notice = 17
+	NoticeStacksShort      Notice = 18
+	NoticeNoWatch          Notice = 19
+	NoticeLocksShort       Notice = 20
+	NoticeStackShort       Notice = 21
+	NoticeNoEpochs         Notice = 22
+	NoticeStacksCrowded    Notice = 23
+	NoticeOtherAllocations Notice = 24
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }

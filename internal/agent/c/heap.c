@@ -148,12 +148,14 @@ void rs_heap_begun(struct rs_thread *t)
 {
 	if (foreign && rs_config.allocator >> 8)
 		rs_notice(t, RS_NOTICE_FOREIGN_HEAP, 0, 0);
+	rs_heap_say_past(t);
 }
 
 /* Blocks of ours are for libc's free a mistake: there are to be no more of them. */
 void rs_heap_bypassed(void)
 {
 	rs_alloc_stop();
+	rs_race_blocks_unseen();
 	__atomic_store_n(&rs_bypassed, true, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&rs_heap_tombstones, false, __ATOMIC_SEQ_CST);
 }

@@ -194,6 +194,7 @@ enum {
 	RS_NOTICE_STACK_SHORT = 21,
 	RS_NOTICE_NO_EPOCHS = 22,
 	RS_NOTICE_STACKS_CROWDED = 23,
+	RS_NOTICE_OTHER_ALLOCATIONS = 24,
 };
 
 /* what is wrong with the bytes at or behind a heap block */
