@@ -22,6 +22,9 @@ type opError struct {
 }
 
 func (e *opError) Error() string {
+	if e.errno == unix.ENOMEM { // of each place the same: said once
+		return fmt.Sprintf("the process could not %v memory for patches of its code: %v", wire.PatchDo(e.op.Kind), e.errno)
+	}
 	return fmt.Sprintf("the process could not %v %#x, %#x: %v", wire.PatchDo(e.op.Kind), e.op.Address, e.op.Value, e.errno)
 }
 

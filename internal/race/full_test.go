@@ -374,6 +374,43 @@ func TestFullAllocator(t *testing.T) {
 	judge(t, source, runFull(t, runner, exe), false)
 }
 
+// named has jemalloc, from which a library of its own has blocks by mallocx, where blocks of malloc's had been that libcrypto freed: 3,391 accesses to freed memory were told, none of which was one. The functions
+// of libc are had past the agent by a library that is loaded with RTLD_DEEPBIND.
+func TestFullPast(t *testing.T) {
+	runner, _ := runnerAndSources(t)
+	build := func(dir, name string, args ...string) string {
+		t.Helper()
+		to := filepath.Join(dir, name)
+		if out, err := exec.Command("gcc", append([]string{"-O0", "-g", "-Wall", "-Wextra", "-Werror", "-fno-builtin", "-pthread", "-fPIC", "-o", to}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return to
+	}
+	const source = "testdata/allocator/past.c"
+	for _, how := range []string{"linked", "late", "deep"} {
+		t.Run(how, func(t *testing.T) {
+			dir := t.TempDir()
+			path := "-Wl,-z,now,-rpath," + dir
+			allocator := build(dir, "liballocator.so", "-shared", "testdata/allocator/allocator.c")
+			var exe string
+			switch how {
+			case "linked":
+				lib := build(dir, "libpast.so", "-shared", "-DLIBRARY", "-DOTHER", source, allocator)
+				exe = build(dir, "past", source, lib, allocator, path)
+			case "late":
+				lib := build(dir, "libpast.so", "-shared", "-DLIBRARY", "-DOTHER", source, allocator)
+				exe = build(dir, "past", "-DMODE=0", "-DLATE=\""+lib+"\"", source, "-Wl,--no-as-needed", allocator, path)
+			case "deep":
+				lib := build(dir, "libpast.so", "-shared", "-DLIBRARY", source)
+				exe = build(dir, "past", "-D_GNU_SOURCE", "-DMODE=RTLD_DEEPBIND", "-DLATE=\""+lib+"\"", source)
+			}
+			if found := runFull(t, runner, exe); len(found) != 0 {
+				t.Errorf("%v", found)
+			}
+		})
+	}
+}
+
 // A program may use all of what malloc_usable_size says of its block. Behind what it had asked for the block that was freed there before was still known: redis with libc's malloc had three accesses to
 // freed memory told, none of which was one.
 func TestFullUsable(t *testing.T) {

@@ -291,6 +291,18 @@ func (p *process) forgetRange(lo, size uint64) {
 	p.dropObjects(lo, hi)
 }
 
+// blocksUnseen is told of by a notice: from here on no memory is known to be free.
+func (p *process) blocksUnseen() {
+	p.unseen = true
+	for _, b := range p.mem.gone {
+		if p.mem.blocks[b.addr] == b {
+			p.shadow.setFreed(b.addr, b.end(), false)
+			p.mem.drop(b)
+		}
+	}
+	p.mem.gone = nil
+}
+
 // free ends a block. It is a write to all of it: whoever accessed it must come before.
 func (p *process) free(t *thread, ev wire.EvFree) {
 	b := p.mem.blocks[ev.Addr]
@@ -302,6 +314,10 @@ func (p *process) free(t *thread, ev wire.EvFree) {
 	p.shadow.forget(lo, hi)
 	p.mem.atoms.close(lo, hi, p.d.seq)
 	p.dropObjects(lo, hi)
+	if p.unseen {
+		p.mem.drop(b)
+		return
+	}
 	b.freed, b.freeStack, b.freeKind, b.freeThread, b.freeSeq = true, ev.Stack, ev.Kind, t.number, p.d.seq
 	if b.size < unmapsFrom {
 		p.shadow.setFreed(lo, hi, true)

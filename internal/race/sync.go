@@ -79,6 +79,11 @@ func (d *Detector) Event(process uint64, e *wire.Event) {
 	case wire.TypeProcess, wire.TypeProcessEnd, wire.TypeFork, wire.TypeWait:
 		p.processEvent(e)
 		return
+	case wire.TypeNotice:
+		if n := wire.DecodeNotice(e.Words).What; n == wire.NoticeOtherAllocations || n == wire.NoticeDeepbind {
+			p.blocksUnseen()
+		}
+		return
 	case wire.TypeInit:
 		if t := p.self(e.Thread); t != nil {
 			p.objectAccess(t, e)

@@ -22,6 +22,7 @@ type process struct {
 	objs    map[uint64]*object
 	keyed   map[keyedBy]stamp // keys, exit handlers, futexes, pids
 	mem     *memory
+	unseen  bool // blocks may be handed out unseen: what was freed is not known to be free
 	shadow  shadow
 }
 
@@ -336,6 +337,7 @@ func (p *process) everything() stamp {
 // inherit gives a forked child what its parent had of memory: blocks, not who accessed what, since nobody of them is in the child.
 func (p *process) inherit(parent *process) {
 	p.mem.inherit(parent.mem)
+	p.unseen = parent.unseen
 	for addr, o := range parent.objs {
 		if o.shared || o.count != 0 {
 			p.objs[addr] = &object{kind: o.kind, shared: o.shared, count: o.count}

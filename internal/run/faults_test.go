@@ -199,3 +199,21 @@ func TestFaultsMappings(t *testing.T) {
 		}
 	}
 }
+
+// What is a program's standard error later, or its child's, is the program's own: dovecot takes what its services write there for what they have to say, and had two lines of the agent's about their limit on memory in its log. The user hears of it
+// where the run began, and by the report.
+func TestSaysToUser(t *testing.T) {
+	for name, options := range map[string]map[string]any{"full": {"Full": true, "Follow": true}, "guard": {"Guard": map[string]any{"Bytes": 16}, "Follow": true}} {
+		t.Run(name, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			r := finish(t, command(t, options, "/bin/sh", "-c", `ulimit -v 200000; /bin/true; exec 2>"$0"; /bin/true; /bin/true; exec 2>&-; exec 2>>"$0"; /bin/true; echo done`, log))
+			if text, err := os.ReadFile(log); err != nil || len(text) != 0 || r.stdout != "done\n" || r.code != 0 {
+				t.Errorf("status %d, %q, %v, in the log: %s", r.code, r.stdout, err, text)
+			}
+			want := map[string]string{"full": "its limit on address space (ulimit -v) leaves no room to patch its code", "guard": "its heap is libc's"}[name]
+			if strings.Count("\n"+r.stderr, "\nripstop: process ") != 1 || !strings.Contains(r.stderr, " and 3 more: "+want) {
+				t.Errorf("%s", r.stderr)
+			}
+		})
+	}
+}

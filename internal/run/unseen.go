@@ -131,6 +131,12 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		return "it has an allocator of its own: where its heap blocks come from is not known", false
 	case wire.NoticeForeignHeap:
 		return "its heap is another allocator's than the C library's: overflows of its blocks and writes to freed ones are not seen", true
+	case wire.NoticeOtherAllocations:
+		return "blocks of its heap are had and given back by other functions than malloc and free too: accesses to freed memory are not looked for", true
+	case wire.NoticeNoPatches:
+		return "its limit on address space (ulimit -v) leaves no room to patch its code: it runs as it is", true
+	case wire.NoticeLibcHeap:
+		return "its heap is libc's" + errno + ": overflows of its blocks and writes to freed ones are not seen", true
 	case wire.NoticeNoWatch:
 		switch syscall.Errno(n.Errno) {
 		case syscall.ETIME:

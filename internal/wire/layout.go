@@ -67,6 +67,8 @@ var Layouts = []Layout{
 		{"Lost", "u32", 0, "counter: forked processes that could not join the session"},
 		{"LostPid", "u32", MaxLost, "of those, the first: pid as the process itself sees it"},
 		{"LostWhy", "u32", MaxLost, "errno + 1; written last"},
+		{"ErrorDev", "u64", 0, "st_dev of what was standard error of the session's first process when it began"},
+		{"ErrorIno", "u64", 0, "its st_ino; 0: no process has begun, or that one had none. Agents say what they have to say on no other file"},
 	}, Align: 64},
 	{Name: "Config", Doc: "What the agent is to do; part of the Welcome, the same for every process of a session.", Fields: []Member{
 		{"All", "u8", 0, "0: filtered events (run), 1: all (record)"},

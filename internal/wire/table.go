@@ -34,7 +34,7 @@ var Enums = []EnumSpec{
 	{"Notice", "what the agent could not do, said once each", []EnumValue{
 		{1, "no-memory"}, {2, "thread-unseen"}, {3, "stack-table-full"}, {4, "no-unwind-table"}, {5, "fork-unseen"},
 		{6, "exec-unfollowed"}, {7, "sandboxed"}, {8, "too-many-threads"}, {9, "agent-late"}, {10, "limit"}, {11, "own-malloc"}, {12, "namespace"},
-		{13, "no-tsc"}, {14, "deepbind"}, {15, "foreign-heap"}, {16, "heap-unchecked"}, {17, "kernel-requests"}, {18, "stacks-short"}, {19, "no-watch"}, {20, "locks-short"}, {21, "stack-short"}, {22, "no-epochs"}, {23, "stacks-crowded"}}},
+		{13, "no-tsc"}, {14, "deepbind"}, {15, "foreign-heap"}, {16, "heap-unchecked"}, {17, "kernel-requests"}, {18, "stacks-short"}, {19, "no-watch"}, {20, "locks-short"}, {21, "stack-short"}, {22, "no-epochs"}, {23, "stacks-crowded"}, {24, "other-allocations"}, {25, "no-patches"}, {26, "libc-heap"}}},
 	{"Evidence", "what is wrong with the bytes at or behind a heap block", []EnumValue{
 		{1, "overflow"}, {2, "underflow"}, {3, "freed-write"}}},
 	{"Noticed", "when bytes that are wrong were noticed", []EnumValue{

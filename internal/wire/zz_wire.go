@@ -196,29 +196,32 @@ func (v Alloc) String() string { return enumName("Alloc", uint32(v)) }
 type Notice uint8
 
 const (
-	NoticeNoMemory       Notice = 1
-	NoticeThreadUnseen   Notice = 2
-	NoticeStackTableFull Notice = 3
-	NoticeNoUnwindTable  Notice = 4
-	NoticeForkUnseen     Notice = 5
-	NoticeExecUnfollowed Notice = 6
-	NoticeSandboxed      Notice = 7
-	NoticeTooManyThreads Notice = 8
-	NoticeAgentLate      Notice = 9
-	NoticeLimit          Notice = 10
-	NoticeOwnMalloc      Notice = 11
-	NoticeNamespace      Notice = 12
-	NoticeNoTsc          Notice = 13
-	NoticeDeepbind       Notice = 14
-	NoticeForeignHeap    Notice = 15
-	NoticeHeapUnchecked  Notice = 16
-	NoticeKernelRequests Notice = 17
-	NoticeStacksShort    Notice = 18
-	NoticeNoWatch        Notice = 19
-	NoticeLocksShort     Notice = 20
-	NoticeStackShort     Notice = 21
-	NoticeNoEpochs       Notice = 22
-	NoticeStacksCrowded  Notice = 23
+	NoticeNoMemory         Notice = 1
+	NoticeThreadUnseen     Notice = 2
+	NoticeStackTableFull   Notice = 3
+	NoticeNoUnwindTable    Notice = 4
+	NoticeForkUnseen       Notice = 5
+	NoticeExecUnfollowed   Notice = 6
+	NoticeSandboxed        Notice = 7
+	NoticeTooManyThreads   Notice = 8
+	NoticeAgentLate        Notice = 9
+	NoticeLimit            Notice = 10
+	NoticeOwnMalloc        Notice = 11
+	NoticeNamespace        Notice = 12
+	NoticeNoTsc            Notice = 13
+	NoticeDeepbind         Notice = 14
+	NoticeForeignHeap      Notice = 15
+	NoticeHeapUnchecked    Notice = 16
+	NoticeKernelRequests   Notice = 17
+	NoticeStacksShort      Notice = 18
+	NoticeNoWatch          Notice = 19
+	NoticeLocksShort       Notice = 20
+	NoticeStackShort       Notice = 21
+	NoticeNoEpochs         Notice = 22
+	NoticeStacksCrowded    Notice = 23
+	NoticeOtherAllocations Notice = 24
+	NoticeNoPatches        Notice = 25
+	NoticeLibcHeap         Notice = 26
 )
 
 func (v Notice) String() string { return enumName("Notice", uint32(v)) }
@@ -2743,10 +2746,13 @@ type Ctl struct {
 	Lost         uint32    // counter: forked processes that could not join the session
 	LostPid      [8]uint32 // of those, the first: pid as the process itself sees it
 	LostWhy      [8]uint32 // errno + 1; written last
+	ErrorDev     uint64    // st_dev of what was standard error of the session's first process when it began
+	ErrorIno     uint64    // its st_ino; 0: no process has begun, or that one had none. Agents say what they have to say on no other file
+	_            [48]byte
 }
 
 // SizeCtl is the size of Ctl in bytes.
-const SizeCtl = 128
+const SizeCtl = 192
 
 var _ = [1]struct{}{}[unsafe.Sizeof(Ctl{})-SizeCtl]
 

@@ -41,6 +41,8 @@ void rs_os_aside(void (*fn)(void *), void *arg) RS_HIDDEN;
 void rs_os_apart(void (*fn)(void *), void *arg) RS_HIDDEN;
 /* One line on stderr: "ripstop: process PID: <what> (error N)". */
 void rs_os_say(const char *what, long error) RS_HIDDEN;
+/* The session's first process begins: what it has for standard error is the user's, and rs_os_say writes to no other file. */
+void rs_os_say_begin(void) RS_HIDDEN;
 /* What rs_os_map gave, the first RS_OS_RANGES pieces of it; some may be unmapped by now. */
 enum { RS_OS_RANGES = 1024 };
 struct rs_range { uintptr_t lo, hi; };

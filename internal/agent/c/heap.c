@@ -124,6 +124,7 @@ static bool blocks_ready(void)
 	return true;
 }
 
+static bool refused; /* guard was asked for, with guard bytes, and the heap is libc's */
 static bool foreign; /* guard was asked for, with guard bytes or epochs, and the heap is another allocator's */
 
 /* Where the next allocator is not glibc's, the program may have other dealings with it. */
@@ -136,8 +137,10 @@ void rs_heap_begin(uint32_t word)
 		foreign = guard || rs_config.guard;
 		if (!foreign)
 			rs_os_say("its heap is that of another allocator than libc's, and not the agent's own", 0);
-	} else if (rs_alloc_begin(word) && guard) {
-		rs_evidence_begin();
+	} else {
+		refused = !rs_alloc_begin(word) && guard;
+		if (guard && !refused)
+			rs_evidence_begin();
 	}
 }
 
@@ -148,12 +151,16 @@ void rs_heap_begun(struct rs_thread *t)
 {
 	if (foreign && rs_config.allocator >> 8)
 		rs_notice(t, RS_NOTICE_FOREIGN_HEAP, 0, 0);
+	if (refused)
+		rs_notice(t, RS_NOTICE_LIBC_HEAP, ENOMEM, 0);
+	rs_heap_say_past(t);
 }
 
 /* Blocks of ours are for libc's free a mistake: there are to be no more of them. */
 void rs_heap_bypassed(void)
 {
 	rs_alloc_stop();
+	rs_race_blocks_unseen();
 	__atomic_store_n(&rs_bypassed, true, __ATOMIC_SEQ_CST);
 	__atomic_store_n(&rs_heap_tombstones, false, __ATOMIC_SEQ_CST);
 }

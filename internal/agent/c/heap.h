@@ -23,6 +23,11 @@ uint32_t rs_heap_stack_of(uintptr_t p) __attribute__((visibility("hidden")));
 bool rs_heap_gone(uintptr_t p, size_t *size) __attribute__((visibility("hidden")));
 /* From now on blocks may be had and given back past us. */
 void rs_heap_bypassed(void);
+/* heappast.c, of each loaded object: that of the program's allocator, and then whether another one has dealings with it past us, of which a thread says so. */
+struct dl_phdr_info;
+void rs_heap_allocator(const struct dl_phdr_info *info) __attribute__((visibility("hidden")));
+void rs_heap_imports(const struct dl_phdr_info *info) __attribute__((visibility("hidden")));
+void rs_heap_say_past(struct rs_thread *t) __attribute__((visibility("hidden")));
 
 /* --- to heapname.c ----------------------------------------------------------------------------------------------------- */
 

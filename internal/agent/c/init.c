@@ -201,6 +201,7 @@ static void open_session(void *arg)
 		o->why = -EPROTO;
 	if (o->why == 0) {
 		rs_config = w.config[0];
+		rs_os_say_begin();
 		rs_race_live_begin();
 		rs_called_begin();
 		rs_process.id = __atomic_fetch_add(&rs_ctl->next_process, 1, __ATOMIC_RELAXED);
@@ -253,6 +254,7 @@ static void start(char **envp)
 		rs_active = 1;
 		rs_begin_process(t);
 		rs_heap_begun(t);
+		rs_patch_say(t);
 		bool guard = (rs_config.allocator & 0xff) == RS_ALLOCATOR_FREER;
 		if (guard || (rs_config.races == 1 && !rs_config.guard))
 			rs_crash_begin(guard);

@@ -6,6 +6,7 @@
 #include "called.h"
 #include "core.h"
 #include "guardfork.h"
+#include "heap.h"
 #include "patch.h"
 #include <dlfcn.h>
 #include <elf.h>
@@ -194,8 +195,8 @@ static void forget(struct rs_thread *t, struct rs_module *m)
 	}
 }
 
-/* Locked. t NULL: nothing is sent. */
-static void add(struct rs_thread *t, const struct object *o)
+/* Locked. t NULL: nothing is sent. False: it was there. */
+static bool add(struct rs_thread *t, const struct object *o)
 {
 	struct rs_module *m = NULL;
 	for (uint32_t i = 0; i < rs_module_count; i++) {
@@ -203,7 +204,7 @@ static void add(struct rs_thread *t, const struct object *o)
 		if (x->end && x->base == o->base && x->end == o->end && x->bias == o->bias && requests[i].build_id_len == o->build_id_len &&
 		    rs_os_equal(requests[i].build_id, o->build_id, o->build_id_len)) {
 			x->seen = sweep;
-			return;
+			return false;
 		}
 		if (x->end && x->base < o->end && o->base < x->end)
 			forget(t, x);
@@ -221,7 +222,7 @@ static void add(struct rs_thread *t, const struct object *o)
 		if (rs_module_count == RS_MAX_MODULES) {
 			if (t)
 				rs_notice(t, RS_NOTICE_LIMIT, 0, RS_MAX_MODULES);
-			return;
+			return true;
 		}
 		m = &rs_modules[rs_module_count];
 	}
@@ -253,6 +254,7 @@ static void add(struct rs_thread *t, const struct object *o)
 		__atomic_store_n(&rs_module_count, rs_module_count + 1, __ATOMIC_RELEASE);
 	new_generation();
 	rs_guard_fork_loads(o->base, o->bias);
+	return true;
 }
 
 static int add_listed(struct dl_phdr_info *info, size_t size, void *t)
@@ -263,9 +265,20 @@ static int add_listed(struct dl_phdr_info *info, size_t size, void *t)
 		return 0;
 	uint64_t mask = rs_os_no_signals();
 	rs_lock(&lock);
-	add(t, &o);
+	bool is_new = add(t, &o);
 	rs_unlock(&lock);
 	rs_os_signals(mask);
+	if (is_new) {
+		rs_heap_imports(info);
+		rs_heap_say_past(t);
+	}
+	return 0;
+}
+
+static int find_allocator(struct dl_phdr_info *info, size_t size, void *arg)
+{
+	(void)size, (void)arg;
+	rs_heap_allocator(info);
 	return 0;
 }
 
@@ -298,6 +311,7 @@ void rs_modules_init(uintptr_t vdso)
 		rs_modules = NULL;
 		return;
 	}
+	real_iterate(find_allocator, NULL);
 	real_iterate(add_listed, NULL);
 }
 

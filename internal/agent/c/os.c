@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <time.h>
 
 uint64_t rs_agent_bytes;
@@ -342,9 +343,28 @@ static const char *error_name(long e)
 	return NULL;
 }
 
+void rs_os_say_begin(void)
+{
+	struct stat st;
+	if (!rs_ctl->error_ino && RS_SYS2(SYS_fstat, 2, &st) == 0) {
+		rs_ctl->error_dev = st.st_dev;
+		__atomic_store_n(&rs_ctl->error_ino, st.st_ino, __ATOMIC_RELEASE);
+	}
+}
+
+/* Standard error may be a file of the program's, or a pipe from which it reads what its children have to say. */
+static bool is_users(void)
+{
+	struct stat st;
+	uint64_t ino = rs_ctl ? __atomic_load_n(&rs_ctl->error_ino, __ATOMIC_ACQUIRE) : 0;
+	return !ino || (RS_SYS2(SYS_fstat, 2, &st) == 0 && st.st_ino == ino && st.st_dev == rs_ctl->error_dev);
+}
+
 /* Does not wait when stderr is full, and does not kill the program with a SIGPIPE of ours when nobody reads it. */
 void rs_os_say(const char *what, long error)
 {
+	if (!is_users())
+		return;
 	char line[300], *at = put(line, "ripstop: process ");
 	at = put_number(at, rs_os_pid());
 	at = put(put(at, ": "), what);

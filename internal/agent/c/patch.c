@@ -154,6 +154,14 @@ static bool cramped(int fd)
 	return RS_SYS2(SYS_fstat, fd, &st) == 0 && RS_SYS4(SYS_prlimit64, 0, RLIMIT_AS, 0, &as) == 0 && as.rlim_cur < SPACE_OF_FILE * (uint64_t)st.st_size;
 }
 
+static bool no_room;
+
+void rs_patch_say(struct rs_thread *t)
+{
+	if (no_room && !rs_config.guard) /* what is recorded has a notice of its own */
+		rs_notice(t, RS_NOTICE_NO_PATCHES, 0, 0);
+}
+
 void rs_patch_open(int sock)
 {
 	int fds[2];
@@ -163,6 +171,7 @@ void rs_patch_open(int sock)
 	if (cramped(fds[0])) {
 		RS_SYS1(SYS_close, fds[0]);
 		RS_SYS1(SYS_close, fds[1]);
+		no_room = true;
 		rs_os_say("its limit on address space (ulimit -v) leaves no room to patch its code: it runs as it is", 0);
 		return;
 	}

@@ -20,6 +20,8 @@ extern __thread uint64_t rs_patch_pointers[RS_PATCH_POINTERS] RS_INITIAL_EXEC;
 
 /* On an open session, signals blocked: asks for the process's page and maps it. */
 void rs_patch_open(int sock) RS_HIDDEN;
+/* Says, once events can be sent, that it does not patch, as that is not for the user's standard error alone. */
+void rs_patch_say(struct rs_thread *t) RS_HIDDEN;
 /* Asks the engine, and does what it says: 0, or a negative errno; -ESRCH: nobody answers. What was begun then is left in a state in which the program runs. Works in handlers.
  * RS_PATCH_ASK_SITE waits for the patch; RS_PATCH_ASK_SOON for microseconds at most, but when it is asked again, or every so often, and then what others have asked for is put in place, too: 0: it is patched;
  * -EINPROGRESS, -EAGAIN (nobody heard of it), -ETIMEDOUT: not yet; else it stays as it is. Who does not get 0 goes on without. */

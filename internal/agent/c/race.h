@@ -80,6 +80,8 @@ struct rs_race_found {
 bool rs_library_cache(const struct rs_race_found *f) __attribute__((visibility("hidden")));
 /* Before anybody accesses anything: a block that was freed already, and is not handed out again yet. */
 void rs_race_was_freed(uint64_t addr, uint64_t size, uint32_t stack, uint32_t thread) __attribute__((visibility("hidden")));
+/* From now on blocks may be handed out unseen: what was freed is not known to be free. */
+void rs_race_blocks_unseen(void) __attribute__((visibility("hidden")));
 /* All that anybody did up to here comes before all that anybody does from here on. */
 void rs_race_amnesty(void) __attribute__((visibility("hidden")));
 /* Gives the next race that is decided, once; and before that, once, one that waits for it (RS_RACE_RULE_PENDING_…). */

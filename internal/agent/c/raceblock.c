@@ -7,6 +7,7 @@ enum { BUCKETS = 1 << 16, HUGE_PAGES = 64, MAX_FREED = 1 << 15, UNMAPS_FROM = 12
 static struct race_pool blocks = {.size = sizeof(struct block), .shift = 12}, links = {.size = sizeof(struct link), .shift = 13};
 static uint32_t by_addr[BUCKETS], by_page[BUCKETS], huge, heap_lock, freed_at, seqs;
 static struct { uint32_t block, seq; } freed[MAX_FREED];
+static bool unseen;
 
 static inline unsigned hash(uint64_t x) { return (unsigned)(x * 0x9e3779b97f4a7c15ull >> 48); }
 static inline struct block *block(uint32_t i) { return race_at(&blocks, i); }
@@ -191,9 +192,25 @@ static void keep_freed(uint32_t i)
 	freed[at].seq = block(i)->seq;
 }
 
+void rs_race_blocks_unseen(void)
+{
+	bool locked = rs_race_lock(&heap_lock);
+	unseen = true;
+	for (unsigned k = 0; k < MAX_FREED && freed[k].block && locked; k++) {
+		struct block *b = block(freed[k].block);
+		if (b->lives && b->freed && b->seq == freed[k].seq) {
+			if (b->size < UNMAPS_FROM)
+				rs_race_set_freed(b->addr, end_of(b), false);
+			drop(freed[k].block);
+		}
+	}
+	if (locked)
+		rs_race_unlock(&heap_lock);
+}
+
 void rs_race_was_freed(uint64_t addr, uint64_t size, uint32_t stack, uint32_t thread)
 {
-	if (!size || size >= UNMAPS_FROM || addr + size < addr || !rs_race_lock(&heap_lock))
+	if (!size || size >= UNMAPS_FROM || unseen || addr + size < addr || !rs_race_lock(&heap_lock))
 		return;
 	if (!within(addr, addr + size, false)) {
 		add(&(struct block){.addr = addr, .size = size, .freed = 1, .free_stack = stack, .free_thread = thread});
@@ -218,11 +235,16 @@ void rs_race_free(struct race_thread *t, uint64_t addr, uint32_t stack, uint8_t 
 		struct block *b = block(i);
 		uint64_t hi = end_of(b);
 		/* Marked first, then looked at: an access that comes meanwhile finds the mark, or is found. (They were looked at first: of an access and a free at once one in ten was lost.) */
-		if (b->size < UNMAPS_FROM)
+		if (b->size < UNMAPS_FROM && !unseen)
 			rs_race_set_freed(addr, hi, true);
 		rs_race_check_free(t, &(struct race_block_ref){addr, hi - addr, stack});
 		if (hi > addr)
 			forget(addr, hi);
+		if (unseen) {
+			drop(i);
+			rs_race_unlock(&heap_lock);
+			return;
+		}
 		b->freed = 1;
 		b->free_stack = stack;
 		b->free_thread = t->quick.number;

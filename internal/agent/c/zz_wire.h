@@ -194,6 +194,9 @@ enum {
 	RS_NOTICE_STACK_SHORT = 21,
 	RS_NOTICE_NO_EPOCHS = 22,
 	RS_NOTICE_STACKS_CROWDED = 23,
+	RS_NOTICE_OTHER_ALLOCATIONS = 24,
+	RS_NOTICE_NO_PATCHES = 25,
+	RS_NOTICE_LIBC_HEAP = 26,
 };
 
 /* what is wrong with the bytes at or behind a heap block */
@@ -1516,8 +1519,11 @@ struct rs_ctl {
 	uint32_t lost; /* counter: forked processes that could not join the session */
 	uint32_t lost_pid[8]; /* of those, the first: pid as the process itself sees it */
 	uint32_t lost_why[8]; /* errno + 1; written last */
+	uint64_t error_dev; /* st_dev of what was standard error of the session's first process when it began */
+	uint64_t error_ino; /* its st_ino; 0: no process has begun, or that one had none. Agents say what they have to say on no other file */
+	uint8_t end_padding[48];
 };
-_Static_assert(sizeof(struct rs_ctl) == 128, "Ctl");
+_Static_assert(sizeof(struct rs_ctl) == 192, "Ctl");
 _Static_assert(offsetof(struct rs_ctl, magic) == 0, "Ctl.Magic");
 _Static_assert(offsetof(struct rs_ctl, version) == 8, "Ctl.Version");
 _Static_assert(offsetof(struct rs_ctl, go_pid) == 12, "Ctl.GoPid");
@@ -1532,6 +1538,8 @@ _Static_assert(offsetof(struct rs_ctl, forks) == 56, "Ctl.Forks");
 _Static_assert(offsetof(struct rs_ctl, lost) == 60, "Ctl.Lost");
 _Static_assert(offsetof(struct rs_ctl, lost_pid) == 64, "Ctl.LostPid");
 _Static_assert(offsetof(struct rs_ctl, lost_why) == 96, "Ctl.LostWhy");
+_Static_assert(offsetof(struct rs_ctl, error_dev) == 128, "Ctl.ErrorDev");
+_Static_assert(offsetof(struct rs_ctl, error_ino) == 136, "Ctl.ErrorIno");
 
 /* What the agent is to do; part of the Welcome, the same for every process of a session. */
 struct rs_config {

@@ -17,6 +17,7 @@ uint32_t rs_calls_on;
 long rs_hooked_sys6(long n, long a, long b, long c, long d, long e, long f) { return n + a + b + c + d + e + f; }
 
 struct rs_real_table rs_real;
+struct rs_ctl *rs_ctl __attribute__((visibility("hidden"))); /* os.c: no session */
 __thread struct rs_thread *rs_thread_tls;
 uint32_t rs_sandboxed, rs_live_threads = 2;
 static struct rs_region counters;
