@@ -355,6 +355,35 @@ func TestHeap(t *testing.T) {
 			T2 free addr=0x8000 stack=S6
 			T2 mmap addr=0x8000 len=4096
 			T2 r8 0x8018 @1`, ``},
+		// As by jemalloc's mallocx, and of a library that is loaded with RTLD_DEEPBIND.
+		{"blocks are had past malloc", twoThreads + `
+			T2 alloc addr=0x8000 size=32 stack=S5
+			T2 alloc addr=0x8100 size=32 stack=S5
+			T2 free addr=0x8000 stack=S6
+			T2 notice what=other-allocations
+			T2 r8 0x8018 @1
+			T2 free addr=0x8100 stack=S6
+			T2 r8 0x8118 @2
+			T2 alloc addr=0x8200 size=32 stack=S5
+			T2 free addr=0x8200 stack=S6
+			T2 w8 0x8208 @3`, ``},
+		{"a library's functions are libc's own", twoThreads + `
+			T2 alloc addr=0x8000 size=32 stack=S5
+			T2 free addr=0x8000 stack=S6
+			T2 notice what=deepbind
+			T2 r8 0x8018 @1`, ``},
+		{"another notice", twoThreads + `
+			T2 alloc addr=0x8000 size=32 stack=S5
+			T2 free addr=0x8000 stack=S6
+			T2 notice what=limit
+			T2 r8 0x8018 @1`, `use-after-free-access 1 6`},
+		{"a race with a free is one all the same", twoThreads + `
+			T2 alloc addr=0x8000 size=32 stack=S5
+			T2 release obj=0xa00 kind=mutex
+			T3 acquire obj=0xa00 kind=mutex
+			T3 notice what=other-allocations
+			T3 r3 0x8010 @1
+			T2 free addr=0x8000 stack=S6`, `data-race 6 1`},
 		{"a huge block may be unmapped", twoThreads + `
 			T2 alloc addr=0x80000 size=200000 stack=S5
 			T2 free addr=0x80000 stack=S6
