@@ -262,7 +262,7 @@ func (e *Engine) over(p *Process) {
 // Stop ends the service of all processes: when it returns no call of the client is under way, and there will be none. What is patched stays patched, what was shared stays shared.
 func (e *Engine) Stop() {
 	e.mu.Lock()
-	all := e.all
+	all := slices.Clone(e.all) // over takes out of it
 	e.procs = map[uint64]*Process{}
 	e.mu.Unlock()
 	for _, p := range all {
