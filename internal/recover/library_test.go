@@ -145,7 +145,7 @@ func TestLibrary(t *testing.T) {
 		{"sort", []string{"/usr/bin/sort", text}, nil, 0.1}, // 0.18 to 0.27: where its blocks lie and the first period decide
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := recordBy(t, step.Options{Period: 10, Filter: c.filter}, c.argv...)
+			dir := recordBy(t, step.Options{Entry: true, Period: 10, Filter: c.filter}, c.argv...)
 			all := did(t, dir)
 			for _, thin := range thins {
 				rec := open(t, dir, thin)

@@ -190,7 +190,7 @@ func TestControlFlowAgainstPerf(t *testing.T) {
 			continue
 		}
 		t.Run(c.name, func(t *testing.T) {
-			r := record(t, Options{Filter: c.filter, Limit: c.limit, Seed: 7}, c.argv...)
+			r := record(t, Options{Entry: true, Filter: c.filter, Limit: c.limit, Seed: 7}, c.argv...)
 			argv := slices.Clone(c.argv)
 			if !strings.Contains(argv[0], "/") {
 				argv[0] = "/usr/bin/" + argv[0]

@@ -42,7 +42,7 @@ type recording struct {
 	steps  []truth.Step
 }
 
-// record steps a program to its end; what it writes to standard output is kept.
+// record steps a program to its end; what it writes to standard output is kept. A shell executes it, which Entry is for: the program itself is stepped from its first instruction on.
 func record(t testing.TB, o Options, argv ...string) *recording {
 	t.Helper()
 	r := &recording{dir: t.TempDir()}
@@ -192,7 +192,7 @@ func symbols(t testing.TB, exe string) map[string]uint64 {
 // Every kind of access is told with its address, size and direction: what the instructions do is known from their text.
 func TestAccesses(t *testing.T) {
 	exe := build(t, "accesses", "-no-pie")
-	r := record(t, Options{}, exe)
+	r := record(t, Options{Entry: true}, exe)
 	if out, _ := natively(t, exe); r.output != out || r.ws.ExitStatus() != 0 {
 		t.Fatalf("status %#x, %q; natively %q", r.ws, r.output, out)
 	}
@@ -263,7 +263,7 @@ func TestSamplesAgainstTruth(t *testing.T) {
 		t.Skip("-short: TestControlFlowAgainstPerf runs the same code, with threads")
 	}
 	for period, exe := range map[uint64]string{1: build(t, "accesses"), 97: build(t, "manners")} {
-		r := record(t, Options{Period: period, Seed: 11}, exe)
+		r := record(t, Options{Entry: period != 1, Period: period, Seed: 11}, exe)
 		s, err := sample.Open(r.dir)
 		if err != nil {
 			t.Fatal(err)
@@ -335,7 +335,7 @@ func TestRegistersAreAfter(t *testing.T) {
 		t.Skip("-short: TestSamplesAgainstTruth runs the same code")
 	}
 	exe := build(t, "accesses", "-no-pie")
-	r := record(t, Options{Period: 1}, exe)
+	r := record(t, Options{Entry: true, Period: 1}, exe)
 	s, err := sample.Open(r.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -366,7 +366,7 @@ func TestRegistersAreAfter(t *testing.T) {
 
 // perf's own report reads the file, and finds both events.
 func TestPerfReport(t *testing.T) {
-	r := record(t, Options{}, "sort", text(t, 50))
+	r := record(t, Options{Entry: true}, "sort", text(t, 50))
 	out, err := exec.Command("perf", "report", "-f", "-i", filepath.Join(r.dir, sample.PerfFile), "--stdio", "--no-itrace", "--sort", "dso,sym").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
