@@ -39,9 +39,9 @@ test-go:
 	$(GO) test -p 3 -timeout 30m ./internal/run ./...
 
 # Our own Go under the race detector. internal/agent/c/ctest and test/ start targets and look at them from outside: no code of ours to race.
-# Left out is what starts no goroutine, or is run by others' tests: internal/hook and image by those of internal/run, internal/x86, patch and recipe by those of internal/engine and internal/analyze, pt, perf and recover (with several workers) by internal/analyze's, detect by internal/run's; truth is the tests'.
+# Left out is what starts no goroutine, or is run by others' tests: internal/hook and image by those of internal/run, internal/x86, patch and recipe by those of internal/engine and internal/analyze, pt, perf, race and recover (with several workers) by internal/analyze's, detect by internal/run's; truth is the tests'.
 test-race:
-	CGO_ENABLED=1 $(GO) test -race -short -p 3 -timeout 30m ./internal/run $$($(GO) list ./internal/... ./cmd/... | grep -v -e /agent/c/ -e '/internal/\(hook\|image\|x86\|pt\|perf\|patch\|recipe\|recover\|detect\|truth\)$$')
+	CGO_ENABLED=1 $(GO) test -race -short -p 3 -timeout 30m ./internal/run $$($(GO) list ./internal/... ./cmd/... | grep -v -e /agent/c/ -e '/internal/\(hook\|image\|x86\|pt\|perf\|patch\|race\|recipe\|recover\|detect\|truth\)$$')
 
 test-real:
 	RIPSTOP_REAL=1 $(GO) test -count=1 -timeout 30m ./test/real/...
