@@ -196,7 +196,7 @@ func (d *Dir) hold(id string, b []byte) {
 	b = slices.Clone(b)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.bytes += len(b); d.held == nil || d.bytes > heldMost {
+	if d.bytes += len(b) - len(d.held[id]); d.held == nil || d.bytes > heldMost {
 		d.held, d.bytes = map[string][]byte{}, len(b)
 	}
 	d.held[id] = b

@@ -126,6 +126,8 @@ func TestHeld(t *testing.T) {
 			t.Fatalf("%d bytes are held", d.bytes)
 		}
 	}
+	d.hold("0", large[:100]) // as two processes do at once
+	d.hold("0", large[:100])
 	sum := 0
 	for _, b := range d.held {
 		sum += len(b)

@@ -61,20 +61,24 @@ func (m *Module) recall(key string) bool {
 
 // remember has the module known to recall.
 func (m *Module) remember(key string) {
-	if key == "" {
+	n := 0
+	for _, t := range m.texts {
+		n += len(t.code)
+	}
+	if key == "" || n > recallMost/4 {
 		return
 	}
 	r := &recalled{hash: m.hash, keeps: m.keeps, entered: m.entered}
-	n := 0
 	for _, t := range m.texts {
 		r.code = append(r.code, slices.Clone(t.code))
-		n += len(t.code)
-	}
-	if n > recallMost/4 {
-		return
 	}
 	m.recalls.mu.Lock()
 	defer m.recalls.mu.Unlock()
+	if old := m.recalls.by[key]; old != nil { // of another process at the same time, or with other code
+		for _, code := range old.code {
+			m.recalls.bytes -= len(code)
+		}
+	}
 	if m.recalls.bytes += n; m.recalls.by == nil || m.recalls.bytes > recallMost {
 		m.recalls.by, m.recalls.bytes = map[string]*recalled{}, n
 	}

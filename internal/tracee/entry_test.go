@@ -36,3 +36,13 @@ func TestEntry(t *testing.T) {
 		}
 	}
 }
+
+// Any bytes are read; what comes is one of their words.
+func FuzzEntry(f *testing.F) {
+	f.Add(binary.LittleEndian.AppendUint64([]byte{9, 0, 0, 0, 0, 0, 0, 0}, 0x2000))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if at := entryOf(b); at != 0 && !bytes.Contains(b, binary.LittleEndian.AppendUint64(nil, at)) {
+			t.Errorf("%#x", at)
+		}
+	})
+}

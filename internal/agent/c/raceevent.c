@@ -72,7 +72,7 @@ static struct object *find(unsigned b, uint64_t id, uint32_t what, uint32_t kind
 	if (i && !fresh && (!kind || object(i)->kind == kind))
 		return object(i);
 	if (!i) {
-		if (what == A_CHANNEL && __atomic_fetch_add(&channels, 1, __ATOMIC_RELAXED) >= CHANNELS)
+		if (what == A_CHANNEL && __atomic_load_n(&channels, __ATOMIC_RELAXED) >= CHANNELS)
 			oldest_goes(b);
 		if (objects.next >= MAX_OBJECTS || !(i = rs_race_get(&objects)))
 			return NULL;
@@ -80,6 +80,8 @@ static struct object *find(unsigned b, uint64_t id, uint32_t what, uint32_t kind
 		bucket[b].head = i;
 		if (what == AN_OBJECT)
 			__atomic_fetch_add(&on_page[id >> 12 & (PAGES - 1)], 1, __ATOMIC_SEQ_CST);
+		if (what == A_CHANNEL)
+			__atomic_fetch_add(&channels, 1, __ATOMIC_RELAXED);
 	}
 	struct object *o = object(i);
 	rs_race_drop(&o->w);
