@@ -134,7 +134,7 @@ func New(o Options) (*Session, error) {
 		o.Config.TableWaitMs = DefaultTableWaitMs
 	}
 	if o.Patcher != nil {
-		o.Config.Patch = 1
+		o.Config.Patch = max(o.Config.Patch, 1)
 	}
 	lib, err := openLibrary(o.Patcher != nil && o.Config.All != 0, o.Runtime)
 	if o.Library != nil {

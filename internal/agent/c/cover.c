@@ -123,12 +123,13 @@ void rs_cover_stack(size_t bytes)
 {
 	if (bytes && bytes < least)
 		rs_cover_all();
+	rs_patch_stack(bytes);
 }
 
 void rs_cover_handler(const ucontext_t *uc)
 {
 	const stack_t *s = &uc->uc_stack;
-	if (RS_UNLIKELY(used != 0) && !(s->ss_flags & SS_DISABLE) && (uintptr_t)__builtin_frame_address(0) - (uintptr_t)s->ss_sp < s->ss_size)
+	if (!(s->ss_flags & SS_DISABLE) && (uintptr_t)__builtin_frame_address(0) - (uintptr_t)s->ss_sp < s->ss_size)
 		rs_cover_stack(s->ss_size);
 }
 
@@ -137,8 +138,7 @@ __attribute__((used)) static uintptr_t of_context(const ucontext_t *uc)
 {
 	if (RS_UNLIKELY(!rs_real.makecontext))
 		rs_real_init();
-	if (used)
-		rs_cover_stack(uc->uc_stack.ss_size);
+	rs_cover_stack(uc->uc_stack.ss_size);
 	return (uintptr_t)rs_real.makecontext;
 }
 

@@ -216,7 +216,7 @@ static void open_session(void *arg)
 		o->t = rs_thread_main(known ? (int)sock : -1, o->stack_hi, &o->why);
 		if (!o->t && o->why == 0)
 			o->why = -ENOMEM;
-		if (o->t && rs_config.patch && sock >= 0)
+		if (o->t && rs_config.patch == 1 && sock >= 0)
 			rs_patch_open((int)sock);
 	}
 	if (sock >= 0)

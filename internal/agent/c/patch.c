@@ -155,11 +155,12 @@ static bool cramped(int fd)
 }
 
 static bool no_room;
+static int refused; /* errno: nobody could be asked */
 
 void rs_patch_say(struct rs_thread *t)
 {
-	if (no_room && !rs_config.guard) /* what is recorded has a notice of its own */
-		rs_notice(t, RS_NOTICE_NO_PATCHES, 0, 0);
+	if ((no_room || refused) && !rs_config.guard) /* what is recorded has a notice of its own */
+		rs_notice(t, RS_NOTICE_NO_PATCHES, refused, 0);
 }
 
 void rs_patch_open(int sock)
@@ -565,15 +566,66 @@ long rs_patch_standing(unsigned request, uintptr_t at)
 	return r;
 }
 
-void rs_patch_start(uint64_t mask)
+static bool put_off; /* nothing is patched yet: there is one thread, whose accesses come before all that others will make */
+static size_t smallest = SIZE_MAX; /* of the stacks that were made meanwhile */
+
+static void start(uint64_t mask)
 {
-	if (!page)
-		return;
 	page->function[RS_PATCH_FUNC_SHARE_TABLE] = rs_share_begin();
 	page->function[RS_PATCH_FUNC_SHARE_STRING] = (uintptr_t)rs_share_string;
+	ask(RS_PATCH_ASK_START, 0, &mask);
+}
+
+void rs_patch_start(uint64_t mask)
+{
+	put_off = rs_config.patch == 2;
+	if (!page && !put_off)
+		return;
 	rs_patching = true;
 	rs_calls_patching();
-	ask(RS_PATCH_ASK_START, 0, &mask);
+	if (put_off)
+		rs_trap_begin(); /* what the program does with SIGTRAP until then is as if it had begun */
+	else
+		start(mask);
+}
+
+static void open_late(void *arg)
+{
+	long sock = rs_session_connect();
+	*(long *)arg = sock;
+	if (sock < 0)
+		return;
+	rs_patch_open((int)sock);
+	RS_SYS1(SYS_close, sock);
+}
+
+/* A handler that makes a thread in the middle of another's beginning is before the first of them is made, too: all signals are blocked. */
+void rs_patch_threads(void)
+{
+	if (RS_LIKELY(!put_off) || !rs_active || rs_sandboxed || rs_in_vfork())
+		return;
+	uint64_t mask = rs_os_no_signals();
+	if (__atomic_exchange_n(&put_off, false, __ATOMIC_ACQ_REL)) {
+		long why = 0;
+		rs_os_apart(open_late, &why);
+		if (page) {
+			start(mask);
+			rs_cover_stack(smallest);
+		} else if (why < 0 && !rs_session_over()) {
+			refused = (int)-why;
+			rs_os_say("its code is not patched, so races are not found: cannot connect to the session", why);
+		}
+		if (rs_thread_tls)
+			rs_patch_say(rs_thread_tls);
+	}
+	rs_os_signals(mask);
+	tell_debugger(mask);
+}
+
+void rs_patch_stack(size_t bytes)
+{
+	if (RS_UNLIKELY(put_off) && bytes && bytes < smallest)
+		smallest = bytes;
 }
 
 void rs_patch_started(uint64_t mask) { tell_debugger(mask); }

@@ -32,6 +32,10 @@ long rs_patch_standing(unsigned request, uintptr_t at) RS_HIDDEN;
 void rs_patch_start(uint64_t mask) RS_HIDDEN;
 /* Later, with the program's signal mask, which is in force again. */
 void rs_patch_started(uint64_t mask) RS_HIDDEN;
+/* Before the process has a second thread, or shuts itself in: where patching was put off until now (Config.patch 2) it begins, in a forked child as in its parent. */
+void rs_patch_threads(void) RS_HIDDEN;
+/* Likewise: a stack of so many bytes will be run on. */
+void rs_patch_stack(size_t bytes) RS_HIDDEN;
 void rs_patch_modules(void) RS_HIDDEN;
 void rs_patch_before_fork(void) RS_HIDDEN;
 /* In the child of fork, whose code is patched as its parent's was. */

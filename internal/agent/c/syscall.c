@@ -114,6 +114,8 @@ long rs_syscall_clone(long n, unsigned long a, unsigned long b)
 	if (!(flags & CLONE_VM))
 		return stack == 0;
 	rs_clone_is_safe(flags & (CLONE_VFORK | CLONE_SETTLS) & CLONE_SETTLS ? flags : CLONE_VM);
+	if (flags & CLONE_SETTLS)
+		rs_patch_threads();
 	return 0;
 }
 
@@ -184,6 +186,7 @@ void rs_sandbox(struct rs_thread *t, bool strict)
 {
 	if (t)
 		rs_notice(t, RS_NOTICE_SANDBOXED, 0, strict);
+	rs_patch_threads();
 	rs_cover_all();
 	rs_crash_end();
 	if (rs_share_on)

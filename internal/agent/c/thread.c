@@ -198,6 +198,8 @@ static struct rs_thread *adopt(void)
 	}
 	rs_guard_threads_unlock();
 	adopting = false;
+	if (t) /* made by libc for itself: it has run until here */
+		rs_patch_threads();
 	return t;
 }
 
@@ -492,6 +494,7 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 	struct rs_thread *child = prepare(t, detached == PTHREAD_CREATE_DETACHED, rs_site_stack(t, at), (uintptr_t)start, stack_size);
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);
+	rs_patch_threads();
 	rs_sync_new_segment(t);
 	if (!child) {
 		RS_GUARD_FORGET();
@@ -539,6 +542,7 @@ static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t sta
 	struct rs_thread *child = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);
+	rs_patch_threads();
 	rs_sync_new_segment(t);
 	if (!child) {
 		RS_GUARD_FORGET();
