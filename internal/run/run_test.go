@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 	} else {
 		build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
 	}
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small", "reserves", "narrow", "polls", "unwinds", "made", "inherits", "unheld", "strays", "timers", "lengths", "lasting", "astray", "sharing", "both", "queries", "rewrites", "meets", "nowhere", "early", "starts", "lookers", "ways", "parts", "leftover"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small", "reserves", "narrow", "polls", "unwinds", "made", "inherits", "unheld", "strays", "timers", "lengths", "lasting", "astray", "sharing", "both", "queries", "rewrites", "meets", "nowhere", "early", "starts", "lookers", "ways", "parts", "leftover", "second"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-Wno-use-after-free", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	for _, o := range []string{"O0", "O2"} {
@@ -225,6 +226,42 @@ func TestManyWays(t *testing.T) {
 	}
 	if strings.Contains(r.stderr, "are missing") {
 		t.Errorf("stacks are missing:\n%s", r.stderr)
+	}
+}
+
+// A shell that forked had all of its code patched first, which took 1.5 s, and a python that pyenv's script starts 12: programs of one thread need none of it (decision 70). What a process does before it has a second thread is as it is, and races behind it are found as if all had been told.
+func TestSecondThread(t *testing.T) {
+	ofAgent(t)
+	patched := regexp.MustCompile(`stats: instructions that access memory, patched +(\d+)`)
+	for _, c := range []struct {
+		name  string
+		races bool
+	}{{"at-once", true}, {"grandchild", true}, {"blocked", true}, {"coroutine", true}, {"handler", true}, {"heap", true}, {"sandbox", false} /* the agent has no memory for what it finds there */, {"alone", false}, {"freed", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			native, err := exec.Command(path("second"), c.name).Output()
+			if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.ExitCode() != 3 {
+				t.Fatalf("natively: %v", err)
+			}
+			o := map[string]any{"Full": true, "Late": true, "Stats": true}
+			r := finish(t, command(t, o, path("second"), c.name))
+			code, found := 3, "[]"
+			if c.races {
+				code, found = 66, "[data-race]"
+			}
+			if r.code != code || r.stdout != string(native) || fmt.Sprint(summaries(r.stderr)) != found {
+				t.Errorf("exit %d, output %q, natively %q, findings %v, not %s\n%s", r.code, r.stdout, native, summaries(r.stderr), found, r.stderr)
+			}
+			if m := patched.FindStringSubmatch(r.stderr); m == nil || (m[1] == "0") != (c.name == "alone" || c.name == "freed") {
+				t.Errorf("patched: %q\n%s", m, r.stderr)
+			}
+			if c.name != "freed" {
+				return
+			}
+			o["Late"] = false
+			if r := finish(t, command(t, o, path("second"), c.name)); fmt.Sprint(summaries(r.stderr)) != "[use-after-free-access]" {
+				t.Errorf("from the start %v\n%s", summaries(r.stderr), r.stderr)
+			}
+		})
 	}
 }
 

@@ -13,6 +13,7 @@
 #include "pass.h"
 #include "proc.h"
 #include "share.h"
+#include "uring.h"
 #include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -611,6 +612,7 @@ void rs_patch_threads(void)
 		if (page) {
 			start(mask);
 			rs_cover_stack(smallest);
+			rs_uring_late();
 		} else if (why < 0 && !rs_session_over()) {
 			refused = (int)-why;
 			rs_os_say("its code is not patched, so races are not found: cannot connect to the session", why);

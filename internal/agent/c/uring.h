@@ -10,4 +10,6 @@ void rs_uring_before(const struct rs_called *c, unsigned n, const long a[6]) __a
 void rs_uring_after(const struct rs_called *c, unsigned n, const long a[6], long result) __attribute__((visibility("hidden")));
 /* The program mapped a descriptor, by mmap(). */
 void rs_uring_mapped(uintptr_t at, int fd, uint64_t offset) __attribute__((visibility("hidden")));
+/* Looks for rings that were made while nothing was told. Signals are blocked. */
+void rs_uring_late(void) __attribute__((visibility("hidden")));
 #endif
