@@ -107,7 +107,7 @@ func TestProgramsFull(t *testing.T) {
 			for range rounds {
 				judge(t, source, runFull(t, runner, exe), false)
 			}
-			// No race is lost where nothing is patched before there is a second thread (decision 70); what the only thread does to freed memory is.
+			// No race is lost where nothing is patched before there is a second thread (decision 72); what the only thread does to freed memory is.
 			if filepath.Base(source) != "pages.c" {
 				judge(t, source, runJudged(t, runner, exe, map[string]any{"Full": true, "Late": true}), false)
 			}

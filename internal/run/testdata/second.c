@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -21,6 +22,13 @@ static void *adds(void *p)
 {
 	__asm__ volatile("incq %0" : "+m"(shared)); // a read and a write by one instruction: no atomic is that
 	return p;
+}
+
+// Nobody runs it: longer than what is patched at a time.
+#define TEN(x) x; x; x; x; x; x; x; x; x; x
+__attribute__((used, noinline)) static void never(void)
+{
+	TEN(TEN(TEN(quiet[0]++)));
 }
 
 // Its two threads race.
@@ -73,7 +81,7 @@ static int blocked(void)
 
 // A context on a stack with no room for a signal's frame, made before there were threads, and run then: the kernel puts no frame there.
 static ucontext_t back, other;
-static char small[4096] __attribute__((aligned(4096)));
+enum { SMALL = 8192 };
 static void run_small(void)
 {
 	for (int i = 0; i < 1000; i++)
@@ -82,9 +90,11 @@ static void run_small(void)
 }
 static int coroutine(void)
 {
+	char *small = mmap(NULL, 2 * SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	mprotect(small, SMALL, PROT_NONE);
 	getcontext(&other);
-	other.uc_stack.ss_sp = small;
-	other.uc_stack.ss_size = sizeof small;
+	other.uc_stack.ss_sp = small + SMALL;
+	other.uc_stack.ss_size = SMALL;
 	other.uc_link = &back;
 	makecontext(&other, run_small, 0);
 	int status = race();
