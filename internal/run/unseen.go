@@ -134,7 +134,10 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 	case wire.NoticeOtherAllocations:
 		return "blocks of its heap are had and given back by other functions than malloc and free too: accesses to freed memory are not looked for", true
 	case wire.NoticeNoPatches:
-		if n.Errno != 0 {
+		switch {
+		case n.Aux != 0:
+			return "it has threads that were not seen being made (by timers, aio, clone): its code was not patched, and races were not looked for; --full-from=start finds them", true
+		case n.Errno != 0:
 			return "its code could not be patched before it had a second thread" + errno + ": it runs as it is", true
 		}
 		return "its limit on address space (ulimit -v) leaves no room to patch its code: it runs as it is", true

@@ -198,7 +198,7 @@ static struct rs_thread *adopt(void)
 	}
 	rs_guard_threads_unlock();
 	adopting = false;
-	if (t) /* made by libc for itself: it has run until here */
+	if (t) /* which libc made for itself */
 		rs_patch_threads();
 	return t;
 }

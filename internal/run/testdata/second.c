@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -167,10 +168,32 @@ static int freed(void)
 	return 3;
 }
 
+static volatile int expired;
+static void expires(union sigval v)
+{
+	free(malloc(*(volatile int *)v.sival_ptr + 10));
+	shared++;
+	expired = 1;
+}
+// libc makes its thread, with all signals blocked, and so SIGTRAP.
+static int timer(void)
+{
+	static int zero;
+	struct sigevent e = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = expires, .sigev_value = {.sival_ptr = &zero}};
+	struct itimerspec soon = {{0, 0}, {0, 1000000}};
+	timer_t t;
+	if (timer_create(CLOCK_MONOTONIC, &e, &t) != 0 || timer_settime(t, 0, &soon, NULL) != 0)
+		return 9;
+	while (!expired)
+		shared++;
+	pthread_t a;
+	return pthread_create(&a, NULL, adds, NULL) == 0 && pthread_join(a, NULL) == 0 ? 3 : 9;
+}
+
 int main(int argc, char **argv)
 {
 	const struct { const char *name; int (*f)(void); } cases[] = {{"at-once", race}, {"grandchild", grandchild}, {"blocked", blocked}, {"coroutine", coroutine}, {"sandbox", sandbox}, {"handler", handler}, {"heap", heap},
-		{"alone", alone}, {"freed", freed}};
+		{"alone", alone}, {"freed", freed}, {"timer", timer}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
 			return cases[i].f();
