@@ -237,7 +237,7 @@ func TestSecondThread(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		races bool
-	}{{"at-once", true}, {"grandchild", true}, {"blocked", true}, {"coroutine", true}, {"handler", true}, {"heap", true}, {"sandbox", false} /* the agent has no memory for what it finds there */, {"alone", false}, {"freed", false}, {"timer", false}} {
+	}{{"at-once", true}, {"grandchild", true}, {"blocked", true}, {"coroutine", true}, {"handler", true}, {"heap", true}, {"sandbox", false} /* the agent has no memory for what it finds there */, {"alone", false}, {"freed", false}, {"timer", false}, {"dangling", false}} {
 		t.Run(c.name, func(t *testing.T) {
 			native, err := exec.Command(path("second"), c.name).Output()
 			if e := (*exec.ExitError)(nil); !errors.As(err, &e) || e.ExitCode() != 3 {
@@ -248,6 +248,9 @@ func TestSecondThread(t *testing.T) {
 			code, found := 3, "[]"
 			if c.races {
 				code, found = 66, "[data-race]"
+			}
+			if c.name == "dangling" {
+				code, found = 66, "[use-after-free-access]"
 			}
 			if r.code != code || r.stdout != string(native) || fmt.Sprint(summaries(r.stderr)) != found {
 				t.Errorf("exit %d, output %q, natively %q, findings %v, not %s\n%s", r.code, r.stdout, native, summaries(r.stderr), found, r.stderr)

@@ -3,6 +3,7 @@
  * They are no mov instructions, whatever their size: no atomic is accessed so, and so they order nothing, but for rs_called_change. */
 #include "called.h"
 #include "access.h"
+#include "patch.h"
 #include <dlfcn.h>
 #include <errno.h>
 
@@ -75,7 +76,7 @@ bool rs_called_told(void) { return told && !rs_config.lines; }
 
 struct rs_called rs_called_by(uintptr_t function, uintptr_t pc, const uint64_t *fp)
 {
-	bool wanted = told && rs_active && !rs_left_out(pc);
+	bool wanted = told && rs_active && !rs_patch_put_off && !rs_left_out(pc);
 	return (struct rs_called){wanted ? rs_self() : NULL, function, pc, (uintptr_t)fp + 16, fp[0]};
 }
 

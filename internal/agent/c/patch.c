@@ -567,7 +567,7 @@ long rs_patch_standing(unsigned request, uintptr_t at)
 	return r;
 }
 
-static bool put_off; /* nothing is patched yet: there is one thread, whose accesses come before all that others will make */
+bool rs_patch_put_off;
 static size_t smallest = SIZE_MAX; /* of the stacks that were made meanwhile */
 
 static void start(uint64_t mask)
@@ -579,12 +579,12 @@ static void start(uint64_t mask)
 
 void rs_patch_start(uint64_t mask)
 {
-	put_off = rs_config.patch == 2;
-	if (!page && !put_off)
+	rs_patch_put_off = rs_config.patch == 2;
+	if (!page && !rs_patch_put_off)
 		return;
 	rs_patching = true;
 	rs_calls_patching();
-	if (put_off)
+	if (rs_patch_put_off)
 		rs_trap_begin(); /* what the program does with SIGTRAP until then is as if it had begun */
 	else
 		start(mask);
@@ -610,10 +610,10 @@ static bool has_others(void)
 /* A handler that makes a thread in the middle of another's beginning is before the first of them is made, too: all signals are blocked. */
 void rs_patch_threads(void)
 {
-	if (RS_LIKELY(!put_off) || !rs_active || rs_sandboxed || rs_in_vfork())
+	if (RS_LIKELY(!rs_patch_put_off) || !rs_active || rs_sandboxed || rs_in_vfork())
 		return;
 	uint64_t mask = rs_os_no_signals();
-	if (__atomic_exchange_n(&put_off, false, __ATOMIC_ACQ_REL)) {
+	if (__atomic_exchange_n(&rs_patch_put_off, false, __ATOMIC_ACQ_REL)) {
 		long why = 0;
 		if ((others = has_others()))
 			rs_os_say("it has threads that were not seen being made (by timers, aio, clone): its code is not patched, and races are not found; --full-from=start finds them", 0);
@@ -636,7 +636,7 @@ void rs_patch_threads(void)
 
 void rs_patch_stack(size_t bytes)
 {
-	if (RS_UNLIKELY(put_off) && bytes && bytes < smallest)
+	if (RS_UNLIKELY(rs_patch_put_off) && bytes && bytes < smallest)
 		smallest = bytes;
 }
 

@@ -34,6 +34,8 @@ void rs_patch_start(uint64_t mask) RS_HIDDEN;
 void rs_patch_started(uint64_t mask) RS_HIDDEN;
 /* Before the process has a second thread, or shuts itself in: where patching was put off until now (Config.patch 2) it begins, in a forked child as in its parent. */
 void rs_patch_threads(void) RS_HIDDEN;
+/* It is put off yet: there is one thread, whose accesses come before all that others will make, and nobody is told of them. */
+extern bool rs_patch_put_off RS_HIDDEN;
 /* Likewise: a stack of so many bytes will be run on. */
 void rs_patch_stack(size_t bytes) RS_HIDDEN;
 void rs_patch_modules(void) RS_HIDDEN;

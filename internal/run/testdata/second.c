@@ -1,4 +1,4 @@
-// What a process does before it has a second thread, with --full-from=thread: its code is patched when it makes one, whatever has happened until then. Each case ends with the same race, of `shared`, but alone and freed.
+// What a process does before it has a second thread, with --full-from=thread: its code is patched when it makes one, whatever has happened until then. Each case ends with the same race, of `shared`, but those at the end of the list.
 #define _GNU_SOURCE
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -168,6 +168,21 @@ static int freed(void)
 	return 3;
 }
 
+static void *reads(void *p)
+{
+	quiet[0] = ((volatile long *)p)[1];
+	return p;
+}
+// Freed by the only thread, read by the second.
+static int dangling(void)
+{
+	long *volatile p = calloc(8, sizeof *p);
+	long *volatile gone = p;
+	free(p);
+	pthread_t a;
+	return pthread_create(&a, NULL, reads, gone) == 0 && pthread_join(a, NULL) == 0 ? 3 : 9;
+}
+
 static volatile int expired;
 static void expires(union sigval v)
 {
@@ -193,7 +208,7 @@ static int timer(void)
 int main(int argc, char **argv)
 {
 	const struct { const char *name; int (*f)(void); } cases[] = {{"at-once", race}, {"grandchild", grandchild}, {"blocked", blocked}, {"coroutine", coroutine}, {"sandbox", sandbox}, {"handler", handler}, {"heap", heap},
-		{"alone", alone}, {"freed", freed}, {"timer", timer}};
+		{"alone", alone}, {"freed", freed}, {"dangling", dangling}, {"timer", timer}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
 		if (argc > 1 && strcmp(argv[1], cases[i].name) == 0)
 			return cases[i].f();
