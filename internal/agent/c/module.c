@@ -322,7 +322,7 @@ void rs_modules_say(struct rs_thread *t)
 			say(t, &rs_modules[i], rs_modules[i].end, &requests[i]);
 }
 
-void rs_modules_changed(struct rs_thread *t)
+void rs_modules_changed(struct rs_thread *t, bool asked)
 {
 	if (!rs_modules || !rs_active)
 		return;
@@ -339,7 +339,7 @@ void rs_modules_changed(struct rs_thread *t)
 	}
 	rs_unlock(&lock);
 	rs_os_signals(mask);
-	if (t)
+	if (t && !asked)
 		rs_patch_modules();
 }
 

@@ -10,6 +10,7 @@
 #include "cover.h"
 #include "guardlog.h"
 #include "guardrace.h"
+#include "loader.h"
 #include "pass.h"
 #include "proc.h"
 #include "share.h"
@@ -571,9 +572,14 @@ void rs_patch_start(uint64_t mask)
 		return;
 	page->function[RS_PATCH_FUNC_SHARE_TABLE] = rs_share_begin();
 	page->function[RS_PATCH_FUNC_SHARE_STRING] = (uintptr_t)rs_share_string;
+	if (rs_config.races == 1 && !rs_config.guard) {
+		page->function[RS_PATCH_FUNC_LOADER_STATE] = rs_loader_state();
+		page->function[RS_PATCH_FUNC_LOADER_HOOK] = (uintptr_t)rs_loader_hook;
+	}
 	rs_patching = true;
 	rs_calls_patching();
-	ask(RS_PATCH_ASK_START, 0, &mask);
+	if (ask(RS_PATCH_ASK_START, 0, &mask) == 0 && page->function[RS_PATCH_FUNC_LOADER_STATE])
+		rs_loader_hooked();
 }
 
 void rs_patch_started(uint64_t mask) { tell_debugger(mask); }
