@@ -77,14 +77,14 @@ static void bound_past_us(struct rs_thread *t, int mode)
 }
 
 /* A call has given what it loaded. Where it failed there may be objects that the engine has been told of, and that have gone. */
-static void came(const void *result, int mode, bool held)
+static void came(const void *result, int mode, struct rs_loading l)
 {
-	struct rs_thread *t = result || rs_loader_asked(held) ? rs_self() : NULL;
+	struct rs_thread *t = result || rs_loader_asked(l) ? rs_self() : NULL;
 	if (!t)
 		return;
 	if (result)
 		bound_past_us(t, mode);
-	rs_modules_changed(t, result && rs_loader_asked_all(held));
+	rs_modules_changed(t, result && rs_loader_asked_all(l));
 }
 
 /* The result of dlopen in *result, or false: jump to rs_dlopen_real. */
@@ -99,16 +99,16 @@ bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result)
 	if (!t)
 		return false;
 	if (!caller_is_equal(file, caller)) {
-		rs_loader_enter(NULL);
+		rs_loader_enter(NULL, !(mode & RTLD_GLOBAL));
 		rs_guard_lost(RS_GUARD_LOST_MODULE);
 		bound_past_us(t, mode);
 		return false;
 	}
-	bool held = rs_loader_enter(t);
+	struct rs_loading l = rs_loader_enter(t, !(mode & RTLD_GLOBAL));
 	rs_guard_out(RS_GUARD_LOST_MODULE);
 	*result = rs_dlopen_real(file, mode);
-	came(*result, mode, held);
-	rs_loader_leave(held);
+	came(*result, mode, l);
+	rs_loader_leave(l);
 	rs_guard_in();
 	return true;
 }
@@ -158,7 +158,7 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 		return false;
 	bool equal = caller_is_equal(file, caller);
 	rs_guard_lost(RS_GUARD_LOST_MODULE);
-	bool held = rs_loader_enter(equal ? t : NULL);
+	struct rs_loading l = rs_loader_enter(equal ? t : NULL, false);
 	if (equal)
 		*result = rs_dlmopen_real(space, file, mode);
 	t = equal && !*result ? NULL : rs_self();
@@ -167,8 +167,8 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 	if (t && space == LM_ID_BASE)
 		bound_past_us(t, mode);
 	if (equal) {
-		came(*result, 0, held);
-		rs_loader_leave(held);
+		came(*result, 0, l);
+		rs_loader_leave(l);
 	}
 	return equal;
 }
@@ -205,12 +205,12 @@ __asm__(".text\n.p2align 4\n.globl dlmopen\n.type dlmopen, @function\ndlmopen:\n
 RS_EXPORT int dlclose(void *handle)
 {
 	rs_guard_out(RS_GUARD_LOST_MODULE);
-	bool held = rs_loader_enter(rs_self());
+	struct rs_loading l = rs_loader_enter(rs_self(), false);
 	int r = RS_REAL(dlclose)(handle);
 	struct rs_thread *t;
 	if (r == 0 && (t = rs_self()))
 		rs_modules_changed(t, false);
-	rs_loader_leave(held);
+	rs_loader_leave(l);
 	rs_guard_in();
 	return r;
 }

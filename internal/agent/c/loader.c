@@ -1,10 +1,11 @@
 /* loader.c: initialisers of objects that are loaded while the program runs are its code like any other: their code is patched before ld.so runs them, and those of two threads are in order.
  *
  * For debuggers ld.so calls a function that does nothing, r_brk (link.h, _dl_debug_state), each time its list of objects begins to change and when that is consistent again. When it has added some that is behind their mapping, and
- * before they are relocated, and their initialisers run. Nothing of ld.so's may be called there, which holds its locks; the engine is asked, which needs none of them.
+ * before they are relocated and their initialisers run. Nothing that takes its lock may be called there; the engine is asked, which needs none.
  *
- * ld.so has a lock of its own around initialisers and finishers, which nobody tells of. Where the hook is, the calls that take it take one of ours first, by the same rules: whoever has it may take it again, who forks has none in the child, who leaves by longjmp or ends
- * keeps it. Nobody is let wait who natively need not: a call that ld.so makes by itself, or one that we jump to (dl.c), has ld.so's lock and not ours, and a handler may leave by siglongjmp between the two. So a waiter asks for ld.so's again and again, and where that was free and ours was not for long, it takes ours away. Initialisers of who has not ours are not told. */
+ * ld.so has a lock of its own around initialisers and finishers, which nobody tells of. Where the hook is, the calls that take it take one of ours first, by the same rules: whoever has it may take it again, who forks has none in the child, who leaves
+ * by longjmp or ends keeps it. Nobody is let wait who natively need not: a call that ld.so makes by itself, or one that we jump to (dl.c), has ld.so's lock and not ours, and a handler may leave by siglongjmp between the two. So a waiter asks for ld.so's
+ * again and again, and where that was free and ours was not for long, it takes ours away. Initialisers of who has not ours are not told; nor those of objects that everybody finds from then on (RTLD_GLOBAL), by dlsym, of whose order nobody tells. */
 #include "loader.h"
 #include "core.h"
 #include "fd.h"
@@ -22,8 +23,8 @@ static int (*real_dladdr)(const void *, Dl_info *);
 
 /* The number of the thread that has it, 0: nobody; how often it took it again; how many wait. */
 static uint32_t owner, again, waiting;
-/* Of who has it: objects are being added, the engine was asked, and that was for all of them. */
-static bool adding, asked, asked_all;
+/* Of who has it: initialisers are to be told, objects are being added, the engine was asked, and that was for all of them. */
+static bool telling, adding, asked, asked_all;
 
 /* --- the lock ------------------------------------------------------------------------------------------------------------------------ */
 
@@ -59,35 +60,41 @@ static void lock(uint32_t number)
 	__atomic_sub_fetch(&waiting, 1, __ATOMIC_SEQ_CST);
 }
 
-bool rs_loader_enter(struct rs_thread *t)
-{
-	bool held = hooked && rs_active && t && t->number && !rs_in_vfork();
-	if (held && __atomic_load_n(&owner, __ATOMIC_RELAXED) == t->number)
-		again++;
-	else if (held) {
-		if (!try_lock(t->number))
-			lock(t->number);
-		adding = asked = asked_all = false;
-	}
-	if ((t = rs_fd_thread()))
-		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
-	return held;
-}
-
 static bool is_mine(void)
 {
 	struct rs_thread *t = rs_thread_tls;
 	return t && t->number && __atomic_load_n(&owner, __ATOMIC_RELAXED) == t->number;
 }
 
-void rs_loader_leave(bool held)
+struct rs_loading rs_loader_enter(struct rs_thread *t, bool tell)
+{
+	struct rs_loading l = {hooked && rs_active && t && t->number && !rs_in_vfork(), false};
+	if (l.held && is_mine()) {
+		again++;
+		l.outer = telling;
+		telling = tell;
+	} else if (l.held) {
+		if (!try_lock(t->number))
+			lock(t->number);
+		telling = tell;
+		adding = asked = asked_all = false;
+	} else if (!tell && is_mine()) {
+		telling = false;
+	}
+	if ((t = rs_fd_thread()))
+		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
+	return l;
+}
+
+void rs_loader_leave(struct rs_loading l)
 {
 	struct rs_thread *t = rs_fd_thread();
 	if (t)
 		RS_EMIT(t, CHANNEL_RELEASE, channel_release, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
-	if (!held || !is_mine()) /* taken away, or this is a forked child */
+	if (!l.held || !is_mine()) /* taken away, or this is a forked child */
 		return;
 	if (again) {
+		telling = l.outer;
 		again--;
 		return;
 	}
@@ -96,8 +103,8 @@ void rs_loader_leave(bool held)
 		rs_os_wake(&owner, false);
 }
 
-bool rs_loader_asked(bool held) { return held && asked && is_mine(); }
-bool rs_loader_asked_all(bool held) { return rs_loader_asked(held) && asked_all; }
+bool rs_loader_asked(struct rs_loading l) { return l.held && asked && is_mine(); }
+bool rs_loader_asked_all(struct rs_loading l) { return rs_loader_asked(l) && asked_all; }
 
 void rs_loader_after_fork(void) { owner = again = waiting = 0; }
 
@@ -119,8 +126,9 @@ void rs_loader_hook(void)
 		return;
 	bool added = adding && state->r_state == RT_CONSISTENT;
 	adding = state->r_state == RT_ADD;
-	if (!added)
+	if (!added || !telling)
 		return;
+	rs_modules_come(rs_thread_tls);
 	long r = rs_patch_ask(RS_PATCH_ASK_LOADING, 0);
 	asked = true;
 	asked_all = r == 0;

@@ -8,6 +8,7 @@
 #include "guardfork.h"
 #include "heap.h"
 #include "patch.h"
+#include "race.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -320,6 +321,15 @@ void rs_modules_say(struct rs_thread *t)
 	for (uint32_t i = 0; rs_modules && i < rs_module_count; i++)
 		if (rs_modules[i].end)
 			say(t, &rs_modules[i], rs_modules[i].end, &requests[i]);
+}
+
+void rs_modules_come(struct rs_thread *t)
+{
+	if (!rs_modules || !rs_active)
+		return;
+	__atomic_store_n(&rs_race_loads, t->number, __ATOMIC_RELAXED);
+	real_iterate(add_listed, t);
+	__atomic_store_n(&rs_race_loads, 0, __ATOMIC_RELAXED);
 }
 
 void rs_modules_changed(struct rs_thread *t, bool asked)
