@@ -66,6 +66,25 @@ static bool is_mine(void)
 	return t && t->number && __atomic_load_n(&owner, __ATOMIC_RELAXED) == t->number;
 }
 
+static void acquire(void)
+{
+	struct rs_thread *t = rs_fd_thread();
+	if (t)
+		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
+}
+
+void rs_loader_ends(void)
+{
+	if (hooked)
+		acquire();
+}
+
+static void ends(int status, void *arg)
+{
+	(void)status, (void)arg;
+	acquire();
+}
+
 struct rs_loading rs_loader_enter(struct rs_thread *t, bool tell)
 {
 	struct rs_loading l = {hooked && rs_active && t && t->number && !rs_in_vfork(), false};
@@ -81,8 +100,11 @@ struct rs_loading rs_loader_enter(struct rs_thread *t, bool tell)
 	} else if (!tell && is_mine()) {
 		telling = false;
 	}
-	if ((t = rs_fd_thread()))
-		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
+	/* exit runs it before ld.so's own handler, which runs finishers, and was registered before main. */
+	static bool registered;
+	if (l.held && tell && !__atomic_exchange_n(&registered, true, __ATOMIC_RELAXED))
+		RS_REAL(on_exit)(ends, NULL);
+	acquire();
 	return l;
 }
 

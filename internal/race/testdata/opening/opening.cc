@@ -24,6 +24,8 @@ extern "C" void is_in(void);
 #define THREAD 6 // its initialiser makes a thread
 #define LACKS 7  // a symbol of it is nowhere
 #define TEXT 8   // its code is relocated
+#define SHOWN 9  // everybody finds it
+#define LASTS 10 // it is there when the program ends
 
 #if LIBRARY == SLOW
 struct Made {
@@ -93,6 +95,18 @@ __attribute__((constructor)) static void begins(void) { nowhere(); }
 extern "C" int *const in_text __attribute__((visibility("hidden")));
 __asm__(".text\n.p2align 3\n.globl in_text\nin_text:\t.quad serial\n");
 __attribute__((constructor)) static void begins(void) { ADD(*in_text); }
+#elif LIBRARY == SHOWN
+static int value;
+__attribute__((constructor)) static void begins(void) { ADD(value); }
+extern "C" void shown_adds(void) { ADD(value); }
+#elif LIBRARY == LASTS
+static int value, counted;
+static struct Counted {
+	Counted() { ADD(counted); }
+	~Counted() { ADD(counted); ADD(value); }
+} object;
+__attribute__((constructor)) static void begins(void) { ADD(value); ADD(counted); }
+__attribute__((destructor)) static void ends(void) { ADD(value); ADD(counted); }
 #endif
 
 #else
@@ -184,6 +198,30 @@ static void *fails(void *p)
 	return p;
 }
 
+// Who finds its function has waited for ld.so, of which dlsym does not tell.
+static void *shows(void *p)
+{
+	MUST(opened("shown", RTLD_NOW | RTLD_GLOBAL));
+	return p;
+}
+static void *finds(void *p)
+{
+	void *f;
+	while (!(f = dlsym(RTLD_DEFAULT, "shown_adds")))
+		sched_yield();
+	((void (*)(void))f)();
+	return p;
+}
+
+// Nobody waits for the thread: the main thread runs finishers of what it has opened.
+static void *lasts(void *)
+{
+	must("lasts");
+	unseen_done();
+	for (;;)
+		pause();
+}
+
 int main(void)
 {
 	pthread_t t;
@@ -196,6 +234,10 @@ int main(void)
 	pthread_create(&t, 0, fails, 0);
 	pthread_join(t, 0);
 	puts(serial > 40 / 2 ? "opened" : "not");
+	both(shows, finds);
+	unseen_begin();
+	pthread_create(&t, 0, lasts, 0);
+	unseen_wait();
 	return 0;
 }
 #endif
