@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <link.h>
 
-enum { LOOK_MS = 20, LOST_MS = 3000 };
+enum { LOOK_MS = 20, LOST_MS = 3000, INSIDE_MS = 100 };
 
 static bool hooked;
 static struct r_debug *state;
@@ -23,6 +23,8 @@ static int (*real_dladdr)(const void *, Dl_info *);
 
 /* The number of the thread that has it, 0: nobody; how often it took it again; how many wait. */
 static uint32_t owner, again, waiting;
+/* The last thread for which ld.so loaded something past us: its initialisers may be what wants the lock. */
+static uint32_t past;
 /* Of who has it: initialisers are to be told, objects are being added, the engine was asked, and that was for all of them. */
 static bool telling, adding, asked, asked_all;
 
@@ -50,9 +52,13 @@ static void lock(uint32_t number)
 		uint32_t before = rs_os_ms();
 		if (real_dladdr)
 			real_dladdr((const void *)lock, &info); /* waits for as long as somebody has ld.so's */
-		if (rs_os_ms() - before > LOOK_MS)
+		bool inside = __atomic_load_n(&past, __ATOMIC_RELAXED) == number;
+		if (rs_os_ms() - before > LOOK_MS) {
 			since = rs_os_ms();
-		if (rs_os_ms() - since > LOST_MS && __atomic_compare_exchange_n(&owner, &now, number, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			if (inside)
+				__atomic_store_n(&past, 0, __ATOMIC_RELAXED);
+		}
+		if (rs_os_ms() - since > (inside ? INSIDE_MS : LOST_MS) && __atomic_compare_exchange_n(&owner, &now, number, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
 			again = 0;
 			break;
 		}
@@ -144,8 +150,12 @@ void rs_loader_hooked(void) { hooked = true; }
 /* In ld.so, in place of what does nothing; so it leaves errno alone. Other namespaces have lists of their own: the program's stays as it is. */
 void rs_loader_hook(void)
 {
-	if (!is_mine())
+	if (!is_mine()) {
+		const struct rs_thread *t = rs_thread_tls;
+		if (t)
+			__atomic_store_n(&past, t->number, __ATOMIC_RELAXED);
 		return;
+	}
 	bool added = adding && state->r_state == RT_CONSISTENT;
 	adding = state->r_state == RT_ADD;
 	if (!added || !telling)
