@@ -99,11 +99,11 @@ TOKENIZE(strtok_r)
 TOKENIZE(__strtok_r)
 
 /* What is left libc keeps where nobody finds it. All calls of the process come here, so it is kept here. */
-static char *left;
+static char *kept_by_strtok;
 RS_TELLS(char *, strtok, (char *restrict s, const char *restrict set))
 {
 	RS_CALL(strtok);
-	return tokenize(&c, real_strtok_r, s, set, &left);
+	return tokenize(&c, real_strtok_r, s, set, &kept_by_strtok);
 }
 
 #define SEPARATE(name) \
