@@ -43,7 +43,7 @@ func full(o Options, tr *trace.Reader, begin time.Time) (exit int, err error) {
 		race.Config{MovAtomics: o.MovAtomics, MaxCells: maxCells, Shards: 1, Jobs: jobs})
 	if err == nil {
 		a.report(target.New(sym), a.found.Findings)
-		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc, libstdc++ (streams and the like) and libraries that define malloc are not seen, nor are those of the rarer functions of libc (strtok, most of those of wide strings)")
+		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc, libstdc++ (streams and the like) and libraries that define malloc are not seen, nor are those of the rarer functions of libc (most of those of wide strings)")
 		if r := tr.Meta().Result; r != nil {
 			s.Exited, s.ExitCode = r.Signal == 0, r.Exit
 			s.NotSeen = append(s.NotSeen, r.NotSeen...)

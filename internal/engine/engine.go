@@ -136,7 +136,7 @@ func (e *Engine) Partly(process uint64) bool {
 	return e.partly[process]
 }
 
-const requests = int(wire.PatchAskCovered) + 1
+const requests = int(wire.PatchAskLoading) + 1
 
 // A Why says why a site was not patched.
 type Why string

@@ -195,7 +195,11 @@ func (p *Process) serve() {
 			started = true
 			err = p.partly(p.start())
 		case ask == wire.PatchAskModules && started:
-			err = p.partly(p.modules())
+			err = p.partly(p.modules(false))
+		case ask == wire.PatchAskLoading && started:
+			if err = p.modules(true); !errors.Is(err, errLater) {
+				err = p.partly(err)
+			}
 		case ask == wire.PatchAskSite && started:
 			err = p.site(p.page.Address)
 		case ask == wire.PatchAskSoon && started:
@@ -221,7 +225,7 @@ func (p *Process) serve() {
 		if err != nil && !errors.As(err, &result) {
 			result = unix.EINVAL
 		}
-		if err != nil && ask != wire.PatchAskTest && ask != wire.PatchAskSoon && result != unix.ECANCELED { // nobody waits for it any more
+		if err != nil && ask != wire.PatchAskTest && ask != wire.PatchAskSoon && result != unix.ECANCELED && result != errLater { // nobody waits for it any more
 			p.warn("%v", err)
 		}
 		if derr := p.describe(); errors.Is(derr, errGone) {
@@ -310,7 +314,10 @@ func (p *Process) start() error {
 	if err := p.do(op(wire.PatchDoHandler, 0, 0)); err != nil {
 		return err
 	}
-	return p.modules()
+	if err := p.modules(false); err != nil {
+		return err
+	}
+	return p.hookLoader()
 }
 
 // wanted asks the client what it wants of modules, and says how many bytes the trampolines of each take at most.
@@ -349,8 +356,8 @@ func (p *Process) wanted(come []*Module) (sites [][]patch.Site, bytes []uint64) 
 	return sites, bytes
 }
 
-// modules patches modules that have come, and forgets those that are gone.
-func (p *Process) modules() error {
+// modules patches modules that have come, and forgets those that are gone. loading: ld.so has not relocated yet what has come last; errLater is of those that cannot be patched before.
+func (p *Process) modules(loading bool) error {
 	mapped, err := p.survey()
 	if err != nil {
 		return err
@@ -367,6 +374,10 @@ func (p *Process) modules() error {
 		if mapped, err = p.survey(); err != nil {
 			return err
 		}
+	}
+	found := len(come)
+	if loading {
+		come = unready(come)
 	}
 	for _, m := range come {
 		m.again = p.left[m.Path]
@@ -431,6 +442,9 @@ func (p *Process) modules() error {
 		}
 	}
 	p.noteIdle(come)
+	if len(come) < found {
+		return errLater
+	}
 	return nil
 }
 

@@ -398,6 +398,18 @@ func (m *Image) dynamic() map[elf.DynTag]uint64 {
 	return out
 }
 
+// Relocates says whether the dynamic linker changes code of the file (DT_TEXTREL).
+func (m *Image) Relocates() bool {
+	yes := false
+	_ = m.guard(func() error { // a file without a dynamic section has none
+		d := m.dynamic()
+		_, old := d[elf.DT_TEXTREL]
+		yes = old || d[elf.DT_FLAGS]&uint64(elf.DF_TEXTREL) != 0
+		return nil
+	})
+	return yes
+}
+
 // dynamicCount finds the number of dynamic symbols, which only the hash tables tell.
 func (m *Image) dynamicCount(d map[elf.DynTag]uint64) uint64 {
 	if h := d[elf.DT_HASH]; h != 0 {

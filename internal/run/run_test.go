@@ -64,6 +64,10 @@ func TestMain(m *testing.M) {
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-fno-builtin", "-DLIBRARY", "-o", path("libown.so"), "testdata/own.c")
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-Wl,-rpath,$ORIGIN", "-o", path("own"), "testdata/own.c", path("libown.so"))
 	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fno-builtin", "-no-pie", "-fno-pie", "-o", path("points"), "testdata/points.c")
+	for _, lib := range []string{"libopens.so", "libopens2.so"} {
+		build("g++", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread", "-DLIBRARY", "-o", path(lib), "testdata/opens.cc")
+	}
+	build("g++", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-rdynamic", "-Wl,-rpath,$ORIGIN", "-o", path("opens"), "testdata/opens.cc")
 	if !detected {
 		build("env", "CGO_ENABLED=1", "go", "build", "-o", path("goes"), "../engine/testdata/cgo")
 	}

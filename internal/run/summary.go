@@ -28,7 +28,7 @@ func (w *watch) summary(status agent.Status, st agent.Stats, left []agent.Info, 
 		s.NotSeen = append(s.NotSeen, fmt.Sprintf("%d epochs could not be executed again: what they began with was not kept, as there was no memory for it, or a limit (ulimit -v, -d) leaves it to the program", n))
 	}
 	if w.accesses != nil {
-		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc, libstdc++ (streams and the like) and libraries that define malloc are not seen, nor are those of the rarer functions of libc (strtok, most of those of wide strings)")
+		s.NotSeen = append(s.NotSeen, "accesses inside libm, libgcc, libstdc++ (streams and the like) and libraries that define malloc are not seen, nor are those of the rarer functions of libc (most of those of wide strings)")
 		s.NotSeen = append(s.NotSeen, w.accesses.NotSeen()...)
 		s.NotSeen = append(s.NotSeen, racesNotSeen(st)...)
 	}

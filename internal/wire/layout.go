@@ -313,11 +313,11 @@ var Layouts = []Layout{
 func init() {
 	Enums = append(Enums,
 		EnumSpec{"PatchAsk", "what a thread asks of the engine", []EnumValue{
-			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}, {7, "survey"}, {8, "whole"}, {9, "covered"}}},
+			{1, "start"}, {2, "modules"}, {3, "site"}, {4, "test"}, {5, "more"}, {6, "soon"}, {7, "survey"}, {8, "whole"}, {9, "covered"}, {10, "loading"}}},
 		EnumSpec{"PatchDo", "what it is told to do", []EnumValue{
 			{1, "map"}, {2, "unmap"}, {3, "sync"}, {4, "trap"}, {5, "handler"}, {6, "write"}, {7, "run"}, {8, "reserve"}, {9, "freed"}, {10, "frame"}, {11, "debugger"}, {12, "store"}, {13, "heap"}, {14, "pristine"}, {15, "cover"}}},
-		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies", []EnumValue{
-			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}, {7, "lock-hook"}, {8, "clock-hook"}, {9, "clock-processor-hook"}, {10, "syscall"}, {11, "futex-hook"}, {12, "futex-over-hook"}, {13, "words-alone"}, {14, "queues-alone"}}},
+		EnumSpec{"PatchFunc", "functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies; loader-state: where ld.so calls when objects come and go, which Go has jump to loader-hook, or it puts 0 there; 0: it is not wanted", []EnumValue{
+			{0, "none"}, {1, "syscall-hook"}, {2, "vdso-hook"}, {3, "runs"}, {4, "access"}, {5, "share-table"}, {6, "share-string"}, {7, "lock-hook"}, {8, "clock-hook"}, {9, "clock-processor-hook"}, {10, "syscall"}, {11, "futex-hook"}, {12, "futex-over-hook"}, {13, "words-alone"}, {14, "queues-alone"}, {15, "loader-state"}, {16, "loader-hook"}}},
 		EnumSpec{"Allocator", "whose malloc a process has", []EnumValue{
 			{0, "libc"}, {1, "owner"}, {2, "freer"}}},
 		EnumSpec{"GuardLost", "why an epoch cannot be executed again", []EnumValue{

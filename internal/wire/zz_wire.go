@@ -362,6 +362,7 @@ const (
 	PatchAskSurvey  PatchAsk = 7
 	PatchAskWhole   PatchAsk = 8
 	PatchAskCovered PatchAsk = 9
+	PatchAskLoading PatchAsk = 10
 )
 
 func (v PatchAsk) String() string { return enumName("PatchAsk", uint32(v)) }
@@ -389,7 +390,7 @@ const (
 
 func (v PatchDo) String() string { return enumName("PatchDo", uint32(v)) }
 
-// PatchFunc: functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies.
+// PatchFunc: functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies; loader-state: where ld.so calls when objects come and go, which Go has jump to loader-hook, or it puts 0 there; 0: it is not wanted.
 type PatchFunc uint8
 
 const (
@@ -408,6 +409,8 @@ const (
 	PatchFuncFutexOverHook      PatchFunc = 12
 	PatchFuncWordsAlone         PatchFunc = 13
 	PatchFuncQueuesAlone        PatchFunc = 14
+	PatchFuncLoaderState        PatchFunc = 15
+	PatchFuncLoaderHook         PatchFunc = 16
 )
 
 func (v PatchFunc) String() string { return enumName("PatchFunc", uint32(v)) }

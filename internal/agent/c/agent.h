@@ -214,8 +214,10 @@ bool rs_silent(const struct rs_thread *t);
 void rs_detach(void);
 /* dl.c: the program has asked for a namespace of dlmopen. */
 extern bool rs_namespaces __attribute__((visibility("hidden")));
-/* Looks again at the loaded modules (after dlopen, dlclose) and sends module and module-gone. */
-void rs_modules_changed(struct rs_thread *t);
+/* Looks again at the loaded modules (after dlopen, dlclose) and sends module and module-gone. asked: the engine knows all of them. */
+void rs_modules_changed(struct rs_thread *t, bool asked);
+/* In ld.so, by the thread whose call loads some, which have not run yet: sends module of them. What it did before is in no order with others for that. */
+void rs_modules_come(struct rs_thread *t);
 
 /* --- threads (thread.c) ------------------------------------------------------------------------------------------------ */
 

@@ -21,7 +21,7 @@
 #define MAX_FD 4096 /* beyond, the identity is looked up every time */
 
 static struct rs_channel table[MAX_FD];
-static uint8_t locked[MAX_FD]; /* a lock of its file was taken by it, or by one that it was copied from */
+static uint8_t locked[MAX_FD]; /* rs_channel_locked's */
 static uint8_t known[MAX_FD]; /* 1: table[fd] is right, kind 0 included. Written last, read first. */
 
 uint64_t rs_channel_fresh(void)
@@ -105,25 +105,25 @@ static struct rs_channel look(int fd, bool *keep)
 	return c;
 }
 
-uint64_t rs_channel_lock(int fd)
+uint64_t rs_channel_lock(int fd, bool readers)
 {
 	struct stat st;
 	if (rs_sandboxed || RS_SYS2(SYS_fstat, fd, &st) < 0)
 		return RS_CHANNEL_ANY_LOCK;
-	return mix(mix(3, st.st_dev), st.st_ino) >> 2;
+	return mix(mix(readers ? 7 : 3, st.st_dev), st.st_ino) >> 2;
 }
 
 uint64_t rs_channel_stream(const void *file) { return mix(4, (uintptr_t)file) >> 2; }
 
 uint64_t rs_channel_request(const void *block) { return mix(5, (uintptr_t)block) >> 2; }
 
-void rs_channel_locks(int fd)
+void rs_channel_locks(int fd, unsigned clear, unsigned set)
 {
 	if (fd >= 0 && fd < MAX_FD)
-		__atomic_store_n(&locked[fd], 1, __ATOMIC_RELAXED);
+		__atomic_store_n(&locked[fd], (uint8_t)((rs_channel_locked(fd) & ~clear) | set), __ATOMIC_RELAXED);
 }
 
-bool rs_channel_locked(int fd) { return fd >= 0 && fd < MAX_FD && __atomic_load_n(&locked[fd], __ATOMIC_RELAXED); }
+unsigned rs_channel_locked(int fd) { return fd >= 0 && fd < MAX_FD ? __atomic_load_n(&locked[fd], __ATOMIC_RELAXED) : 0; }
 
 /* Connections that are being made have no two addresses yet, and a listener may be called by many: what both sides know is the port. All connections to it are one channel. */
 static struct rs_channel port(const struct sockaddr_storage *a, size_t n)
@@ -192,6 +192,6 @@ void rs_channel_copy(int from, int to)
 		rs_channel_set(to, table[from]);
 	else
 		rs_channel_forget(to);
-	if (rs_channel_locked(from))
-		rs_channel_locks(to);
+	rs_channel_locks(from, 0, RS_LOCKS_COPIED);
+	rs_channel_locks(to, ~0u, rs_channel_locked(from) | RS_LOCKS_COPIED);
 }

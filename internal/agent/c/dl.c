@@ -9,11 +9,10 @@
  * those are known that call into the program's namespace. A library loaded with RTLD_DEEPBIND finds libc's functions before ours, too: it shares the
  * program's libc, so what it allocates and frees there is not known (heap.c).
  *
- * ld.so has a lock of its own around initialisers and finishers, so each of these calls comes after those that returned before it began. What those do of which one waits for the other is not in order. */
-#include "fd.h"
+ * That each of these calls comes after those before it, and what is patched before initialisers run, is loader.c's. */
 #include "proc.h"
 #include "heap.h"
-#include "patch.h"
+#include "loader.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
@@ -77,19 +76,15 @@ static void bound_past_us(struct rs_thread *t, int mode)
 		rs_notice(t, RS_NOTICE_DEEPBIND, 0, 0);
 }
 
-/* Around the real call. */
-static void begins(void)
+/* A call has given what it loaded. Where it failed there may be objects that the engine has been told of, and that have gone. */
+static void came(const void *result, int mode, struct rs_loading l)
 {
-	struct rs_thread *t = rs_fd_thread();
-	if (t)
-		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
-}
-
-static void ends(void)
-{
-	struct rs_thread *t = rs_fd_thread();
-	if (t)
-		RS_EMIT(t, CHANNEL_RELEASE, channel_release, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
+	struct rs_thread *t = result || rs_loader_asked(l) ? rs_self() : NULL;
+	if (!t)
+		return;
+	if (result)
+		bound_past_us(t, mode);
+	rs_modules_changed(t, result && rs_loader_asked_all(l));
 }
 
 /* The result of dlopen in *result, or false: jump to rs_dlopen_real. */
@@ -103,19 +98,17 @@ bool rs_dlopen(const char *file, int mode, uintptr_t caller, void **result)
 	struct rs_thread *t = rs_self();
 	if (!t)
 		return false;
-	begins();
 	if (!caller_is_equal(file, caller)) {
+		rs_loader_enter(NULL, !(mode & RTLD_GLOBAL));
 		rs_guard_lost(RS_GUARD_LOST_MODULE);
 		bound_past_us(t, mode);
 		return false;
 	}
+	struct rs_loading l = rs_loader_enter(t, !(mode & RTLD_GLOBAL));
 	rs_guard_out(RS_GUARD_LOST_MODULE);
 	*result = rs_dlopen_real(file, mode);
-	if (*result && (t = rs_self())) {
-		bound_past_us(t, mode);
-		rs_modules_changed(t);
-	}
-	ends();
+	came(*result, mode, l);
+	rs_loader_leave(l);
 	rs_guard_in();
 	return true;
 }
@@ -165,7 +158,7 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 		return false;
 	bool equal = caller_is_equal(file, caller);
 	rs_guard_lost(RS_GUARD_LOST_MODULE);
-	begins();
+	struct rs_loading l = rs_loader_enter(equal ? t : NULL, false);
 	if (equal)
 		*result = rs_dlmopen_real(space, file, mode);
 	t = equal && !*result ? NULL : rs_self();
@@ -173,10 +166,10 @@ bool rs_dlmopen(Lmid_t space, const char *file, int mode, uintptr_t caller, void
 		rs_notice(t, RS_NOTICE_NAMESPACE, 0, 0);
 	if (t && space == LM_ID_BASE)
 		bound_past_us(t, mode);
-	if (t && equal)
-		rs_modules_changed(t);
-	if (equal)
-		ends();
+	if (equal) {
+		came(*result, 0, l);
+		rs_loader_leave(l);
+	}
 	return equal;
 }
 
@@ -212,12 +205,12 @@ __asm__(".text\n.p2align 4\n.globl dlmopen\n.type dlmopen, @function\ndlmopen:\n
 RS_EXPORT int dlclose(void *handle)
 {
 	rs_guard_out(RS_GUARD_LOST_MODULE);
-	begins();
+	struct rs_loading l = rs_loader_enter(rs_self(), false);
 	int r = RS_REAL(dlclose)(handle);
 	struct rs_thread *t;
 	if (r == 0 && (t = rs_self()))
-		rs_modules_changed(t);
-	ends();
+		rs_modules_changed(t, false);
+	rs_loader_leave(l);
 	rs_guard_in();
 	return r;
 }

@@ -7,6 +7,7 @@
 #include "crash.h"
 #include "crashtext.h"
 #include "evidence.h"
+#include "loader.h"
 #include "proc.h"
 #include <errno.h>
 #include <signal.h>
@@ -161,6 +162,7 @@ static struct node begin(void *p)
 	struct rs_thread *t = rs_self();
 	if (t)
 		RS_EMIT(t, ATEXIT_RUN, atexit_run, (uintptr_t)n.fn);
+	rs_loader_ends();
 	return n;
 }
 

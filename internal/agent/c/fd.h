@@ -23,17 +23,20 @@ void rs_channel_forget_range(unsigned lo, unsigned hi);
 void rs_channel_set(int fd, struct rs_channel c);
 void rs_channel_copy(int from, int to);                    /* dup */
 uint64_t rs_channel_fresh(void);                           /* an identity that no inode gives */
-uint64_t rs_channel_lock(int fd);                          /* the lock of the file behind it */
+uint64_t rs_channel_lock(int fd, bool readers);            /* the lock of the file behind it: what its writers tell; or what its readers tell the next writer */
 uint64_t rs_channel_stream(const void *file);              /* the lock of a FILE */
 uint64_t rs_channel_request(const void *block);            /* a request of asynchronous I/O, by its control block */
 struct rs_channel rs_channel_calls(const void *address, size_t n); /* by which connect orders accept: of whom it calls, which need not be readable */
 struct rs_channel rs_channel_called(int fd);               /* likewise of a new connection's descriptor */
 struct rs_channel rs_channel_named_socket(void);           /* of a descriptor that libc has for itself */
-void rs_channel_locks(int fd);                             /* a lock was taken by it, which its close gives up */
-bool rs_channel_locked(int fd);
+/* What is known of locks of the file that were taken by a descriptor, which its close gives up: flock's, the open file's by fcntl; by it or by one that it was copied from. KNOWN: these are all; COPIED: another descriptor may have changed
+ * them. */
+enum { RS_FLOCK_SHARED = 1, RS_FLOCK_EXCLUSIVE = 2, RS_FLOCK = 3, RS_OFD_SHARED = 4, RS_OFD_EXCLUSIVE = 8, RS_OFD = 12, RS_LOCKED = 15, RS_FLOCK_KNOWN = 16, RS_OFD_KNOWN = 32, RS_LOCKS_KNOWN = 48, RS_LOCKS_COPIED = 64 };
+void rs_channel_locks(int fd, unsigned clear, unsigned set);
+unsigned rs_channel_locked(int fd);
 void rs_fd_ready(int fd);                                  /* fd.c: a call said that there is something to read */
-void rs_filelock_before(int fd);                           /* filelock.c: a lock may be given up by it, or another taken in its place */
-void rs_filelock_taken(int fd);
+void rs_filelock_before(int fd, unsigned of);              /* filelock.c: a lock may be given up by it, or another taken in its place: RS_FLOCK, RS_OFD, or RS_LOCKED */
+void rs_filelock_taken(int fd, unsigned how);              /* one of the first four */
 uint64_t rs_channel_sysv(unsigned kind, int id);           /* a System V queue or set of semaphores */
 
 /* The thread if descriptor events are wanted from it now. */

@@ -12,6 +12,7 @@ static int made_by(int fd, unsigned kind, uintptr_t pc, void *fp)
 	if (fd < 0 || !rs_active || !rs_config.all)
 		return fd;
 	rs_channel_forget(fd);
+	rs_channel_locks(fd, 0, RS_LOCKS_KNOWN);
 	if (kind) {
 		uint64_t id = rs_channel_fresh();
 		rs_channel_set(fd, (struct rs_channel){id, id, (uint8_t)kind});
@@ -146,6 +147,9 @@ RS_EXPORT int dup(int fd)
 }
 
 /* Every command's argument is a word or a pointer, or absent: passing on a word that was not given is what glibc does too. */
+/* The range of a lock is all of the file. */
+static bool is_all(const struct flock *l) { return l->l_whence == SEEK_SET && l->l_start == 0 && l->l_len == 0; }
+
 #define FCNTL(name) \
 	RS_EXPORT int name(int fd, int cmd, ...); \
 	RS_EXPORT int name(int fd, int cmd, ...) \
@@ -161,10 +165,12 @@ RS_EXPORT int dup(int fd)
 		rs_fd_use(&c, fd); \
 		bool locks = cmd == F_OFD_SETLK || cmd == F_OFD_SETLKW; \
 		if (locks) \
-			rs_filelock_before(fd); \
+			rs_filelock_before(fd, RS_OFD); \
 		int r = rs_real.name(fd, cmd, arg); \
 		if (locks && r == 0 && ((const struct flock *)arg)->l_type != F_UNLCK) \
-			rs_filelock_taken(fd); \
+			rs_filelock_taken(fd, ((const struct flock *)arg)->l_type == F_RDLCK ? RS_OFD_SHARED : RS_OFD_EXCLUSIVE); \
+		else if (locks && r == 0 && is_all(arg)) \
+			rs_channel_locks(fd, RS_OFD, RS_OFD_KNOWN); \
 		rs_fd_used(&c, fd, r < 0); \
 		if (r >= 0 && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) { \
 			rs_channel_copy(fd, r); \
@@ -181,8 +187,8 @@ static void closing(int fd)
 	struct rs_thread *t = rs_fd_thread();
 	if (!t)
 		return;
-	if (rs_channel_locked(fd))
-		rs_filelock_before(fd);
+	if (rs_channel_locked(fd) & RS_LOCKED)
+		rs_filelock_before(fd, RS_LOCKED);
 	struct rs_channel c = rs_channel_of(fd);
 	rs_watch_changes();
 	if (rs_channel_orders(c) && c.kind != RS_CHANNEL_TTY && c.kind != RS_CHANNEL_FILE)
@@ -267,8 +273,8 @@ RS_EXPORT int close_range(unsigned lo, unsigned hi, int flags)
 		else if (!(flags & CLOEXEC))
 			rs_fd_close_range(&c, lo, hi);
 		for (unsigned fd = lo; !(flags & CLOEXEC) && fd <= hi && fd < RS_FD_PLACES; fd++)
-			if (rs_channel_locked((int)fd))
-				rs_filelock_before((int)fd);
+			if (rs_channel_locked((int)fd) & RS_LOCKED)
+				rs_filelock_before((int)fd, RS_LOCKED);
 		rs_channel_forget_range(lo, hi);
 	}
 	return rs_real.close_range(lo, hi, flags);

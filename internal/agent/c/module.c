@@ -8,6 +8,7 @@
 #include "guardfork.h"
 #include "heap.h"
 #include "patch.h"
+#include "race.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -322,7 +323,16 @@ void rs_modules_say(struct rs_thread *t)
 			say(t, &rs_modules[i], rs_modules[i].end, &requests[i]);
 }
 
-void rs_modules_changed(struct rs_thread *t)
+void rs_modules_come(struct rs_thread *t)
+{
+	if (!rs_modules || !rs_active)
+		return;
+	__atomic_store_n(&rs_race_loads, t->number, __ATOMIC_RELAXED);
+	real_iterate(add_listed, t);
+	__atomic_store_n(&rs_race_loads, 0, __ATOMIC_RELAXED);
+}
+
+void rs_modules_changed(struct rs_thread *t, bool asked)
 {
 	if (!rs_modules || !rs_active)
 		return;
@@ -339,7 +349,7 @@ void rs_modules_changed(struct rs_thread *t)
 	}
 	rs_unlock(&lock);
 	rs_os_signals(mask);
-	if (t)
+	if (t && !asked)
 		rs_patch_modules();
 }
 

@@ -10,6 +10,7 @@
 #include "cover.h"
 #include "guardlog.h"
 #include "guardrace.h"
+#include "loader.h"
 #include "pass.h"
 #include "proc.h"
 #include "share.h"
@@ -574,7 +575,12 @@ static void start(uint64_t mask)
 {
 	page->function[RS_PATCH_FUNC_SHARE_TABLE] = rs_share_begin();
 	page->function[RS_PATCH_FUNC_SHARE_STRING] = (uintptr_t)rs_share_string;
-	ask(RS_PATCH_ASK_START, 0, &mask);
+	if (rs_config.races == 1 && !rs_config.guard) {
+		page->function[RS_PATCH_FUNC_LOADER_STATE] = rs_loader_state();
+		page->function[RS_PATCH_FUNC_LOADER_HOOK] = (uintptr_t)rs_loader_hook;
+	}
+	if (ask(RS_PATCH_ASK_START, 0, &mask) == 0 && page->function[RS_PATCH_FUNC_LOADER_STATE])
+		rs_loader_hooked();
 }
 
 void rs_patch_start(uint64_t mask)
@@ -615,6 +621,8 @@ void rs_patch_threads(void)
 	uint64_t mask = rs_os_no_signals();
 	if (__atomic_exchange_n(&rs_patch_put_off, false, __ATOMIC_ACQ_REL)) {
 		long why = 0;
+		if (rs_thread_tls)
+			rs_begin_process(rs_thread_tls); /* a forked child is known by its events */
 		if ((others = has_others()))
 			rs_os_say("it has threads that were not seen being made (by timers, aio, clone): its code is not patched, and races are not found; --full-from=start finds them", 0);
 		else

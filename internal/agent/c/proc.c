@@ -4,6 +4,7 @@
  * fork's child is taken over in an atfork handler and not after fork returned: handlers of the program run inside fork and use locks,
  * and glibc forks by itself in forkpty and others. Ours is registered first, so it runs first in parent and child and last before. */
 #include "proc.h"
+#include "loader.h"
 #include "cover.h"
 #include "dispatch.h"
 #include "guardfork.h"
@@ -114,6 +115,7 @@ static void child_after_fork(void)
 	rs_system_after_fork();
 	rs_atexit_after_fork();
 	rs_patch_after_fork();
+	rs_loader_after_fork();
 	rs_share_after_fork(true);
 	bool of_vfork = rs_vfork.depth > 0;
 	rs_vfork = (struct rs_vfork){0};
@@ -369,6 +371,7 @@ static int unseen_start(void *p)
 	rs_guard_forget();
 	rs_alloc_after_fork(true);
 	rs_patch_after_fork();
+	rs_loader_after_fork();
 	rs_share_after_fork(true);
 	rs_proc_unseen();
 	rs_guard_fork_child();

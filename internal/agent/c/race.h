@@ -44,6 +44,8 @@ struct rs_race_frames { const uintptr_t *entries; uint64_t lowest, told; };
 void rs_race_stack(struct rs_race_thread *t, uintptr_t lo, uintptr_t hi, struct rs_race_frames *frames, const uintptr_t *told);
 /* Takes an event as it is emitted: w is the record with its id in w[0]. To be called for each event of every thread; of those that order nothing it makes nothing. */
 void rs_race_event(uint32_t number, const uint64_t *w);
+/* A thread of which modules do not say that all it did so far comes before what others do from then on: what their initialisers do is told. 0: none. */
+extern uint32_t rs_race_loads;
 /* The thread gives, or takes, by an object of guard's: what is done by then comes before who takes it. shared: as a lock for reading. */
 void rs_race_order(uint32_t number, uint64_t object, bool gives, bool takes, bool shared);
 /* A block that lives and was there before there was a detector. */

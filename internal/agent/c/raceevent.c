@@ -16,6 +16,7 @@ static struct race_stamp sent;       /* of channels and signals while there were
 static bool others;                  /* there may be other watched processes */
 static struct { uint64_t lo, hi; } mapped[SHARED]; /* shared mappings */
 static uint32_t mapped_count;
+uint32_t rs_race_loads;
 static bool mapped_lost;             /* some are not remembered: every object may be shared */
 
 static inline unsigned hash(uint64_t id, uint32_t what) { return (unsigned)((id ^ (uint64_t)what << 57) * 0x9e3779b97f4a7c15ull >> 50); }
@@ -515,7 +516,8 @@ static void memory(struct race_thread *t, const uint64_t *w)
 	case RS_EV_MODULE:
 		if (rs_get_module_end(w) > rs_get_module_base(w))
 			replace(rs_get_module_base(w), rs_get_module_end(w) - rs_get_module_base(w), false);
-		rs_race_give_others(t);
+		if (t->quick.number != __atomic_load_n(&rs_race_loads, __ATOMIC_RELAXED))
+			rs_race_give_others(t);
 		break;
 	}
 }

@@ -265,8 +265,10 @@ RS_TELLS(void, rewind, (FILE * f))
 /* The descriptor is a new one, which libc's own open made. */
 static FILE *opened(FILE *f)
 {
-	if (f)
+	if (f) {
 		rs_channel_forget(f->_fileno);
+		rs_channel_locks(f->_fileno, 0, RS_LOCKS_KNOWN);
+	}
 	return f;
 }
 #define OPEN(name, params, args) \

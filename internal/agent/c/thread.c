@@ -490,11 +490,11 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 		rs_share_attributes(attr);
 	} else
 		stack_size = default_stack_size();
+	rs_patch_threads();
 	rs_cover_stack(stack_size);
 	struct rs_thread *child = prepare(t, detached == PTHREAD_CREATE_DETACHED, rs_site_stack(t, at), (uintptr_t)start, stack_size);
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);
-	rs_patch_threads();
 	rs_sync_new_segment(t);
 	if (!child) {
 		RS_GUARD_FORGET();
@@ -539,10 +539,10 @@ static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t sta
 	RS_GUARD_FORGET();
 	rs_share_globals();
 	rs_share_argument(arg);
+	rs_patch_threads();
 	struct rs_thread *child = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);
-	rs_patch_threads();
 	rs_sync_new_segment(t);
 	if (!child) {
 		RS_GUARD_FORGET();

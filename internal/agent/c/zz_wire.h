@@ -297,6 +297,7 @@ enum {
 	RS_PATCH_ASK_SURVEY = 7,
 	RS_PATCH_ASK_WHOLE = 8,
 	RS_PATCH_ASK_COVERED = 9,
+	RS_PATCH_ASK_LOADING = 10,
 };
 
 /* what it is told to do */
@@ -318,7 +319,7 @@ enum {
 	RS_PATCH_DO_COVER = 15,
 };
 
-/* functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies */
+/* functions and data of the agent that trampolines use; words-alone, queues-alone: how far behind the thread pointer it lies; loader-state: where ld.so calls when objects come and go, which Go has jump to loader-hook, or it puts 0 there; 0: it is not wanted */
 enum {
 	RS_PATCH_FUNC_NONE = 0,
 	RS_PATCH_FUNC_SYSCALL_HOOK = 1,
@@ -335,6 +336,8 @@ enum {
 	RS_PATCH_FUNC_FUTEX_OVER_HOOK = 12,
 	RS_PATCH_FUNC_WORDS_ALONE = 13,
 	RS_PATCH_FUNC_QUEUES_ALONE = 14,
+	RS_PATCH_FUNC_LOADER_STATE = 15,
+	RS_PATCH_FUNC_LOADER_HOOK = 16,
 };
 
 /* whose malloc a process has */

@@ -37,6 +37,14 @@ static void *does_cut(void *p) { char *rest; use(strtok_r(cut, ",", &rest)); /* 
 static void *meets_cut(void *p) { use(cut[2]); /* race cut */ return p; }
 static void *beside_cut(void *p) { use(cut[3]); return p; }
 
+// strtok keeps what is left, for all threads; natively where it is, only libc knows.
+char kept[16] = "a b", by_itself[16] = "c d";
+static void *does_kept(void *p) { use(strtok(kept, " ")); /* race kept */ return p; }
+static void *meets_kept(void *p) { use(strtok(by_itself, " ")); /* race kept */ return p; }
+char apart[16] = "ab,cd";
+static void *does_apart(void *p) { use(strtok(apart, ",") == apart && strtok(NULL, ",") == apart + 3 && !strtok(NULL, ",")); /* race apart */ return p; }
+static void *meets_apart(void *p) { use(apart[4]); apart[2] = 'x'; /* race apart */ return p; }
+
 // Nothing is written where the string ends.
 char uncut[16] = "ab";
 static void *does_uncut(void *p) { char *rest; use(strtok_r(uncut, ",", &rest)); return p; }
@@ -106,6 +114,8 @@ int main(void)
 	both(does_cut, beside_cut);
 	cut[2] = ',';
 	both(does_cut, meets_cut);
+	both(does_kept, meets_kept);
+	both(does_apart, meets_apart);
 	both(does_uncut, beside_uncut);
 	both(does_rest, meets_rest);
 	both(does_separate, beside_separate);

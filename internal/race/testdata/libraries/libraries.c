@@ -34,8 +34,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 __attribute__((constructor)) static void begins(void)
 {
 	opened_made = 1;
-	ADD(before_opening); // missed before_opening
-	ADD(in_initialiser); // missed in_initialiser
+	ADD(before_opening); // race before_opening
+	ADD(in_initialiser); // race in_initialiser
 	ADD(in_initialiser_handed);
 	ADD(in_initialiser_asked);
 }
@@ -84,7 +84,7 @@ static void *ask(void *lib, const char *name)
 static void (*adds)(void);
 static void *adds_opened(void *p) { adds(); return p; }
 
-// Opened by a thread. What its initialisers do comes after nothing of another thread's, and before all that is done later (missed: that is more order than there is where nobody asks for the library).
+// Opened by a thread. What its initialisers do comes after nothing of another thread's, and before what is done by who asks for it.
 int before_opening, in_initialiser, in_initialiser_handed, in_initialiser_asked, behind_opening;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *handed;
@@ -103,7 +103,7 @@ static void *opens(void *p)
 }
 static void *is_before(void *p)
 {
-	ADD(before_opening); // missed before_opening
+	ADD(before_opening); // race before_opening
 	unseen_done();
 	return p;
 }
@@ -118,7 +118,7 @@ static void *is_behind(void *p)
 {
 	unseen_wait();
 	ADD(behind_opening); // race behind_opening
-	ADD(in_initialiser); // missed in_initialiser
+	ADD(in_initialiser); // race in_initialiser
 	return p;
 }
 // Who takes the handle from the one who opened it, or asks for what is open already.

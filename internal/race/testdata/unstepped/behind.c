@@ -256,7 +256,7 @@ GIVES(ofd) { with_ofd(); }
 TAKES(ofd) { with_ofd(); }
 BEHIND(ofd) // race behind_ofd
 
-// Two who read by it, and write: at a time, and one after the other (missed: a lock of a file orders as if all took it to write).
+// Two who read by it, and write: at a time, and one after the other.
 static int readers[2];
 int read_at_once, read_in_turn;
 static void *reads_first(void *p)
@@ -275,7 +275,7 @@ static void *reads_in_turn(void *p)
 {
 	int fd = open(path, O_RDWR);
 	MUST(flock(fd, LOCK_SH) == 0);
-	read_in_turn++; // missed read_in_turn
+	read_in_turn++; // race read_in_turn
 	MUST(flock(fd, LOCK_UN) == 0);
 	close(fd);
 	return p;
