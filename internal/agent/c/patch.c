@@ -622,7 +622,7 @@ void rs_patch_threads(void)
 	if (__atomic_exchange_n(&rs_patch_put_off, false, __ATOMIC_ACQ_REL)) {
 		long why = 0;
 		if (rs_thread_tls)
-			rs_begin_process(rs_thread_tls); /* a forked child is known by its events */
+			rs_region_try(rs_thread_tls); /* what ripstop knows of a forked child, and of its end, it knows by that */
 		if ((others = has_others()))
 			rs_os_say("it has threads that were not seen being made (by timers, aio, clone): its code is not patched, and races are not found; --full-from=start finds them", 0);
 		else
