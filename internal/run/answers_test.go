@@ -65,3 +65,20 @@ func TestOutersProc(t *testing.T) {
 		t.Errorf("%+v\nnatively %+v", r, native)
 	}
 }
+
+// Found with Wine and Erlang: each of a process's files with code that is no ELF file was said in a line of its own (Wine: 133 for `cmd /c echo`), with a name of the file in /proc and nothing of what that means.
+func TestAlienCode(t *testing.T) {
+	ofAgent(t)
+	native := finish(t, exec.Command(path("images")))
+	if native.stdout != "14 1\n8\n" {
+		t.Skipf("%+v natively", native)
+	}
+	said := regexp.MustCompile(`(?m)^ripstop: not seen: code in files that are no ELF files \(made at run time, or Windows'\), as /memfd:\w+, is not patched: what its instructions do is not seen\n`)
+	r, _ := countsOf(t, waysOfGuard[3], path("images"))
+	if len(said.FindAllString(r.stderr, -1)) != 1 {
+		t.Errorf("says %q", r.stderr)
+	}
+	if r.stderr = said.ReplaceAllString(r.stderr, ""); r != native {
+		t.Errorf("%+v\nnatively %+v", r, native)
+	}
+}
