@@ -106,6 +106,7 @@ type Engine struct {
 	stats  Stats
 	times  [requests][]time.Duration
 	serve  sync.WaitGroup
+	alien  sync.Once // warnOfAlien
 }
 
 // Stats of an engine, over all processes.

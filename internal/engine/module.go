@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -199,6 +200,10 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 			}
 		}
 		img, err := p.open(m)
+		if errors.Is(err, image.ErrNotELF) {
+			p.e.warnOfAlien(m.Path)
+			continue
+		}
 		if err != nil {
 			p.warn("%s is not patched: %v", m.Path, err)
 			continue
@@ -238,6 +243,15 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		}
 	}
 	return come, gone
+}
+
+// warnOfAlien says once what is the same for all such files, of which Wine's programs have dozens.
+func (e *Engine) warnOfAlien(path string) {
+	e.alien.Do(func() {
+		if e.opts.Warn != nil {
+			e.opts.Warn(fmt.Sprintf("code in files that are no ELF files (made at run time, or Windows'), as %s, is not patched: what its instructions do is not seen", path))
+		}
+	})
 }
 
 // fetch reads the code of a text; false: that cannot be.

@@ -250,6 +250,8 @@ void rs_guard_lost(uint32_t why) __attribute__((visibility("hidden")));
 void rs_guard_off(void) __attribute__((visibility("hidden")));
 /* So too, and where this is the program's only thread the process has no other task afterwards: of whoever goes into a namespace of users the kernel wants that. */
 void rs_guard_leave(void) __attribute__((visibility("hidden")));
+/* The coordinator's tid, 0: this process has none. */
+uint32_t rs_guard_coordinator(void) __attribute__((visibility("hidden")));
 /* Is it the coordinator that has this stack pointer? */
 bool rs_guard_is_coordinator(uintptr_t sp) __attribute__((visibility("hidden")));
 /* In a forked child, where there is no log, nor any other thread: all is done as without one from now on, or until it has one of its own (guardfork.h). */

@@ -8,6 +8,7 @@
 #include "dispatch.h"
 #include "guardfork.h"
 #include "guardsys.h"
+#include "guardtask.h"
 #include "patch.h"
 #include "share.h"
 #include "uring.h"
@@ -231,6 +232,8 @@ RS_GENERAL long rs_call_after(struct rs_call *c)
 	}
 	if (RS_UNLIKELY(rs_dispatch_on) && rs_dispatch_after(c))
 		return 0;
+	if (RS_UNLIKELY(rs_guard_on && !rs_share_on))
+		rs_guard_tasks_hide(c);
 	if (rs_guard_on && !rs_share_on && !uring_on && rs_guard_sys_quick_over(c))
 		return 0;
 	if (RS_UNLIKELY(rs_guard_on && rs_guard_sys_again(c)))

@@ -73,7 +73,7 @@ extern char rs_clock_processor_hook[] __attribute__((visibility("hidden")));
 extern char rs_vdso_hook[] __attribute__((visibility("hidden")));
 
 /* A thread was interrupted, g are its registers as the kernel keeps them in a signal's ucontext (REG_RIP …). If it is inside the hook, g becomes what it would be
- * without, at the site or behind it; true. When nobody has changed g since, rs_hook_back puts the thread where it was. */
+ * without, at the site or behind it; true. When nobody has changed g since, but for a call's result right behind it, rs_hook_back puts the thread where it was. */
 bool rs_hook_view(greg_t *g, greg_t *real, greg_t *shown) __attribute__((visibility("hidden")));
 void rs_hook_back(greg_t *g, const greg_t *real, const greg_t *shown) __attribute__((visibility("hidden")));
 /* In the hook of system calls, or in rs_vdso_hook. */

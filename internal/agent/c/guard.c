@@ -597,6 +597,8 @@ bool rs_guard_coordinator_lives(void) { return !guard->tid || RS_SYS3(SYS_tgkill
 
 bool rs_guard_is_coordinator(uintptr_t sp) { return guard && sp - (uintptr_t)guard->stack < STACK; }
 
+uint32_t rs_guard_coordinator(void) { return guard && guard->pid == rs_os_pid() && !guard->over ? guard->tid : 0; }
+
 /* The coordinator ends, and is gone. */
 static void end_coordinator(void)
 {
@@ -701,8 +703,19 @@ long rs_guard_begin(unsigned flags)
 	return spawn_coordinator(stack + STACK);
 }
 
+/* In a pid namespace of its own, with the outer one's /proc (a sandbox's init before it mounts anything), threads have other numbers there. */
+static bool is_in_proc(void)
+{
+	char name[24], digits[24];
+	long n = RS_SYS4(SYS_readlinkat, AT_FDCWD, "/proc/self", name, sizeof name);
+	long own = rs_guard_digits(digits, rs_os_pid()) - digits;
+	return n < 0 || (n == own && rs_os_equal(name, digits, (size_t)own));
+}
+
 long rs_guard_begin_session(bool every, bool queues, uint32_t ms)
 {
+	if (!is_in_proc())
+		return -EXDEV;
 	/* A call that is not seen would be made again. libc's heap has locks of its own, whose order is not; another allocator's are the program's. */
 	if (!(rs_alloc.on || rs_heap_foreign()) || !rs_calls_on || rs_patch_missing() != 0)
 		return -ENOTSUP;

@@ -471,8 +471,16 @@ bool rs_hook_view(greg_t *g, greg_t *real, greg_t *shown)
 
 void rs_hook_back(greg_t *g, const greg_t *real, const greg_t *shown)
 {
+	/* A handler of SIGSYS answers in the kernel's place: what is done behind a call is still to be done. */
+	const greg_t result = g[REG_RAX];
+	const bool answered = result != shown[REG_RAX];
+	if (answered && !within((uintptr_t)real[REG_RIP], rs_hook_made, rs_hook_result))
+		return;
+	g[REG_RAX] = shown[REG_RAX];
 	if (rs_os_equal(g, shown, GREGS))
 		rs_os_copy(g, real, GREGS);
+	if (answered)
+		g[REG_RAX] = result;
 }
 
 bool rs_hook_skip(greg_t *g)

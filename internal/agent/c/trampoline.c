@@ -148,7 +148,7 @@ static void move(const struct rs_trampoline_move *m, uintptr_t rip, const greg_t
 		g[REG_EFL] = (g[REG_EFL] & ~(greg_t)(0xd5 | OVERFLOW)) | (greg_t)(v >> 8 & 0xd5) | (v & 1 ? OVERFLOW : 0);
 }
 
-/* Where an instruction as such is at fault, its address is told. */
+/* Where an instruction as such is at fault, its address is told; a SIGSYS tells the one behind its call, in the same place (si_call_addr). */
 static void tell_address(siginfo_t *info, uintptr_t pc, uintptr_t rip)
 {
 	if (info && (uintptr_t)info->si_addr == pc && info->si_code > 0 && info->si_code != SI_KERNEL)
@@ -196,8 +196,10 @@ void rs_patch_show(ucontext_t *uc, siginfo_t *info, struct rs_shown *s)
 		return;
 	greg_t *g = uc->uc_mcontext.gregs;
 	s->hooked = rs_hook_view(g, s->was, s->seen);
-	if (s->hooked)
+	if (s->hooked) {
+		tell_address(info, (uintptr_t)s->was[REG_RIP], (uintptr_t)g[REG_RIP]);
 		return;
+	}
 	/* No code of the program's; and a copy of its registers, which are ours, would differ in a re-execution. */
 	uintptr_t outer = rs_patch_pointers[RS_PATCH_THREAD_CONTEXT];
 	if ((uintptr_t)g[REG_RIP] == (uintptr_t)rs_guard_handler_ran && outer <= (uintptr_t)g[REG_RSP])
