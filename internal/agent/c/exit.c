@@ -162,7 +162,7 @@ static struct node begin(void *p)
 	struct rs_thread *t = rs_self();
 	if (t)
 		RS_EMIT(t, ATEXIT_RUN, atexit_run, (uintptr_t)n.fn);
-	rs_loader_ends();
+	rs_loader_behind();
 	return n;
 }
 

@@ -79,7 +79,7 @@ static void acquire(void)
 		RS_EMIT(t, CHANNEL_ACQUIRE, channel_acquire, RS_CHANNEL_LOADER, RS_CHANNEL_OTHER, ~0u);
 }
 
-void rs_loader_ends(void)
+void rs_loader_behind(void)
 {
 	if (hooked)
 		acquire();

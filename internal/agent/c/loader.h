@@ -11,8 +11,8 @@ void rs_loader_leave(struct rs_loading l) __attribute__((visibility("hidden")));
 /* In such a call, when the objects are there: the engine was asked for some (of a call that failed they have gone), or for all of them. */
 bool rs_loader_asked(struct rs_loading l) __attribute__((visibility("hidden")));
 bool rs_loader_asked_all(struct rs_loading l) __attribute__((visibility("hidden")));
-/* The process is about to end: what comes now comes after all initialisers. */
-void rs_loader_ends(void) __attribute__((visibility("hidden")));
+/* What initialisers have registered for exit or fork is about to be run: it comes after all that ran in calls that have returned. */
+void rs_loader_behind(void) __attribute__((visibility("hidden")));
 
 /* Where ld.so calls when objects come and go (r_brk), 0: it is not known; and what the engine has it jump to. */
 uintptr_t rs_loader_state(void) __attribute__((visibility("hidden")));

@@ -176,6 +176,7 @@ RS_EXPORT pid_t fork(void)
 	if (!t)
 		return RS_REAL(fork)();
 	uint32_t stack = RS_STACK(t);
+	rs_loader_behind();
 	pid_t pid = rs_real.fork();
 	if (pid > 0)
 		emit_copy(t, pid, stack);
@@ -206,6 +207,7 @@ RS_EXPORT int forkpty(int *master, char *name, const struct termios *termp, cons
 	if (!t)
 		return RS_REAL(forkpty)(master, name, termp, winp);
 	uint32_t stack = RS_STACK(t);
+	rs_loader_behind();
 	int pid = rs_real.forkpty(master, name, termp, winp);
 	if (pid > 0)
 		emit_copy(t, pid, stack);
@@ -219,6 +221,7 @@ RS_EXPORT int daemon(int nochdir, int noclose)
 	if (!t)
 		return RS_REAL(daemon)(nochdir, noclose);
 	uint32_t stack = RS_STACK(t);
+	rs_loader_behind();
 	pid_t pid = RS_REAL(fork)();
 	if (pid > 0) {
 		emit_copy(t, pid, stack);

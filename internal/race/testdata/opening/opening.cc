@@ -4,6 +4,7 @@
 #endif
 #include <dlfcn.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include <string>
 
@@ -100,12 +101,19 @@ static int value;
 __attribute__((constructor)) static void begins(void) { ADD(value); }
 extern "C" void shown_adds(void) { ADD(value); }
 #elif LIBRARY == LASTS
-static int value, counted;
+static int value, counted, forks;
+static void before_fork(void) { ADD(forks); }
 static struct Counted {
 	Counted() { ADD(counted); }
 	~Counted() { ADD(counted); ADD(value); }
 } object;
-__attribute__((constructor)) static void begins(void) { ADD(value); ADD(counted); }
+__attribute__((constructor)) static void begins(void)
+{
+	ADD(value);
+	ADD(counted);
+	ADD(forks);
+	pthread_atfork(before_fork, nullptr, nullptr);
+}
 __attribute__((destructor)) static void ends(void) { ADD(value); ADD(counted); }
 #endif
 
@@ -213,7 +221,7 @@ static void *finds(void *p)
 	return p;
 }
 
-// Nobody waits for the thread: the main thread runs finishers of what it has opened.
+// Nobody waits for the thread: the main thread runs finishers of what it has opened, and what an initialiser registered for forks.
 static void *lasts(void *)
 {
 	must("lasts");
@@ -238,6 +246,10 @@ int main(void)
 	unseen_begin();
 	pthread_create(&t, 0, lasts, 0);
 	unseen_wait();
+	pid_t pid = fork();
+	if (pid == 0)
+		_exit(0);
+	MUST(waitpid(pid, nullptr, 0) == pid);
 	return 0;
 }
 #endif
