@@ -146,10 +146,10 @@ RS_EXPORT int dup(int fd)
 	return r;
 }
 
-/* Every command's argument is a word or a pointer, or absent: passing on a word that was not given is what glibc does too. */
 /* The range of a lock is all of the file. */
 static bool is_all(const struct flock *l) { return l->l_whence == SEEK_SET && l->l_start == 0 && l->l_len == 0; }
 
+/* Every command's argument is a word or a pointer, or absent: passing on a word that was not given is what glibc does too. */
 #define FCNTL(name) \
 	RS_EXPORT int name(int fd, int cmd, ...); \
 	RS_EXPORT int name(int fd, int cmd, ...) \
