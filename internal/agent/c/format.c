@@ -1,6 +1,6 @@
 /* format.c: the memory behind the arguments of printf and scanf, by their formats (called.h): strings that are printed, and what %n and scanf's conversions store. As libio.c's functions it counts as the caller's.
  *
- * What is told is at most what is accessed: a conversion that is not known, or arguments by number (%1$s), end the telling, and where the program has conversions of its own none is told. Of scanf only what its result says was
+ * What is told is at most what is accessed: a conversion that is not known ends the telling, and where the program has conversions of its own none is told. Of scanf only what its result says was
  * stored; %n, which is not counted there, where nothing that may have failed lies between. Formats themselves are not told.
  *
  * No libc: a format is gone through once, up to its end. */
@@ -109,61 +109,146 @@ static void prints_string(const struct rs_called *c, const void *s, bool wide, b
 	rs_called_read(c, s, reach(s, wide, most) * (wide ? sizeof(wchar_t) : 1));
 }
 
-/* A conversion, behind its %. False: it is not known. */
-static bool prints(const struct rs_called *c, struct at *a, va_list *v)
+enum { NUMBERED = 64 }; /* arguments by number (%1$s) that are kept; with more nothing is told */
+enum type { NONE, INT, LONG, DOUBLE, LONG_DOUBLE, POINTER, UNKNOWN };
+
+/* number, width, most: which arguments these are, 0: the next ones. */
+struct conversion { unsigned number, width, most; bool has_width, has_most; uint64_t exactly; struct kind k; uint32_t what; };
+
+/* "1$"; 0: there is none. */
+static unsigned which(struct at *a)
 {
+	struct at begin = *a;
+	uint64_t n = number(a);
+	if (n && takes(a, '$'))
+		return (unsigned)n;
+	*a = begin;
+	return 0;
+}
+
+/* Behind a *. False: digits that are no argument's number. */
+static bool by_argument(struct at *a, bool *has, unsigned *n)
+{
+	*has = true;
+	*n = which(a);
+	return *n || !is_digit(next(a));
+}
+
+/* A conversion, behind its %. False: it is not known. */
+static bool parse(struct at *a, struct conversion *x)
+{
+	*x = (struct conversion){.number = which(a), .exactly = UINT64_MAX};
 	while (takes(a, '-') || takes(a, '+') || takes(a, ' ') || takes(a, '#') || takes(a, '0') || takes(a, '\'') || takes(a, 'I'))
 		;
-	if (takes(a, '*')) {
-		if (is_digit(next(a)))
-			return false;
-		(void)va_arg(*v, int);
-	} else
+	if (!takes(a, '*'))
 		number(a);
-	uint64_t most = UINT64_MAX;
-	if (takes(a, '.')) {
-		if (takes(a, '*')) {
-			if (is_digit(next(a)))
-				return false;
-			int n = va_arg(*v, int);
-			most = n < 0 ? UINT64_MAX : (uint64_t)n;
-		} else
-			most = number(a);
-	}
-	struct kind k = modifiers(a);
-	uint32_t conversion = take(a);
-	switch (conversion) {
-	case 'd': case 'i': case 'u': case 'o': case 'x': case 'X': case 'b': case 'B':
-		if (k.size == 8)
-			(void)va_arg(*v, long);
-		else
-			(void)va_arg(*v, int);
-		return true;
-	case 'c': case 'C':
-		(void)va_arg(*v, int);
-		return true;
-	case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': case 'a': case 'A':
-		if (k.L)
-			(void)va_arg(*v, long double);
-		else
-			(void)va_arg(*v, double);
-		return true;
-	case 's': case 'S': {
-		bool wide = k.l || conversion == 'S';
-		prints_string(c, va_arg(*v, const void *), wide, wide == a->wide, most);
-		return true;
-	}
-	case 'p':
-		(void)va_arg(*v, void *);
-		return true;
-	case 'n':
-		rs_called_write(c, va_arg(*v, void *), k.size);
-		return true;
-	case 'm': case '%':
-		return true;
-	default:
+	else if (!by_argument(a, &x->has_width, &x->width))
 		return false;
+	if (takes(a, '.')) {
+		if (!takes(a, '*'))
+			x->exactly = number(a);
+		else if (!by_argument(a, &x->has_most, &x->most))
+			return false;
 	}
+	x->k = modifiers(a);
+	x->what = take(a);
+	return true;
+}
+
+static enum type type_of(const struct conversion *x)
+{
+	switch (x->what) {
+	case 'd': case 'i': case 'u': case 'o': case 'x': case 'X': case 'b': case 'B':
+		return x->k.size == 8 ? LONG : INT;
+	case 'c': case 'C':
+		return INT;
+	case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': case 'a': case 'A':
+		return x->k.L ? LONG_DOUBLE : DOUBLE;
+	case 's': case 'S': case 'p': case 'n':
+		return POINTER;
+	case 'm': case '%':
+		return NONE;
+	default:
+		return UNKNOWN;
+	}
+}
+
+static uint64_t fetch(va_list *v, enum type type)
+{
+	switch (type) {
+	case INT: return (uint64_t)(int64_t)va_arg(*v, int);
+	case LONG: return va_arg(*v, unsigned long);
+	case DOUBLE: (void)va_arg(*v, double); return 0;
+	case LONG_DOUBLE: (void)va_arg(*v, long double); return 0;
+	case POINTER: return (uintptr_t)va_arg(*v, void *);
+	default: return 0;
+	}
+}
+
+/* values[0]: how many arguments are known by number, 0: they come one after the other. */
+struct arguments { va_list *v; uint64_t values[NUMBERED + 1]; };
+
+static bool take_argument(struct arguments *from, unsigned n, enum type type, uint64_t *value)
+{
+	if (type == UNKNOWN || (type != NONE && (n != 0) != (from->values[0] != 0)))
+		return false;
+	*value = n ? from->values[n] : fetch(from->v, type);
+	return true;
+}
+
+/* False: it is not known. */
+static bool prints(const struct rs_called *c, struct at *a, struct arguments *from)
+{
+	struct conversion x;
+	uint64_t width = 0, most = 0, value = 0;
+	if (!parse(a, &x) || !take_argument(from, x.width, x.has_width ? INT : NONE, &width) || !take_argument(from, x.most, x.has_most ? INT : NONE, &most) || !take_argument(from, x.number, type_of(&x), &value))
+		return false;
+	if (!x.has_most)
+		most = x.exactly;
+	else if ((int64_t)most < 0)
+		most = UINT64_MAX;
+	if (x.what == 's' || x.what == 'S') {
+		bool wide = x.k.l || x.what == 'S';
+		prints_string(c, (const void *)(uintptr_t)value, wide, wide == a->wide, most);
+	} else if (x.what == 'n')
+		rs_called_write(c, (void *)(uintptr_t)value, x.k.size);
+	return true;
+}
+
+static bool note(enum type *types, unsigned n, enum type type, unsigned *last)
+{
+	if (type == NONE)
+		return true;
+	if (type == UNKNOWN || !n || n > NUMBERED || (types[n] != NONE && types[n] != type))
+		return false;
+	types[n] = type;
+	*last = n > *last ? n : *last;
+	return true;
+}
+
+/* What the arguments are is known when all of the format has been seen. One that no conversion names is an int, as glibc takes it. False: not all of it is known. */
+static bool collect(struct at a, struct arguments *from)
+{
+	enum type types[NUMBERED + 1] = {NONE};
+	unsigned last = 0;
+	struct conversion x;
+	for (uint32_t w; (w = take(&a));)
+		if (w == '%' && (!parse(&a, &x) || !note(types, x.width, x.has_width ? INT : NONE, &last) || !note(types, x.most, x.has_most ? INT : NONE, &last) || !note(types, x.number, type_of(&x), &last)))
+			return false;
+	for (unsigned i = 1; i <= last; i++)
+		from->values[i] = fetch(from->v, types[i] == NONE ? INT : types[i]);
+	from->values[0] = last;
+	return true;
+}
+
+/* The first conversion that has an argument says whether they are by number. */
+static bool is_by_number(struct at a)
+{
+	struct conversion x;
+	for (uint32_t w; (w = take(&a));)
+		if (w == '%' && parse(&a, &x) && type_of(&x) != NONE)
+			return x.number;
+	return false;
 }
 
 void rs_format_prints(const struct rs_called *c, const void *format, bool wide, va_list args)
@@ -174,9 +259,13 @@ void rs_format_prints(const struct rs_called *c, const void *format, bool wide, 
 	va_list v;
 	va_copy(v, args);
 	struct at a = {format, wide};
-	for (uint32_t x; (x = take(&a));)
-		if (x == '%' && !prints(c, &a, &v))
-			break;
+	struct arguments from;
+	from.v = &v;
+	from.values[0] = 0;
+	if (!is_by_number(a) || collect(a, &from))
+		for (uint32_t x; (x = take(&a));)
+			if (x == '%' && !prints(c, &a, &from))
+				break;
 	va_end(v);
 }
 
@@ -194,16 +283,32 @@ static bool is_space(uint32_t c) { return c == ' ' || c - '\t' < 5; }
 /* What is known of a call of scanf: stored, how many conversions its result counts; so far; sure: what was looked at behind the last of them cannot have failed. */
 struct scan { int stored, at; bool old, sure; };
 
+/* The nth argument, 0: the next one. All of scanf's are pointers. */
+static void *pointer(va_list *v, unsigned n)
+{
+	if (!n)
+		return va_arg(*v, void *);
+	va_list w;
+	void *p;
+	va_copy(w, *v);
+	do
+		p = va_arg(w, void *);
+	while (--n);
+	va_end(w);
+	return p;
+}
+
 /* A conversion, behind its %. False: it is not known, or it and what follows stored nothing. */
 static bool scans(const struct rs_called *c, struct at *a, struct scan *s, va_list *v)
 {
 	bool none = false, allocates = false;
+	unsigned which_one = which(a);
+	if (which_one > NUMBERED)
+		return false;
 	while (next(a) == '*' || next(a) == '\'' || next(a) == 'I')
 		none |= take(a) == '*';
 	bool has_width = is_digit(next(a));
 	uint64_t width = has_width ? number(a) : 1;
-	if (next(a) == '$')
-		return false;
 	struct at before = *a;
 	if (takes(a, 'm'))
 		allocates = true;
@@ -221,7 +326,7 @@ static bool scans(const struct rs_called *c, struct at *a, struct scan *s, va_li
 	if (conversion == 'n') {
 		if (none)
 			return true;
-		void *p = va_arg(*v, void *);
+		void *p = pointer(v, which_one);
 		if (s->stored > s->at || (s->stored == s->at && s->sure))
 			rs_called_write(c, p, k.size);
 		return true;
@@ -230,7 +335,7 @@ static bool scans(const struct rs_called *c, struct at *a, struct scan *s, va_li
 		s->sure = false; /* it may have failed */
 	if (!none && s->stored == s->at)
 		return false;
-	void *p = none ? NULL : va_arg(*v, void *);
+	void *p = none ? NULL : pointer(v, which_one);
 	bool last = s->stored == s->at + 1, wide = k.l || conversion == 'S' || conversion == 'C';
 	size_t n, unit = wide ? sizeof(wchar_t) : 1;
 	switch (conversion) {

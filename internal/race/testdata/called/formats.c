@@ -55,6 +55,17 @@ static void *prints_many(void *p)
 	return p;
 }
 static void *writes_last(void *p) { last[7] = 'T'; return p; } // race last
+// By number: arguments come in any order, and more than once.
+static char numbered[] = "by number";
+static void *prints_numbered(void *p) { fprintf(out, "%4$s %1$Lf%% %5$c %2$ld %3$d\n", 1.5L, 2l, 3, numbered, 'x'); return p; } // race numbered
+static void *writes_numbered(void *p) { numbered[9] = 0; return p; } // race numbered
+static char cut[] = "cut by number";
+static void *prints_cut(void *p) { fprintf(out, "%3$*1$.*2$s|%3$.1s\n", 9, 3, cut); return p; } // race cut
+static void *writes_cut(void *p) { cut[2] = 'T'; return p; } // race cut
+static void *writes_behind_cut(void *p) { cut[3] = '-'; return p; }
+static int place;
+static void *counts_numbered(void *p) { fprintf(out, "%2$s%1$n\n", &place, "count"); return p; } // race place
+static void *asks_place(void *p) { use(place); return p; } // race place
 static void *prints_none(void *p) { fprintf(out, "%.0s%% %.3d %5c\n", text, 4, 'c'); return p; }
 static void *writes_text(void *p) { text[0] = 'A'; return p; }
 
@@ -87,6 +98,11 @@ static void *looks_four(void *p) { use(four[3]); return p; } // race four
 static FILE *in;
 static void *scans_file(void *p) { MUST(fscanf(in, "%f", &numbers.f) == 1); return p; } // race file
 static void *looks_file(void *p) { use((int)numbers.f); return p; } // race file
+static int second, first;
+static void *scans_numbered(void *p) { MUST(sscanf("1 2 3", "%2$d %*d %1$d", &second, &first) == 2 && second == 3); return p; } // race numbers
+static void *looks_numbered(void *p) { use(first); return p; } // race numbers
+static void *scans_first(void *p) { MUST(sscanf("1 x", "%2$d %1$d", &second, &first) == 1); return p; }
+static void *looks_second(void *p) { use(second); return p; }
 static char source[] = "1 and more";
 static void *scans_source(void *p)
 {
@@ -110,7 +126,7 @@ static void *locked(void *p)
 	fprintf(out, "%s %s\n", mine, by_list);
 	return p;
 }
-// Arguments by number, conversions of glibc's own, and a string that is none.
+// Conversions of glibc's own, and a string that is none.
 static void *odd(void *p)
 {
 	char line[64], *none = 0;
@@ -138,6 +154,10 @@ int main(void)
 	both(counts, asks_count);
 	both(makes, takes);
 	both(prints_many, writes_last);
+	both(prints_numbered, writes_numbered);
+	both(prints_cut, writes_cut);
+	both(prints_cut, writes_behind_cut);
+	both(counts_numbered, asks_place);
 	both(prints_none, writes_text);
 	both(prints, prints);
 	both(scans_byte, looks_byte);
@@ -152,6 +172,8 @@ int main(void)
 	both(scans_not_so_far, looks_passed);
 	both(scans_four, looks_four);
 	both(scans_file, looks_file);
+	both(scans_numbered, looks_numbered);
+	both(scans_first, looks_second);
 	both(scans_source, changes_source);
 	printf("%s %d %s %s\n", made, counted, word, allocated);
 	return 0;
