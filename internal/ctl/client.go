@@ -88,7 +88,7 @@ func ask(name string, q Question, mayBe func(ripstop int32) bool) (a Answer, for
 	}
 	stopped := No(CouldNot, "process %d: ripstop (pid %d) is stopped, as it is while its program is, and answers when both go on (SIGCONT)", q.PID, cred.Pid)
 	if isStopped(int(cred.Pid)) {
-		return stopped, false
+		return stopped, !answers(cred.Uid)
 	}
 	c.SetDeadline(time.Now().Add(time.Duration(q.WithinMS)*time.Millisecond + grace))
 	if _, err := c.Write(message(&q)); err != nil && !errors.Is(err, unix.EPIPE) { // which who refuses gives, too
@@ -101,7 +101,7 @@ func ask(name string, q Question, mayBe func(ripstop int32) bool) (a Answer, for
 	case errors.Is(err, io.EOF) || errors.Is(err, unix.ECONNRESET):
 		return No(Absent, "%v", err), false // it has ended, and watches nobody
 	case os.IsTimeout(err) && isStopped(int(cred.Pid)):
-		return stopped, false
+		return stopped, !answers(cred.Uid)
 	case os.IsTimeout(err):
 		return No(CouldNot, "process %d: no answer within %v of ripstop (pid %d)", q.PID, time.Duration(q.WithinMS)*time.Millisecond, cred.Pid), false
 	}
@@ -129,6 +129,9 @@ func isStopped(pid int) bool {
 	i := bytes.LastIndexByte(b, ')') // behind the name comes the state
 	return err == nil && i >= 0 && i+2 < len(b) && b[i+2] == 'T'
 }
+
+// answers tells whether a ripstop of that user answers us when it goes on: it does so to its own user and root.
+func answers(uid uint32) bool { return os.Geteuid() == 0 || int(uid) == os.Geteuid() }
 
 // believed tells whether we ask what a process of that user says of process pid: ours, root's, and its owner's if we are root.
 func believed(uid uint32, pid int) bool {

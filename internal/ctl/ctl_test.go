@@ -107,6 +107,37 @@ func TestHangUp(t *testing.T) {
 	<-over
 }
 
+// another is a process that is asked as one that watches itself.
+func another(t *testing.T) *os.Process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestStopped$")
+	cmd.Env = append(os.Environ(), "RIPSTOP_TEST_SERVE=1")
+	in, _ := cmd.StdinPipe()
+	out, _ := cmd.StdoutPipe()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGCONT)
+		in.Close()
+		cmd.Wait()
+	})
+	if _, err := out.Read(make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	return cmd.Process
+}
+
+func stop(t *testing.T, p *os.Process) {
+	t.Helper()
+	p.Signal(syscall.SIGSTOP)
+	for end := time.Now().Add(20 * time.Second); !isStopped(p.Pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not stop")
+		}
+	}
+}
+
 // A ripstop that is stopped does not answer; that is said at once.
 func TestStopped(t *testing.T) {
 	if name := os.Getenv("RIPSTOP_TEST_SERVE"); name != "" {
@@ -119,35 +150,18 @@ func TestStopped(t *testing.T) {
 		s.Close()
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestStopped$")
-	cmd.Env = append(os.Environ(), "RIPSTOP_TEST_SERVE=1")
-	in, _ := cmd.StdinPipe()
-	out, _ := cmd.StdoutPipe()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait()
-	defer in.Close()
-	defer cmd.Process.Signal(syscall.SIGCONT)
-	if _, err := out.Read(make([]byte, 100)); err != nil {
-		t.Fatal(err)
-	}
-	q := Question{PID: cmd.Process.Pid, Do: DoStatus, WithinMS: 20_000}
+	p := another(t)
+	q := Question{PID: p.Pid, Do: DoStatus, WithinMS: 20_000}
 	if a := Ask(q); a.Outcome != Done {
 		t.Errorf("%+v", a)
 	}
-	cmd.Process.Signal(syscall.SIGSTOP)
-	for end := time.Now().Add(20 * time.Second); !isStopped(cmd.Process.Pid); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it does not stop")
-		}
-	}
+	stop(t, p)
 	if a := Ask(q); a.Outcome != CouldNot || !strings.Contains(a.Why, "is stopped") {
 		t.Errorf("%+v", a)
 	}
 }
 
-// Another user is refused, and told so; who is asked by another user's ripstop does not ask it.
+// Another user is refused, and told so; who is asked by another user's ripstop does not ask it. If some ripstop of root's was stopped (another test's) he was told that it would answer when it goes on, whomever it watched.
 func TestForeign(t *testing.T) {
 	if pid := os.Getenv("RIPSTOP_TEST_ASK"); pid != "" {
 		n, _ := strconv.Atoi(pid)
@@ -172,6 +186,7 @@ func TestForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(t, watches(os.Getpid(), Answer{Outcome: Done}))
+	stop(t, another(t))
 	cmd := exec.Command(dir+"/test", "-test.run", "^TestForeign$")
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), "RIPSTOP_TEST_ASK="+strconv.Itoa(os.Getpid()))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 54321, Gid: 54321}}
