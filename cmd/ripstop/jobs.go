@@ -71,7 +71,7 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
 			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),
-			Full: o.full || o.races == racesShared, Shared: o.races == racesShared, Late: o.fullFrom == fullFromThread && o.races != racesShared, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst, Heap: run.Heap(o.heap),
+			Full: o.full || o.races == racesShared, Shared: o.races == racesShared, Late: o.fullFrom == fullFromThread, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst, Heap: run.Heap(o.heap),
 		})
 	},
 	guard: func(o *flags) (int, error) {

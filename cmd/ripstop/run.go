@@ -99,7 +99,7 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 	fs.under("Data races")
 	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 15 to 200 times slower")
 	fs.oneOf(&o.fullFrom, "full-from", fullFromStart, []string{fullFromStart, fullFromThread},
-		"since when --full checks a process: from its start; or from its second thread on, so that shells, compilers and other programs without threads run nearly as fast as without --full. No race is lost by that, but what the only thread does to memory that is freed is not seen")
+		"since when --full checks a process: from its start; or from its second thread on, so that shells, compilers and other programs without threads run nearly as fast as without --full. No race is lost by that, but what the only thread does to memory that is freed is not seen, nor that a location is an atomic by what it does; and a process whose other threads are timers' or aio's is not checked")
 	fs.oneOf(&o.races, "races", racesAsked, []string{racesAsked, racesShared}, "which accesses --full checks: all, or those to memory that threads share")
 	cmd.Flags().MarkHidden("races") // not whole yet: docs/decisions.md, 36
 	fs.movAtomics(&o.movAtomics)

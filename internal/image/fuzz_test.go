@@ -42,6 +42,7 @@ func FuzzImage(f *testing.F) {
 		m.Bytes(addr, 100)
 		m.AtomicStores()
 		m.FoldsAtomics()
+		m.Relocates()
 		m.NamesAtomics(addr)
 		vt := m.Vtables()
 		for _, a := range []uint64{addr, m.file.Entry, 0x1005, 0x401005} {

@@ -99,7 +99,7 @@ type Options struct {
 	StackDepth  int             // frames of a stack; 0: no stacks
 	WaitFor     WaitFor         // "" is Main
 	Full        bool            // look for data races, too, by checking all memory accesses
-	Late        bool            // with Full: check the accesses of a process from its second thread on
+	Late        bool            // with Full, but for Shared: check the accesses of a process from its second thread on
 	Shared      bool            // with Full: check accesses to what threads share alone, as protection keys find it
 	MovAtomics  race.MovAtomics // of Full; "": race.DefaultMovAtomics
 	Heap        Heap            // whose heap the program has; empty: libc's
@@ -277,7 +277,7 @@ func config(o *Options) wire.Config {
 			c.Races = racesShared
 		}
 		c.RacePages = uint32(o.MemoryLimit << 20 / historyOfPage)
-		if o.Late {
+		if o.Late && !o.Shared {
 			c.Patch = patchLate
 		}
 	}

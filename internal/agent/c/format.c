@@ -190,7 +190,9 @@ struct arguments { va_list *v; uint64_t values[NUMBERED + 1]; };
 
 static bool take_argument(struct arguments *from, unsigned n, enum type type, uint64_t *value)
 {
-	if (type == UNKNOWN || (type != NONE && (n != 0) != (from->values[0] != 0)))
+	if (type == NONE) /* whatever number it has */
+		return true;
+	if (type == UNKNOWN || (n != 0) != (from->values[0] != 0))
 		return false;
 	*value = n ? from->values[n] : fetch(from->v, type);
 	return true;

@@ -14,28 +14,31 @@
 #include <linux/stat.h>
 #include <sys/sysmacros.h>
 
-enum { MOST = 64 };
-struct ours { uint32_t n, tid[MOST]; };
 struct entry { uint64_t inode, offset; uint16_t length; uint8_t type; char name[]; };
 
-static void add(struct ours *o, uint32_t tid)
-{
-	if (tid && o->n < MOST && RS_SYS3(SYS_tgkill, rs_os_pid(), tid, 0) == 0)
-		o->tid[o->n++] = tid;
-}
+static bool is_kept(const struct rs_guard_log *t) { return __atomic_load_n(&t->state, __ATOMIC_ACQUIRE) == RS_GUARD_KEPT; }
 
-static void find(struct ours *o)
+static bool lives(uint32_t tid) { return tid && RS_SYS3(SYS_tgkill, rs_os_pid(), tid, 0) == 0; }
+
+/* How many threads the process has that the program has not. */
+static uint64_t ours(void)
 {
-	o->n = 0;
 	uint32_t coordinator = rs_guard_coordinator();
 	if (!coordinator)
-		return;
-	add(o, coordinator);
-	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
-		const struct rs_guard_log *t = rs_guard_log(i);
-		if (__atomic_load_n(&t->state, __ATOMIC_ACQUIRE) == RS_GUARD_KEPT)
-			add(o, t->tid);
-	}
+		return 0;
+	uint64_t n = lives(coordinator);
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++)
+		n += is_kept(rs_guard_log(i)) && lives(rs_guard_log(i)->tid);
+	return n;
+}
+
+static bool is_ours(uint32_t tid)
+{
+	uint32_t coordinator = rs_guard_coordinator();
+	bool is = coordinator && tid == coordinator;
+	for (uint32_t i = 0; coordinator && !is && i < rs_guard_world()->logs; i++)
+		is = is_kept(rs_guard_log(i)) && rs_guard_log(i)->tid == tid;
+	return is;
 }
 
 static bool is(const char *path, uint64_t dev, uint64_t ino)
@@ -56,11 +59,10 @@ static bool may_be_tasks(uint32_t mode, uint64_t size, uint64_t links) { return 
 
 static uint64_t links_of(uint64_t dev, uint64_t ino, uint64_t links)
 {
-	struct ours o;
 	if (!is("/proc/self/task", dev, ino))
 		return links;
-	find(&o);
-	return links > 2 + (uint64_t)o.n ? links - o.n : links;
+	const uint64_t n = ours();
+	return links > 2 + n ? links - n : links;
 }
 
 static void stat_of(struct stat *st)
@@ -76,15 +78,12 @@ static void statx_of(struct statx *st)
 		st->stx_nlink = (uint32_t)links_of(makedev(st->stx_dev_major, st->stx_dev_minor), st->stx_ino, st->stx_nlink);
 }
 
-static bool named(const char *name, const struct ours *o)
+static bool names_ours(const char *name)
 {
 	uint32_t v = 0;
 	for (; *name >= '0' && *name <= '9'; name++)
 		v = v * 10 + (uint32_t)(*name - '0');
-	for (uint32_t i = 0; !*name && i < o->n; i++)
-		if (o->tid[i] == v)
-			return true;
-	return false;
+	return !*name && is_ours(v);
 }
 
 /* A directory, and behind "." and ".." only such as are named by numbers: what the first says, which is cheap. */
@@ -101,16 +100,14 @@ static bool has_numbers(const char *at, const char *end)
 /* Entries are taken out; what is left of a piece that had only those is the next one. */
 static long entries_of(const struct rs_call *c)
 {
-	struct ours o;
 	long n = c->result;
 	if (!has_numbers((const char *)c->arg[1], (const char *)c->arg[1] + n) || !is_open("/proc/self/task", (int32_t)c->arg[0]))
 		return n;
-	find(&o);
 	for (;;) {
 		char *at = (char *)c->arg[1], *end = at + n;
 		while (at < end) {
 			const uint16_t length = ((struct entry *)at)->length;
-			if (!named(((struct entry *)at)->name, &o)) {
+			if (!names_ours(((struct entry *)at)->name)) {
 				at += length;
 				continue;
 			}
@@ -169,7 +166,6 @@ static bool is_stat(const char *p, const char *end)
 /* The text may become shorter; what comes of the file behind it is read as it is. */
 static long text_of(const struct rs_call *c)
 {
-	struct ours o;
 	const long n = c->result;
 	char *text = (char *)c->arg[1], *end = text + n;
 	const bool status = begins(text, end, "Name:\t");
@@ -184,12 +180,12 @@ static long text_of(const struct rs_call *c)
 		threads = threads * 10 + (uint64_t)(*p - '0');
 	if (!p || p == end)
 		return n;
-	find(&o);
-	if (threads <= o.n)
+	const uint64_t more = ours();
+	if (threads <= more)
 		return n;
 	char digits[24];
 	const char *from = digits;
-	rs_guard_digits(digits, threads - o.n);
+	rs_guard_digits(digits, threads - more);
 	char *to = number;
 	while (*from)
 		*to++ = *from++;

@@ -77,7 +77,7 @@ void rs_proc_unseen(void)
 
 static void before_fork(void)
 {
-	rs_cover_all(); /* the child asks nobody */
+	rs_cover_all(); /* the child of a process that is patched asks nobody */
 	rs_guard_out(RS_GUARD_LOST_PROCESS);
 	rs_guard_fork_begins();
 	rs_race_fork_begins();
