@@ -81,6 +81,7 @@ const DefaultEpoch = 10 * time.Second
 // Epochs is what `guard` records of a run, so that its last epoch can be executed again in place.
 type Epochs struct {
 	On        bool
+	Late      bool          // of a process from its second thread on
 	Every     bool          // each epoch is executed again and compared (tests)
 	Most      time.Duration // after which an epoch ends; 0: as long as is usual
 	Races     bool          // what is executed again is so once more with all accesses judged
@@ -267,6 +268,9 @@ func config(o *Options) wire.Config {
 		}
 		if o.Epochs.AllQueues {
 			c.Guard |= 8
+		}
+		if o.Epochs.Late {
+			c.Patch = patchLate
 		}
 		c.Calls = 1
 		c.Allocator = c.Allocator&^0xff | uint32(wire.AllocatorFreer)

@@ -158,6 +158,8 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 			why = "that would take memory from what its limit (ulimit -v, -d) leaves it"
 		case syscall.ENOTSUP:
 			why = "its heap is libc's, or not all of its system calls can be seen"
+		case syscall.EBUSY:
+			why = "it has threads that were not seen being made (by timers, aio, clone); --epochs-from=start records them"
 		case syscall.EXDEV:
 			why = "its /proc is that of another pid namespace"
 		case syscall.ENOSYS:

@@ -13,6 +13,7 @@
 #include "guardsys.h"
 #include "alloc.h"
 #include "guardsync.h"
+#include "patch.h"
 #include <errno.h>
 #include <linux/futex.h>
 
@@ -263,7 +264,27 @@ void rs_guard_session(void)
 	if (!(word & 1))
 		return;
 	rs_guard_sync_begin();
-	rs_guard_bind();
 	rs_os_place(PLACE);
+	if (rs_patch_put_off) {
+		rs_guard_fork_put_off();
+		return;
+	}
+	rs_guard_bind();
 	begun(rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, word & 8, rs_guard_epoch_ms(word)));
+}
+
+void rs_guard_session_late(uint32_t outside)
+{
+	uint32_t word = rs_config.guard;
+	long r = !rs_guard_alone() ? -EBUSY : rs_guard_limited() ? -EDQUOT : rs_guard_begin_session(word & 2, word & 8, rs_guard_epoch_ms(word));
+	struct rs_guard_log *t = r == 0 ? rs_guard_self() : NULL;
+	if (r < 0)
+		rs_guard_undo();
+	if (t && outside && rs_guard_mode() == RS_GUARD_RECORD) {
+		t->outside_why = RS_GUARD_LOST_CALL;
+		STORE(t->outside, outside);
+		RS_BARRIER();
+		rs_guard_lost(RS_GUARD_LOST_CALL);
+	}
+	begun(r);
 }

@@ -17,6 +17,8 @@ void rs_guard_close(void) RS_HIDDEN;
 bool rs_guard_alone(void) RS_HIDDEN;
 /* On the thread that called rs_guard_begin_session, which has failed, in a forked child: all is as if it had not been called. */
 void rs_guard_undo(void) RS_HIDDEN;
+/* Epochs begin at the process's second thread (rs_guard_fork_put_off), by the thread that makes it, which is so deep in what no epoch can follow. */
+void rs_guard_session_late(uint32_t outside) RS_HIDDEN;
 /* Config.Guard's: how long an epoch lasts. */
 uint32_t rs_guard_epoch_ms(uint32_t word) RS_HIDDEN;
 /* guardcause.c: evidence of the heap, and crashes, are looked into from now on. False: no memory. */

@@ -10,7 +10,9 @@
 #include "dispatch.h"
 #include "guardepoch.h"
 #include "guardstack.h"
+#include "guardsync.h"
 #include "guardsys.h"
+#include "patch.h"
 #include "proc.h"
 #include "thread.h"
 #include <elf.h>
@@ -23,6 +25,7 @@ uint32_t rs_guard_young;
 __thread uint32_t rs_guard_young_outside;
 RS_TLS uint32_t plainly;     /* the thread's next child may be recorded */
 static uint64_t born_ns, born_ticks;
+static bool put_off;                /* it began as rs_guard_fork_put_off says, or its parent did */
 static bool strange;                /* it has code whose calls are not seen */
 static char *apart;                 /* STACK bytes, and room for vector registers */
 
@@ -38,6 +41,12 @@ void rs_guard_fork_begins(void)
 		plainly = plainly && rs_guard_young_outside <= 1; /* the fork */
 	else
 		plainly = t && rs_guard_mode() == RS_GUARD_RECORD && rs_guard_world()->session && t->outside == 1 && !t->half && !t->doing && !t->young && !rs_guard_stack_within(t, &i, &handler);
+}
+
+void rs_guard_fork_put_off(void)
+{
+	rs_guard_young = plainly = put_off = 1;
+	rs_guard_stack_put_off();
 }
 
 void rs_guard_fork_child(void)
@@ -197,12 +206,19 @@ static bool shares(void)
 	return bytes > RS_SHARED_MOST || n < 0;
 }
 
+/* No forked child, whose epochs begin at its second thread, wherever it makes that: a library that is loaded may have threads at once. */
+static bool is_late(void) { return put_off && rs_process.start != RS_START_FORK; }
+
 static void begin(void)
 {
 	uint32_t word = rs_config.guard;
 	struct rs_thread *t = rs_thread_tls;
 	uint64_t mask = rs_os_no_signals(); /* a handler would find half of it */
-	if (!rs_session_over() && rs_guard_alone() && !rs_guard_limited() && !is_too_large() && !shares() && rs_region_try(t) == 0 && rs_guard_begin_session(word & 2, word & 8, rs_guard_epoch_ms(word)) < 0)
+	if (put_off)
+		rs_guard_bind();
+	if (is_late())
+		rs_guard_session_late(rs_guard_young_outside);
+	else if (!rs_session_over() && rs_guard_alone() && !rs_guard_limited() && !is_too_large() && !shares() && rs_region_try(t) == 0 && rs_guard_begin_session(word & 2, word & 8, rs_guard_epoch_ms(word)) < 0)
 		rs_guard_undo();
 	/* What was blocked then; while an epoch is executed again all are. */
 	if (rs_guard_mode() != RS_GUARD_REPLAY)
@@ -214,12 +230,12 @@ static __attribute__((noinline)) void live(uintptr_t sp)
 	const struct rs_thread *t = rs_thread_tls;
 	uint32_t a = 0xd, b = 0, c = 0, d = 0;
 	/* Another time: in what no epoch can follow; a vfork child; a function of ours, or an emission that a handler interrupted. */
-	if (rs_guard_young_outside || rs_in_vfork() || (t && (t->inside || t->emit_sp)) || !rs_guard_stack_free(sp))
+	if ((rs_guard_young_outside && !is_late()) || rs_in_vfork() || (t && (t->inside || t->emit_sp)) || !rs_guard_stack_free(sp))
 		return;
 	rs_guard_young = 0;
 	rs_guard_sys_forget(); /* calls are as before the first epoch */
 	__asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
-	if (!t || !rs_active || rs_sandboxed || rs_dispatch_on || rs_live_threads != 1 || b > VECTORS)
+	if (!t || !rs_active || rs_sandboxed || rs_dispatch_on || (rs_live_threads != 1 && !is_late()) || b > VECTORS)
 		return;
 	if (!apart)
 		apart = rs_os_map(STACK + VECTORS);
@@ -235,7 +251,7 @@ void rs_guard_fork_creates(uintptr_t sp)
 
 void rs_guard_fork_called(const struct rs_call *c)
 {
-	/* In a sandbox nothing is asked of the kernel. */
-	if (!rs_sandboxed && __builtin_ia32_rdtsc() - born_ticks > SOON_TICKS && rs_os_now_ns() - born_ns > AGE_MS * 1000000ull)
+	/* In a sandbox nothing is asked of the kernel; of what is not patched not all calls are seen. */
+	if (!rs_sandboxed && !rs_patch_put_off && __builtin_ia32_rdtsc() - born_ticks > SOON_TICKS && rs_os_now_ns() - born_ns > AGE_MS * 1000000ull)
 		live((uintptr_t)c + RS_CALL_FRAME);
 }

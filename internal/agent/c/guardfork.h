@@ -4,10 +4,12 @@
 #include "calls.h"
 #include "guard.h"
 
-/* Not 0: a forked child of a process that was recorded, or of such a child, which is not recorded yet. */
+/* Not 0: a forked child of a process that was recorded, or of such a child, which is not recorded yet; or what has one thread yet, and is to be recorded from its second on. */
 extern uint32_t rs_guard_young RS_HIDDEN;
 /* Of the thread, where rs_guard_young is set: so deep it is in what no epoch can follow (rs_guard_out): none begins there. */
 extern __thread uint32_t rs_guard_young_outside __attribute__((tls_model("initial-exec"), visibility("hidden")));
+/* In the constructor: the process is recorded from its second thread on (rs_patch_put_off), and its forked children. */
+void rs_guard_fork_put_off(void) RS_HIDDEN;
 /* On the thread that forks, when the epoch knows of it; and in the child, when all else is what it is to be in a child. */
 void rs_guard_fork_begins(void) RS_HIDDEN;
 void rs_guard_fork_child(void) RS_HIDDEN;

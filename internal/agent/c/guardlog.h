@@ -173,7 +173,7 @@ void rs_guard_epoch_end(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 bool rs_guard_end_before(struct rs_guard_log *t, uintptr_t object, unsigned kind) RS_HIDDEN;
 /* It ends when that does not cost too much; who asks does not wait. */
 void rs_guard_poke_soon(void) RS_HIDDEN;
-/* In the constructor, before there are other threads, with rs_config.guard: begins the first epoch. */
+/* In the constructor, before there are other threads, with rs_config.guard: begins the first epoch, or sees to it that the process's second thread does. */
 void rs_guard_session(void) RS_HIDDEN;
 
 /* --- for guardsync.c ---------------------------------------------------------------------------------------------------------- */

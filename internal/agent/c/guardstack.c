@@ -251,6 +251,8 @@ void rs_guard_stack_forget(void)
 	rs_signal_stacks(false);
 }
 
+void rs_guard_stack_put_off(void) { given_back = 1; }
+
 /* Where the kernel has the program's own. */
 static long by_kernel(const struct rs_call *c)
 {

@@ -31,6 +31,8 @@ void rs_guard_stack_over(ucontext_t *uc) RS_HIDDEN;
 bool rs_guard_stack_wanted(int sig) RS_HIDDEN;
 /* In a forked child, whose handlers are where the kernel puts them from now on. */
 void rs_guard_stack_forget(void) RS_HIDDEN;
+/* In the constructor: rs_guard_stack_begin comes later, when the program may have handlers and a stack of its own. */
+void rs_guard_stack_put_off(void) RS_HIDDEN;
 /* Of a handler that an event runs, what is of our functions and not the same in a re-execution: the registers in the frame that was made for it (where they begin; xmm: the sixteen), and the words between it and the program's own frames. */
 struct rs_guard_within { uint64_t gregs, xmm, lo, hi; };
 /* On the thread, before the handler; and when it has returned. */

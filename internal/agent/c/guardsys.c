@@ -660,6 +660,8 @@ static uint8_t unguarded[RS_CALL_ROWS]; /* rs_call_class without guard */
 
 void rs_guard_sys_forget(void)
 {
+	if (!sys)
+		return;
 	rs_os_copy(rs_call_class, unguarded, sizeof unguarded);
 	if (rs_dispatch_on)
 		rs_dispatch_classes();

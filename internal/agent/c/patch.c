@@ -614,24 +614,26 @@ static bool has_others(void)
 }
 
 /* A handler that makes a thread in the middle of another's beginning is before the first of them is made, too: all signals are blocked. */
-void rs_patch_threads(void)
+void rs_patch_threads(bool seen)
 {
-	if (RS_LIKELY(!rs_patch_put_off) || !rs_active || rs_sandboxed || rs_in_vfork())
+	if (RS_LIKELY(!rs_patch_put_off) || !rs_active || rs_sandboxed || rs_in_vfork() || (rs_config.guard && !seen))
 		return;
 	uint64_t mask = rs_os_no_signals();
 	if (__atomic_exchange_n(&rs_patch_put_off, false, __ATOMIC_ACQ_REL)) {
 		long why = 0;
 		if (rs_thread_tls)
 			rs_region_try(rs_thread_tls); /* what ripstop knows of a forked child, and of its end, it knows by that */
-		if ((others = has_others()))
+		if ((others = has_others()) && !rs_config.guard)
 			rs_os_say("it has threads that were not seen being made (by timers, aio, clone): its code is not patched, and races are not found; --full-from=start finds them", 0);
-		else
+		else if (!others)
 			rs_os_apart(open_late, &why);
 		if (page) {
 			start(mask);
-			rs_cover_stack(smallest);
-			rs_uring_late();
-		} else if (why < 0 && !rs_session_over()) {
+			if (!rs_config.guard) {
+				rs_cover_stack(smallest);
+				rs_uring_late();
+			}
+		} else if (why < 0 && !rs_config.guard && !rs_session_over()) {
 			refused = (int)-why;
 			rs_os_say("its code is not patched, so races are not found: cannot connect to the session", why);
 		}

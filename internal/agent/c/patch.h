@@ -32,8 +32,8 @@ long rs_patch_standing(unsigned request, uintptr_t at) RS_HIDDEN;
 void rs_patch_start(uint64_t mask) RS_HIDDEN;
 /* Later, with the program's signal mask, which is in force again. */
 void rs_patch_started(uint64_t mask) RS_HIDDEN;
-/* Before the process has a second thread, or shuts itself in: where patching was put off until now (Config.patch 2) it begins, in a forked child as in its parent. */
-void rs_patch_threads(void) RS_HIDDEN;
+/* Before the process has a second thread, or shuts itself in: where patching was put off until now (Config.patch 2) it begins, in a forked child as in its parent. seen: the thread is made by a function of ours, and whoever is recorded can be. */
+void rs_patch_threads(bool seen) RS_HIDDEN;
 /* It is put off yet: there is one thread, whose accesses come before all that others will make, and nobody is told of them. */
 extern bool rs_patch_put_off RS_HIDDEN;
 /* Likewise: a stack of so many bytes will be run on. */

@@ -406,7 +406,7 @@ RS_EXPORT int clone(int (*fn)(void *), void *stack, int flags, void *arg, ...)
 	if (flags & CLONE_VM) {
 		rs_guard_off();
 		rs_clone_is_safe((unsigned)flags);
-		rs_patch_threads();
+		rs_patch_threads(false);
 		return RS_REAL(clone)(fn, stack, flags, arg, ptid, tls, ctid);
 	}
 	enum { BEGIN = 64 << 10 };

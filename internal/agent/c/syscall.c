@@ -115,7 +115,7 @@ long rs_syscall_clone(long n, unsigned long a, unsigned long b)
 		return stack == 0;
 	rs_clone_is_safe(flags & (CLONE_VFORK | CLONE_SETTLS) & CLONE_SETTLS ? flags : CLONE_VM);
 	if (flags & CLONE_SETTLS)
-		rs_patch_threads();
+		rs_patch_threads(false);
 	return 0;
 }
 
@@ -186,7 +186,7 @@ void rs_sandbox(struct rs_thread *t, bool strict)
 {
 	if (t)
 		rs_notice(t, RS_NOTICE_SANDBOXED, 0, strict);
-	rs_patch_threads();
+	rs_patch_threads(false);
 	rs_cover_all();
 	rs_crash_end();
 	if (rs_share_on)

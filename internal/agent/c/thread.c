@@ -199,7 +199,7 @@ static struct rs_thread *adopt(void)
 	rs_guard_threads_unlock();
 	adopting = false;
 	if (t) /* which libc made for itself */
-		rs_patch_threads();
+		rs_patch_threads(false);
 	return t;
 }
 
@@ -473,6 +473,7 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 		return unseen(r ? 0 : *handle, r);
 	}
 	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
+	rs_patch_threads(true);
 	rs_guard_fork_creates(RS_SITE_SP(at));
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
@@ -490,7 +491,6 @@ static __attribute__((noinline)) int create(pthread_t *restrict handle, const pt
 		rs_share_attributes(attr);
 	} else
 		stack_size = default_stack_size();
-	rs_patch_threads();
 	rs_cover_stack(stack_size);
 	struct rs_thread *child = prepare(t, detached == PTHREAD_CREATE_DETACHED, rs_site_stack(t, at), (uintptr_t)start, stack_size);
 	if (rs_config.stack_depth && child)
@@ -534,12 +534,12 @@ static __attribute__((noinline)) int create_c11(thrd_t *handle, thrd_start_t sta
 		return unseen(r == thrd_success ? *handle : 0, r);
 	}
 	struct rs_handle *outer = t->creates; /* a handler's creation in the middle of another */
+	rs_patch_threads(true);
 	rs_guard_fork_creates(RS_SITE_SP(at));
 	bool followed = rs_guard_create_begin(RS_SITE_SP(at));
 	RS_GUARD_FORGET();
 	rs_share_globals();
 	rs_share_argument(arg);
-	rs_patch_threads();
 	struct rs_thread *child = prepare(t, false, rs_site_stack(t, at), (uintptr_t)start, default_stack_size());
 	if (rs_config.stack_depth && child)
 		rs_frames_origin(t, child, at.pc, at.fp);
