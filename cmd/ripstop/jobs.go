@@ -30,6 +30,7 @@ type flags struct {
 	tool        string
 	memoryLimit int
 	fullFrom    string
+	epochsFrom  string
 	heap        string
 	haltOnFirst bool
 	movAtomics  string
@@ -71,14 +72,14 @@ var jobs = jobTable{
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock),
 			HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats, WaitFor: run.WaitFor(o.waitFor),
-			Full: o.full || o.races == racesShared, Shared: o.races == racesShared, Late: o.fullFrom == fullFromThread, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst, Heap: run.Heap(o.heap),
+			Full: o.full || o.races == racesShared, Shared: o.races == racesShared, Late: o.fullFrom == fromThread, MovAtomics: race.MovAtomics(o.movAtomics), MemoryLimit: o.memoryLimit, HaltOnFirst: o.haltOnFirst, Heap: run.Heap(o.heap),
 		})
 	},
 	guard: func(o *flags) (int, error) {
 		return run.Run(run.Options{
 			Program: o.program, Report: o.report, ExitCode: o.exitCode, Follow: o.follow, OnDeadlock: run.OnDeadlock(o.onDeadlock), HangTimeout: o.hangTimeout, StackDepth: o.stackDepth, Stats: o.stats,
 			WaitFor: run.WaitFor(o.waitFor), HaltOnFirst: o.haltOnFirst, Guard: &run.Guard{Bytes: o.guardBytes, Quarantine: o.quarantine},
-			Epochs: run.Epochs{On: o.epochs > 0, Most: o.epochs, Races: o.epochRaces == "on", Queues: o.queues == "on"},
+			Epochs: run.Epochs{On: o.epochs > 0, Most: o.epochs, Late: o.epochsFrom == fromThread, Races: o.epochRaces == "on", Queues: o.queues == "on"},
 		})
 	},
 	record: func(o *flags) (int, error) {

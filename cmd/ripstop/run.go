@@ -15,9 +15,10 @@ import (
 const (
 	racesAsked  = "asked" // as --full says
 	racesShared = "shared"
-
-	fullFromStart, fullFromThread = "start", "thread"
 )
+
+// Values of --full-from and --epochs-from.
+const fromStart, fromThread = "start", "thread"
 
 var onDeadlock = []string{"exit", "continue", "abort"}
 
@@ -98,7 +99,7 @@ its name begins with a dash. Flags may also stand in RIPSTOP_OPTIONS (see
 		"what the program is watched for: find what is wrong; or sharing, the cache lines that threads take from each other, falsely or truly, by fields and instructions, all accesses counted (as slow as --full; --format text or json, and the exit status is the program's)")
 	fs.under("Data races")
 	fs.boolean(&o.full, "full", "", "look for data races too, by checking every memory access of the program and its libraries: 15 to 200 times slower")
-	fs.oneOf(&o.fullFrom, "full-from", fullFromStart, []string{fullFromStart, fullFromThread},
+	fs.oneOf(&o.fullFrom, "full-from", fromStart, []string{fromStart, fromThread},
 		"since when --full checks a process: from its start; or from its second thread on, so that shells, compilers and other programs without threads run nearly as fast as without --full. No race is lost by that, but what the only thread does to memory that is freed is not seen, nor that a location is an atomic by what it does; and a process whose other threads are timers' or aio's is not checked")
 	fs.oneOf(&o.races, "races", racesAsked, []string{racesAsked, racesShared}, "which accesses --full checks: all, or those to memory that threads share")
 	cmd.Flags().MarkHidden("races") // not whole yet: docs/decisions.md, 36

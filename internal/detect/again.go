@@ -63,7 +63,7 @@ func (p *process) crashAgain(ev wire.EvCrashAgain) {
 	a := &finding.Again{Reproduced: ev.Again == wire.AgainReproduced, Tries: int(ev.Tries), Made: int(ev.Made), Verdict: ev.Verdict.String()}
 	switch ev.Again {
 	case wire.AgainReproduced, wire.AgainOther:
-	case wire.AgainBusy, wire.AgainEnded:
+	case wire.AgainBusy, wire.AgainEnded, wire.AgainYoung, wire.AgainAlone:
 		a.Verdict, a.Why = "", ev.Again.String()
 	case wire.AgainLost:
 		a.Verdict, a.Why = "", ev.Lost.String()
@@ -86,6 +86,10 @@ func againWords(a *finding.Again) string {
 		return "The last epoch was not executed again: not all threads came to its end in time."
 	case a.Why == wire.AgainEnded.String():
 		return "The last epoch was not executed again: another end of it came between the crash and its report."
+	case a.Why == wire.AgainYoung.String():
+		return "Nothing was recorded of the process yet, as it was forked less than a fifth of a second before: nobody is named who wrote what it used."
+	case a.Why == wire.AgainAlone.String():
+		return "Nothing was recorded of the process yet, as it had no second thread: nobody is named who wrote what it used. With --epochs-from=start it is recorded from its start."
 	case a.Why != "":
 		return fmt.Sprintf("The last epoch could not be executed again: %s.", byKey(lostBy, a.Why))
 	}

@@ -139,7 +139,7 @@ type Again struct {
 	Tries      int    // if so: in which re-execution first, from 1
 	Made       int    // how many there were, with those that looked into it
 	Verdict    string // wire.GuardVerdict of that one, or of the last; "": there was none
-	Why        string // there was none: "busy", "ended", or wire.GuardLost
+	Why        string // there was none: "busy", "ended", "young", "alone" (wire.Again), or wire.GuardLost
 }
 
 // Finding is one thing that is wrong.

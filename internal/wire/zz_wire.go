@@ -319,6 +319,8 @@ const (
 	AgainBusy       Again = 3
 	AgainLost       Again = 4
 	AgainEnded      Again = 5
+	AgainYoung      Again = 6
+	AgainAlone      Again = 7
 )
 
 func (v Again) String() string { return enumName("Again", uint32(v)) }
@@ -2468,7 +2470,7 @@ func (e EvCrashSource) Append(dst []uint64, ts uint64) []uint64 {
 	return dst
 }
 
-// EvCrashAgain is event `crash-again`: [guard] What came of executing the last epoch again for the `crash` that comes next. reproduced: re-execution number `tries` was the first to come to the same signal at the same instruction of the same thread, with all events the same; verdict says whether memory was the same, too. other: none of `made` was; verdict is the last one's. busy: not all threads came to the epoch's end in time, so there was none. lost: nor could there be, for that reason. ended: another end of the epoch came between the crash and its report. made counts re-executions that looked into it, too.
+// EvCrashAgain is event `crash-again`: [guard] What came of executing the last epoch again for the `crash` that comes next. reproduced: re-execution number `tries` was the first to come to the same signal at the same instruction of the same thread, with all events the same; verdict says whether memory was the same, too. other: none of `made` was; verdict is the last one's. busy: not all threads came to the epoch's end in time, so there was none. lost: nor could there be, for that reason. ended: another end of the epoch came between the crash and its report. young, alone: nothing was recorded yet, of a forked child, or of a process that had no second thread (Config.Patch 2). made counts re-executions that looked into it, too.
 type EvCrashAgain struct {
 	Again   Again
 	Verdict GuardVerdict

@@ -266,6 +266,8 @@ enum {
 	RS_AGAIN_BUSY = 3,
 	RS_AGAIN_LOST = 4,
 	RS_AGAIN_ENDED = 5,
+	RS_AGAIN_YOUNG = 6,
+	RS_AGAIN_ALONE = 7,
 };
 
 /* how it is known who wrote */
@@ -1375,7 +1377,7 @@ static inline uint64_t rs_get_crash_source_size(const uint64_t *w) { return (uin
 static inline uint32_t rs_get_crash_source_alloc_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 0); }
 static inline uint32_t rs_get_crash_source_free_stack(const uint64_t *w) { return (uint32_t)(w[7] >> 32); }
 
-/* [guard] What came of executing the last epoch again for the `crash` that comes next. reproduced: re-execution number `tries` was the first to come to the same signal at the same instruction of the same thread, with all events the same; verdict says whether memory was the same, too. other: none of `made` was; verdict is the last one's. busy: not all threads came to the epoch's end in time, so there was none. lost: nor could there be, for that reason. ended: another end of the epoch came between the crash and its report. made counts re-executions that looked into it, too. */
+/* [guard] What came of executing the last epoch again for the `crash` that comes next. reproduced: re-execution number `tries` was the first to come to the same signal at the same instruction of the same thread, with all events the same; verdict says whether memory was the same, too. other: none of `made` was; verdict is the last one's. busy: not all threads came to the epoch's end in time, so there was none. lost: nor could there be, for that reason. ended: another end of the epoch came between the crash and its report. young, alone: nothing was recorded yet, of a forked child, or of a process that had no second thread (Config.Patch 2). made counts re-executions that looked into it, too. */
 #define RS_EV_CRASH_AGAIN 89
 #define RS_CRASH_AGAIN_WORDS 2
 static inline void rs_put_crash_again(uint64_t *w, uint8_t again, uint8_t verdict, uint8_t lost, uint8_t tries, uint32_t made)
