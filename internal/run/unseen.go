@@ -136,7 +136,7 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 	case wire.NoticeNoPatches:
 		switch {
 		case n.Aux != 0:
-			return "it has threads that were not seen being made (by timers, aio, clone): its code was not patched, and races were not looked for; --full-from=start finds them", true
+			return "it has threads that were not seen being made (by timers, aio, io_uring, clone): its code was not patched, and races were not looked for; --full-from=start finds them", true
 		case n.Errno != 0:
 			return "its code could not be patched before it had a second thread" + errno + ": it runs as it is", true
 		}
@@ -159,7 +159,7 @@ func noticeText(n wire.EvNotice) (text string, important bool) {
 		case syscall.ENOTSUP:
 			why = "its heap is libc's, or not all of its system calls can be seen"
 		case syscall.EBUSY:
-			why = "it has threads that were not seen being made (by timers, aio, clone); --epochs-from=start records them"
+			why = "it has threads that were not seen being made (by timers, aio, io_uring, clone); --epochs-from=start records them"
 		case syscall.EXDEV:
 			why = "its /proc is that of another pid namespace"
 		case syscall.ENOSYS:

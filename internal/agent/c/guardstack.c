@@ -41,6 +41,9 @@ long rs_guard_stack_begin(void)
 	RS_SYS3(SYS_madvise, p, (size_t)RS_GUARD_LOGS * BYTES, MADV_NOHUGEPAGE); /* a page or two of each are written */
 	stacks = p;
 	if (given_back) {
+		stack_t now;
+		if (kernel(NULL, &now) == 0)
+			rs_guard_stack_is(&now); /* which nobody has seen being set where the first epoch is late */
 		given_back = theirs = 0;
 		rs_signal_stacks(true);
 	}

@@ -624,7 +624,7 @@ void rs_patch_threads(bool seen)
 		if (rs_thread_tls)
 			rs_region_try(rs_thread_tls); /* what ripstop knows of a forked child, and of its end, it knows by that */
 		if ((others = has_others()) && !rs_config.guard)
-			rs_os_say("it has threads that were not seen being made (by timers, aio, clone): its code is not patched, and races are not found; --full-from=start finds them", 0);
+			rs_os_say("it has threads that were not seen being made (by timers, aio, io_uring, clone): its code is not patched, and races are not found; --full-from=start finds them", 0);
 		else if (!others)
 			rs_os_apart(open_late, &why);
 		if (page) {
