@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	} else {
 		build("go", "build", "-ldflags", "-E ripstop_entry", "-o", path("runner"), "./testdata/runner")
 	}
-	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small", "reserves", "narrow", "polls", "unwinds", "made", "inherits", "unheld", "strays", "timers", "lengths", "lasting", "astray", "sharing", "both", "queries", "rewrites", "meets", "nowhere", "early", "starts", "lookers", "ways", "parts", "leftover", "second", "shutin", "numbers", "images"} {
+	for _, prog := range []string{"inversion", "deadlock", "busy", "holding", "jail", "daemon", "crash", "server", "endless", "raced", "epochs", "written", "freed", "asked", "churn", "born", "ends", "mapped", "later", "rolls", "handlers", "refusing", "many", "tight", "streams", "wakes", "racy", "taken", "locked", "leaves", "worker", "alone", "clocks", "swarm", "glances", "alternate", "kept", "moving", "leaving", "grows", "lockall", "spaces", "dispatch", "batches", "half", "told", "back", "stale", "remains", "given", "rseq", "laden", "small", "reserves", "narrow", "polls", "unwinds", "made", "inherits", "unheld", "strays", "timers", "lengths", "lasting", "astray", "sharing", "both", "queries", "rewrites", "meets", "nowhere", "early", "starts", "lookers", "ways", "parts", "leftover", "second", "shutin", "numbers", "images", "fromthread"} {
 		build("gcc", "-g", "-O1", "-Wall", "-Werror", "-Wno-use-after-free", "-pthread", "-o", path(prog), "testdata/"+prog+".c")
 	}
 	for _, o := range []string{"O0", "O2"} {
@@ -71,6 +71,7 @@ func TestMain(m *testing.M) {
 	if !detected {
 		build("env", "CGO_ENABLED=1", "go", "build", "-o", path("goes"), "../engine/testdata/cgo")
 	}
+	build("gcc", "-g", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-pthread", "-DLIBRARY", "-o", path("libfromthread.so"), "testdata/fromthread.c")
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("inlined"), "testdata/inlined.cc")
 	build("g++", "-g", "-O1", "-Wall", "-Wno-free-nonheap-object", "-Wno-use-after-free", "-pthread", "-o", path("deletes"), "testdata/deletes.cc")
 	build("g++", "-g", "-O2", "-Wall", "-Werror", "-o", path("loops"), "testdata/loops.cc")
