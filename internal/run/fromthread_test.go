@@ -2,9 +2,12 @@ package run
 
 import (
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // fromThread is epochsOf where a process is recorded from its second thread on.
@@ -58,8 +61,18 @@ func TestEpochsFromThreadSaid(t *testing.T) {
 	if r.code != 66 || !strings.Contains(r.stderr, "as it had no second thread") || strings.Contains(r.stderr, "was written here") {
 		t.Errorf("%+v", r)
 	}
-	r = finish(t, command(t, options, path("fromthread"), "crash"))
-	if r.code != 66 || strings.Contains(r.stderr, "no second thread") || !strings.Contains(r.stderr, "#0 spoil ") {
-		t.Errorf("%+v", r)
+}
+
+// Nobody was named where the thread that crashed stood in its function's last call when the epoch began: the return address of that call, behind which steps begin, had been written before.
+func TestPointerBehindCall(t *testing.T) {
+	ofAgent(t)
+	options := map[string]any{"Epochs": map[string]any{"On": true, "Late": true}, "Guard": map[string]any{"Bytes": 16, "Quarantine": 1024}}
+	for name, cmd := range map[string]*exec.Cmd{
+		"registers": command(t, options, path("fromthread"), "crash"),
+		"software":  under(t, refuse(unix.EPERM, unix.SYS_PERF_EVENT_OPEN), options, path("fromthread"), "crash"),
+	} {
+		if r := finish(t, cmd); r.code != 66 || strings.Contains(r.stderr, "no second thread") || !regexp.MustCompile(`was written here in thread T2 .*\n +#0 spoil `).MatchString(r.stderr) {
+			t.Errorf("%s: %+v", name, r)
+		}
 	}
 }

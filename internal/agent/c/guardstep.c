@@ -58,6 +58,7 @@ static struct stepping {
 	struct anchor write;
 	struct rs_guard_step_word word[RS_GUARD_STEP_WORDS]; /* of the stack, where return addresses are, the innermost first: the one that the function's last call had, and of the calls of itself and its callers */
 	uint32_t words, used;      /* used: of them, so far */
+	uint64_t returned;         /* where the function's last call came back; 0: not known, or tried */
 	struct anchor anchor[ANCHORS];
 	uint32_t anchors;
 	uint32_t running, left;    /* left: steps, until the next anchor */
@@ -109,6 +110,8 @@ static void find_words(struct stepping *s, struct rs_thread *t, const greg_t *g)
 	unsigned n = rs_walk(t, &f, true, pcs, RS_GUARD_STEP_WORDS, NULL);
 	s->words = rs_guard_step_words(t, (uint64_t)g[REG_RSP], pcs, n, s->word);
 	s->used = 0;
+	if (!s->words || !s->word[0].call || !rs_guard_step_read(s->word[0].at, &s->returned, sizeof s->returned))
+		s->returned = 0;
 }
 
 static uint64_t now_ms(void)
@@ -118,10 +121,10 @@ static uint64_t now_ms(void)
 	return (uint64_t)ts.tv_sec * 1000u + (uint64_t)ts.tv_nsec / 1000000u;
 }
 
-/* The next anchors, further out. False: there are no more. */
+/* The next anchors, further out. A call that the thread was in when the epoch began was written before: where none of the first is met it is where it came back. False: there are no more. */
 static bool choose(struct stepping *s)
 {
-	if (s->used == s->words || now_ms() - s->begun_ms > PATIENCE_MS)
+	if ((s->used == s->words && !(s->used && s->returned)) || now_ms() - s->begun_ms > PATIENCE_MS)
 		return false;
 	s->anchors = 0;
 	s->tries = 0;
@@ -129,6 +132,11 @@ static bool choose(struct stepping *s)
 		for (; s->anchors < s->conditions; s->anchors++)
 			s->anchor[s->anchors] = (struct anchor){.address = s->condition[s->anchors], .type = EXECUTE, .last = true};
 		s->conditions = 0;
+		return true;
+	}
+	if (s->used && s->returned) {
+		s->anchor[s->anchors++] = (struct anchor){.address = s->returned, .type = EXECUTE, .last = true};
+		s->returned = 0;
 		return true;
 	}
 	if (s->used == 0)
@@ -168,6 +176,7 @@ long rs_guard_step(struct rs_thread *t, int sig, const greg_t *g, const uint64_t
 	/* The return address of the call that aborts, or crashes, lies where those of the function's other calls lay. */
 	s->conditions = s->inner ? rs_guard_step_conditions(t, (uint64_t)g[REG_RIP], s->condition, ANCHORS) : 0;
 	if (s->loose && s->words) {
+		s->returned = 0;
 		s->words--;
 		for (uint32_t i = 0; i < s->words; i++)
 			s->word[i] = s->word[i + 1];
@@ -212,6 +221,7 @@ long rs_guard_step_write(uint32_t tid, uint64_t place, const uint64_t *behind, u
 	rs_os_copy(s->word, word, words * sizeof *word);
 	s->words = words;
 	s->used = 0;
+	s->returned = 0;
 	if (!choose(s))
 		return -ENOENT;
 	s->phase = COUNT;
@@ -761,7 +771,7 @@ bool rs_guard_step_more(void)
 	if (was == COUNT) {
 		for (uint32_t i = 0; i < s->anchors; i++)
 			if (!s->anchor[i].hot && s->anchor[i].count > (s->anchor[i].type == EXECUTE && !s->anchor[i].last && !s->soft))
-				s->phase = STEP;
+				s->phase = STEP, s->returned = s->anchor[i].type == WRITE ? 0 : s->returned;
 		if (s->phase == NOTHING && choose(s))
 			s->phase = COUNT;
 		return s->phase != NOTHING;
