@@ -34,6 +34,8 @@ func TestEpochsFromThread(t *testing.T) {
 		{[]string{path("fromthread"), "opened", path("libfromthread.so")}, 3},
 		// All epochs were lost where nobody had seen the alternate stack that a handler was on.
 		{[]string{path("half"), "leap"}, 5},
+		// A page of shared memory that was empty when the epoch began had in its re-execution what the epoch had written: a counter there had counted twice.
+		{[]string{path("sharing"), "parts"}, 5},
 	} {
 		t.Run(k.program[len(k.program)-1], func(t *testing.T) {
 			native := finish(t, exec.Command(k.program[0], k.program[1:]...))

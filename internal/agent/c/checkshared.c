@@ -6,7 +6,8 @@
  *
  * What the epoch unmapped is gone, and is not mapped again: what lies in its place the re-execution unmaps. What it mapped there is none of, as such calls end an epoch.
  *
- * What is kept are the pages that are in memory at the checkpoint (mincore: to look at others would read files, or make pages in what has holes); of one that only came to be there later, what is there when the epoch is executed again.
+ * What is kept are the pages that are in memory at the checkpoint (mincore: to look at others would read files, or make pages in what has holes). One that only came to be there later was empty then, if it is no disk's file and nothing is swapped out; else what is there
+ * when the epoch is executed again is taken for what was.
  * All is read by /proc/self/mem: a file may be shorter than its mapping. Devices are not memory, and are left alone. */
 #include "checkshared.h"
 #include "checkframe.h"
@@ -15,13 +16,14 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysinfo.h>
 
 enum { MOST = 64 /* mappings */, CHUNK = 32 /* pages */ };
 #define PAGES (RS_SHARED_MOST / RS_PAGE)
-struct moved { uint64_t lo, hi, aside, inode, offset; uint32_t device; uint8_t prot; bool away, gone; };
+struct moved { uint64_t lo, hi, aside, inode, offset; uint32_t device; uint8_t prot; bool away, gone, empty; /* empty: where no page was */ };
 static struct shared {
 	int mem;
-	bool unknown;
+	bool unknown, swaps; /* swaps: at the checkpoint some page of the machine's was swapped out, or it cannot be told */
 	uint32_t count;
 	uint64_t room; /* in the arena, of RS_SHARED_MOST bytes */
 	struct moved moved[MOST];
@@ -44,15 +46,26 @@ bool rs_shared_is(const struct range *r) { return r->shared && !r->special && r-
 
 /* --- what it is ------------------------------------------------------------------------------------------------------------------------- */
 
+static const char *path_of(const struct map *m, const struct range *r) { return r->inode ? m->paths + r->path : "/SYSV" /* the first piece of System V's memory has inode 0 */; }
+
+/* It is memory alone, whatever has no page is empty. */
+static bool is_no_file(const char *path)
+{
+	static const char *const begin[] = {"/dev/zero (deleted)", "/memfd:", "/SYSV", "/dev/shm/"};
+	for (unsigned i = 0; i < sizeof begin / sizeof *begin; i++)
+		if (rs_map_begins(path, begin[i]))
+			return true;
+	return false;
+}
+
 /* Is it a file's, or nobody's but those who map it? What the kernel has no name for (of graphics, perf, io_uring) has none with two slashes. */
 static bool is_memory(const struct map *m, const struct range *r)
 {
-	static const char *const always[] = {"/dev/zero (deleted)", "/memfd:", "/SYSV", "/dev/shm/"}, *const never[] = {"/dev/", "/sys/", "/proc/"};
-	const char *path = r->inode ? m->paths + r->path : "/SYSV" /* the first piece of System V's memory has inode 0 */;
+	static const char *const never[] = {"/dev/", "/sys/", "/proc/"};
+	const char *path = path_of(m, r);
 	struct stat st;
-	for (unsigned i = 0; i < sizeof always / sizeof *always; i++)
-		if (rs_map_begins(path, always[i]))
-			return true;
+	if (is_no_file(path))
+		return true;
 	for (unsigned i = 0; i < sizeof never / sizeof *never; i++)
 		if (rs_map_begins(path, never[i]))
 			return false;
@@ -123,7 +136,9 @@ long rs_shared_keep(const struct map *m)
 {
 	uint64_t bytes = 0, count = 0;
 	long copied = 0;
+	struct sysinfo machine;
 	shared->unknown = false;
+	shared->swaps = RS_SYS1(SYS_sysinfo, &machine) < 0 || machine.totalswap != machine.freeswap;
 	for (uint32_t i = 0; i < m->count; i++)
 		if (rs_shared_is(&m->range[i])) {
 			bytes += m->range[i].hi - m->range[i].lo;
@@ -213,7 +228,7 @@ static const struct range *shared_in(const struct map *m, uint64_t lo, uint64_t 
 }
 
 /* f for each piece of what is shared in a: it is in b, too, or nothing that is shared. false: b has something else there, or f says so. */
-static bool each_piece(const struct map *a, const struct map *b, bool (*f)(const struct range *, uint64_t lo, uint64_t hi, bool there))
+static bool each_piece(const struct map *a, const struct map *b, bool (*f)(const struct map *, const struct range *, uint64_t lo, uint64_t hi, bool there))
 {
 	for (uint32_t i = 0; i < a->count; i++) {
 		const struct range *r = &a->range[i];
@@ -221,26 +236,26 @@ static bool each_piece(const struct map *a, const struct map *b, bool (*f)(const
 			const struct range *other = shared_in(b, at, r->hi);
 			bool there = other && other->lo <= at;
 			to = !other ? r->hi : !there ? other->lo : other->hi < r->hi ? other->hi : r->hi;
-			if ((there && !alike(r, other)) || !f(r, at, to, there))
+			if ((there && !alike(r, other)) || !f(a, r, at, to, there))
 				return false;
 		}
 	}
 	return true;
 }
 
-static bool is_there(const struct range *r, uint64_t lo, uint64_t hi, bool there)
+static bool is_there(const struct map *map, const struct range *r, uint64_t lo, uint64_t hi, bool there)
 {
-	(void)r, (void)lo, (void)hi;
+	(void)map, (void)r, (void)lo, (void)hi;
 	return there;
 }
 
-static bool add(const struct range *r, uint64_t lo, uint64_t hi, bool there)
+static bool add(const struct map *map, const struct range *r, uint64_t lo, uint64_t hi, bool there)
 {
 	struct moved *m = &shared->moved[shared->count];
 	uint64_t at = shared->count ? m[-1].aside + (m[-1].hi - m[-1].lo) : shared->room;
 	if (shared->count == MOST || hi - lo > shared->room + RS_SHARED_MOST - at)
 		return false;
-	*m = (struct moved){lo, hi, at, r->inode, r->offset + (r->inode ? lo - r->lo : 0), r->device, r->prot, false, !there};
+	*m = (struct moved){lo, hi, at, r->inode, r->offset + (r->inode ? lo - r->lo : 0), r->device, r->prot, false, !there, !shared->swaps && is_no_file(path_of(map, r))};
 	shared->count++;
 	return true;
 }
@@ -270,11 +285,11 @@ bool rs_shared_may(const struct map *kept, const struct map *end)
 	return e == 0;
 }
 
-/* In place of a page that has no frame what is there now, if it is in memory. */
+/* In place of a page that has no frame nothing, if it was empty; else what is there now, if it is in memory. */
 static long fill(const struct moved *m)
 {
 	uint64_t pages = (m->hi - m->lo) / RS_PAGE;
-	bool known = !m->gone && RS_SYS3(SYS_mincore, m->aside, m->hi - m->lo, shared->resident) == 0;
+	bool known = !m->gone && !m->empty && RS_SYS3(SYS_mincore, m->aside, m->hi - m->lo, shared->resident) == 0;
 	for (uint64_t i = 0; i < pages; i++) {
 		uint64_t run, page = m->lo + i * RS_PAGE;
 		uint32_t *f = rs_frames_of(page, &run);
