@@ -208,6 +208,9 @@ func (k *asked) epoch(ctx context.Context, q ctl.Question, p agent.Info, want wi
 		if e.State == agent.EpochsOn {
 			break
 		}
+		if k.w.opts.Epochs.Late && time.Now().After(until) {
+			return no(ctl.Unsupported, "its epochs are not recorded yet: they begin with its second thread (--epochs-from=thread)")
+		}
 		if time.Now().After(until) {
 			return no(ctl.Unsupported, "its epochs are not recorded, or not yet: it was made by fork, and they begin when it makes a thread, or comes out of a wait or another call when it is %v old", childAge)
 		}
