@@ -71,11 +71,11 @@ static struct kind modifiers(struct at *a)
 	if (takes(a, 'h'))
 		return (struct kind){takes(a, 'h') ? 1 : 2, false, false};
 	if (takes(a, 'l'))
-		return takes(a, 'l') ? (struct kind){8, false, true} : (struct kind){8, true, false};
+		return (struct kind){8, true, takes(a, 'l')};
 	if (takes(a, 'L') || takes(a, 'q'))
 		return (struct kind){8, false, true};
-	if (takes(a, 'j') || takes(a, 'z') || takes(a, 'Z') || takes(a, 't'))
-		return (struct kind){8, false, false};
+	if (takes(a, 'j') || takes(a, 'z') || takes(a, 'Z') || takes(a, 't')) /* glibc takes all of them for l, of strings too */
+		return (struct kind){8, true, false};
 	return (struct kind){4, false, false};
 }
 
@@ -321,6 +321,8 @@ static bool scans(const struct rs_called *c, struct at *a, struct scan *s, va_li
 	}
 	struct kind k = modifiers(a);
 	uint32_t conversion = take(a);
+	if (allocates && conversion != 's' && conversion != 'S' && conversion != '[' && conversion != 'c' && conversion != 'C')
+		return false;
 	if (conversion == '%') {
 		s->sure = false;
 		return true;
@@ -338,7 +340,7 @@ static bool scans(const struct rs_called *c, struct at *a, struct scan *s, va_li
 	if (!none && s->stored == s->at)
 		return false;
 	void *p = none ? NULL : pointer(v, which_one);
-	bool last = s->stored == s->at + 1, wide = k.l || conversion == 'S' || conversion == 'C';
+	bool last = s->stored == s->at + 1, wide = k.l || k.L || conversion == 'S' || conversion == 'C';
 	size_t n, unit = wide ? sizeof(wchar_t) : 1;
 	switch (conversion) {
 	case 'd': case 'i': case 'u': case 'o': case 'x': case 'X': case 'b':
