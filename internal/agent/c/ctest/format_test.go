@@ -40,12 +40,14 @@ func TestFormats(t *testing.T) {
 			return ""
 		}
 		for range 1 + r.IntN(6) {
-			const ints, longs, texts, doubles, longDoubles, stores = 0, 1, 2, 3, 4, 5
-			what := pick("d", "hd", "hhu", "c", "ld", "llx", "zu", "jo", "ti", "Li", "qd", "s", "s", "s", "ls", "S", "f", "g", "La", "Le", "n", "hhn", "m", "C", "lc")
+			const ints, longs, texts, doubles, longDoubles, stores, pointers = 0, 1, 2, 3, 4, 5, 6
+			what := pick("d", "hd", "hhu", "c", "ld", "llx", "zu", "jo", "ti", "Li", "qd", "s", "s", "s", "ls", "S", "f", "g", "La", "Le", "n", "hhn", "m", "C", "lc", "p")
 			kind := ints
 			switch {
 			case strings.ContainsAny(what, "sS"):
 				kind = texts
+			case what == "p":
+				kind = pointers
 			case what == "n" || what == "hhn":
 				kind = stores
 			case strings.ContainsAny(what[:1], "lzjtLq") && strings.ContainsAny(what, "dxuoi"):
@@ -82,7 +84,7 @@ func TestFormats(t *testing.T) {
 			case 0:
 				f.WriteString("%" + n + star + pick("", "3", "12") + pick("hh", "h", "l", "ll", "") + pick("d", "u", "x", "i") + " ")
 			case 1:
-				f.WriteString("%" + n + star + pick("", "4", "20") + some("m") + pick("s", "[a-z]", "[^ ]", "[]x]") + " ")
+				f.WriteString("%" + n + star + pick("", "4", "20") + some("m") + pick("s", "[a-z]", "[^ ]", "[]x]", "[^]x]") + " ")
 			case 2:
 				f.WriteString("%" + n + star + pick("", "2") + "c")
 			case 3:
