@@ -217,7 +217,7 @@ static void tell(int sig, const siginfo_t *info, const ucontext_t *uc, bool seco
 	rs_evidence_check(t, RS_NOTICED_SIGNAL);
 	sender = 0;
 	if (rs_guard_young && !rs_sandboxed)
-		RS_EMIT(t, CRASH_AGAIN, crash_again, rs_patch_put_off ? RS_AGAIN_ALONE : RS_AGAIN_YOUNG, 0, 0, 0, 0);
+		RS_EMIT(t, CRASH_AGAIN, crash_again, rs_patch_put_off || rs_process.start != RS_START_FORK ? RS_AGAIN_ALONE : RS_AGAIN_YOUNG, 0, 0, 0, 0);
 	bool known = rs_crash_cause && (fault || sig == SIGABRT) && rs_crash_cause(t, sig, sig != SIGABRT ? g : info->si_code == SI_TKILL ? own : NULL, !rs_evidence_count());
 	if (sig == SIGABRT)
 		rs_crashtext_tell(t, &like);
