@@ -106,7 +106,7 @@ void rs_trap_thread(bool creator) RS_HIDDEN;
 
 /* A kernel's struct sigaction. */
 struct rs_kernel_action { uintptr_t handler; uint64_t flags; uintptr_t restorer; uint64_t mask; };
-/* In place of the system calls, where code is or will be patched and no hook sees to it: their result. */
+/* In place of the system calls, where code is patched and rs_calls_on is not set: their result. */
 long rs_raw_action(long sig, const struct rs_kernel_action *act, struct rs_kernel_action *old, long size) RS_HIDDEN;
 long rs_raw_mask(long how, const uint64_t *set, uint64_t *old, long size) RS_HIDDEN;
 /* trap.c: the program's SIGTRAP, by the kernel's structure. */

@@ -257,12 +257,9 @@ RS_EXPORT int prctl(int option, unsigned long a, unsigned long b, unsigned long 
 	return (int)do_prctl(option, (long)a, (long)b, (long)c, (long)d, true);
 }
 
-/* What it does about signals by calls of its own is not seen by a hook, but SIGTRAP is ours. */
-static bool is_raw(void) { return rs_patching && (!rs_calls_on || rs_patch_put_off); }
-
 static long set_mask(struct rs_thread *t, long how, const uint64_t *set, uint64_t *old, long size)
 {
-	long r = is_raw() ? rs_raw_mask(how, set, old, size) : RS_PROGRAM4(SYS_rt_sigprocmask, how, set, old, size);
+	long r = rs_patching && !rs_calls_on ? rs_raw_mask(how, set, old, size) : RS_PROGRAM4(SYS_rt_sigprocmask, how, set, old, size);
 	if (r == 0 && set && t && rs_config.all)
 		rs_sigmask_changed(t, how == 0 ? RS_MASK_HOW_BLOCK : how == 1 ? RS_MASK_HOW_UNBLOCK : RS_MASK_HOW_SET, set == old ? 0 : *set);
 	return finish(r);
@@ -328,7 +325,7 @@ long rs_syscall_seen(long n, long a, long b, long c, long d, long e, long f)
 	case SYS_rt_sigprocmask:
 		return set_mask(t, a, (const uint64_t *)b, (uint64_t *)c, d);
 	case SYS_rt_sigaction:
-		if (is_raw())
+		if (rs_patching && !rs_calls_on)
 			return finish(rs_raw_action(a, (const struct rs_kernel_action *)b, (struct rs_kernel_action *)c, d));
 		break;
 	case SYS_kill:
