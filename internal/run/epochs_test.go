@@ -607,29 +607,35 @@ func TestEpochsOfWords(t *testing.T) {
 // such a change finds what the word held before.
 func TestEpochsOfWordsByRegisters(t *testing.T) {
 	ofAgent(t)
-	sameEpochs(t, 20*time.Millisecond, 2, path("slept"), "slept", "60")
+	sameEpochs(t, 20*time.Millisecond, 6, path("slept"), "slept", "60")
 }
 
 // An epoch ended as a log was full, with its thread before a change of a word. That was the next epoch's first event when it failed, and the thread then came to another one; executed again it went on from its stand to wait for that one's turn, for the change that had failed. Of 24 such epochs eleven went another way.
 func TestEpochsOfFullLogs(t *testing.T) {
 	ofAgent(t)
-	sameEpochs(t, time.Second, 4, path("slept"), "full", "2000000")
+	sameEpochs(t, time.Second, 6, path("slept"), "full", "2000000")
 }
 
-// sameEpochs runs a program, of whose epochs, so many at least, nearly all must be the same.
+// sameEpochs runs a program until so many epochs of its were executed again, of which four in five, at least, must be the same.
 func sameEpochs(t *testing.T, most time.Duration, least int, program ...string) {
 	t.Helper()
 	native := finish(t, exec.Command(program[0], program[1:]...))
-	r, counts := epochsOf(t, most, program...)
-	t.Log(counts)
-	same, all := counts["executed again: identical"]+counts["executed again: stack"], 0
-	for name, n := range counts {
-		if strings.HasPrefix(name, "executed again: ") {
-			all += n
+	same, all := 0, 0
+	for n := 0; n < 8 && all < least; n++ { // a busy machine has few in one run
+		r, counts := epochsOf(t, most, program...)
+		if r != native {
+			t.Errorf("%+v, natively %+v", r, native)
+		}
+		t.Log(counts)
+		same += counts["executed again: identical"] + counts["executed again: stack"]
+		for name, n := range counts {
+			if strings.HasPrefix(name, "executed again: ") {
+				all += n
+			}
 		}
 	}
-	if r != native || all < least || same*5 < all*4 {
-		t.Errorf("%+v, natively %+v, %v", r, native, counts)
+	if all < least || same*5 < all*4 {
+		t.Errorf("%s: %d of %d the same", program[0], same, all)
 	}
 }
 
