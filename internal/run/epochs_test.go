@@ -603,6 +603,42 @@ func TestEpochsOfWords(t *testing.T) {
 	mostly(t, exe, "readers", "200000")
 }
 
+// A thread goes on by what it keeps in a register, as readers of Rust's RwLock do, who pass waiting writers if they have slept: it has slept if what it loaded said so, and loads are in no order. Executed again it loaded later, had not slept when its turn came, and came to another change of the word, which was let fail, for ever: one in twelve epochs of RwLock's went another way by that, of this program all of nine. Now
+// such a change finds what the word held before.
+func TestEpochsOfWordsByRegisters(t *testing.T) {
+	ofAgent(t)
+	sameEpochs(t, 20*time.Millisecond, 6, path("slept"), "slept", "60")
+}
+
+// An epoch ended as a log was full, with its thread before a change of a word. That was the next epoch's first event when it failed, and the thread then came to another one; executed again it went on from its stand to wait for that one's turn, for the change that had failed. Of 24 such epochs eleven went another way.
+func TestEpochsOfFullLogs(t *testing.T) {
+	ofAgent(t)
+	sameEpochs(t, time.Second, 6, path("slept"), "full", "2000000")
+}
+
+// sameEpochs runs a program until so many epochs of its were executed again, of which four in five, at least, must be the same.
+func sameEpochs(t *testing.T, most time.Duration, least int, program ...string) {
+	t.Helper()
+	native := finish(t, exec.Command(program[0], program[1:]...))
+	same, all := 0, 0
+	for n := 0; n < 8 && all < least; n++ { // a busy machine has few in one run
+		r, counts := epochsOf(t, most, program...)
+		if r != native {
+			t.Errorf("%+v, natively %+v", r, native)
+		}
+		t.Log(counts)
+		same += counts["executed again: identical"] + counts["executed again: stack"]
+		for name, n := range counts {
+			if strings.HasPrefix(name, "executed again: ") {
+				all += n
+			}
+		}
+	}
+	if all < least || same*5 < all*4 {
+		t.Errorf("%s: %d of %d the same", program[0], same, all)
+	}
+}
+
 // mostly runs a program until twelve epochs of its were executed again in which much was in order, and a third of all or more must have been the same (of words three of sixteen were before they were in order; of readers half, so of these it says alone that none stalls, and that all is as natively). Of few it is chance: of readers one in three to fifteen goes another way, the more the longer they are.
 func mostly(t *testing.T, program ...string) {
 	t.Helper()

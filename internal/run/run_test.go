@@ -78,6 +78,7 @@ func TestMain(m *testing.M) {
 	build("g++", "-std=c++20", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("sleeping"), "testdata/sleeping.cc")
 	build("g++", "-std=c++20", "-g", "-O1", "-Wall", "-Werror", "-pthread", "-o", path("stops"), "testdata/stops.cc")
 	build("g++", "-std=c++20", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("words"), "testdata/words.cc")
+	build("gcc", "-g", "-O2", "-Wall", "-Werror", "-pthread", "-o", path("slept"), "testdata/slept.c")
 	for _, o := range []string{"O0", "O2"} {
 		build("g++", "-std=c++20", "-g", "-"+o, "-Wall", "-Werror", "-pthread", "-o", path("free-"+o), "testdata/free.cc")
 	}

@@ -419,6 +419,72 @@ static bool fails(struct rs_guard_log *t, uint64_t object, struct saved *saved, 
 	return true;
 }
 
+/* What a thread keeps in registers it may have from what it had loaded before its turn: that it has slept, as others had asked for that by then. In a re-execution it may load later, finds the word as it is when it is its turn, and comes to another instruction for ever. So its cmpxchg, which was nowhere, finds one after the other what the word held since the thread's last event: then it had loaded
+ * one of these. */
+struct value { uint32_t ticket, value; };
+
+/* Each once, the first ones by their tickets. */
+static unsigned note(struct value *list, unsigned n, uint32_t ticket, uint32_t value)
+{
+	unsigned at = 0;
+	while (at < n && list[at].value != value)
+		at++;
+	if (at == n && n < RS_GUARD_HELD)
+		n++;
+	else if (at = at < n ? at : n - 1, list[at].ticket <= ticket)
+		return n;
+	for (; at > 0 && list[at - 1].ticket > ticket; at--)
+		list[at] = list[at - 1];
+	list[at] = (struct value){ticket, value};
+	return n;
+}
+
+static bool says_what(const struct rs_guard_event *e, uint64_t word)
+{
+	return RS_GUARD_ADDRESS(e->what) == word && (e->what >> 56 == RS_GUARD_CHANGE || e->what >> 56 == RS_GUARD_QUEUE);
+}
+
+/* Of what came between the thread's last event of that word and the one that is next; first what it found itself there, without a change. */
+static void look_back(struct rs_guard_log *t, uint64_t word)
+{
+	struct value list[RS_GUARD_HELD];
+	unsigned n = 0;
+	uint32_t from = 0, to = t->event[t->at].ticket, at = t->at;
+	for (; at > 0; at--) {
+		const struct rs_guard_event *e = &t->event[at - 1];
+		if (RS_GUARD_ADDRESS(e->what) != word || e->what >> 56 < RS_GUARD_CHANGE)
+			continue;
+		if (e->what >> 56 == RS_GUARD_CHANGE_NOT)
+			n = note(list, n, 0, (uint32_t)e->result);
+		if (rs_guard_is_chance(e))
+			continue;
+		from = e->ticket + rs_guard_more(e);
+		break;
+	}
+	for (uint32_t i = 0; i < rs_guard_world()->logs; i++) {
+		const struct rs_guard_log *o = rs_guard_log(i);
+		for (uint32_t k = 0; o->tid && k < o->end; k++)
+			if (says_what(&o->event[k], word) && o->event[k].ticket >= from && o->event[k].ticket < to)
+				n = note(list, n, o->event[k].ticket, (uint32_t)o->event[k].result);
+	}
+	t->held.at = t->at + 1;
+	t->held.n = n;
+	t->held.next = 0;
+	for (unsigned i = 0; i < n; i++)
+		t->held.value[i] = list[i].value;
+}
+
+/* True: *value is another one than it holds now. */
+static bool held(struct rs_guard_log *t, uint64_t word, uint32_t is, uint32_t *value)
+{
+	if (t->held.at != t->at + 1)
+		look_back(t, word);
+	while (t->held.next < t->held.n)
+		if ((*value = t->held.value[t->held.next++]) != is)
+			return true;
+	return false;
+}
+
 /* PAST: the instruction is not to be executed. */
 unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, uintptr_t sp)
 {
@@ -476,8 +542,14 @@ unsigned rs_guard_futex_slow(uint32_t *at, uint32_t info, struct saved *saved, u
 		wait_found(t, word, (uint32_t)was.result, info);
 	/* By another instruction than then, and it does another thing: it was nowhere. */
 	if (!queue && was.what && object != object_of(word, info) && (load(word) != (uint32_t)saved->rax || (uint32_t)saved->stores != (uint32_t)was.result)) {
-		fail(saved, load(word));
-		/* What it keeps in registers of what it had loaded (that it has slept) may have it come to this one for ever. */
+		uint32_t is = load(word), then;
+		const bool knows = (uint32_t)saved->rax == is;
+		if (knows && held(t, word, is, &then)) {
+			fail(saved, then);
+			rs_guard_no_act(t);
+			return PAST;
+		}
+		fail(saved, is);
 		if (rs_guard_strays(t))
 			rs_guard_diverged(t, RS_GUARD_EVENT, was.what, RS_GUARD_WHAT(object_of(word, info), RS_GUARD_CHANGE));
 		else

@@ -412,8 +412,17 @@ bool rs_guard_pause(struct rs_guard_log *t, uintptr_t object, unsigned kind)
 
 static int32_t result_of(const struct rs_guard_event *e) { return rs_guard_more(e) ? 0 : e->result; }
 
+/* Of a word's change: false, and what comes next is to be looked for again. */
+static bool look_again(struct rs_guard_log *t, struct rs_guard_event *was)
+{
+	STORE(t->inner, 0);
+	was->ticket = RS_GUARD_UNORDERED;
+	return false;
+}
+
 bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, struct rs_guard_event *was)
 {
+	const bool word = kind == RS_GUARD_CHANGE || kind == RS_GUARD_CHANGE_RUN || kind == RS_GUARD_QUEUE || kind == RS_GUARD_QUEUE_RUN;
 	uint64_t what = RS_GUARD_WHAT(object, kind);
 	if (was)
 		*was = (struct rs_guard_event){0};
@@ -428,17 +437,18 @@ bool rs_guard_before(struct rs_guard_log *t, uintptr_t object, unsigned kind, st
 		RS_BARRIER();
 		/* A heap's locks are taken one inside the other, and nobody can stand before the inner one. */
 		if (kind == RS_GUARD_HEAP ? LOAD(world->ending) : rs_guard_pause(t, object, kind)) {
-			if (kind == RS_GUARD_CHANGE || kind == RS_GUARD_CHANGE_RUN || kind == RS_GUARD_QUEUE || kind == RS_GUARD_QUEUE_RUN) {
-				STORE(t->inner, 0);
-				was->ticket = RS_GUARD_UNORDERED;
-			} else if (kind != RS_GUARD_HEAP)
+			if (word)
+				return look_again(t, was);
+			if (kind != RS_GUARD_HEAP)
 				continue;
 			return false;
 		}
 		if (LOAD(world->mode) != RS_GUARD_REPLAY) {
-			if (RS_UNLIKELY(t->at >= NEARLY_EVENTS) && kind != RS_GUARD_HEAP && rs_guard_full(t, object, kind))
-				continue;
-			return false;
+			if (RS_LIKELY(t->at < NEARLY_EVENTS) || kind == RS_GUARD_HEAP || !rs_guard_full(t, object, kind))
+				return false;
+			if (word) /* it may be a re-execution by now, which it comes to as to a new one */
+				return look_again(t, was);
+			continue;
 		}
 		pass_over(t);
 		if (t->at == t->end) {

@@ -41,6 +41,7 @@ enum { RS_GUARD_RUNS, RS_GUARD_WAITS, RS_GUARD_ENDED, RS_GUARD_IN_CALL, RS_GUARD
 enum { RS_GUARD_CREATES = 1, RS_GUARD_ENDS = 2, RS_GUARD_ORDERED = 4 /* has the lock of guardthread.c */, RS_GUARD_UNHELD = 8 /* has not got it, and goes on as if: no epoch meanwhile is followed */, RS_GUARD_NESTED = 16 /* once more in either, in what runs while it ends */ };
 
 enum { RS_GUARD_INNER = 1, RS_GUARD_AT_CALL };
+enum { RS_GUARD_HELD = 16 };
 
 /* One thread's, in the arena. Only its thread writes it, but for the coordinator while that one stands: a line of memory is no other thread's, too. What quick acts look at is in the first. */
 struct rs_guard_log {
@@ -95,6 +96,7 @@ struct rs_guard_log {
 	uint32_t changes_info, changes_found;
 	uint32_t queues, queues_look; /* how many words of queues it has come to in this epoch; when there are so many it looks what that costs */
 	uint32_t queue_left;       /* what the last event of its, if that is one of those, has left there */
+	struct { uint32_t at, n, next, value[RS_GUARD_HELD]; } held; /* REPLAY: what the word of the thread's next event, at - 1, held between its last one and this, and how much of that it was shown: guardfutex.c */
 	struct { uint64_t sum, since_ns, last_ns; } strays; /* rs_guard_strays: how far all were, since when, and when it last asked */
 	struct { uint64_t from, took, again; } cpu; /* ns of the processor's time: what it had had when the epoch began (0: it was not born), had in it, and had had when the re-execution began */
 } __attribute__((aligned(64)));

@@ -160,7 +160,7 @@ static void reset(bool new)
 		struct rs_guard_log *t = &logs[i];
 		if (new)
 			rest(t);
-		t->at = t->run = t->bytes_at = 0;
+		t->at = t->run = t->bytes_at = t->held.at = 0;
 		t->changes = 0;
 		t->queues = t->queues_look = 0;
 		if (new) {
