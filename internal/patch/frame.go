@@ -37,9 +37,10 @@ func (s *Space) Frames() []Mapping {
 			if c.shown != 0 && !s.fresh[n] {
 				continue
 			}
+			free := s.whole(n*chunkSize, chunkSize)
 			for i := range chunkPages {
 				page := n*chunkSize + uint64(i)*PageSize
-				if c.shown>>i&1 == 0 && s.whole(page, PageSize) {
+				if c.shown>>i&1 == 0 && (free || s.whole(page, PageSize)) {
 					s.tell(page, c.slot*chunkPages+i)
 					s.chunks.set(n, c)
 				}

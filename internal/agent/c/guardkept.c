@@ -32,7 +32,7 @@ static struct kept {
 	uint32_t here;             /* how many there are, the coordinator's to change */
 	uint64_t unnamed;          /* bytes of those without a name, likewise */
 	uint32_t bound;            /* a lock that is bound to an open file may be there */
-	int proc;                  /* the coordinator's /proc/thread-self */
+	int task;                  /* the coordinator's /proc/self/task */
 	uint32_t what, tid;
 	uint64_t call[7];          /* CALL: number, arguments; ADD: descriptor, device, inode, whether its place is enough */
 	long answer;
@@ -53,21 +53,29 @@ static bool contains(const char *text, const char *word)
 	return false;
 }
 
+/* The name, in kept->task, of what tells of a descriptor of ours. */
+static const char *own_name(char *name, const char *what, int32_t own)
+{
+	char *end = rs_guard_digits(name, rs_os_tid());
+	while (*what)
+		*end++ = *what++;
+	rs_guard_digits(end, (uint64_t)own);
+	return name;
+}
+
 static bool has_bound_lock(int32_t own)
 {
-	char name[24] = "fdinfo/", text[512];
+	char name[40], text[512];
 	if (!__atomic_load_n(&kept->bound, __ATOMIC_SEQ_CST))
 		return false;
-	rs_guard_digits(name + 7, (uint64_t)own);
-	return rs_guard_read(kept->proc, name, text, sizeof text) < 0 || contains(text, "FLOCK") || contains(text, "OFDLCK") || contains(text, "LEASE") || contains(text, "DELEG");
+	return rs_guard_read(kept->task, own_name(name, "/fdinfo/", own), text, sizeof text) < 0 || contains(text, "FLOCK") || contains(text, "OFDLCK") || contains(text, "LEASE") || contains(text, "DELEG");
 }
 
 /* A descriptor of ours opened anew. */
 static long open_again(int32_t own, int flags)
 {
-	char name[16] = "fd/";
-	rs_guard_digits(name + 3, (uint64_t)own);
-	return rs_guard_open(kept->proc, name, flags);
+	char name[40];
+	return rs_guard_open(kept->task, own_name(name, "/fd/", own), flags);
 }
 
 static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode, bool place)
@@ -146,11 +154,11 @@ void rs_guard_kept_back(void)
 		__atomic_store_n(&kept->state, FREE, __ATOMIC_RELEASE);
 }
 
-void rs_guard_kept_open(int proc)
+void rs_guard_kept_open(int task)
 {
 	if (!kept)
 		return;
-	kept->proc = proc;
+	kept->task = task;
 	__atomic_store_n(&kept->open, 1, __ATOMIC_RELEASE);
 }
 
