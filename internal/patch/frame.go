@@ -16,7 +16,7 @@ type Mapping struct {
 }
 
 // shownTogether is how many chunks Frames tells of at once if one of them is needed, to have few areas.
-const shownTogether = 16
+const shownTogether = leastSlots
 
 // Frames says what is to be mapped, in place of what Frames said before if a page comes again, until Shown says that it is: when a plan is made, before its trampolines are written.
 func (s *Space) Frames() []Mapping {
