@@ -319,13 +319,14 @@ func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 	for i := range edits {
 		t.live.Set(edits[i].At-t.at, edits[i].New)
 	}
+	var b []byte
 	for i := 0; i < len(edits); {
 		lo, page := edits[i].At, edits[i].At/patch.PageSize
 		hi := lo
 		for ; i < len(edits) && edits[i].At/patch.PageSize == page; i++ {
 			hi = edits[i].At + uint64(len(edits[i].New))
 		}
-		b := t.live.Copy(lo-t.at, hi-t.at)
+		b = t.live.Append(b[:0], lo-t.at, hi-t.at)
 		for k, e := range across {
 			if e.At >= lo && e.At < hi {
 				copy(b[e.At-lo:], was[k])

@@ -3,6 +3,8 @@ package hook
 import (
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -277,8 +279,76 @@ type giving struct {
 // Size is the most bytes that Append appends: the exchange, a comparison, a jump, six registers to slots and back, the address, three numbers, a call, a number.
 func (*giving) Size() int { return 9 + 4 + 6 + 2*6*9 + 9 + 3*5 + 2 + 6 }
 
+// A given is the code of a giving but for the two instructions with its word's address, which is the same for all of one register: what lies before and behind the second.
+type given struct {
+	before, behind []byte
+	jump           int           // where in before the distance of the jump over the rest lies
+	states         []patch.State // of the first two, and of behind, from there on: For is 0 for the site, 1 for its successor
+}
+
+// givens are those that were made, by givenKey: at most 16 for each agent.
+var givens sync.Map
+
+type givenKey struct {
+	reg  x86.Reg
+	save int32
+}
+
+// given gives it.
+func (r *giving) given() (*given, error) {
+	key := givenKey{r.reg, r.save}
+	if g, ok := givens.Load(key); ok {
+		return g.(*given), nil
+	}
+	one := giving{lock{at: 0, next: 1, mem: x86.Mem{Base: x86.RDI, Scale: 1, Size: 4}, reg: r.reg}, r.save}
+	code, states, err := one.make(nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	var first, compare, load x86.Code
+	first.Xchg(one.mem, one.reg)
+	compare.ArithImm(x86.Cmp, one.reg, 2)
+	load.Lea(x86.RDI, one.mem)
+	behind := states[2].Off
+	g := &given{before: code[len(first.Bytes) : behind-len(load.Bytes)], behind: code[behind:], jump: len(compare.Bytes) + 2, states: states}
+	for i := range states[2:] {
+		states[2+i].Off -= behind
+	}
+	givens.Store(key, g)
+	return g, errors.Join(first.Err(), compare.Err(), load.Err())
+}
+
 // Append appends the code as it is to lie at an address: see patch.Recipe.
 func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
+	g, err := r.given()
+	if err != nil {
+		return dst, nil, err
+	}
+	c, start := appending(dst, at)
+	c.Xchg(r.mem, r.reg)
+	states := slices.Clone(g.states)
+	states[1].Off = len(c.Bytes) - start
+	jump := len(c.Bytes) + g.jump
+	c.Bytes = append(c.Bytes, g.before...)
+	c.Lea(x86.RDI, r.mem)
+	behind := len(c.Bytes) - start
+	c.Bytes = append(c.Bytes, g.behind...)
+	binary.LittleEndian.PutUint32(c.Bytes[jump:], uint32(len(c.Bytes)-jump-4))
+	for i := range states {
+		if i >= 2 {
+			states[i].Off += behind
+		}
+		if states[i].For == 0 {
+			states[i].For = r.at
+		} else {
+			states[i].For = r.next
+		}
+	}
+	return c.Bytes, states, c.Err()
+}
+
+// make is Append, instruction by instruction.
+func (r *giving) make(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	const futex, wakePrivate = 202, 1 | 128
 	saved := [...]x86.Reg{x86.RDI, x86.RSI, x86.RDX, x86.RAX, x86.RCX, x86.R11}
 	c, start := appending(dst, at)
