@@ -207,7 +207,7 @@ func TestRecalledIsBounded(t *testing.T) {
 		return n
 	}
 	most := 0
-	for i := range 32 {
+	for i := range 16 {
 		m, _ := unreadOf(t, another, 0x7f1234567000, &r, nil, func(m *Module) { // another one each time, or the last one with other code
 			m.Base -= uint64(i/2) * patch.PageSize
 			m.texts[0].code = bytes.Repeat([]byte{0xf4}, 3<<20)
