@@ -44,7 +44,7 @@ nothing is recorded: it would take from the program what the limit leaves it. A 
 child is recorded from when it makes a thread, or from a system call when it is a fifth
 of a second old, but not one that shares memory with other processes. Of forked children,
 and of all that cannot be recorded, locks and threads are not judged. Each program that
-is executed starts some 25 ms later: --epochs 0 is for suites of thousands of short ones.
+is executed starts some 15 ms later: --epochs 0 is for suites of thousands of short ones.
 
 While epochs are recorded a deadlock is reported when it has lasted for a second or two:
 of mutexes, rwlocks that are held for writing, joins, initialisers, and of a process all
