@@ -2,10 +2,12 @@ package engine
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/cache"
@@ -140,6 +142,27 @@ func TestRecalledIsCommon(t *testing.T) {
 	}
 }
 
+// Several processes may come at once.
+func TestRecalledAtOnce(t *testing.T) {
+	var r recalls
+	var all sync.WaitGroup
+	hashes := make([]string, 6)
+	for i := range hashes {
+		m, _ := unreadOf(t, aLibrary, 0x7f1234567000+uint64(i)<<20, &r, nil, nil)
+		all.Go(func() {
+			m.learn()
+			m.Recalled("test", func() any { return i })
+			n := 0
+			m.Instructions(func(*Insn) bool { n++; return n < 1000 })
+			hashes[i] = fmt.Sprint(m.hash, n, m.Recalled("other", func() any { return 0 }))
+		})
+	}
+	all.Wait()
+	if len(slices.Compact(hashes)) != 1 {
+		t.Errorf("%q", hashes)
+	}
+}
+
 // What a client finds in a module it is asked for once, of each code; what is found while a process ends may be a part.
 func TestRecalledFinds(t *testing.T) {
 	var r recalls
@@ -195,6 +218,9 @@ func TestRecalledVDSO(t *testing.T) {
 
 // The memory of what is remembered is bounded, and counted with what is known.
 func TestRecalledIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: by one goroutine, nothing for the race detector")
+	}
 	var r recalls
 	sum := func() (n int) {
 		for _, x := range r.by {
