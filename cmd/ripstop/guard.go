@@ -44,7 +44,7 @@ nothing is recorded: it would take from the program what the limit leaves it. A 
 child is recorded from when it makes a thread, or from a system call when it is a fifth
 of a second old, but not one that shares memory with other processes. Of forked children,
 and of all that cannot be recorded, locks and threads are not judged. Each program that
-is executed starts some 20 ms later; with --epochs-from=thread 1 ms, but for those that
+is executed starts some 15 ms later; with --epochs-from=thread 1 ms, but for those that
 have threads: for suites of thousands of short programs, and for shells.
 
 While epochs are recorded a deadlock is reported when it has lasted for a second or two:
@@ -89,7 +89,7 @@ as without ripstop; when something was found the exit status is 66.`,
 	fs.size(&o.quarantine, "quarantine", run.DefaultQuarantine, run.MaxQuarantine, "keep back freed blocks of `SIZE` in all for each thread, before they are used again: 512K, 16M; 0 keeps none")
 	fs.long(&o.epochs, "epochs", run.DefaultEpoch, "record epochs of at most `LONG` (1s, 10s), so that the last one can be executed again to find who wrote; 0 records none")
 	fs.oneOf(&o.epochsFrom, "epochs-from", fromStart, []string{fromStart, fromThread},
-		"since when a process is recorded: from its start; or from its second thread on, so that programs without threads run as with --epochs 0: each that a shell executes starts 1 ms later, and not 18. Of what crashes before, nobody is named; nor are processes recorded whose other threads are timers' or aio's")
+		"since when a process is recorded: from its start; or from its second thread on, so that programs without threads run as with --epochs 0: each that a shell executes starts 1 ms later, and not 15. Of what crashes before, nobody is named; nor are processes recorded whose other threads are timers' or aio's")
 	fs.oneOf(&o.epochRaces, "races", "off", []string{"off", "on"}, "what is executed again is so once more with every memory access looked at, for data races and reads of freed blocks")
 	fs.oneOf(&o.queues, "queues", "off", []string{"off", "on"}, "what threads do to queues without a lock is recorded in its order")
 	cmd.Flags().MarkHidden("queues") // it costs too much in large programs: docs/decisions.md, 65

@@ -217,18 +217,27 @@ func failed(err error, kind wire.PatchDo) bool {
 
 const opTrap = 0xcc
 
-// straddles says whether the edit, or a jump that it is the beginning of, may lie on two pages.
-func straddles(e *patch.Edit) bool {
-	const reach = 128 + 16 // a short jump to a jump
-	return e.At/patch.PageSize != (e.At+reach)/patch.PageSize
+// jumpReach is how far the jump of an edit reaches from its beginning, with prefixes; a short one, before or after, with the one that it leads to, in an instruction behind it.
+func jumpReach(e *patch.Edit) (reach uint64) {
+	for _, b := range [][]byte{e.Old, e.New} {
+		const jump = 15 + 5
+		n := uint64(jump)
+		if len(b) > 1 && b[0] == opShort && int8(b[1]) > 0 {
+			n += 2 + uint64(b[1])
+		}
+		reach = max(reach, n)
+	}
+	return reach
 }
 
-// acrossPages gives the edits that may lie on two pages, and those whose jumps may be made of their heads, in order.
+const opShort = 0xeb
+
+// acrossPages gives the edits whose jumps may lie on two pages, and those whose jumps may be made of their heads or lead into them, in order.
 func acrossPages(edits []patch.Edit) (list []*patch.Edit) {
-	const pun = 15 + 5 // a jump behind the last byte of an instruction
 	for i := len(edits) - 1; i >= 0; i-- {
 		e := &edits[i]
-		if straddles(e) || len(list) > 0 && list[len(list)-1].At-e.At <= pun {
+		reach := jumpReach(e)
+		if e.At/patch.PageSize != (e.At+reach)/patch.PageSize || len(list) > 0 && list[len(list)-1].At-e.At <= reach {
 			list = append(list, e)
 		}
 	}
@@ -310,13 +319,14 @@ func (p *Process) rewrite(t *text, edits []patch.Edit) error {
 	for i := range edits {
 		t.live.Set(edits[i].At-t.at, edits[i].New)
 	}
+	var b []byte
 	for i := 0; i < len(edits); {
 		lo, page := edits[i].At, edits[i].At/patch.PageSize
 		hi := lo
 		for ; i < len(edits) && edits[i].At/patch.PageSize == page; i++ {
 			hi = edits[i].At + uint64(len(edits[i].New))
 		}
-		b := t.live.Copy(lo-t.at, hi-t.at)
+		b = t.live.Append(b[:0], lo-t.at, hi-t.at)
 		for k, e := range across {
 			if e.At >= lo && e.At < hi {
 				copy(b[e.At-lo:], was[k])

@@ -374,7 +374,7 @@ func (p *Process) uncover(m *Module, regions ...int) error {
 		client.PatchedIn(p, m, c.t.at, c.t.end(), m.patch)
 	}
 	for _, s := range all {
-		if _, spare := s.Recipe.(Spare); !spare && m.patch(s.At) == nil {
+		if _, spare := s.Recipe.(Spare); !spare && !m.patched(s.At) {
 			p.page.Unpatched++
 		}
 	}

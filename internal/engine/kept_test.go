@@ -37,45 +37,6 @@ func moduleOf(t testing.TB, path string, bias uint64, c *cache.Dir) *Module {
 	return m
 }
 
-// A session finds out once what a module's file is: another process's module of the same file is known by its code, wherever it lies, and not if a byte differs, if it has other segments, or if the file is another one.
-func TestRecalled(t *testing.T) {
-	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	const libc, other = "/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libm.so.6"
-	var r recalls
-	know := func(path string, bias uint64, r *recalls, change func(*Module)) (hash string, recalled bool) {
-		t.Helper()
-		m := moduleOf(t, path, bias, nil)
-		m.recalls = r
-		if change != nil {
-			change(m)
-		}
-		if r != nil {
-			recalled = m.recall(m.recallKey())
-			m.hash, m.keeps, m.entered = "", nil, nil
-		}
-		m.identify()
-		return m.hash, recalled
-	}
-	anew, _ := know(libc, 0x7f0000000000, nil, nil)
-	for i, bias := range []uint64{0x7f1234567000, 0x7f1111111000, 0x7f1111111000} {
-		if hash, recalled := know(libc, bias, &r, nil); hash != anew || recalled != (i > 0) {
-			t.Errorf("process %d: %s, want %s; recalled: %v", i, hash, anew, recalled)
-		}
-	}
-	for name, change := range map[string]func(*Module){
-		"a byte":    func(m *Module) { m.texts[0].code[len(m.texts[0].code)-1] ^= 1 },
-		"a segment": func(m *Module) { m.texts[0].at += 0x1000; m.texts[0].code = m.texts[0].code[0x1000:] },
-	} {
-		want, _ := know(libc, 0x7f0000000000, nil, change)
-		if hash, recalled := know(libc, 0x7f1234567000, &r, change); hash != want || hash == anew || recalled {
-			t.Errorf("%s is another: %s, want %s; recalled: %v", name, hash, want, recalled)
-		}
-	}
-	if hash, recalled := know(other, 0x7f1234567000, &r, nil); hash == anew || recalled {
-		t.Errorf("another file: recalled: %v", recalled)
-	}
-}
-
 // What was kept of a module's code is what would be learnt anew, wherever the module lies; a file that is not as it was written is not believed, and what is learnt then is kept.
 func TestKept(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())

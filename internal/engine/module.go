@@ -58,10 +58,12 @@ type Module struct {
 	list      [][2]uint64
 	cache     *cache.Dir
 	recalls   *recalls     // nil: nothing is remembered
+	recalled  *recalled    // what the session knows of it; nil: nothing
 	hash      string       // of its code and what is said of it; "" as long as nothing is known
 	fromCache bool         // what is known of it
 	closed    *atomic.Bool // the process's: what takes long ends
 	fetch     func(*text) bool
+	same      func(at uint64, code []byte) bool
 	read      func(at uint64, b []byte) error // memory of the process; nil: Around knows nothing
 	partly    bool                            // only what Around says is known
 	guards    []guarded                       // then
@@ -218,7 +220,7 @@ func (p *Process) find(maps []tracee.Mapping) (come []*Module, gone []*Module) {
 		if mod == nil {
 			mod = &Module{Path: m.Path, BuildID: img.BuildID(), Kind: kind, Base: uint64(m.Start), Bias: bias, Image: img, calls: p.e.opts.Calls, space: p.space, cache: p.e.cache, recalls: &p.e.recalls, closed: &p.closed, why: map[uint64]Why{}}
 			mod.foreign = slices.ContainsFunc(goSections, img.HasSection)
-			mod.fetch = func(t *text) bool { return p.fetch(mod, t) }
+			mod.fetch, mod.same = func(t *text) bool { return p.fetch(mod, t) }, p.same
 			if _, later := p.e.opts.Client.(Unasked); later && p.of == nil {
 				mod.read = p.read
 			}
@@ -361,7 +363,8 @@ func (m *Module) learn() {
 	m.identify()
 	keep, entered, list := m.keeps, m.entered, m.list
 	m.keeps, m.entered, m.list = nil, nil, nil
-	m.fromCache = m.known()
+	again := m.knownAgain()
+	m.fromCache = again || m.known()
 	for _, t := range m.texts {
 		if !m.fromCache {
 			t.plan = patch.NewText(t.at, t.code)
@@ -372,6 +375,9 @@ func (m *Module) learn() {
 		m.plans(t)
 	}
 	if m.fromCache {
+		if !again {
+			m.rememberKnown()
+		}
 		return
 	}
 	if list == nil {
@@ -382,6 +388,7 @@ func (m *Module) learn() {
 	}
 	if !m.closed.Load() { // it may have ended early
 		m.keep()
+		m.rememberKnown()
 	}
 }
 
@@ -390,11 +397,11 @@ func (m *Module) identify() {
 	if m.hash != "" {
 		return
 	}
-	m.texts = slices.DeleteFunc(m.texts, func(t *text) bool { return t.code == nil && !m.fetch(t) })
-	key := m.recallKey()
-	if m.recall(key) {
+	if m.recall(m.recallKey()) {
 		return
 	}
+	m.unread()
+	key := m.recallKey() // of what could be read
 	m.keeps, m.entered = restartable(m.Image), roots(m.Image)
 	code := m.hashCode(m.keeps, m.entered)
 	if tables := m.hashTables(code); !m.hashed(tables) {

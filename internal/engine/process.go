@@ -436,7 +436,7 @@ func (p *Process) modules(loading bool) error {
 			p.e.opts.Client.Patched(p, m, m.patch)
 		}
 		for _, s := range sites {
-			if _, spare := s.Recipe.(Spare); !spare && m.patch(s.At) == nil {
+			if _, spare := s.Recipe.(Spare); !spare && !m.patched(s.At) {
 				p.page.Unpatched++
 			}
 		}
@@ -496,17 +496,22 @@ var errFull = errors.New("no more modules are patched")
 // copyBytes is about what a trampoline has besides its recipe: the instruction, perhaps its successor, the jump back; and what is displaced on behalf of it.
 const copyBytes = 20
 
+// patched says whether there is one.
+func (m *Module) patched(at uint64) bool {
+	t := m.held(at)
+	return t != nil && t.planner != nil && t.planner.Patched(at)
+}
+
 // patch gives the patch of an instruction that is a site.
 func (m *Module) patch(at uint64) *patch.Patch {
 	t := m.held(at)
 	if t == nil || t.planner == nil {
 		return nil
 	}
-	x := t.planner.At(at)
-	if x == nil || x.For != 0 {
+	if !t.planner.Patched(at) {
 		return nil
 	}
-	return x
+	return t.planner.At(at)
 }
 
 // forget lets a module go that is unmapped, with its trampolines: no thread is in them, since none is in the module.

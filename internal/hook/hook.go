@@ -35,6 +35,7 @@ func Sites(p *engine.Process, m *engine.Module) (sites []patch.Site, list []Aske
 	}
 	if m.Kind == engine.VDSO {
 		for row, at := range entries(m) {
+			at += m.Bias
 			list = append(list, Asked{at, ""})
 			sites = append(sites, patch.Site{At: at, Recipe: syscalls.EntryRecipe{Entry: at, Hook: p.Func(wire.PatchFuncVdsoHook), Offset: uint32(row * wire.SizeCallCount)}})
 		}
@@ -66,8 +67,13 @@ func (Client) Unasked() {}
 // End does nothing.
 func (Client) End(*engine.Process) {}
 
-// calls finds a module's system calls, or knows them from another process. The vdso is the kernel's, and small.
+// calls gives a module's system calls, by link-time addresses. The list must not change.
 func calls(m *engine.Module) []call {
+	return m.Recalled("syscalls", func() any { return findCalls(m) }).([]call)
+}
+
+// findCalls finds them, or knows them from another session. The vdso is the kernel's, and small.
+func findCalls(m *engine.Module) []call {
 	const name = "syscalls"
 	if b, ok := kept(m, name); ok {
 		if list, err := parseCalls(b); err == nil {
@@ -135,14 +141,18 @@ func upTo(m *engine.Module, a, at uint64, yield func(uint64, *x86.Inst) bool, un
 	return a, true
 }
 
-// entries gives the addresses of the vdso's functions, by row.
+// entries gives the link-time addresses of the vdso's functions, by row. The map must not change.
 func entries(m *engine.Module) map[int]uint64 {
+	return m.Recalled("entries", func() any { return findEntries(m) }).(map[int]uint64)
+}
+
+func findEntries(m *engine.Module) map[int]uint64 {
 	list := map[int]uint64{}
 	for _, f := range m.Image.Functions() {
 		s, ok := m.Image.Symbol(f[0])
 		row, known := syscalls.VDSO[strings.TrimPrefix(s.Name, "__vdso_")]
 		if ok && known && s.Addr == f[0] {
-			list[row] = f[0] + m.Bias
+			list[row] = f[0]
 		}
 	}
 	return list

@@ -3,6 +3,8 @@ package hook
 import (
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -27,6 +29,31 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 	if m.Kind != engine.Libc || hook == 0 {
 		return nil
 	}
+	found := m.Recalled("locks", func() any { return findLocks(m) }).([]lockInsn)
+	sites = make([]patch.Site, len(found))
+	for i, f := range found {
+		l := f.lock
+		l.at, l.next = l.at+m.Bias, l.next+m.Bias
+		if l.mem.Base == x86.RIP {
+			l.mem = x86.Abs(l.next+uint64(l.mem.Disp), 4)
+		}
+		if f.takes {
+			sites[i] = patch.Site{At: l.at, Recipe: &taking{l, hook, p.SaveOffset()}}
+		} else {
+			sites[i] = patch.Site{At: l.at, Recipe: &giving{l, p.SaveOffset()}}
+		}
+	}
+	return sites
+}
+
+// A lockInsn is one of them, by its link-time address.
+type lockInsn struct {
+	lock
+	takes bool // or gives back
+}
+
+// findLocks finds them, or knows where they are from another session.
+func findLocks(m *engine.Module) (list []lockInsn) {
 	f := finder{m: m, names: map[uint64]string{}}
 	// Of a place that is kept it is known who is called behind it: no names are read for it.
 	look := func(at uint64, known bool) bool {
@@ -34,7 +61,7 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 		if !ok || len(in.Inst.Args()) != 2 || len(in.Inst.Mems()) != 1 {
 			return false
 		}
-		l := lock{at: at, next: at + uint64(in.Inst.Len), mem: in.Inst.Mems()[0]}
+		l := lock{at: at - m.Bias, next: at - m.Bias + uint64(in.Inst.Len), mem: in.Inst.Mems()[0]}
 		for _, a := range in.Inst.Args() {
 			if a.Kind == x86.ArgReg {
 				l.reg = a.Reg
@@ -43,14 +70,12 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 		if l.mem.Size != 4 || l.mem.Seg != x86.NoReg || l.reg < x86.EAX || l.reg >= x86.EAX+16 || l.reg.Num() == x86.RSP.Num() || !plain(l.mem.Base) && l.mem.Base != x86.RIP || !plain(l.mem.Index) {
 			return false
 		}
-		if l.mem.Base == x86.RIP {
-			l.mem = x86.Abs(l.next+uint64(l.mem.Disp), 4)
-		}
+		next := l.next + m.Bias
 		switch {
-		case in.Inst.Op == "cmpxchg" && in.Inst.Lock && (known || f.takes(&l)):
-			sites = append(sites, patch.Site{At: at, Recipe: &taking{l, hook, p.SaveOffset()}})
-		case in.Inst.Op == "xchg" && (known || f.gives(&l)):
-			sites = append(sites, patch.Site{At: at, Recipe: &giving{l, p.SaveOffset()}})
+		case in.Inst.Op == "cmpxchg" && in.Inst.Lock && (known || f.takes(next)):
+			list = append(list, lockInsn{l, true})
+		case in.Inst.Op == "xchg" && (known || f.gives(next)):
+			list = append(list, lockInsn{l, false})
 		default:
 			return false
 		}
@@ -62,7 +87,7 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 			for _, at := range places {
 				look(at+m.Bias, true)
 			}
-			return sites
+			return list
 		}
 	}
 	for _, s := range m.Image.Segments() {
@@ -76,13 +101,13 @@ func Locks(p *engine.Process, m *engine.Module) (sites []patch.Site) {
 			}
 		}
 	}
-	sites = slices.CompactFunc(sites, func(a, b patch.Site) bool { return a.At == b.At }) // xchg %eax, n(%rdi) has the byte twice
-	places := make([]uint64, len(sites))
-	for i, s := range sites {
-		places[i] = s.At - m.Bias
+	list = slices.CompactFunc(list, func(a, b lockInsn) bool { return a.at == b.at }) // xchg %eax, n(%rdi) has the byte twice
+	places := make([]uint64, len(list))
+	for i, l := range list {
+		places[i] = l.at
 	}
 	m.Keep(name, appendList(nil, places))
-	return sites
+	return list
 }
 
 const lockPrefix, opXchg = 0xf0, 0x87
@@ -100,24 +125,23 @@ type finder struct {
 	names map[uint64]string // of functions
 }
 
-// takes says whether who finds another value than that in eax waits.
-func (f *finder) takes(l *lock) bool {
-	jump, ok := f.m.Instruction(l.next)
-	to, _ := jump.Inst.Target(l.next)
+// takes says whether who finds another value than that in eax, behind the instruction, waits.
+func (f *finder) takes(next uint64) bool {
+	jump, ok := f.m.Instruction(next)
+	to, _ := jump.Inst.Target(next)
 	switch {
 	case !ok:
 		return false
 	case jump.Inst.Op == "je":
-		to = l.next + uint64(jump.Inst.Len)
+		to = next + uint64(jump.Inst.Len)
 	case jump.Inst.Op != "jne":
 		return false
 	}
 	return f.calls(to, waiter)
 }
 
-// gives says whether who finds a value of more than 1 wakes.
-func (f *finder) gives(l *lock) bool {
-	at := l.next
+// gives says whether who finds a value of more than 1, from an address on, wakes.
+func (f *finder) gives(at uint64) bool {
 	for range mostBefore {
 		in, ok := f.m.Instruction(at)
 		next := at + uint64(in.Inst.Len)
@@ -255,8 +279,76 @@ type giving struct {
 // Size is the most bytes that Append appends: the exchange, a comparison, a jump, six registers to slots and back, the address, three numbers, a call, a number.
 func (*giving) Size() int { return 9 + 4 + 6 + 2*6*9 + 9 + 3*5 + 2 + 6 }
 
+// A given is the code of a giving but for the two instructions with its word's address, which is the same for all of one register: what lies before and behind the second.
+type given struct {
+	before, behind []byte
+	jump           int           // where in before the distance of the jump over the rest lies
+	states         []patch.State // of the first two, and of behind, from there on: For is 0 for the site, 1 for its successor
+}
+
+// givens are those that were made, by givenKey: at most 16 for each agent.
+var givens sync.Map
+
+type givenKey struct {
+	reg  x86.Reg
+	save int32
+}
+
+// given gives it.
+func (r *giving) given() (*given, error) {
+	key := givenKey{r.reg, r.save}
+	if g, ok := givens.Load(key); ok {
+		return g.(*given), nil
+	}
+	one := giving{lock{at: 0, next: 1, mem: x86.Mem{Base: x86.RDI, Scale: 1, Size: 4}, reg: r.reg}, r.save}
+	code, states, err := one.make(nil, 0)
+	if err != nil {
+		return nil, err
+	}
+	var first, compare, load x86.Code
+	first.Xchg(one.mem, one.reg)
+	compare.ArithImm(x86.Cmp, one.reg, 2)
+	load.Lea(x86.RDI, one.mem)
+	behind := states[2].Off
+	g := &given{before: code[len(first.Bytes) : behind-len(load.Bytes)], behind: code[behind:], jump: len(compare.Bytes) + 2, states: states}
+	for i := range states[2:] {
+		states[2+i].Off -= behind
+	}
+	givens.Store(key, g)
+	return g, errors.Join(first.Err(), compare.Err(), load.Err())
+}
+
 // Append appends the code as it is to lie at an address: see patch.Recipe.
 func (r *giving) Append(dst []byte, at uint64) ([]byte, []patch.State, error) {
+	g, err := r.given()
+	if err != nil {
+		return dst, nil, err
+	}
+	c, start := appending(dst, at)
+	c.Xchg(r.mem, r.reg)
+	states := slices.Clone(g.states)
+	states[1].Off = len(c.Bytes) - start
+	jump := len(c.Bytes) + g.jump
+	c.Bytes = append(c.Bytes, g.before...)
+	c.Lea(x86.RDI, r.mem)
+	behind := len(c.Bytes) - start
+	c.Bytes = append(c.Bytes, g.behind...)
+	binary.LittleEndian.PutUint32(c.Bytes[jump:], uint32(len(c.Bytes)-jump-4))
+	for i := range states {
+		if i >= 2 {
+			states[i].Off += behind
+		}
+		if states[i].For == 0 {
+			states[i].For = r.at
+		} else {
+			states[i].For = r.next
+		}
+	}
+	return c.Bytes, states, c.Err()
+}
+
+// make is Append, instruction by instruction.
+func (r *giving) make(dst []byte, at uint64) ([]byte, []patch.State, error) {
 	const futex, wakePrivate = 202, 1 | 128
 	saved := [...]x86.Reg{x86.RDI, x86.RSI, x86.RDX, x86.RAX, x86.RCX, x86.R11}
 	c, start := appending(dst, at)

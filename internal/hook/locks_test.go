@@ -1,7 +1,10 @@
 package hook
 
 import (
+	"bytes"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/ripstop/ripstop/internal/engine"
@@ -181,6 +184,25 @@ func TestGiving(t *testing.T) {
 				}
 				if got := m.Mem.Load(word, 4).Bits; got != given {
 					t.Fatalf("the word is %#x, not %#x", got, given)
+				}
+			}
+		}
+	}
+}
+
+// What is put together of parts that are made once is what is made anew, wherever it lies and whatever lies before it.
+func TestGivingOfParts(t *testing.T) {
+	for _, mem := range words() {
+		for reg := x86.EAX; reg < x86.EAX+16; reg++ {
+			for _, save := range []int32{saves, -0x100} {
+				for _, at := range []uint64{recipeAt, recipeAt + 0x12345} {
+					r := &giving{lock{siteAt, nextAt, mem, reg}, save}
+					before := bytes.Repeat([]byte{0x90}, int(at%3))
+					want, wantStates, wantErr := r.make(slices.Clone(before), at)
+					got, states, err := r.Append(slices.Clone(before), at)
+					if err != nil || wantErr != nil || !bytes.Equal(got, want) || !reflect.DeepEqual(states, wantStates) {
+						t.Fatalf("%+v, register %d at %#x: % x (%v), not % x (%v)\n%v\n%v", mem, reg.Num(), at, got, err, want, wantErr, states, wantStates)
+					}
 				}
 			}
 		}

@@ -16,7 +16,7 @@ type Mapping struct {
 }
 
 // shownTogether is how many chunks Frames tells of at once if one of them is needed, to have few areas.
-const shownTogether = 16
+const shownTogether = leastSlots
 
 // Frames says what is to be mapped, in place of what Frames said before if a page comes again, until Shown says that it is: when a plan is made, before its trampolines are written.
 func (s *Space) Frames() []Mapping {
@@ -25,46 +25,64 @@ func (s *Space) Frames() []Mapping {
 		groups[n/shownTogether] = true
 	}
 	s.told = nil
+	var more []chunk // of which some are to be known
 	for _, g := range slices.Sorted(maps.Keys(groups)) {
 		if !s.inhabited(g*shownTogether, (g+1)*shownTogether) { // what was planned there was taken back
 			continue
 		}
 		for n := g * shownTogether; n < (g+1)*shownTogether; n++ {
 			c := s.chunk(n)
-			if c == nil {
-				c = &chunk{slot: s.slotNumber(n)}
-			}
-			if c.shown != 0 && !s.fresh[n] {
+			if c != nil && c.shown != 0 && !s.fresh[n] {
 				continue
 			}
-			for i := range chunkPages {
-				page := n*chunkSize + uint64(i)*PageSize
-				if c.shown>>i&1 == 0 && s.whole(page, PageSize) {
-					s.tell(page, c.slot*chunkPages+i)
-					s.chunks.set(n, c)
-				}
+			known := c != nil
+			if !known {
+				c = &cut(&more, 1, shownTogether)[0]
+				c.slot = s.slotNumber(n)
+			}
+			told := s.tellAll(n, c)
+			if told && !known {
+				s.chunks.set(n, c)
 			}
 		}
 	}
 	return s.told
 }
 
-func (s *Space) tell(page uint64, frame int) {
+// tellAll tells of the pages of a chunk that are not shown and where nobody else has mapped anything, and says whether there are some.
+func (s *Space) tellAll(n uint64, c *chunk) (told bool) {
+	if c.shown == 0 && s.whole(n*chunkSize, chunkSize) {
+		s.tell(n*chunkSize, c.slot*chunkPages, chunkPages)
+		return true
+	}
+	for i := range chunkPages {
+		page := n*chunkSize + uint64(i)*PageSize
+		if c.shown>>i&1 == 0 && s.whole(page, PageSize) {
+			s.tell(page, c.slot*chunkPages+i, 1)
+			told = true
+		}
+	}
+	return told
+}
+
+func (s *Space) tell(page uint64, frame, pages int) {
 	if n := len(s.told); n > 0 {
 		if m := &s.told[n-1]; m.Page+uint64(m.Pages)*PageSize == page && m.Frame+m.Pages == frame {
-			m.Pages++
+			m.Pages += pages
 			return
 		}
 	}
-	s.told = append(s.told, Mapping{page, frame, 1})
+	s.told = append(s.told, Mapping{page, frame, pages})
 }
 
 // Shown says that what Frames gave is mapped.
 func (s *Space) Shown() {
 	for _, m := range s.told {
-		for i := range uint64(m.Pages) {
-			a := m.Page + i*PageSize
-			s.chunk(a / chunkSize).shown |= 1 << (a % chunkSize / PageSize)
+		for a, end := m.Page, m.Page+uint64(m.Pages)*PageSize; a < end; {
+			from := a % chunkSize / PageSize
+			n := min(chunkPages-from, (end-a)/PageSize)
+			s.chunk(a / chunkSize).shown |= (1<<n - 1) << from
+			a += n * PageSize
 		}
 	}
 	s.told = nil

@@ -3,6 +3,7 @@ package patch
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"unsafe"
 )
 
@@ -49,6 +50,27 @@ func KnownText(at uint64, code, b []byte) (*Text, error) {
 		}
 	}
 	return t, nil
+}
+
+// Again is a text of the same bytes, and of which the same is known, at another address; nothing is kept of it (Keep). What is known takes no memory again.
+func (t *Text) Again(at uint64) *Text {
+	if !t.common { // or several may be asked at once
+		t.common = true
+	}
+	return &Text{at: at, orig: t.orig, now: NewOverlay(t.orig), lens: t.lens, targets: t.targets, loops: t.loops, complete: t.complete, common: true}
+}
+
+// own has what is about to change be this text's alone.
+func (t *Text) own() {
+	if t.common {
+		t.lens, t.targets, t.loops, t.common = slices.Clone(t.lens), slices.Clone(t.targets), slices.Clone(t.loops), false
+	}
+}
+
+// KnownSize is how many bytes what is known of so many bytes of code takes.
+func KnownSize(code int) int {
+	lens, bits := knownWords(code)
+	return 8 * (lens + 2*bits)
 }
 
 // knownWords gives how many words lens of so much code has, and how many targets and loops each.

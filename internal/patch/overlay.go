@@ -23,14 +23,18 @@ func (o *Overlay) At(i uint64) byte {
 }
 
 // Copy gives a copy of the bytes in [lo, hi).
-func (o *Overlay) Copy(lo, hi uint64) []byte {
-	b := append(make([]byte, 0, hi-lo), o.base[lo:hi]...)
+func (o *Overlay) Copy(lo, hi uint64) []byte { return o.Append(make([]byte, 0, hi-lo), lo, hi) }
+
+// Append appends the bytes in [lo, hi).
+func (o *Overlay) Append(dst []byte, lo, hi uint64) []byte {
+	dst = append(dst, o.base[lo:hi]...)
+	b := dst[uint64(len(dst))-(hi-lo):]
 	for i := lo; i < hi; i += cell - i%cell {
 		if c := o.cells[i/cell]; c != nil {
 			copy(b[i-lo:], c[i%cell:])
 		}
 	}
-	return b
+	return dst
 }
 
 // Set changes bytes from lo on.

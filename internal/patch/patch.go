@@ -135,6 +135,12 @@ func (p *Planner) At(addr uint64) *Patch {
 	return nil
 }
 
+// Patched says whether an instruction is patched, and is a site.
+func (p *Planner) Patched(addr uint64) bool {
+	r := p.records.at(addr - p.text.at)
+	return r != nil && r.patched() && r.before == 0
+}
+
 // Patches calls back for each patch, by address.
 func (p *Planner) Patches(f func(*Patch)) {
 	p.records.each(0, uint64(len(p.text.orig)), func(r *record) bool {

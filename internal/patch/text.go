@@ -21,6 +21,7 @@ type Text struct {
 	loops    []uint64 // likewise, for each that lies in a loop: between a known branch back and its target
 	kept     []Range
 	recent   *[recent]decoded // nil: they are not kept
+	common   bool             // other texts have lens, targets and loops in common
 }
 
 // decoded is an instruction that was looked at lately. Planning goes from behind to the front, and comes to each several times.
@@ -51,6 +52,7 @@ func (t *Text) keeps(addr uint64) bool {
 // last one that control does not pass is taken for it. (What describes a return point lies in front of its code, within a function, where the Glasgow Haskell Compiler makes them.) What a
 // function begins with is code, up to an instruction that is not known.
 func (t *Text) AddFunction(lo, hi uint64) uint64 {
+	t.own()
 	hi = min(hi, t.end())
 	begin, passed := lo, lo // passed: behind that last instruction
 	for lo >= t.at && lo < hi {
@@ -93,12 +95,14 @@ func (t *Text) AddFunction(lo, hi uint64) uint64 {
 
 // unlearn says that no instruction is known to begin at an address. Where one was thought to lead stays entered.
 func (t *Text) unlearn(at uint64) {
+	t.own()
 	i := at - t.at
 	t.lens[i/16] &^= 15 << (i % 16 * 4)
 }
 
 // Add makes known that an instruction of so many bytes begins at an address. It must be one: whoever has decoded it says so.
 func (t *Text) Add(at uint64, n int) {
+	t.own()
 	if i := at - t.at; !t.keeps(at) {
 		t.lens[i/16] |= uint64(n) << (i % 16 * 4)
 	}
@@ -106,6 +110,7 @@ func (t *Text) Add(at uint64, n int) {
 
 // Enter says that code may jump to an address, which may lie inside an instruction, as behind its lock prefix.
 func (t *Text) Enter(addr uint64) {
+	t.own()
 	if i := addr - t.at; i < uint64(len(t.orig)) {
 		t.targets[i/64] |= 1 << (i % 64)
 	}
@@ -116,6 +121,7 @@ func (t *Text) Enter(addr uint64) {
 // and landing pads, none of which lies behind a prefix of an instruction; who jumps there, as glibc does to lock only where there are several threads, does so by a branch of its own.)
 // Where known instructions overlap both are taken to be run in either case. It must be called before the text is planned for.
 func (t *Text) Complete() {
+	t.own()
 	t.complete = true
 	for a := t.at; a < t.end(); {
 		if n := t.Len(a); n > 0 {

@@ -269,6 +269,26 @@ static long keep_together(uint32_t i, uint32_t end)
 	return keep_up_to(&i, &done, hi, 0);
 }
 
+/* What /proc has of the process, or of us alone: once the first thread has ended the kernel says of the process that it has no memory. */
+static long directory(bool own)
+{
+	char name[24] = "..";
+	if (own)
+		rs_guard_digits(name, rs_os_tid());
+	return rs_guard_open(rs_checkpoint_state->task, name, O_DIRECTORY);
+}
+
+static long read_map(struct map *m)
+{
+	struct checkpoint_state *s = rs_checkpoint_state;
+	long e = rs_map_read(m, s->proc, s->text, s->text_bytes), own = e == -ESRCH ? directory(true) : e;
+	if (e != -ESRCH || own < 0)
+		return e;
+	RS_SYS1(SYS_close, s->proc);
+	s->proc = (int)own;
+	return rs_map_read(m, s->proc, s->text, s->text_bytes);
+}
+
 long rs_checkpoint_keep(void)
 {
 	struct rs_checkpoint_stats *s = &rs_checkpoint_state->stats;
@@ -277,7 +297,7 @@ long rs_checkpoint_keep(void)
 	rs_checkpoint_state->left_count = 0;
 	s->again = 0;
 	s->copied = s->dropped = s->remapped = s->ranges = 0;
-	long e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes);
+	long e = read_map(&rs_checkpoint_state->now);
 	if (e < 0)
 		return e;
 	drop_unmapped(&rs_checkpoint_state->kept, &rs_checkpoint_state->now);
@@ -458,7 +478,7 @@ long rs_checkpoint_back(void)
 	if ((uint64_t)RS_SYS1(SYS_brk, 0) != rs_checkpoint_state->brk && (uint64_t)RS_SYS1(SYS_brk, rs_checkpoint_state->brk) != rs_checkpoint_state->brk)
 		return -ENOMEM;
 	leave(false);
-	if ((e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes)) < 0)
+	if ((e = read_map(&rs_checkpoint_state->now)) < 0)
 		return e;
 	watch_all(&rs_checkpoint_state->now);
 	if ((e = undo_all(&rs_checkpoint_state->kept, &rs_checkpoint_state->now, undo)) < 0)
@@ -486,7 +506,7 @@ long rs_checkpoint_aside(void) { return rs_shared_away(&rs_checkpoint_state->kep
 long rs_checkpoint_mark(void)
 {
 	rs_checkpoint_state->end_brk = (uint64_t)RS_SYS1(SYS_brk, 0);
-	return rs_map_read(&rs_checkpoint_state->end, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes);
+	return read_map(&rs_checkpoint_state->end);
 }
 
 enum rs_checkpoint_way rs_checkpoint_ways(void)
@@ -534,7 +554,7 @@ long rs_checkpoint_forward(const struct rs_checkpoint_kept *kept)
 	if ((uint64_t)RS_SYS1(SYS_brk, 0) != rs_checkpoint_state->end_brk && (uint64_t)RS_SYS1(SYS_brk, rs_checkpoint_state->end_brk) != rs_checkpoint_state->end_brk)
 		return -ENOMEM;
 	leave(false);
-	if ((e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes)) < 0)
+	if ((e = read_map(&rs_checkpoint_state->now)) < 0)
 		return e;
 	watch_all(&rs_checkpoint_state->now);
 	if ((e = undo_all(&rs_checkpoint_state->end, &rs_checkpoint_state->now, undo)) < 0)
@@ -555,7 +575,7 @@ static long each_piece(const struct range *r, uint64_t lo, uint64_t hi, unsigned
 
 long rs_checkpoint_each(long (*range)(const struct rs_checkpoint_range *), long (*piece)(const struct rs_checkpoint_piece *))
 {
-	long e = rs_map_read(&rs_checkpoint_state->now, rs_checkpoint_state->proc, rs_checkpoint_state->text, rs_checkpoint_state->text_bytes);
+	long e = read_map(&rs_checkpoint_state->now);
 	rs_checkpoint_state->each_piece = piece;
 	if (e >= 0)
 		watch_all(&rs_checkpoint_state->now);
@@ -620,12 +640,21 @@ int rs_checkpoint_protection(uint64_t p)
 
 /* --- once ------------------------------------------------------------------------------------------------------------------------------------- */
 
-long rs_checkpoint_begin(int proc, bool plain)
+long rs_checkpoint_begin(int task, bool plain)
 {
 	rs_checkpoint_state = rs_guard_map(RS_ARENA_KEPT, sizeof *rs_checkpoint_state);
 	if (!rs_checkpoint_state || rs_frames_begin() < 0)
 		return -ENOMEM;
-	rs_checkpoint_state->proc = proc;
+	rs_checkpoint_state->task = task;
+	char text[8];
+	long proc = directory(false);
+	if (proc >= 0 && (rs_guard_read((int)proc, "statm", text, sizeof text) <= 0 || text[0] == '0')) {
+		RS_SYS1(SYS_close, proc);
+		proc = directory(true);
+	}
+	if (proc < 0)
+		return proc;
+	rs_checkpoint_state->proc = (int)proc;
 	rs_checkpoint_state->text_bytes = 16 << 20;
 	rs_checkpoint_state->text = rs_guard_map(RS_ARENA_KEPT, rs_checkpoint_state->text_bytes);
 	rs_checkpoint_state->region = rs_guard_map(RS_ARENA_KEPT, REGIONS * sizeof *rs_checkpoint_state->region);

@@ -15,8 +15,8 @@ struct rs_checkpoint_stats {
 };
 enum { RS_CHECKPOINT_WP = 1 /* userfaultfd's asynchronous write protection */, RS_CHECKPOINT_SCAN = 2 /* PAGEMAP_SCAN */ };
 
-/* Once. proc: a living task's directory. plain: no write protection, though the kernel has it: everything is copied each time. */
-long rs_checkpoint_begin(int proc, bool plain) RS_HIDDEN;
+/* Once. task: /proc/self/task. plain: no write protection, though the kernel has it: everything is copied each time. */
+long rs_checkpoint_begin(int task, bool plain) RS_HIDDEN;
 /* Keeps all private memory but the arena's, text and what the kernel maps, and what is there of memory that others see. What had been kept is replaced, also when it fails (-ENOMEM, -E2BIG): then there is nothing to go back to. */
 long rs_checkpoint_keep(void) RS_HIDDEN;
 /* Memory, mappings and brk as they were. Other than 0: nothing can be said of the process's memory any more. */

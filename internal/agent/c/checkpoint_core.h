@@ -16,7 +16,7 @@ struct checkpoint_state {
 	struct map kept, now, end;
 	uint64_t brk, end_brk;
 	const struct rs_checkpoint_kept *source;
-	int proc, pagemap, mem, uffd;
+	int task, proc, pagemap, mem, uffd;
 	bool valid;
 	bool session;              /* rollbacks are those of re-executions: rs_checkpoint_ways was asked */
 	bool watched;              /* something has been registered */

@@ -47,7 +47,7 @@ static struct guard {
 	uint32_t over;             /* the coordinator is to end */
 	bool plain;
 	char *stack;               /* the coordinator's */
-	int proc;
+	int task;                  /* the coordinator's /proc/self/task */
 	long kept;                 /* of the last checkpoint: 0, or why there is none */
 	long failed;               /* of the last rollback that could not be */
 	uint64_t rollbacks;        /* to the last checkpoint */
@@ -132,7 +132,7 @@ long rs_guard_do_checkpoint(void)
 			leave_rseq(t);
 	}
 	if (r == 0)
-		r = rs_guard_files_keep(guard->proc, anyone());
+		r = rs_guard_files_keep(guard->task, anyone());
 	guard->rollbacks = 0;
 	if (rs_guard_on)
 		rs_guard_log_new();
@@ -446,7 +446,7 @@ static long other(void *arg, uint32_t tid)
 /* A process ends with its last thread, and we are none of the program's. */
 static bool alone(void)
 {
-	long dir = rs_guard_open(guard->proc, "..", O_DIRECTORY), r = dir < 0 ? 1 : rs_guard_numbers((int)dir, other, NULL);
+	long dir = rs_guard_open(guard->task, ".", O_DIRECTORY), r = dir < 0 ? 1 : rs_guard_numbers((int)dir, other, NULL);
 	if (dir >= 0)
 		RS_SYS1(SYS_close, dir);
 	return r == 0;
@@ -467,20 +467,21 @@ static long begin(void)
 	if (r < 0)
 		return r;
 	all_keys_open();
-	/* Not the process's, which says when the first thread has ended that there is no memory. */
-	r = rs_guard_open(AT_FDCWD, "/proc/thread-self", O_DIRECTORY);
+	/* None of our own files in /proc before they are needed. When a thread ends the kernel first tells the parent, if it is the process's last one, and then forgets what it knows of such files; whoever waits for the process
+	 * meanwhile waits for that by a busy loop (proc_invalidate_siblings_dcache, 6.18): milliseconds, where others have the processors. */
+	r = rs_guard_open(AT_FDCWD, "/proc/self/task", O_DIRECTORY);
 	if (r < 0)
 		return r;
-	guard->proc = (int)r;
-	r = rs_checkpoint_begin((int)r, guard->plain);
+	guard->task = (int)r;
+	r = rs_checkpoint_begin(guard->task, guard->plain);
 	if (r == 0 && rs_guard_on)
 		r = rs_checkpoint_end_begin();
 	if (r == 0)
 		r = rs_guard_files_begin();
 	if (r == 0)
-		r = rs_world_begin(guard->proc);
+		r = rs_world_begin(guard->task);
 	if (r == 0)
-		rs_guard_kept_open(guard->proc);
+		rs_guard_kept_open(guard->task);
 	return r;
 }
 

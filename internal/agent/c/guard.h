@@ -98,9 +98,9 @@ void rs_guard_call_cut(ucontext_t *uc) RS_HIDDEN;
 
 /* A descriptor of the coordinator's for one of the thread's. Negative errno. */
 long rs_guard_files_borrow(uint32_t tid, uint32_t fd) RS_HIDDEN;
-/* Offsets of the program's open regular files, actions of all signals. Negative errno. */
+/* Offsets of the program's open regular files, actions of all signals. task: /proc/self/task. Negative errno. */
 long rs_guard_files_begin(void) RS_HIDDEN;
-long rs_guard_files_keep(int proc, uint32_t tid) RS_HIDDEN;
+long rs_guard_files_keep(int task, uint32_t tid) RS_HIDDEN;
 long rs_guard_files_back(uint32_t tid) RS_HIDDEN;
 /* Last words, on the program's stderr. Takes descriptor 2 of the coordinator's own: nothing else can be done afterwards. */
 void rs_guard_say(uint32_t tid, const char *what, long error) RS_HIDDEN;

@@ -71,18 +71,18 @@ long rs_guard_files_begin(void)
 	return kept ? 0 : -ENOMEM;
 }
 
-long rs_guard_files_keep(int proc, uint32_t tid)
+long rs_guard_files_keep(int task, uint32_t tid)
 {
-	char name[40] = "../", *end;
+	char name[40], *end;
 	kept->files = 0;
 	/* To borrow a file is to close it: a message queue then forgets whom it was to notify, some file systems write out what they have. */
 	if (rs_guard_sys_follows())
 		return 0;
 	for (int sig = 1; sig <= SIGNALS; sig++)
 		RS_SYS4(SYS_rt_sigaction, sig, NULL, &kept->action[sig], 8);
-	end = rs_guard_digits(name + 3, tid);
+	end = rs_guard_digits(name, tid);
 	rs_os_copy(end, "/fd", 4);
-	long dir = rs_guard_open(proc, name, O_DIRECTORY), pidfd = open_task(tid);
+	long dir = rs_guard_open(task, name, O_DIRECTORY), pidfd = open_task(tid);
 	long r = dir < 0 ? dir : pidfd < 0 ? pidfd : 0;
 	kept->pidfd = (int)pidfd;
 	if (r == 0)

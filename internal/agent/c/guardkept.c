@@ -32,7 +32,7 @@ static struct kept {
 	uint32_t here;             /* how many there are, the coordinator's to change */
 	uint64_t unnamed;          /* bytes of those without a name, likewise */
 	uint32_t bound;            /* a lock that is bound to an open file may be there */
-	int proc;                  /* the coordinator's /proc/thread-self */
+	int task;                  /* the coordinator's /proc/self/task */
 	uint32_t what, tid;
 	uint64_t call[7];          /* CALL: number, arguments; ADD: descriptor, device, inode, whether its place is enough */
 	long answer;
@@ -53,21 +53,41 @@ static bool contains(const char *text, const char *word)
 	return false;
 }
 
-static bool has_bound_lock(int32_t own)
+/* The name, in kept->task, of what tells of a thread's descriptor. */
+static const char *name_of(char *name, uint32_t tid, const char *what, uint32_t fd)
 {
-	char name[24] = "fdinfo/", text[512];
+	char *end = rs_guard_digits(name, tid);
+	while (*what)
+		*end++ = *what++;
+	rs_guard_digits(end, fd);
+	return name;
+}
+
+/* own is ours, of the thread's. That one tells as much, if it is still the same file: then our own directory in /proc is not needed (guard.c, begin). */
+static bool has_bound_lock(uint32_t tid, uint32_t fd, int32_t own, uint64_t inode)
+{
+	char name[40], text[512], same[32] = "\nino:\t";
 	if (!__atomic_load_n(&kept->bound, __ATOMIC_SEQ_CST))
 		return false;
-	rs_guard_digits(name + 7, (uint64_t)own);
-	return rs_guard_read(kept->proc, name, text, sizeof text) < 0 || contains(text, "FLOCK") || contains(text, "OFDLCK") || contains(text, "LEASE") || contains(text, "DELEG");
+	rs_os_copy(rs_guard_digits(same + 6, inode), "\n", 2);
+	long n = rs_guard_read(kept->task, name_of(name, tid, "/fdinfo/", fd), text, sizeof text);
+	if (n <= 0 || !contains(text, same))
+		n = rs_guard_read(kept->task, name_of(name, rs_os_tid(), "/fdinfo/", (uint32_t)own), text, sizeof text);
+	return n < 0 || contains(text, "FLOCK") || contains(text, "OFDLCK") || contains(text, "LEASE") || contains(text, "DELEG");
 }
 
 /* A descriptor of ours opened anew. */
 static long open_again(int32_t own, int flags)
 {
-	char name[16] = "fd/";
-	rs_guard_digits(name + 3, (uint64_t)own);
-	return rs_guard_open(kept->proc, name, flags);
+	char name[40];
+	return rs_guard_open(kept->task, name_of(name, rs_os_tid(), "/fd/", (uint32_t)own), flags);
+}
+
+/* Its place alone; without a name in our own directory in /proc (guard.c, begin), but where a container refuses the call. */
+static long place_of(int32_t own)
+{
+	long at = RS_SYS3(428 /* open_tree */, own, "", 0x1000 /* AT_EMPTY_PATH */ | O_CLOEXEC);
+	return at < 0 ? open_again(own, O_PATH) : at;
 }
 
 static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode, bool place)
@@ -79,7 +99,7 @@ static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode, bool
 	if (own < 0)
 		return own;
 	/* Where the kernel knows no tasks it was the first thread's, which may have a table of its own. */
-	if (RS_SYS2(SYS_fstat, own, &st) < 0 || st.st_dev != device || st.st_ino != inode || (!place && has_bound_lock((int32_t)own))) {
+	if (RS_SYS2(SYS_fstat, own, &st) < 0 || st.st_dev != device || st.st_ino != inode || (!place && has_bound_lock(tid, (uint32_t)fd, (int32_t)own, st.st_ino))) {
 		RS_SYS1(SYS_close, own);
 		return -EBUSY;
 	}
@@ -89,7 +109,7 @@ static long add(uint32_t tid, uint64_t fd, uint64_t device, uint64_t inode, bool
 		return -EFBIG;
 	}
 	if (place) {
-		long at = open_again((int32_t)own, O_PATH);
+		long at = place_of((int32_t)own);
 		RS_SYS1(SYS_close, own);
 		if (at < 0)
 			return at;
@@ -146,11 +166,11 @@ void rs_guard_kept_back(void)
 		__atomic_store_n(&kept->state, FREE, __ATOMIC_RELEASE);
 }
 
-void rs_guard_kept_open(int proc)
+void rs_guard_kept_open(int task)
 {
 	if (!kept)
 		return;
-	kept->proc = proc;
+	kept->task = task;
 	__atomic_store_n(&kept->open, 1, __ATOMIC_RELEASE);
 }
 

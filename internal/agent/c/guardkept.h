@@ -25,8 +25,8 @@ void rs_guard_kept_sees(const struct rs_call *c) RS_HIDDEN;
 bool rs_guard_kept_has(int32_t fd) RS_HIDDEN;
 
 /* Coordinator. */
-/* It answers from now on. proc: its /proc/thread-self. */
-void rs_guard_kept_open(int proc) RS_HIDDEN;
+/* It answers from now on. task: its /proc/self/task. */
+void rs_guard_kept_open(int task) RS_HIDDEN;
 /* What threads ask, if they do; wherever it waits for who may have asked. */
 void rs_guard_kept_answer(void) RS_HIDDEN;
 /* World stopped, nobody in an event: another epoch begins. */

@@ -580,17 +580,14 @@ void rs_world_born(uint32_t tid)
 
 bool rs_world_lives(uint32_t tid) { return !(tid == world->pid && world->leader_gone) && RS_SYS3(SYS_tgkill, world->pid, tid, 0) == 0; }
 
-long rs_world_begin(int proc)
+long rs_world_begin(int task)
 {
 	struct world *w = rs_guard_map(RS_ARENA_OWN, sizeof *w);
 	if (!w)
 		return -ENOMEM;
 	w->pid = rs_os_pid();
 	w->own = rs_os_tid();
-	long fd = rs_guard_open(proc, "..", O_DIRECTORY);
-	if (fd < 0)
-		return fd;
-	w->task = (int)fd;
+	w->task = task;
 	__atomic_store_n(&world, w, __ATOMIC_RELEASE);
 	return 0;
 }

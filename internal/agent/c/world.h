@@ -73,8 +73,8 @@ bool rs_world_ended(uint32_t tid) RS_HIDDEN;
 bool rs_world_lives(uint32_t tid) RS_HIDDEN;
 /* The frame from which a stopped thread will go on. */
 ucontext_t *rs_world_frame_of(struct rs_world_thread *t) RS_HIDDEN;
-/* By the task that will call the above, once. proc: /proc/thread-self. */
-long rs_world_begin(int proc) RS_HIDDEN;
+/* By the task that will call the above, once. task: /proc/self/task. */
+long rs_world_begin(int task) RS_HIDDEN;
 /* How long the last stop took, in ns: from the first signal to the last thread's arrival. */
 uint64_t rs_world_stop_ns(void) RS_HIDDEN;
 /* The last stop saw tasks of the kernel's own (io_uring's), which no stop can hold: they write to the program's memory when they like. */
