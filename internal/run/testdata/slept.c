@@ -87,10 +87,17 @@ static void lets_sleep(void)
 		sem_post(&go[0]);
 		sem_post(&go[1]);
 		nanosleep(&time, NULL);
-		change(&word, ~WAITS, 0);
-		wake(&word);
-		sem_wait(&done);
-		sem_wait(&done);
+		/* Who comes late says again that it waits. */
+		for (int left = 2; left;) {
+			change(&word, ~WAITS, 0);
+			wake(&word);
+			struct timespec until;
+			clock_gettime(CLOCK_REALTIME, &until);
+			until.tv_nsec += SLEEP_NS;
+			until.tv_sec += until.tv_nsec / 1000000000;
+			until.tv_nsec %= 1000000000;
+			left -= sem_timedwait(&done, &until) == 0;
+		}
 	}
 	for (int i = 0; i < OTHERS; i++)
 		sem_post(&never);
