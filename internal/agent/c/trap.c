@@ -29,6 +29,7 @@ enum { INT3 = 0xcc, INT1 = 0xf1, TF = 0x100, FIRST = 256, TRAP_BIT = 1 << (SIGTR
 
 bool rs_trapping;
 RS_TLS bool blocked, pending;
+RS_TLS uint64_t born; /* the kernel's mask when the thread began, with the signal blocked; 0: its mask was changed since where we see it */
 RS_TLS uintptr_t inside; /* where on the stack the program's handler runs, which has the signal blocked; one that was left by longjmp lies below whatever runs then */
 RS_TLS siginfo_t pending_info;
 
@@ -117,6 +118,9 @@ static void deliver(siginfo_t *info, ucontext_t *uc)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
 	bool instruction = info->si_code == SI_KERNEL, sent = info->si_code <= 0;
+	/* What it began with was taken from its mask past us, as Go's runtime does by an instruction of its own: the signal is blocked no more, as what that call blocks the kernel has. */
+	if (blocked && born & ~uc->uc_sigmask.__val[0])
+		blocked = false;
 	bool refused = blocked || (inside && (uintptr_t)g[REG_RSP] < inside);
 	struct sigaction sa = own;
 	if (refused && sent) {
@@ -391,6 +395,7 @@ void rs_trap_thread(bool creator)
 	if (RS_LIKELY(!rs_trapping) || RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &now, 8) < 0)
 		return;
 	blocked = creator || now & trap;
+	born = blocked ? now & ~trap : 0;
 	if (now & trap)
 		RS_SYS4(SYS_rt_sigprocmask, SIG_UNBLOCK, &trap, NULL, 8);
 }
@@ -398,6 +403,7 @@ void rs_trap_thread(bool creator)
 RS_GENERAL void rs_trap_block(bool b)
 {
 	blocked = b;
+	born = 0;
 	if (!b)
 		inside = 0;
 	if (!b)
