@@ -87,6 +87,8 @@ const sigset_t *rs_trap_filter(const sigset_t *set, sigset_t *room) RS_HIDDEN;
 /* Whether the program has SIGTRAP blocked on this thread; and that it has, or not, from now on. */
 bool rs_trap_blocked(void) RS_HIDDEN;
 void rs_trap_block(bool blocked) RS_HIDDEN;
+/* A handler is about to run, of any signal's: what the thread's mask says now of whether it has it blocked. */
+void rs_trap_interrupts(const ucontext_t *uc) RS_HIDDEN;
 /* Around a handler that has it blocked by its action's mask, in the frame of whoever calls it; a handler that is left by longjmp does no harm. */
 uintptr_t rs_trap_enter(void *frame) RS_HIDDEN;
 void rs_trap_leave(uintptr_t before) RS_HIDDEN;

@@ -39,6 +39,7 @@ static bool masks_trap(int sig);
 static void patched_handler(int sig, siginfo_t *info, ucontext_t *uc, uintptr_t key)
 {
 	struct rs_shown shown;
+	rs_trap_interrupts(uc);
 	bool blocked = rs_trap_blocked(), masked = rs_trapping && masks_trap(sig);
 	uintptr_t outer = masked ? rs_trap_enter(__builtin_frame_address(0)) : 0;
 	rs_patch_show(uc, key & HAS_INFO ? info : NULL, &shown);

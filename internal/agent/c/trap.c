@@ -114,13 +114,18 @@ static void not_here(void)
 	RS_SYS4(SYS_rt_sigprocmask, SIG_BLOCK, &set, NULL, 8);
 }
 
+/* What it began with was taken from its mask past us, as Go's runtime does by an instruction of its own: the signal is blocked no more, as what that call blocks the kernel has. */
+void rs_trap_interrupts(const ucontext_t *uc)
+{
+	if (blocked && born & ~uc->uc_sigmask.__val[0])
+		blocked = false;
+}
+
 static void deliver(siginfo_t *info, ucontext_t *uc)
 {
 	greg_t *g = uc->uc_mcontext.gregs;
 	bool instruction = info->si_code == SI_KERNEL, sent = info->si_code <= 0;
-	/* What it began with was taken from its mask past us, as Go's runtime does by an instruction of its own: the signal is blocked no more, as what that call blocks the kernel has. */
-	if (blocked && born & ~uc->uc_sigmask.__val[0])
-		blocked = false;
+	rs_trap_interrupts(uc);
 	bool refused = blocked || (inside && (uintptr_t)g[REG_RSP] < inside);
 	struct sigaction sa = own;
 	if (refused && sent) {
