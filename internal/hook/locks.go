@@ -314,8 +314,11 @@ func (r *giving) given() (*given, error) {
 	for i := range states[2:] {
 		states[2+i].Off -= behind
 	}
+	if err := errors.Join(first.Err(), compare.Err(), load.Err()); err != nil {
+		return nil, err
+	}
 	givens.Store(key, g)
-	return g, errors.Join(first.Err(), compare.Err(), load.Err())
+	return g, nil
 }
 
 // Append appends the code as it is to lie at an address: see patch.Recipe.

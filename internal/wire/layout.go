@@ -80,7 +80,7 @@ var Layouts = []Layout{
 		{"NestBytes", "u32", 0, "size of lane 1, a power of two"},
 		{"AllocDepth", "u32", 0, "frames of an allocation stack"},
 		{"TableWaitMs", "u32", 0, "how long the agent waits for unwind tables"},
-		{"Patch", "u32", 0, "1: a process asks for patches of its code when it starts (Hello kind 4); 2: before it has a second thread, or shuts itself in"},
+		{"Patch", "u32", 0, "1: a process asks for patches of its code when it starts (Hello kind 4); 2: before it has a second thread, or shuts itself in; with Guard: before pthread_create or thrd_create makes its second thread"},
 		{"Calls", "u32", 0, "1: system calls are counted: regions have Calls"},
 		{"Races", "u32", 0, "1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys"},
 		{"RacePages", "u32", 0, "with Races: pages of the program whose history is kept at most; 0: as many as is usual"},

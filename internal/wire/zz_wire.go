@@ -2772,7 +2772,7 @@ type Config struct {
 	NestBytes   uint32 // size of lane 1, a power of two
 	AllocDepth  uint32 // frames of an allocation stack
 	TableWaitMs uint32 // how long the agent waits for unwind tables
-	Patch       uint32 // 1: a process asks for patches of its code when it starts (Hello kind 4); 2: before it has a second thread, or shuts itself in
+	Patch       uint32 // 1: a process asks for patches of its code when it starts (Hello kind 4); 2: before it has a second thread, or shuts itself in; with Guard: before pthread_create or thrd_create makes its second thread
 	Calls       uint32 // 1: system calls are counted: regions have Calls
 	Races       uint32 // 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys
 	RacePages   uint32 // with Races: pages of the program whose history is kept at most; 0: as many as is usual

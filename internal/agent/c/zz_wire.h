@@ -1557,7 +1557,7 @@ struct rs_config {
 	uint32_t nest_bytes; /* size of lane 1, a power of two */
 	uint32_t alloc_depth; /* frames of an allocation stack */
 	uint32_t table_wait_ms; /* how long the agent waits for unwind tables */
-	uint32_t patch; /* 1: a process asks for patches of its code when it starts (Hello kind 4); 2: before it has a second thread, or shuts itself in */
+	uint32_t patch; /* 1: a process asks for patches of its code when it starts (Hello kind 4); 2: before it has a second thread, or shuts itself in; with Guard: before pthread_create or thrd_create makes its second thread */
 	uint32_t calls; /* 1: system calls are counted: regions have Calls */
 	uint32_t races; /* 1: the agent looks for races among the accesses that recipes tell, and sends `race` where it would send `access`; 2: among those to memory that threads share, which it finds by protection keys */
 	uint32_t race_pages; /* with Races: pages of the program whose history is kept at most; 0: as many as is usual */
